@@ -1,0 +1,1 @@
+//! What software costs. (To be filled.)

@@ -1,0 +1,364 @@
+//! How schedules come to be: a [`Generate`] writes the program of one rank at a time, [`Schedule::build`] collects them.
+//!
+//! One rank at a time, because a folded simulation asks only for the ranks that represent a class.
+
+use super::{
+    BufferUse, Call, ChunkRef, Dependency, Layout, OpId, Operation, Protocol, Rank, Run, RunId,
+};
+use serde::{Deserialize, Serialize};
+
+/// What holds for the whole schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Who wrote it: the algorithm's name, or the name in the file it was read from.
+    pub name: String,
+    /// What it computes.
+    pub call: Call,
+    /// How its transfers move bytes.
+    pub protocol: Protocol,
+    /// Number of channels.
+    pub channels: u16,
+    /// How the call's bytes are cut into chunks.
+    pub layout: Layout,
+    /// Scratch slots of every rank.
+    pub scratch_chunks: u32,
+}
+
+/// The runs of one rank, with what they wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    pub(crate) runs: Vec<Run>,
+    /// `dependencies[dependency_starts[i]..dependency_starts[i + 1]]` belong to run i.
+    pub(crate) dependency_starts: Vec<u32>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+impl Program {
+    /// Adds a run and what its operations wait for; returns its number within the rank. Runs of length 0 are kept, so
+    /// that numbers do not depend on sizes.
+    pub fn push(&mut self, run: Run, dependencies: &[Dependency]) -> u32 {
+        if self.dependency_starts.is_empty() {
+            self.dependency_starts.push(0);
+        }
+        self.runs.push(run);
+        self.dependencies.extend_from_slice(dependencies);
+        self.dependency_starts.push(self.dependencies.len() as u32);
+        self.runs.len() as u32 - 1
+    }
+
+    /// The runs.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// What the operations of run `run` wait for.
+    #[must_use]
+    pub fn dependencies(&self, run: usize) -> &[Dependency] {
+        &self.dependencies[self.dependency_starts[run] as usize..self.dependency_starts[run + 1] as usize]
+    }
+
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.runs.clear();
+        self.dependency_starts.clear();
+        self.dependencies.clear();
+    }
+}
+
+/// Ranks that may be interchanged: rank `r` has the digit `(r / stride) mod length`, and adding 1 to that digit
+/// (modulo `length`) in every rank at once leaves the schedule as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotationDigit {
+    /// Distance between ranks that differ by 1 in this digit.
+    pub stride: u32,
+    /// Number of values of the digit.
+    pub length: u32,
+}
+
+/// What a generator declares of its schedule's symmetry. A claim, not a proof: folding checks it before use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Symmetry {
+    /// None is claimed.
+    #[default]
+    None,
+    /// Independent rotations (one digit: a ring; two: nodes and GPUs within them).
+    Rotations(Vec<RotationDigit>),
+}
+
+/// Anything that can say what each rank does.
+pub trait Generate {
+    /// What holds for all ranks.
+    fn header(&self) -> &Header;
+
+    /// Writes the program of one rank into an empty `program`. Depends on nothing but the generator and the rank.
+    fn program(&self, rank: Rank, program: &mut Program);
+
+    /// Which ranks may be interchanged.
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::None
+    }
+}
+
+/// Why programs do not make a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// More operations than ids.
+    #[error("the schedule has more than {} operations", u32::MAX)]
+    TooManyOperations,
+    /// An operation names a rank that does not exist.
+    #[error("operation {index} of run {run} of rank {} names rank {} of {ranks}", .rank.0, .peer.0)]
+    NoSuchRank {
+        /// The rank whose program it is.
+        rank: Rank,
+        /// The run within the rank.
+        run: u32,
+        /// The operation within the run.
+        index: u32,
+        /// The rank named.
+        peer: Rank,
+        /// How many there are.
+        ranks: u32,
+    },
+    /// A dependency names a run that does not exist.
+    #[error("run {run} of rank {} waits for run {} of rank {}, which does not exist", .rank.0, .on.run, .on.rank.0)]
+    NoSuchRun {
+        /// The rank whose program it is.
+        rank: Rank,
+        /// The run within the rank.
+        run: u32,
+        /// What it waits for.
+        on: Dependency,
+    },
+    /// A chunk lies outside its buffer.
+    #[error("operation {index} of run {run} of rank {} uses {:?} chunk {} of {chunks}", .rank.0, .chunk.buffer, .chunk.index)]
+    NoSuchChunk {
+        /// The rank whose program it is.
+        rank: Rank,
+        /// The run within the rank.
+        run: u32,
+        /// The operation within the run.
+        index: u32,
+        /// The last chunk touched.
+        chunk: ChunkRef,
+        /// How many the buffer has.
+        chunks: u32,
+    },
+}
+
+/// A whole schedule: the programs of all ranks in flat arrays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    pub(crate) header: Header,
+    /// `runs[rank_starts[r]..rank_starts[r + 1]]` belong to rank r.
+    pub(crate) rank_starts: Vec<u32>,
+    pub(crate) runs: Vec<Run>,
+    /// Id of the first operation of each run, and the number of operations at the end.
+    pub(crate) first_ops: Vec<u32>,
+    pub(crate) dependency_starts: Vec<u32>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+impl Schedule {
+    /// Collects the programs of all ranks, and checks that every rank, run and chunk they name exists.
+    ///
+    /// # Errors
+    /// [`ScheduleError`], naming the first operation that is wrong.
+    pub fn build(generator: &dyn Generate) -> Result<Self, ScheduleError> {
+        let header = generator.header().clone();
+        let mut schedule = Self {
+            rank_starts: vec![0],
+            runs: Vec::new(),
+            first_ops: vec![0],
+            dependency_starts: vec![0],
+            dependencies: Vec::new(),
+            header,
+        };
+        let mut program = Program::default();
+        let mut operations = 0u32;
+        for rank in 0..schedule.header.call.ranks {
+            program.clear();
+            generator.program(Rank(rank), &mut program);
+            for (i, run) in program.runs.iter().enumerate() {
+                operations = operations.checked_add(run.len).ok_or(ScheduleError::TooManyOperations)?;
+                schedule.runs.push(*run);
+                schedule.first_ops.push(operations);
+                schedule.dependencies.extend_from_slice(program.dependencies(i));
+                schedule.dependency_starts.push(schedule.dependencies.len() as u32);
+            }
+            schedule.rank_starts.push(schedule.runs.len() as u32);
+        }
+        schedule.check()?;
+        Ok(schedule)
+    }
+
+    /// What holds for all ranks.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Number of operations.
+    #[must_use]
+    pub fn operation_count(&self) -> u32 {
+        self.first_ops.last().copied().unwrap_or(0)
+    }
+
+    /// Number of runs.
+    #[must_use]
+    pub fn run_count(&self) -> u32 {
+        self.runs.len() as u32
+    }
+
+    /// The runs of a rank, as ids.
+    pub fn runs_of(&self, rank: Rank) -> impl ExactSizeIterator<Item = RunId> + use<> {
+        (self.rank_starts[rank.0 as usize]..self.rank_starts[rank.0 as usize + 1]).map(RunId)
+    }
+
+    /// A run.
+    #[must_use]
+    pub fn run(&self, id: RunId) -> &Run {
+        &self.runs[id.0 as usize]
+    }
+
+    /// The rank that executes a run.
+    #[must_use]
+    pub fn rank_of(&self, run: RunId) -> Rank {
+        Rank(self.rank_starts.partition_point(|&start| start <= run.0) as u32 - 1)
+    }
+
+    /// Id of the run that a dependency names.
+    #[must_use]
+    pub fn run_id(&self, rank: Rank, run: u32) -> RunId {
+        RunId(self.rank_starts[rank.0 as usize] + run)
+    }
+
+    /// What the operations of a run wait for.
+    #[must_use]
+    pub fn dependencies(&self, run: RunId) -> &[Dependency] {
+        let i = run.0 as usize;
+        &self.dependencies[self.dependency_starts[i] as usize..self.dependency_starts[i + 1] as usize]
+    }
+
+    /// Id of operation `index` of a run.
+    #[must_use]
+    pub fn op_id(&self, run: RunId, index: u32) -> OpId {
+        OpId(self.first_ops[run.0 as usize] + index)
+    }
+
+    /// The run and place of an operation (which must exist).
+    #[must_use]
+    pub fn locate(&self, op: OpId) -> (RunId, u32) {
+        let run = self.first_ops.partition_point(|&first| first <= op.0) - 1;
+        (RunId(run as u32), op.0 - self.first_ops[run])
+    }
+
+    /// An operation (which must exist).
+    #[must_use]
+    pub fn operation(&self, op: OpId) -> Operation {
+        let (run, index) = self.locate(op);
+        self.operation_at(self.rank_of(run), run, index)
+    }
+
+    /// All operations, in id order.
+    pub fn operations(&self) -> impl Iterator<Item = Operation> + '_ {
+        (0..self.header.call.ranks).flat_map(move |rank| {
+            self.runs_of(Rank(rank)).flat_map(move |run| {
+                (0..self.run(run).len).map(move |index| self.operation_at(Rank(rank), run, index))
+            })
+        })
+    }
+
+    /// The operations that an operation waits for.
+    pub fn waits_for(&self, run: RunId, index: u32) -> impl Iterator<Item = OpId> + '_ {
+        self.dependencies(run).iter().filter_map(move |dependency| {
+            let on = self.run_id(dependency.rank, dependency.run);
+            dependency.target(index, self.run(on).len).map(|target| self.op_id(on, target))
+        })
+    }
+
+    /// Number of chunks that a buffer reference may use.
+    #[must_use]
+    pub fn buffer_chunks(&self, buffer: super::Buffer) -> u32 {
+        match buffer {
+            super::Buffer::Scratch => self.header.scratch_chunks,
+            super::Buffer::Input | super::Buffer::Output => self.header.layout.chunks(),
+        }
+    }
+
+    /// Whether input and output are the same memory.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.header.call.buffers == BufferUse::InPlace
+    }
+
+    fn operation_at(&self, rank: Rank, run_id: RunId, index: u32) -> Operation {
+        let run = self.run(run_id);
+        Operation {
+            id: self.op_id(run_id, index),
+            run: run_id,
+            index,
+            rank,
+            peer: Rank(run.peer.at(index)),
+            channel: run.channel,
+            kind: run.kind,
+            src: ChunkRef { buffer: run.src_buffer, index: run.src.at(index) },
+            dst: ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) },
+            span: run.span,
+        }
+    }
+
+    /// Checks that everything named exists; a schedule is never built without it.
+    pub(crate) fn check(&self) -> Result<(), ScheduleError> {
+        let ranks = self.header.call.ranks;
+        for rank in (0..ranks).map(Rank) {
+            for (number, run_id) in self.runs_of(rank).enumerate() {
+                let number = number as u32;
+                for &on in self.dependencies(run_id) {
+                    let exists = on.rank.0 < ranks && on.run < self.runs_of(on.rank).len() as u32;
+                    if !exists {
+                        return Err(ScheduleError::NoSuchRun { rank, run: number, on });
+                    }
+                }
+                self.check_run(rank, number, run_id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_run(&self, rank: Rank, number: u32, run_id: RunId) -> Result<(), ScheduleError> {
+        let ranks = self.header.call.ranks;
+        let run = self.run(run_id);
+        for index in 0..run.len {
+            let op = self.operation_at(rank, run_id, index);
+            if op.peer.0 >= ranks {
+                return Err(ScheduleError::NoSuchRank { rank, run: number, index, peer: op.peer, ranks });
+            }
+            if run.kind.moves_data() {
+                for chunk in [op.src, op.dst] {
+                    let chunks = self.buffer_chunks(chunk.buffer);
+                    if u64::from(chunk.index) + u64::from(run.span) > u64::from(chunks) {
+                        let last = ChunkRef { index: chunk.index.saturating_add(run.span.saturating_sub(1)), ..chunk };
+                        return Err(ScheduleError::NoSuchChunk { rank, run: number, index, chunk: last, chunks });
+                    }
+                }
+            }
+            if run.peer.is_fixed() && run.src.is_fixed() && run.dst.is_fixed() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Generate for Schedule {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for run in self.runs_of(rank) {
+            program.push(*self.run(run), self.dependencies(run));
+        }
+    }
+}

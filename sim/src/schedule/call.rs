@@ -1,0 +1,300 @@
+//! What is asked of a schedule: the collective, its size, its ranks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fabricast_topologies::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::Rank;
+
+/// A collective, as nccl-tests defines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collective {
+    /// Every rank ends with the sum of all inputs.
+    AllReduce,
+    /// Every rank ends with all ranks' inputs, in rank order.
+    AllGather,
+    /// Rank r ends with block r of the sum of all inputs.
+    ReduceScatter,
+    /// Every rank ends with the root's input.
+    Broadcast,
+    /// The root ends with the sum of all inputs.
+    Reduce,
+    /// Rank r ends with block r of every rank's input, in rank order.
+    AllToAll,
+    /// The root ends with all ranks' inputs, in rank order.
+    Gather,
+    /// Rank r ends with block r of the root's input.
+    Scatter,
+    /// nccl-tests' shift: rank r ends with the input of rank r − 1 (of the last rank, for rank 0).
+    SendRecv,
+}
+
+/// How a step moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// NCCL's LL: 8-byte stores of 4 data and 4 flag bytes through FIFO slots.
+    Ll,
+    /// NCCL's LL128: 128-byte lines of 120 data and 8 flag bytes through FIFO slots.
+    Ll128,
+    /// NCCL's Simple: full-rate stores through FIFO slots, then a fence and a flag.
+    Simple,
+    /// One-sided stores and loads straight in symmetric, registered buffers, with signals (NVSHMEM's way).
+    Symmetric,
+    /// The GPUs' copy engines, with stream signals.
+    CopyEngine,
+}
+
+/// Element type of a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataType {
+    /// 32-bit float.
+    #[default]
+    F32,
+    /// 64-bit float.
+    F64,
+    /// 16-bit float.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// 8-bit float, 4 exponent bits.
+    F8e4m3,
+    /// 8-bit float, 5 exponent bits.
+    F8e5m2,
+    /// Signed byte.
+    I8,
+    /// Unsigned byte.
+    U8,
+    /// 32-bit signed integer.
+    I32,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit signed integer.
+    I64,
+    /// 64-bit unsigned integer.
+    U64,
+}
+
+/// Reduction of two elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReduceOp {
+    /// Sum.
+    #[default]
+    Sum,
+    /// Product.
+    Prod,
+    /// Maximum.
+    Max,
+    /// Minimum.
+    Min,
+}
+
+/// Whether input and output are the same memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BufferUse {
+    /// Input and output are different buffers; the input stays as it was.
+    #[default]
+    OutOfPlace,
+    /// Chunk i of the input is chunk i of the output (in the numbering of [`Schedule`](super::Schedule)).
+    InPlace,
+}
+
+/// One collective call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// The collective.
+    pub collective: Collective,
+    /// nccl-tests' size: the larger buffer of a rank.
+    pub bytes: Bytes,
+    /// How many ranks take part.
+    pub ranks: u32,
+    /// The root of broadcast, reduce, gather and scatter; 0 elsewhere.
+    pub root: Rank,
+    /// In place or not.
+    pub buffers: BufferUse,
+}
+
+/// Names, aliases (nccl-tests' spellings) and the busbw factor's shape, one row a collective.
+const COLLECTIVES: [(Collective, &str, &[&str]); 9] = [
+    (Collective::AllReduce, "all_reduce", &["allreduce", "all_reduce_perf"]),
+    (Collective::AllGather, "all_gather", &["allgather", "all_gather_perf"]),
+    (Collective::ReduceScatter, "reduce_scatter", &["reducescatter", "reduce_scatter_perf"]),
+    (Collective::Broadcast, "broadcast", &["bcast", "broadcast_perf"]),
+    (Collective::Reduce, "reduce", &["reduce_perf"]),
+    (Collective::AllToAll, "all_to_all", &["alltoall", "alltoall_perf"]),
+    (Collective::Gather, "gather", &["gather_perf"]),
+    (Collective::Scatter, "scatter", &["scatter_perf"]),
+    (Collective::SendRecv, "send_recv", &["sendrecv", "sendrecv_perf"]),
+];
+
+impl Collective {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 9] = [
+        Self::AllReduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllToAll,
+        Self::Gather,
+        Self::Scatter,
+        Self::SendRecv,
+    ];
+
+    /// Its name: `all_reduce`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        COLLECTIVES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+
+    /// busbw ÷ algbw for n ranks, as nccl-tests defines it (doc/PERFORMANCE.md of nccl-tests).
+    #[must_use]
+    pub fn busbw_factor(self, ranks: u32) -> f64 {
+        let n = f64::from(ranks);
+        match self {
+            _ if ranks < 2 => 1.0,
+            Self::AllReduce => 2.0 * (n - 1.0) / n,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => (n - 1.0) / n,
+            Self::Broadcast | Self::Reduce | Self::SendRecv => 1.0,
+        }
+    }
+}
+
+/// A word that names nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} `{word}`; expected one of {expected}")]
+pub struct UnknownWord {
+    /// What was looked up.
+    pub what: &'static str,
+    /// The word as given.
+    pub word: String,
+    /// The words that are known.
+    pub expected: String,
+}
+
+fn lookup<T: Copy>(what: &'static str, word: &str, known: &[(T, &'static str)]) -> Result<T, UnknownWord> {
+    known.iter().find(|(_, name)| *name == word).map(|&(value, _)| value).ok_or_else(|| UnknownWord {
+        what,
+        word: word.to_owned(),
+        expected: known.iter().map(|&(_, name)| name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+impl FromStr for Collective {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let lower = word.to_ascii_lowercase();
+        if let Some(row) = COLLECTIVES.iter().find(|row| row.2.contains(&lower.as_str())) {
+            return Ok(row.0);
+        }
+        lookup("collective", &lower, &COLLECTIVES.map(|row| (row.0, row.1)))
+    }
+}
+
+const PROTOCOLS: [(Protocol, &str); 5] = [
+    (Protocol::Ll, "ll"),
+    (Protocol::Ll128, "ll128"),
+    (Protocol::Simple, "simple"),
+    (Protocol::Symmetric, "symmetric"),
+    (Protocol::CopyEngine, "copy_engine"),
+];
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Ll, Self::Ll128, Self::Simple, Self::Symmetric, Self::CopyEngine];
+
+    /// Its name: `ll128`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        PROTOCOLS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        lookup("protocol", &word.to_ascii_lowercase(), &PROTOCOLS)
+    }
+}
+
+const DATA_TYPES: [(DataType, &str, u64); 12] = [
+    (DataType::F32, "f32", 4),
+    (DataType::F64, "f64", 8),
+    (DataType::F16, "f16", 2),
+    (DataType::Bf16, "bf16", 2),
+    (DataType::F8e4m3, "f8e4m3", 1),
+    (DataType::F8e5m2, "f8e5m2", 1),
+    (DataType::I8, "i8", 1),
+    (DataType::U8, "u8", 1),
+    (DataType::I32, "i32", 4),
+    (DataType::U32, "u32", 4),
+    (DataType::I64, "i64", 8),
+    (DataType::U64, "u64", 8),
+];
+
+impl DataType {
+    /// Bytes of one element.
+    #[must_use]
+    pub fn size(self) -> Bytes {
+        Bytes(DATA_TYPES.iter().find(|row| row.0 == self).map_or(1, |row| row.2))
+    }
+
+    /// Its name: `bf16`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        DATA_TYPES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+}
+
+impl FromStr for DataType {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let alias = match word {
+            "float" | "fp32" => "f32",
+            "double" | "fp64" => "f64",
+            "half" | "fp16" => "f16",
+            "bfloat16" => "bf16",
+            other => other,
+        };
+        lookup("data type", alias, &DATA_TYPES.map(|row| (row.0, row.1)))
+    }
+}
+
+impl FromStr for ReduceOp {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        lookup(
+            "operation",
+            word,
+            &[(Self::Sum, "sum"), (Self::Prod, "prod"), (Self::Max, "max"), (Self::Min, "min")],
+        )
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,244 @@
+//! Operations and the runs that hold them.
+
+use serde::{Deserialize, Serialize};
+
+/// A participant of a collective, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rank(pub u32);
+
+/// An independent lane of a rank: one thread block, or one copy-engine stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Channel(pub u16);
+
+/// An operation of a schedule: dense, rank by rank, run by run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OpId(pub u32);
+
+/// A run of a schedule: dense, rank by rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub u32);
+
+/// A buffer of a rank. Input and output share one numbering of chunks, that of the [`Layout`](super::Layout): rank r
+/// of an all_gather has input chunks only in block r, and in place `Input` chunk i is `Output` chunk i.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Buffer {
+    /// What the caller gives; never written (but as the output, in place).
+    Input,
+    /// What the caller gets.
+    Output,
+    /// Memory of the library's own.
+    Scratch,
+}
+
+/// A chunk of a buffer of a rank known from the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChunkRef {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// The chunk.
+    pub index: u32,
+}
+
+/// What an operation does with `span` chunks. "Own" is the executing rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpKind {
+    /// peer.dst = own.src
+    Put,
+    /// peer.dst = peer.dst ⊕ own.src
+    PutReduce,
+    /// peer.dst = peer.input ⊕ own.src, with the input chunks of the same numbers as dst: the receiver adds its own
+    /// contribution as the data arrives (NCCL's receive-reduce-send), no copy of the input is made beforehand.
+    PutReduceInput,
+    /// own.dst = peer.src
+    Get,
+    /// own.dst = own.dst ⊕ peer.src
+    GetReduce,
+    /// own.dst = own.src
+    Copy,
+    /// own.dst = own.dst ⊕ own.src
+    Reduce,
+    /// Nothing moves: tells the peer that what this operation waited for is done (a flag; `span` is 0).
+    Signal,
+    /// Nothing moves: joins what it waits for (`span` is 0).
+    Wait,
+}
+
+impl OpKind {
+    /// Whether bytes cross from one rank to another.
+    #[must_use]
+    pub fn is_transfer(self) -> bool {
+        matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput | Self::Get | Self::GetReduce)
+    }
+
+    /// Whether the source chunks lie at the peer.
+    #[must_use]
+    pub fn reads_peer(self) -> bool {
+        matches!(self, Self::Get | Self::GetReduce)
+    }
+
+    /// Whether the destination chunks lie at the peer.
+    #[must_use]
+    pub fn writes_peer(self) -> bool {
+        matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput)
+    }
+
+    /// Whether what arrives is combined with what lies there.
+    #[must_use]
+    pub fn reduces(self) -> bool {
+        matches!(self, Self::PutReduce | Self::PutReduceInput | Self::GetReduce | Self::Reduce)
+    }
+
+    /// Whether data is moved at all.
+    #[must_use]
+    pub fn moves_data(self) -> bool {
+        !matches!(self, Self::Signal | Self::Wait)
+    }
+}
+
+/// An arithmetic walk: the value at step i is `base + ((start + step·i) mod modulus)·stride`.
+///
+/// Chunks of a ring walk backwards (`step = modulus − 1`), peers of a direct exchange walk round the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Walk {
+    /// Added to every value.
+    pub base: u32,
+    /// Where the walk starts, before the modulus.
+    pub start: u32,
+    /// Step, before the modulus.
+    pub step: u32,
+    /// Modulus; 0 means no wrapping.
+    pub modulus: u32,
+    /// Distance between neighbouring values.
+    pub stride: u32,
+}
+
+impl Walk {
+    /// Always the same value.
+    #[must_use]
+    pub const fn fixed(value: u32) -> Self {
+        Self { base: value, start: 0, step: 0, modulus: 0, stride: 1 }
+    }
+
+    /// `first, first + step, first + 2·step, …`
+    #[must_use]
+    pub const fn linear(first: u32, step: u32) -> Self {
+        Self { base: first, start: 0, step: 1, modulus: 0, stride: step }
+    }
+
+    /// `base + (start + step·i) mod modulus`.
+    #[must_use]
+    pub const fn cyclic(base: u32, start: u32, step: u32, modulus: u32) -> Self {
+        Self { base, start, step, modulus, stride: 1 }
+    }
+
+    /// The same walk with its values `stride` apart.
+    #[must_use]
+    pub const fn strided(self, stride: u32) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// The value at step `i`; wraps at 2³².
+    #[must_use]
+    pub fn at(self, i: u32) -> u32 {
+        let mut position = u64::from(self.start) + u64::from(self.step) * u64::from(i);
+        if self.modulus != 0 {
+            position %= u64::from(self.modulus);
+        }
+        self.base.wrapping_add((position as u32).wrapping_mul(self.stride))
+    }
+
+    /// Whether every step has the same value.
+    #[must_use]
+    pub fn is_fixed(self) -> bool {
+        self.stride == 0 || self.step == 0 || (self.modulus != 0 && self.step % self.modulus == 0)
+    }
+}
+
+/// Operation i of a run waits for operation `start + step·i` of run number `run` of rank `rank`; where that lies
+/// outside the run, it waits for nothing. `step` is not negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Dependency {
+    /// The rank waited for.
+    pub rank: Rank,
+    /// The run, counted within that rank.
+    pub run: u32,
+    /// Operation waited for by operation 0; may be negative.
+    pub start: i32,
+    /// 1 for op-by-op chaining, 0 for "all wait for the same".
+    pub step: u32,
+}
+
+impl Dependency {
+    /// Operation i waits for operation i + shift.
+    #[must_use]
+    pub const fn shifted(rank: Rank, run: u32, shift: i32) -> Self {
+        Self { rank, run, start: shift, step: 1 }
+    }
+
+    /// Every operation waits for operation `index`.
+    #[must_use]
+    pub const fn on(rank: Rank, run: u32, index: u32) -> Self {
+        Self { rank, run, start: index as i32, step: 0 }
+    }
+
+    /// The operation that operation `i` waits for in a run of `len` operations.
+    #[must_use]
+    pub fn target(self, i: u32, len: u32) -> Option<u32> {
+        let index = i64::from(self.start) + i64::from(self.step) * i64::from(i);
+        u32::try_from(index).ok().filter(|&index| index < len)
+    }
+}
+
+/// Consecutive operations of one rank that differ only by arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Number of operations.
+    pub len: u32,
+    /// What they do.
+    pub kind: OpKind,
+    /// Their lane.
+    pub channel: Channel,
+    /// The other rank; the own rank for local operations.
+    pub peer: Walk,
+    /// Buffer read.
+    pub src_buffer: Buffer,
+    /// First chunk read by each operation.
+    pub src: Walk,
+    /// Buffer written.
+    pub dst_buffer: Buffer,
+    /// First chunk written by each operation.
+    pub dst: Walk,
+    /// Chunks per operation.
+    pub span: u32,
+}
+
+/// One operation, computed from its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Its id in the schedule.
+    pub id: OpId,
+    /// Its run.
+    pub run: RunId,
+    /// Its place in the run.
+    pub index: u32,
+    /// The rank that executes it.
+    pub rank: Rank,
+    /// The other rank.
+    pub peer: Rank,
+    /// Its lane.
+    pub channel: Channel,
+    /// What it does.
+    pub kind: OpKind,
+    /// First chunk read (at the peer for gets).
+    pub src: ChunkRef,
+    /// First chunk written (at the peer for puts).
+    pub dst: ChunkRef,
+    /// Number of chunks.
+    pub span: u32,
+}

@@ -1,0 +1,1 @@
+//! Proves that a schedule computes its collective. (To be filled.)

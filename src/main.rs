@@ -1,0 +1,2 @@
+//! The `fabricast` command.
+fn main() {}

@@ -1,0 +1,133 @@
+//! What can go wrong between a user's text and a fabric, always with the place in the text.
+
+use std::fmt;
+use std::ops::Range;
+
+/// The result of everything fallible in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where in a source text something stands. Lines and columns count from 1; columns count characters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// File name, preset name or `<input>`.
+    pub source: String,
+    /// Line, from 1; 0 where no line is known (a missing file).
+    pub line: u32,
+    /// Column in characters, from 1; 0 where no column is known.
+    pub column: u32,
+    /// Byte range in the text, for underlining.
+    pub bytes: Range<usize>,
+}
+
+impl Place {
+    /// A place that names the source only.
+    #[must_use]
+    pub fn of_source(source: &str) -> Self {
+        Self { source: source.to_owned(), ..Self::default() }
+    }
+
+    /// The place of a byte range of `text`. Ranges past the end are cut to it.
+    #[must_use]
+    pub fn in_text(source: &str, text: &str, bytes: Range<usize>) -> Self {
+        let mut start = bytes.start.min(text.len());
+        while !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        Self {
+            source: source.to_owned(),
+            line: 1 + before.bytes().filter(|&b| b == b'\n').count() as u32,
+            column: 1 + before[line_start..].chars().count() as u32,
+            bytes: start..bytes.end.clamp(start, text.len()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.line, self.column) {
+            (0, _) => write!(f, "{}", self.source),
+            (line, 0) => write!(f, "{}:{line}", self.source),
+            (line, column) => write!(f, "{}:{line}:{column}", self.source),
+        }
+    }
+}
+
+/// Why a fabric could not be had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The file does not exist or cannot be read as text.
+    #[error("{place}: cannot read: {reason}")]
+    Unreadable {
+        /// The file.
+        place: Place,
+        /// What the operating system or the decoder said.
+        reason: String,
+    },
+    /// The text is not well formed (XML, TOML, a matrix).
+    #[error("{place}: {message}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What was found and what was expected.
+        message: String,
+    },
+    /// The text is well formed, and says something that cannot be.
+    #[error("{place}: {message}")]
+    Invalid {
+        /// Where.
+        place: Place,
+        /// What is wrong and what was expected.
+        message: String,
+        /// What to do about it, where there is something better than the message.
+        help: Option<String>,
+    },
+    /// No preset, device or link has this name.
+    #[error("unknown {what} `{name}`{}", near_misses(.near))]
+    Unknown {
+        /// What was looked up: `fabric`, `device`, `link`.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+        /// Known names that look like it, best first.
+        near: Vec<String>,
+    },
+    /// Two devices are not joined by any usable path.
+    #[error("no path from {from} to {to}: {reason}")]
+    Unreachable {
+        /// Id of the first device.
+        from: String,
+        /// Id of the second device.
+        to: String,
+        /// What stands in the way.
+        reason: String,
+    },
+    /// A request that no fabric could meet (0 GPUs, more GPUs than the preset has, a network key out of range).
+    #[error("{0}")]
+    Request(String),
+}
+
+fn near_misses(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+impl Error {
+    /// The place in a text, where there is one.
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Unreadable { place, .. } | Self::Syntax { place, .. } | Self::Invalid { place, .. } => Some(place),
+            Self::Unknown { .. } | Self::Unreachable { .. } | Self::Request(_) => None,
+        }
+    }
+
+    /// Advice that goes beyond the message.
+    #[must_use]
+    pub fn help(&self) -> Option<&str> {
+        match self {
+            Self::Invalid { help, .. } => help.as_deref(),
+            _ => None,
+        }
+    }
+}

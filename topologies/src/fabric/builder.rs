@@ -1,0 +1,140 @@
+//! Builds a [`Fabric`] vertex by vertex and link by link, refusing what cannot be.
+
+use petgraph::graph::NodeIndex;
+use rustc_hash::FxHashMap;
+
+use super::{Fabric, Figures, HostId, Link, LinkId, LinkKind, Node, NodeId, NodeKind};
+use crate::{Bandwidth, Picos};
+
+/// Collects vertices and links; [`FabricBuilder::finish`] makes the fabric.
+#[derive(Debug)]
+pub struct FabricBuilder {
+    fabric: Fabric,
+    host_ids: FxHashMap<Box<str>, HostId>,
+}
+
+/// The two directions of a link and what they share.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// Technology.
+    pub kind: LinkKind,
+    /// Lanes or bonded links.
+    pub lanes: u16,
+    /// Bandwidth from `a` to `b`; `None` is unlimited.
+    pub forward: Option<Bandwidth>,
+    /// Bandwidth from `b` to `a`.
+    pub backward: Option<Bandwidth>,
+    /// Latency of both directions.
+    pub latency: Picos,
+}
+
+impl LinkSpec {
+    /// A link with the same bandwidth both ways and one lane.
+    #[must_use]
+    pub fn symmetric(kind: LinkKind, bandwidth: Bandwidth, latency: Picos) -> Self {
+        Self { kind, lanes: 1, forward: Some(bandwidth), backward: Some(bandwidth), latency }
+    }
+
+    /// The same with a lane count.
+    #[must_use]
+    pub fn lanes(self, lanes: u16) -> Self {
+        Self { lanes, ..self }
+    }
+}
+
+impl FabricBuilder {
+    /// An empty fabric of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let fabric = Fabric {
+            name: name.to_owned(),
+            graph: petgraph::graph::DiGraph::new(),
+            by_id: FxHashMap::default(),
+            hosts: Vec::new(),
+            gpus: Vec::new(),
+            sources: Vec::new(),
+            warnings: Vec::new(),
+        };
+        Self { fabric, host_ids: FxHashMap::default() }
+    }
+
+    /// Notes where figures come from.
+    pub fn source(&mut self, source: impl Into<String>) {
+        self.fabric.sources.push(source.into());
+    }
+
+    /// Notes something the user should know.
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        self.fabric.warnings.push(warning.into());
+    }
+
+    /// The host of this name, made if new.
+    pub fn host(&mut self, name: &str) -> HostId {
+        if let Some(&id) = self.host_ids.get(name) {
+            return id;
+        }
+        let id = HostId(self.fabric.hosts.len() as u32);
+        self.fabric.hosts.push(name.into());
+        self.host_ids.insert(name.into(), id);
+        id
+    }
+
+    /// Adds a vertex; `None` where the id is taken. Vertices that can be ranks become ranks in the order they come.
+    pub fn node(&mut self, id: &str, kind: NodeKind, host: HostId, figures: Figures) -> Option<NodeId> {
+        self.node_with(Node { id: id.into(), kind, host, figures, attributes: Box::default() })
+    }
+
+    /// Adds a vertex with everything that is known of it; `None` where the id is taken.
+    pub fn node_with(&mut self, node: Node) -> Option<NodeId> {
+        if self.fabric.by_id.contains_key(&node.id) {
+            return None;
+        }
+        let id = NodeId(self.fabric.graph.node_count() as u32);
+        self.fabric.by_id.insert(node.id.clone(), id);
+        if node.kind.is_rank() {
+            self.fabric.gpus.push(id);
+        }
+        self.fabric.graph.add_node(node);
+        Some(id)
+    }
+
+    /// The vertex with this id, if it was added.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<NodeId> {
+        self.fabric.find(id)
+    }
+
+    /// A vertex added earlier.
+    #[must_use]
+    pub fn get(&self, id: NodeId) -> &Node {
+        self.fabric.node(id)
+    }
+
+    /// Adds a link; returns the direction from `a` to `b` (the other is its [`LinkId::reverse`]).
+    pub fn link(&mut self, a: NodeId, b: NodeId, spec: &LinkSpec) -> LinkId {
+        let (x, y) = (NodeIndex::new(a.0 as usize), NodeIndex::new(b.0 as usize));
+        let direction = |from, to, bandwidth| Link {
+            from,
+            to,
+            kind: spec.kind,
+            lanes: spec.lanes,
+            bandwidth,
+            latency: spec.latency,
+            failed: false,
+        };
+        let forward = self.fabric.graph.add_edge(x, y, direction(a, b, spec.forward));
+        self.fabric.graph.add_edge(y, x, direction(b, a, spec.backward));
+        LinkId(forward.index() as u32)
+    }
+
+    /// Replaces the rank order (a file that numbers its GPUs otherwise than it lists them).
+    pub fn rank_order(&mut self, gpus: Vec<NodeId>) {
+        self.fabric.gpus = gpus;
+    }
+
+    /// The finished fabric.
+    #[must_use]
+    pub fn finish(self) -> Fabric {
+        self.fabric
+    }
+}

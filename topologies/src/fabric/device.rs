@@ -1,0 +1,146 @@
+//! Devices: the vertices, and the figures that each kind carries.
+
+use serde::{Deserialize, Serialize};
+
+use super::HostId;
+use crate::{Bandwidth, Bytes};
+
+/// What a vertex is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// A GPU: can be a rank.
+    Gpu,
+    /// A MIG instance of a GPU: can be a rank, has a share of its GPU and no peer access to its siblings.
+    Mig,
+    /// Any other accelerator: can be a rank.
+    Accelerator,
+    /// An NVSwitch.
+    Nvswitch,
+    /// A PCIe switch.
+    PcieSwitch,
+    /// A CPU socket (a NUMA node) with its memory.
+    Cpu,
+    /// A network interface.
+    Nic,
+    /// A network switch (InfiniBand or Ethernet).
+    Switch,
+}
+
+impl NodeKind {
+    /// Whether a rank can live on it.
+    #[must_use]
+    pub fn is_rank(self) -> bool {
+        matches!(self, Self::Gpu | Self::Mig | Self::Accelerator)
+    }
+}
+
+/// A vertex of the fabric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its id, unique in the fabric: `gpu0`, `n3/nic1`, or as written in a spec.
+    pub id: Box<str>,
+    /// What it is.
+    pub kind: NodeKind,
+    /// The machine it sits in; network switches sit in a host of their own kind (`network`).
+    pub host: HostId,
+    /// The figures known of it.
+    pub figures: Figures,
+    /// Facts of the source that fabricast carries through unread (PCI ids, affinity), sorted by name.
+    pub attributes: Box<[(Box<str>, Box<str>)]>,
+}
+
+/// Figures of a device, by kind. Absent figures are unknown; an unknown capacity is unlimited.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Figures {
+    /// Nothing known.
+    #[default]
+    None,
+    /// A GPU, a MIG instance or an accelerator.
+    Gpu(Box<GpuFigures>),
+    /// A CPU socket.
+    Cpu(Box<CpuFigures>),
+    /// A NIC.
+    Nic(Box<NicFigures>),
+    /// An NVSwitch, a PCIe switch or a network switch.
+    Switch(Box<SwitchFigures>),
+}
+
+/// What is known of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuFigures {
+    /// Marketing name: `H200 SXM`.
+    pub model: Option<String>,
+    /// Compute capability × 10 (90 is 9.0), as NCCL's `sm`; for AMD the gfx number.
+    pub compute_capability: Option<u32>,
+    /// Streaming multiprocessors (compute units).
+    pub sm_count: Option<u32>,
+    /// Memory size.
+    pub memory: Option<Bytes>,
+    /// Memory bandwidth, reads and writes together.
+    pub memory_bandwidth: Option<Bandwidth>,
+    /// Copy engines that can move data to peers at once.
+    pub copy_engines: Option<u32>,
+    /// Dense 16-bit tensor throughput in TFLOP/s, without sparsity.
+    pub bf16_tflops: Option<f64>,
+}
+
+/// The instruction set of a CPU, as NCCL's topology files name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CpuArch {
+    /// x86_64.
+    #[serde(rename = "x86_64")]
+    X86,
+    /// arm64.
+    #[serde(rename = "arm64")]
+    Arm,
+    /// ppc64.
+    #[serde(rename = "ppc64")]
+    Power,
+}
+
+/// What is known of a CPU socket.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CpuFigures {
+    /// Marketing name.
+    pub model: Option<String>,
+    /// Instruction set.
+    pub arch: Option<CpuArch>,
+    /// Vendor as CPUID gives it: `GenuineIntel`, `AuthenticAMD`.
+    pub vendor: Option<String>,
+    /// CPUID family.
+    pub family: Option<u32>,
+    /// CPUID model.
+    pub model_id: Option<u32>,
+    /// NUMA node number; −1 where the machine hides it.
+    pub numa: Option<i32>,
+    /// Memory bandwidth.
+    pub memory_bandwidth: Option<Bandwidth>,
+}
+
+/// What is known of a NIC.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NicFigures {
+    /// Marketing or device name: `ConnectX-7`, `mlx5_0`.
+    pub model: Option<String>,
+    /// Line rate, all ports.
+    pub speed: Option<Bandwidth>,
+    /// Whether it reads and writes GPU memory directly (GPUDirect RDMA).
+    pub gdr: Option<bool>,
+}
+
+/// What is known of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SwitchFigures {
+    /// Marketing name: `NVSwitch 3`, `Quantum-2`.
+    pub model: Option<String>,
+    /// What all its ports together can forward; absent is non-blocking.
+    pub capacity: Option<Bandwidth>,
+    /// Whether it reduces and multicasts in the switch (NVLS, SHARP).
+    pub multicast: Option<bool>,
+}

@@ -1,0 +1,43 @@
+//! Links: what kind, how wide, how fast, how far.
+
+use serde::{Deserialize, Serialize};
+
+use super::NodeId;
+use crate::{Bandwidth, Picos};
+
+/// The technology of a link, which decides its path class and which protocols may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// NVLink, and what plays its part elsewhere (xGMI between AMD GPUs, NVLink Fusion).
+    Nvlink,
+    /// NVLink-C2C between a Grace CPU and its GPU.
+    C2c,
+    /// PCI Express.
+    Pcie,
+    /// Between CPU sockets: UPI, xGMI between EPYCs.
+    Upi,
+    /// InfiniBand.
+    Infiniband,
+    /// Ethernet, RoCE, EFA, Slingshot.
+    Ethernet,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Where it starts.
+    pub from: NodeId,
+    /// Where it ends.
+    pub to: NodeId,
+    /// Its technology.
+    pub kind: LinkKind,
+    /// Number of lanes or bonded links; 1 where the source does not say. Bandwidth is that of all of them together.
+    pub lanes: u16,
+    /// Bandwidth of this direction; `None` is unlimited.
+    pub bandwidth: Option<Bandwidth>,
+    /// Time for a first byte to pass.
+    pub latency: Picos,
+    /// Taken out of service (`--fail`): kept so that ids stay dense, never routed over.
+    pub failed: bool,
+}

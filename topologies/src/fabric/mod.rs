@@ -1,0 +1,152 @@
+//! The fabric itself: devices, links, hosts, and the order of its GPUs.
+//!
+//! A `Fabric` is immutable once built. Failures and slow links are a mask over it, so that
+//! ids stay dense and a healthy fabric and its broken twin can be compared id by id.
+
+mod builder;
+mod device;
+mod link;
+
+use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
+use petgraph::visit::EdgeRef;
+use rustc_hash::FxHashMap;
+
+pub use builder::{FabricBuilder, LinkSpec};
+pub use device::{CpuArch, CpuFigures, Figures, GpuFigures, NicFigures, Node, NodeKind, SwitchFigures};
+pub use link::{Link, LinkKind};
+
+use crate::Bandwidth;
+
+/// A vertex of the fabric: dense, from 0, in the order of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// One direction of a link: dense, from 0. The two directions of a link are neighbours (`a->b` even, `b->a` odd).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+/// A machine (host): dense, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u32);
+
+impl LinkId {
+    /// The opposite direction of the same link.
+    #[must_use]
+    pub fn reverse(self) -> Self {
+        Self(self.0 ^ 1)
+    }
+}
+
+/// A fabric: a directed multigraph of devices and links.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    pub(crate) name: String,
+    pub(crate) graph: DiGraph<Node, Link>,
+    pub(crate) by_id: FxHashMap<Box<str>, NodeId>,
+    pub(crate) hosts: Vec<Box<str>>,
+    pub(crate) gpus: Vec<NodeId>,
+    pub(crate) sources: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Fabric {
+    /// The fabric's name: the preset's, the spec's, or the file's.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the figures come from, one line a source.
+    #[must_use]
+    pub fn sources(&self) -> &[String] {
+        &self.sources
+    }
+
+    /// What the reader let pass but the user should know (a tab that NCCL itself refuses, an assumed link).
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The devices that can be ranks (GPUs, MIG instances, accelerators), in rank order.
+    #[must_use]
+    pub fn gpus(&self) -> &[NodeId] {
+        &self.gpus
+    }
+
+    /// Names of the hosts.
+    #[must_use]
+    pub fn hosts(&self) -> &[Box<str>] {
+        &self.hosts
+    }
+
+    /// Number of vertices.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.graph.node_count()
+    }
+
+    /// Number of link directions (twice the number of links).
+    #[must_use]
+    pub fn link_count(&self) -> usize {
+        self.graph.edge_count()
+    }
+
+    /// A vertex.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.graph[NodeIndex::new(id.0 as usize)]
+    }
+
+    /// One direction of a link.
+    #[must_use]
+    pub fn link(&self, id: LinkId) -> &Link {
+        &self.graph[EdgeIndex::new(id.0 as usize)]
+    }
+
+    /// All vertices with their ids, in id order.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
+        self.graph.raw_nodes().iter().enumerate().map(|(i, node)| (NodeId(i as u32), &node.weight))
+    }
+
+    /// All link directions with their ids, in id order.
+    pub fn links(&self) -> impl ExactSizeIterator<Item = (LinkId, &Link)> {
+        self.graph.raw_edges().iter().enumerate().map(|(i, edge)| (LinkId(i as u32), &edge.weight))
+    }
+
+    /// The two ends of a link direction: from, to.
+    #[must_use]
+    pub fn ends(&self, id: LinkId) -> (NodeId, NodeId) {
+        let link = self.link(id);
+        (link.from, link.to)
+    }
+
+    /// Link directions that leave a vertex, usable ones only, in id order.
+    #[must_use]
+    pub fn leaving(&self, id: NodeId) -> Vec<LinkId> {
+        let mut links: Vec<LinkId> = self
+            .graph
+            .edges(NodeIndex::new(id.0 as usize))
+            .filter(|edge| !edge.weight().failed)
+            .map(|edge| LinkId(edge.id().index() as u32))
+            .collect();
+        links.sort_unstable();
+        links
+    }
+
+    /// The vertex with this id (`gpu0`, `n3/gpu0`).
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<NodeId> {
+        self.by_id.get(id).copied()
+    }
+
+    /// Sum of the bandwidths of the usable links that leave a vertex; `None` where one of them is unlimited or none leaves.
+    #[must_use]
+    pub fn port_bandwidth(&self, id: NodeId) -> Option<Bandwidth> {
+        let links = self.leaving(id);
+        if links.is_empty() {
+            return None;
+        }
+        links.into_iter().map(|link| self.link(link).bandwidth.map(|b| b.0)).sum::<Option<u64>>().map(Bandwidth)
+    }
+}

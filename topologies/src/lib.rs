@@ -1,0 +1,25 @@
+//! GPU fabrics as graphs.
+//!
+//! This crate owns the [`Fabric`]: a directed multigraph of devices (GPUs, NVSwitches, PCIe switches, CPUs, NICs,
+//! network switches) and links, how it is read (presets, NCCL topology files, `nvidia-smi topo -m`, the TOML spec),
+//! written, checked and routed, and the units that every other crate speaks ([`Bytes`], [`Bandwidth`], [`Picos`]).
+//!
+//! It never knows about collectives, schedules or time: a link has a bandwidth and a latency here, and nothing happens
+//! on it. It never prints, and it never panics on what it reads: every reader returns an [`Error`] with the place.
+//!
+//! Data flows through it in one direction:
+//!
+//! ```text
+//! text of a file ──► read::{nccl_xml, smi, spec} ──┐
+//! preset (a spec that ships) ──────────────────────┼──► Fabric ──► route::Router ──► paths
+//! [cluster]: preset × nodes on a network ──────────┘       └────► write::{nccl_xml, spec, dot, json}
+//! ```
+#![warn(missing_docs)]
+
+mod error;
+pub mod fabric;
+mod units;
+
+pub use error::{Error, Place, Result};
+pub use fabric::{Fabric, FabricBuilder, HostId, Link, LinkId, LinkKind, LinkSpec, Node, NodeId, NodeKind};
+pub use units::{Bandwidth, Bytes, Picos, UnitError};
