@@ -127,6 +127,9 @@ impl Error {
     pub fn help(&self) -> Option<&str> {
         match self {
             Self::Invalid { help, .. } => help.as_deref(),
+            Self::Unknown { what: "fabric", .. } => {
+                Some("`fabricast fabric list` names the presets; a file is given by its path")
+            }
             _ => None,
         }
     }

@@ -14,12 +14,27 @@
 //! preset (a spec that ships) ──────────────────────┼──► Fabric ──► route::Router ──► paths
 //! [cluster]: preset × nodes on a network ──────────┘       └────► write::{nccl_xml, spec, dot, json}
 //! ```
+//!
+//! [`load()`] is the front door: a preset's name or a file, then hosts, GPUs and network as asked for.
 #![warn(missing_docs)]
 
+#[cfg(test)]
+mod arbitrary;
+pub mod check;
+pub mod cluster;
 mod error;
 pub mod fabric;
+mod keys;
+mod load;
+mod network_spec;
+pub mod preset;
+pub mod read;
+pub mod route;
 mod units;
+pub mod write;
 
 pub use error::{Error, Place, Result};
 pub use fabric::{Fabric, FabricBuilder, HostId, Link, LinkId, LinkKind, LinkSpec, Node, NodeId, NodeKind};
+pub use load::{FabricRequest, load, read_text};
+pub use network_spec::{ClusterSpec, NetworkKind, NetworkSpec};
 pub use units::{Bandwidth, Bytes, Picos, UnitError};

@@ -124,11 +124,9 @@ fn number_and_unit<'a>(text: &'a str, expected: &'static str) -> Result<(f64, &'
     if value.is_finite() && value >= 0.0 { Ok((value, trimmed[split..].trim())) } else { Err(error()) }
 }
 
-const BYTES_EXPECTED: &str =
-    "a size: a whole number of bytes, with K, M, G, KiB, MiB, GiB (1024-based) or KB, MB, GB (1000-based), up to 1 PiB";
-const BANDWIDTH_EXPECTED: &str =
-    "a bandwidth: a positive number with `GB/s`, `MB/s`, `TB/s` (bytes) or `Gb/s`, `Mb/s`, `Tb/s` (bits), as in `450 GB/s`";
-const TIME_EXPECTED: &str = "a time: a number with `ps`, `ns`, `us`, `ms` or `s`, as in `350 ns`";
+const BYTES_EXPECTED: &str = "a size: a whole number of bytes up to 1 PiB, with K, M, G, KiB, MiB, GiB (1024-based) or KB, MB, GB (1000-based), as in `64 KiB`";
+const BANDWIDTH_EXPECTED: &str = "a bandwidth: a number over 0, up to 1000 TB/s, with `GB/s`, `MB/s`, `TB/s` (bytes) or `Gb/s`, `Mb/s`, `Tb/s` (bits), as in `450 GB/s`";
+const TIME_EXPECTED: &str = "a time: a number from 0 to 1000 s with `ps`, `ns`, `us`, `ms` or `s`, as in `350 ns`";
 
 impl FromStr for Bytes {
     type Err = UnitError;
@@ -141,6 +139,7 @@ impl FromStr for Bytes {
             "M" | "m" | "MiB" => 1024.0 * 1024.0,
             "G" | "g" | "GiB" => 1024.0 * 1024.0 * 1024.0,
             "T" | "t" | "TiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+            "P" | "PiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0,
             "KB" | "kB" => 1e3,
             "MB" => 1e6,
             "GB" => 1e9,
@@ -215,7 +214,7 @@ impl fmt::Display for Bytes {
     /// Binary units where they divide the value (`4 KiB`), plain bytes otherwise.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-        let unit = UNITS.iter().find(|&&(size, _)| self.0 >= size && self.0 % size == 0);
+        let unit = UNITS.iter().find(|&&(size, _)| self.0 >= size && self.0.is_multiple_of(size));
         match unit {
             Some(&(size, name)) => f.pad(&format!("{} {name}", self.0 / size)),
             None => f.pad(&format!("{} B", self.0)),
@@ -252,6 +251,7 @@ mod tests {
         assert_eq!("4 KB".parse(), Ok(Bytes(4000)));
         assert_eq!("1.5G".parse(), Ok(Bytes(3 << 29)));
         assert_eq!("17".parse(), Ok(Bytes(17)));
+        assert_eq!("1PiB".parse(), Ok(Bytes::MAX));
         for wrong in ["", "-1", "1.5", "4Q", "1e18", "NaN", "inf", "0x10"] {
             assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
         }

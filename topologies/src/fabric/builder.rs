@@ -58,6 +58,20 @@ impl FabricBuilder {
         Self { fabric, host_ids: FxHashMap::default() }
     }
 
+    /// A finished fabric, to be added to.
+    #[must_use]
+    pub fn reopen(fabric: Fabric) -> Self {
+        let host_ids = (0..).map(HostId).zip(&fabric.hosts).map(|(id, name)| (name.clone(), id)).collect();
+        Self { fabric, host_ids }
+    }
+
+    /// Makes room for this many more vertices and link directions.
+    pub fn reserve(&mut self, nodes: usize, links: usize) {
+        self.fabric.graph.reserve_nodes(nodes);
+        self.fabric.graph.reserve_edges(links);
+        self.fabric.by_id.reserve(nodes);
+    }
+
     /// Notes where figures come from.
     pub fn source(&mut self, source: impl Into<String>) {
         self.fabric.sources.push(source.into());
@@ -85,7 +99,7 @@ impl FabricBuilder {
     }
 
     /// Adds a vertex with everything that is known of it; `None` where the id is taken.
-    pub fn node_with(&mut self, node: Node) -> Option<NodeId> {
+    pub fn node_with(&mut self, mut node: Node) -> Option<NodeId> {
         if self.fabric.by_id.contains_key(&node.id) {
             return None;
         }
@@ -93,6 +107,9 @@ impl FabricBuilder {
         self.fabric.by_id.insert(node.id.clone(), id);
         if node.kind.is_rank() {
             self.fabric.gpus.push(id);
+        }
+        if node.figures.all_unknown() {
+            node.figures = Figures::None;
         }
         self.fabric.graph.add_node(node);
         Some(id)
@@ -125,6 +142,12 @@ impl FabricBuilder {
         let forward = self.fabric.graph.add_edge(x, y, direction(a, b, spec.forward));
         self.fabric.graph.add_edge(y, x, direction(b, a, spec.backward));
         LinkId(forward.index() as u32)
+    }
+
+    /// The ranks so far, in order.
+    #[must_use]
+    pub fn ranks(&self) -> &[NodeId] {
+        &self.fabric.gpus
     }
 
     /// Replaces the rank order (a file that numbers its GPUs otherwise than it lists them).

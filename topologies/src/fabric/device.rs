@@ -47,8 +47,11 @@ pub struct Node {
     /// The figures known of it.
     pub figures: Figures,
     /// Facts of the source that fabricast carries through unread (PCI ids, affinity), sorted by name.
-    pub attributes: Box<[(Box<str>, Box<str>)]>,
+    pub attributes: Attributes,
 }
+
+/// Named facts, sorted by name.
+pub type Attributes = Box<[(Box<str>, Box<str>)]>;
 
 /// Figures of a device, by kind. Absent figures are unknown; an unknown capacity is unlimited.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,6 +67,32 @@ pub enum Figures {
     Nic(Box<NicFigures>),
     /// An NVSwitch, a PCIe switch or a network switch.
     Switch(Box<SwitchFigures>),
+}
+
+impl Figures {
+    /// Whether no figure is known, whatever the kind; [`Figures::None`] says the same.
+    #[must_use]
+    pub fn all_unknown(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Gpu(figures) => **figures == GpuFigures::default(),
+            Self::Cpu(figures) => **figures == CpuFigures::default(),
+            Self::Nic(figures) => **figures == NicFigures::default(),
+            Self::Switch(figures) => **figures == SwitchFigures::default(),
+        }
+    }
+
+    /// Bytes of the names in them.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        match self {
+            Self::None => 0,
+            Self::Gpu(figures) => length(&figures.model),
+            Self::Cpu(figures) => length(&figures.model) + length(&figures.vendor),
+            Self::Nic(figures) => length(&figures.model),
+            Self::Switch(figures) => length(&figures.model),
+        }
+    }
 }
 
 /// What is known of a GPU.

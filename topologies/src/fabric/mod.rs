@@ -4,16 +4,20 @@
 //! ids stay dense and a healthy fabric and its broken twin can be compared id by id.
 
 mod builder;
+mod degrade;
 mod device;
 mod link;
+mod names;
+mod near;
 
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use petgraph::visit::EdgeRef;
 use rustc_hash::FxHashMap;
 
 pub use builder::{FabricBuilder, LinkSpec};
-pub use device::{CpuArch, CpuFigures, Figures, GpuFigures, NicFigures, Node, NodeKind, SwitchFigures};
+pub use device::{Attributes, CpuArch, CpuFigures, Figures, GpuFigures, NicFigures, Node, NodeKind, SwitchFigures};
 pub use link::{Link, LinkKind};
+pub use near::near_misses;
 
 use crate::Bandwidth;
 

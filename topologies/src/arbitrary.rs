@@ -1,0 +1,158 @@
+//! Random fabrics for property tests, and what makes two fabrics the same.
+
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+
+use crate::fabric::{
+    CpuArch, CpuFigures, Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, NicFigures, Node, NodeKind,
+    SwitchFigures,
+};
+use crate::{Bandwidth, Bytes, Picos};
+
+/// Everything of a fabric that is compared, in order; hosts by name, since their numbers follow first use.
+pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
+    let id = |node: crate::NodeId| &*fabric.node(node).id;
+    let mut facts = vec![format!("name {:?} sources {:?}", fabric.name(), fabric.sources())];
+    facts.extend(fabric.nodes().map(|(_, node)| {
+        let host = &fabric.hosts()[node.host.0 as usize];
+        format!("{:?} {:?} in {host:?} {:?} {:?}", node.id, node.kind, node.figures, node.attributes)
+    }));
+    facts.extend(fabric.links().map(|(_, link)| {
+        let (from, to) = (id(link.from), id(link.to));
+        format!("{from:?} {to:?} {:?} x{} {:?} {:?}", link.kind, link.lanes, link.bandwidth, link.latency)
+    }));
+    facts.push(format!("ranks {:?}", fabric.gpus().iter().map(|&gpu| id(gpu)).collect::<Vec<_>>()));
+    facts
+}
+
+/// Ids: mostly numbered runs, sometimes anything that an id may be.
+fn id() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => ("(gpu|n0/gpu|sw|a-b|x\\[|mlx5_)", 0u32..12).prop_map(|(stem, number)| format!("{stem}{number}")),
+        1 => "[a-z0-9#>\\[\\]\"' é\\\\/-]{1,8}".prop_filter("no range", |id| crate::read::spec::ids::stands_for_itself(id)),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = NodeKind> {
+    use NodeKind::*;
+    prop::sample::select(vec![Gpu, Mig, Accelerator, Nvswitch, PcieSwitch, Cpu, Nic, Switch])
+}
+
+fn bandwidth() -> impl Strategy<Value = Bandwidth> {
+    prop_oneof![
+        (1u64..1000).prop_map(|gbps| Bandwidth(gbps * 1_000_000_000)),
+        (1..=Bandwidth::MAX.0).prop_map(Bandwidth),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just("H200 SXM".to_owned()), "\\PC{0,6}", "[\"\\\\\n\t\r\u{7f}\u{1}]{0,3}"]
+}
+
+fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
+    let some = match kind {
+        NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => (
+            of(text()),
+            of(any::<u32>()),
+            of(any::<u32>()),
+            of(0..=Bytes::MAX.0),
+            of(bandwidth()),
+            of(any::<u32>()),
+            of(1e-3..1e5f64),
+        )
+            .prop_map(|(model, compute_capability, sm_count, memory, memory_bandwidth, copy_engines, bf16_tflops)| {
+                let memory = memory.map(Bytes);
+                Figures::Gpu(Box::new(GpuFigures {
+                    model,
+                    compute_capability,
+                    sm_count,
+                    memory,
+                    memory_bandwidth,
+                    copy_engines,
+                    bf16_tflops,
+                }))
+            })
+            .boxed(),
+        NodeKind::Cpu => {
+            let arch = prop::sample::select(vec![CpuArch::X86, CpuArch::Arm, CpuArch::Power]);
+            (of(text()), of(arch), of(text()), of(any::<u32>()), of(any::<u32>()), of(-1..9i32), of(bandwidth()))
+                .prop_map(|(model, arch, vendor, family, model_id, numa, memory_bandwidth)| {
+                    Figures::Cpu(Box::new(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth }))
+                })
+                .boxed()
+        }
+        NodeKind::Nic => (of(text()), of(bandwidth()), of(any::<bool>()))
+            .prop_map(|(model, speed, gdr)| Figures::Nic(Box::new(NicFigures { model, speed, gdr })))
+            .boxed(),
+        NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => {
+            (of(text()), of(bandwidth()), of(any::<bool>()))
+                .prop_map(|(model, capacity, multicast)| {
+                    Figures::Switch(Box::new(SwitchFigures { model, capacity, multicast }))
+                })
+                .boxed()
+        }
+    };
+    prop_oneof![Just(Figures::None), some].boxed()
+}
+
+/// A vertex before it has a host number.
+type RandomNode = (String, NodeKind, Figures, String, Vec<(String, String)>);
+
+fn node() -> impl Strategy<Value = RandomNode> {
+    let host = prop_oneof![Just("host0".to_owned()), Just("network".to_owned()), "n[0-2]"];
+    (id(), kind().prop_flat_map(|kind| (Just(kind), figures(kind))), host, vec((text(), text()), 0..3))
+        .prop_map(|(id, (kind, figures), host, attributes)| (id, kind, figures, host, attributes))
+}
+
+fn link() -> impl Strategy<Value = LinkSpec> {
+    use LinkKind::*;
+    let latency = prop_oneof![Just(0), (0u64..2000).prop_map(|ns| ns * 1000), 0..=1_000_000_000_000_000u64];
+    let kind = prop::sample::select(vec![Nvlink, C2c, Pcie, Upi, Infiniband, Ethernet]);
+    (kind, prop_oneof![Just(1u16), 1..=u16::MAX], of(bandwidth()), of(of(bandwidth())), latency).prop_map(
+        |(kind, lanes, forward, other, latency)| LinkSpec {
+            kind,
+            lanes,
+            forward,
+            backward: other.unwrap_or(forward),
+            latency: Picos(latency),
+        },
+    )
+}
+
+/// A random fabric: any kinds, figures, hosts, parallel links and rank order.
+pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
+    let ends = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
+    let runs = (1..4usize, link(), vec(ends, 0..12));
+    (text(), vec(text(), 0..3), vec(node(), 1..14), vec(runs, 0..4), any::<prop::sample::Index>()).prop_map(
+        |(name, sources, nodes, links, turn)| {
+            let mut builder = FabricBuilder::new(&name);
+            for source in sources {
+                builder.source(source);
+            }
+            let mut added = Vec::new();
+            for (id, kind, figures, host, mut attributes) in nodes {
+                let host = builder.host(&host);
+                attributes.sort();
+                attributes.dedup_by(|a, b| a.0 == b.0);
+                let attributes = attributes.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+                added.extend(builder.node_with(Node { id: id.into(), kind, host, figures, attributes }));
+            }
+            for (repeat, spec, ends) in links {
+                for (a, b) in ends.iter().flat_map(|ends| std::iter::repeat_n(ends, repeat)) {
+                    let (a, b) = (*a.get(&added), *b.get(&added));
+                    if a != b {
+                        builder.link(a, b, &spec);
+                    }
+                }
+            }
+            let mut ranks = builder.ranks().to_vec();
+            if !ranks.is_empty() {
+                let by = turn.index(ranks.len());
+                ranks.rotate_left(by);
+                builder.rank_order(ranks);
+            }
+            builder.finish()
+        },
+    )
+}

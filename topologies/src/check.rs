@@ -1,0 +1,372 @@
+//! What is odd about a fabric: faults of the machine, or of the file that describes it.
+//!
+//! Every finding names devices and says what was compared with what, so that someone can go and look.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+
+use crate::Bandwidth;
+use crate::fabric::{Fabric, Figures, HostId, LinkKind, NodeId, NodeKind};
+
+/// How bad a finding is, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Collectives over all GPUs are impossible.
+    Error,
+    /// Something is slower or further than its like.
+    Warning,
+    /// Worth knowing.
+    Note,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        })
+    }
+}
+
+/// One thing that is odd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, devices named.
+    pub message: String,
+}
+
+/// Everything odd about a fabric, worst first.
+#[must_use]
+pub fn check(fabric: &Fabric) -> Vec<Finding> {
+    let checks = [connection, nvlink_counts, pcie_siblings, pcie_bottlenecks, far_nics, mixed_gpus, unlinked, failures];
+    let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(fabric)).collect();
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+fn finding(severity: Severity, message: String) -> Finding {
+    Finding { severity, message }
+}
+
+/// At most three ids, and how many more there are.
+fn listed(fabric: &Fabric, nodes: &[NodeId]) -> String {
+    let ids: Vec<&str> = nodes.iter().take(3).map(|&node| &*fabric.node(node).id).collect();
+    match nodes.len().saturating_sub(3) {
+        0 => ids.join(", "),
+        more => format!("{} and {more} more", ids.join(", ")),
+    }
+}
+
+/// Which vertices can be reached from some others over links of which a predicate approves.
+fn reached(fabric: &Fabric, from: impl IntoIterator<Item = NodeId>, over: impl Fn(LinkKind) -> bool) -> Vec<bool> {
+    let mut reached = vec![false; fabric.node_count()];
+    let mut queue: VecDeque<NodeId> = from.into_iter().collect();
+    for node in &queue {
+        if let Some(seen) = reached.get_mut(node.0 as usize) {
+            *seen = true;
+        }
+    }
+    while let Some(node) = queue.pop_front() {
+        for link in fabric.leaving(node).into_iter().map(|link| fabric.link(link)).filter(|link| over(link.kind)) {
+            if let Some(seen) = reached.get_mut(link.to.0 as usize).filter(|seen| !**seen) {
+                *seen = true;
+                queue.push_back(link.to);
+            }
+        }
+    }
+    reached
+}
+
+fn is_reached(reached: &[bool], node: NodeId) -> bool {
+    reached.get(node.0 as usize).copied().unwrap_or_default()
+}
+
+/// Are there GPUs, and can all reach each other?
+fn connection(fabric: &Fabric) -> Vec<Finding> {
+    let Some(&first) = fabric.gpus().first() else {
+        return vec![finding(Severity::Error, "there is no GPU or accelerator".to_owned())];
+    };
+    let (alone, linked): (Vec<NodeId>, Vec<NodeId>) =
+        fabric.gpus().iter().partition(|&&gpu| fabric.leaving(gpu).is_empty());
+    let mut findings = Vec::new();
+    if !alone.is_empty() && fabric.gpus().len() > 1 {
+        findings.push(finding(Severity::Error, format!("no usable link at {}", listed(fabric, &alone))));
+    }
+    let start = linked.first().copied().unwrap_or(first);
+    let near = reached(fabric, [start], |_| true);
+    let cut_off: Vec<NodeId> = linked.into_iter().filter(|&gpu| !is_reached(&near, gpu)).collect();
+    if !cut_off.is_empty() {
+        let message = format!("{} cannot be reached from {}", listed(fabric, &cut_off), fabric.node(start).id);
+        findings.push(finding(Severity::Error, message));
+    }
+    findings
+}
+
+/// The most frequent value; of equals the greatest.
+fn usual<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
+    let mut counts: BTreeMap<T, usize> = BTreeMap::new();
+    for value in values {
+        *counts.entry(value).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|&(value, count)| (count, value)).map(|(value, _)| value)
+}
+
+/// GPUs in the order of their hosts.
+fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
+    let mut hosts: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
+    for &gpu in fabric.gpus() {
+        hosts.entry(fabric.node(gpu).host).or_default().push(gpu);
+    }
+    hosts
+}
+
+/// Do the GPUs of a host have equally many NVLinks?
+fn nvlink_counts(fabric: &Fabric) -> Vec<Finding> {
+    let lanes = |gpu: NodeId| -> u32 {
+        let links = fabric.leaving(gpu).into_iter().map(|link| fabric.link(link));
+        links.filter(|link| link.kind == LinkKind::Nvlink).map(|link| u32::from(link.lanes)).sum()
+    };
+    let mut findings = Vec::new();
+    for gpus in gpus_by_host(fabric).into_values() {
+        let counts: Vec<(NodeId, u32)> = gpus.into_iter().map(|gpu| (gpu, lanes(gpu))).collect();
+        let Some(usual) = usual(counts.iter().map(|&(_, count)| count)) else { continue };
+        let mut odd: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
+        for (gpu, count) in counts.into_iter().filter(|&(_, count)| count != usual) {
+            odd.entry(count).or_default().push(gpu);
+        }
+        for (count, gpus) in odd {
+            let message =
+                format!("{} has {count} NVLinks where most GPUs of its host have {usual}", listed(fabric, &gpus));
+            findings.push(finding(Severity::Warning, message));
+        }
+    }
+    findings
+}
+
+/// The PCIe link of a device towards its CPU: the first that it has.
+fn uplink(fabric: &Fabric, device: NodeId) -> Option<Bandwidth> {
+    let links = fabric.leaving(device).into_iter().map(|link| fabric.link(link));
+    links.filter(|link| link.kind == LinkKind::Pcie).find_map(|link| link.bandwidth)
+}
+
+/// Are GPUs, and NICs, of a host attached alike?
+fn pcie_siblings(fabric: &Fabric) -> Vec<Finding> {
+    let mut groups: BTreeMap<(HostId, NodeKind), Vec<(NodeId, Bandwidth)>> = BTreeMap::new();
+    for (id, node) in fabric.nodes().filter(|(_, node)| matches!(node.kind, NodeKind::Gpu | NodeKind::Nic)) {
+        if let Some(bandwidth) = uplink(fabric, id) {
+            groups.entry((node.host, node.kind)).or_default().push((id, bandwidth));
+        }
+    }
+    let mut findings = Vec::new();
+    for ((_, kind), devices) in groups {
+        let Some(usual) = usual(devices.iter().map(|&(_, bandwidth)| bandwidth)) else { continue };
+        let slower: Vec<(NodeId, Bandwidth)> =
+            devices.into_iter().filter(|&(_, bandwidth)| bandwidth < usual).collect();
+        if let Some(&(_, least)) = slower.iter().min_by_key(|&&(_, bandwidth)| bandwidth) {
+            let nodes: Vec<NodeId> = slower.iter().map(|&(id, _)| id).collect();
+            let what = if kind == NodeKind::Gpu { "GPUs" } else { "NICs" };
+            let names = listed(fabric, &nodes);
+            let message = format!("PCIe of {names} carries {least} where most {what} of the host have {usual}");
+            findings.push(finding(Severity::Warning, message));
+        }
+    }
+    findings
+}
+
+/// Does a PCIe switch carry less towards its CPU than one device behind it?
+fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
+    let mut findings: BTreeMap<(Bandwidth, Bandwidth), Vec<NodeId>> = BTreeMap::new();
+    for (id, _) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::PcieSwitch) {
+        let (mut up, mut down) = (None, None);
+        for link in fabric.leaving(id).into_iter().map(|link| fabric.link(link)) {
+            let Some(bandwidth) = link.bandwidth.filter(|_| link.kind == LinkKind::Pcie) else { continue };
+            match fabric.node(link.to).kind {
+                NodeKind::Cpu => up = up.max(Some(bandwidth)),
+                NodeKind::Gpu | NodeKind::Nic => down = down.max(Some(bandwidth)),
+                _ => {}
+            }
+        }
+        if let (Some(up), Some(down)) = (up, down)
+            && up < down
+        {
+            findings.entry((up, down)).or_default().push(id);
+        }
+    }
+    let worded = findings.into_iter().map(|((up, down), switches)| {
+        let names = listed(fabric, &switches);
+        let message = format!(
+            "{names}: {up} towards the CPU, {down} to a device behind it \
+             (PCIe links that idle while a file is written show a lower speed)"
+        );
+        finding(Severity::Warning, message)
+    });
+    worded.collect()
+}
+
+/// Is there a NIC on the side of every GPU's own CPU?
+fn far_nics(fabric: &Fabric) -> Vec<Finding> {
+    let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
+    if nics.is_empty() {
+        return Vec::new();
+    }
+    let with_nic: std::collections::BTreeSet<HostId> = nics.iter().map(|&nic| fabric.node(nic).host).collect();
+    let near = reached(fabric, nics, |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
+    let far: Vec<NodeId> = fabric
+        .gpus()
+        .iter()
+        .copied()
+        .filter(|&gpu| with_nic.contains(&fabric.node(gpu).host) && !is_reached(&near, gpu))
+        .collect();
+    if far.is_empty() {
+        return Vec::new();
+    }
+    let message = format!("{}: every NIC of the host is on another CPU", listed(fabric, &far));
+    vec![finding(Severity::Warning, message)]
+}
+
+/// Are all GPUs of one model?
+fn mixed_gpus(fabric: &Fabric) -> Vec<Finding> {
+    let mut models: BTreeMap<&str, usize> = BTreeMap::new();
+    for &gpu in fabric.gpus() {
+        if let Figures::Gpu(figures) = &fabric.node(gpu).figures
+            && let Some(model) = &figures.model
+        {
+            *models.entry(model).or_default() += 1;
+        }
+    }
+    if models.len() < 2 {
+        return Vec::new();
+    }
+    let counted: Vec<String> = models.iter().map(|(model, count)| format!("{count} × {model}")).collect();
+    vec![finding(Severity::Note, format!("GPUs of several models: {}", counted.join(", ")))]
+}
+
+/// Do NICs and switches have links?
+fn unlinked(fabric: &Fabric) -> Vec<Finding> {
+    let mut kinds: BTreeMap<NodeKind, Vec<NodeId>> = BTreeMap::new();
+    for (id, node) in fabric.nodes() {
+        // GPUs have a finding of their own, and a single CPU needs no link.
+        if !node.kind.is_rank() && node.kind != NodeKind::Cpu && fabric.leaving(id).is_empty() {
+            kinds.entry(node.kind).or_default().push(id);
+        }
+    }
+    kinds
+        .into_values()
+        .map(|nodes| finding(Severity::Warning, format!("no usable link at {}", listed(fabric, &nodes))))
+        .collect()
+}
+
+/// Are links out of service?
+fn failures(fabric: &Fabric) -> Vec<Finding> {
+    let mut by_kind: FxHashMap<LinkKind, usize> = FxHashMap::default();
+    for (_, link) in fabric.links().filter(|(_, link)| link.failed) {
+        *by_kind.entry(link.kind).or_default() += 1;
+    }
+    let mut kinds: Vec<(LinkKind, usize)> = by_kind.into_iter().collect();
+    kinds.sort_unstable();
+    let worded = kinds.into_iter().map(|(kind, directions)| {
+        finding(Severity::Note, format!("{directions} directions of {} links are out of service", kind.name()))
+    });
+    worded.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arbitrary::fabric;
+    use crate::read::{nccl_xml, smi, spec};
+
+    fn built(text: &str) -> Fabric {
+        spec::parse(text, "t").and_then(|spec| spec.build_nodes()).unwrap()
+    }
+
+    fn said(fabric: &Fabric) -> Vec<String> {
+        check(fabric).into_iter().map(|finding| format!("{}: {}", finding.severity, finding.message)).collect()
+    }
+
+    #[test]
+    fn real_machines() {
+        let xml = |text| said(&nccl_xml::parse(text, "t").unwrap());
+        let none: [&str; 0] = [];
+        assert_eq!(xml(include_str!("../../tests/data/topologies/h200-node.xml")), none);
+        assert_eq!(xml(include_str!("../../tests/data/topologies/aws_p4d-24xl-topo.xml")), none);
+        // One port for eight GPUs on two sockets.
+        let ndv2 = xml(include_str!("../../tests/data/topologies/azure_ndv2-topo.xml"));
+        assert_eq!(ndv2, ["warning: gpu4, gpu5, gpu6 and 1 more: every NIC of the host is on another CPU"]);
+        // Written while the links to the CPUs slept.
+        let oci = xml(include_str!("../../tests/data/topologies/oci_H100-topology.xml"));
+        assert_eq!(oci.len(), 1, "{oci:?}");
+        assert!(oci[0].starts_with(
+            "warning: pcie_switch0, pcie_switch1, pcie_switch2 and 5 more: 8 GB/s towards the CPU, 63.015 GB/s"
+        ));
+        let h100 = include_str!("../../tests/data/topologies/dgx_h100_8gpu_12nic.topo-m.txt");
+        assert_eq!(said(&smi::parse(h100, "t").unwrap()), none);
+    }
+
+    #[test]
+    fn faults_are_found_and_named() {
+        let gpus = "[[node]]\nid = \"gpu[0-3]\"\nkind = \"gpu\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n";
+        let link =
+            |a: &str, lanes: u32| format!("[[link]]\na = \"{a}\"\nb = \"sw\"\nkind = \"nvlink\"\nlanes = {lanes}\n");
+        assert_eq!(
+            said(&built("[[node]]\nid = \"s\"\nkind = \"switch\"\n")),
+            ["error: there is no GPU or accelerator", "warning: no usable link at s"]
+        );
+        assert_eq!(said(&built(&format!("{gpus}{}", link("gpu[0-3]", 18)))), [""; 0]);
+        let odd = said(&built(&format!("{gpus}{}{}", link("gpu[0-2]", 18), link("gpu3", 16))));
+        assert_eq!(odd, ["warning: gpu3 has 16 NVLinks where most GPUs of its host have 18"]);
+        let alone = said(&built(&format!("{gpus}{}", link("gpu[0-2]", 18))));
+        assert_eq!(alone[0], "error: no usable link at gpu3");
+        let halves = format!(
+            "{gpus}{}[[link]]\na = \"gpu2\"\nb = \"gpu3\"\nkind = \"nvlink\"\nlanes = 18\n",
+            link("gpu[0-1]", 18)
+        );
+        assert_eq!(said(&built(&halves)), ["error: gpu2, gpu3 cannot be reached from gpu0"]);
+        let pcie = |id: &str, rate: u32| {
+            format!("[[link]]\na = \"{id}\"\nb = \"cpu\"\nkind = \"pcie\"\nbandwidth = \"{rate} GB/s\"\n")
+        };
+        let narrow = format!(
+            "{gpus}[[node]]\nid = \"cpu\"\nkind = \"cpu\"\n{}{}{}",
+            link("gpu[0-3]", 18),
+            pcie("gpu[0-2]", 48),
+            pcie("gpu3", 24)
+        );
+        assert_eq!(
+            said(&built(&narrow)),
+            ["warning: PCIe of gpu3 carries 24 GB/s where most GPUs of the host have 48 GB/s"]
+        );
+        let mixed = "[[node]]\nid = \"a\"\nkind = \"gpu\"\nmodel = \"A\"\n[[node]]\nid = \"b\"\nkind = \"gpu\"\nmodel = \"B\"\n[[link]]\na = \"a\"\nb = \"b\"\nkind = \"pcie\"\n";
+        assert_eq!(said(&built(mixed)), ["note: GPUs of several models: 1 × A, 1 × B"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn errors_mean_that_some_pair_of_gpus_is_not_connected(fabric in fabric()) {
+            // Brute force: reachability from each GPU on its own.
+            let connected = fabric.gpus().iter().all(|&a| {
+                let mut seen = vec![a];
+                let mut at = 0;
+                while let Some(&node) = seen.get(at) {
+                    for (_, link) in fabric.links().filter(|(_, link)| link.from == node) {
+                        if !seen.contains(&link.to) {
+                            seen.push(link.to);
+                        }
+                    }
+                    at += 1;
+                }
+                fabric.gpus().iter().all(|b| seen.contains(b))
+            });
+            let wrong = check(&fabric).iter().any(|finding| finding.severity == Severity::Error);
+            prop_assert_eq!(wrong, !connected || fabric.gpus().is_empty());
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Leaves and spines: rail networks and fat trees.
+
+use super::network::Network;
+use crate::NodeId;
+use crate::error::{Error, Result};
+use crate::fabric::FabricBuilder;
+
+/// Ports of a switch where a fat tree does not say: 64 ports of 400 Gb/s (NVIDIA Quantum-2 QM9700).
+const DEFAULT_RADIX: u32 = 64;
+
+/// A leaf and the bandwidth of the NICs on it.
+struct Leaf {
+    switch: NodeId,
+    below: u64,
+}
+
+/// NIC *i* of every host on a leaf of rail *i*; with a `radix`, as many leaves a rail as the hosts need.
+pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
+    let per_leaf = network.spec.radix.map_or(hosts.len(), |radix| ports_below(network, radix)).max(1);
+    let groups = hosts.chunks(per_leaf);
+    let several = groups.len() > 1;
+    let mut pods = Vec::new();
+    for (number, group) in groups.enumerate() {
+        let mut leaves = Vec::new();
+        for rail in 0..network.nics {
+            let id = if several { format!("g{number}/leaf{rail}") } else { format!("leaf{rail}") };
+            let switch = network.switch(builder, &id)?;
+            for nics in group {
+                if let Some(&nic) = nics.get(rail) {
+                    network.plug(builder, nic, rail, switch);
+                }
+            }
+            let rate = network.rates.get(rail).map_or(0, |rate| rate.0);
+            leaves.push(Leaf { switch, below: rate * per_leaf as u64 });
+        }
+        pods.push(leaves);
+    }
+    let tiers = network.spec.tiers.unwrap_or(2);
+    if several && tiers == 1 {
+        let message = format!("a rail network of one tier and radix {} takes {per_leaf} hosts", radix(network));
+        return Err(Error::Request(message));
+    }
+    above(builder, network, pods, tiers)
+}
+
+/// All NICs of a host on one leaf, as many hosts a leaf as its ports allow.
+pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
+    let radix = radix(network);
+    let per_leaf = (ports_below(network, radix) / network.nics.max(1)).max(1);
+    let mut leaves = Vec::new();
+    for (number, group) in hosts.chunks(per_leaf).enumerate() {
+        let switch = network.switch(builder, &format!("leaf{number}"))?;
+        for (rail, &nic) in group.iter().flat_map(|nics| nics.iter().enumerate()) {
+            network.plug(builder, nic, rail, switch);
+        }
+        leaves.push(Leaf { switch, below: network.host_rate() * per_leaf as u64 });
+    }
+    let (count, two_tiers) = (leaves.len(), radix as usize);
+    let needed = if count == 1 {
+        1
+    } else if count <= two_tiers {
+        2
+    } else {
+        3
+    };
+    let tiers = network.spec.tiers.unwrap_or(needed);
+    let most = match tiers {
+        1 => 1,
+        2 => two_tiers,
+        _ => two_tiers * (two_tiers / 2).max(1),
+    };
+    if count > most {
+        let message = format!(
+            "a fat tree of {tiers} tiers of {radix}-port switches takes {} hosts, not {}; give more tiers or a larger radix",
+            most * per_leaf,
+            hosts.len()
+        );
+        return Err(Error::Request(message));
+    }
+    let pods = if tiers == 3 { chunk(leaves, (two_tiers / 2).max(1)) } else { vec![leaves] };
+    above(builder, network, pods, tiers)
+}
+
+fn radix(network: &Network) -> u32 {
+    network.spec.radix.unwrap_or(DEFAULT_RADIX)
+}
+
+/// Ports of a leaf that face hosts: as many as above, times the oversubscription.
+fn ports_below(network: &Network, radix: u32) -> usize {
+    let share = network.oversubscription / (1.0 + network.oversubscription);
+    ((f64::from(radix) * share).round() as usize).clamp(1, radix as usize)
+}
+
+fn chunk(leaves: Vec<Leaf>, size: usize) -> Vec<Vec<Leaf>> {
+    let mut pods: Vec<Vec<Leaf>> = Vec::new();
+    for leaf in leaves {
+        match pods.last_mut().filter(|pod| pod.len() < size) {
+            Some(pod) => pod.push(leaf),
+            None => pods.push(vec![leaf]),
+        }
+    }
+    pods
+}
+
+/// The tiers above the leaves: with two, spines over all leaves; with three, spines over each pod and cores over all.
+fn above(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, tiers: u32) -> Result<()> {
+    let leaves: usize = pods.iter().map(Vec::len).sum();
+    if leaves < 2 || tiers < 2 {
+        return Ok(());
+    }
+    if tiers == 2 {
+        let all: Vec<Leaf> = pods.into_iter().flatten().collect();
+        return spread(builder, network, &all, "spine").map(drop);
+    }
+    let several = pods.len() > 1;
+    let mut spines = Vec::new();
+    for (number, pod) in pods.iter().enumerate() {
+        let prefix = if several { format!("pod{number}/spine") } else { "spine".to_owned() };
+        spines.push(spread(builder, network, pod, &prefix)?);
+    }
+    if !several {
+        return Ok(());
+    }
+    // Spine k of every pod meets the cores of plane k: any core reaches any pod.
+    let planes = spines.iter().map(Vec::len).max().unwrap_or(0);
+    for plane in 0..planes {
+        let id = if planes == 1 { "core".to_owned() } else { format!("plane{plane}/core") };
+        let members: Vec<(NodeId, u64)> = spines.iter().filter_map(|pod| pod.get(plane).copied()).collect();
+        let cores = width(network);
+        for number in 0..cores {
+            let core = network.switch(builder, &format!("{id}{number}"))?;
+            for &(spine, below) in &members {
+                network.trunk(builder, spine, core, below / cores as u64);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Spines over some leaves; returns each with the bandwidth below it from one of its links times the leaves.
+fn spread(builder: &mut FabricBuilder, network: &Network, leaves: &[Leaf], prefix: &str) -> Result<Vec<(NodeId, u64)>> {
+    let count = width(network);
+    let mut spines = Vec::new();
+    for number in 0..count {
+        let spine = network.switch(builder, &format!("{prefix}{number}"))?;
+        let mut below = 0;
+        for leaf in leaves {
+            let rate = network.above(leaf.below) / count as u64;
+            network.trunk(builder, leaf.switch, spine, rate);
+            below += rate;
+        }
+        spines.push((spine, below));
+    }
+    Ok(spines)
+}
+
+/// Switches of a tier that are drawn: one for all, unless the network counts them.
+fn width(network: &Network) -> usize {
+    let by_radix = |radix: u32| (radix as usize).saturating_sub(ports_below(network, radix)).max(1);
+    match (network.spec.ecmp, network.spec.radix) {
+        (Some(ecmp), _) => ecmp as usize,
+        (None, Some(radix)) => by_radix(radix),
+        (None, None) => 1,
+    }
+}

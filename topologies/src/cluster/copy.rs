@@ -1,0 +1,190 @@
+//! A host, or a rack of hosts, as a template that is copied.
+
+use super::nics::Plan;
+use crate::error::{Error, Result};
+use crate::fabric::{Fabric, FabricBuilder, LinkSpec, Node, NodeKind};
+use crate::{HostId, LinkId, NodeId};
+
+/// A preset seen as hosts that can be copied, and what they share.
+#[derive(Debug)]
+pub(super) struct Template<'f> {
+    pub fabric: &'f Fabric,
+    /// Hosts with GPUs, in rank order.
+    pub hosts: Vec<HostId>,
+    /// Devices of each of them, in id order.
+    members: Vec<Vec<NodeId>>,
+    /// Devices of other hosts (a rack's NVSwitch).
+    shared: Vec<NodeId>,
+}
+
+impl<'f> Template<'f> {
+    pub fn new(fabric: &'f Fabric) -> Result<Self> {
+        let mut hosts: Vec<HostId> = Vec::new();
+        let mut number: Vec<Option<usize>> = vec![None; fabric.hosts().len()];
+        for &gpu in fabric.gpus() {
+            let host = fabric.node(gpu).host;
+            if let Some(slot @ None) = number.get_mut(host.0 as usize) {
+                *slot = Some(hosts.len());
+                hosts.push(host);
+            }
+        }
+        if hosts.is_empty() {
+            return Err(Error::Request(format!("{} has no GPU, so no host to copy", fabric.name())));
+        }
+        let mut members = vec![Vec::new(); hosts.len()];
+        let mut shared = Vec::new();
+        for (id, node) in fabric.nodes() {
+            match number.get(node.host.0 as usize).copied().flatten().and_then(|host| members.get_mut(host)) {
+                Some(members) => members.push(id),
+                None => shared.push(id),
+            }
+        }
+        Ok(Self { fabric, hosts, members, shared })
+    }
+
+    /// Hosts of the template.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    pub fn vertices_per_host(&self) -> u64 {
+        self.fabric.node_count().div_ceil(self.hosts.len()).max(1) as u64
+    }
+
+    /// The devices of a host.
+    pub fn members(&self, host: usize) -> &[NodeId] {
+        self.members.get(host).map_or(&[], Vec::as_slice)
+    }
+
+    /// A device's id without its host's name before it.
+    pub fn short_id(&self, id: NodeId) -> &'f str {
+        let node = self.fabric.node(id);
+        let host = self.fabric.hosts().get(node.host.0 as usize).map_or("", |host| &**host);
+        node.id.strip_prefix(host).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&node.id)
+    }
+
+    /// Adds `nodes` hosts, template after template; returns the NICs of each host. With `one_domain`, the NVSwitches
+    /// of all are one.
+    pub fn fill(
+        &self,
+        builder: &mut FabricBuilder,
+        nodes: u32,
+        plan: &Plan,
+        one_domain: bool,
+    ) -> Result<Vec<Vec<NodeId>>> {
+        let units = (nodes as usize).div_ceil(self.hosts.len());
+        builder.reserve(self.fabric.node_count() * units, self.fabric.link_count() * units);
+        let mut common: Vec<Option<NodeId>> = vec![None; self.fabric.node_count()];
+        if one_domain {
+            self.add_common(builder, &mut common)?;
+        }
+        let taken = |id: &str| Error::Request(format!("two devices of the cluster would be called `{id}`"));
+        let links: Vec<LinkId> = (0..self.fabric.link_count() as u32).step_by(2).map(LinkId).collect();
+        let mut all_nics = Vec::with_capacity(nodes as usize);
+        let mut id = String::new();
+        for unit in 0..units {
+            let mut map = common.clone();
+            let first = unit * self.hosts.len();
+            for (local, members) in self.members.iter().enumerate().take(nodes as usize - first) {
+                let number = first + local;
+                let prefix = if nodes == 1 { String::new() } else { format!("n{number}/") };
+                let host = builder.host(&format!("n{number}"));
+                let mut nics = Vec::new();
+                for &member in members {
+                    let Some(slot @ None) = map.get_mut(member.0 as usize) else { continue };
+                    let node = self.fabric.node(member);
+                    if node.kind == NodeKind::Nic && plan.replaces() {
+                        continue;
+                    }
+                    id.clear();
+                    id.push_str(&prefix);
+                    id.push_str(self.short_id(member));
+                    let copy = Node { id: id.as_str().into(), host, ..node.clone() };
+                    let added = builder.node_with(copy).ok_or_else(|| taken(&id))?;
+                    *slot = Some(added);
+                    if node.kind == NodeKind::Nic {
+                        nics.push(added);
+                    }
+                }
+                plan.add(builder, local, &prefix, host, &map, &mut nics).map_err(|id| taken(&id))?;
+                all_nics.push(nics);
+            }
+            self.add_shared(builder, unit, units, &mut map)?;
+            for &link in &links {
+                let (from, to) = self.fabric.ends(link);
+                let end = |node: NodeId| map.get(node.0 as usize).copied().flatten();
+                let already = |node: NodeId| common.get(node.0 as usize).copied().flatten().is_some();
+                if let (Some(a), Some(b)) = (end(from), end(to))
+                    && !(already(from) && already(to))
+                {
+                    copy_link(builder, self.fabric, link, a, b);
+                }
+            }
+        }
+        Ok(all_nics)
+    }
+
+    /// The NVSwitches of a rack that takes all hosts.
+    fn add_common(&self, builder: &mut FabricBuilder, common: &mut [Option<NodeId>]) -> Result<()> {
+        let switches: Vec<NodeId> =
+            self.fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nvswitch).map(|(id, _)| id).collect();
+        if switches.is_empty() {
+            let message = format!("network mnnvl: {} has no NVSwitch that could join hosts", self.fabric.name());
+            return Err(Error::Request(message));
+        }
+        let host = builder.host("rack0");
+        for switch in switches {
+            let copy = Node { id: self.short_id(switch).into(), host, ..self.fabric.node(switch).clone() };
+            if let Some(slot) = common.get_mut(switch.0 as usize) {
+                *slot = builder.node_with(copy);
+            }
+        }
+        for link in (0..self.fabric.link_count() as u32).step_by(2).map(LinkId) {
+            let (from, to) = self.fabric.ends(link);
+            let end = |node: NodeId| common.get(node.0 as usize).copied().flatten();
+            if let (Some(a), Some(b)) = (end(from), end(to)) {
+                copy_link(builder, self.fabric, link, a, b);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_shared(
+        &self,
+        builder: &mut FabricBuilder,
+        unit: usize,
+        units: usize,
+        map: &mut [Option<NodeId>],
+    ) -> Result<()> {
+        for &shared in &self.shared {
+            let Some(slot @ None) = map.get_mut(shared.0 as usize) else { continue };
+            let node = self.fabric.node(shared);
+            let name = self.fabric.hosts().get(node.host.0 as usize).map_or("", |host| &**host);
+            let (id, host) = if units == 1 {
+                (node.id.to_string(), builder.host(name))
+            } else {
+                (format!("rack{unit}/{}", self.short_id(shared)), builder.host(&format!("rack{unit}")))
+            };
+            let added = builder.node_with(Node { id: id.as_str().into(), host, ..node.clone() });
+            *slot = Some(added.ok_or_else(|| Error::Request(format!("two devices would be called `{id}`")))?);
+        }
+        Ok(())
+    }
+}
+
+/// Adds a copy of a link and its reverse.
+pub(super) fn copy_link(builder: &mut FabricBuilder, fabric: &Fabric, link: LinkId, a: NodeId, b: NodeId) {
+    builder.link(a, b, &spec_of(fabric, link));
+}
+
+/// A link and its reverse as one specification.
+pub(super) fn spec_of(fabric: &Fabric, link: LinkId) -> LinkSpec {
+    let (forward, backward) = (fabric.link(link), fabric.link(link.reverse()));
+    LinkSpec {
+        kind: forward.kind,
+        lanes: forward.lanes,
+        forward: forward.bandwidth,
+        backward: backward.bandwidth,
+        latency: forward.latency,
+    }
+}

@@ -1,0 +1,56 @@
+//! A dragonfly: groups of routers, all-to-all inside a group and between groups.
+//!
+//! After Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology" (ISCA 2008): with *p*
+//! ports to hosts, a balanced router has 2*p* to its group and *p* to other groups. A router serves one host here.
+
+use super::network::Network;
+use crate::NodeId;
+use crate::error::Result;
+use crate::fabric::FabricBuilder;
+
+/// Joins hosts by a router each, in `groups` groups (about the square root of the hosts where it is not given).
+pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
+    let groups = network.spec.groups.map_or_else(|| (hosts.len() as f64).sqrt().round() as usize, |n| n as usize);
+    let size = hosts.len().div_ceil(groups.max(1)).max(1);
+    let mut routers: Vec<Vec<NodeId>> = Vec::new();
+    for (number, group) in hosts.chunks(size).enumerate() {
+        let mut members = Vec::new();
+        for (place, nics) in group.iter().enumerate() {
+            let router = network.switch(builder, &format!("g{number}/router{place}"))?;
+            for (rail, &nic) in nics.iter().enumerate() {
+                network.plug(builder, nic, rail, router);
+            }
+            members.push(router);
+        }
+        routers.push(members);
+    }
+
+    let injected = network.host_rate();
+    let local = network.above(2 * injected / size.saturating_sub(1).max(1) as u64);
+    for group in &routers {
+        for (i, &a) in group.iter().enumerate() {
+            for &b in group.iter().skip(i + 1) {
+                network.trunk(builder, a, b, local);
+            }
+        }
+    }
+
+    // Each pair of groups gets the same number of cables, dealt to the routers in turn.
+    let count = routers.len();
+    let others = count.saturating_sub(1).max(1);
+    let cables = (size / others).max(1);
+    let global = network.above(injected * size as u64 / (others * cables) as u64);
+    for (i, here) in routers.iter().enumerate() {
+        for (j, there) in routers.iter().enumerate().skip(i + 1) {
+            for cable in 0..cables {
+                let deal = |offset: usize, group: &[NodeId]| {
+                    group.get(((offset - 1) * cables + cable) % group.len().max(1)).copied()
+                };
+                if let (Some(a), Some(b)) = (deal(j - i, here), deal(count - (j - i), there)) {
+                    network.trunk(builder, a, b, global);
+                }
+            }
+        }
+    }
+    Ok(())
+}

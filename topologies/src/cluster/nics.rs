@@ -1,0 +1,123 @@
+//! The NICs of copied hosts: the preset's own, or as many as the network asks for, where the preset's own were.
+
+use super::copy::{Template, spec_of};
+use super::network::{DEFAULT_NIC, DEFAULT_NICS};
+use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NicFigures, Node, NodeKind};
+use crate::network_spec::{NetworkKind, NetworkSpec};
+use crate::{Bandwidth, HostId, LinkId, NodeId, Picos};
+
+/// What to do about NICs while hosts are copied.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// New NICs of each host of the template; `None` keeps the template's own.
+    hosts: Option<Vec<Vec<NewNic>>>,
+}
+
+#[derive(Clone, Debug)]
+struct NewNic {
+    figures: NicFigures,
+    /// What it hangs on, in the template, and by which link.
+    links: Vec<(NodeId, LinkSpec)>,
+}
+
+impl Plan {
+    pub fn new(template: &Template<'_>, spec: &NetworkSpec) -> Self {
+        let has_nics = template.fabric.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
+        let keep = spec.nics_per_node.is_none() && spec.nic.is_none() && has_nics;
+        if keep || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
+            return Self { hosts: None };
+        }
+        Self { hosts: Some((0..template.hosts()).map(|host| new_nics(template, host, spec)).collect()) }
+    }
+
+    /// Whether the template's NICs are left out.
+    pub fn replaces(&self) -> bool {
+        self.hosts.is_some()
+    }
+
+    /// Adds the new NICs of a host; the error is an id that is taken.
+    pub fn add(
+        &self,
+        builder: &mut FabricBuilder,
+        host_of_template: usize,
+        prefix: &str,
+        host: HostId,
+        map: &[Option<NodeId>],
+        nics: &mut Vec<NodeId>,
+    ) -> Result<(), String> {
+        let planned = self.hosts.as_ref().and_then(|hosts| hosts.get(host_of_template));
+        for (number, nic) in planned.into_iter().flatten().enumerate() {
+            let id = format!("{prefix}nic{number}");
+            let figures = Figures::Nic(Box::new(nic.figures.clone()));
+            let node = Node { id: id.as_str().into(), kind: NodeKind::Nic, host, figures, attributes: Box::default() };
+            let added = builder.node_with(node).ok_or(id)?;
+            for (end, link) in &nic.links {
+                if let Some(end) = map.get(end.0 as usize).copied().flatten() {
+                    builder.link(added, end, link);
+                }
+            }
+            nics.push(added);
+        }
+        Ok(())
+    }
+}
+
+/// The NICs that a host gets: spread evenly over the places where its own NICs are.
+fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<NewNic> {
+    let fabric = template.fabric;
+    let members = template.members(host);
+    let own: Vec<NodeId> = members.iter().copied().filter(|&id| fabric.node(id).kind == NodeKind::Nic).collect();
+    let places: Vec<NewNic> = if own.is_empty() {
+        free_places(template, host)
+    } else {
+        let place = |&nic: &NodeId| {
+            let figures = match &fabric.node(nic).figures {
+                Figures::Nic(figures) => (**figures).clone(),
+                _ => NicFigures::default(),
+            };
+            let links = all_leaving(template, nic).map(|link| (fabric.ends(link).1, spec_of(fabric, link)));
+            // Its network, if the template has one, is not copied.
+            let inside =
+                |end: &(NodeId, LinkSpec)| !matches!(fabric.node(end.0).kind, NodeKind::Switch | NodeKind::Nic);
+            NewNic { figures, links: links.filter(inside).collect() }
+        };
+        own.iter().map(place).collect()
+    };
+    let count = spec.nics_per_node.map_or(if own.is_empty() { DEFAULT_NICS } else { own.len() as u32 }, |n| n) as usize;
+    (0..count)
+        .filter_map(|number| {
+            let mut nic = places.get(number * places.len() / count)?.clone();
+            if let Some(speed) = spec.nic {
+                if nic.figures.speed != Some(speed) {
+                    nic.figures.model = None;
+                }
+                nic.figures.speed = Some(speed);
+            }
+            nic.figures.speed = nic.figures.speed.or(Some(DEFAULT_NIC));
+            Some(nic)
+        })
+        .collect()
+}
+
+/// Where NICs go on a host without any: its PCIe switches, or else its CPUs, or else each GPU itself.
+fn free_places(template: &Template<'_>, host: usize) -> Vec<NewNic> {
+    let fabric = template.fabric;
+    let of_kind = |test: fn(NodeKind) -> bool| {
+        let members = template.members(host).iter().copied();
+        members.filter(|&id| test(fabric.node(id).kind)).collect::<Vec<_>>()
+    };
+    let places = [
+        of_kind(|kind| kind == NodeKind::PcieSwitch),
+        of_kind(|kind| kind == NodeKind::Cpu),
+        of_kind(NodeKind::is_rank),
+    ];
+    let places = places.into_iter().find(|places| !places.is_empty()).unwrap_or_default();
+    // PCIe 5.0 x16: 32 GT/s x 16 lanes x 128/130 / 8.
+    let link = LinkSpec::symmetric(LinkKind::Pcie, Bandwidth(63_000_000_000), Picos(150_000)).lanes(16);
+    let figures = NicFigures { model: None, speed: None, gdr: None };
+    places.into_iter().map(|place| NewNic { figures: figures.clone(), links: vec![(place, link.clone())] }).collect()
+}
+
+fn all_leaving(template: &Template<'_>, node: NodeId) -> impl Iterator<Item = LinkId> {
+    template.fabric.leaving(node).into_iter()
+}

@@ -1,0 +1,245 @@
+//! What clusters are made of: hosts, racks, NICs, switches and what they carry.
+
+use super::*;
+use crate::fabric::{Figures, NodeKind};
+use crate::route::{PathClass, RouteOptions, Router};
+use crate::{Bandwidth, Picos, preset};
+
+fn cluster(name: &str, nodes: u32, network: &str) -> Fabric {
+    try_cluster(name, nodes, network).unwrap_or_else(|error| panic!("{name} x{nodes} {network}: {error}"))
+}
+
+fn try_cluster(name: &str, nodes: u32, network: &str) -> Result<Fabric> {
+    let network = (!network.is_empty()).then(|| network.parse().unwrap());
+    build(&preset::load(name).unwrap(), nodes, network.as_ref())
+}
+
+fn ids(fabric: &Fabric, kind: NodeKind) -> Vec<String> {
+    fabric.nodes().filter(|(_, node)| node.kind == kind).map(|(_, node)| node.id.to_string()).collect()
+}
+
+/// Bandwidth of the link between two devices.
+fn between(fabric: &Fabric, a: &str, b: &str) -> f64 {
+    let links = fabric.find_link(&format!("{a}->{b}")).unwrap_or_else(|error| panic!("{error}"));
+    links.iter().map(|&link| fabric.link(link).bandwidth.unwrap().gbps()).sum()
+}
+
+fn class(fabric: &Fabric, a: &str, b: &str) -> PathClass {
+    let router = Router::new(fabric, RouteOptions::default());
+    router.path(fabric.find(a).unwrap(), fabric.find(b).unwrap()).unwrap().class
+}
+
+#[test]
+fn one_host_is_the_preset_itself() {
+    let fabric = cluster("hgx-h200", 1, "rail");
+    assert_eq!((fabric.name(), fabric.gpus().len(), fabric.hosts().len()), ("hgx-h200", 8, 1));
+    assert!(fabric.find("gpu0").is_some());
+}
+
+#[test]
+fn copies_are_prefixed_and_in_rank_order() {
+    let fabric = cluster("dgx-a100", 3, "");
+    assert_eq!(fabric.gpus().len(), 24);
+    for (rank, &gpu) in fabric.gpus().iter().enumerate() {
+        let node = fabric.node(gpu);
+        assert_eq!(*node.id, *format!("n{}/gpu{}", rank / 8, rank % 8));
+        assert_eq!(*fabric.hosts()[node.host.0 as usize], *format!("n{}", rank / 8));
+        assert!(matches!(&node.figures, Figures::Gpu(figures) if figures.sm_count == Some(108)));
+    }
+    let host = preset::load("dgx-a100").unwrap();
+    assert_eq!(fabric.node_count(), 3 * host.node_count() + 8 + 1);
+    assert_eq!(fabric.link_count(), 3 * host.link_count() + 2 * (3 * 8 + 8));
+    assert_eq!(fabric.find("n2/nvswitch0").map(|id| fabric.leaving(id).len()), Some(8));
+}
+
+#[test]
+fn racks_fill_in_order() {
+    for (nodes, racks) in [(1, 1), (9, 1), (18, 1), (19, 2), (36, 2), (40, 3)] {
+        let fabric = cluster("gb200-nvl72", nodes, "");
+        assert_eq!(fabric.gpus().len(), 4 * nodes as usize, "{nodes}");
+        let switches = ids(&fabric, NodeKind::Nvswitch);
+        assert_eq!(switches.len(), racks, "{nodes}");
+        let on_last = fabric.leaving(fabric.find(switches.last().unwrap()).unwrap()).len();
+        let in_last = nodes - 18 * (racks as u32 - 1);
+        assert_eq!(on_last, 4 * in_last as usize, "{nodes}");
+        assert_eq!(ids(&fabric, NodeKind::Switch).is_empty(), racks == 1, "{nodes}");
+    }
+    let two = cluster("gb200-nvl72", 36, "");
+    assert_eq!(class(&two, "n0/gpu0", "n17/gpu3"), PathClass::Nvl);
+    assert_eq!(class(&two, "n17/gpu3", "n18/gpu0"), PathClass::Net);
+    assert_eq!(class(&two, "n18/gpu0", "n35/gpu0"), PathClass::Nvl);
+    // A host alone keeps its rack's switch.
+    let one = cluster("gb200-nvl72", 1, "");
+    assert_eq!(class(&one, "gpu0", "gpu3"), PathClass::Nvl);
+}
+
+#[test]
+fn mnnvl_is_one_domain() {
+    let fabric = cluster("hgx-h200", 4, "mnnvl");
+    assert_eq!(ids(&fabric, NodeKind::Nvswitch), ["nvswitch0"]);
+    assert!(ids(&fabric, NodeKind::Switch).is_empty());
+    assert_eq!(class(&fabric, "n0/gpu0", "n3/gpu7"), PathClass::Nvl);
+    assert_eq!(ids(&cluster("gb200-nvl72", 36, "mnnvl"), NodeKind::Nvswitch).len(), 1);
+    for name in ["l40s-pcie", "dgx-v100"] {
+        assert!(try_cluster(name, 2, "mnnvl").unwrap_err().to_string().contains("NVSwitch"), "{name}");
+    }
+}
+
+#[test]
+fn rails_have_a_leaf_each_and_spines_as_wide_as_asked() {
+    let fabric = cluster("hgx-h200", 16, "rail,oversubscription=2");
+    assert_eq!(ids(&fabric, NodeKind::Switch).len(), 9);
+    assert_eq!(between(&fabric, "n3/nic5", "leaf5"), 50.0);
+    // Sixteen hosts below, half of that above.
+    assert_eq!(between(&fabric, "leaf5", "spine0"), 400.0);
+    // With 64 ports to a leaf, 32 hosts are a group, and there are 32 spines.
+    let fabric = cluster("hgx-h200", 40, "rail,radix=64");
+    assert_eq!(ids(&fabric, NodeKind::Switch).len(), 2 * 8 + 32);
+    assert_eq!(between(&fabric, "n39/nic0", "g1/leaf0"), 50.0);
+    assert_eq!(between(&fabric, "g0/leaf0", "spine31"), 50.0);
+    let fabric = cluster("hgx-h200", 4, "rail,tiers=1");
+    assert_eq!(ids(&fabric, NodeKind::Switch).len(), 8);
+    assert!(try_cluster("hgx-h200", 40, "rail,tiers=1,radix=64").is_err());
+}
+
+#[test]
+fn fat_trees_put_hosts_on_leaves() {
+    // 64 ports: 32 below, four hosts of eight NICs.
+    let fabric = cluster("hgx-h200", 16, "fat_tree");
+    assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "leaf2", "leaf3", "spine0"]);
+    for nic in 0..8 {
+        assert_eq!(between(&fabric, &format!("n7/nic{nic}"), "leaf1"), 50.0);
+    }
+    assert_eq!(between(&fabric, "leaf3", "spine0"), 32.0 * 50.0);
+    let fabric = cluster("hgx-h200", 12, "fat_tree,oversubscription=3");
+    assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "spine0"]);
+    assert_eq!(between(&fabric, "leaf0", "spine0"), 48.0 * 50.0 / 3.0);
+    // Three tiers: pods of half the radix in leaves, and as much bandwidth to the cores as to the spines.
+    let fabric = cluster("hgx-h200", 16, "fat_tree,radix=4,nics_per_node=1,tiers=3");
+    assert_eq!(ids(&fabric, NodeKind::Switch).iter().filter(|id| id.starts_with("leaf")).count(), 8);
+    assert_eq!(ids(&fabric, NodeKind::Switch).iter().filter(|id| id.starts_with("pod")).count(), 8);
+    let up = |id: &str| {
+        let links = fabric.leaving(fabric.find(id).unwrap());
+        let to_core = links.iter().filter(|&&link| fabric.node(fabric.ends(link).1).id.contains("core"));
+        to_core.map(|&link| fabric.link(link).bandwidth.unwrap().gbps()).sum::<f64>()
+    };
+    assert_eq!(up("pod0/spine0") + up("pod0/spine1"), 4.0 * 50.0);
+    let error = try_cluster("hgx-h200", 300, "fat_tree,tiers=2").unwrap_err().to_string();
+    assert!(error.contains("takes 256 hosts, not 300"), "{error}");
+}
+
+#[test]
+fn dragonflies_join_every_pair_of_groups() {
+    let fabric = cluster("hgx-h200", 12, "dragonfly,groups=4");
+    assert_eq!(ids(&fabric, NodeKind::Switch).len(), 12);
+    for (a, b) in [("n0", "n1"), ("n0", "n11"), ("n4", "n8")] {
+        assert_eq!(class(&fabric, &format!("{a}/gpu0"), &format!("{b}/gpu0")), PathClass::Net);
+    }
+    let group = |id: &str| id.split('/').next().unwrap().to_owned();
+    let mut global = std::collections::BTreeMap::new();
+    for router in ids(&fabric, NodeKind::Switch) {
+        let links = fabric.leaving(fabric.find(&router).unwrap());
+        let far = |&&link: &&crate::LinkId| group(&fabric.node(fabric.ends(link).1).id) != group(&router);
+        // Eight NICs, two neighbours, and one of the three cables of its group.
+        let cables = links.iter().filter(far).filter(|&&link| fabric.link(link).bandwidth.unwrap().gbps() > 50.0);
+        assert_eq!((links.len(), cables.count()), (8 + 2 + 1, 1), "{router}");
+    }
+    for (_, link) in fabric.links() {
+        let (a, b) = (&fabric.node(link.from).id, &fabric.node(link.to).id);
+        if a.contains("router") && b.contains("router") && group(a) < group(b) {
+            *global.entry((group(a), group(b))).or_insert(0.0) += link.bandwidth.unwrap().gbps();
+        }
+    }
+    // A group of three hosts injects 1,200 GB/s, a third of it for each other group.
+    assert_eq!(global.len(), 6);
+    assert!(global.values().all(|&gbps| gbps == 400.0), "{global:?}");
+}
+
+#[test]
+fn tori_wrap_around() {
+    let fabric = cluster("hgx-h200", 12, "torus,dimensions=4x3");
+    // Four cables a host, from 400 GB/s of NICs.
+    assert_eq!(between(&fabric, "router0", "router1"), 100.0);
+    assert_eq!(between(&fabric, "router0", "router3"), 100.0);
+    assert_eq!(between(&fabric, "router0", "router8"), 100.0);
+    let two = cluster("hgx-h200", 2, "torus,dimensions=2");
+    assert_eq!(between(&two, "router0", "router1"), 400.0);
+    assert_eq!(ids(&cluster("hgx-h200", 8, "torus"), NodeKind::Switch).len(), 8);
+    assert!(try_cluster("hgx-h200", 8, "torus,dimensions=3x3").unwrap_err().to_string().contains("3 x 3"));
+}
+
+#[test]
+fn keys_replace_the_presets_nics() {
+    let own = cluster("dgx-a100", 2, "rail");
+    assert_eq!(between(&own, "n0/nic0", "leaf0"), 25.0);
+    let faster = cluster("dgx-a100", 2, "rail,nic=400Gb/s");
+    assert_eq!(between(&faster, "n0/nic0", "leaf0"), 50.0);
+    assert_eq!(ids(&faster, NodeKind::Nic).len(), 16);
+    assert_eq!(class(&faster, "n0/gpu0", "n0/nic0"), PathClass::Pix);
+    let fewer = cluster("dgx-a100", 2, "rail,nics_per_node=2");
+    assert_eq!(ids(&fewer, NodeKind::Nic), ["n0/nic0", "n0/nic1", "n1/nic0", "n1/nic1"]);
+    assert_eq!(between(&fewer, "n0/nic1", "leaf1"), 25.0);
+    assert_eq!(class(&fewer, "n0/gpu4", "n0/nic1"), PathClass::Pix);
+    let slow = cluster("dgx-a100", 2, "rail,nic_latency=3us,switch_latency=1us");
+    let path = Router::new(&slow, RouteOptions::default())
+        .path(slow.find("n0/gpu0").unwrap(), slow.find("n1/gpu0").unwrap())
+        .unwrap();
+    assert_eq!(path.latency, Picos(4 * 150_000 + 3_000_000 + 1_000_000));
+}
+
+#[test]
+fn hosts_without_nics_get_eight() {
+    let text = "[[node]]\nid = \"gpu[0-1]\"\nkind = \"gpu\"\n[[node]]\nid = \"cpu\"\nkind = \"cpu\"\n[[link]]\na = \"gpu[0-1]\"\nb = \"cpu\"\nkind = \"pcie\"\n";
+    let host = crate::read_text(text, "host").unwrap();
+    let fabric = build(&host, 2, None).unwrap();
+    assert_eq!(ids(&fabric, NodeKind::Nic).len(), 16);
+    assert_eq!(between(&fabric, "n1/nic7", "leaf7"), 50.0);
+    assert_eq!(class(&fabric, "n0/gpu0", "n1/gpu1"), PathClass::Net);
+}
+
+#[test]
+fn gpus_per_host_limit_the_ranks() {
+    let host = preset::load("hgx-h200").unwrap();
+    let fabric = build_with_gpus(&host, 2, Some(4), None).unwrap();
+    let names: Vec<String> = fabric.gpus().iter().map(|&gpu| fabric.node(gpu).id.to_string()).collect();
+    assert_eq!(names[3..5], ["n0/gpu3", "n1/gpu0"]);
+    assert_eq!(ids(&fabric, NodeKind::Gpu).len(), 16);
+    for gpus in [0, 9] {
+        assert!(matches!(build_with_gpus(&host, 2, Some(gpus), None), Err(Error::Request(_))), "{gpus}");
+    }
+    assert_eq!(build_with_gpus(&preset::load("gb200-nvl72").unwrap(), 18, Some(1), None).unwrap().gpus().len(), 18);
+}
+
+#[test]
+fn loopback_divides_one_machine() {
+    let host = preset::load("hgx-h200").unwrap();
+    let network = "tcp-loopback".parse().unwrap();
+    let fabric = build_with_gpus(&host, 2, Some(4), Some(&network)).unwrap();
+    assert_eq!(fabric.gpus().len(), 8);
+    assert_eq!(fabric.node(fabric.gpus()[4]).id, "n1/gpu0".into());
+    assert_eq!(class(&fabric, "n0/gpu0", "n0/gpu3"), PathClass::Nvl);
+    let path = Router::new(&fabric, RouteOptions::default()).path(fabric.gpus()[0], fabric.gpus()[4]).unwrap();
+    assert_eq!((path.class, path.bandwidth), (PathClass::Net, Some(Bandwidth(3_600_000_000))));
+    let passes = |kind| path.links().any(|link| fabric.node(fabric.ends(link).1).kind == kind);
+    assert!(passes(NodeKind::Cpu) && passes(NodeKind::Switch));
+    assert!(path.latency > Picos(40_000_000));
+    assert_eq!(build(&host, 8, Some(&network)).unwrap().gpus().len(), 8);
+    assert!(matches!(build_with_gpus(&host, 2, Some(5), Some(&network)), Err(Error::Request(_))));
+    assert!(matches!(build(&host, 9, Some(&network)), Err(Error::Request(_))));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    assert!(matches!(try_cluster("hgx-h200", 0, ""), Err(Error::Request(_))));
+    assert!(matches!(try_cluster("hgx-h200", u32::MAX, ""), Err(Error::Request(_))));
+    let switch = crate::read_text("[[node]]\nid = \"s\"\nkind = \"switch\"\n", "s").unwrap();
+    assert!(matches!(build(&switch, 2, None), Err(Error::Request(_))));
+}
+
+#[test]
+fn the_largest_cluster_builds_and_routes() {
+    let fabric = cluster("hgx-h200", 8192, "");
+    assert_eq!(fabric.gpus().len(), 65_536);
+    let table = Router::new(&fabric, RouteOptions::default()).paths_from(fabric.gpus()[12_345]);
+    assert!((0..table.len()).all(|rank| table.get(rank).is_some()));
+}

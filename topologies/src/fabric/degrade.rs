@@ -1,0 +1,86 @@
+//! A fabric with something out of service or slowed down: the same ids, another mask.
+
+use petgraph::graph::EdgeIndex;
+
+use super::{Fabric, LinkId, NodeId};
+use crate::Bandwidth;
+use crate::error::{Error, Result};
+
+impl Fabric {
+    /// A copy with these link directions out of service.
+    #[must_use]
+    pub fn without_links(&self, links: &[LinkId]) -> Self {
+        let mut copy = self.clone();
+        for link in links {
+            if let Some(link) = copy.graph.edge_weight_mut(EdgeIndex::new(link.0 as usize)) {
+                link.failed = true;
+            }
+        }
+        copy
+    }
+
+    /// A copy with all links of these devices out of service. The devices keep their ids, and GPUs among them stay
+    /// ranks: who needs them finds them unreachable.
+    #[must_use]
+    pub fn without_devices(&self, devices: &[NodeId]) -> Self {
+        let touched = |node: NodeId| devices.contains(&node);
+        let links: Vec<LinkId> =
+            self.links().filter(|(_, link)| touched(link.from) || touched(link.to)).map(|(id, _)| id).collect();
+        self.without_links(&links)
+    }
+
+    /// A copy with what `name` means out of service: a link (`a->b`, `a-b`, `a-b#1`), a device, or a host.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where nothing has this name, with names that look like it.
+    pub fn without(&self, name: &str) -> Result<Self> {
+        let name = name.trim();
+        if let Some(device) = self.find(name) {
+            return Ok(self.without_devices(&[device]));
+        }
+        if let Some(host) = self.hosts().iter().position(|host| **host == *name) {
+            let inside = |node: NodeId| self.node(node).host.0 as usize == host;
+            let links: Vec<LinkId> =
+                self.links().filter(|(_, link)| inside(link.from) || inside(link.to)).map(|(id, _)| id).collect();
+            return Ok(self.without_links(&links));
+        }
+        match self.find_link(name) {
+            Ok(links) => Ok(self.without_links(&links)),
+            Err(_) if !name.contains('-') => Err(self.unknown_part(name)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A copy in which what `name` means (as in [`Fabric::without`]) keeps this part of its bandwidth.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] as in [`Fabric::without`]; [`Error::Request`] for a part that is not above 0 and at most 1,
+    /// and for a link without a stated bandwidth.
+    pub fn slowed(&self, name: &str, part: f64) -> Result<Self> {
+        if !(part > 0.0 && part <= 1.0) {
+            return Err(Error::Request(format!("`{name}={part}`: what is left of a link is above 0 and at most 1")));
+        }
+        let broken = self.without(name)?;
+        let mut copy = self.clone();
+        for (id, link) in broken.links() {
+            // What failing it would newly take out is what is meant.
+            if !link.failed || self.link(id).failed {
+                continue;
+            }
+            let Some(bandwidth) = link.bandwidth else {
+                let (a, b) = (&self.node(link.from).id, &self.node(link.to).id);
+                return Err(Error::Request(format!("`{name}`: the link {a}->{b} has no bandwidth to take a part of")));
+            };
+            if let Some(link) = copy.graph.edge_weight_mut(EdgeIndex::new(id.0 as usize)) {
+                link.bandwidth = Some(Bandwidth(((bandwidth.0 as f64 * part).round() as u64).max(1)));
+            }
+        }
+        Ok(copy)
+    }
+
+    fn unknown_part(&self, name: &str) -> Error {
+        let devices = self.nodes().map(|(_, node)| &*node.id);
+        let near = super::near_misses(name, devices.chain(self.hosts().iter().map(|host| &**host)));
+        Error::Unknown { what: "device", name: name.to_owned(), near }
+    }
+}

@@ -1,0 +1,207 @@
+//! Names of links and devices, as users write them.
+//!
+//! A direction is `a->b`; both directions are `a-b` or `b-a`. Where several links join the same two devices, each has
+//! its number behind `#` (`a->b#0`, `a->b#1`), and the name without a number means all of them.
+
+use petgraph::graph::NodeIndex;
+use petgraph::visit::EdgeRef;
+use rustc_hash::FxHashMap;
+
+use super::{Fabric, LinkId, NodeId, near_misses};
+use crate::error::{Error, Result};
+
+/// Longest text that is looked up; two ids of the greatest length and what stands between them.
+const LONGEST: usize = 600;
+
+impl Fabric {
+    /// The device with this id.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the ids that look like it.
+    pub fn device(&self, id: &str) -> Result<NodeId> {
+        self.find(id).ok_or_else(|| Error::Unknown {
+            what: "device",
+            name: id.to_owned(),
+            near: near_misses(id, self.nodes().map(|(_, node)| &*node.id)),
+        })
+    }
+
+    /// Link directions from one device to another, in id order. Walks the links of both ends at once and stops when
+    /// either runs out, so that a spine's many links cost nothing where the other end has few.
+    fn between(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
+        let index = |node: NodeId| NodeIndex::new(node.0 as usize);
+        let (mut ahead, mut back) = (self.graph.edges(index(from)), self.graph.edges(index(to)));
+        let (mut forward, mut backward) = (Vec::new(), Vec::new());
+        let mut links = loop {
+            match ahead.next() {
+                None => break forward,
+                Some(edge) if edge.target() == index(to) => forward.push(LinkId(edge.id().index() as u32)),
+                Some(_) => {}
+            }
+            match back.next() {
+                None => break backward,
+                Some(edge) if edge.target() == index(from) => {
+                    backward.push(LinkId(edge.id().index() as u32).reverse());
+                }
+                Some(_) => {}
+            }
+        };
+        links.sort_unstable();
+        links
+    }
+
+    /// The name of a link direction: `a->b`, with `#k` where it has parallels.
+    ///
+    /// Takes time in the number of links at the end that has fewer; [`Fabric::link_names`] names all links in one pass.
+    #[must_use]
+    pub fn link_name(&self, id: LinkId) -> String {
+        let (from, to) = self.ends(id);
+        let parallel = self.between(from, to);
+        let number = (parallel.len() > 1).then(|| parallel.iter().position(|&link| link == id)).flatten();
+        self.name_of(from, to, number)
+    }
+
+    /// The names of all link directions, in id order.
+    #[must_use]
+    pub fn link_names(&self) -> Vec<String> {
+        let mut counts: FxHashMap<(NodeId, NodeId), (usize, usize)> = FxHashMap::default();
+        for (id, _) in self.links() {
+            counts.entry(self.ends(id)).or_default().0 += 1;
+        }
+        self.links()
+            .map(|(id, _)| {
+                let (from, to) = self.ends(id);
+                let (total, seen) = counts.entry((from, to)).or_default();
+                *seen += 1;
+                let number = (*total > 1).then_some(*seen - 1);
+                self.name_of(from, to, number)
+            })
+            .collect()
+    }
+
+    fn name_of(&self, from: NodeId, to: NodeId, number: Option<usize>) -> String {
+        let (from, to) = (&self.node(from).id, &self.node(to).id);
+        number.map_or_else(|| format!("{from}->{to}"), |k| format!("{from}->{to}#{k}"))
+    }
+
+    /// The link directions that a name means: `a->b` one direction, `a-b` both, `#k` one of several parallels.
+    ///
+    /// Ids may themselves contain `-` and `#`; of several readings the first in which both ids exist and are joined
+    /// counts, `->` before `-`.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with names of links that were probably meant.
+    pub fn find_link(&self, name: &str) -> Result<Vec<LinkId>> {
+        let text = name.trim();
+        let mut near = Vec::new();
+        if text.len() <= LONGEST {
+            for (ends, number) in numbered(text) {
+                for (a, b, directed) in splits(ends) {
+                    match (self.find(a), self.find(b)) {
+                        (Some(a), Some(b)) => {
+                            let links = self.joining(a, b, directed, number);
+                            if !links.is_empty() {
+                                return Ok(links);
+                            }
+                            near.extend(self.leaving(a).first().map(|&link| self.link_name(link)));
+                        }
+                        (Some(a), None) => near.extend(self.similar(a, b)),
+                        (None, Some(b)) => near.extend(self.similar(b, a)),
+                        (None, None) => {}
+                    }
+                }
+            }
+        }
+        near.truncate(3);
+        Err(Error::Unknown { what: "link", name: name.to_owned(), near })
+    }
+
+    fn joining(&self, a: NodeId, b: NodeId, directed: bool, number: Option<usize>) -> Vec<LinkId> {
+        let there = self.between(a, b);
+        // The two directions of a link are made together, so that the k-th there and the k-th back are one link.
+        let back = if directed { Vec::new() } else { self.between(b, a) };
+        let mut links: Vec<LinkId> = match number {
+            None => there.into_iter().chain(back).collect(),
+            Some(k) => there.get(k).into_iter().chain(back.get(k)).copied().collect(),
+        };
+        links.sort_unstable();
+        links
+    }
+
+    /// Names of links at `known` whose other end looks like `wrong`.
+    fn similar(&self, known: NodeId, wrong: &str) -> Vec<String> {
+        let links = self.leaving(known);
+        let other = |link: LinkId| &*self.node(self.ends(link).1).id;
+        let near = near_misses(wrong, links.iter().map(|&link| other(link)));
+        near.iter().filter_map(|id| links.iter().find(|&&link| other(link) == id)).map(|&l| self.link_name(l)).collect()
+    }
+}
+
+/// The readings of a name as ends and number.
+fn numbered(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
+    let with_number = text.rsplit_once('#').and_then(|(ends, k)| Some((ends, Some(k.parse().ok()?))));
+    std::iter::once((text, None)).chain(with_number)
+}
+
+/// The readings of `a->b` and `a-b` as two ids, and whether one direction is meant.
+fn splits(text: &str) -> impl Iterator<Item = (&str, &str, bool)> {
+    let arrows = text.match_indices("->").map(|(i, _)| (&text[..i], &text[i + 2..], true));
+    let dashes = text.match_indices('-').map(|(i, _)| (&text[..i], &text[i + 1..], false));
+    arrows.chain(dashes).map(|(a, b, directed)| (a.trim(), b.trim(), directed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NodeKind};
+    use crate::{Bandwidth, Picos};
+
+    /// `a-1` and `b` joined twice, `b` and `n0/c#1` once.
+    fn fabric() -> Fabric {
+        let mut builder = FabricBuilder::new("t");
+        let host = builder.host("h");
+        let [a, b, c] = ["a-1", "b", "n0/c#1"].map(|id| builder.node(id, NodeKind::Gpu, host, Figures::None).unwrap());
+        let spec = LinkSpec::symmetric(LinkKind::Pcie, Bandwidth(1), Picos(0));
+        builder.link(a, b, &spec);
+        builder.link(b, c, &spec);
+        builder.link(b, a, &spec);
+        builder.finish()
+    }
+
+    #[test]
+    fn every_link_is_found_by_its_name() {
+        let fabric = fabric();
+        let names = fabric.link_names();
+        assert_eq!(names, ["a-1->b#0", "b->a-1#0", "b->n0/c#1", "n0/c#1->b", "b->a-1#1", "a-1->b#1"]);
+        for (id, _) in fabric.links() {
+            assert_eq!(fabric.link_name(id), names[id.0 as usize]);
+            assert_eq!(fabric.find_link(&names[id.0 as usize]).unwrap(), [id]);
+        }
+    }
+
+    #[test]
+    fn dashes_and_missing_numbers_mean_more() {
+        let fabric = fabric();
+        let ids = |name: &str| fabric.find_link(name).unwrap().iter().map(|link| link.0).collect::<Vec<_>>();
+        assert_eq!(ids("a-1->b"), [0, 5]);
+        assert_eq!(ids("a-1-b"), [0, 1, 4, 5]);
+        assert_eq!(ids("b-a-1#1"), [4, 5]);
+        assert_eq!(ids("n0/c#1-b"), [2, 3]);
+        assert_eq!(ids("n0/c#1-b#0"), [2, 3]);
+    }
+
+    #[test]
+    fn wrong_names_get_near_ones() {
+        let fabric = fabric();
+        let near = |name: &str| match fabric.find_link(name).unwrap_err() {
+            Error::Unknown { near, .. } => near,
+            other => panic!("{other}"),
+        };
+        assert_eq!(near("b->a-2"), ["b->a-1#0"]);
+        assert_eq!(near("a-1->n0/c#1"), ["a-1->b#0"]);
+        assert!(near("").is_empty() && near("->").is_empty() && near(&"-".repeat(5000)).is_empty());
+        assert!(fabric.find_link("a-1-b#2").is_err());
+        assert_eq!(fabric.device("a-1").unwrap(), NodeId(0));
+        assert!(fabric.device("a-2").unwrap_err().to_string().contains("did you mean a-1?"));
+    }
+}

@@ -1,0 +1,81 @@
+//! Known names that look like a wrong one, for every "did you mean".
+
+/// Most suggestions that are given.
+const MOST: usize = 3;
+
+/// Longest name (in characters) that is compared; longer ones are no slips of the hand.
+const LONGEST: usize = 64;
+
+/// The known names nearest to `name`, best first: within a third of its length in edits, or one containing the other.
+///
+/// Time is that of one small edit-distance table per known name; names of very different length are skipped.
+#[must_use]
+pub fn near_misses<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let wanted: Vec<char> = name.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect();
+    if wanted.is_empty() || wanted.len() > LONGEST {
+        return Vec::new();
+    }
+    let allowed = (wanted.len() / 3).max(1);
+    let lower: String = wanted.iter().collect();
+    let mut found: Vec<(usize, &str)> = Vec::new();
+    for candidate in known {
+        let letters: Vec<char> = candidate.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect();
+        if letters.len().abs_diff(wanted.len()) <= allowed {
+            let edits = edit_distance(&wanted, &letters);
+            if edits <= allowed {
+                found.push((edits, candidate));
+                continue;
+            }
+        }
+        if wanted.len() >= 3 && letters.len() <= LONGEST && letters.iter().collect::<String>().contains(&lower) {
+            found.push((allowed + 1, candidate));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.into_iter().take(MOST).map(|(_, candidate)| candidate.to_owned()).collect()
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours between two words (optimal string alignment).
+fn edit_distance(a: &[char], b: &[char]) -> usize {
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, &x) in a.iter().enumerate() {
+        let mut row = Vec::with_capacity(b.len() + 1);
+        row.push(i + 1);
+        for (j, &y) in b.iter().enumerate() {
+            let mut best = (last[j] + usize::from(x != y)).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && a[i - 1] == y && b[j - 1] == x {
+                best = best.min(before_last[j - 1] + 1);
+            }
+            row.push(best);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or(a.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_edits_and_swaps() {
+        let distance = |a: &str, b: &str| edit_distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("abc", ""), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("ring", "rign"), 1);
+        assert_eq!(distance("hgx-h200", "hgx-h200"), 0);
+    }
+
+    #[test]
+    fn nearest_come_first_and_strangers_not_at_all() {
+        let known = ["hgx-h100", "hgx-h200", "dgx-a100", "l40s-pcie"];
+        assert_eq!(near_misses("hgx-h20", known), ["hgx-h200", "hgx-h100"]);
+        assert_eq!(near_misses("H200", known), ["hgx-h200"]);
+        assert_eq!(near_misses("cray", known), Vec::<String>::new());
+        assert_eq!(near_misses("", known), Vec::<String>::new());
+        assert_eq!(near_misses(&"x".repeat(1000), known), Vec::<String>::new());
+    }
+}

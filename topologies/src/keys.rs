@@ -1,0 +1,274 @@
+//! Named keys of a struct, read from text and written back.
+//!
+//! One table per struct serves the TOML reader, the command line's `key=value` lists and the TOML writer, so that the
+//! three cannot disagree on a name, a unit or a type.
+
+use crate::fabric::{CpuArch, CpuFigures, GpuFigures, LinkKind, NicFigures, NodeKind, SwitchFigures, near_misses};
+use crate::{Bandwidth, Bytes, Picos};
+
+/// A value as some text gives it.
+#[derive(Clone, Debug)]
+pub(crate) enum Scalar<'a> {
+    /// A TOML string.
+    Text(&'a str),
+    /// A TOML integer.
+    Integer(i64),
+    /// A TOML float.
+    Float(f64),
+    /// A TOML boolean.
+    Boolean(bool),
+    /// A TOML array of integers.
+    Integers(Vec<i64>),
+    /// From a command line, where the key decides the type.
+    Bare(&'a str),
+}
+
+impl Scalar<'_> {
+    /// As it would look in an error message.
+    fn shown(&self) -> String {
+        match self {
+            Self::Text(text) | Self::Bare(text) => (*text).to_owned(),
+            Self::Integer(n) => n.to_string(),
+            Self::Float(x) => x.to_string(),
+            Self::Boolean(b) => b.to_string(),
+            Self::Integers(list) => format!("{list:?}"),
+        }
+    }
+
+    /// The error for a value of the wrong type.
+    pub fn refuse<T>(&self, expected: &str) -> Result<T, String> {
+        Err(format!("`{}` is not {expected}", self.shown()))
+    }
+
+    /// The error for a word that is none of `known`, with those that look like it.
+    pub fn refuse_word<T>(&self, known: &[&str]) -> Result<T, String> {
+        let near = near_misses(&self.shown(), known.iter().copied());
+        let hint = if near.is_empty() { String::new() } else { format!("; did you mean `{}`?", near.join("` or `")) };
+        self.refuse(&format!("one of `{}`{hint}", known.join("`, `")))
+    }
+}
+
+/// A type that a key can have.
+pub(crate) trait Keyed: Sized {
+    /// Reads it; the error says what was found and what was expected.
+    fn read(value: &Scalar<'_>) -> Result<Self, String>;
+    /// Writes it as a TOML value that [`Keyed::read`] gives back exactly.
+    fn write(&self) -> String;
+}
+
+/// One key of a struct `T`.
+pub(crate) struct Key<T: 'static> {
+    /// As written in TOML and on the command line.
+    pub name: &'static str,
+    /// Sets the field from a value.
+    pub set: fn(&mut T, &Scalar<'_>) -> Result<(), String>,
+    /// The field as a TOML value, where it is known.
+    pub get: fn(&T) -> Option<String>,
+}
+
+/// A struct whose fields are keys.
+pub(crate) trait Keys: Default + 'static {
+    /// All of them, in the order in which they are written.
+    const KEYS: &'static [Key<Self>];
+}
+
+/// Writes the table of a struct whose named fields are all `Option` of a [`Keyed`] type.
+macro_rules! keys {
+    ($type:ty { $($field:ident),* $(,)? }) => {
+        impl $crate::keys::Keys for $type {
+            const KEYS: &'static [$crate::keys::Key<Self>] = &[$($crate::keys::Key {
+                name: stringify!($field),
+                set: |into, value| {
+                    into.$field = Some($crate::keys::Keyed::read(value)?);
+                    Ok(())
+                },
+                get: |from| from.$field.as_ref().map($crate::keys::Keyed::write),
+            }),*];
+        }
+    };
+}
+pub(crate) use keys;
+
+keys!(GpuFigures { model, compute_capability, sm_count, memory, memory_bandwidth, copy_engines, bf16_tflops });
+keys!(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth });
+keys!(NicFigures { model, speed, gdr });
+keys!(SwitchFigures { model, capacity, multicast });
+
+/// A TOML basic string.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+impl Keyed for String {
+    fn read(value: &Scalar<'_>) -> Result<Self, String> {
+        match value {
+            Scalar::Text(text) | Scalar::Bare(text) => Ok((*text).to_owned()),
+            other => other.refuse("a text in quotes"),
+        }
+    }
+
+    fn write(&self) -> String {
+        quoted(self)
+    }
+}
+
+/// Integers of a type, with the range that the type has.
+macro_rules! integer {
+    ($type:ty, $expected:literal) => {
+        impl Keyed for $type {
+            fn read(value: &Scalar<'_>) -> Result<Self, String> {
+                let read = match value {
+                    Scalar::Integer(n) => Self::try_from(*n).ok(),
+                    Scalar::Bare(text) => text.trim().parse().ok(),
+                    _ => None,
+                };
+                read.map_or_else(|| value.refuse($expected), Ok)
+            }
+
+            fn write(&self) -> String {
+                self.to_string()
+            }
+        }
+    };
+}
+integer!(u32, "a whole number from 0 to 4294967295");
+integer!(i32, "a whole number of 32 bits");
+
+impl Keyed for f64 {
+    fn read(value: &Scalar<'_>) -> Result<Self, String> {
+        let read = match value {
+            Scalar::Integer(n) => Some(*n as Self),
+            Scalar::Float(x) => Some(*x),
+            Scalar::Bare(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        match read {
+            Some(x) if x.is_finite() && x > 0.0 => Ok(x),
+            _ => value.refuse("a positive number"),
+        }
+    }
+
+    fn write(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Keyed for bool {
+    fn read(value: &Scalar<'_>) -> Result<Self, String> {
+        match value {
+            Scalar::Boolean(b) => Ok(*b),
+            Scalar::Bare("true") => Ok(true),
+            Scalar::Bare("false") => Ok(false),
+            other => other.refuse("`true` or `false`"),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Keyed for Vec<u32> {
+    fn read(value: &Scalar<'_>) -> Result<Self, String> {
+        let read: Option<Self> = match value {
+            Scalar::Integers(list) => list.iter().map(|&n| u32::try_from(n).ok()).collect(),
+            Scalar::Bare(text) | Scalar::Text(text) => text.split('x').map(|n| n.trim().parse().ok()).collect(),
+            _ => None,
+        };
+        read.map_or_else(|| value.refuse("a list of whole numbers, as `[4, 4, 2]` or `4x4x2`"), Ok)
+    }
+
+    fn write(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// Quantities with units are texts in TOML; a plain number is refused with the units that would do.
+macro_rules! quantity {
+    ($type:ty, $write:expr) => {
+        impl Keyed for $type {
+            fn read(value: &Scalar<'_>) -> Result<Self, String> {
+                value.shown().parse().map_err(|error: $crate::UnitError| error.to_string())
+            }
+
+            fn write(&self) -> String {
+                let write: fn(&Self) -> String = $write;
+                format!("\"{}\"", write(self))
+            }
+        }
+    };
+}
+quantity!(Bytes, Bytes::to_string);
+// `Display` rounds to three decimals; where that would lose something, the smallest unit says it in full.
+quantity!(Bandwidth, |rate| if rate.0.is_multiple_of(1_000_000) {
+    rate.to_string()
+} else {
+    format!("{} B/s", rate.0)
+});
+quantity!(Picos, |time| if time.0 < 1_000_000 || time.0.is_multiple_of(1_000) {
+    time.to_string()
+} else {
+    format!("{} ps", time.0)
+});
+
+/// A fixed set of words.
+macro_rules! words {
+    ($type:ty { $($word:literal => $value:path),* $(,)? }) => {
+        impl $type {
+            /// As it is written in specs, in JSON and on the command line.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $($value => $word),* }
+            }
+        }
+
+        impl $crate::keys::Keyed for $type {
+            fn read(value: &$crate::keys::Scalar<'_>) -> Result<Self, String> {
+                use $crate::keys::Scalar;
+                match value {
+                    $(Scalar::Text($word) | Scalar::Bare($word) => Ok($value),)*
+                    other => other.refuse_word(&[$($word),*]),
+                }
+            }
+
+            fn write(&self) -> String {
+                $crate::keys::quoted(self.name())
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+words!(CpuArch { "x86_64" => CpuArch::X86, "arm64" => CpuArch::Arm, "ppc64" => CpuArch::Power });
+words!(LinkKind {
+    "nvlink" => LinkKind::Nvlink,
+    "c2c" => LinkKind::C2c,
+    "pcie" => LinkKind::Pcie,
+    "upi" => LinkKind::Upi,
+    "infiniband" => LinkKind::Infiniband,
+    "ethernet" => LinkKind::Ethernet,
+});
+words!(NodeKind {
+    "gpu" => NodeKind::Gpu,
+    "mig" => NodeKind::Mig,
+    "accelerator" => NodeKind::Accelerator,
+    "nvswitch" => NodeKind::Nvswitch,
+    "pcie_switch" => NodeKind::PcieSwitch,
+    "cpu" => NodeKind::Cpu,
+    "nic" => NodeKind::Nic,
+    "switch" => NodeKind::Switch,
+});

@@ -1,0 +1,78 @@
+//! The fabrics that ship: spec files in `presets/`, each figure with its source, read like any user's file.
+
+use crate::Fabric;
+use crate::error::{Error, Result};
+use crate::fabric::near_misses;
+use crate::read::spec;
+
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        /// Name and text of each preset, by name.
+        const PRESETS: &[(&str, &str)] = &[$(($name, include_str!(concat!("../presets/", $name, ".toml")))),*];
+    };
+}
+
+presets![
+    "a100-pcie",
+    "dgx-a100",
+    "dgx-v100",
+    "gb200-nvl72",
+    "gb300-nvl72",
+    "gh200",
+    "hgx-b200",
+    "hgx-b300",
+    "hgx-h100",
+    "hgx-h200",
+    "l40s-pcie",
+    "mi300x",
+    "rtx-pro-6000-pcie",
+    "rtx4090-pcie",
+];
+
+/// The names of all presets, in alphabetical order.
+pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
+    PRESETS.iter().map(|&(name, _)| name)
+}
+
+/// The text of a preset: a spec.
+#[must_use]
+pub fn text(name: &str) -> Option<&'static str> {
+    PRESETS.iter().find(|&&(known, _)| known == name).map(|&(_, text)| text)
+}
+
+/// A preset as a fabric.
+///
+/// # Errors
+/// [`Error::Unknown`] with the names that look like it.
+pub fn load(name: &str) -> Result<Fabric> {
+    let text = text(name).ok_or_else(|| unknown(name))?;
+    spec::parse(text, name)?.build_nodes()
+}
+
+/// No fabric has this name.
+pub(crate) fn unknown(name: &str) -> Error {
+    Error::Unknown { what: "fabric", name: name.to_owned(), near: near_misses(name, names()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_load_by_their_own_name_with_sources() {
+        for name in names() {
+            let fabric = load(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(fabric.name(), name);
+            assert!(fabric.sources().len() >= 3, "{name}");
+            assert!(fabric.gpus().len() >= 4, "{name}");
+            assert!(fabric.links().all(|(_, link)| link.bandwidth.is_some() && link.latency.0 > 0), "{name}");
+        }
+        assert!(names().is_sorted());
+    }
+
+    #[test]
+    fn near_misses_are_offered() {
+        let Err(Error::Unknown { near, .. }) = load("hgx-h20") else { panic!("loaded") };
+        assert!(near.contains(&"hgx-h200".to_owned()), "{near:?}");
+    }
+}

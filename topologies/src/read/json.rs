@@ -1,0 +1,288 @@
+//! The JSON of `fabric show`, read back: for scripts that change a fabric and for fabrics kept as they were.
+//!
+//! Names, nodes, links and the order of `gpus` count; `paths` and whatever else stands there is left alone, since it
+//! follows from them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::error::Result;
+use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
+use crate::read::origin::Origin;
+use crate::read::spec::DEFAULT_HOST;
+use crate::{Bandwidth, Picos};
+
+#[derive(Deserialize)]
+struct Document<'a> {
+    name: Option<String>,
+    #[serde(default)]
+    sources: Vec<String>,
+    #[serde(borrow)]
+    nodes: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    links: Vec<&'a RawValue>,
+    gpus: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct JsonNode {
+    id: String,
+    kind: NodeKind,
+    host: Option<String>,
+    figures: Option<Value>,
+    #[serde(default)]
+    attributes: BTreeMap<Box<str>, Box<str>>,
+}
+
+#[derive(Clone, Deserialize)]
+struct JsonLink {
+    a: String,
+    b: String,
+    kind: LinkKind,
+    bandwidth_gbps: Option<f64>,
+    #[serde(default)]
+    latency_ns: f64,
+    #[serde(default = "one")]
+    lanes: u16,
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// A direction of a link, checked, that waits for the other.
+struct Direction {
+    bandwidth: Option<Bandwidth>,
+    latency: Picos,
+    lanes: u16,
+    bytes: Range<usize>,
+    /// Its place among all links.
+    order: usize,
+}
+
+/// Reads the JSON of a fabric.
+///
+/// # Errors
+/// [`Error::Syntax`](crate::Error::Syntax) where the text is not JSON, [`Error::Invalid`](crate::Error::Invalid) for
+/// missing keys, ids given twice, links to nowhere or with one direction only; each with line and column.
+pub fn parse(text: &str, source: &str) -> Result<Fabric> {
+    let origin = Origin { source, text };
+    let document: Document<'_> =
+        serde_json::from_str(text).map_err(|error| match json_error(origin, 0..text.len(), &error) {
+            crate::Error::Invalid { place, message, .. } => {
+                let help = Some("a fabric in JSON is what `fabric show --format json` writes".to_owned());
+                crate::Error::Invalid { place, message, help }
+            }
+            other => other,
+        })?;
+    let mut builder = FabricBuilder::new(&document.name.unwrap_or_else(|| origin.stem()));
+    for source in document.sources {
+        builder.source(source);
+    }
+    for raw in &document.nodes {
+        add_node(origin, raw, &mut builder)?;
+    }
+    add_links(origin, &document.links, &mut builder)?;
+    if let Some(gpus) = document.gpus {
+        let order = rank_order(origin, &gpus, &builder)?;
+        builder.rank_order(order);
+    }
+    Ok(builder.finish())
+}
+
+/// Where a raw value stands in the text that it borrows from.
+fn bytes_of(origin: Origin<'_>, raw: &RawValue) -> Range<usize> {
+    let start = (raw.get().as_ptr() as usize).saturating_sub(origin.text.as_ptr() as usize);
+    start..start + raw.get().len()
+}
+
+/// An error of the JSON parser, which counts lines and columns from the start of `within`.
+fn json_error(origin: Origin<'_>, within: Range<usize>, error: &serde_json::Error) -> crate::Error {
+    let part = origin.text.get(within.clone()).unwrap_or_default();
+    let lines_before = error.line().saturating_sub(1);
+    let line_start = if lines_before == 0 {
+        0
+    } else {
+        part.match_indices('\n').nth(lines_before - 1).map_or(part.len(), |(i, _)| i + 1)
+    };
+    let at = within.start + line_start + error.column().saturating_sub(1);
+    // The place is said in front; the words of the parser end with it again.
+    let message = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    let message = message.strip_suffix(suffix.as_str()).unwrap_or(&message);
+    if error.is_data() {
+        origin.invalid(at..at, message)
+    } else {
+        origin.syntax(at..at, format!("not well-formed JSON: {message}"))
+    }
+}
+
+fn item<T: DeserializeOwned>(origin: Origin<'_>, raw: &RawValue) -> Result<T> {
+    serde_json::from_str(raw.get()).map_err(|error| json_error(origin, bytes_of(origin, raw), &error))
+}
+
+fn add_node(origin: Origin<'_>, raw: &RawValue, builder: &mut FabricBuilder) -> Result<()> {
+    let node: JsonNode = item(origin, raw)?;
+    let refuse = |message: String| origin.invalid(bytes_of(origin, raw), message);
+    if node.id.is_empty() {
+        return Err(refuse("an id must not be empty".to_owned()));
+    }
+    let host = builder.host(node.host.as_deref().unwrap_or(DEFAULT_HOST));
+    let figures = match node.figures {
+        None => Figures::None,
+        Some(value) => figures(node.kind, value).map_err(|error| refuse(format!("figures: {error}")))?,
+    };
+    let attributes = node.attributes.into_iter().collect();
+    let vertex = Node { id: node.id.as_str().into(), kind: node.kind, host, figures, attributes };
+    builder.node_with(vertex).map(|_| ()).ok_or_else(|| refuse(format!("the id `{}` is taken", node.id)))
+}
+
+fn figures(kind: NodeKind, value: Value) -> Result<Figures, serde_json::Error> {
+    fn read<T: DeserializeOwned>(value: Value) -> Result<Box<T>, serde_json::Error> {
+        serde_json::from_value(value)
+    }
+    Ok(match kind {
+        NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => Figures::Gpu(read(value)?),
+        NodeKind::Cpu => Figures::Cpu(read(value)?),
+        NodeKind::Nic => Figures::Nic(read(value)?),
+        NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => Figures::Switch(read(value)?),
+    })
+}
+
+/// Pairs the directions up: a link from `a` to `b` with the next unpaired one of its kind from `b` to `a`.
+fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder) -> Result<()> {
+    let mut waiting: FxHashMap<(NodeId, NodeId, LinkKind), VecDeque<Direction>> = FxHashMap::default();
+    let mut links: Vec<(usize, NodeId, NodeId, LinkSpec)> = Vec::new();
+    for (order, raw) in raws.iter().enumerate() {
+        let bytes = bytes_of(origin, raw);
+        let link: JsonLink = item(origin, raw)?;
+        let refuse = |message: String| origin.invalid(bytes.clone(), message);
+        let end = |id: &str| builder.find(id).ok_or_else(|| refuse(format!("there is no node `{id}`")));
+        let (a, b) = (end(&link.a)?, end(&link.b)?);
+        if a == b {
+            return Err(refuse(format!("a link joins `{}` to itself", link.a)));
+        }
+        let direction = direction(&link, bytes.clone(), order).map_err(refuse)?;
+        let back = waiting.get_mut(&(b, a, link.kind)).and_then(VecDeque::pop_front);
+        let Some(first) = back else {
+            waiting.entry((a, b, link.kind)).or_default().push_back(direction);
+            continue;
+        };
+        if (first.latency, first.lanes) != (direction.latency, direction.lanes) {
+            let line = origin.place(first.bytes).line;
+            return Err(refuse(format!("latency and lanes must be those of the other direction, in line {line}")));
+        }
+        let spec = LinkSpec {
+            kind: link.kind,
+            lanes: first.lanes,
+            forward: first.bandwidth,
+            backward: direction.bandwidth,
+            latency: first.latency,
+        };
+        links.push((first.order, b, a, spec));
+    }
+    if let Some(left) = waiting.into_values().flatten().min_by_key(|direction| direction.order) {
+        let message = "this direction of a link has no other; each direction is an entry of its own";
+        return Err(origin.invalid(left.bytes, message));
+    }
+    links.sort_by_key(|&(order, ..)| order);
+    for (_, a, b, spec) in &links {
+        builder.link(*a, *b, spec);
+    }
+    Ok(())
+}
+
+fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direction, String> {
+    let bandwidth = match link.bandwidth_gbps {
+        None => None,
+        Some(gbps) if gbps > 0.0 && gbps * 1e9 <= Bandwidth::MAX.0 as f64 => {
+            Some(Bandwidth::from_gbps(gbps)).filter(|rate| rate.0 > 0)
+        }
+        Some(gbps) => return Err(format!("bandwidth_gbps: {gbps} is not a positive number of GB/s up to 1000000")),
+    };
+    if !(0.0..=1e12).contains(&link.latency_ns) {
+        return Err(format!("latency_ns: {} is not from 0 to 1e12", link.latency_ns));
+    }
+    if link.lanes == 0 {
+        return Err("lanes: 0 is not from 1 to 65535".to_owned());
+    }
+    Ok(Direction { bandwidth, latency: Picos::from_ns(link.latency_ns), lanes: link.lanes, bytes, order })
+}
+
+fn rank_order(origin: Origin<'_>, gpus: &[String], builder: &FabricBuilder) -> Result<Vec<NodeId>> {
+    let at = origin.text.find("\"gpus\"").unwrap_or_default();
+    let refuse = |message: String| origin.invalid(at..at + 6, message);
+    let mut seen = FxHashSet::default();
+    let mut order = Vec::with_capacity(gpus.len());
+    for id in gpus {
+        let gpu = builder.find(id).filter(|&gpu| builder.get(gpu).kind.is_rank());
+        let gpu = gpu.ok_or_else(|| refuse(format!("gpus: there is no GPU or accelerator `{id}`")))?;
+        if !seen.insert(gpu) {
+            return Err(refuse(format!("gpus: `{id}` is two ranks")));
+        }
+        order.push(gpu);
+    }
+    match builder.ranks().iter().find(|gpu| !seen.contains(gpu)) {
+        Some(left_out) => Err(refuse(format!("gpus leaves `{}` out", builder.get(*left_out).id))),
+        None => Ok(order),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let links = |links: &str| {
+            format!(
+                "{{\"nodes\": [\n{{\"id\": \"a\", \"kind\": \"gpu\"}},\n{{\"id\": \"b\", \"kind\": \"nic\"}}],\n\"links\": [\n{links}]}}"
+            )
+        };
+        let link = |rest: &str| format!("{{\"a\": \"a\", \"b\": \"b\", \"kind\": \"pcie\"{rest}}}");
+        let back = "{\"a\": \"b\", \"b\": \"a\", \"kind\": \"pcie\"}";
+        let cases = [
+            ("{".to_owned(), 1, 1, "not well-formed JSON: EOF"),
+            ("{\"nodes\": []}".to_owned(), 1, 13, "missing field `links`"),
+            (
+                "{\"nodes\": [\n {\"id\": \"a\", \"kind\": \"gpuu\"}], \"links\": []}".to_owned(),
+                2,
+                27,
+                "unknown variant `gpuu`",
+            ),
+            (
+                "{\"nodes\": [{\"id\": \"a\", \"kind\": \"gpu\"},\n{\"id\": \"a\", \"kind\": \"gpu\"}], \"links\": []}"
+                    .to_owned(),
+                2,
+                1,
+                "`a` is taken",
+            ),
+            (links(&link("")), 5, 1, "has no other"),
+            (links(&link(", \"bandwidth_gbps\": 0")), 5, 1, "bandwidth_gbps: 0"),
+            (links(&link(", \"bandwidth_gbps\": -3")), 5, 1, "bandwidth_gbps: -3"),
+            (links(&link(", \"latency_ns\": -3")), 5, 1, "latency_ns: -3"),
+            (
+                links(&format!("{},\n{back}", link(", \"latency_ns\": 3"))),
+                6,
+                1,
+                "those of the other direction, in line 5",
+            ),
+            (links("{\"a\": \"a\", \"b\": \"c\", \"kind\": \"pcie\"}"), 5, 1, "there is no node `c`"),
+            (links("{\"a\": \"a\", \"b\": \"a\", \"kind\": \"pcie\"}"), 5, 1, "to itself"),
+            (links("").replace("\"links\"", "\"gpus\": [\"b\"], \"links\""), 4, 1, "no GPU or accelerator `b`"),
+            (links("").replace("\"links\"", "\"gpus\": [], \"links\""), 4, 1, "leaves `a` out"),
+        ];
+        for (text, line, column, message) in cases {
+            let error = parse(&text, "t.json").unwrap_err();
+            let place = error.place().unwrap();
+            assert_eq!((place.line, place.column), (line, column), "{text}: {error}");
+            assert!(error.to_string().contains(message), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Readers: from text to a [`Fabric`], every error with its place.
+//!
+//! [`file()`] and [`parse`] tell the format by content, whatever a file is called: XML is an NCCL topology, `{` opens the
+//! JSON of `fabric show`, lines of TOML are a spec, and a matrix of `nvidia-smi topo -m` may stand anywhere in a text.
+
+mod file;
+pub(crate) mod hardware;
+pub mod json;
+pub mod nccl_xml;
+mod origin;
+pub mod smi;
+pub mod spec;
+mod warnings;
+
+pub use file::{text_of_file, text_up_to};
+
+use std::path::Path;
+
+use crate::Fabric;
+use crate::error::Result;
+use origin::Origin;
+
+/// What a topology text holds.
+#[derive(Debug)]
+pub enum Topology {
+    /// A fabric, complete.
+    Fabric(Fabric),
+    /// A spec, whose `[cluster]` (if it has one) is still to be expanded.
+    Spec(Box<spec::Spec>),
+}
+
+/// The formats that texts can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// NCCL's (or RCCL's) topology XML.
+    NcclXml,
+    /// The JSON of `fabric show`.
+    Json,
+    /// The matrix of `nvidia-smi topo -m`.
+    Smi,
+    /// Our TOML spec.
+    Spec,
+}
+
+/// Reads a topology file of any format.
+///
+/// # Errors
+/// [`Error::Unreadable`](crate::Error::Unreadable) where the file is missing, too large or no text; otherwise as
+/// [`parse`].
+pub fn file(path: &Path) -> Result<Topology> {
+    parse(&text_of_file(path)?, &path.display().to_string())
+}
+
+/// Reads a topology text of any format; `source` names it in errors.
+///
+/// # Errors
+/// [`Error::Syntax`](crate::Error::Syntax) where the text is of no format; otherwise those of the format's own reader.
+pub fn parse(text: &str, source: &str) -> Result<Topology> {
+    match detect(text) {
+        Some(Format::NcclXml) => nccl_xml::parse(text, source).map(Topology::Fabric),
+        Some(Format::Json) => json::parse(text, source).map(Topology::Fabric),
+        Some(Format::Smi) => smi::parse(text, source).map(Topology::Fabric),
+        Some(Format::Spec) => spec::parse(text, source).map(|spec| Topology::Spec(Box::new(spec))),
+        None => {
+            let message = "no topology: expected NCCL topology XML, a spec in TOML, a matrix of `nvidia-smi topo -m`, \
+                           or the JSON of `fabric show`";
+            Err(Origin { source, text }.syntax(0..0, message))
+        }
+    }
+}
+
+/// The format of a text, by its first line that tells.
+#[must_use]
+pub fn detect(text: &str) -> Option<Format> {
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    if text.starts_with('<') {
+        return Some(Format::NcclXml);
+    }
+    if text.starts_with('{') {
+        return Some(Format::Json);
+    }
+    smi::without_escapes(text).lines().find_map(|line| {
+        if looks_like_toml(line) {
+            Some(Format::Spec)
+        } else if smi::belongs_to_matrix(line) {
+            Some(Format::Smi)
+        } else {
+            None
+        }
+    })
+}
+
+/// Whether a line is a table header or `key = …` of TOML.
+fn looks_like_toml(line: &str) -> bool {
+    let line = line.trim();
+    let bare = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.\"'".contains(c));
+    if let Some(header) = line.strip_prefix('[') {
+        return header.trim_start_matches('[').split(']').next().is_some_and(|name| bare(name.trim()));
+    }
+    line.split_once('=').is_some_and(|(key, _)| bare(key.trim()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The links of a topology file, PCIe tree first, in the order in which they are numbered.
+
+use std::collections::BTreeMap;
+
+use super::walk::{Found, Target};
+use crate::fabric::{FabricBuilder, Figures, HostId, LinkKind, LinkSpec, NodeId, NodeKind};
+use crate::read::hardware::{self, C2C_HOP, NVLINK_DIRECT, NVLINK_HOP, PCIE_HOP, SOCKET_HOP};
+use crate::{Bandwidth, Picos};
+
+/// A link with its own bandwidth each way.
+fn spec(kind: LinkKind, lanes: u16, ways: [Option<Bandwidth>; 2], latency: Picos) -> LinkSpec {
+    LinkSpec { kind, lanes, forward: ways[0], backward: ways[1], latency }
+}
+
+/// Adds all links, and the NVSwitch if there is one.
+pub(super) fn add(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId, builder: &mut FabricBuilder) {
+    let vertex = |device: usize| vertices.get(device).copied().flatten();
+    for (i, device) in found.devices.iter().enumerate() {
+        if let (Some(child), Some((parent, up))) = (vertex(i), device.up)
+            && let Some(parent) = vertex(parent)
+        {
+            builder.link(child, parent, &spec(LinkKind::Pcie, up.lanes, [up.bandwidth; 2], PCIE_HOP));
+        }
+    }
+    add_ports(found, vertices, switch_host, builder);
+    for &(gpu, bandwidth, lanes) in &found.c2c {
+        if let (Some(gpu), Some(cpu)) = (vertex(gpu), cpu_of(found, gpu).and_then(vertex)) {
+            builder.link(gpu, cpu, &spec(LinkKind::C2c, lanes, [Some(bandwidth); 2], C2C_HOP));
+        }
+    }
+    add_pci_links(found, vertices, builder);
+    add_sockets(found, vertices, builder);
+}
+
+/// The CPU at the root of a device's tree.
+fn cpu_of(found: &Found, device: usize) -> Option<usize> {
+    let mut at = device;
+    while let Some((parent, _)) = found.devices.get(at)?.up {
+        at = parent;
+    }
+    Some(at)
+}
+
+/// `count` links of a bandwidth each.
+fn bonded(count: u32, per_link: Bandwidth) -> Bandwidth {
+    Bandwidth(per_link.0.saturating_mul(u64::from(count))).min(Bandwidth::MAX)
+}
+
+fn lanes(count: u32) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+/// NVLink and xGMI: to the switch, to CPUs, between GPUs; all links between the same two devices bonded to one.
+fn add_ports(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId, builder: &mut FabricBuilder) {
+    let vertex = |device: usize| vertices.get(device).copied().flatten();
+    let mut to_switch: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
+    let mut to_cpu: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
+    // Between GPUs, lower index first: links that each of the two lists.
+    let mut between: BTreeMap<(usize, usize), [(u32, Bandwidth); 2]> = BTreeMap::new();
+    let none = (0u32, Bandwidth(0));
+    let bond = |entry: &mut (u32, Bandwidth), count: u16, per_link| {
+        *entry = (entry.0.saturating_add(u32::from(count)), per_link);
+    };
+    for port in &found.ports {
+        match &port.target {
+            Target::Switch => bond(to_switch.entry(port.gpu).or_insert(none), port.count, port.per_link),
+            Target::Cpu => bond(to_cpu.entry(port.gpu).or_insert(none), port.count, port.per_link),
+            Target::Gpu(bus) => {
+                let host = found.devices.get(port.gpu).map_or(0, |device| device.host);
+                let peer = found.by_bus.get(&(host, bus.clone())).copied();
+                let peer = peer.filter(|&peer| found.devices.get(peer).is_some_and(|device| device.kind.is_rank()));
+                match peer {
+                    None => found.warnings.add(format!("an NVLink to `{bus}` is left out: no GPU has this bus id")),
+                    Some(peer) if peer == port.gpu => {
+                        found.warnings.add(format!("an NVLink from `{bus}` to itself is left out"));
+                    }
+                    Some(peer) => {
+                        let ends = (port.gpu.min(peer), port.gpu.max(peer));
+                        let sides = between.entry(ends).or_insert([none; 2]);
+                        bond(&mut sides[usize::from(port.gpu != ends.0)], port.count, port.per_link);
+                    }
+                }
+            }
+        }
+    }
+    for (&(a, b), &[(there, there_each), (back, back_each)]) in &between {
+        let (Some(x), Some(y)) = (vertex(a), vertex(b)) else { continue };
+        if there != back {
+            let (x, y) = (&builder.get(x).id, &builder.get(y).id);
+            found.warnings.add(format!("{x} lists {there} NVLinks to {y}, and {y} lists {back} back"));
+        }
+        // A side that lists none is taken to have what the other lists.
+        let ways = match (there, back) {
+            (0, _) => [bonded(back, back_each); 2],
+            (_, 0) => [bonded(there, there_each); 2],
+            _ => [bonded(there, there_each), bonded(back, back_each)],
+        };
+        builder.link(x, y, &spec(LinkKind::Nvlink, lanes(there.max(back)), ways.map(Some), NVLINK_DIRECT));
+    }
+    for (&gpu, &(count, each)) in &to_cpu {
+        if let (Some(x), Some(y)) = (vertex(gpu), cpu_of(found, gpu).and_then(vertex)) {
+            builder.link(x, y, &spec(LinkKind::Nvlink, lanes(count), [Some(bonded(count, each)); 2], NVLINK_HOP));
+        }
+    }
+    if !to_switch.is_empty()
+        && let Some(switch) = builder.node("nvswitch0", NodeKind::Nvswitch, switch_host, Figures::None)
+    {
+        for (&gpu, &(count, each)) in &to_switch {
+            let Some(gpu) = vertex(gpu) else { continue };
+            builder.link(
+                gpu,
+                switch,
+                &spec(LinkKind::Nvlink, lanes(count), [Some(bonded(count, each)); 2], NVLINK_HOP),
+            );
+        }
+    }
+}
+
+/// PCIe switches joined sideways, which NCCL takes for one place.
+fn add_pci_links(found: &mut Found, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
+    let vertex = |device: usize| vertices.get(device).copied().flatten();
+    let mut joined = std::collections::BTreeSet::new();
+    for (from, bus) in &found.pci_links {
+        let host = found.devices.get(*from).map_or(0, |device| device.host);
+        let to = found.by_bus.get(&(host, bus.clone())).copied();
+        match (vertex(*from), to.and_then(vertex)) {
+            (Some(x), Some(y)) if x != y => {
+                if joined.insert((x.min(y), x.max(y))) {
+                    builder.link(x, y, &spec(LinkKind::Pcie, 1, [None; 2], PCIE_HOP));
+                }
+            }
+            _ => found.warnings.add(format!("a <pcilink> to `{bus}` is left out: no other switch has this bus id")),
+        }
+    }
+}
+
+/// All pairs of sockets of a host; each direction at the rate of the socket that sends.
+fn add_sockets(found: &Found, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
+    let mut sockets: BTreeMap<usize, Vec<(NodeId, Option<Bandwidth>)>> = BTreeMap::new();
+    for (device, vertex) in found.devices.iter().zip(vertices) {
+        if let (Figures::Cpu(cpu), Some(vertex)) = (&device.figures, vertex) {
+            let arch = cpu.arch.map_or("", |arch| arch.name());
+            let vendor = cpu.vendor.as_deref().unwrap_or_default();
+            let (family, model) = (cpu.family.unwrap_or_default(), cpu.model_id.unwrap_or_default());
+            let rate = hardware::between_sockets(arch, vendor, family, model);
+            sockets.entry(device.host).or_default().push((*vertex, rate));
+        }
+    }
+    for host in sockets.values() {
+        for (i, &(a, from_a)) in host.iter().enumerate() {
+            for &(b, from_b) in host.iter().skip(i + 1) {
+                builder.link(a, b, &spec(LinkKind::Upi, 1, [from_a, from_b], SOCKET_HOP));
+            }
+        }
+    }
+}

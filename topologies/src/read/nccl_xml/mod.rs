@@ -1,0 +1,175 @@
+//! NCCL's topology file: what `NCCL_TOPO_DUMP_FILE` writes and `NCCL_TOPO_FILE` reads, RCCL's variant of it, and the
+//! files that cloud vendors ship.
+//!
+//! The file is a tree of CPUs, PCIe switches, GPUs and NICs; NVLinks, xGMI and C2C are notes on the GPUs. Ids are given
+//! here: `gpu0` has `dev` 0, `cpu1` is NUMA node 1, and document order counts where the file gives no numbers. Ranks
+//! follow `rank`, else `dev`, else the document. All attributes stay on the devices, so that
+//! [`write::nccl_xml`](crate::write::nccl_xml) gives them back.
+//!
+//! Files that NCCL's own small parser refuses (a prolog, tabs) are read with a warning.
+
+mod element;
+mod links;
+mod scan;
+mod walk;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::error::{Error, Result};
+use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, NodeKind};
+use crate::read::origin::Origin;
+use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST};
+use element::Element;
+use walk::{Device, Found};
+
+/// Reads a topology file.
+///
+/// # Errors
+/// [`Error::Syntax`] where the text is not XML; [`Error::Invalid`] for another root than `<system>`, a bus id given
+/// twice, a number that is none, missing attributes; each with line and column.
+pub fn parse(text: &str, source: &str) -> Result<Fabric> {
+    let origin = Origin { source, text };
+    scan::refuse_hostile(origin)?;
+    let document = roxmltree::Document::parse(text).map_err(|error| not_xml(origin, &error))?;
+    let root = Element { origin, node: document.root_element() };
+    match root.name() {
+        "system" => {}
+        "graphs" => {
+            let message = "this is a graph file, what NCCL made of a topology";
+            let help = "give the topology file, which NCCL writes to NCCL_TOPO_DUMP_FILE";
+            return Err(origin.invalid_with_help(root.bytes(), message, help));
+        }
+        other => {
+            let message = format!("an NCCL topology file starts with <system>, not <{other}>");
+            return Err(origin.invalid(root.bytes(), message));
+        }
+    }
+    let mut found = Found::walk(root)?;
+    what_nccl_refuses(origin, &mut found);
+    if found.bare_gpus > 0 && found.ports.is_empty() {
+        found.warnings.add(
+            "the file lists GPUs by their PCI class and no NVLinks, which NCCL detects when it runs: \
+             as read, the GPUs are joined by PCIe alone",
+        );
+    }
+    build(origin, found)
+}
+
+/// An XML error as ours.
+fn not_xml(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
+    let position = error.pos();
+    let line_start = origin
+        .text
+        .match_indices('\n')
+        .map(|(i, _)| i + 1)
+        .nth((position.row as usize).wrapping_sub(2))
+        .unwrap_or_default();
+    let at = line_start + position.col.saturating_sub(1) as usize;
+    let message = error.to_string();
+    // The place is said in front; the words of the parser end with it again.
+    let suffix = format!(" at {position}");
+    let message = message.strip_suffix(suffix.as_str()).unwrap_or(&message);
+    origin.syntax(at..at, format!("not well-formed XML: {message}"))
+}
+
+/// Warns of what this reader takes and NCCL's does not.
+fn what_nccl_refuses(origin: Origin<'_>, found: &mut Found) {
+    let text = origin.text;
+    if text.starts_with('\u{feff}') || text.trim_start_matches('\u{feff}').starts_with("<?xml") {
+        found.warnings.add("NCCL itself refuses a file that starts with a byte order mark or an <?xml …?> line");
+    }
+    if let Some(at) = text.find('\t') {
+        found.warnings.add_at("NCCL itself refuses tabs; indent with spaces", || origin.place(at..at).line);
+    }
+}
+
+/// The second pass: ids, vertices, links, ranks.
+fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
+    let gone = found.flatten();
+    let mut builder = FabricBuilder::new(&origin.stem());
+    builder.source(format!("NCCL topology file {}", origin.source));
+    builder.source("bandwidths of links as NCCL 2.30.7 (topo.h) and RCCL assign them; latencies assumed");
+    let ids = ids(&found, &gone);
+    let several = found.hosts.len() > 1;
+    let hosts: Vec<_> = (0..found.hosts.len())
+        .map(|i| builder.host(&if several { format!("n{i}") } else { DEFAULT_HOST.to_owned() }))
+        .collect();
+
+    let mut vertices: Vec<Option<NodeId>> = Vec::with_capacity(found.devices.len());
+    for (i, device) in found.devices.iter_mut().enumerate() {
+        let (Some(id), Some(&host)) = (ids.get(&i), hosts.get(device.host)) else {
+            vertices.push(None);
+            continue;
+        };
+        let mut facts = std::mem::take(&mut device.facts);
+        facts.sort();
+        facts.dedup_by(|a, b| a.0 == b.0);
+        let vertex = Node {
+            id: id.clone(),
+            kind: device.kind,
+            host,
+            figures: device.figures.clone(),
+            attributes: facts.into_boxed_slice(),
+        };
+        let added = builder.node_with(vertex);
+        if added.is_none() {
+            return Err(origin.invalid(device.bytes.clone(), format!("the id `{id}` is taken")));
+        }
+        vertices.push(added);
+    }
+    let switch_host = if several { builder.host(NETWORK_HOST) } else { builder.host(DEFAULT_HOST) };
+    links::add(&mut found, &vertices, switch_host, &mut builder);
+    let order = rank_order(&found.devices, &vertices);
+    builder.rank_order(order);
+    for warning in std::mem::take(&mut found.warnings).into_lines() {
+        builder.warn(warning);
+    }
+    Ok(builder.finish())
+}
+
+/// The ids of all devices that are not gone.
+fn ids(found: &Found, gone: &FxHashSet<usize>) -> FxHashMap<usize, Box<str>> {
+    let several = found.hosts.len() > 1;
+    let mut ids = FxHashMap::default();
+    let kinds = [NodeKind::Cpu, NodeKind::PcieSwitch, NodeKind::Gpu, NodeKind::Accelerator, NodeKind::Nic];
+    let mut groups: FxHashMap<(usize, NodeKind), Vec<usize>> = FxHashMap::default();
+    for (i, device) in found.devices.iter().enumerate().filter(|(i, _)| !gone.contains(i)) {
+        groups.entry((device.host, device.kind)).or_default().push(i);
+    }
+    for host in 0..found.hosts.len() {
+        for kind in kinds {
+            let group = groups.remove(&(host, kind)).unwrap_or_default();
+            let own = |&i: &usize| found.devices.get(i).and_then(|device| device.number);
+            let mut seen = FxHashSet::default();
+            let numbered = group.iter().all(|i| own(i).is_some_and(|number| seen.insert(number)));
+            for (position, i) in (0u32..).zip(&group) {
+                let number = own(i).filter(|_| numbered).unwrap_or(position);
+                let prefix = if several { format!("n{host}/") } else { String::new() };
+                ids.insert(*i, format!("{prefix}{}{number}", kind.name()).into_boxed_str());
+            }
+        }
+    }
+    ids
+}
+
+/// GPUs by `rank` where all have one and no two the same, else by host and `dev`, else as they come.
+fn rank_order(devices: &[Device], vertices: &[Option<NodeId>]) -> Vec<NodeId> {
+    let ranks: Vec<(&Device, NodeId)> = devices
+        .iter()
+        .zip(vertices)
+        .filter_map(|(device, vertex)| vertex.filter(|_| device.kind.is_rank()).map(|vertex| (device, vertex)))
+        .collect();
+    let sorted_by = |key: fn(&Device) -> Option<(usize, u32)>| -> Option<Vec<NodeId>> {
+        let mut keyed: Vec<_> =
+            ranks.iter().map(|&(device, vertex)| Some((key(device)?, vertex))).collect::<Option<_>>()?;
+        keyed.sort_unstable();
+        let distinct = keyed.windows(2).all(|pair| matches!(pair, [a, b] if a.0 != b.0));
+        distinct.then(|| keyed.into_iter().map(|(_, vertex)| vertex).collect())
+    };
+    sorted_by(|device| device.rank.map(|rank| (0, rank)))
+        .or_else(|| sorted_by(|device| device.number.map(|number| (device.host, number))))
+        .unwrap_or_else(|| ranks.iter().map(|&(_, vertex)| vertex).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! The matrix of `nvidia-smi topo -m` as a table of relations, wherever in a text it stands.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use crate::error::Result;
+use crate::read::origin::Origin;
+
+/// Most columns of a matrix; the largest hosts have some forty.
+const MOST: usize = 1024;
+
+/// How two devices are connected, nearest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relation {
+    /// `X`: the device itself.
+    Oneself,
+    /// `NV#`: this many bonded NVLinks.
+    NvLink(u16),
+    /// `PIX`: one PCIe switch.
+    OneSwitch,
+    /// `PXB`: several PCIe switches, no host bridge.
+    Switches,
+    /// `PHB`: a PCIe host bridge.
+    HostBridge,
+    /// `NODE`: several host bridges of one NUMA node.
+    Node,
+    /// `SYS`: between NUMA nodes.
+    System,
+}
+
+impl Relation {
+    fn read(cell: &str) -> Option<Self> {
+        Some(match cell {
+            "X" => Self::Oneself,
+            "PIX" => Self::OneSwitch,
+            "PXB" => Self::Switches,
+            "PHB" => Self::HostBridge,
+            "NODE" => Self::Node,
+            // `SOC` is what versions before 390 printed.
+            "SYS" | "SOC" => Self::System,
+            _ => Self::NvLink(cell.strip_prefix("NV")?.parse().ok().filter(|&count| count > 0)?),
+        })
+    }
+}
+
+impl fmt::Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Oneself => f.write_str("X"),
+            Self::NvLink(count) => write!(f, "NV{count}"),
+            Self::OneSwitch => f.write_str("PIX"),
+            Self::Switches => f.write_str("PXB"),
+            Self::HostBridge => f.write_str("PHB"),
+            Self::Node => f.write_str("NODE"),
+            Self::System => f.write_str("SYS"),
+        }
+    }
+}
+
+/// A device of the matrix.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Device {
+    /// As the matrix heads its column.
+    pub label: String,
+    pub is_gpu: bool,
+    /// The number in the label, where there is one.
+    pub number: Option<u32>,
+    /// The name that the NIC legend gives it, or the label where that is a name itself (`mlx5_0`).
+    pub name: Option<String>,
+    /// Cores near it.
+    pub cpu_affinity: Option<String>,
+    /// First NUMA node near it.
+    pub numa: Option<i32>,
+    /// Whether its memory is a NUMA node (GPUs joined to Grace).
+    pub memory_is_numa: bool,
+}
+
+/// The matrix.
+#[derive(Debug, Default)]
+pub(super) struct Matrix {
+    pub devices: Vec<Device>,
+    /// Relations of a row and a column; either way round is given, or none where rows are missing.
+    relations: FxHashMap<(usize, usize), Relation>,
+    /// Labels of columns that have no row.
+    pub without_row: Vec<String>,
+}
+
+impl Matrix {
+    /// How two devices are connected, where the text says.
+    pub fn relation(&self, a: usize, b: usize) -> Option<Relation> {
+        self.relations.get(&(a.min(b), a.max(b))).copied()
+    }
+}
+
+/// A word of a line and where it stands.
+type Word<'a> = (&'a str, Range<usize>);
+
+/// The words of a line that starts at a byte of the text.
+fn words(line: &str, start: usize) -> Vec<Word<'_>> {
+    line.split_whitespace()
+        .map(|word| {
+            let at = start + (word.as_ptr() as usize - line.as_ptr() as usize);
+            (word, at..at + word.len())
+        })
+        .collect()
+}
+
+/// The number of `GPU7` or `NIC3`.
+fn number(label: &str, prefix: &str) -> Option<u32> {
+    let digits = label.strip_prefix(prefix)?;
+    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+/// Replaces terminal escape sequences (`ESC [ … letter`) by spaces, so that places stay right.
+pub(in crate::read) fn without_escapes(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut in_escape = false;
+    for c in text.chars() {
+        if c == '\u{1b}' {
+            in_escape = true;
+            out.push(' ');
+        } else if in_escape && c.is_ascii() && c != '\n' {
+            in_escape = !c.is_ascii_alphabetic();
+            out.push(' ');
+        } else {
+            in_escape = false;
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The lines of a text with the byte where each starts.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut start = 0;
+    text.split_inclusive('\n').map(move |line| {
+        let at = start;
+        start += line.len();
+        (at, line)
+    })
+}
+
+/// Whether words are the line that names the columns: `GPU0 GPU1 … CPU Affinity`.
+fn is_header(words: &[Word<'_>]) -> bool {
+    let gpu = |word: Option<&Word<'_>>| word.is_some_and(|(word, _)| number(word, "GPU").is_some());
+    gpu(words.first()) && words.get(1).is_none_or(|(word, _)| Relation::read(word).is_none())
+}
+
+/// Whether words are a row: a label and a relation.
+fn is_row(words: &[Word<'_>]) -> bool {
+    matches!(words, [(label, _), (cell, _), ..] if label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && Relation::read(cell).is_some())
+}
+
+/// Whether a line is the header or a row of a matrix.
+pub(in crate::read) fn belongs_to_matrix(line: &str) -> bool {
+    let words = words(line, 0);
+    is_header(&words) || is_row(&words)
+}
+
+/// Finds and reads the matrix in a text that has no escape sequences.
+pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
+    let mut rest = lines(origin.text);
+    let header = loop {
+        let Some((start, line)) = rest.next() else {
+            let message = "no matrix of `nvidia-smi topo -m`: no line names the columns (GPU0 GPU1 …)";
+            return Err(origin.syntax(0..0, message));
+        };
+        let words = words(line, start);
+        if is_header(&words) {
+            break words;
+        }
+        if is_row(&words) {
+            let end = start + line.trim_end().len();
+            let message = "a row of the matrix, but the line that names its columns (GPU0 GPU1 …) is missing above it";
+            return Err(origin.syntax(start..end, message));
+        }
+    };
+    let mut matrix = Matrix { devices: columns(origin, &header)?, ..Matrix::default() };
+    let index: FxHashMap<String, usize> =
+        matrix.devices.iter().enumerate().map(|(i, device)| (device.label.clone(), i)).collect();
+    let mut rows: Vec<bool> = vec![false; matrix.devices.len()];
+    let mut in_legend = false;
+    for (start, line) in rest {
+        let words = words(line, start);
+        let Some(((label, label_bytes), cells)) = words.split_first() else { continue };
+        in_legend |= line.trim_start().starts_with("NIC Legend");
+        let Some(&row) = index.get(label.trim_end_matches(':')) else { continue };
+        if in_legend && label.ends_with(':') {
+            if let (Some(device), Some((name, _))) = (matrix.devices.get_mut(row), cells.first()) {
+                device.name = Some((*name).to_owned());
+            }
+            continue;
+        }
+        match rows.get_mut(row) {
+            Some(seen) if *seen => return Err(origin.invalid(label_bytes.clone(), format!("a second row of {label}"))),
+            Some(seen) => *seen = true,
+            None => continue,
+        }
+        read_row(origin, &mut matrix, row, cells, label_bytes)?;
+    }
+    check_rows(origin, &mut matrix, &rows, &header)?;
+    Ok(matrix)
+}
+
+/// The devices that a header names.
+fn columns(origin: Origin<'_>, header: &[Word<'_>]) -> Result<Vec<Device>> {
+    let mut devices: Vec<Device> = Vec::new();
+    let mut seen = rustc_hash::FxHashSet::default();
+    for (label, bytes) in header.iter().take_while(|(word, _)| !matches!(*word, "CPU" | "NUMA")) {
+        if !seen.insert(*label) {
+            return Err(origin.invalid(bytes.clone(), format!("a second column of {label}")));
+        }
+        if devices.len() == MOST {
+            return Err(origin.invalid(bytes.clone(), format!("more than {MOST} columns")));
+        }
+        let is_gpu = number(label, "GPU").is_some();
+        let numbered = number(label, "GPU").or_else(|| number(label, "NIC"));
+        devices.push(Device {
+            label: (*label).to_owned(),
+            is_gpu,
+            number: numbered,
+            name: numbered.is_none().then(|| (*label).to_owned()),
+            ..Device::default()
+        });
+    }
+    Ok(devices)
+}
+
+fn read_row(
+    origin: Origin<'_>,
+    matrix: &mut Matrix,
+    row: usize,
+    cells: &[Word<'_>],
+    label: &Range<usize>,
+) -> Result<()> {
+    let columns = matrix.devices.len();
+    for column in 0..columns {
+        let name = |i: usize| matrix.devices.get(i).map_or("", |device| device.label.as_str());
+        let Some((cell, bytes)) = cells.get(column) else {
+            let message = format!("the row of {} has {} cells; the header names {columns}", name(row), cells.len());
+            return Err(origin.syntax(label.clone(), message));
+        };
+        let Some(relation) = Relation::read(cell) else {
+            let message = format!("`{cell}` is none of X, NV#, PIX, PXB, PHB, NODE, SYS");
+            return Err(origin.invalid(bytes.clone(), message));
+        };
+        if (relation == Relation::Oneself) != (row == column) {
+            let message = format!("`{cell}` stands where {} meets {}", name(row), name(column));
+            return Err(origin.invalid(bytes.clone(), message));
+        }
+        let pair = (row.min(column), row.max(column));
+        if let Some(&other) = matrix.relations.get(&pair).filter(|&&other| other != relation) {
+            let message = format!("`{cell}` between {} and {}, but {other} above", name(row), name(column));
+            return Err(origin.invalid(bytes.clone(), message));
+        }
+        matrix.relations.insert(pair, relation);
+    }
+    if let Some(device) = matrix.devices.get_mut(row).filter(|device| device.is_gpu) {
+        let mut affinities = cells.iter().skip(columns).map(|(word, _)| *word).filter(|word| *word != "N/A");
+        device.cpu_affinity = affinities.next().map(str::to_owned);
+        device.numa = affinities.next().and_then(|numa| numa.split([',', '-']).next()?.parse().ok());
+        device.memory_is_numa = affinities.next().is_some_and(|id| id.parse::<u32>().is_ok());
+    }
+    Ok(())
+}
+
+/// Every GPU needs its row; NICs without one are noted.
+fn check_rows(origin: Origin<'_>, matrix: &mut Matrix, rows: &[bool], header: &[Word<'_>]) -> Result<()> {
+    for (i, device) in matrix.devices.iter().enumerate() {
+        if rows.get(i).copied().unwrap_or_default() {
+            continue;
+        }
+        if device.is_gpu {
+            let bytes = header.get(i).map_or(0..0, |(_, bytes)| bytes.clone());
+            return Err(origin.invalid(bytes, format!("there is no row of {}", device.label)));
+        }
+        matrix.without_row.push(device.label.clone());
+    }
+    Ok(())
+}

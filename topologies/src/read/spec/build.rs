@@ -1,0 +1,111 @@
+//! From the nodes and links of a spec to vertices and links of a fabric.
+
+use super::{Spec, SpecLink};
+use crate::error::{Error, Result};
+use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, near_misses};
+use crate::read::origin::Origin;
+
+impl Spec {
+    fn origin(&self) -> Origin<'_> {
+        Origin { source: &self.source, text: &self.text }
+    }
+
+    /// The fabric of the explicit nodes and links, without the cluster.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an id given twice, a link to nowhere or to itself, a rank order that is not one.
+    pub fn build_nodes(&self) -> Result<Fabric> {
+        let mut builder = FabricBuilder::new(&self.name);
+        self.add_to(&mut builder)?;
+        Ok(builder.finish())
+    }
+
+    /// Adds sources, nodes, links and the rank order to a fabric that is being built; links may end at nodes that are
+    /// already there (those of a cluster, `n0/gpu0`).
+    ///
+    /// # Errors
+    /// As [`Spec::build_nodes`].
+    pub fn add_to(&self, builder: &mut FabricBuilder) -> Result<()> {
+        for source in &self.sources {
+            builder.source(source);
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            let host = builder.host(&node.host);
+            let vertex = Node {
+                id: node.id.clone(),
+                kind: node.kind,
+                host,
+                figures: node.figures.clone(),
+                attributes: node.attributes.clone(),
+            };
+            if builder.node_with(vertex).is_none() {
+                return Err(self.duplicate(i));
+            }
+        }
+        for link in &self.links {
+            self.add_link(link, builder)?;
+        }
+        if !self.ranks.is_empty() {
+            let order = self.rank_order(builder)?;
+            builder.rank_order(order);
+        }
+        Ok(())
+    }
+
+    fn duplicate(&self, index: usize) -> Error {
+        let Some(node) = self.nodes.get(index) else {
+            return Error::Request("a node is given twice".to_owned());
+        };
+        let first = self.nodes.iter().take(index).find(|earlier| earlier.id == node.id);
+        let message = format!("the id `{}` is taken", node.id);
+        let help = first.map_or_else(
+            || "the cluster has a node of this id".to_owned(),
+            |first| format!("it is first given in line {}", self.origin().place(first.bytes.clone()).line),
+        );
+        self.origin().invalid_with_help(node.bytes.clone(), message, help)
+    }
+
+    fn add_link(&self, link: &SpecLink, builder: &mut FabricBuilder) -> Result<()> {
+        let end = |id: &str, bytes: &std::ops::Range<usize>| {
+            builder.find(id).ok_or_else(|| self.nowhere(id, bytes.clone(), "there is no node"))
+        };
+        let (a, b) = (end(&link.a, &link.a_bytes)?, end(&link.b, &link.b_bytes)?);
+        if a == b {
+            let message = format!("a link joins `{}` to itself", link.a);
+            return Err(self.origin().invalid(link.b_bytes.clone(), message));
+        }
+        builder.link(a, b, &link.spec);
+        Ok(())
+    }
+
+    fn nowhere(&self, id: &str, bytes: std::ops::Range<usize>, what: &str) -> Error {
+        let message = format!("{what} `{id}`");
+        match near_misses(id, self.nodes.iter().map(|node| &*node.id)).as_slice() {
+            [] => self.origin().invalid(bytes, message),
+            near => self.origin().invalid_with_help(bytes, message, format!("did you mean {}?", near.join(", "))),
+        }
+    }
+
+    /// The rank order: every GPU once.
+    fn rank_order(&self, builder: &FabricBuilder) -> Result<Vec<NodeId>> {
+        let mut order = Vec::with_capacity(self.ranks.len());
+        let mut taken = rustc_hash::FxHashSet::default();
+        for rank in &self.ranks {
+            let refuse = |message: String| self.origin().invalid(rank.bytes.clone(), message);
+            let id = builder.find(&rank.id).ok_or_else(|| self.nowhere(&rank.id, rank.bytes.clone(), "no node"))?;
+            if !builder.get(id).kind.is_rank() {
+                return Err(refuse(format!("`{}` cannot be a rank: it is no GPU or accelerator", rank.id)));
+            }
+            if !taken.insert(id) {
+                return Err(refuse(format!("`{}` is two ranks", rank.id)));
+            }
+            order.push(id);
+        }
+        let ranks = self.ranks.first().zip(self.ranks.last()).map(|(a, b)| a.bytes.start..b.bytes.end);
+        if let Some(left_out) = builder.ranks().iter().find(|id| !taken.contains(id)) {
+            let id = &builder.get(*left_out).id;
+            return Err(self.origin().invalid(ranks.unwrap_or_default(), format!("ranks leaves `{id}` out")));
+        }
+        Ok(order)
+    }
+}

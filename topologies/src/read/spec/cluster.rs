@@ -1,0 +1,37 @@
+//! The `[cluster]` table of a spec.
+
+use super::table::{Table, scalar};
+use crate::error::{Place, Result};
+use crate::keys::Keys;
+use crate::network_spec::{ClusterSpec, NetworkKind, NetworkSpec};
+
+/// Reads `[cluster]`.
+pub(super) fn read(table: &Table<'_>) -> Result<ClusterSpec> {
+    table.expect_keys(&["node", "nodes", "network"])?;
+    let node = table.required::<String>("node")?;
+    let nodes = table.required::<u32>("nodes")?;
+    if nodes.value == 0 {
+        return Err(table.origin.invalid(nodes.bytes, "nodes: a cluster has 1 host or more, not 0"));
+    }
+    let network = table.table("network", "network = { kind = \"rail\" }")?;
+    Ok(ClusterSpec {
+        node: node.value,
+        nodes: nodes.value,
+        network: network.as_ref().map(read_network).transpose()?,
+        node_place: table.origin.place(node.bytes),
+        nodes_place: table.origin.place(nodes.bytes),
+        network_place: network.map_or_else(Place::default, |network| network.origin.place(network.bytes)),
+    })
+}
+
+fn read_network(table: &Table<'_>) -> Result<NetworkSpec> {
+    let known: Vec<&str> = std::iter::once("kind").chain(NetworkSpec::KEYS.iter().map(|key| key.name)).collect();
+    table.expect_keys(&known)?;
+    let mut network = NetworkSpec::of_kind(table.required::<NetworkKind>("kind")?.value);
+    for entry in table.entries().filter(|entry| entry.key != "kind") {
+        scalar(entry.value)
+            .and_then(|value| network.set(entry.key, &value))
+            .map_err(|message| table.origin.invalid(entry.value_bytes, message))?;
+    }
+    Ok(network)
+}

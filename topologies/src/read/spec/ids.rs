@@ -1,0 +1,122 @@
+//! Ids with ranges: `gpu[0-7]` stands for eight, `n[0-1]/gpu[0-7]` for sixteen; any other id stands for itself.
+
+/// Most ids that one text may stand for: four times the largest cluster that is planned for.
+pub(crate) const MOST: u64 = 1 << 18;
+
+/// Longest id in bytes, before expansion; NCCL's own limit on names.
+const LONGEST: usize = 255;
+
+/// One range in an id.
+struct Range<'a> {
+    /// What stands before it.
+    before: &'a str,
+    first: u32,
+    last: u32,
+    /// Digits to pad to, where the range is written with leading zeros (`[00-15]`).
+    width: usize,
+}
+
+impl Range<'_> {
+    fn count(&self) -> u64 {
+        u64::from(self.last) - u64::from(self.first) + 1
+    }
+}
+
+/// Cuts an id into its ranges and what follows the last one.
+fn cut(id: &str) -> Result<(Vec<Range<'_>>, &str), String> {
+    let mut ranges = Vec::new();
+    let mut from = 0;
+    let mut at = 0;
+    while let Some(open) = id[at..].find('[').map(|i| at + i) {
+        at = open + 1;
+        let Some(close) = id[at..].find(']').map(|i| at + i) else {
+            break;
+        };
+        let inside = &id[at..close];
+        let Some((first, last)) = inside.split_once('-') else {
+            continue;
+        };
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !digits(first) || !digits(last) {
+            continue;
+        }
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` in `{id}` is too large"));
+        let (low, high) = (number(first)?, number(last)?);
+        if low > high {
+            return Err(format!("the range [{inside}] in `{id}` runs backwards"));
+        }
+        let width = if first.len() > 1 && first.starts_with('0') { first.len() } else { 0 };
+        ranges.push(Range { before: &id[from..open], first: low, last: high, width });
+        from = close + 1;
+        at = from;
+    }
+    Ok((ranges, &id[from..]))
+}
+
+/// Whether a text, read as an id, gives just itself.
+pub(crate) fn stands_for_itself(id: &str) -> bool {
+    matches!(expand(id).as_deref(), Ok([one]) if **one == *id)
+}
+
+/// All ids that a text stands for, the last range running fastest.
+pub(super) fn expand(id: &str) -> Result<Vec<Box<str>>, String> {
+    if id.is_empty() {
+        return Err("an id must not be empty".to_owned());
+    }
+    if id.len() > LONGEST {
+        return Err(format!("an id of {} bytes is longer than {LONGEST}", id.len()));
+    }
+    if id.chars().any(char::is_control) {
+        return Err(format!("the id {id:?} contains a control character"));
+    }
+    let (ranges, rest) = cut(id)?;
+    let total = ranges.iter().try_fold(1u64, |product, range| product.checked_mul(range.count()));
+    if total.is_none_or(|total| total > MOST) {
+        return Err(format!("`{id}` stands for more than {MOST} ids"));
+    }
+    let mut ids = vec![String::new()];
+    for range in &ranges {
+        let mut longer = Vec::with_capacity(ids.len() * range.count() as usize);
+        for prefix in &ids {
+            for n in range.first..=range.last {
+                longer.push(format!("{prefix}{}{n:0width$}", range.before, width = range.width));
+            }
+        }
+        ids = longer;
+    }
+    Ok(ids.into_iter().map(|id| (id + rest).into_boxed_str()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(text: &str) -> Vec<String> {
+        expand(text).unwrap().into_iter().map(String::from).collect()
+    }
+
+    #[test]
+    fn ranges_expand_in_order() {
+        assert_eq!(ids("gpu[0-2]"), ["gpu0", "gpu1", "gpu2"]);
+        assert_eq!(ids("n[1-2]/nic[9-10]x"), ["n1/nic9x", "n1/nic10x", "n2/nic9x", "n2/nic10x"]);
+        assert_eq!(ids("r[08-10]"), ["r08", "r09", "r10"]);
+    }
+
+    #[test]
+    fn everything_else_stays_as_written() {
+        for id in
+            ["gpu0", "a[b", "a]b", "a[]", "a[1]", "a[1-]", "a[-1]", "a[x-y]", "[", "mlx5[a]0", "é[1,2]", "a[1-2-3]"]
+        {
+            assert_eq!(ids(id), [id]);
+            assert!(stands_for_itself(id));
+        }
+    }
+
+    #[test]
+    fn absurd_ids_are_refused() {
+        assert!(expand(&"[".repeat(256)).is_err());
+        for id in ["", "a[2-1]", "a[0-999999999]", "a[0-99999999999]", "a[0-9999]b[0-9999]c[0-9999]d[0-9999]", "a\nb"] {
+            assert!(expand(id).is_err(), "{id}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The spec: a fabric written by hand in TOML, and the format in which presets ship.
+//!
+//! ```toml
+//! name = "toy"
+//! source = ["where the figures come from"]
+//! ranks = ["gpu1", "gpu0"]          # only where ranks do not follow the order of the nodes
+//!
+//! [device.h200]                      # figures that several nodes share
+//! model = "H200 SXM"
+//! memory = "141 GB"
+//!
+//! [[node]]
+//! id = "gpu[0-7]"                    # eight of them
+//! kind = "gpu"
+//! device = "h200"
+//!
+//! [[node]]
+//! id = "nvswitch0"
+//! kind = "nvswitch"
+//!
+//! [[link]]
+//! a = "gpu[0-7]"                     # eight links; two ranges of one length pair up
+//! b = "nvswitch0"
+//! kind = "nvlink"
+//! lanes = 18
+//! bandwidth = "450 GB/s"             # each direction; absent or "unlimited": no limit
+//! latency = "350 ns"                 # absent: none
+//!
+//! [cluster]                          # instead of, or beside, nodes
+//! node = "hgx-h200"
+//! nodes = 16
+//! network = { kind = "rail", nic = "400 Gb/s" }
+//! ```
+//!
+//! Reading checks everything that the text alone can say; [`Spec::build_nodes`] checks how nodes and links fit together.
+
+mod build;
+mod cluster;
+mod figures;
+pub(crate) mod ids;
+mod table;
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::Result;
+use crate::fabric::{Attributes, Figures, LinkKind, LinkSpec, NodeKind, near_misses};
+use crate::network_spec::ClusterSpec;
+use crate::read::origin::Origin;
+use crate::{Bandwidth, Picos};
+use ids::expand;
+use table::Table;
+
+/// The host of nodes of which the spec does not say where they sit.
+pub const DEFAULT_HOST: &str = "host0";
+
+/// The host of network switches of which the spec does not say where they sit.
+pub const NETWORK_HOST: &str = "network";
+
+/// Most nodes, and most links, that one spec may expand to: four times the largest cluster that is planned for.
+const MOST: usize = 1 << 18;
+
+/// Most bytes of names and attributes that one `[[node]]` may expand to.
+const MOST_TEXT: usize = 1 << 26;
+
+/// A spec as written, its ranges expanded.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The fabric's name; the file's where the spec gives none.
+    pub name: String,
+    /// Where the figures come from.
+    pub sources: Vec<String>,
+    /// The explicit nodes, in the order of the file.
+    pub nodes: Vec<SpecNode>,
+    /// The explicit links, in the order of the file.
+    pub links: Vec<SpecLink>,
+    /// Ids in rank order, where that is not the order of the nodes.
+    pub ranks: Vec<SpecRank>,
+    /// Copies of a node on a network.
+    pub cluster: Option<ClusterSpec>,
+    source: String,
+    text: String,
+}
+
+/// One node of a spec.
+#[derive(Clone, Debug)]
+pub struct SpecNode {
+    /// Its id.
+    pub id: Box<str>,
+    /// What it is.
+    pub kind: NodeKind,
+    /// The machine it sits in.
+    pub host: Box<str>,
+    /// What is known of it.
+    pub figures: Figures,
+    /// Facts carried through unread, sorted by name.
+    pub attributes: Attributes,
+    /// Where its id stands.
+    bytes: Range<usize>,
+}
+
+/// One link of a spec.
+#[derive(Clone, Debug)]
+pub struct SpecLink {
+    /// Id of one end.
+    pub a: Box<str>,
+    /// Id of the other.
+    pub b: Box<str>,
+    /// What both directions are like.
+    pub spec: LinkSpec,
+    a_bytes: Range<usize>,
+    b_bytes: Range<usize>,
+}
+
+/// One id of the rank order.
+#[derive(Clone, Debug)]
+pub struct SpecRank {
+    /// The id.
+    pub id: Box<str>,
+    bytes: Range<usize>,
+}
+
+/// Reads a spec.
+///
+/// # Errors
+/// [`Error::Syntax`](crate::Error::Syntax) where the text is not TOML, [`Error::Invalid`](crate::Error::Invalid) for
+/// unknown or missing keys, kinds and units; each with line and column.
+pub fn parse(text: &str, source: &str) -> Result<Spec> {
+    let origin = Origin { source, text };
+    let document = DeTable::parse(text)
+        .map_err(|error| origin.syntax(error.span().unwrap_or_default(), one_line(error.message())))?;
+    let root = Table::new(origin, "a spec", document.get_ref(), 0..0);
+    root.expect_keys(&["name", "source", "ranks", "device", "node", "link", "cluster"])?;
+
+    let spec = Spec {
+        name: root.keyed::<String>("name")?.map_or_else(|| origin.stem(), |name| name.value),
+        sources: root.texts("source")?.into_iter().map(|line| line.value.to_owned()).collect(),
+        nodes: read_nodes(&root)?,
+        links: read_links(&root)?,
+        ranks: read_ranks(&root)?,
+        cluster: root.table("cluster", "[cluster]")?.as_ref().map(cluster::read).transpose()?,
+        source: source.to_owned(),
+        text: text.to_owned(),
+    };
+    if spec.nodes.is_empty() && spec.cluster.is_none() {
+        let end = text.len();
+        return Err(origin.invalid(end..end, "a spec needs at least one [[node]], or a [cluster]"));
+    }
+    Ok(spec)
+}
+
+/// TOML's errors may come in several lines; ours have one.
+fn one_line(message: &str) -> String {
+    message.lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// Refuses a spec that expands to more than any machine has.
+fn within_limit(count: usize, table: &Table<'_>) -> Result<()> {
+    if count <= MOST {
+        return Ok(());
+    }
+    Err(table.origin.invalid(table.bytes.clone(), format!("more than {MOST} of {}", table.what)))
+}
+
+fn read_nodes(root: &Table<'_>) -> Result<Vec<SpecNode>> {
+    let mut devices: FxHashMap<&str, Table<'_>> = FxHashMap::default();
+    for entry in root.table("device", "[device.NAME]")?.iter().flat_map(Table::entries) {
+        let DeValue::Table(figures) = entry.value else {
+            return Err(root.origin.invalid(entry.value_bytes, format!("write [device.{}]", entry.key)));
+        };
+        devices.insert(entry.key, Table::new(root.origin, "a device", figures, entry.key_bytes));
+    }
+    let mut nodes = Vec::new();
+    for table in root.tables("node", "[[node]]")? {
+        read_node(&table, &devices, &mut nodes)?;
+        within_limit(nodes.len(), &table)?;
+    }
+    Ok(nodes)
+}
+
+fn read_node<'a>(table: &Table<'a>, devices: &FxHashMap<&'a str, Table<'a>>, nodes: &mut Vec<SpecNode>) -> Result<()> {
+    let origin = table.origin;
+    let id = table.required::<String>("id")?;
+    let kind = table.required::<NodeKind>("kind")?.value;
+    let ids = expand(&id.value).map_err(|message| origin.invalid(id.bytes.clone(), message))?;
+    let default_host = if kind == NodeKind::Switch { NETWORK_HOST } else { DEFAULT_HOST };
+    let hosts = match table.keyed::<String>("host")? {
+        None => vec![default_host.into()],
+        Some(host) => {
+            let hosts = expand(&host.value).map_err(|message| origin.invalid(host.bytes.clone(), message))?;
+            if hosts.len() != 1 && hosts.len() != ids.len() {
+                let message = format!("{} hosts for {} ids; give one, or one for each", hosts.len(), ids.len());
+                return Err(origin.invalid(host.bytes, message));
+            }
+            hosts
+        }
+    };
+    let device = match table.keyed::<String>("device")? {
+        None => None,
+        Some(name) => Some(devices.get(name.value.as_str()).ok_or_else(|| unknown_device(origin, &name, devices))?),
+    };
+    let figures = figures::read(kind, table, device)?;
+    let attributes = read_attributes(table)?;
+    let text = attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + figures.text_bytes();
+    if ids.len().saturating_mul(text) > MOST_TEXT {
+        let message = format!("{} nodes with {text} bytes of names and attributes each are too many", ids.len());
+        return Err(origin.invalid(id.bytes, message));
+    }
+    for (i, one) in ids.into_iter().enumerate() {
+        let host = hosts.get(i).or_else(|| hosts.first()).cloned().unwrap_or_default();
+        let (figures, attributes) = (figures.clone(), attributes.clone());
+        nodes.push(SpecNode { id: one, kind, host, figures, attributes, bytes: id.bytes.clone() });
+    }
+    Ok(())
+}
+
+fn unknown_device(
+    origin: Origin<'_>,
+    name: &table::Located<String>,
+    devices: &FxHashMap<&str, Table<'_>>,
+) -> crate::Error {
+    let message = format!("there is no [device.{}]", name.value);
+    match near_misses(&name.value, devices.keys().copied()).as_slice() {
+        [] => origin.invalid(name.bytes.clone(), message),
+        near => origin.invalid_with_help(name.bytes.clone(), message, format!("did you mean {}?", near.join(", "))),
+    }
+}
+
+fn read_attributes(table: &Table<'_>) -> Result<Attributes> {
+    // Entries come sorted by key, as `Node::attributes` wants them.
+    let attributes = table.table("attributes", "attributes = { name = \"text\" }")?;
+    attributes
+        .iter()
+        .flat_map(Table::entries)
+        .map(|entry| match entry.value {
+            DeValue::String(text) => Ok((entry.key.into(), text.as_ref().into())),
+            _ => Err(table.origin.invalid(entry.value_bytes, format!("the attribute {} must be a text", entry.key))),
+        })
+        .collect()
+}
+
+fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
+    let mut links = Vec::new();
+    for table in root.tables("link", "[[link]]")? {
+        table.expect_keys(&["a", "b", "kind", "bandwidth", "reverse_bandwidth", "latency", "lanes"])?;
+        let origin = table.origin;
+        let (a, b) = (table.required::<String>("a")?, table.required::<String>("b")?);
+        let kind = table.required::<LinkKind>("kind")?.value;
+        let forward = read_limit(&table, "bandwidth")?.flatten();
+        let backward = read_limit(&table, "reverse_bandwidth")?.unwrap_or(forward);
+        let latency = table.keyed::<Picos>("latency")?.map_or(Picos::ZERO, |latency| latency.value);
+        let spec = LinkSpec { kind, lanes: read_lanes(&table)?, forward, backward, latency };
+        let ends_of = |end: &table::Located<String>| {
+            expand(&end.value).map_err(|message| origin.invalid(end.bytes.clone(), message))
+        };
+        let (from, to) = (ends_of(&a)?, ends_of(&b)?);
+        let count = from.len().max(to.len());
+        if from.len() != to.len() && from.len() != 1 && to.len() != 1 {
+            let message = format!("`{}` stands for {} ids and `{}` for {}", a.value, from.len(), b.value, to.len());
+            let help = "ranges on both sides must have the same length; they pair up";
+            return Err(origin.invalid_with_help(b.bytes, message, help));
+        }
+        within_limit(links.len() + count, &table)?;
+        let pick = |ids: &[Box<str>], i: usize| ids.get(i).or_else(|| ids.first()).cloned().unwrap_or_default();
+        links.extend((0..count).map(|i| SpecLink {
+            a: pick(&from, i),
+            b: pick(&to, i),
+            spec: spec.clone(),
+            a_bytes: a.bytes.clone(),
+            b_bytes: b.bytes.clone(),
+        }));
+    }
+    Ok(links)
+}
+
+/// A bandwidth that may be `"unlimited"`; the outer `None` is an absent key.
+fn read_limit(table: &Table<'_>, key: &str) -> Result<Option<Option<Bandwidth>>> {
+    match table.get(key).map(toml::Spanned::get_ref) {
+        Some(DeValue::String(text)) if text == "unlimited" => Ok(Some(None)),
+        _ => Ok(table.keyed::<Bandwidth>(key)?.map(|bandwidth| Some(bandwidth.value))),
+    }
+}
+
+fn read_lanes(table: &Table<'_>) -> Result<u16> {
+    let Some(lanes) = table.keyed::<u32>("lanes")? else {
+        return Ok(1);
+    };
+    match u16::try_from(lanes.value) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(table.origin.invalid(lanes.bytes, format!("lanes: `{}` is not from 1 to 65535", lanes.value))),
+    }
+}
+
+fn read_ranks(root: &Table<'_>) -> Result<Vec<SpecRank>> {
+    let mut ranks = Vec::new();
+    for text in root.texts("ranks")? {
+        let ids = expand(text.value).map_err(|message| root.origin.invalid(text.bytes.clone(), message))?;
+        within_limit(ranks.len() + ids.len(), root)?;
+        ranks.extend(ids.into_iter().map(|id| SpecRank { id, bytes: text.bytes.clone() }));
+    }
+    Ok(ranks)
+}
+
+#[cfg(test)]
+mod tests;

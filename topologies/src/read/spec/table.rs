@@ -1,0 +1,156 @@
+//! A TOML table with the means to say where something in it is wrong.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::Result;
+use crate::fabric::near_misses;
+use crate::keys::{Keyed, Scalar};
+use crate::read::origin::Origin;
+
+/// A value and the bytes where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Located<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub bytes: Range<usize>,
+}
+
+/// A table of the document.
+#[derive(Clone)]
+pub(super) struct Table<'a> {
+    pub origin: Origin<'a>,
+    /// As a user would say it: `[[node]]`.
+    pub what: &'static str,
+    /// Where it stands: its header.
+    pub bytes: Range<usize>,
+    entries: &'a DeTable<'a>,
+}
+
+/// One `key = value` of a table.
+pub(super) struct Entry<'a> {
+    pub key: &'a str,
+    pub key_bytes: Range<usize>,
+    pub value: &'a DeValue<'a>,
+    pub value_bytes: Range<usize>,
+}
+
+impl<'a> Table<'a> {
+    pub fn new(origin: Origin<'a>, what: &'static str, table: &'a DeTable<'a>, bytes: Range<usize>) -> Self {
+        Self { origin, what, bytes, entries: table }
+    }
+
+    /// All entries, sorted by key.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        self.entries.iter().map(|(key, value)| Entry {
+            key: key.get_ref().as_ref(),
+            key_bytes: key.span(),
+            value: value.get_ref(),
+            value_bytes: value.span(),
+        })
+    }
+
+    /// Refuses the first key that is not one of these.
+    pub fn expect_keys(&self, known: &[&str]) -> Result<()> {
+        let stranger = self.entries().filter(|entry| !known.contains(&entry.key)).min_by_key(|e| e.key_bytes.start);
+        stranger.map_or(Ok(()), |entry| Err(self.unknown_key(&entry, known)))
+    }
+
+    /// The error for a key that has no meaning here.
+    pub fn unknown_key(&self, entry: &Entry<'_>, known: &[&str]) -> crate::Error {
+        let message = format!("unknown key `{}` in {}; expected one of {}", entry.key, self.what, known.join(", "));
+        match near_misses(entry.key, known.iter().copied()).as_slice() {
+            [] => self.origin.invalid(entry.key_bytes.clone(), message),
+            near => {
+                let help = format!("did you mean `{}`?", near.join("` or `"));
+                self.origin.invalid_with_help(entry.key_bytes.clone(), message, help)
+            }
+        }
+    }
+
+    /// The raw value of a key.
+    pub fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.entries.get(key)
+    }
+
+    /// The value of a key as a type with named values or units.
+    pub fn keyed<T: Keyed>(&self, key: &str) -> Result<Option<Located<T>>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let wrong = |message: String| self.origin.invalid(value.span(), format!("{key}: {message}"));
+        let read = T::read(&scalar(value.get_ref()).map_err(wrong)?).map_err(wrong)?;
+        Ok(Some(Located { value: read, bytes: value.span() }))
+    }
+
+    /// The same for a key that must be there.
+    pub fn required<T: Keyed>(&self, key: &str) -> Result<Located<T>> {
+        self.keyed(key)?.ok_or_else(|| self.origin.invalid(self.bytes.clone(), format!("{} needs `{key}`", self.what)))
+    }
+
+    /// The tables of an array of tables; none where the key is absent.
+    pub fn tables(&self, key: &str, what: &'static str) -> Result<Vec<Table<'a>>> {
+        let Some(value) = self.get(key) else {
+            return Ok(Vec::new());
+        };
+        let wrong = |bytes| self.origin.invalid(bytes, format!("`{key}` must be a list of tables: write {what}"));
+        let DeValue::Array(array) = value.get_ref() else {
+            return Err(wrong(value.span()));
+        };
+        array
+            .iter()
+            .map(|item| match item.get_ref() {
+                DeValue::Table(table) => Ok(Table::new(self.origin, what, table, item.span())),
+                _ => Err(wrong(item.span())),
+            })
+            .collect()
+    }
+
+    /// The table under a key.
+    pub fn table(&self, key: &str, what: &'static str) -> Result<Option<Table<'a>>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Some(Table::new(self.origin, what, table, value.span()))),
+            _ => Err(self.origin.invalid(value.span(), format!("`{key}` must be a table: write {what}"))),
+        }
+    }
+
+    /// A text or a list of texts.
+    pub fn texts(&self, key: &str) -> Result<Vec<Located<&'a str>>> {
+        let Some(value) = self.get(key) else {
+            return Ok(Vec::new());
+        };
+        let text = |value: &'a Spanned<DeValue<'a>>| match value.get_ref() {
+            DeValue::String(text) => Ok(Located { value: text.as_ref(), bytes: value.span() }),
+            _ => Err(self.origin.invalid(value.span(), format!("`{key}` must be a text in quotes, or a list of such"))),
+        };
+        match value.get_ref() {
+            DeValue::Array(array) => array.iter().map(text).collect(),
+            _ => Ok(vec![text(value)?]),
+        }
+    }
+}
+
+/// A TOML value as the key tables take it.
+pub(super) fn scalar<'a>(value: &'a DeValue<'a>) -> Result<Scalar<'a>, String> {
+    let integer = |value: &DeValue<'_>| match value {
+        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| format!("`{n}` is too large")),
+        _ => Err("a list here must hold whole numbers".to_owned()),
+    };
+    Ok(match value {
+        DeValue::String(text) => Scalar::Text(text),
+        DeValue::Integer(_) => Scalar::Integer(integer(value)?),
+        DeValue::Float(x) => Scalar::Float(x.as_str().parse().map_err(|_| format!("`{x}` is not a number"))?),
+        DeValue::Boolean(b) => Scalar::Boolean(*b),
+        DeValue::Array(list) => {
+            Scalar::Integers(list.iter().map(|n| integer(n.get_ref())).collect::<Result<_, String>>()?)
+        }
+        DeValue::Datetime(_) => return Err("a date has no meaning here".to_owned()),
+        DeValue::Table(_) => return Err("a table has no meaning here".to_owned()),
+    })
+}

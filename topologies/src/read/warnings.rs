@@ -1,0 +1,78 @@
+//! Warnings of a reader: each said once with the first line that gave cause, and not more of them than anyone reads.
+
+use rustc_hash::FxHashMap;
+
+/// Most different warnings that are kept; the rest are counted.
+const MOST: usize = 20;
+
+/// One warning.
+#[derive(Debug)]
+struct Warning {
+    message: String,
+    line: Option<u32>,
+    /// How often it came again.
+    again: usize,
+}
+
+/// Collects warnings in the order in which they come.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    kept: Vec<Warning>,
+    said: FxHashMap<String, usize>,
+    left_out: usize,
+}
+
+impl Warnings {
+    /// Adds a warning about the whole text.
+    pub fn add(&mut self, message: impl Into<String>) {
+        self.insert(message.into(), || None);
+    }
+
+    /// Adds a warning about a line. The line is asked for only where it is said: counting lines takes time.
+    pub fn add_at(&mut self, message: impl Into<String>, line: impl FnOnce() -> u32) {
+        self.insert(message.into(), || Some(line()));
+    }
+
+    fn insert(&mut self, message: String, line: impl FnOnce() -> Option<u32>) {
+        if let Some(warning) = self.said.get(&message).and_then(|&at| self.kept.get_mut(at)) {
+            warning.again += 1;
+        } else if self.kept.len() >= MOST {
+            self.left_out += 1;
+        } else {
+            self.said.insert(message.clone(), self.kept.len());
+            self.kept.push(Warning { message, line: line(), again: 0 });
+        }
+    }
+
+    /// All of them, for the fabric.
+    pub fn into_lines(self) -> Vec<String> {
+        let worded = self.kept.into_iter().map(|Warning { message, line, again }| match (line, again) {
+            (None, _) => message,
+            (Some(line), 0) => format!("line {line}: {message}"),
+            (Some(line), again) => format!("line {line} and {again} more: {message}"),
+        });
+        let rest = (self.left_out > 0).then(|| format!("{} more warnings of this reader", self.left_out));
+        worded.chain(rest).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_said_once_and_few_in_all() {
+        let mut warnings = Warnings::default();
+        for line in 1..=3 {
+            warnings.add("whole");
+            warnings.add_at("part", || line);
+        }
+        for i in 0..100 {
+            warnings.add_at(format!("other {i}"), || 9);
+        }
+        let lines = warnings.into_lines();
+        assert_eq!(lines[..3], ["whole", "line 1 and 2 more: part", "line 9: other 0"]);
+        assert_eq!(lines.len(), MOST + 1);
+        assert_eq!(lines[MOST], "82 more warnings of this reader");
+    }
+}

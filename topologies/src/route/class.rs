@@ -1,0 +1,110 @@
+//! How near two devices are, in NCCL's words and order.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The class of a path, nearest first; order and names are NCCL's (`src/graph/topo.h`, `PATH_LOC` … `PATH_DIS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum PathClass {
+    /// The device itself.
+    Loc,
+    /// NVLink, straight or through NVSwitches.
+    Nvl,
+    /// NVLink through a GPU in between.
+    Nvb,
+    /// NVLink-C2C.
+    C2c,
+    /// One PCIe switch at most.
+    Pix,
+    /// Several PCIe switches, no CPU.
+    Pxb,
+    /// C2C to the CPU, PCIe from there to a NIC.
+    P2c,
+    /// NVLink to a GPU that is near the NIC, PCIe from there.
+    Pxn,
+    /// Through a CPU.
+    Phb,
+    /// Through the link between CPU sockets.
+    Sys,
+    /// Through the network.
+    Net,
+    /// Not joined.
+    Dis,
+}
+
+impl PathClass {
+    /// Every class, nearest first.
+    pub const ALL: [Self; 12] = [
+        Self::Loc,
+        Self::Nvl,
+        Self::Nvb,
+        Self::C2c,
+        Self::Pix,
+        Self::Pxb,
+        Self::P2c,
+        Self::Pxn,
+        Self::Phb,
+        Self::Sys,
+        Self::Net,
+        Self::Dis,
+    ];
+
+    /// NCCL's name in upper case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loc => "LOC",
+            Self::Nvl => "NVL",
+            Self::Nvb => "NVB",
+            Self::C2c => "C2C",
+            Self::Pix => "PIX",
+            Self::Pxb => "PXB",
+            Self::P2c => "P2C",
+            Self::Pxn => "PXN",
+            Self::Phb => "PHB",
+            Self::Sys => "SYS",
+            Self::Net => "NET",
+            Self::Dis => "DIS",
+        }
+    }
+}
+
+impl fmt::Display for PathClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No class has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a path class: LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, NET or DIS")]
+pub struct UnknownClass(pub String);
+
+impl FromStr for PathClass {
+    type Err = UnknownClass;
+
+    /// Either case.
+    fn from_str(text: &str) -> Result<Self, UnknownClass> {
+        let found = Self::ALL.into_iter().find(|class| class.name().eq_ignore_ascii_case(text.trim()));
+        found.ok_or_else(|| UnknownClass(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_and_order_is_nccls() {
+        for (rank, class) in PathClass::ALL.into_iter().enumerate() {
+            assert_eq!(class.to_string().parse(), Ok(class));
+            assert_eq!(class as usize, rank, "{class}");
+        }
+        assert_eq!("pxn".parse(), Ok(PathClass::Pxn));
+        assert!("NODE".parse::<PathClass>().is_err());
+        assert!(PathClass::Pxn < PathClass::Phb && PathClass::P2c < PathClass::Pxn);
+    }
+}

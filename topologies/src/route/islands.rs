@@ -1,0 +1,233 @@
+//! Cuts a fabric into islands: what hangs together without the network.
+//!
+//! A host is an island, and so is a rack whose hosts share NVLink. A large cluster is thousands of copies of one
+//! island, so islands that are equal (same devices, same links, same figures, in the same order) share one [`Shape`],
+//! and everything that routing works out inside an island is worked out once per shape.
+
+use std::collections::hash_map::Entry;
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::shape::{Port, Shape, ShapeLink, ShapeNode};
+use crate::fabric::{Figures, NodeKind};
+use crate::{Fabric, LinkId, LinkKind, NodeId};
+
+/// Whether a link belongs to the network; all others are inside an island.
+///
+/// At a NIC the other end decides (whatever technology a file gives the link), elsewhere the technology does.
+pub(super) fn is_network(a: NodeKind, b: NodeKind, kind: LinkKind) -> bool {
+    let network_side = |kind| matches!(kind, NodeKind::Switch | NodeKind::Nic);
+    match (a, b) {
+        (NodeKind::Nic, other) | (other, NodeKind::Nic) => network_side(other),
+        _ => matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet),
+    }
+}
+
+/// The islands of a fabric and the shapes that they share.
+#[derive(Debug)]
+pub(super) struct Islands {
+    /// Island of each vertex.
+    of: Vec<u32>,
+    /// Number of each vertex inside its island.
+    local: Vec<u32>,
+    /// Vertices by island, in id order.
+    nodes: Vec<u32>,
+    node_start: Vec<u32>,
+    /// Links (`LinkId / 2`) inside islands, by island, in id order.
+    links: Vec<u32>,
+    link_start: Vec<u32>,
+    /// Outward link of each port of each island.
+    ports: Vec<u32>,
+    port_start: Vec<u32>,
+    /// Shape of each island.
+    shape_of: Vec<u32>,
+    pub shapes: Vec<Shape>,
+}
+
+impl Islands {
+    pub fn new(fabric: &Fabric) -> Self {
+        let mut islands = Self::partition(fabric);
+        islands.share_shapes(fabric);
+        islands
+    }
+
+    /// The island of a vertex.
+    pub fn of(&self, node: NodeId) -> u32 {
+        self.of[node.0 as usize]
+    }
+
+    /// A vertex as its shape numbers it.
+    pub fn local(&self, node: NodeId) -> u32 {
+        self.local[node.0 as usize]
+    }
+
+    /// The shape of an island.
+    pub fn shape(&self, island: u32) -> &Shape {
+        &self.shapes[self.shape_of[island as usize] as usize]
+    }
+
+    /// A link that the shape numbers `link`, in this island.
+    pub fn link(&self, island: u32, link: u32) -> LinkId {
+        let pair = self.links[(self.link_start[island as usize] + (link >> 1)) as usize];
+        LinkId(pair * 2 + (link & 1))
+    }
+
+    /// The outward link of a port.
+    pub fn port(&self, island: u32, port: u32) -> LinkId {
+        LinkId(self.ports[(self.port_start[island as usize] + port) as usize])
+    }
+
+    fn partition(fabric: &Fabric) -> Self {
+        let count = fabric.node_count();
+        let mut parent: Vec<u32> = (0..count as u32).collect();
+        let mut inside = Vec::with_capacity(fabric.link_count() / 2);
+        let mut network = Vec::new();
+        for (id, link) in fabric.links() {
+            let (from, to) = (fabric.node(link.from).kind, fabric.node(link.to).kind);
+            if is_network(from, to, link.kind) {
+                network.push(id.0);
+            } else if id.0 % 2 == 0 {
+                inside.push(id.0 / 2);
+                // Both directions may have failed: the island keeps its shape, only its links are out of use.
+                join(&mut parent, link.from.0, link.to.0);
+            }
+        }
+
+        let mut of = vec![0; count];
+        let mut island_of_root: Vec<u32> = vec![u32::MAX; count];
+        let mut islands = 0;
+        for node in 0..count as u32 {
+            let root = root(&mut parent, node) as usize;
+            if island_of_root[root] == u32::MAX {
+                island_of_root[root] = islands;
+                islands += 1;
+            }
+            of[node as usize] = island_of_root[root];
+        }
+
+        let from_of = |link: u32| fabric.link(LinkId(link)).from.0 as usize;
+        let (nodes, node_start) = group(islands, (0..count as u32).collect(), |node| of[node as usize]);
+        let (links, link_start) = group(islands, inside, |pair| of[from_of(pair * 2)]);
+        let (ports, port_start) = group(islands, network, |link| of[from_of(link)]);
+        let mut local = vec![0; count];
+        for island in 0..islands as usize {
+            let range = node_start[island] as usize..node_start[island + 1] as usize;
+            for (number, &node) in nodes[range].iter().enumerate() {
+                local[node as usize] = number as u32;
+            }
+        }
+        let shapes = Vec::new();
+        Self { of, local, nodes, node_start, links, link_start, ports, port_start, shape_of: Vec::new(), shapes }
+    }
+
+    fn share_shapes(&mut self, fabric: &Fabric) {
+        let mut is_rank = vec![false; fabric.node_count()];
+        for gpu in fabric.gpus() {
+            is_rank[gpu.0 as usize] = true;
+        }
+        let mut known: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
+        for island in 0..self.node_start.len().saturating_sub(1) {
+            let key = self.key(fabric, island, &is_rank);
+            let mut hasher = FxHasher::default();
+            key.hash(&mut hasher);
+            let shape = match known.entry(hasher.finish()) {
+                Entry::Occupied(mut entry) => {
+                    let same = entry.get().iter().copied().find(|&shape| self.shapes[shape as usize].is(&key));
+                    same.unwrap_or_else(|| {
+                        let shape = self.shapes.len() as u32;
+                        entry.get_mut().push(shape);
+                        self.shapes.push(Shape::new(key));
+                        shape
+                    })
+                }
+                Entry::Vacant(entry) => {
+                    let shape = self.shapes.len() as u32;
+                    entry.insert(vec![shape]);
+                    self.shapes.push(Shape::new(key));
+                    shape
+                }
+            };
+            self.shape_of.push(shape);
+        }
+    }
+
+    /// Everything about an island that routing inside it depends on.
+    fn key(&self, fabric: &Fabric, island: usize, is_rank: &[bool]) -> ShapeKey {
+        let slice =
+            |items: &'_ [u32], start: &[u32]| items[start[island] as usize..start[island + 1] as usize].to_vec();
+        let members = slice(&self.nodes, &self.node_start);
+        let first_host = members.first().map_or(0, |&node| fabric.node(NodeId(node)).host.0);
+        let nodes = members.iter().map(|&id| {
+            let node = fabric.node(NodeId(id));
+            let direct = !matches!(&node.figures, Figures::Nic(nic) if nic.gdr == Some(false));
+            // Hosts relative to the first, so that copies compare equal.
+            let host = node.host.0.wrapping_sub(first_host);
+            ShapeNode { kind: node.kind, host, is_rank: is_rank[id as usize], direct }
+        });
+        let links = slice(&self.links, &self.link_start);
+        let links = links.iter().flat_map(|&pair| [pair * 2, pair * 2 + 1]).map(|id| {
+            let link = fabric.link(LinkId(id));
+            ShapeLink {
+                from: self.local(link.from),
+                to: self.local(link.to),
+                kind: link.kind,
+                bandwidth: link.bandwidth,
+                latency: link.latency,
+                failed: link.failed,
+            }
+        });
+        let ports = slice(&self.ports, &self.port_start);
+        let ports = ports.iter().map(|&id| {
+            let (out, back) = (fabric.link(LinkId(id)), fabric.link(LinkId(id).reverse()));
+            Port {
+                node: self.local(out.from),
+                out: (!out.failed).then_some((out.bandwidth, out.latency)),
+                back: (!back.failed).then_some((back.bandwidth, back.latency)),
+            }
+        });
+        ShapeKey { nodes: nodes.collect(), links: links.collect(), ports: ports.collect() }
+    }
+}
+
+/// What makes two islands the same.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct ShapeKey {
+    pub nodes: Vec<ShapeNode>,
+    pub links: Vec<ShapeLink>,
+    pub ports: Vec<Port>,
+}
+
+fn root(parent: &mut [u32], mut node: u32) -> u32 {
+    while parent[node as usize] != node {
+        let above = parent[parent[node as usize] as usize];
+        parent[node as usize] = above;
+        node = above;
+    }
+    node
+}
+
+fn join(parent: &mut [u32], a: u32, b: u32) {
+    let (a, b) = (root(parent, a), root(parent, b));
+    // The smaller id stays root, so that islands are numbered by their first vertex.
+    parent[a.max(b) as usize] = a.min(b);
+}
+
+/// Sorts items into groups, keeping their order; returns them with the start of each group.
+fn group(groups: u32, items: Vec<u32>, group_of: impl Fn(u32) -> u32) -> (Vec<u32>, Vec<u32>) {
+    let mut start = vec![0u32; groups as usize + 1];
+    for &item in &items {
+        start[group_of(item) as usize + 1] += 1;
+    }
+    for i in 1..start.len() {
+        start[i] += start[i - 1];
+    }
+    let mut next = start.clone();
+    let mut sorted = vec![0; items.len()];
+    for item in items {
+        let slot = &mut next[group_of(item) as usize];
+        sorted[*slot as usize] = item;
+        *slot += 1;
+    }
+    (sorted, start)
+}

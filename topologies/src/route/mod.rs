@@ -1,0 +1,103 @@
+//! Routing: which way traffic takes between two devices, how near they are, and what it shares on the way.
+//!
+//! ```text
+//! Fabric ─► islands (hosts, NVLink racks) ─► shapes: equal islands once ─► inside: best class, fewest links, …
+//!        └► network (what forwards between islands) ───────────────────┐
+//!                               attach: each device's own NICs, PXN ───┴─► router: paths
+//! ```
+//!
+//! **Preference inside an island**: best [`PathClass`], then fewest links, then greatest bandwidth, then lowest
+//! latency; ways that are equal in all four share the flow (or one of them takes it, see [`Ecmp`]).
+//! **Between islands**: what arrives comes in by the receiver's own NIC; what leaves takes the NIC, near the sender or
+//! near one of its NVLink neighbours, that needs the fewest links in the network. Then the same order as inside,
+//! judged for each of the three parts of the way by itself.
+//! An inside way is always preferred to the network.
+
+mod attach;
+mod class;
+mod inside;
+mod islands;
+mod network;
+mod path;
+mod reason;
+mod router;
+mod rules;
+mod segment;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub use class::{PathClass, UnknownClass};
+pub use path::{Hop, Path, PathTable, Share, Summary};
+pub use router::Router;
+
+/// Whether GPUs of a host read and write each other's memory (`--no-p2p` takes it away, as `NCCL_P2P_DISABLE=1` does).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PeerAccess {
+    /// As far as the links lead.
+    #[default]
+    Allowed,
+    /// Traffic between GPUs of a host passes a CPU's memory.
+    Off,
+}
+
+/// Whether NICs read and write GPU memory (`--no-gdr` takes it away).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GpuDirect {
+    /// Where the NIC can.
+    #[default]
+    Allowed,
+    /// Traffic between GPU and NIC passes a CPU's memory.
+    Off,
+}
+
+/// Whether a GPU sends through a neighbour that is nearer to the right NIC (`NCCL_PXN_DISABLE`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pxn {
+    /// Where NVLink joins the two.
+    #[default]
+    Allowed,
+    /// Each GPU uses NICs that it reaches by itself.
+    Off,
+}
+
+/// What a flow does where several ways are equally good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ecmp {
+    /// It spreads evenly over all of them: many small flows, or packet spraying.
+    #[default]
+    Averaged,
+    /// It takes one, by a hash of its ends, its label and this seed.
+    Hashed {
+        /// Another seed, another choice.
+        seed: u64,
+    },
+}
+
+/// What routing may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RouteOptions {
+    /// Peer access between GPUs of a host.
+    pub p2p: PeerAccess,
+    /// GPUDirect RDMA.
+    pub gdr: GpuDirect,
+    /// Sending through a neighbour.
+    pub pxn: Pxn,
+    /// Equal ways.
+    pub ecmp: Ecmp,
+}
+
+impl RouteOptions {
+    pub(crate) fn peer_access(&self) -> bool {
+        self.p2p == PeerAccess::Allowed
+    }
+
+    pub(crate) fn direct_nics(&self) -> bool {
+        self.gdr == GpuDirect::Allowed
+    }
+
+    /// A relay writes into the neighbour's memory, and the NIC reads it there.
+    pub(crate) fn relays(&self) -> bool {
+        self.pxn == Pxn::Allowed && self.peer_access() && self.direct_nics()
+    }
+}

@@ -1,0 +1,59 @@
+//! Why two devices are not joined, in words.
+
+use std::collections::VecDeque;
+
+use crate::{Fabric, NodeId};
+
+/// What stands between two devices that no path joins.
+pub(super) fn of(fabric: &Fabric, from: NodeId, to: NodeId) -> String {
+    let isolated = [from, to].into_iter().find(|&node| fabric.leaving(node).is_empty());
+    let joined = connected(fabric, from, to, Failed::Avoided);
+    if !joined && connected(fabric, from, to, Failed::Crossed) {
+        let failed: Vec<String> = fabric
+            .links()
+            .filter(|(id, link)| link.failed && id.0 % 2 == 0)
+            .take(4)
+            .map(|(_, link)| format!("{}-{}", fabric.node(link.from).id, fabric.node(link.to).id))
+            .collect();
+        return format!("all ways are out of service ({} failed)", failed.join(", "));
+    }
+    if let Some(node) = isolated {
+        return format!("{} has no usable link", fabric.node(node).id);
+    }
+    if joined {
+        "links join them only through devices that do not forward (a GPU forwards NVLink once, a NIC only between its \
+         host and the network) or that the options rule out"
+            .to_owned()
+    } else {
+        "no chain of links joins them".to_owned()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failed {
+    Avoided,
+    Crossed,
+}
+
+/// Whether links join two devices, no matter who forwards.
+fn connected(fabric: &Fabric, from: NodeId, to: NodeId, failed: Failed) -> bool {
+    let mut beyond = vec![Vec::new(); fabric.node_count()];
+    for (_, link) in fabric.links() {
+        if !link.failed || failed == Failed::Crossed {
+            beyond[link.from.0 as usize].push(link.to);
+        }
+    }
+    let mut seen = vec![false; fabric.node_count()];
+    let mut queue = VecDeque::from([from]);
+    while let Some(node) = queue.pop_front() {
+        if node == to {
+            return true;
+        }
+        for &next in &beyond[node.0 as usize] {
+            if !std::mem::replace(&mut seen[next.0 as usize], true) {
+                queue.push_back(next);
+            }
+        }
+    }
+    false
+}

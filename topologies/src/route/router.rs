@@ -1,0 +1,362 @@
+//! Puts ways together: inside an island where there is one, otherwise out of it, through the network and into the other.
+
+use std::cmp::Reverse;
+use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
+
+use rustc_hash::FxHasher;
+
+use super::attach::{Attachment, entry, exit};
+use super::islands::Islands;
+use super::network::Network;
+use super::path::{Hop, Path, PathTable, Share, Summary};
+use super::segment::{MOST_WAYS, Segment, comparable, picos, stated};
+use super::{Ecmp, PathClass, RouteOptions, reason};
+use crate::{Error, Fabric, LinkId, NodeId, Result};
+
+/// Answers which way traffic takes through one fabric.
+///
+/// Building one is linear in the fabric; searches run when first asked for and are kept, once per distinct host, so
+/// that all pairs of a large cluster cost little more than writing their paths down. Shared freely between threads;
+/// answers never depend on who asked first.
+#[derive(Debug)]
+pub struct Router<'f> {
+    fabric: &'f Fabric,
+    options: RouteOptions,
+    islands: Islands,
+    network: Network,
+    names: OnceLock<Vec<u64>>,
+}
+
+/// One way through the network.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    exit: Attachment,
+    entry: Attachment,
+    out: LinkId,
+    back: LinkId,
+    /// The forwarding devices at both ends; `None` where one cable joins the islands.
+    switches: Option<(u32, u32)>,
+    key: (u8, u32, u8, PathClass, u32),
+}
+
+impl<'f> Router<'f> {
+    /// Reads the structure of a fabric; no search yet.
+    #[must_use]
+    pub fn new(fabric: &'f Fabric, options: RouteOptions) -> Self {
+        let names = OnceLock::new();
+        Self { fabric, options, islands: Islands::new(fabric), network: Network::new(fabric), names }
+    }
+
+    /// The fabric that is routed.
+    #[must_use]
+    pub fn fabric(&self) -> &'f Fabric {
+        self.fabric
+    }
+
+    /// What routing was told to use.
+    #[must_use]
+    pub fn options(&self) -> RouteOptions {
+        self.options
+    }
+
+    /// The way from one device to another.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] where no usable way exists, with what stands in it.
+    pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path> {
+        self.path_of_flow(from, to, 0)
+    }
+
+    /// The way of one of several flows between the same devices; `flow` matters for [`Ecmp::Hashed`] only.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] as in [`Router::path`].
+    pub fn path_of_flow(&self, from: NodeId, to: NodeId, flow: u64) -> Result<Path> {
+        let mut hops = Vec::new();
+        let Summary { class, bandwidth, latency } = self.route_into(from, to, flow, &mut hops)?;
+        Ok(Path { hops, class, bandwidth, latency })
+    }
+
+    /// Appends the way from one device to another to `hops`: [`Router::path`] without an allocation of its own.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is as before then.
+    pub fn route_into(&self, from: NodeId, to: NodeId, flow: u64, hops: &mut Vec<Hop>) -> Result<Summary> {
+        self.find(from, to, flow, hops).ok_or_else(|| Error::Unreachable {
+            from: self.fabric.node(from).id.to_string(),
+            to: self.fabric.node(to).id.to_string(),
+            reason: reason::of(self.fabric, from, to),
+        })
+    }
+
+    /// The ways from one device to all ranks of the fabric.
+    #[must_use]
+    pub fn paths_from(&self, from: NodeId) -> PathTable {
+        let gpus = self.fabric.gpus();
+        let mut table = PathTable { from, hops: Vec::new(), ends: Vec::new(), summaries: Vec::new() };
+        table.ends.reserve(gpus.len());
+        table.summaries.reserve(gpus.len());
+        for &to in gpus {
+            table.summaries.push(self.find(from, to, 0, &mut table.hops));
+            table.ends.push(table.hops.len() as u32);
+        }
+        table
+    }
+
+    fn find(&self, from: NodeId, to: NodeId, flow: u64, hops: &mut Vec<Hop>) -> Option<Summary> {
+        if from == to {
+            return Some(Summary::LOCAL);
+        }
+        let (a, b) = (self.islands.of(from), self.islands.of(to));
+        let start = hops.len();
+        if a == b {
+            let (x, y) = (self.islands.local(from), self.islands.local(to));
+            if let Some(way) = self.islands.shape(a).between(x, y, &self.options) {
+                let flow = self.flow(from, to, flow);
+                self.write_inside(a, &way.segment, flow, hops);
+                let bandwidth = self.bandwidth(&hops[start..]);
+                return Some(Summary { class: way.class, bandwidth, latency: picos(way.segment.latency) });
+            }
+        }
+        let ways = self.through_network(from, to);
+        let first = ways.first()?;
+        let flow = self.flow(from, to, flow);
+        let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
+        if let ([only], true) = (&ways[..], total <= MOST_WAYS || flow.is_some()) {
+            self.write(from, to, only, flow, hops);
+        } else if flow.is_some() || total > MOST_WAYS {
+            let flow = flow.unwrap_or_else(|| self.hash_of_flow(from, to, 0, 0));
+            let chosen = self.chosen(&ways, flow)?;
+            self.write(from, to, chosen, Some(flow), hops);
+        } else {
+            self.write_shared(from, to, &ways, total, hops);
+        }
+        let latency = first.exit.latency.saturating_add(self.net_latency(first)).saturating_add(self.tail(first).1);
+        let bandwidth = self.bandwidth(&hops[start..]);
+        Some(Summary { class: PathClass::Net, bandwidth, latency: picos(latency) })
+    }
+
+    /// The equally good ways through the network, without regard to what lies between the switches at first.
+    fn through_network(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
+        let (a, b) = (self.islands.of(from), self.islands.of(to));
+        let exits = &self.islands.shape(a).attachments(self.islands.local(from), &self.options).exits;
+        let entries = &self.islands.shape(b).attachments(self.islands.local(to), &self.options).entries;
+        let mut best: Vec<Candidate> = Vec::new();
+        for entry in entries {
+            // Entries come own ones first: neighbours' NICs serve where none of its own can be reached.
+            if entry.foreign > 0 && best.first().is_some_and(|best| best.entry.foreign == 0) {
+                break;
+            }
+            let back = self.islands.port(b, entry.port).reverse();
+            let far = self.fabric.link(back).from;
+            for exit in exits {
+                if best.first().is_some_and(|best| best.key.0 < exit.tier) {
+                    break;
+                }
+                let out = self.islands.port(a, exit.port);
+                let candidate = if out == back {
+                    let key = (
+                        exit.tier.max(entry.tier),
+                        0,
+                        exit.foreign,
+                        exit.class.max(entry.class),
+                        exit.hops + entry.hops - 1,
+                    );
+                    Candidate { exit: *exit, entry: *entry, out, back, switches: None, key }
+                } else {
+                    let near = self.fabric.link(out).to;
+                    let (Some(near), Some(far)) = (self.network.at(near), self.network.at(far)) else { continue };
+                    let Some(distance) = self.network.distance(near, far) else { continue };
+                    let hops = exit.hops + distance + entry.hops;
+                    let key =
+                        (exit.tier.max(entry.tier), distance + 1, exit.foreign, exit.class.max(entry.class), hops);
+                    Candidate { exit: *exit, entry: *entry, out, back, switches: Some((near, far)), key }
+                };
+                match best.first().map(|best| candidate.key.cmp(&best.key)) {
+                    Some(std::cmp::Ordering::Greater) => {}
+                    Some(std::cmp::Ordering::Equal) => best.push(candidate),
+                    _ => {
+                        best.clear();
+                        best.push(candidate);
+                    }
+                }
+            }
+        }
+        if best.len() > 1 {
+            let figures = |way: &Candidate| {
+                let middle = self.middle(way).map_or(u64::MAX, |segment| segment.bandwidth);
+                let (tail_bandwidth, tail_latency) = self.tail(way);
+                let bandwidth = way.exit.bandwidth.min(middle).min(tail_bandwidth);
+                (
+                    Reverse(bandwidth),
+                    way.exit.latency.saturating_add(self.net_latency(way)).saturating_add(tail_latency),
+                )
+            };
+            if let Some(least) = best.iter().map(figures).min() {
+                best.retain(|way| figures(way) == least);
+            }
+        }
+        best
+    }
+
+    /// The way that a flow takes of several equal ones.
+    fn chosen<'w>(&self, ways: &'w [Candidate], flow: u64) -> Option<&'w Candidate> {
+        let ends = |way: &Candidate| (self.fabric.ends(way.out), self.fabric.ends(way.back));
+        let weighed = ways.iter().enumerate().map(|(place, way)| {
+            let parallel = ways.iter().take(place).filter(|other| ends(other) == ends(way)).count() as u32;
+            (self.weight(self.weight(flow, way.out, parallel), way.back, 0), way)
+        });
+        weighed.max_by_key(|&(weight, way)| (weight, Reverse(way.out), Reverse(way.back))).map(|(_, way)| way)
+    }
+
+    /// Bandwidth and latency of the receiving side; a cable's own are those of the sending side.
+    fn tail(&self, way: &Candidate) -> (u64, u64) {
+        match way.switches {
+            Some(_) => (way.entry.bandwidth, way.entry.latency),
+            None => (way.entry.bandwidth, way.entry.latency.saturating_sub(self.fabric.link(way.back).latency.0)),
+        }
+    }
+
+    fn middle(&self, way: &Candidate) -> Option<&Segment> {
+        let (near, far) = way.switches?;
+        self.network.segment(self.fabric, near, far, |link, parallel| self.weight(0, LinkId(link), parallel))
+    }
+
+    fn net_latency(&self, way: &Candidate) -> u64 {
+        self.middle(way).map_or(0, |segment| segment.latency)
+    }
+
+    fn ways(&self, way: &Candidate) -> u64 {
+        let middle = self.middle(way).map_or(1, |segment| segment.ways);
+        way.exit.ways.saturating_mul(middle).saturating_mul(way.entry.ways)
+    }
+
+    /// The segments inside the two islands.
+    fn ends(&self, from: NodeId, to: NodeId, way: &Candidate) -> Option<(&Segment, &Segment)> {
+        let (a, b) = (self.islands.of(from), self.islands.of(to));
+        let (_, first) = exit(self.islands.shape(a), self.islands.local(from), way.exit.port, &self.options)?;
+        let (_, last) = entry(self.islands.shape(b), self.islands.local(to), way.entry.port, &self.options)?;
+        Some((&first.segment, &last.segment))
+    }
+
+    /// Writes one way down, with the shares of its segments, or one of its equal ways where a flow is hashed.
+    fn write(&self, from: NodeId, to: NodeId, way: &Candidate, flow: Option<u64>, hops: &mut Vec<Hop>) {
+        let Some((first, last)) = self.ends(from, to, way) else { return };
+        self.write_inside(self.islands.of(from), first, flow, hops);
+        hops.push(Hop { link: way.out, share: Share::WHOLE });
+        if way.switches.is_some() {
+            if let Some(middle) = self.middle(way) {
+                self.write_segment(middle, LinkId, flow, hops);
+            }
+            hops.push(Hop { link: way.back, share: Share::WHOLE });
+        }
+        self.write_inside(self.islands.of(to), last, flow, hops);
+    }
+
+    fn write_inside(&self, island: u32, segment: &Segment, flow: Option<u64>, hops: &mut Vec<Hop>) {
+        self.write_segment(segment, |link| self.islands.link(island, link), flow, hops);
+    }
+
+    fn write_segment(&self, segment: &Segment, id: impl Fn(u32) -> LinkId, flow: Option<u64>, hops: &mut Vec<Hop>) {
+        match flow {
+            Some(flow) if segment.ways > 1 => segment.one_way(
+                |link, parallel| self.weight(flow, id(link), parallel),
+                |link| hops.push(Hop { link: id(link), share: Share::WHOLE }),
+            ),
+            _ => {
+                let start = hops.len();
+                for part in &segment.parts {
+                    let link = id(part.link);
+                    // Ways that differ only in what they have been through list a link twice, side by side.
+                    match hops.get_mut(start..).and_then(<[Hop]>::last_mut) {
+                        Some(last) if last.link == link => last.share = last.share.plus(part.share),
+                        _ => hops.push(Hop { link, share: part.share }),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes several equal ways down, each with its part of the flow, links that they share once.
+    fn write_shared(&self, from: NodeId, to: NodeId, ways: &[Candidate], total: u64, hops: &mut Vec<Hop>) {
+        let mut parts: Vec<(u32, LinkId, u64)> = Vec::new();
+        let mut own = Vec::new();
+        for way in ways {
+            own.clear();
+            self.write(from, to, way, None, &mut own);
+            let weight = self.ways(way);
+            let mut depth = 0u32;
+            let mut layer_ends = Vec::new();
+            for hop in &own {
+                let (start, end) = self.fabric.ends(hop.link);
+                // A new layer begins where a link starts at an end of the layer before.
+                if layer_ends.contains(&start) {
+                    depth += 1;
+                    layer_ends.clear();
+                }
+                layer_ends.push(end);
+                // In units of one way of all: exact, since a segment's shares are in units of its own ways.
+                let units = weight / u64::from(hop.share.denominator) * u64::from(hop.share.numerator);
+                parts.push((depth, hop.link, units));
+            }
+        }
+        parts.sort_by_key(|&(depth, link, _)| (depth, link));
+        for group in parts.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let units = group.iter().map(|&(.., units)| units).sum();
+            if let (Some(&(_, link, _)), Some(share)) = (group.first(), Share::new(units, total)) {
+                hops.push(Hop { link, share });
+            }
+        }
+    }
+
+    /// The most that one flow over these links can reach.
+    fn bandwidth(&self, hops: &[Hop]) -> Option<crate::Bandwidth> {
+        let reach = |hop: &Hop| match self.fabric.link(hop.link).bandwidth {
+            Some(bandwidth) if hop.share == Share::WHOLE => bandwidth.0,
+            bandwidth => bandwidth.map_or(u64::MAX, |bandwidth| comparable(Some(hop.share.whole_of(bandwidth)))),
+        };
+        hops.iter().map(reach).min().and_then(stated)
+    }
+
+    /// The hash of a flow, where flows are hashed.
+    fn flow(&self, from: NodeId, to: NodeId, flow: u64) -> Option<u64> {
+        match self.options.ecmp {
+            Ecmp::Averaged => None,
+            Ecmp::Hashed { seed } => Some(self.hash_of_flow(from, to, flow, seed)),
+        }
+    }
+
+    fn hash_of_flow(&self, from: NodeId, to: NodeId, flow: u64, seed: u64) -> u64 {
+        mix(&[self.name(from), self.name(to), flow, seed])
+    }
+
+    /// How much a flow likes a link: by the names of its ends, so that numbering does not matter, and by which of
+    /// several parallel links it is.
+    fn weight(&self, flow: u64, link: LinkId, parallel: u32) -> u64 {
+        let (from, to) = self.fabric.ends(link);
+        mix(&[flow, self.name(from), self.name(to), u64::from(parallel)])
+    }
+
+    fn name(&self, node: NodeId) -> u64 {
+        let names = self.names.get_or_init(|| {
+            let hash = |id: &str| {
+                let mut hasher = FxHasher::default();
+                id.hash(&mut hasher);
+                hasher.finish()
+            };
+            self.fabric.nodes().map(|(_, node)| hash(&node.id)).collect()
+        });
+        names.get(node.0 as usize).copied().unwrap_or(0)
+    }
+}
+
+/// SplitMix64's finaliser over a sequence (Steele, Lea, Flood, OOPSLA 2014).
+fn mix(values: &[u64]) -> u64 {
+    values.iter().fold(0x9e37_79b9_7f4a_7c15, |state: u64, &value| {
+        let mut z = (state ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
+}

@@ -1,0 +1,143 @@
+//! One island, numbered from 0: what all islands that are copies of it share.
+
+use std::sync::OnceLock;
+
+use super::PathClass;
+use super::RouteOptions;
+use super::attach::Attachments;
+use super::inside::{Inside, Ways};
+use super::islands::ShapeKey;
+use super::rules::{Access, At};
+use crate::fabric::NodeKind;
+use crate::{Bandwidth, LinkKind, Picos};
+
+/// A device of a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ShapeNode {
+    pub kind: NodeKind,
+    /// Host, relative to the host of the shape's first device.
+    pub host: u32,
+    pub is_rank: bool,
+    /// Not a NIC that is known to lack GPUDirect RDMA.
+    pub direct: bool,
+}
+
+/// One direction of a link of a shape; as in a fabric, `2k` and `2k + 1` are opposite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ShapeLink {
+    pub from: u32,
+    pub to: u32,
+    pub kind: LinkKind,
+    pub bandwidth: Option<Bandwidth>,
+    pub latency: Picos,
+    pub failed: bool,
+}
+
+/// Where an island meets the network: a device and its link outward and back, `None` where that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Port {
+    pub node: u32,
+    pub out: Option<(Option<Bandwidth>, Picos)>,
+    pub back: Option<(Option<Bandwidth>, Picos)>,
+}
+
+/// An island and what is known of the ways inside it, worked out when first asked for.
+#[derive(Debug)]
+pub(super) struct Shape {
+    key: ShapeKey,
+    has_c2c: Vec<bool>,
+    /// Links that leave each device, in id order, failed ones too.
+    leaving: Vec<u32>,
+    leaving_start: Vec<u32>,
+    inside: Vec<OnceLock<Box<Ways>>>,
+    attachments: Vec<OnceLock<Box<Attachments>>>,
+}
+
+impl Shape {
+    pub fn new(key: ShapeKey) -> Self {
+        let count = key.nodes.len();
+        let mut leaving_start = vec![0u32; count + 1];
+        let mut has_c2c = vec![false; count];
+        for link in &key.links {
+            leaving_start[link.from as usize + 1] += 1;
+            has_c2c[link.from as usize] |= link.kind == LinkKind::C2c;
+        }
+        for i in 1..leaving_start.len() {
+            leaving_start[i] += leaving_start[i - 1];
+        }
+        let mut next = leaving_start.clone();
+        let mut leaving = vec![0; key.links.len()];
+        for (id, link) in key.links.iter().enumerate() {
+            let slot = &mut next[link.from as usize];
+            leaving[*slot as usize] = id as u32;
+            *slot += 1;
+        }
+        let inside = std::iter::repeat_with(OnceLock::new).take(count).collect();
+        let attachments = std::iter::repeat_with(OnceLock::new).take(count).collect();
+        Self { key, has_c2c, leaving, leaving_start, inside, attachments }
+    }
+
+    /// Whether an island with this key has this shape.
+    pub fn is(&self, key: &ShapeKey) -> bool {
+        self.key == *key
+    }
+
+    pub fn nodes(&self) -> &[ShapeNode] {
+        &self.key.nodes
+    }
+
+    pub fn node(&self, node: u32) -> ShapeNode {
+        self.key.nodes[node as usize]
+    }
+
+    pub fn link(&self, link: u32) -> &ShapeLink {
+        &self.key.links[link as usize]
+    }
+
+    pub fn ports(&self) -> &[Port] {
+        &self.key.ports
+    }
+
+    /// Links that leave a device, failed ones too.
+    pub fn leaving(&self, node: u32) -> &[u32] {
+        let range = self.leaving_start[node as usize] as usize..self.leaving_start[node as usize + 1] as usize;
+        &self.leaving[range]
+    }
+
+    /// A device as the forwarding rules see it on a path from `source`.
+    pub fn at(&self, node: u32, source: u32, options: &RouteOptions) -> At {
+        let device = self.node(node);
+        let may_relay = options.relays() && device.host == self.node(source).host;
+        At { kind: device.kind, is_source: false, may_relay, has_c2c: self.has_c2c[node as usize] }
+    }
+
+    /// The ways from a device to all others of the island.
+    pub fn ways(&self, source: u32, options: &RouteOptions) -> &Ways {
+        self.inside[source as usize].get_or_init(|| Box::new(Ways::new(self, source, options)))
+    }
+
+    /// Where a device meets the network.
+    pub fn attachments(&self, node: u32, options: &RouteOptions) -> &Attachments {
+        self.attachments[node as usize].get_or_init(|| Box::new(Attachments::new(self, node, options)))
+    }
+
+    /// The way between two devices of the island, as far as peer access is needed and allowed.
+    pub fn between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<&Inside> {
+        let access = self.access(from, to, options);
+        self.ways(from, options).to(self, to, access, options).filter(|way| way.class <= PathClass::Sys)
+    }
+
+    /// How the two may reach each other's memory.
+    fn access(&self, from: u32, to: u32, options: &RouteOptions) -> Access {
+        let (a, b) = (self.node(from), self.node(to));
+        let peers = a.kind.is_rank() && b.kind.is_rank() && from != to;
+        let mig = a.kind == NodeKind::Mig || b.kind == NodeKind::Mig;
+        let nic = |x: ShapeNode, y: ShapeNode| x.kind == NodeKind::Nic && y.kind.is_rank();
+        let to_nic = nic(a, b) || nic(b, a);
+        if (peers && (mig || !options.peer_access())) || (to_nic && !(options.direct_nics() && a.direct && b.direct)) {
+            Access::Staged
+        } else {
+            Access::Direct
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Classes of all pairs on the presets, against what `nvidia-smi topo -m` and NCCL say of such machines.
+
+use super::*;
+use crate::preset;
+use crate::{Bandwidth, Picos};
+
+/// Counts the classes of ordered GPU pairs.
+fn census(name: &str) -> Vec<(PathClass, usize)> {
+    let fabric = preset::load(name).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let mut counts = std::collections::BTreeMap::new();
+    for &from in fabric.gpus() {
+        let table = router.paths_from(from);
+        for rank in 0..table.len() {
+            let (_, summary) = table.get(rank).unwrap();
+            *counts.entry(summary.class).or_insert(0) += 1;
+        }
+    }
+    counts.remove(&PathClass::Loc);
+    counts.into_iter().collect()
+}
+
+#[test]
+fn gpu_pairs_have_the_classes_of_their_machine() {
+    use PathClass::{Nvb, Nvl, Phb, Pix, Sys};
+    let expected: &[(&str, &[(PathClass, usize)])] = &[
+        ("hgx-h200", &[(Nvl, 56)]),
+        ("hgx-b300", &[(Nvl, 56)]),
+        ("dgx-a100", &[(Nvl, 56)]),
+        ("gh200", &[(Nvl, 12)]),
+        ("gb200-nvl72", &[(Nvl, 72 * 71)]),
+        ("mi300x", &[(Nvl, 56)]),
+        // Four NVLink neighbours a GPU, the other three by one of them.
+        ("dgx-v100", &[(Nvl, 32), (Nvb, 24)]),
+        // One neighbour under the switch, two on the socket, four on the other.
+        ("l40s-pcie", &[(Pix, 8), (Phb, 16), (Sys, 32)]),
+        ("rtx-pro-6000-pcie", &[(Pix, 8), (Phb, 16), (Sys, 32)]),
+        ("rtx4090-pcie", &[(Phb, 24), (Sys, 32)]),
+        ("a100-pcie", &[(Nvl, 8), (Phb, 16), (Sys, 32)]),
+    ];
+    for (name, classes) in expected {
+        assert_eq!(census(name), *classes, "{name}");
+    }
+}
+
+#[test]
+fn nvlink_of_the_h200_takes_what_was_measured() {
+    let fabric = preset::load("hgx-h200").unwrap();
+    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
+    assert_eq!(stations(&fabric, &path), ["gpu0", "nvswitch0", "gpu7"]);
+    assert_eq!((path.bandwidth, path.latency), (Some(Bandwidth(450_000_000_000)), Picos(700_000)));
+}
+
+#[test]
+fn peers_under_a_pcie_switch_do_not_go_up_to_the_cpu() {
+    let fabric = preset::load("l40s-pcie").unwrap();
+    let path = way(&fabric, RouteOptions::default(), "gpu2", "gpu3");
+    assert_eq!(stations(&fabric, &path), ["gpu2", "pcie_switch1", "gpu3"]);
+    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu2");
+    assert_eq!(stations(&fabric, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch1", "gpu2"]);
+    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
+    assert_eq!(path.hops.len(), 5);
+    assert_eq!(path.bandwidth, Some(Bandwidth(22_000_000_000)));
+}
+
+#[test]
+fn nics_are_as_near_as_the_matrices_say() {
+    let h200 = preset::load("hgx-h200").unwrap();
+    assert_eq!(class(&h200, "gpu0", "nic0"), PathClass::Pix);
+    assert_eq!(class(&h200, "nic0", "gpu0"), PathClass::Pix);
+    // A neighbour's NIC by way of the neighbour; from it, by way of the CPU.
+    assert_eq!(class(&h200, "gpu0", "nic5"), PathClass::Pxn);
+    assert_eq!(class(&h200, "nic5", "gpu0"), PathClass::Sys);
+    assert_eq!(class(&h200, "nic1", "gpu0"), PathClass::Phb);
+    let v100 = preset::load("dgx-v100").unwrap();
+    assert_eq!(class(&v100, "gpu1", "nic0"), PathClass::Pix);
+    assert_eq!(class(&v100, "gpu2", "nic1"), PathClass::Pix);
+    let gb200 = preset::load("gb200-nvl72").unwrap();
+    assert_eq!(class(&gb200, "n0/gpu0", "n0/nic0"), PathClass::P2c);
+    assert_eq!(class(&gb200, "n0/nic1", "n0/gpu0"), PathClass::P2c);
+    assert_eq!(class(&gb200, "n0/gpu0", "n0/nic2"), PathClass::Pxn);
+    let gb300 = preset::load("gb300-nvl72").unwrap();
+    assert_eq!(class(&gb300, "n3/gpu2", "n3/nic2"), PathClass::Pix);
+}
+
+#[test]
+fn the_cube_mesh_is_that_of_the_matrix() {
+    // Rows of `nvidia-smi topo -m` on a DGX-1 (microsoft/msccl, MIT): lanes between GPUs, 0 where it says SYS.
+    let lanes = [
+        [0, 1, 1, 2, 2, 0, 0, 0],
+        [1, 0, 2, 1, 0, 2, 0, 0],
+        [1, 2, 0, 2, 0, 0, 1, 0],
+        [2, 1, 2, 0, 0, 0, 0, 1],
+        [2, 0, 0, 0, 0, 1, 1, 2],
+        [0, 2, 0, 0, 1, 0, 2, 1],
+        [0, 0, 1, 0, 1, 2, 0, 2],
+        [0, 0, 0, 1, 2, 1, 2, 0],
+    ];
+    let fabric = preset::load("dgx-v100").unwrap();
+    for (a, row) in lanes.iter().enumerate() {
+        for (b, &lanes) in row.iter().enumerate().filter(|&(b, _)| a != b) {
+            let path = way(&fabric, RouteOptions::default(), &format!("gpu{a}"), &format!("gpu{b}"));
+            if lanes == 0 {
+                assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(700_000)), "{a} {b}");
+            } else {
+                assert_eq!((path.class, path.hops.len()), (PathClass::Nvl, 1), "{a} {b}");
+                assert_eq!(path.bandwidth, Some(Bandwidth(lanes * 25_000_000_000)), "{a} {b}");
+            }
+        }
+    }
+    // Two ways of two double links from 0 to 7 (by 4) and none as wide by 3: the widest wins.
+    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
+    assert_eq!(stations(&fabric, &path), ["gpu0", "gpu4", "gpu7"]);
+}
+
+/// The folder of real machines' files.
+const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/topologies");
+
+/// Cells of an `nvidia-smi topo -m` matrix: row, column, word; GPUs and NICs only.
+fn cells(text: &str) -> Vec<(String, String, String)> {
+    let is_device =
+        |word: &&str| word.starts_with("GPU") && word[3..].parse::<u32>().is_ok() || word.starts_with("NIC");
+    let mut columns: Vec<String> = Vec::new();
+    let mut cells = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let heading = words.len() > 1 && words[..2].iter().all(is_device);
+        if heading {
+            columns = words.iter().filter(|word| is_device(word)).map(|word| word.to_lowercase()).collect();
+        } else if words.first().is_some_and(is_device) {
+            for (column, cell) in columns.iter().zip(&words[1..]) {
+                cells.push((words[0].to_lowercase(), column.clone(), (*cell).to_owned()));
+            }
+        }
+    }
+    cells
+}
+
+#[test]
+fn classes_are_those_of_real_matrices() {
+    let mut compared = 0;
+    let mut files: Vec<_> = std::fs::read_dir(REAL).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for path in files.iter().filter(|path| path.to_str().unwrap().ends_with("topo-m.txt")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        // One matrix lacks the line that names its columns, and is refused for it.
+        let Ok(fabric) = crate::load(&crate::FabricRequest::of(path.to_str().unwrap())) else { continue };
+        let router = Router::new(&fabric, RouteOptions { pxn: crate::route::Pxn::Off, ..RouteOptions::default() });
+        for (from, to, word) in cells(&text) {
+            let (Some(a), Some(b)) = (fabric.find(&from), fabric.find(&to)) else { continue };
+            let class = router.path(a, b).unwrap_or_else(|error| panic!("{}: {error}", path.display())).class;
+            let expected: &[PathClass] = match word.as_str() {
+                "X" => &[PathClass::Loc],
+                nvlink if nvlink.starts_with("NV") => &[PathClass::Nvl],
+                "PIX" => &[PathClass::Pix],
+                "PXB" => &[PathClass::Pxb],
+                "PHB" | "NODE" => &[PathClass::Phb],
+                // The matrix does not say that a neighbour by NVLink, or C2C, is nearer than the sockets.
+                "SYS" => &[PathClass::Sys, PathClass::Nvb],
+                other => panic!("{}: {other}", path.display()),
+            };
+            assert!(expected.contains(&class), "{} {from} {to}: {class} for {word}", path.display());
+            compared += 1;
+        }
+    }
+    assert!(compared > 500, "{compared}");
+}
+
+#[test]
+fn gpus_of_real_topology_files_reach_each_other() {
+    let mut files = 0;
+    for entry in std::fs::read_dir(REAL).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(fabric) = crate::load(&crate::FabricRequest::of(path.to_str().unwrap())) else { continue };
+        for two in [fabric.clone(), crate::cluster::build(&fabric, 2, None).unwrap()] {
+            let router = Router::new(&two, RouteOptions::default());
+            for &from in two.gpus() {
+                let table = router.paths_from(from);
+                assert!((0..table.len()).all(|rank| table.get(rank).is_some()), "{}", path.display());
+            }
+        }
+        files += 1;
+    }
+    assert!(files >= 8, "{files}");
+}

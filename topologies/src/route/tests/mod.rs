@@ -1,0 +1,36 @@
+//! What routing must do: classes and ways on the machines that ship, options, equal ways, failures, and properties
+//! that hold on any fabric.
+
+mod machines;
+mod network;
+mod properties;
+mod small;
+
+use crate::route::{Path, PathClass, RouteOptions, Router};
+use crate::{Fabric, NodeId};
+
+/// The device with this id.
+fn at(fabric: &Fabric, id: &str) -> NodeId {
+    fabric.find(id).unwrap_or_else(|| panic!("no {id}"))
+}
+
+/// The way between two devices by id.
+fn way(fabric: &Fabric, options: RouteOptions, from: &str, to: &str) -> Path {
+    let router = Router::new(fabric, options);
+    router.path(at(fabric, from), at(fabric, to)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn class(fabric: &Fabric, from: &str, to: &str) -> PathClass {
+    way(fabric, RouteOptions::default(), from, to).class
+}
+
+/// The ids that a single way passes, its ends included.
+fn stations(fabric: &Fabric, path: &Path) -> Vec<String> {
+    let ids = path.hops.iter().map(|hop| fabric.node(fabric.ends(hop.link).1).id.to_string());
+    let first = path.hops.first().map(|hop| fabric.node(fabric.ends(hop.link).0).id.to_string());
+    first.into_iter().chain(ids).collect()
+}
+
+fn spec(text: &str) -> Fabric {
+    crate::read_text(text, "test").unwrap_or_else(|error| panic!("{error}"))
+}

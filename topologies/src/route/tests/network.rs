@@ -1,0 +1,188 @@
+//! Ways between hosts: rails, neighbours' NICs, several GPUs to a NIC and several NICs to a GPU, failures.
+
+use super::*;
+use crate::cluster;
+use crate::preset;
+use crate::route::{Ecmp, GpuDirect, PeerAccess, Pxn, Share};
+use crate::{Bandwidth, Error, Picos};
+
+const NO_PXN: RouteOptions =
+    RouteOptions { p2p: PeerAccess::Allowed, gdr: GpuDirect::Allowed, pxn: Pxn::Off, ecmp: Ecmp::Averaged };
+
+fn cluster_of(name: &str, nodes: u32, network: &str) -> Fabric {
+    cluster::build(&preset::load(name).unwrap(), nodes, Some(&network.parse().unwrap())).unwrap()
+}
+
+#[test]
+fn a_rail_keeps_to_its_leaf() {
+    let fabric = cluster_of("hgx-h200", 3, "rail");
+    let path = way(&fabric, RouteOptions::default(), "n0/gpu5", "n2/gpu5");
+    let expected = ["n0/gpu5", "n0/pcie_switch5", "n0/nic5", "leaf5", "n2/nic5", "n2/pcie_switch5", "n2/gpu5"];
+    assert_eq!(stations(&fabric, &path), expected);
+    assert_eq!((path.class, path.bandwidth), (PathClass::Net, Some(Bandwidth(50_000_000_000))));
+    // Four PCIe links of 150 ns, NICs 1.3 us, one switch of 300 ns.
+    assert_eq!(path.latency, Picos(4 * 150_000 + 1_300_000 + 300_000));
+}
+
+#[test]
+fn across_rails_a_neighbour_sends_or_the_spine_does() {
+    let fabric = cluster_of("hgx-h200", 2, "rail");
+    let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
+    let expected = [
+        "n0/gpu0",
+        "n0/nvswitch0",
+        "n0/gpu6",
+        "n0/pcie_switch6",
+        "n0/nic6",
+        "leaf6",
+        "n1/nic6",
+        "n1/pcie_switch6",
+        "n1/gpu6",
+    ];
+    assert_eq!(stations(&fabric, &path), expected);
+    let path = way(&fabric, NO_PXN, "n0/gpu0", "n1/gpu6");
+    let expected =
+        ["n0/gpu0", "n0/pcie_switch0", "n0/nic0", "leaf0", "spine0", "leaf6", "n1/nic6", "n1/pcie_switch6", "n1/gpu6"];
+    assert_eq!(stations(&fabric, &path), expected);
+    assert_eq!(path.latency, Picos(4 * 150_000 + 1_300_000 + 3 * 300_000));
+    // Without NVLink there is no neighbour to ask.
+    let fabric = cluster_of("l40s-pcie", 2, "rail");
+    let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
+    assert!(stations(&fabric, &path).contains(&"spine0".to_owned()));
+}
+
+#[test]
+fn gpus_under_one_switch_divide_its_nics() {
+    let fabric = cluster_of("dgx-a100", 2, "rail");
+    for gpu in 0..8 {
+        let path = way(&fabric, RouteOptions::default(), &format!("n0/gpu{gpu}"), &format!("n1/gpu{gpu}"));
+        assert!(stations(&fabric, &path).contains(&format!("leaf{gpu}")), "{gpu}");
+        assert_eq!(path.bandwidth, Some(Bandwidth(25_000_000_000)));
+    }
+    // The neighbour's NIC is near by PCIe: no NVLink needed for the other rail of the pair.
+    let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu1");
+    assert_eq!(stations(&fabric, &path)[..4], ["n0/gpu0", "n0/pcie_switch0", "n0/nic1", "leaf1"]);
+}
+
+#[test]
+fn nics_and_gpus_need_not_match() {
+    // Two NICs a GPU: a flow between equal ranks spreads over both rails.
+    let fabric = cluster_of("hgx-h200", 2, "rail,nics_per_node=16,nic=400Gb/s");
+    let path = way(&fabric, RouteOptions::default(), "n0/gpu3", "n1/gpu3");
+    assert_eq!(path.bandwidth, Some(Bandwidth(63_000_000_000)), "PCIe is the narrowest");
+    let halves = path.hops.iter().filter(|hop| hop.share == Share { numerator: 1, denominator: 2 });
+    assert_eq!(halves.count(), 2 * 4);
+    // One NIC for two GPUs.
+    let fabric = cluster_of("hgx-h200", 2, "rail,nics_per_node=4,nic=400Gb/s");
+    assert_eq!(fabric.find("n0/nic4"), None);
+    let path = way(&fabric, RouteOptions::default(), "n0/gpu1", "n1/gpu0");
+    assert!(stations(&fabric, &path).contains(&"n0/nic0".to_owned()));
+    assert!(Router::new(&fabric, RouteOptions::default()).paths_from(at(&fabric, "n0/gpu1")).get(15).is_some());
+}
+
+#[test]
+fn spread_over_spines_is_even_and_exact() {
+    let fabric = cluster_of("hgx-h200", 2, "rail,ecmp=3");
+    let path = way(&fabric, NO_PXN, "n0/gpu0", "n1/gpu1");
+    let thirds = path.hops.iter().filter(|hop| hop.share == Share { numerator: 1, denominator: 3 }).count();
+    assert_eq!((thirds, path.hops.len()), (6, 6 + 6));
+    // The spines carry a leaf's 2 x 50 GB/s in thirds, so the NIC binds.
+    assert_eq!(path.bandwidth, Some(Bandwidth(50_000_000_000)));
+}
+
+#[test]
+fn failures_are_routed_around_or_named() {
+    let fabric = cluster_of("hgx-h200", 2, "rail");
+    let healthy = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
+    // The leaf of rail 0 is gone: the receiver's own NIC is out of reach, a neighbour's serves.
+    let broken = fabric.without("leaf0").unwrap();
+    let path = way(&broken, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
+    assert_eq!(path.class, PathClass::Net);
+    assert!(!stations(&broken, &path).contains(&"leaf0".to_owned()));
+    assert_eq!(broken.node_count(), fabric.node_count());
+    assert_eq!(way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0"), healthy);
+    // NVLink of one GPU is gone: its host's PCIe serves.
+    let broken = fabric.without("n0/gpu0-n0/nvswitch0").unwrap();
+    assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
+    assert_eq!(class(&broken, "n0/gpu1", "n0/gpu2"), PathClass::Nvl);
+    // One direction only.
+    let broken = fabric.without("n0/gpu0->n0/nvswitch0").unwrap();
+    assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
+    assert_eq!(class(&broken, "n0/gpu1", "n0/gpu0"), PathClass::Nvl);
+    // A host is gone.
+    let broken = fabric.without("n1").unwrap();
+    let router = Router::new(&broken, RouteOptions::default());
+    let error = router.path(at(&broken, "n0/gpu3"), at(&broken, "n1/gpu3")).unwrap_err();
+    let Error::Unreachable { to, reason, .. } = &error else { panic!("{error}") };
+    assert!(to == "n1/gpu3" && reason.contains("out of service"), "{error}");
+    assert!(router.paths_from(at(&broken, "n0/gpu0")).get(8).is_none());
+}
+
+#[test]
+fn slow_links_keep_their_ids_and_show() {
+    let fabric = cluster_of("hgx-h200", 2, "rail");
+    let slow = fabric.slowed("n0/nic2-leaf2", 0.5).unwrap();
+    let path = way(&slow, RouteOptions::default(), "n0/gpu2", "n1/gpu2");
+    assert_eq!(path.bandwidth, Some(Bandwidth(25_000_000_000)));
+    let slow = fabric.slowed("n1/gpu2->n1/nvswitch0", 0.25).unwrap();
+    let path = way(&slow, RouteOptions::default(), "n1/gpu2", "n1/gpu3");
+    assert_eq!(path.bandwidth, Some(Bandwidth(112_500_000_000)));
+    assert_eq!(way(&slow, RouteOptions::default(), "n1/gpu3", "n1/gpu2").bandwidth, Some(Bandwidth(450_000_000_000)));
+    for part in [0.0, -1.0, 1.5, f64::NAN] {
+        assert!(fabric.slowed("leaf2", part).is_err(), "{part}");
+    }
+    for name in ["leaf99", "n0/gpu0-leaf0", "n9", ""] {
+        assert!(matches!(fabric.without(name), Err(Error::Unknown { .. })), "{name}");
+    }
+}
+
+#[test]
+fn equal_hosts_share_their_searches() {
+    let fabric = cluster_of("hgx-h200", 64, "rail");
+    let shapes = |fabric: &Fabric| crate::route::islands::Islands::new(fabric).shapes.len();
+    // The host, the leaf and the spine.
+    assert_eq!(shapes(&fabric), 3);
+    assert_eq!(shapes(&fabric.without("n5/gpu3").unwrap()), 4);
+}
+
+#[test]
+fn of_parallel_cables_only_working_ones_carry() {
+    let fabric = spec(
+        r#"
+        [[node]]
+        id = "gpu[0-1]"
+        kind = "gpu"
+        [[node]]
+        id = "sw[0-1]"
+        kind = "switch"
+        [[link]]
+        a = "gpu[0-1]"
+        b = "sw[0-1]"
+        kind = "infiniband"
+        bandwidth = "50 GB/s"
+        [[link]]
+        a = "sw0"
+        b = "sw1"
+        kind = "infiniband"
+        bandwidth = "20 GB/s"
+        [[link]]
+        a = "sw0"
+        b = "sw1"
+        kind = "infiniband"
+        bandwidth = "20 GB/s"
+        "#,
+    );
+    let bandwidth =
+        |fabric: &Fabric, a: &str, b: &str| way(fabric, RouteOptions::default(), a, b).bandwidth.unwrap().gbps();
+    assert_eq!(bandwidth(&fabric, "gpu0", "gpu1"), 40.0);
+    // One direction of one cable.
+    let broken = fabric.without("sw0->sw1#1").unwrap();
+    assert_eq!((bandwidth(&broken, "gpu0", "gpu1"), bandwidth(&broken, "gpu1", "gpu0")), (20.0, 40.0));
+}
+
+#[test]
+fn neighbours_of_other_hosts_do_not_relay() {
+    let fabric = preset::load("gb200-nvl72").unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    assert!(router.path(at(&fabric, "n0/gpu0"), at(&fabric, "n1/nic0")).is_err());
+}

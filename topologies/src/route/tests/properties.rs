@@ -1,0 +1,378 @@
+//! What holds on any fabric: paths are joined up, flows are conserved, and the chosen way is the best that there is.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cluster;
+use crate::fabric::{Figures, Node, NodeKind};
+use crate::preset;
+use crate::route::{Ecmp, GpuDirect, Hop, PeerAccess, Pxn, Share};
+use crate::{Bandwidth, FabricBuilder, LinkId, LinkKind, LinkSpec, NetworkSpec, Picos};
+
+/// A host of random devices `d0`, `d1` …; NICs hang on it and lead nowhere.
+#[derive(Clone, Debug)]
+struct Host {
+    kinds: Vec<NodeKind>,
+    links: Vec<RandomLink>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RandomLink {
+    a: usize,
+    b: usize,
+    kind: LinkKind,
+    bandwidth: u64,
+    latency: u64,
+    fails: bool,
+}
+
+fn host() -> impl Strategy<Value = Host> {
+    let kind = prop_oneof![
+        4 => Just(NodeKind::Gpu),
+        1 => Just(NodeKind::Nvswitch),
+        2 => Just(NodeKind::PcieSwitch),
+        2 => Just(NodeKind::Cpu),
+        1 => Just(NodeKind::Nic),
+    ];
+    prop::collection::vec(kind, 2..8).prop_flat_map(|kinds| {
+        let link_kind = prop_oneof![
+            3 => Just(LinkKind::Nvlink),
+            3 => Just(LinkKind::Pcie),
+            1 => Just(LinkKind::C2c),
+            1 => Just(LinkKind::Upi),
+        ];
+        let ends = (0..kinds.len(), 0..kinds.len());
+        let link = (ends, link_kind, 1u64..4, 0u64..3, prop::bool::weighted(0.05))
+            .prop_map(|((a, b), kind, bandwidth, latency, fails)| RandomLink { a, b, kind, bandwidth, latency, fails });
+        prop::collection::vec(link, 1..14).prop_map(move |links| Host { kinds: kinds.clone(), links })
+    })
+}
+
+impl Host {
+    fn build(&self) -> Fabric {
+        let mut builder = FabricBuilder::new("random");
+        let host = builder.host("h");
+        let add = |(i, &kind): (usize, &NodeKind)| builder.node(&format!("d{i}"), kind, host, Figures::None).unwrap();
+        let nodes: Vec<NodeId> = self.kinds.iter().enumerate().map(add).collect();
+        let mut failed = Vec::new();
+        for link in &self.links {
+            let both_nics = self.kinds[link.a] == NodeKind::Nic && self.kinds[link.b] == NodeKind::Nic;
+            if link.a != link.b && !both_nics {
+                let spec = LinkSpec::symmetric(link.kind, Bandwidth(link.bandwidth), Picos(link.latency));
+                let id = builder.link(nodes[link.a], nodes[link.b], &spec);
+                failed.extend(link.fails.then_some(id));
+            }
+        }
+        builder.finish().without_links(&failed)
+    }
+}
+
+/// All ways from one device to another without passing any twice.
+fn all_ways(fabric: &Fabric, from: NodeId, to: NodeId) -> Vec<Vec<LinkId>> {
+    fn extend(
+        fabric: &Fabric,
+        to: NodeId,
+        seen: &mut Vec<NodeId>,
+        links: &mut Vec<LinkId>,
+        found: &mut Vec<Vec<LinkId>>,
+    ) {
+        let here = *seen.last().unwrap();
+        if here == to {
+            found.push(links.clone());
+            return;
+        }
+        for link in fabric.leaving(here) {
+            let next = fabric.ends(link).1;
+            if !seen.contains(&next) {
+                seen.push(next);
+                links.push(link);
+                extend(fabric, to, seen, links, found);
+                links.pop();
+                seen.pop();
+            }
+        }
+    }
+    let mut found = Vec::new();
+    extend(fabric, to, &mut vec![from], &mut Vec::new(), &mut found);
+    found
+}
+
+/// The class of a whole way, by NCCL's rules said in another way than the search says them; `None` where a device on
+/// it does not forward.
+fn class_of_way(fabric: &Fabric, way: &[LinkId]) -> Option<PathClass> {
+    let kind = |node: NodeId| fabric.node(node).kind;
+    let grace = |node: NodeId| {
+        kind(node) == NodeKind::Cpu && fabric.links().any(|(_, link)| link.from == node && link.kind == LinkKind::C2c)
+    };
+    let to = fabric.ends(*way.last()?).1;
+    let inner: Vec<(usize, NodeId)> =
+        way[1..].iter().enumerate().map(|(i, &link)| (i + 1, fabric.ends(link).0)).collect();
+    if inner.iter().any(|&(_, node)| kind(node) == NodeKind::Nic) {
+        return None;
+    }
+    let nvlink = |link: &LinkId| fabric.link(*link).kind == LinkKind::Nvlink;
+    let of_link = |&link: &LinkId| {
+        let (a, b) = fabric.ends(link);
+        match fabric.link(link).kind {
+            LinkKind::Nvlink => PathClass::Nvl,
+            LinkKind::C2c => PathClass::C2c,
+            LinkKind::Upi => PathClass::Sys,
+            _ if grace(a) || grace(b) => PathClass::P2c,
+            _ if kind(a) == NodeKind::Cpu || kind(b) == NodeKind::Cpu => PathClass::Phb,
+            _ if kind(a) == NodeKind::PcieSwitch && kind(b) == NodeKind::PcieSwitch => PathClass::Pxb,
+            _ => PathClass::Pix,
+        }
+    };
+    let worst = |links: &[LinkId]| links.iter().map(of_link).max();
+    let gpus: Vec<usize> = inner.iter().filter(|&&(_, node)| kind(node) == NodeKind::Gpu).map(|&(i, _)| i).collect();
+    match gpus[..] {
+        [] => worst(way),
+        [at] if way[..at].iter().all(nvlink) && way[at..].iter().all(nvlink) => {
+            // A bridge ends at a device by NVLink; it is no way out of it to anything else.
+            Some(PathClass::Nvb)
+        }
+        [at] if kind(fabric.ends(way[0]).0) != NodeKind::Nic || way.len() > 1 => {
+            let near = worst(&way[at..])? <= PathClass::P2c;
+            let relay = way[..at].iter().all(nvlink) && !way[at..].iter().any(nvlink);
+            (relay && near && kind(to) == NodeKind::Nic).then_some(PathClass::Pxn)
+        }
+        _ => None,
+    }
+}
+
+/// Flow into minus flow out of each device, as numbers over `2^16!`-free denominators: exact in i128 over the product.
+fn balance(fabric: &Fabric, hops: &[Hop]) -> BTreeMap<NodeId, (i128, i128)> {
+    let mut net: BTreeMap<NodeId, (i128, i128)> = BTreeMap::new();
+    let mut add = |node: NodeId, numerator: i128, denominator: i128| {
+        let (n, d) = *net.get(&node).unwrap_or(&(0, 1));
+        let (n, d) = (n * denominator + numerator * d, d * denominator);
+        let divisor = gcd(n.abs(), d);
+        net.insert(node, (n / divisor, d / divisor));
+    };
+    for hop in hops {
+        let (from, to) = fabric.ends(hop.link);
+        let (n, d) = (i128::from(hop.share.numerator), i128::from(hop.share.denominator));
+        add(from, -n, d);
+        add(to, n, d);
+    }
+    net.retain(|_, &mut (n, _)| n != 0);
+    net
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a.max(1) } else { gcd(b, a % b) }
+}
+
+/// A path starts and ends right, uses what works, and carries the whole flow all the way.
+fn check(fabric: &Fabric, from: NodeId, to: NodeId, path: &Path) {
+    assert_eq!(balance(fabric, &path.hops), BTreeMap::from([(from, (-1, 1)), (to, (1, 1))]));
+    let mut used: Vec<LinkId> = path.links().collect();
+    used.sort_unstable();
+    assert!(used.windows(2).all(|pair| pair[0] != pair[1]), "a link is listed twice");
+    assert!(used.iter().all(|&link| !fabric.link(link).failed));
+    let latency: f64 = path.hops.iter().map(|hop| hop.share.fraction() * fabric.link(hop.link).latency.0 as f64).sum();
+    assert!((latency - path.latency.0 as f64).abs() < 1e-3, "{latency} {:?}", path.latency);
+    let bandwidth = path.hops.iter().filter_map(|hop| Some(hop.share.whole_of(fabric.link(hop.link).bandwidth?))).min();
+    assert_eq!(path.bandwidth, bandwidth);
+}
+
+fn options() -> impl Strategy<Value = RouteOptions> {
+    let switch = |on: bool| if on { 0 } else { 1 };
+    (any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0u64..3)).prop_map(move |(p2p, gdr, pxn, seed)| {
+        RouteOptions {
+            p2p: [PeerAccess::Allowed, PeerAccess::Off][switch(p2p)],
+            gdr: [GpuDirect::Allowed, GpuDirect::Off][switch(gdr)],
+            pxn: [Pxn::Allowed, Pxn::Off][switch(pxn)],
+            ecmp: seed.map_or(Ecmp::Averaged, |seed| Ecmp::Hashed { seed }),
+        }
+    })
+}
+
+/// The same fabric with devices and links in another order.
+fn shuffled(fabric: &Fabric, seed: u64) -> Fabric {
+    let order = |count: usize| {
+        let key = |i: usize| (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|&i| key(i));
+        order
+    };
+    let mut builder = FabricBuilder::new("shuffled");
+    let hosts: Vec<_> = fabric.hosts().iter().map(|host| builder.host(host)).collect();
+    let nodes: Vec<&Node> = fabric.nodes().map(|(_, node)| node).collect();
+    for i in order(nodes.len()) {
+        let node = nodes[i].clone();
+        builder.node_with(Node { host: hosts[node.host.0 as usize], ..node }).unwrap();
+    }
+    let ranks = fabric.gpus().iter().map(|&gpu| builder.find(&fabric.node(gpu).id).unwrap()).collect();
+    builder.rank_order(ranks);
+    let mut failed = Vec::new();
+    for i in order(fabric.link_count() / 2) {
+        let (forward, backward) = (fabric.link(LinkId(2 * i as u32)), fabric.link(LinkId(2 * i as u32 + 1)));
+        let end = |node: NodeId| builder.find(&fabric.node(node).id).unwrap();
+        let spec = LinkSpec {
+            kind: forward.kind,
+            lanes: forward.lanes,
+            forward: forward.bandwidth,
+            backward: backward.bandwidth,
+            latency: forward.latency,
+        };
+        let id = builder.link(end(forward.from), end(forward.to), &spec);
+        failed.extend([(id, forward.failed), (id.reverse(), backward.failed)]);
+    }
+    let failed: Vec<LinkId> = failed.into_iter().filter(|&(_, failed)| failed).map(|(id, _)| id).collect();
+    builder.finish().without_links(&failed)
+}
+
+/// A path by names: how much of the flow each pair of neighbours carries.
+fn by_name(fabric: &Fabric, path: &Path) -> BTreeMap<(String, String), Vec<Share>> {
+    let mut named: BTreeMap<(String, String), Vec<Share>> = BTreeMap::new();
+    for hop in &path.hops {
+        let (from, to) = fabric.ends(hop.link);
+        named.entry((fabric.node(from).id.to_string(), fabric.node(to).id.to_string())).or_default().push(hop.share);
+    }
+    named
+}
+
+fn networks() -> impl Strategy<Value = (&'static str, u32, &'static str)> {
+    let hosts =
+        prop::sample::select(vec!["hgx-h200", "dgx-a100", "dgx-v100", "l40s-pcie", "rtx4090-pcie", "gh200", "mi300x"]);
+    let networks = prop::sample::select(vec![
+        "rail",
+        "rail,ecmp=2",
+        "rail,nics_per_node=16,nic=100Gb/s,ecmp=3",
+        "rail,radix=4",
+        "rail,tiers=1",
+        "rail,radix=4,tiers=3",
+        "rail,nics_per_node=3",
+        "rail,nics_per_node=16,nic=100Gb/s",
+        "fat_tree",
+        "fat_tree,radix=8,nics_per_node=2",
+        "fat_tree,radix=4,nics_per_node=1,tiers=3",
+        "fat_tree,radix=16,oversubscription=3,tiers=3",
+        "dragonfly",
+        "dragonfly,groups=2",
+        "torus",
+    ]);
+    (hosts, 2u32..9, networks)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn inside_a_host_the_best_way_is_taken(host in host()) {
+        let fabric = host.build();
+        let router = Router::new(&fabric, RouteOptions::default());
+        for (from, _) in fabric.nodes() {
+            for (to, target) in fabric.nodes().filter(|&(to, _)| to != from) {
+                let mut ways: Vec<_> = all_ways(&fabric, from, to)
+                    .into_iter()
+                    .filter_map(|way| Some((class_of_way(&fabric, &way)?, way)))
+                    .map(|(class, way)| {
+                        let bandwidth = way.iter().map(|&link| fabric.link(link).bandwidth).min().unwrap();
+                        let latency: Picos = way.iter().map(|&link| fabric.link(link).latency).sum();
+                        ((class, way.len(), Reverse(bandwidth), latency), way)
+                    })
+                    .collect();
+                ways.sort();
+                let found = router.path(from, to);
+                let Some((key, _)) = ways.first() else {
+                    prop_assert!(found.is_err(), "{} {}", from.0, to.0);
+                    continue;
+                };
+                let path = found.unwrap();
+                check(&fabric, from, to, &path);
+                prop_assert_eq!((path.class, path.latency), (key.0, key.3), "{} {} {:?}", from.0, to.0, target.kind);
+                let best: Vec<_> = ways.iter().take_while(|(other, _)| other == key).collect();
+                for hop in &path.hops {
+                    let through = best.iter().filter(|(_, way)| way.contains(&hop.link)).count();
+                    prop_assert_eq!(Share::new(through as u64, best.len() as u64), Some(hop.share));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn inside_a_host_numbering_does_not_matter(host in host(), seed in any::<u64>(), options in options()) {
+        let fabric = host.build();
+        same_by_name(&fabric, &shuffled(&fabric, seed), options)?;
+    }
+}
+
+fn same_by_name(fabric: &Fabric, other: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
+    let (here, there) = (Router::new(fabric, options), Router::new(other, options));
+    for &from in fabric.gpus() {
+        for &to in fabric.gpus() {
+            let twin = |node: NodeId| other.find(&fabric.node(node).id).unwrap();
+            match (here.path(from, to), there.path(twin(from), twin(to))) {
+                (Ok(a), Ok(b)) => {
+                    prop_assert_eq!((a.class, a.bandwidth, a.latency), (b.class, b.bandwidth, b.latency));
+                    // Which of several equal parallel links carries a hashed flow is a matter of their order.
+                    prop_assert_eq!(by_name(fabric, &a), by_name(other, &b));
+                }
+                (a, b) => prop_assert!(a.is_err() && b.is_err()),
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn on_clusters_flows_arrive_whole((name, nodes, network) in networks(), options in options(), broken in any::<prop::sample::Index>(), fails in any::<bool>()) {
+        let network: NetworkSpec = network.parse().unwrap();
+        let Ok(mut fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else {
+            // Only a torus and a fat tree have shapes that do not take any number of hosts.
+            return Ok(());
+        };
+        if fails {
+            let link = LinkId(broken.index(fabric.link_count()) as u32);
+            fabric = fabric.without_links(&[link, link.reverse()]);
+        }
+        let router = Router::new(&fabric, options);
+        for &from in fabric.gpus() {
+            let table = router.paths_from(from);
+            for (rank, &to) in fabric.gpus().iter().enumerate().filter(|&(_, &to)| to != from) {
+                let found = router.path(from, to);
+                let Ok(path) = found else {
+                    prop_assert!(fails || options.pxn == Pxn::Off || network.tiers == Some(1) || options.p2p == PeerAccess::Off || options.gdr == GpuDirect::Off, "{}", found.unwrap_err());
+                    prop_assert!(table.get(rank).is_none());
+                    continue;
+                };
+                let (hops, summary) = table.get(rank).unwrap();
+                prop_assert_eq!((hops, summary.class, summary.latency), (&path.hops[..], path.class, path.latency));
+                let same_host = fabric.node(from).host == fabric.node(to).host;
+                prop_assert!(same_host || path.class == PathClass::Net);
+                prop_assert!(fails || !same_host || path.class < PathClass::Net);
+                // Where host memory is a stop, a flow may pass a PCIe switch twice, and the same link both ways.
+                check(&fabric, from, to, &path);
+            }
+        }
+    }
+
+    #[test]
+    fn on_clusters_numbering_does_not_matter((name, nodes, network) in networks(), options in options(), seed in any::<u64>()) {
+        let Ok(fabric) = cluster::build(&preset::load(name).unwrap(), nodes.min(4), Some(&network.parse().unwrap())) else {
+            return Ok(());
+        };
+        // NICs are dealt to GPUs in the order of the file, so devices keep theirs; links do not.
+        let mut builder = FabricBuilder::new("same devices");
+        for (_, node) in fabric.nodes() {
+            let host = builder.host(&fabric.hosts()[node.host.0 as usize]);
+            builder.node_with(Node { host, ..node.clone() }).unwrap();
+        }
+        let pairs = fabric.link_count() as u32 / 2;
+        for i in 0..pairs {
+            let i = ((u64::from(i) + seed % u64::from(pairs)) % u64::from(pairs)) as u32;
+            let (forward, backward) = (fabric.link(LinkId(2 * i)), fabric.link(LinkId(2 * i + 1)));
+            let spec = LinkSpec { kind: forward.kind, lanes: forward.lanes, forward: backward.bandwidth, backward: forward.bandwidth, latency: forward.latency };
+            builder.link(backward.from, backward.to, &spec);
+        }
+        same_by_name(&fabric, &builder.finish(), options)?;
+    }
+}

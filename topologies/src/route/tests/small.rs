@@ -1,0 +1,232 @@
+//! Rules on fabrics small enough to see through.
+
+use super::*;
+use crate::route::{Ecmp, GpuDirect, PeerAccess, Pxn, Share};
+use crate::{Bandwidth, Error, Picos, preset};
+
+const NO_P2P: RouteOptions =
+    RouteOptions { p2p: PeerAccess::Off, gdr: GpuDirect::Allowed, pxn: Pxn::Allowed, ecmp: Ecmp::Averaged };
+const NO_GDR: RouteOptions =
+    RouteOptions { p2p: PeerAccess::Allowed, gdr: GpuDirect::Off, pxn: Pxn::Allowed, ecmp: Ecmp::Averaged };
+
+#[test]
+fn a_device_is_local_to_itself() {
+    let fabric = preset::load("hgx-h200").unwrap();
+    let path = way(&fabric, RouteOptions::default(), "gpu3", "gpu3");
+    assert_eq!((path.class, path.hops.len(), path.bandwidth), (PathClass::Loc, 0, None));
+}
+
+#[test]
+fn without_peer_access_everything_passes_host_memory() {
+    let h200 = preset::load("hgx-h200").unwrap();
+    let path = way(&h200, NO_P2P, "gpu0", "gpu1");
+    assert_eq!(path.class, PathClass::Phb);
+    assert_eq!(stations(&h200, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch1", "gpu1"]);
+    assert_eq!(way(&h200, NO_P2P, "gpu0", "gpu4").class, PathClass::Sys);
+    // Even where a switch joins the two: up to the CPU and down the same link.
+    let l40s = preset::load("l40s-pcie").unwrap();
+    let path = way(&l40s, NO_P2P, "gpu0", "gpu1");
+    assert_eq!(stations(&l40s, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch0", "gpu1"]);
+    let gh200 = preset::load("gh200").unwrap();
+    let path = way(&gh200, NO_P2P, "gpu0", "gpu1");
+    assert_eq!(stations(&gh200, &path), ["gpu0", "cpu0", "cpu1", "gpu1"]);
+}
+
+#[test]
+fn without_gpudirect_nics_are_reached_by_the_cpu() {
+    let h200 = preset::load("hgx-h200").unwrap();
+    let path = way(&h200, NO_GDR, "gpu0", "nic0");
+    assert_eq!(path.class, PathClass::Phb);
+    assert_eq!(stations(&h200, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch0", "nic0"]);
+    assert_eq!(way(&h200, NO_GDR, "gpu0", "nic1").class, PathClass::Phb);
+    // The RTX 4090's NICs cannot in the first place.
+    let rtx = preset::load("rtx4090-pcie").unwrap();
+    let path = way(&rtx, RouteOptions::default(), "gpu5", "nic1");
+    assert_eq!(stations(&rtx, &path), ["gpu5", "cpu1", "nic1"]);
+}
+
+#[test]
+fn mig_instances_have_no_peer_access() {
+    let fabric = spec(
+        r#"
+        [[node]]
+        id = "mig[0-1]"
+        kind = "mig"
+        [[node]]
+        id = "sw"
+        kind = "pcie_switch"
+        [[node]]
+        id = "cpu"
+        kind = "cpu"
+        [[link]]
+        a = "mig[0-1]"
+        b = "sw"
+        kind = "pcie"
+        [[link]]
+        a = "sw"
+        b = "cpu"
+        kind = "pcie"
+        "#,
+    );
+    let path = way(&fabric, RouteOptions::default(), "mig0", "mig1");
+    assert_eq!(stations(&fabric, &path), ["mig0", "sw", "cpu", "sw", "mig1"]);
+}
+
+/// A chain of GPUs.
+fn chain(gpus: u32, kind: &str) -> Fabric {
+    let last = gpus - 1;
+    let mut text = format!("[[node]]\nid = \"gpu[0-{last}]\"\nkind = \"{kind}\"\n");
+    for i in 0..last {
+        text += &format!(
+            "[[link]]\na = \"gpu{i}\"\nb = \"gpu{}\"\nkind = \"nvlink\"\nbandwidth = \"{} GB/s\"\nlatency = \"100 ns\"\n",
+            i + 1,
+            50 - i
+        );
+    }
+    spec(&text)
+}
+
+#[test]
+fn a_gpu_forwards_nvlink_once() {
+    let gpus = chain(4, "gpu");
+    assert_eq!(class(&gpus, "gpu0", "gpu1"), PathClass::Nvl);
+    let path = way(&gpus, RouteOptions::default(), "gpu0", "gpu2");
+    assert_eq!((path.class, path.bandwidth), (PathClass::Nvb, Some(Bandwidth(49_000_000_000))));
+    let router = Router::new(&gpus, RouteOptions::default());
+    let Err(Error::Unreachable { from, to, reason }) = router.path(at(&gpus, "gpu0"), at(&gpus, "gpu3")) else {
+        panic!("reached")
+    };
+    assert_eq!((from.as_str(), to.as_str()), ("gpu0", "gpu3"));
+    assert!(reason.contains("do not forward"), "{reason}");
+    // A slice of other accelerators forwards as often as it takes.
+    let path = way(&chain(4, "accelerator"), RouteOptions::default(), "gpu0", "gpu3");
+    assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(300_000)));
+}
+
+/// `left` and `right` joined by several GPUs, each by links of its own bandwidth (GB/s) and latency (ns).
+fn fork(middle: &[(u32, u32)]) -> Fabric {
+    let mut text = "[[node]]\nid = \"left\"\nkind = \"gpu\"\n[[node]]\nid = \"right\"\nkind = \"gpu\"\n".to_owned();
+    for (i, (bandwidth, latency)) in middle.iter().enumerate() {
+        text += &format!("[[node]]\nid = \"m{i}\"\nkind = \"nvswitch\"\n");
+        for end in ["left", "right"] {
+            text += &format!(
+                "[[link]]\na = \"{end}\"\nb = \"m{i}\"\nkind = \"nvlink\"\nbandwidth = \"{bandwidth} GB/s\"\nlatency = \"{latency} ns\"\n"
+            );
+        }
+    }
+    spec(&text)
+}
+
+#[test]
+fn bandwidth_goes_before_latency_and_equal_ways_share() {
+    let taken = |middle: &[(u32, u32)]| {
+        let fabric = fork(middle);
+        let path = way(&fabric, RouteOptions::default(), "left", "right");
+        let shares: Vec<(String, Share)> = path
+            .hops
+            .iter()
+            .filter(|hop| fabric.ends(hop.link).0 == at(&fabric, "left"))
+            .map(|hop| (fabric.node(fabric.ends(hop.link).1).id.to_string(), hop.share))
+            .collect();
+        (shares, path.bandwidth.unwrap().gbps(), path.latency.ns())
+    };
+    let third = Share { numerator: 1, denominator: 3 };
+    let half = Share { numerator: 1, denominator: 2 };
+    assert_eq!(taken(&[(10, 5), (20, 50), (10, 1)]), (vec![("m1".to_owned(), Share::WHOLE)], 20.0, 100.0));
+    assert_eq!(taken(&[(10, 5), (10, 3)]), (vec![("m1".to_owned(), Share::WHOLE)], 10.0, 6.0));
+    let named = |names: &[&str], share| names.iter().map(|&name| (name.to_owned(), share)).collect::<Vec<_>>();
+    assert_eq!(taken(&[(10, 5), (10, 5)]), (named(&["m0", "m1"], half), 20.0, 10.0));
+    assert_eq!(taken(&[(10, 5), (9, 5), (10, 5), (10, 5)]), (named(&["m0", "m2", "m3"], third), 30.0, 10.0));
+}
+
+#[test]
+fn hashed_flows_take_one_way_each_and_all_ways_together() {
+    let fabric = fork(&[(10, 5); 8]);
+    let router = Router::new(&fabric, RouteOptions { ecmp: Ecmp::Hashed { seed: 1 }, ..RouteOptions::default() });
+    let (left, right) = (at(&fabric, "left"), at(&fabric, "right"));
+    let mut taken = std::collections::BTreeMap::new();
+    for flow in 0..800 {
+        let path = router.path_of_flow(left, right, flow).unwrap();
+        assert_eq!((path.hops.len(), path.bandwidth), (2, Some(Bandwidth(10_000_000_000))));
+        assert_eq!(path, router.path_of_flow(left, right, flow).unwrap());
+        *taken.entry(path.hops[0].link).or_insert(0) += 1;
+    }
+    assert_eq!(taken.len(), 8);
+    // 100 expected each; five standard deviations of a fair draw are 47.
+    assert!(taken.values().all(|&count| (53..=147).contains(&count)), "{taken:?}");
+}
+
+#[test]
+fn gpus_on_a_switch_without_nics_meet_there() {
+    let fabric = spec(
+        r#"
+        [[node]]
+        id = "gpu[0-3]"
+        kind = "gpu"
+        [[node]]
+        id = "sw"
+        kind = "switch"
+        [[link]]
+        a = "gpu[0-3]"
+        b = "sw"
+        kind = "infiniband"
+        bandwidth = "50 GB/s"
+        latency = "1 us"
+        "#,
+    );
+    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu3");
+    assert_eq!((path.class, path.hops.len(), path.latency), (PathClass::Net, 2, Picos(2_000_000)));
+    // Nor do options about hosts concern them.
+    assert_eq!(way(&fabric, NO_GDR, "gpu0", "gpu3"), path);
+}
+
+#[test]
+fn nics_back_to_back_need_no_switch() {
+    let fabric = spec(
+        r#"
+        [[node]]
+        id = "gpu[0-1]"
+        kind = "gpu"
+        host = "h[0-1]"
+        [[node]]
+        id = "nic[0-1]"
+        kind = "nic"
+        host = "h[0-1]"
+        [[link]]
+        a = "gpu[0-1]"
+        b = "nic[0-1]"
+        kind = "pcie"
+        bandwidth = "60 GB/s"
+        latency = "100 ns"
+        [[link]]
+        a = "nic0"
+        b = "nic1"
+        kind = "ethernet"
+        bandwidth = "25 GB/s"
+        latency = "900 ns"
+        "#,
+    );
+    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu1");
+    assert_eq!(stations(&fabric, &path), ["gpu0", "nic0", "nic1", "gpu1"]);
+    assert_eq!((path.latency, path.bandwidth), (Picos(1_100_000), Some(Bandwidth(25_000_000_000))));
+}
+
+#[test]
+fn nics_do_not_join_gpus_of_a_host_that_links_join() {
+    // The network between the two NICs is shorter and faster than the way over the sockets.
+    let mut fabric = preset::load("l40s-pcie").unwrap();
+    let text = "[[node]]\nid = \"sw\"\nkind = \"switch\"\n";
+    let mut builder = crate::FabricBuilder::reopen(fabric);
+    crate::read::spec::parse(text, "sw").unwrap().add_to(&mut builder).unwrap();
+    let switch = builder.find("sw").unwrap();
+    for nic in ["nic0", "nic3"] {
+        let nic = builder.find(nic).unwrap();
+        let link = crate::LinkSpec::symmetric(crate::LinkKind::Infiniband, Bandwidth(1 << 40), Picos(1));
+        builder.link(nic, switch, &link);
+    }
+    fabric = builder.finish();
+    assert_eq!(class(&fabric, "gpu0", "gpu7"), PathClass::Sys);
+    // But they do where nothing else is left.
+    let broken = fabric.without("cpu0-cpu1").unwrap();
+    assert_eq!(class(&broken, "gpu0", "gpu7"), PathClass::Net);
+}

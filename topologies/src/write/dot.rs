@@ -1,0 +1,90 @@
+//! Graphviz: hosts as boxes, one edge per link with what it carries.
+
+use crate::fabric::{Fabric, LinkId, LinkKind, Node, NodeKind};
+
+/// The fabric in the DOT language, for `dot`, `neato` and whatever else reads it.
+#[must_use]
+pub fn write(fabric: &Fabric) -> String {
+    let mut out = format!("graph {} {{\n  node [fontname=\"sans-serif\"];\n", quoted(fabric.name()));
+    let mut by_host: Vec<Vec<&Node>> = vec![Vec::new(); fabric.hosts().len()];
+    for (_, node) in fabric.nodes() {
+        if let Some(host) = by_host.get_mut(node.host.0 as usize) {
+            host.push(node);
+        }
+    }
+    for ((number, nodes), name) in by_host.iter().enumerate().zip(fabric.hosts()) {
+        out.push_str(&format!("  subgraph cluster_{number} {{\n    label={};\n", quoted(name)));
+        for node in nodes {
+            out.push_str(&format!("    {} [shape={}];\n", quoted(&node.id), shape(node.kind)));
+        }
+        out.push_str("  }\n");
+    }
+    for id in (0..fabric.link_count() as u32).step_by(2).map(LinkId) {
+        let (link, back) = (fabric.link(id), fabric.link(id.reverse()));
+        let (a, b) = (&fabric.node(link.from).id, &fabric.node(link.to).id);
+        let rate =
+            |rate: Option<crate::Bandwidth>| rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string());
+        let mut label = rate(link.bandwidth);
+        if back.bandwidth != link.bandwidth {
+            label = format!("{label} / {}", rate(back.bandwidth));
+        }
+        if link.lanes > 1 {
+            label = format!("{label} ×{}", link.lanes);
+        }
+        let style = if link.failed { "dotted" } else { style(link.kind) };
+        let (a, b, label) = (quoted(a), quoted(b), quoted(&label));
+        out.push_str(&format!("  {a} -- {b} [label={label}, style={style}, tooltip=\"{}\"];\n", link.kind.name()));
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn shape(kind: NodeKind) -> &'static str {
+    match kind {
+        NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => "box",
+        NodeKind::Cpu => "box3d",
+        NodeKind::Nic => "cds",
+        NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => "ellipse",
+    }
+}
+
+fn style(kind: LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Nvlink | LinkKind::C2c => "bold",
+        LinkKind::Pcie | LinkKind::Upi => "solid",
+        LinkKind::Infiniband | LinkKind::Ethernet => "dashed",
+    }
+}
+
+/// A quoted string of DOT, where only the quote must be escaped; a backslash would start an escape of labels.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_device_and_link_is_drawn_once() {
+        let text = "name = \"a \\\"b\\\"\"\n[[node]]\nid = \"g[0-1]\"\nkind = \"gpu\"\n[[node]]\nid = \"s\"\nkind = \"switch\"\n[[link]]\na = \"g[0-1]\"\n\
+                    b = \"s\"\nkind = \"ethernet\"\nlanes = 2\nbandwidth = \"50 GB/s\"\nreverse_bandwidth = \"unlimited\"\n";
+        let fabric = crate::read::spec::parse(text, "t").and_then(|spec| spec.build_nodes()).unwrap();
+        let expected = "graph \"a \\\"b\\\"\" {
+  node [fontname=\"sans-serif\"];
+  subgraph cluster_0 {
+    label=\"host0\";
+    \"g0\" [shape=box];
+    \"g1\" [shape=box];
+  }
+  subgraph cluster_1 {
+    label=\"network\";
+    \"s\" [shape=ellipse];
+  }
+  \"g0\" -- \"s\" [label=\"50 GB/s / unlimited ×2\", style=dashed, tooltip=\"ethernet\"];
+  \"g1\" -- \"s\" [label=\"50 GB/s / unlimited ×2\", style=dashed, tooltip=\"ethernet\"];
+}
+";
+        assert_eq!(write(&fabric), expected);
+    }
+}

@@ -1,0 +1,184 @@
+//! The JSON of `fabric show`; [`read::json`](crate::read::json) gives the same fabric back.
+//!
+//! Each direction of a link is an entry of its own; the two directions of a link are neighbours. `_gbps` is GB/s, and
+//! `null` there is no limit. One device, link or path stands on a line.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::fabric::{Fabric, Figures, Node, NodeId};
+use crate::{Bandwidth, Picos};
+
+/// The way between two devices, as a router found it.
+#[derive(Clone, Debug)]
+pub struct PathEntry {
+    /// Where it starts.
+    pub src: NodeId,
+    /// Where it ends.
+    pub dst: NodeId,
+    /// Its class, as NCCL names it: `NVL`, `PIX`, `SYS`, …
+    pub class: &'static str,
+    /// What it carries; `None` is unlimited.
+    pub bandwidth: Option<Bandwidth>,
+    /// Sum of its links' latencies.
+    pub latency: Picos,
+}
+
+#[derive(Serialize)]
+struct JsonNode<'a> {
+    id: &'a str,
+    kind: &'static str,
+    host: &'a str,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    figures: Value,
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    attributes: serde_json::Map<String, Value>,
+}
+
+#[derive(Serialize)]
+struct JsonLink<'a> {
+    id: &'a str,
+    a: &'a str,
+    b: &'a str,
+    kind: &'static str,
+    bandwidth_gbps: Option<f64>,
+    latency_ns: f64,
+    lanes: u16,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    failed: bool,
+}
+
+#[derive(Serialize)]
+struct JsonPath<'a> {
+    src: &'a str,
+    dst: &'a str,
+    class: &'static str,
+    bandwidth_gbps: Option<f64>,
+    latency_ns: f64,
+}
+
+/// The fabric and its paths as JSON.
+///
+/// # Errors
+/// [`Error::Request`] where a number of the fabric has no place in JSON, which no reader lets pass.
+pub fn write(fabric: &Fabric, paths: &[PathEntry]) -> Result<String> {
+    document(fabric, paths).map_err(|error| Error::Request(format!("this fabric has no JSON: {error}")))
+}
+
+fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::Error> {
+    let id = |node: NodeId| &*fabric.node(node).id;
+    let names = fabric.link_names();
+    let nodes = fabric.nodes().map(|(_, node)| json_node(fabric, node)).collect::<Result<Vec<_>, _>>()?;
+    let links: Vec<_> = fabric
+        .links()
+        .zip(&names)
+        .map(|((_, link), name)| JsonLink {
+            id: name,
+            a: id(link.from),
+            b: id(link.to),
+            kind: link.kind.name(),
+            bandwidth_gbps: link.bandwidth.map(Bandwidth::gbps),
+            latency_ns: link.latency.ns(),
+            lanes: link.lanes,
+            failed: link.failed,
+        })
+        .collect();
+    let gpus: Vec<&str> = fabric.gpus().iter().map(|&gpu| id(gpu)).collect();
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|path| JsonPath {
+            src: id(path.src),
+            dst: id(path.dst),
+            class: path.class,
+            bandwidth_gbps: path.bandwidth.map(Bandwidth::gbps),
+            latency_ns: path.latency.ns(),
+        })
+        .collect();
+    Ok(format!(
+        "{{\n  \"name\": {},\n  \"sources\": {},\n  \"warnings\": {},\n  \"nodes\": {},\n  \"links\": {},\n  \"gpus\": {},\n  \
+         \"paths\": {}\n}}\n",
+        serde_json::to_string(fabric.name())?,
+        lines(fabric.sources())?,
+        lines(fabric.warnings())?,
+        lines(&nodes)?,
+        lines(&links)?,
+        serde_json::to_string(&gpus)?,
+        lines(&paths)?,
+    ))
+}
+
+/// An array with an item on a line.
+fn lines<T: Serialize>(items: &[T]) -> Result<String, serde_json::Error> {
+    if items.is_empty() {
+        return Ok("[]".to_owned());
+    }
+    let items = items.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("[\n    {}\n  ]", items.join(",\n    ")))
+}
+
+fn json_node<'a>(fabric: &'a Fabric, node: &'a Node) -> Result<JsonNode<'a>, serde_json::Error> {
+    let mut figures = match &node.figures {
+        Figures::None => Value::Null,
+        Figures::Gpu(figures) => serde_json::to_value(figures)?,
+        Figures::Cpu(figures) => serde_json::to_value(figures)?,
+        Figures::Nic(figures) => serde_json::to_value(figures)?,
+        Figures::Switch(figures) => serde_json::to_value(figures)?,
+    };
+    if let Some(known) = figures.as_object_mut() {
+        known.retain(|_, value| !value.is_null());
+    }
+    let text = |text: &str| Value::String(text.to_owned());
+    Ok(JsonNode {
+        id: &node.id,
+        kind: node.kind.name(),
+        host: fabric.hosts().get(node.host.0 as usize).map_or("", |host| host),
+        figures,
+        attributes: node.attributes.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arbitrary::{fabric, facts};
+    use crate::read;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn what_is_written_reads_back_the_same(fabric in fabric()) {
+            let text = write(&fabric, &[]).unwrap();
+            let again = read::json::parse(&text, "again");
+            let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+            prop_assert_eq!(facts(&again), facts(&fabric), "{}", text);
+        }
+    }
+
+    #[test]
+    fn keys_are_those_of_the_contract() {
+        let fabric = read::spec::parse(
+            "name = \"t\"\n[[node]]\nid = \"g[0-1]\"\nkind = \"gpu\"\nhost = \"h\"\n[[link]]\na = \"g0\"\nb = \"g1\"\nkind = \"pcie\"\n\
+             bandwidth = \"400 Gb/s\"\nlatency = \"1.5 us\"\n",
+            "t",
+        );
+        let fabric = fabric.and_then(|spec| spec.build_nodes()).unwrap();
+        let path =
+            PathEntry { src: NodeId(0), dst: NodeId(1), class: "PIX", bandwidth: None, latency: Picos(1_500_000) };
+        let json: Value = serde_json::from_str(&write(&fabric, &[path]).unwrap()).unwrap();
+        let expected = serde_json::json!({
+            "name": "t", "sources": [], "warnings": [],
+            "nodes": [{"id": "g0", "kind": "gpu", "host": "h"}, {"id": "g1", "kind": "gpu", "host": "h"}],
+            "links": [
+                {"id": "g0->g1", "a": "g0", "b": "g1", "kind": "pcie", "bandwidth_gbps": 50.0, "latency_ns": 1500.0, "lanes": 1},
+                {"id": "g1->g0", "a": "g1", "b": "g0", "kind": "pcie", "bandwidth_gbps": 50.0, "latency_ns": 1500.0, "lanes": 1},
+            ],
+            "gpus": ["g0", "g1"],
+            "paths": [{"src": "g0", "dst": "g1", "class": "PIX", "bandwidth_gbps": null, "latency_ns": 1500.0}],
+        });
+        assert_eq!(json, expected);
+    }
+}

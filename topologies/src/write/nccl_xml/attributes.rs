@@ -1,0 +1,276 @@
+//! The attributes of each element: those that the device carries from a file, else what its figures say.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::gpu_figures;
+use crate::Bandwidth;
+use crate::fabric::{Fabric, Figures, LinkId, Node, NodeId, NodeKind};
+use crate::read::hardware;
+
+/// Attributes in the order in which they are written.
+pub(super) type List = [(String, String)];
+
+/// Attributes of a `<pci>`, in NCCL's order; what else a device carries belongs to the element in it.
+const OF_PCI: [&str; 8] =
+    ["busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"];
+
+/// NCCL's order of the other elements.
+const ORDER: [&str; 20] = [
+    "host_hash",
+    "numaid",
+    "affinity",
+    "name",
+    "dev",
+    "sm",
+    "gcn",
+    "arch",
+    "vendor",
+    "familyid",
+    "modelid",
+    "rank",
+    "speed",
+    "port",
+    "latency",
+    "guid",
+    "maxconn",
+    "mlopart",
+    "coll",
+    "gdr",
+];
+
+/// An attribute that a device carries.
+pub(super) fn fact<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
+    node.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| &**value)
+}
+
+/// Whether a GPU or NIC was named by its PCI class alone (files of cloud vendors), and is so again.
+pub(super) fn is_bare(node: &Node) -> bool {
+    fact(node, "class").is_some() && ["dev", "rank", "sm", "name"].iter().all(|name| fact(node, name).is_none())
+}
+
+/// Whether a GPU is AMD's.
+pub(super) fn is_amd(node: &Node) -> bool {
+    let gfx = gpu_figures(node).and_then(|figures| figures.compute_capability);
+    fact(node, "gcn").is_some() || gfx.is_some_and(|gfx| gfx >= 900)
+}
+
+/// The PCI class of a GPU that carries none.
+pub(super) fn class_of_gpu(node: &Node) -> &'static str {
+    if is_amd(node) { "0x120000" } else { "0x030200" }
+}
+
+/// Bus ids and numbers of all devices, made up where a device carries none.
+pub(super) struct Identity {
+    buses: FxHashMap<NodeId, String>,
+    numbers: FxHashMap<NodeId, usize>,
+    ranks: FxHashMap<NodeId, usize>,
+}
+
+impl Identity {
+    pub fn of(fabric: &Fabric) -> Self {
+        let carried = |node: &Node| fact(node, "busid").map(str::to_owned);
+        let mut taken: FxHashSet<String> = fabric.nodes().filter_map(|(_, node)| carried(node)).collect();
+        let mut counter = 0u32;
+        let mut fresh = || loop {
+            // Above what machines use: domain 00f0 and up.
+            let bus = format!("{:04x}:{:02x}:00.0", 0xf0 + (counter >> 8), counter & 0xff);
+            counter += 1;
+            if taken.insert(bus.clone()) {
+                return bus;
+            }
+        };
+        let buses = fabric
+            .nodes()
+            .filter(|(_, node)| matches!(node.kind, NodeKind::Gpu | NodeKind::Nic | NodeKind::PcieSwitch))
+            .map(|(id, node)| (id, carried(node).unwrap_or_else(&mut fresh)))
+            .collect();
+        let mut numbers = FxHashMap::default();
+        let mut next: FxHashMap<(u32, NodeKind), usize> = FxHashMap::default();
+        for (id, node) in fabric.nodes() {
+            let counter = next.entry((node.host.0, node.kind)).or_default();
+            numbers.insert(id, *counter);
+            *counter += 1;
+        }
+        let ranks = fabric.gpus().iter().enumerate().map(|(rank, &gpu)| (gpu, rank)).collect();
+        Self { buses, numbers, ranks }
+    }
+
+    /// The bus id of a GPU, NIC or PCIe switch.
+    pub fn bus<'a>(&'a self, fabric: &'a Fabric, device: NodeId) -> &'a str {
+        self.buses.get(&device).map_or(&fabric.node(device).id, String::as_str)
+    }
+
+    /// Whether two NICs are ports of one PCI device.
+    pub fn same_device(&self, fabric: &Fabric, a: NodeId, b: NodeId) -> bool {
+        fabric.node(b).kind == NodeKind::Nic && self.buses.get(&a) == self.buses.get(&b)
+    }
+
+    /// The number of a device among its kind on its host.
+    fn number(&self, device: NodeId) -> usize {
+        self.numbers.get(&device).copied().unwrap_or_default()
+    }
+}
+
+/// What an element takes of a device's attributes, and how it is written.
+struct Element {
+    takes: fn(&str) -> bool,
+    order: &'static [&'static str],
+    /// Attributes that tell that the device comes from a file: then nothing is added to what the file said.
+    from_file: &'static [&'static str],
+}
+
+const PCI: Element = Element { takes: |name| OF_PCI.contains(&name), order: &OF_PCI, from_file: &["class"] };
+const CPU: Element =
+    Element { takes: |_| true, order: &ORDER, from_file: &["numaid", "arch", "affinity", "host_hash"] };
+const INNER: Element =
+    Element { takes: |name| !OF_PCI.contains(&name), order: &ORDER, from_file: &["dev", "rank", "sm", "name"] };
+
+impl Element {
+    /// The attributes of a device, and what is known besides where it comes from no file, in order.
+    fn list(&self, node: &Node, known: &[(&str, Option<String>)]) -> Vec<(String, String)> {
+        let mut list: Vec<(String, String)> = node
+            .attributes
+            .iter()
+            .filter(|(name, value)| (self.takes)(name) && is_name(name) && !value.chars().any(char::is_control))
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect();
+        if !self.from_file.iter().any(|name| fact(node, name).is_some()) {
+            for (name, value) in known {
+                if let (Some(value), false) = (value, list.iter().any(|(key, _)| key == name)) {
+                    list.push(((*name).to_owned(), value.clone()));
+                }
+            }
+        }
+        let place = |name: &str| self.order.iter().position(|known| *known == name).unwrap_or(self.order.len());
+        list.sort_by(|a, b| (place(&a.0), &a.0).cmp(&(place(&b.0), &b.0)));
+        list
+    }
+}
+
+/// Whether a text can be the name of an XML attribute.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        && !text.starts_with("xml")
+}
+
+pub(super) fn of_cpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
+    let node = fabric.node(id);
+    let figures = match &node.figures {
+        Figures::Cpu(figures) => Some(figures),
+        _ => None,
+    };
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let known = [
+        // Hosts of one file are told apart by this; a single one needs none.
+        ("host_hash", (fabric_hosts(fabric) > 1).then(|| format!("{:#x}", node.host.0 + 1))),
+        (
+            "numaid",
+            figures
+                .and_then(|cpu| cpu.numa)
+                .map(|numa| numa.to_string())
+                .or_else(|| Some(identity.number(id).to_string())),
+        ),
+        (
+            "arch",
+            figures.and_then(|cpu| cpu.arch).map(|arch| arch.name().to_owned()).or_else(|| Some("x86_64".to_owned())),
+        ),
+        ("vendor", figures.and_then(|cpu| cpu.vendor.clone())),
+        ("familyid", figures.and_then(|cpu| number(cpu.family))),
+        ("modelid", figures.and_then(|cpu| number(cpu.model_id))),
+    ];
+    CPU.list(node, &known)
+}
+
+/// Hosts that have a CPU.
+fn fabric_hosts(fabric: &Fabric) -> usize {
+    let hosts: FxHashSet<_> =
+        fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu).map(|(_, node)| node.host).collect();
+    hosts.len()
+}
+
+pub(super) fn of_pci(fabric: &Fabric, identity: &Identity, id: NodeId, link: Option<LinkId>) -> Vec<(String, String)> {
+    let node = fabric.node(id);
+    let class = match node.kind {
+        NodeKind::Gpu => class_of_gpu(node),
+        NodeKind::Nic => "0x020000",
+        _ => "0x060400",
+    };
+    let link = link.map(|link| fabric.link(link));
+    let (width, speed) = nearest_pcie(link.and_then(|link| link.bandwidth), link.map_or(1, |link| link.lanes));
+    let known = [
+        ("busid", Some(identity.bus(fabric, id).to_owned())),
+        ("class", Some(class.to_owned())),
+        ("link_speed", Some(speed.to_owned())),
+        ("link_width", Some(width.to_string())),
+    ];
+    PCI.list(node, &known)
+}
+
+pub(super) fn of_gpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
+    let node = fabric.node(id);
+    let figures = gpu_figures(node);
+    let capability = figures.and_then(|gpu| gpu.compute_capability);
+    let amd = is_amd(node);
+    // RCCL's `sm` counts compute units, and `gcn` is the architecture.
+    let sm = if amd { figures.and_then(|gpu| gpu.sm_count) } else { capability };
+    let known = [
+        ("dev", Some(identity.number(id).to_string())),
+        ("sm", sm.map(|sm| sm.to_string())),
+        ("gcn", capability.filter(|_| amd).map(|gfx| format!("gfx{gfx}"))),
+        ("rank", identity.ranks.get(&id).map(ToString::to_string)),
+        ("gdr", Some("1".to_owned())),
+    ];
+    INNER.list(node, &known)
+}
+
+pub(super) fn of_net(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
+    let node = fabric.node(id);
+    let figures = match &node.figures {
+        Figures::Nic(figures) => Some(figures),
+        _ => None,
+    };
+    let known = [
+        ("name", figures.and_then(|nic| nic.model.clone()).or_else(|| Some(node.id.to_string()))),
+        ("dev", Some(identity.number(id).to_string())),
+        ("speed", figures.and_then(|nic| nic.speed).map(|speed| (speed.0 / 125_000).to_string())),
+        ("gdr", figures.and_then(|nic| nic.gdr).map(|gdr| u8::from(gdr).to_string())),
+    ];
+    INNER.list(node, &known)
+}
+
+/// Width and rate of the PCIe link nearest to a bandwidth (in proportion), which may be nominal or, a quarter less, what
+/// NCCL counts.
+fn nearest_pcie(bandwidth: Option<Bandwidth>, lanes: u16) -> (u16, &'static str) {
+    const SPEEDS: [&str; 6] =
+        ["2.5 GT/s PCIe", "5.0 GT/s PCIe", "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"];
+    let width = if lanes > 1 { lanes } else { 16 };
+    let Some(bandwidth) = bandwidth else { return (width, "64.0 GT/s PCIe") };
+    let off_by = |speed: &&str| {
+        let lane = hardware::pcie_lane(speed).unwrap_or(hardware::PCIE_3_LANE);
+        (bandwidth.gbps() / (hardware::pcie(width, lane).gbps() * 0.87)).ln().abs()
+    };
+    let nearest = SPEEDS.iter().min_by(|a, b| off_by(a).total_cmp(&off_by(b)));
+    (width, nearest.copied().unwrap_or("16.0 GT/s PCIe"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pcie_rates_are_recognised_as_signalled_and_as_nccl_takes_them() {
+        for (gbps, lanes, expected) in [
+            (12.0, 16, (16, "8.0 GT/s PCIe")),
+            (15.75, 16, (16, "8.0 GT/s PCIe")),
+            (24.0, 16, (16, "16.0 GT/s PCIe")),
+            (31.5, 1, (16, "16.0 GT/s PCIe")),
+            (48.0, 16, (16, "32.0 GT/s PCIe")),
+            (63.0, 16, (16, "32.0 GT/s PCIe")),
+            (31.5, 8, (8, "32.0 GT/s PCIe")),
+            (121.0, 16, (16, "64.0 GT/s PCIe")),
+        ] {
+            assert_eq!(nearest_pcie(Some(Bandwidth::from_gbps(gbps)), lanes), expected, "{gbps}");
+        }
+    }
+}

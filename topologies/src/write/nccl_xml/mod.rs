@@ -1,0 +1,213 @@
+//! NCCL's topology file of a fabric: what `NCCL_TOPO_FILE` takes.
+//!
+//! A fabric that was read from such a file comes back as the same graph, attributes included. Of any other, the file
+//! holds what the format has words for: the tree of CPUs, PCIe switches, GPUs and NICs, and the NVLink, xGMI and C2C of
+//! GPUs. Devices without a bus id get one. NCCL takes bandwidths from its own tables, so those of the fabric only choose
+//! the nearest PCIe rate; links between sockets are not written, since NCCL assumes them.
+
+mod attributes;
+mod tree;
+
+use quick_xml::Writer;
+use quick_xml::events::{BytesEnd, BytesStart, Event};
+
+use crate::error::{Error, Result};
+use crate::fabric::{Fabric, Figures, Link, LinkId, LinkKind, Node, NodeId, NodeKind};
+use attributes::{Identity, List};
+use tree::Tree;
+
+/// The topology file of a fabric.
+///
+/// # Errors
+/// [`Error::Request`] naming the device or link for which the format has no words: network switches, MIG instances and
+/// other accelerators, network links, devices that hang on no CPU by PCIe, NVLinks between other things than a GPU and a
+/// GPU, an NVSwitch or its own CPU.
+pub fn write(fabric: &Fabric) -> Result<String> {
+    let tree = Tree::of(fabric)?;
+    let mut file =
+        File { fabric, identity: Identity::of(fabric), tree: &tree, xml: Writer::new_with_indent(Vec::new(), b' ', 2) };
+    file.open("system", &[("version".to_owned(), "1".to_owned())])?;
+    for &cpu in &tree.roots {
+        file.open("cpu", &attributes::of_cpu(fabric, &file.identity, cpu))?;
+        file.children(cpu)?;
+        file.close("cpu")?;
+    }
+    file.close("system")?;
+    let mut text = String::from_utf8(file.xml.into_inner()).map_err(|error| Error::Request(error.to_string()))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// The error for what the format cannot say.
+fn no_words(what: &str) -> Error {
+    Error::Request(format!("an NCCL topology file has no words for {what}"))
+}
+
+struct File<'a> {
+    fabric: &'a Fabric,
+    identity: Identity,
+    tree: &'a Tree,
+    xml: Writer<Vec<u8>>,
+}
+
+impl File<'_> {
+    fn event(&mut self, event: Event<'_>) -> Result<()> {
+        self.xml.write_event(event).map_err(|error| Error::Request(error.to_string()))
+    }
+
+    fn open(&mut self, tag: &str, attributes: &List) -> Result<()> {
+        self.event(Event::Start(start(tag, attributes)))
+    }
+
+    fn empty(&mut self, tag: &str, attributes: &List) -> Result<()> {
+        self.event(Event::Empty(start(tag, attributes)))
+    }
+
+    fn close(&mut self, tag: &str) -> Result<()> {
+        self.event(Event::End(BytesEnd::new(tag)))
+    }
+
+    /// Everything below a CPU or a PCIe switch. The depth is that of the tree, which is limited.
+    fn children(&mut self, parent: NodeId) -> Result<()> {
+        let tree = self.tree;
+        let children = tree.children(parent);
+        let mut at = 0;
+        while let Some(&(child, link)) = children.get(at) {
+            let node = self.fabric.node(child);
+            at += 1;
+            if node.kind != NodeKind::Nic {
+                self.device(child, link)?;
+                continue;
+            }
+            if self.is_without_pci(parent, node, link) {
+                self.open("nic", &[])?;
+                self.net(child)?;
+                self.close("nic")?;
+                continue;
+            }
+            let pci = attributes::of_pci(self.fabric, &self.identity, child, link);
+            if attributes::is_bare(node) {
+                self.empty("pci", &pci)?;
+                continue;
+            }
+            self.open("pci", &pci)?;
+            self.open("nic", &[])?;
+            self.net(child)?;
+            // Ports of one device follow each other and have its bus id.
+            while let Some(&(next, _)) = children.get(at)
+                && self.identity.same_device(self.fabric, child, next)
+            {
+                self.net(next)?;
+                at += 1;
+            }
+            self.close("nic")?;
+            self.close("pci")?;
+        }
+        Ok(())
+    }
+
+    /// Whether a NIC stands under its CPU without a PCI device: its file gave none and nothing limits its way.
+    fn is_without_pci(&self, parent: NodeId, nic: &Node, link: Option<LinkId>) -> bool {
+        let unlimited = link.is_some_and(|link| self.fabric.link(link).bandwidth.is_none());
+        self.fabric.node(parent).kind == NodeKind::Cpu && unlimited && attributes::fact(nic, "busid").is_none()
+    }
+
+    fn net(&mut self, nic: NodeId) -> Result<()> {
+        self.empty("net", &attributes::of_net(self.fabric, &self.identity, nic))
+    }
+
+    /// A GPU or a PCIe switch.
+    fn device(&mut self, id: NodeId, link: Option<LinkId>) -> Result<()> {
+        let node = self.fabric.node(id);
+        let pci = attributes::of_pci(self.fabric, &self.identity, id, link);
+        if node.kind == NodeKind::Gpu {
+            if attributes::is_bare(node) {
+                return self.empty("pci", &pci);
+            }
+            self.open("pci", &pci)?;
+            self.gpu(id)?;
+            return self.close("pci");
+        }
+        let sideways = self.tree.sideways(id);
+        if self.tree.children(id).is_empty() && sideways.is_empty() {
+            return self.empty("pci", &pci);
+        }
+        self.open("pci", &pci)?;
+        self.children(id)?;
+        for &other in sideways {
+            let target = self.identity.bus(self.fabric, other).to_owned();
+            self.empty("pcilink", &[("target".to_owned(), target)])?;
+        }
+        self.close("pci")
+    }
+
+    fn gpu(&mut self, id: NodeId) -> Result<()> {
+        let attributes = attributes::of_gpu(self.fabric, &self.identity, id);
+        let links: Vec<LinkId> = self.fabric.leaving(id);
+        let speaks = |link: &&LinkId| matches!(self.fabric.link(**link).kind, LinkKind::Nvlink | LinkKind::C2c);
+        let ports: Vec<LinkId> = links.iter().filter(speaks).copied().collect();
+        if ports.is_empty() {
+            return self.empty("gpu", &attributes);
+        }
+        self.open("gpu", &attributes)?;
+        for port in ports {
+            self.port(id, port)?;
+        }
+        self.close("gpu")
+    }
+
+    fn port(&mut self, gpu: NodeId, id: LinkId) -> Result<()> {
+        let link = self.fabric.link(id);
+        let (peer, node) = (link.to, self.fabric.node(link.to));
+        let own_cpu = node.kind == NodeKind::Cpu && self.tree.root_of(gpu) == Some(peer);
+        let pair = |name: &str, value: String| (name.to_owned(), value);
+        if link.kind == LinkKind::C2c {
+            if !own_cpu {
+                return Err(no_words(&format!("the C2C {}", self.fabric.link_name(id))));
+            }
+            // Unlimited is said as the most that the attribute holds.
+            let total = link.bandwidth.map_or(u64::from(u16::MAX) * 1_000_000, |rate| rate.0);
+            let each = (total / u64::from(link.lanes.max(1)) / 1_000_000).max(1);
+            return self.empty("c2c", &[pair("bw", each.to_string()), pair("count", link.lanes.to_string())]);
+        }
+        let (target, class) = match node.kind {
+            // What NCCL itself writes where switches are hidden.
+            NodeKind::Nvswitch => ("fffffff:ff:ff.0".to_owned(), "0x068000".to_owned()),
+            NodeKind::Gpu => {
+                let class = attributes::fact(node, "class").unwrap_or(attributes::class_of_gpu(node));
+                (self.identity.bus(self.fabric, peer).to_owned(), class.to_owned())
+            }
+            NodeKind::Cpu if own_cpu => ("0000:00:00.0".to_owned(), "0x068001".to_owned()),
+            _ => return Err(no_words(&format!("the NVLink {}", self.fabric.link_name(id)))),
+        };
+        let tag = if attributes::is_amd(self.fabric.node(gpu)) { "xgmi" } else { "nvlink" };
+        let count = count_of(link, self.fabric.link(id.reverse()));
+        self.empty(tag, &[pair("target", target), pair("count", count.to_string()), pair("tclass", class)])
+    }
+}
+
+/// How many links lead this way: the lanes, less where this direction is the slower one.
+fn count_of(link: &Link, back: &Link) -> u16 {
+    match (link.bandwidth, back.bandwidth) {
+        (Some(this), Some(other)) if this < other => {
+            let share = u128::from(link.lanes) * u128::from(this.0) / u128::from(other.0.max(1));
+            u16::try_from(share).unwrap_or(u16::MAX).max(1)
+        }
+        _ => link.lanes,
+    }
+}
+
+fn start<'a>(tag: &'a str, attributes: &'a List) -> BytesStart<'a> {
+    BytesStart::new(tag).with_attributes(attributes.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+}
+
+/// What is known of a GPU.
+fn gpu_figures(node: &Node) -> Option<&crate::fabric::GpuFigures> {
+    match &node.figures {
+        Figures::Gpu(figures) => Some(figures),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
