@@ -15,6 +15,17 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod critical;
+pub mod engine;
+pub mod flows;
+pub mod fold;
+pub mod load;
+pub mod lower;
 pub mod profile;
+pub mod quantity;
 pub mod schedule;
+pub mod sharing;
+pub mod timeline;
 pub mod verify;
+
+pub use timeline::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate};

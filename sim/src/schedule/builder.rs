@@ -2,9 +2,8 @@
 //!
 //! One rank at a time, because a folded simulation asks only for the ranks that represent a class.
 
-use super::{
-    BufferUse, Call, ChunkRef, Dependency, Layout, OpId, Operation, Protocol, Rank, Run, RunId,
-};
+use super::{BufferUse, Call, Channel, ChunkRef, Dependency, Layout, OpId, Operation, Protocol, Rank, Run, RunId};
+use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// What holds for the whole schedule.
@@ -120,6 +119,26 @@ pub enum ScheduleError {
         /// How many there are.
         ranks: u32,
     },
+    /// A rooted call's root does not exist.
+    #[error("the root is rank {} of {ranks}", .root.0)]
+    NoSuchRoot {
+        /// The root.
+        root: Rank,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// A run is on a channel that does not exist.
+    #[error("run {run} of rank {} is on channel {} of {channels}", .rank.0, .channel.0)]
+    NoSuchChannel {
+        /// The rank whose program it is.
+        rank: Rank,
+        /// The run within the rank.
+        run: u32,
+        /// The channel named.
+        channel: Channel,
+        /// How many there are.
+        channels: u16,
+    },
     /// A dependency names a run that does not exist.
     #[error("run {run} of rank {} waits for run {} of rank {}, which does not exist", .rank.0, .on.run, .on.rank.0)]
     NoSuchRun {
@@ -131,7 +150,7 @@ pub enum ScheduleError {
         on: Dependency,
     },
     /// A chunk lies outside its buffer.
-    #[error("operation {index} of run {run} of rank {} uses {:?} chunk {} of {chunks}", .rank.0, .chunk.buffer, .chunk.index)]
+    #[error("operation {index} of run {run} of rank {} uses {} chunk {} of {chunks}", .rank.0, .chunk.buffer, .chunk.index)]
     NoSuchChunk {
         /// The rank whose program it is.
         rank: Rank,
@@ -144,6 +163,20 @@ pub enum ScheduleError {
         /// How many the buffer has.
         chunks: u32,
     },
+}
+
+impl ScheduleError {
+    /// The run to blame, by rank and number within the rank, where there is one.
+    #[must_use]
+    pub fn run(&self) -> Option<(Rank, u32)> {
+        match *self {
+            Self::NoSuchRank { rank, run, .. }
+            | Self::NoSuchRun { rank, run, .. }
+            | Self::NoSuchChannel { rank, run, .. }
+            | Self::NoSuchChunk { rank, run, .. } => Some((rank, run)),
+            Self::TooManyOperations | Self::NoSuchRoot { .. } => None,
+        }
+    }
 }
 
 /// A whole schedule: the programs of all ranks in flat arrays.
@@ -196,6 +229,16 @@ impl Schedule {
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// The same schedule for a call of another size: every segment of the layout grows in proportion, rounded down.
+    #[must_use]
+    pub fn scaled(mut self, bytes: Option<Bytes>) -> Self {
+        if let Some(bytes) = bytes {
+            self.header.layout = self.header.layout.scaled(self.header.call.bytes, bytes);
+            self.header.call.bytes = bytes;
+        }
+        self
     }
 
     /// Number of operations.
@@ -263,9 +306,8 @@ impl Schedule {
     /// All operations, in id order.
     pub fn operations(&self) -> impl Iterator<Item = Operation> + '_ {
         (0..self.header.call.ranks).flat_map(move |rank| {
-            self.runs_of(Rank(rank)).flat_map(move |run| {
-                (0..self.run(run).len).map(move |index| self.operation_at(Rank(rank), run, index))
-            })
+            self.runs_of(Rank(rank))
+                .flat_map(move |run| (0..self.run(run).len).map(move |index| self.operation_at(Rank(rank), run, index)))
         })
     }
 
@@ -292,7 +334,7 @@ impl Schedule {
         self.header.call.buffers == BufferUse::InPlace
     }
 
-    fn operation_at(&self, rank: Rank, run_id: RunId, index: u32) -> Operation {
+    pub(crate) fn operation_at(&self, rank: Rank, run_id: RunId, index: u32) -> Operation {
         let run = self.run(run_id);
         Operation {
             id: self.op_id(run_id, index),
@@ -306,48 +348,6 @@ impl Schedule {
             dst: ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) },
             span: run.span,
         }
-    }
-
-    /// Checks that everything named exists; a schedule is never built without it.
-    pub(crate) fn check(&self) -> Result<(), ScheduleError> {
-        let ranks = self.header.call.ranks;
-        for rank in (0..ranks).map(Rank) {
-            for (number, run_id) in self.runs_of(rank).enumerate() {
-                let number = number as u32;
-                for &on in self.dependencies(run_id) {
-                    let exists = on.rank.0 < ranks && on.run < self.runs_of(on.rank).len() as u32;
-                    if !exists {
-                        return Err(ScheduleError::NoSuchRun { rank, run: number, on });
-                    }
-                }
-                self.check_run(rank, number, run_id)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check_run(&self, rank: Rank, number: u32, run_id: RunId) -> Result<(), ScheduleError> {
-        let ranks = self.header.call.ranks;
-        let run = self.run(run_id);
-        for index in 0..run.len {
-            let op = self.operation_at(rank, run_id, index);
-            if op.peer.0 >= ranks {
-                return Err(ScheduleError::NoSuchRank { rank, run: number, index, peer: op.peer, ranks });
-            }
-            if run.kind.moves_data() {
-                for chunk in [op.src, op.dst] {
-                    let chunks = self.buffer_chunks(chunk.buffer);
-                    if u64::from(chunk.index) + u64::from(run.span) > u64::from(chunks) {
-                        let last = ChunkRef { index: chunk.index.saturating_add(run.span.saturating_sub(1)), ..chunk };
-                        return Err(ScheduleError::NoSuchChunk { rank, run: number, index, chunk: last, chunks });
-                    }
-                }
-            }
-            if run.peer.is_fixed() && run.src.is_fixed() && run.dst.is_fixed() {
-                break;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
+use fabricast_topologies::fabric::near_misses;
 use serde::{Deserialize, Serialize};
 
 use super::Rank;
@@ -168,21 +169,35 @@ impl Collective {
 
 /// A word that names nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} `{word}`; expected one of {expected}")]
+#[error("unknown {what} `{word}`; expected one of {}{}", .expected.join(", "), did_you_mean(.near))]
 pub struct UnknownWord {
     /// What was looked up.
     pub what: &'static str,
     /// The word as given.
     pub word: String,
+    /// Known words that look like it, best first.
+    pub near: Vec<String>,
     /// The words that are known.
-    pub expected: String,
+    pub expected: Vec<&'static str>,
+}
+
+fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+impl UnknownWord {
+    /// A word that is none of `known`.
+    #[must_use]
+    pub fn new(what: &'static str, word: &str, known: &[&'static str]) -> Self {
+        let near = near_misses(word, known.iter().copied());
+        Self { what, word: word.to_owned(), near, expected: known.to_vec() }
+    }
 }
 
 fn lookup<T: Copy>(what: &'static str, word: &str, known: &[(T, &'static str)]) -> Result<T, UnknownWord> {
-    known.iter().find(|(_, name)| *name == word).map(|&(value, _)| value).ok_or_else(|| UnknownWord {
-        what,
-        word: word.to_owned(),
-        expected: known.iter().map(|&(_, name)| name).collect::<Vec<_>>().join(", "),
+    known.iter().find(|(_, name)| *name == word).map(|&(value, _)| value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|&(_, name)| name).collect();
+        UnknownWord::new(what, word, &names)
     })
 }
 
@@ -191,10 +206,21 @@ impl FromStr for Collective {
 
     fn from_str(word: &str) -> Result<Self, UnknownWord> {
         let lower = word.to_ascii_lowercase();
-        if let Some(row) = COLLECTIVES.iter().find(|row| row.2.contains(&lower.as_str())) {
-            return Ok(row.0);
-        }
-        lookup("collective", &lower, &COLLECTIVES.map(|row| (row.0, row.1)))
+        let named = COLLECTIVES.iter().find(|row| row.1 == lower || row.2.contains(&lower.as_str()));
+        named.map(|row| row.0).ok_or_else(|| {
+            // A slip in an alias suggests the name that the alias stands for.
+            let spellings = COLLECTIVES.iter().flat_map(|row| std::iter::once(row.1).chain(row.2.iter().copied()));
+            let near = near_misses(&lower, spellings).into_iter().filter_map(|near| near.parse::<Self>().ok());
+            let mut names: Vec<String> = near.map(|collective| collective.name().to_owned()).collect();
+            let mut seen = Vec::new();
+            names.retain(|name| {
+                !seen.contains(name) && {
+                    seen.push(name.clone());
+                    true
+                }
+            });
+            UnknownWord { near: names, ..UnknownWord::new("collective", word, &COLLECTIVES.map(|row| row.1)) }
+        })
     }
 }
 
@@ -258,7 +284,8 @@ impl FromStr for DataType {
     type Err = UnknownWord;
 
     fn from_str(word: &str) -> Result<Self, UnknownWord> {
-        let alias = match word {
+        let lower = word.to_ascii_lowercase();
+        let alias = match lower.as_str() {
             "float" | "fp32" => "f32",
             "double" | "fp64" => "f64",
             "half" | "fp16" => "f16",
@@ -274,8 +301,8 @@ impl FromStr for ReduceOp {
 
     fn from_str(word: &str) -> Result<Self, UnknownWord> {
         lookup(
-            "operation",
-            word,
+            "reduction",
+            &word.to_ascii_lowercase(),
             &[(Self::Sum, "sum"), (Self::Prod, "prod"), (Self::Max, "max"), (Self::Min, "min")],
         )
     }

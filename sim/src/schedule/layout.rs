@@ -52,6 +52,19 @@ impl Layout {
         Self { segments, starts }
     }
 
+    /// The same cut of `to` bytes instead of `from`; each boundary between segments is rounded down.
+    #[must_use]
+    pub fn scaled(&self, from: Bytes, to: Bytes) -> Self {
+        let scale = |bytes: u64| (u128::from(bytes) * u128::from(to.0) / u128::from(from.0.max(1))) as u64;
+        let mut before = 0;
+        let segments = self.segments.iter().map(|segment| {
+            let start = scale(before);
+            before += segment.bytes.0;
+            Segment { bytes: Bytes(scale(before) - start), parts: segment.parts }
+        });
+        Self::new(segments.collect())
+    }
+
     /// The segments.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {

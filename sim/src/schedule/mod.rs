@@ -8,10 +8,14 @@
 
 mod builder;
 mod call;
+mod check;
+pub mod fifo;
+pub mod json;
 mod layout;
+pub(crate) mod order;
 mod run;
 
 pub use builder::{Generate, Header, Program, RotationDigit, Schedule, ScheduleError, Symmetry};
-pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp};
+pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownWord};
 pub use layout::{ChunkSize, Layout, Segment};
 pub use run::{Buffer, Channel, ChunkRef, Dependency, OpId, OpKind, Operation, Rank, Run, RunId, Walk};

@@ -1,5 +1,7 @@
 //! Operations and the runs that hold them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// A participant of a collective, from 0.
@@ -33,6 +35,16 @@ pub enum Buffer {
     Output,
     /// Memory of the library's own.
     Scratch,
+}
+
+impl fmt::Display for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Input => "input",
+            Self::Output => "output",
+            Self::Scratch => "scratch",
+        })
+    }
 }
 
 /// A chunk of a buffer of a rank known from the context.
@@ -70,6 +82,22 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Its name: `put_reduce`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::PutReduce => "put_reduce",
+            Self::PutReduceInput => "put_reduce_input",
+            Self::Get => "get",
+            Self::GetReduce => "get_reduce",
+            Self::Copy => "copy",
+            Self::Reduce => "reduce",
+            Self::Signal => "signal",
+            Self::Wait => "wait",
+        }
+    }
+
     /// Whether bytes cross from one rank to another.
     #[must_use]
     pub fn is_transfer(self) -> bool {
@@ -153,10 +181,21 @@ impl Walk {
         self.base.wrapping_add((position as u32).wrapping_mul(self.stride))
     }
 
+    /// The same walk from its step `from` on.
+    #[must_use]
+    pub fn advanced(self, from: u32) -> Self {
+        let mut start = u64::from(self.start) + u64::from(self.step) * u64::from(from);
+        if self.modulus != 0 {
+            start %= u64::from(self.modulus);
+        }
+        Self { start: start as u32, ..self }
+    }
+
     /// Whether every step has the same value.
     #[must_use]
     pub fn is_fixed(self) -> bool {
-        self.stride == 0 || self.step == 0 || (self.modulus != 0 && self.step % self.modulus == 0)
+        // Without a modulus only a step of 0 stays where it is; of 0, only 0 is a multiple.
+        self.stride == 0 || self.step.is_multiple_of(self.modulus)
     }
 }
 
@@ -241,4 +280,28 @@ pub struct Operation {
     pub dst: ChunkRef,
     /// Number of chunks.
     pub span: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advanced_walks_go_on_where_they_were() {
+        for walk in [
+            Walk::fixed(7),
+            Walk::linear(3, 4),
+            Walk::cyclic(2, 5, 7, 9).strided(3),
+            Walk { base: 1, start: u32::MAX, step: u32::MAX, modulus: 0, stride: u32::MAX },
+            Walk { base: 0, start: u32::MAX, step: u32::MAX, modulus: u32::MAX - 1, stride: 1 },
+        ] {
+            for from in [0, 1, 5, 1 << 20, u32::MAX] {
+                for i in [0, 1, 2, 100] {
+                    if let Some(sum) = from.checked_add(i) {
+                        assert_eq!(walk.advanced(from).at(i), walk.at(sum), "{walk:?} from {from} at {i}");
+                    }
+                }
+            }
+        }
+    }
 }

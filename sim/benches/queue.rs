@@ -1,0 +1,155 @@
+//! The event queue against what else it could be: a heap of events, and a heap of instants with a bucket of events each.
+//!
+//! Two loads, as the engine makes them: *lockstep*, where all that is pending lies at a few instants, and *skewed*,
+//! where hardly any two events share one. Each step takes the next event and pushes one that comes later.
+#![allow(missing_docs)] // made by criterion's macros
+
+mod workloads;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fabricast_sim::engine::queue::EventQueue;
+use fabricast_topologies::Picos;
+use workloads::random;
+
+/// Steps of one measurement.
+const STEPS: u64 = 100_000;
+
+/// What the engine asks of a queue: order of time, then of arrival.
+trait Queue: Default {
+    fn push(&mut self, time: u64, event: u64);
+    fn pop(&mut self) -> Option<(u64, u64)>;
+}
+
+impl Queue for EventQueue<u64> {
+    fn push(&mut self, time: u64, event: u64) {
+        Self::push(self, Picos(time), event);
+    }
+
+    fn pop(&mut self) -> Option<(u64, u64)> {
+        let time = self.next_time()?;
+        Self::pop(self).map(|event| (time.0, event))
+    }
+}
+
+/// One heap entry per event.
+#[derive(Default)]
+struct Heap {
+    entries: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    pushed: u64,
+}
+
+impl Queue for Heap {
+    fn push(&mut self, time: u64, event: u64) {
+        self.entries.push(Reverse((time, self.pushed, event)));
+        self.pushed += 1;
+    }
+
+    fn pop(&mut self) -> Option<(u64, u64)> {
+        self.entries.pop().map(|Reverse((time, _, event))| (time, event))
+    }
+}
+
+/// A heap of instants, and a bucket of events for each; the instants pushed to last are remembered, so that an event at
+/// one of them costs an append.
+#[derive(Default)]
+struct Instants {
+    instants: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    buckets: Vec<Vec<u64>>,
+    free: Vec<usize>,
+    recent: [Option<(u64, usize)>; 4],
+    pushed: u64,
+    /// The bucket that is being emptied: its instant, its number, how far.
+    current: Option<(u64, usize, usize)>,
+}
+
+impl Queue for Instants {
+    fn push(&mut self, time: u64, event: u64) {
+        if let Some(&(_, bucket)) = self.recent.iter().flatten().find(|&&(at, _)| at == time) {
+            self.buckets[bucket].push(event);
+            return;
+        }
+        let bucket = self.free.pop().unwrap_or_else(|| {
+            self.buckets.push(Vec::new());
+            self.buckets.len() - 1
+        });
+        self.buckets[bucket].push(event);
+        self.instants.push(Reverse((time, self.pushed, bucket)));
+        self.recent[self.pushed as usize % self.recent.len()] = Some((time, bucket));
+        self.pushed += 1;
+    }
+
+    fn pop(&mut self) -> Option<(u64, u64)> {
+        loop {
+            if let Some((time, bucket, next)) = self.current {
+                if let Some(&event) = self.buckets[bucket].get(next) {
+                    self.current = Some((time, bucket, next + 1));
+                    return Some((time, event));
+                }
+                self.buckets[bucket].clear();
+                self.free.push(bucket);
+                let gone = |recent: &Option<(u64, usize)>| recent.is_some_and(|(_, of)| of == bucket);
+                self.recent.iter_mut().filter(|recent| gone(recent)).for_each(|recent| *recent = None);
+            }
+            let Reverse((time, _, bucket)) = self.instants.pop()?;
+            self.current = Some((time, bucket, 0));
+        }
+    }
+}
+
+/// How far ahead the event pushed at step `i` lies.
+type Gap = fn(u64) -> u64;
+
+/// Latency or transfer, the same for all.
+fn lockstep(i: u64) -> u64 {
+    if i.is_multiple_of(2) { 700_000 } else { 2_276 }
+}
+
+/// Around a latency, all different.
+fn skewed(i: u64) -> u64 {
+    1 + random(i) % 1_400_000
+}
+
+/// Holds the number of pending events: each step pops one and pushes one.
+fn hold<Q: Queue>(pending: u64, gap: Gap) -> u64 {
+    let mut queue = Q::default();
+    for i in 0..pending {
+        queue.push(gap(i), i);
+    }
+    let mut sum = 0;
+    for i in 0..STEPS {
+        if let Some((time, event)) = queue.pop() {
+            sum ^= time.wrapping_mul(event | 1).rotate_left((i % 64) as u32);
+            queue.push(time + gap(event), event);
+        }
+    }
+    sum
+}
+
+fn queue(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("queue");
+    group.sample_size(10).warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_millis(500));
+    group.throughput(Throughput::Elements(STEPS));
+    let loads: [(&str, Gap); 2] = [("lockstep", lockstep), ("skewed", skewed)];
+    for (load, gap) in loads {
+        for pending in [100, 1_000, 10_000, 100_000] {
+            let sums =
+                [hold::<EventQueue<u64>>(pending, gap), hold::<Heap>(pending, gap), hold::<Instants>(pending, gap)];
+            assert!(sums.iter().all(|&sum| sum == sums[0]), "the queues disagree: {sums:?}");
+            let id = |name: &str| BenchmarkId::new(format!("{load}, {name}"), pending);
+            group.bench_function(id("ours"), |bencher| {
+                bencher.iter(|| hold::<EventQueue<u64>>(black_box(pending), gap));
+            });
+            group.bench_function(id("heap"), |bencher| bencher.iter(|| hold::<Heap>(black_box(pending), gap)));
+            group.bench_function(id("instants"), |bencher| bencher.iter(|| hold::<Instants>(black_box(pending), gap)));
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, queue);
+criterion_main!(benches);

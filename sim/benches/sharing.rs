@@ -1,0 +1,116 @@
+//! Max–min sharing by itself: a full solution when everything starts at once, and one flow that leaves and comes back.
+#![allow(missing_docs)] // made by criterion's macros
+
+mod workloads;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use fabricast_sim::sharing::{Revised, RouteId, Sharing, System};
+use workloads::{ports, random, route};
+
+/// All ordered pairs of the GPUs of one host, each over the sender's port out and the receiver's port in.
+fn all_pairs(gpus: u32) -> System {
+    let mut system = System::new();
+    let ports = ports(&mut system, 2 * gpus);
+    for from in 0..gpus {
+        for to in (0..gpus).filter(|&to| to != from) {
+            route(&mut system, &[ports[from as usize], ports[(gpus + to) as usize]]);
+        }
+    }
+    system
+}
+
+/// Flows that each cross `hops` capacities out of `capacities`, at random.
+fn scattered(flows: u64, hops: u64, capacities: u32) -> System {
+    let mut system = System::new();
+    let ports = ports(&mut system, capacities);
+    for flow in 0..flows {
+        let mut over: Vec<_> =
+            (0..hops).map(|hop| ports[(random(flow * hops + hop) % u64::from(capacities)) as usize]).collect();
+        over.sort_unstable();
+        over.dedup();
+        route(&mut system, &over);
+    }
+    system
+}
+
+/// A random permutation over a fat tree of three tiers: hosts of one port, `radix`/2 of them on a leaf, `radix`/2 leaves
+/// in a pod; every flow takes one spine of its pod and one core by hash.
+fn fat_tree(hosts: u32, radix: u32) -> System {
+    let mut system = System::new();
+    let (half, leaves) = (radix / 2, hosts / (radix / 2));
+    let into = ports(&mut system, hosts);
+    let out = ports(&mut system, hosts);
+    let ups = ports(&mut system, leaves * half);
+    let downs = ports(&mut system, leaves * half);
+    let core_ups = ports(&mut system, leaves * half);
+    let core_downs = ports(&mut system, leaves * half);
+    let mut targets: Vec<u32> = (0..hosts).collect();
+    for i in (1..targets.len()).rev() {
+        targets.swap(i, (random(i as u64) % (i as u64 + 1)) as usize);
+    }
+    for (from, to) in (0..hosts).zip(targets) {
+        let (leaf, other) = (from / half, to / half);
+        let mut over = vec![out[from as usize], into[to as usize]];
+        let spine = random(u64::from(from) << 32 | u64::from(to)) as u32 % half;
+        if leaf != other {
+            over.extend([ups[(leaf * half + spine) as usize], downs[(other * half + spine) as usize]]);
+        }
+        if leaf / half != other / half {
+            let core = random(u64::from(to) << 32 | u64::from(from)) as u32 % half;
+            let (pod, far) = (leaf / half, other / half);
+            over.push(core_ups[((pod * half + spine) * half + core) as usize]);
+            over.push(core_downs[((far * half + spine) * half + core) as usize]);
+        }
+        route(&mut system, &over);
+    }
+    system
+}
+
+fn started(system: &System) -> Sharing {
+    let mut sharing = Sharing::new(system);
+    for route in 0..system.route_count() as u32 {
+        sharing.start(system, RouteId(route));
+    }
+    sharing
+}
+
+fn sharing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("sharing");
+    group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    let systems = [
+        ("56 flows of 8 GPUs", all_pairs(8)),
+        ("1024 flows of 4 hops", scattered(1024, 4, 2048)),
+        ("4096 flows, a permutation on a fat tree", fat_tree(4096, 32)),
+    ];
+    for (name, system) in &systems {
+        group.bench_function(format!("all at once: {name}"), |bencher| {
+            let settle = |mut sharing: Sharing| {
+                sharing.settle(system, |Revised { route, rate, .. }| {
+                    black_box((route, rate));
+                });
+                sharing
+            };
+            bencher.iter_batched(|| started(system), settle, BatchSize::LargeInput);
+        });
+        group.bench_function(format!("one leaves and returns: {name}"), |bencher| {
+            let mut sharing = started(system);
+            sharing.settle(system, |_| {});
+            let mut next = 0;
+            bencher.iter(|| {
+                let route = RouteId(next);
+                next = (next + 1) % system.route_count() as u32;
+                sharing.stop(system, route);
+                sharing.settle(system, |_| {});
+                sharing.start(system, route);
+                sharing.settle(system, |_| {});
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, sharing);
+criterion_main!(benches);

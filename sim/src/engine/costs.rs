@@ -1,0 +1,24 @@
+//! Where time goes, along the chain of operations that ends last.
+
+use fabricast_topologies::Picos;
+
+/// A sum of durations by kind; along a chain of operations they add up to its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Costs {
+    /// Software: start-up and the overhead of each step.
+    pub software: Picos,
+    /// Latency of paths.
+    pub latency: Picos,
+    /// Bytes at the rate that a transfer would have alone.
+    pub bandwidth: Picos,
+    /// Everything else: shared capacities, ranks that start late.
+    pub waiting: Picos,
+}
+
+impl Costs {
+    /// The sum.
+    #[must_use]
+    pub fn total(self) -> Picos {
+        self.software + self.latency + self.bandwidth + self.waiting
+    }
+}

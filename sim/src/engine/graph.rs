@@ -1,0 +1,229 @@
+//! Who waits for whom, kept per run: edges are arithmetic, so their number does not grow with the operations.
+
+use fabricast_topologies::Picos;
+
+use super::{Costs, Edge, Workload};
+
+/// What the arrival of one awaited operation means.
+pub(super) enum Arrival {
+    /// Others are still awaited.
+    Partial,
+    /// It was the last; the costs are those of the chain that arrived last.
+    Last(Costs),
+}
+
+/// Progress of an operation that waits for several others.
+#[derive(Clone, Copy, Debug)]
+struct Gathering {
+    missing: u32,
+    latest: Picos,
+    costs: Costs,
+}
+
+const NONE: u32 = u32::MAX;
+const DONE: u32 = u32::MAX - 1;
+
+/// What is known of a run's waiting: together, because an arrival needs all of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct RunState {
+    /// Its first edge in `dependents`; the next run's is the end.
+    first_dependent: u32,
+    /// Its first stretch; the next run's is the end.
+    first_stretch: u32,
+    /// Arrivals so far.
+    arrived: u32,
+}
+
+/// Consecutive operations of a run that wait for several others. Those outside of all stretches wait for one at most,
+/// however many edges the run has: an edge need not concern every operation.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    start: u32,
+    end: u32,
+    /// How many others each one waits for.
+    awaited: u32,
+    /// Where they begin in `gathering_of`.
+    first: u32,
+}
+
+/// The state of waiting.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    /// Edges filed under the run that is waited for.
+    dependents: Vec<Edge>,
+    /// By run, and one more.
+    runs: Vec<RunState>,
+    /// By run, then by start.
+    stretches: Vec<Stretch>,
+    /// Slot in `gatherings` of each operation that waits for several others.
+    gathering_of: Vec<u32>,
+    gatherings: Vec<Gathering>,
+    free: Vec<u32>,
+}
+
+impl Waiting {
+    pub(super) fn new(workload: &Workload) -> Self {
+        let count = workload.runs.len();
+        let mut runs = vec![RunState::default(); count + 1];
+        for edge in &workload.waits {
+            runs[edge.run as usize + 1].first_dependent += 1;
+        }
+        for i in 0..count {
+            runs[i + 1].first_dependent += runs[i].first_dependent;
+        }
+        let mut next: Vec<u32> = runs.iter().map(|run| run.first_dependent).collect();
+        let mut dependents = vec![Edge { run: 0, start: 0, step: 0 }; workload.waits.len()];
+        let (mut stretches, mut several) = (Vec::new(), 0);
+        for run in 0..count as u32 {
+            runs[run as usize].first_stretch = stretches.len() as u32;
+            let waits = workload.waits_of(run);
+            for edge in waits {
+                dependents[next[edge.run as usize] as usize] = Edge { run, ..*edge };
+                next[edge.run as usize] += 1;
+            }
+            if waits.len() > 1 {
+                add_stretches(workload, run, &mut stretches, &mut several);
+            }
+        }
+        runs[count].first_stretch = stretches.len() as u32;
+        Self {
+            dependents,
+            runs,
+            stretches,
+            gathering_of: vec![NONE; several as usize],
+            gatherings: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn dependents_of(&self, run: u32) -> std::ops::Range<u32> {
+        self.runs[run as usize].first_dependent..self.runs[run as usize + 1].first_dependent
+    }
+
+    pub(super) fn dependent(&self, i: u32) -> Edge {
+        self.dependents[i as usize]
+    }
+
+    /// The stretches of a run.
+    fn stretches_of(&self, run: u32) -> &[Stretch] {
+        &self.stretches
+            [self.runs[run as usize].first_stretch as usize..self.runs[run as usize + 1].first_stretch as usize]
+    }
+
+    /// One of the operations that (run, index) waits for is done.
+    pub(super) fn arrive(&mut self, run: u32, index: u32, now: Picos, costs: Costs) -> Arrival {
+        self.runs[run as usize].arrived += 1;
+        let stretches = self.stretches_of(run);
+        let at = stretches.partition_point(|stretch| stretch.end <= index);
+        let Some(&stretch) = stretches.get(at).filter(|stretch| stretch.start <= index) else {
+            return Arrival::Last(costs);
+        };
+        let place = (stretch.first + (index - stretch.start)) as usize;
+        if self.gathering_of[place] == NONE {
+            let new = Gathering { missing: stretch.awaited, latest: Picos::ZERO, costs: Costs::default() };
+            self.gathering_of[place] = match self.free.pop() {
+                Some(slot) => {
+                    self.gatherings[slot as usize] = new;
+                    slot
+                }
+                None => {
+                    self.gatherings.push(new);
+                    self.gatherings.len() as u32 - 1
+                }
+            };
+        }
+        let slot = self.gathering_of[place];
+        let gathering = &mut self.gatherings[slot as usize];
+        // Of arrivals at one instant the larger costs count, whatever their order.
+        (gathering.latest, gathering.costs) = (gathering.latest, gathering.costs).max((now, costs));
+        gathering.missing -= 1;
+        if gathering.missing > 0 {
+            return Arrival::Partial;
+        }
+        let costs = gathering.costs;
+        self.gathering_of[place] = DONE;
+        self.free.push(slot);
+        Arrival::Last(costs)
+    }
+
+    /// The first operation that still waits, after a deadlock; of those that wait for one other, the first if they
+    /// came in order.
+    pub(super) fn first_not_done(&self, workload: &Workload) -> (u32, u32) {
+        for (run, work_run) in (0u32..).zip(&workload.runs) {
+            let stretches = self.stretches_of(run);
+            let not_done =
+                |s: &Stretch| (s.start..s.end).find(|i| self.gathering_of[(s.first + i - s.start) as usize] != DONE);
+            if let Some(index) = stretches.iter().find_map(not_done) {
+                return (run, index);
+            }
+            let operations = |s: &Stretch| u64::from(s.end - s.start);
+            let extra: u64 = stretches.iter().map(|s| operations(s) * u64::from(s.awaited - 1)).sum();
+            let ready = initially_ready(workload, run).into_iter().map(|range| u64::from(range.end - range.start));
+            let begun = ready.sum::<u64>() + u64::from(self.runs[run as usize].arrived) - extra;
+            if begun < u64::from(work_run.len) {
+                return (run, begun as u32);
+            }
+        }
+        (0, 0)
+    }
+}
+
+/// Appends the stretches of a run; `several` counts the operations in stretches.
+fn add_stretches(workload: &Workload, run: u32, stretches: &mut Vec<Stretch>, several: &mut u32) {
+    let len = workload.runs[run as usize].len;
+    // Each edge makes one interval of operations wait: +1 at its start, −1 at its end.
+    let mut steps: Vec<(u32, i32)> = Vec::new();
+    for edge in workload.waits_of(run) {
+        let range = edge.waiting(len, workload);
+        if !range.is_empty() {
+            steps.extend([(range.start, 1), (range.end, -1)]);
+        }
+    }
+    steps.sort_unstable();
+    let mut awaited = 0;
+    for pair in steps.windows(2) {
+        let [(start, change), (end, _)] = [pair[0], pair[1]];
+        awaited += change;
+        if awaited > 1 && start < end {
+            stretches.push(Stretch { start, end, awaited: awaited as u32, first: *several });
+            *several += end - start;
+        }
+    }
+}
+
+/// The operations of a run that wait for nothing, as ranges of indexes.
+pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Range<u32>> {
+    let len = workload.runs[run as usize].len;
+    let waits = workload.waits_of(run);
+    let (mut ready, mut from) = (Vec::new(), 0);
+    // Each edge makes one interval of operations wait; what none covers is ready.
+    let mut covered: Vec<std::ops::Range<u32>> = waits.iter().map(|edge| edge.waiting(len, workload)).collect();
+    covered.retain(|range| !range.is_empty());
+    covered.sort_unstable_by_key(|range| range.start);
+    for range in covered {
+        if range.start > from {
+            ready.push(from..range.start);
+        }
+        from = from.max(range.end);
+    }
+    if from < len {
+        ready.push(from..len);
+    }
+    ready
+}
+
+impl Edge {
+    /// The operations of a run of `len` that wait because of this edge: those whose target exists.
+    fn waiting(self, len: u32, workload: &Workload) -> std::ops::Range<u32> {
+        let (start, step) = (i64::from(self.start), i64::from(self.step));
+        let target_len = i64::from(workload.runs[self.run as usize].len);
+        if step == 0 {
+            return if (0..target_len).contains(&start) { 0..len } else { 0..0 };
+        }
+        // start + step·i ≥ 0 and < target_len
+        let first = (-start).max(0).div_euclid(step) + i64::from((-start).max(0) % step != 0);
+        let end = if start >= target_len { 0 } else { (target_len - 1 - start).div_euclid(step) + 1 };
+        let (first, end) = (first.min(i64::from(len)), end.clamp(0, i64::from(len)));
+        first as u32..end.max(first) as u32
+    }
+}

@@ -1,0 +1,372 @@
+//! The discrete-event engine: runs a [`Workload`] and says when it ends and where the time went.
+//!
+//! An operation becomes *ready* when everything it waits for is done, *sends* after its software time, *flows* after the
+//! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Integer
+//! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
+//! events within an instant.
+
+mod bundle;
+mod costs;
+mod graph;
+#[doc(hidden)] // for its bench
+pub mod queue;
+mod workload;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fabricast_topologies::Picos;
+
+use crate::quantity::{Rate, Work};
+use crate::sharing::{Revised, RouteId, Sharing};
+use bundle::Bundles;
+pub use costs::Costs;
+use graph::{Arrival, Waiting};
+use queue::EventQueue;
+pub use workload::{Edge, Pace, Passage, PerOp, WorkRun, Workload};
+
+/// Events between two looks at the interrupt flag and updates of the progress counter.
+const BREATH: u64 = 1 << 14;
+
+/// Whether to keep the times of every operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recording {
+    /// Only the end.
+    #[default]
+    End,
+    /// A [`Span`] per operation.
+    Spans,
+}
+
+/// How the outside follows a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch<'a> {
+    /// Set from outside to stop the run.
+    pub interrupt: Option<&'a AtomicBool>,
+    /// Operations done so far.
+    pub progress: Option<&'a AtomicU64>,
+    /// What to keep.
+    pub recording: Recording,
+}
+
+/// When one operation happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// The run.
+    pub run: u32,
+    /// The operation within the run.
+    pub index: u32,
+    /// Everything it waited for was done.
+    pub ready: Picos,
+    /// Its first byte arrived (software time and latency are over).
+    pub flowing: Picos,
+    /// Its last byte arrived.
+    pub done: Picos,
+}
+
+/// What all transfers of a route together carry from an instant on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateChange {
+    /// From when.
+    pub at: Picos,
+    /// The route.
+    pub route: RouteId,
+    /// The sum of its transfers' rates.
+    pub total: Rate,
+}
+
+/// What a run says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// When the last operation was done.
+    pub end: Picos,
+    /// Where the time went along the chain of operations that ended last.
+    pub costs: Costs,
+    /// Operations done.
+    pub operations: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Per operation, in order of run and index, if asked for.
+    pub spans: Vec<Span>,
+    /// Every change of a route's rate, in order of time, if spans were asked for.
+    pub rates: Vec<RateChange>,
+}
+
+/// Why a run did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// Some operations wait for each other.
+    #[error(
+        "deadlock: {done} of {total} operations are done and the rest wait for each other; the first to wait is operation {index} of run {run}"
+    )]
+    Deadlock {
+        /// Operations done.
+        done: u64,
+        /// Operations in all.
+        total: u64,
+        /// Run of the first operation not done.
+        run: u32,
+        /// Its place in the run.
+        index: u32,
+    },
+    /// An operation would take longer than 2⁶⁴ picoseconds.
+    #[error("operation {index} of run {run} would take over 213 days")]
+    TooLong {
+        /// The run.
+        run: u32,
+        /// The operation within the run.
+        index: u32,
+    },
+    /// Stopped from outside.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// An operation's first byte arrives.
+    Flow { slot: u32 },
+    /// The next transfer of a bundle is done, unless its rate changed since.
+    Finish { route: u32 },
+}
+
+/// An operation between ready and done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flight {
+    run: u32,
+    index: u32,
+    ready: Picos,
+    flowing: Picos,
+    costs: Costs,
+}
+
+/// Runs a workload to its end.
+///
+/// # Errors
+/// [`EngineError`]: a deadlock, an operation of over 213 days, an interrupt.
+///
+/// # Complexity
+/// Two events per operation; a rate is solved over the connected part of the system that changed, and not at all for a
+/// transfer whose capacities nobody else uses.
+pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
+    Engine::new(workload, watch).run()
+}
+
+struct Engine<'a> {
+    workload: &'a Workload,
+    watch: Watch<'a>,
+    now: Picos,
+    queue: EventQueue<Event>,
+    sharing: Sharing,
+    bundles: Bundles,
+    waiting: Waiting,
+    flights: Vec<Flight>,
+    free_flights: Vec<u32>,
+    /// Slots that ended in the event at hand.
+    ended: Vec<u32>,
+    /// The last division of work by rate: most transfers repeat their neighbour's.
+    last_division: (Work, Rate, Picos),
+    outcome: Outcome,
+}
+
+impl<'a> Engine<'a> {
+    fn new(workload: &'a Workload, watch: Watch<'a>) -> Self {
+        Self {
+            workload,
+            watch,
+            now: Picos::ZERO,
+            queue: EventQueue::default(),
+            sharing: Sharing::new(&workload.system),
+            bundles: Bundles::new(workload.system.route_count()),
+            waiting: Waiting::new(workload),
+            flights: Vec::new(),
+            free_flights: Vec::new(),
+            ended: Vec::new(),
+            last_division: (Work(0), Rate(1), Picos::ZERO),
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn run(mut self) -> Result<Outcome, EngineError> {
+        let workload = self.workload;
+        self.now = workload.startup;
+        let begun = Costs { software: workload.startup, ..Costs::default() };
+        (self.outcome.end, self.outcome.costs) = (self.now, begun);
+        for run in 0..workload.runs.len() as u32 {
+            for range in graph::initially_ready(workload, run) {
+                for index in range {
+                    self.ready(run, index, begun)?;
+                }
+            }
+        }
+        let mut next_breath = BREATH;
+        while let Some(time) = self.queue.next_time() {
+            self.now = time;
+            while let Some(event) = self.queue.pop() {
+                self.outcome.events += 1;
+                match event {
+                    Event::Flow { slot } => self.flow(slot)?,
+                    Event::Finish { route } => self.finish(RouteId(route))?,
+                }
+            }
+            self.settle()?;
+            if self.outcome.events >= next_breath {
+                next_breath = self.outcome.events + BREATH;
+                self.breathe()?;
+            }
+        }
+        self.conclude()
+    }
+
+    fn breathe(&self) -> Result<(), EngineError> {
+        if let Some(progress) = self.watch.progress {
+            progress.store(self.outcome.operations, Ordering::Relaxed);
+        }
+        match self.watch.interrupt {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(EngineError::Interrupted),
+            _ => Ok(()),
+        }
+    }
+
+    fn conclude(mut self) -> Result<Outcome, EngineError> {
+        let total = self.workload.operation_count();
+        if self.outcome.operations < total {
+            let (run, index) = self.waiting.first_not_done(self.workload);
+            return Err(EngineError::Deadlock { done: self.outcome.operations, total, run, index });
+        }
+        self.outcome.spans.sort_unstable();
+        Ok(self.outcome)
+    }
+
+    /// Everything the operation waited for is done: it will flow after its software time and its latency.
+    fn ready(&mut self, run: u32, index: u32, mut costs: Costs) -> Result<(), EngineError> {
+        let pace = self.workload.pace(run);
+        let passage = self.workload.passage(run, index);
+        let ready = self.now.max(pace.not_before);
+        let flowing = Picos(
+            ready
+                .0
+                .checked_add(pace.software.0)
+                .and_then(|t| t.checked_add(passage.latency.0))
+                .ok_or(EngineError::TooLong { run, index })?,
+        );
+        costs.waiting += ready - self.now;
+        costs.software += pace.software;
+        costs.latency += passage.latency;
+        let flight = Flight { run, index, ready, flowing, costs };
+        let slot = match self.free_flights.pop() {
+            Some(slot) => {
+                self.flights[slot as usize] = flight;
+                slot
+            }
+            None => {
+                self.flights.push(flight);
+                self.flights.len() as u32 - 1
+            }
+        };
+        self.queue.push(flowing, Event::Flow { slot });
+        Ok(())
+    }
+
+    /// The first byte arrives: the transfer takes its share from here on.
+    fn flow(&mut self, slot: u32) -> Result<(), EngineError> {
+        let flight = self.flights[slot as usize];
+        let work = self.workload.work(flight.run, flight.index);
+        match self.workload.passage(flight.run, flight.index).route {
+            Some(route) if work.0 > 0 => {
+                let rate = self.sharing.rate(route);
+                self.bundles.join(route, rate, self.now, slot, work);
+                self.sharing.start(&self.workload.system, route);
+                Ok(())
+            }
+            _ => self.done(slot),
+        }
+    }
+
+    /// The next transfers of a bundle may be done.
+    fn finish(&mut self, route: RouteId) -> Result<(), EngineError> {
+        let mut ended = std::mem::take(&mut self.ended);
+        self.bundles.leave(route, self.sharing.rate(route), self.now, &mut ended);
+        for &slot in &ended {
+            self.sharing.stop(&self.workload.system, route);
+            self.add_transfer_costs(slot, route);
+            self.done(slot)?;
+        }
+        if self.watch.recording == Recording::Spans && !ended.is_empty() && self.sharing.count(route) == 0 {
+            self.outcome.rates.push(RateChange { at: self.now, route, total: Rate(0) });
+        }
+        ended.clear();
+        self.ended = ended;
+        Ok(())
+    }
+
+    /// Splits the time of a transfer into what it would have taken alone and what it waited for others.
+    fn add_transfer_costs(&mut self, slot: u32, route: RouteId) {
+        let flight = self.flights[slot as usize];
+        let work = self.workload.work(flight.run, flight.index);
+        let solo = self.workload.system.solo(route);
+        if (self.last_division.0, self.last_division.1) != (work, solo) {
+            self.last_division = (work, solo, work.duration(solo).unwrap_or(Picos::ZERO));
+        }
+        let alone = self.last_division.2;
+        let taken = self.now - flight.flowing;
+        let costs = &mut self.flights[slot as usize].costs;
+        costs.bandwidth += alone.min(taken);
+        costs.waiting += taken - alone;
+    }
+
+    fn done(&mut self, slot: u32) -> Result<(), EngineError> {
+        let flight = self.flights[slot as usize];
+        self.free_flights.push(slot);
+        self.outcome.operations += 1;
+        let counts = flight.run < self.workload.background_from;
+        if counts && (self.now, flight.costs) > (self.outcome.end, self.outcome.costs) {
+            self.outcome.end = self.now;
+            self.outcome.costs = flight.costs;
+        }
+        if self.watch.recording == Recording::Spans {
+            let Flight { run, index, ready, flowing, .. } = flight;
+            self.outcome.spans.push(Span { run, index, ready, flowing, done: self.now });
+        }
+        for i in self.waiting.dependents_of(flight.run) {
+            let edge = self.waiting.dependent(i);
+            for index in edge.sources(flight.index, self.workload.runs[edge.run as usize].len) {
+                if let Arrival::Last(costs) = self.waiting.arrive(edge.run, index, self.now, flight.costs) {
+                    self.ready(edge.run, index, costs)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rates after the changes of this instant, and the finishes that follow from them.
+    fn settle(&mut self) -> Result<(), EngineError> {
+        let Self { workload, watch, sharing, bundles, queue, now, flights, outcome, .. } = self;
+        let mut overlong = None;
+        sharing.settle(&workload.system, |revised| {
+            let Revised { route, before, rate, count } = revised;
+            match bundles.reschedule(route, before, rate, *now) {
+                Ok(time) => queue.push(time, Event::Finish { route: route.0 }),
+                Err(slot) => overlong = Some(slot),
+            }
+            if watch.recording == Recording::Spans {
+                let total = Rate(rate.0.saturating_mul(u64::from(count)));
+                outcome.rates.push(RateChange { at: *now, route, total });
+            }
+        });
+        match overlong {
+            None => Ok(()),
+            Some(slot) => {
+                let Flight { run, index, .. } = flights[slot as usize];
+                Err(EngineError::TooLong { run, index })
+            }
+        }
+    }
+}
+
+/// Runs a workload with nobody watching.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_to_end(workload: &Workload) -> Result<Outcome, EngineError> {
+    run(workload, Watch::default())
+}

@@ -1,0 +1,115 @@
+//! The event queue: events leave in order of time, and in order of arrival among equal times.
+//!
+//! A simulation never pushes into its past, so a monotone radix heap will do (Ahuja, Mehlhorn, Orlin & Tarjan, *Faster
+//! algorithms for the shortest path problem*, J. ACM 1990): an event lies in the bucket of the highest bit in which its
+//! time differs from the present. Buckets keep the order of arrival, and emptying one into lower ones keeps it too.
+//! Collectives run in lockstep, thousands of events to an instant: there it costs an append and a read per event; and
+//! where ranks are skewed it moves an event a few times, where a heap compares. `benches/queue.rs` has the figures.
+
+use fabricast_topologies::Picos;
+
+/// A bucket for the present, and one for each bit.
+const BUCKETS: usize = 1 + u64::BITS as usize;
+
+/// Emptied buckets of up to so many events keep their memory.
+const KEPT: usize = 1 << 16;
+
+/// Events of type `E` by time.
+#[derive(Clone, Debug)]
+pub struct EventQueue<E> {
+    /// Bucket 0 holds what happens now, bucket b what first differs from now in bit b − 1.
+    buckets: [Vec<(Picos, E)>; BUCKETS],
+    /// Which of the buckets 1.. hold events, a bit each.
+    occupied: u64,
+    now: Picos,
+    /// How far bucket 0 has been read.
+    read: usize,
+}
+
+impl<E: Copy> Default for EventQueue<E> {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| Vec::new()), occupied: 0, now: Picos::ZERO, read: 0 }
+    }
+}
+
+impl<E: Copy> EventQueue<E> {
+    /// Adds an event. Its time must not lie before the present, which is what [`Self::next_time`] said last.
+    pub fn push(&mut self, time: Picos, event: E) {
+        debug_assert!(self.now <= time, "an event at {time:?} is before {:?}", self.now);
+        let bucket = (u64::BITS - (time.0 ^ self.now.0).leading_zeros()) as usize;
+        if let Some(bit) = bucket.checked_sub(1) {
+            self.occupied |= 1 << bit;
+        }
+        self.buckets[bucket].push((time, event));
+    }
+
+    /// Moves on to the time of the next event.
+    pub fn next_time(&mut self) -> Option<Picos> {
+        if self.read < self.buckets[0].len() {
+            return Some(self.now);
+        }
+        self.read = 0;
+        self.buckets[0].clear();
+        if self.occupied == 0 {
+            return None;
+        }
+        let bit = self.occupied.trailing_zeros();
+        self.occupied &= !(1 << bit);
+        let first = bit as usize + 1;
+        let mut moving = std::mem::take(&mut self.buckets[first]);
+        let times = || moving.iter().map(|&(time, _)| time);
+        let (earliest, latest) = (times().min()?, times().max()?);
+        self.now = earliest;
+        if earliest == latest {
+            // All of them happen now: in lockstep the rule.
+            std::mem::swap(&mut self.buckets[0], &mut moving);
+        } else {
+            for &(time, event) in &moving {
+                self.push(time, event);
+            }
+            moving.clear();
+        }
+        // Its memory serves the next events, unless it is that of a start of everything at once.
+        if moving.capacity() <= KEPT {
+            self.buckets[first] = moving;
+        }
+        Some(self.now)
+    }
+
+    /// Takes the next event of the present.
+    pub fn pop(&mut self) -> Option<E> {
+        let &(_, event) = self.buckets[0].get(self.read)?;
+        self.read += 1;
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against the definition: a stable sort by time of everything pushed so far and not yet popped.
+        #[test]
+        fn leaves_in_order_of_time_then_arrival(steps in prop::collection::vec((0u64..20, prop::bool::ANY), 1..200)) {
+            let mut queue = EventQueue::default();
+            let mut oracle: Vec<(u64, usize)> = Vec::new();
+            let mut now = 0;
+            for (i, &(gap, pop)) in steps.iter().enumerate() {
+                if pop {
+                    let best = oracle.iter().enumerate().min_by_key(|&(_, &key)| key).map(|(at, _)| at);
+                    let time = queue.next_time();
+                    prop_assert_eq!(time, best.map(|at| Picos(oracle[at].0)));
+                    if let (Some(time), Some(at)) = (time, best) {
+                        prop_assert_eq!(queue.pop(), Some(oracle.remove(at).1));
+                        now = time.0;
+                    }
+                } else {
+                    queue.push(Picos(now + gap), i);
+                    oracle.push((now + gap, i));
+                }
+            }
+        }
+    }
+}

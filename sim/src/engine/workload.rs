@@ -1,0 +1,178 @@
+//! What the engine runs: operations in runs, with their routes, sizes and delays already worked out.
+//!
+//! A workload knows nothing of ranks, chunks, protocols or fabrics. Lowering makes it from a schedule and a fabric;
+//! folding makes a smaller one with the same times.
+
+use fabricast_topologies::Picos;
+
+use crate::quantity::Work;
+use crate::sharing::{RouteId, System};
+
+/// Operation i of the dependent run waits for operation `start + step·i` of the run it is filed under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The run at the other end.
+    pub run: u32,
+    /// See [`crate::schedule::Dependency::start`].
+    pub start: i32,
+    /// See [`crate::schedule::Dependency::step`].
+    pub step: u32,
+}
+
+/// Where the operations of a run find a value in a table of their workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerOp {
+    /// One entry for all of them.
+    Same(u32),
+    /// Entry `first + i` for operation i.
+    Each(u32),
+}
+
+impl PerOp {
+    /// The entry of operation `i`.
+    #[must_use]
+    pub fn entry(self, i: u32) -> usize {
+        match self {
+            Self::Same(entry) => entry as usize,
+            Self::Each(first) => (first + i) as usize,
+        }
+    }
+}
+
+/// How an operation travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Passage {
+    /// Capacities used; `None` where nothing limits it (a signal, a free local copy).
+    pub route: Option<RouteId>,
+    /// From the start of sending to the first byte's arrival.
+    pub latency: Picos,
+}
+
+/// What holds operations back besides others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pace {
+    /// Software time before each one starts.
+    pub software: Picos,
+    /// None is ready before this (a straggling rank, the start-up of a kernel).
+    pub not_before: Picos,
+}
+
+/// Consecutive operations that differ by arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkRun {
+    /// Number of operations.
+    pub len: u32,
+    /// How they travel, in [`Workload::passages`].
+    pub passage: PerOp,
+    /// What they move, in [`Workload::works`].
+    pub work: PerOp,
+    /// What holds them back, in [`Workload::paces`].
+    pub pace: u32,
+}
+
+/// Runs, what they wait for, and the system they share.
+#[derive(Clone, Debug, Default)]
+pub struct Workload {
+    /// Capacities and routes.
+    pub system: System,
+    /// The runs.
+    pub runs: Vec<WorkRun>,
+    /// `waits[wait_starts[a]..wait_starts[a + 1]]`: what run a waits for.
+    pub waits: Vec<Edge>,
+    /// Bounds into `waits`, one more than runs.
+    pub wait_starts: Vec<u32>,
+    /// The ways that operations travel.
+    pub passages: Vec<Passage>,
+    /// The amounts that operations move.
+    pub works: Vec<Work>,
+    /// What holds operations back.
+    pub paces: Vec<Pace>,
+    /// Software time before anything starts; part of every `not_before`.
+    pub startup: Picos,
+    /// Runs from here on share the capacities and do not count for the end.
+    pub background_from: u32,
+}
+
+impl Workload {
+    /// Nothing to do.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { system: System::new(), wait_starts: vec![0], background_from: u32::MAX, ..Self::default() }
+    }
+
+    /// Adds a run that waits for `waits` (in terms of runs added before or after); returns its number.
+    pub fn add_run(&mut self, run: WorkRun, waits: &[Edge]) -> u32 {
+        self.runs.push(run);
+        self.waits.extend_from_slice(waits);
+        self.wait_starts.push(self.waits.len() as u32);
+        self.runs.len() as u32 - 1
+    }
+
+    /// Adds `len` operations that are all alike, with table entries of their own; returns the run's number.
+    pub fn add_uniform_run(&mut self, len: u32, passage: Passage, work: Work, pace: Pace, waits: &[Edge]) -> u32 {
+        self.passages.push(passage);
+        self.works.push(work);
+        self.paces.push(pace);
+        let run = WorkRun {
+            len,
+            passage: PerOp::Same(self.passages.len() as u32 - 1),
+            work: PerOp::Same(self.works.len() as u32 - 1),
+            pace: self.paces.len() as u32 - 1,
+        };
+        self.add_run(run, waits)
+    }
+
+    /// What run `run` waits for.
+    #[must_use]
+    pub fn waits_of(&self, run: u32) -> &[Edge] {
+        &self.waits[self.wait_starts[run as usize] as usize..self.wait_starts[run as usize + 1] as usize]
+    }
+
+    /// Passage of an operation.
+    #[must_use]
+    pub fn passage(&self, run: u32, index: u32) -> Passage {
+        self.passages[self.runs[run as usize].passage.entry(index)]
+    }
+
+    /// Work of an operation.
+    #[must_use]
+    pub fn work(&self, run: u32, index: u32) -> Work {
+        self.works[self.runs[run as usize].work.entry(index)]
+    }
+
+    /// Pace of a run.
+    #[must_use]
+    pub fn pace(&self, run: u32) -> Pace {
+        self.paces[self.runs[run as usize].pace as usize]
+    }
+
+    /// Number of operations.
+    #[must_use]
+    pub fn operation_count(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.len)).sum()
+    }
+}
+
+impl Edge {
+    /// The operation that operation `i` waits for, in a run of `len`.
+    #[must_use]
+    pub fn target(self, i: u32, len: u32) -> Option<u32> {
+        let index = i64::from(self.start) + i64::from(self.step) * i64::from(i);
+        u32::try_from(index).ok().filter(|&index| index < len)
+    }
+
+    /// The operations, in a run of `len`, that wait for operation `j`.
+    #[must_use]
+    pub fn sources(self, j: u32, len: u32) -> std::ops::Range<u32> {
+        let offset = i64::from(j) - i64::from(self.start);
+        if self.step == 0 {
+            return if offset == 0 { 0..len } else { 0..0 };
+        }
+        let step = i64::from(self.step);
+        if offset < 0 || offset % step != 0 || offset / step >= i64::from(len) {
+            return 0..0;
+        }
+        let i = (offset / step) as u32;
+        i..i + 1
+    }
+}

@@ -1,0 +1,182 @@
+//! Timed flows: arbitrary traffic between devices, by itself or behind a collective.
+//!
+//! Reads `src,dst,bytes,start_us` (CSV with that header; bytes with or without a unit), and puts flows on a fabric. A
+//! flow starts at its time, takes the latency of its path, then its share of the path's capacities.
+
+use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, Place};
+
+use crate::engine::{self, EngineError, Pace, PerOp, Recording, Watch, WorkRun, Workload};
+use crate::lower::{Devices, LowerError, Lowered, Setting};
+use crate::quantity::Work;
+use crate::timeline::{SimulateError, Utilization, utilization};
+
+/// A flow between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Where it starts.
+    pub src: NodeId,
+    /// Where it ends.
+    pub dst: NodeId,
+    /// How much it moves.
+    pub bytes: Bytes,
+    /// When it starts.
+    pub start: Picos,
+}
+
+/// Why flows could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct FlowError {
+    /// Where in the text.
+    pub place: Place,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+/// The columns of a flow file.
+const COLUMNS: [&str; 4] = ["src", "dst", "bytes", "start_us"];
+
+/// A start later than this is refused: 1,000 seconds.
+const LATEST_US: f64 = 1e9;
+
+/// Reads flows between devices of `fabric`. Blank lines and lines that begin with `#` do not count.
+///
+/// # Errors
+/// [`FlowError`] with the line and column: a header that is not `src,dst,bytes,start_us`, an unknown device, a size or a
+/// time that cannot be.
+pub fn parse(text: &str, source: &str, fabric: &Fabric) -> Result<Vec<Flow>, FlowError> {
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(text.as_bytes());
+    let mut flows = Vec::new();
+    let mut record = csv::StringRecord::new();
+    let mut has_header = false;
+    loop {
+        let fields = FlowFields { text, source, start: reader.position().byte() as usize };
+        match reader.read_record(&mut record) {
+            Ok(false) => break,
+            Ok(true) => {}
+            Err(error) => return Err(fields.error("", error.to_string())),
+        }
+        if has_header {
+            flows.push(fields.flow(&record, fabric)?);
+        } else if record.iter().eq(COLUMNS) {
+            has_header = true;
+        } else {
+            return Err(fields.error("", format!("expected the header `{}`", COLUMNS.join(","))));
+        }
+    }
+    if has_header {
+        Ok(flows)
+    } else {
+        let place = Place::in_text(source, text, 0..0);
+        Err(FlowError { place, message: format!("no flows: expected the header `{}`", COLUMNS.join(",")) })
+    }
+}
+
+/// A line of the file, for errors in its fields.
+struct FlowFields<'a> {
+    text: &'a str,
+    source: &'a str,
+    start: usize,
+}
+
+impl FlowFields<'_> {
+    fn flow(&self, record: &csv::StringRecord, fabric: &Fabric) -> Result<Flow, FlowError> {
+        let mut fields = record.iter();
+        let (Some(src), Some(dst), Some(bytes), Some(start), None) =
+            (fields.next(), fields.next(), fields.next(), fields.next(), fields.next())
+        else {
+            let message = format!("fields on this line: {}; expected 4, `{}`", record.len(), COLUMNS.join(","));
+            return Err(self.error("", message));
+        };
+        let device = |name: &str| fabric.device(name).map_err(|error| self.error(name, error.to_string()));
+        let microseconds = start.parse::<f64>().ok().filter(|us| (0.0..=LATEST_US).contains(us));
+        Ok(Flow {
+            src: device(src)?,
+            dst: device(dst)?,
+            bytes: bytes
+                .parse()
+                .map_err(|error: fabricast_topologies::UnitError| self.error(bytes, error.to_string()))?,
+            start: microseconds.map(Picos::from_us).ok_or_else(|| {
+                self.error(start, format!("`{start}` is not a start: expected microseconds from 0 to {LATEST_US:e}"))
+            })?,
+        })
+    }
+
+    /// An error at a field of this line (at its start where the field is empty).
+    fn error(&self, field: &str, message: impl Into<String>) -> FlowError {
+        let rest = self.text.get(self.start..).unwrap_or_default();
+        let blank = rest.len() - rest.trim_start().len();
+        let at = self.start + blank + rest.trim_start().find(field).unwrap_or(0);
+        FlowError { place: Place::in_text(self.source, self.text, at..at + field.len()), message: message.into() }
+    }
+}
+
+/// What a run of flows says.
+#[derive(Clone, Debug)]
+pub struct FlowOutcome {
+    /// When each flow ended, in the order given.
+    pub ends: Vec<Picos>,
+    /// Events handled.
+    pub events: u64,
+    /// Every capacity that was used.
+    pub utilization: Vec<Utilization>,
+}
+
+/// Runs flows by themselves. `setting.placement` does not matter; of the profile only the efficiency of links does.
+///
+/// # Errors
+/// [`SimulateError`]: devices without a path between them, flows of over 213 days, an interrupt.
+pub fn simulate(flows: &[Flow], setting: Setting<'_>, watch: Watch<'_>) -> Result<FlowOutcome, SimulateError> {
+    let mut lowered = Lowered { workload: Workload::new(), ..Lowered::default() };
+    add(flows, setting, &mut lowered)?;
+    let outcome = engine::run(&lowered.workload, Watch { recording: Recording::Spans, ..watch })?;
+    let end = outcome.spans.iter().map(|span| span.done).max().unwrap_or_default();
+    Ok(FlowOutcome {
+        ends: outcome.spans.iter().map(|span| span.done).collect(),
+        events: outcome.events,
+        utilization: utilization(&lowered, end),
+    })
+}
+
+/// Adds flows to a lowered schedule, behind its runs: they share its capacities and do not count for its end.
+///
+/// # Errors
+/// [`LowerError::Unreachable`] where two devices have no path between them.
+pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -> Result<(), LowerError> {
+    let mut devices = Devices::new(setting, std::mem::take(&mut lowered.resources));
+    for (label, flow) in (0..).zip(flows) {
+        let workload = &mut lowered.workload;
+        let passage = devices.passage(flow.src, flow.dst, label, &mut workload.system)?;
+        let work = Work::of_bytes(flow.bytes.0);
+        if let Some(route) = passage.route {
+            lowered.traffic.resize(route.0 as usize + 1, Work(0));
+            lowered.traffic[route.0 as usize] = work;
+        }
+        workload.passages.push(passage);
+        workload.works.push(work);
+        workload.paces.push(Pace { software: Picos::ZERO, not_before: flow.start });
+        let run = WorkRun {
+            len: 1,
+            passage: PerOp::Same(workload.passages.len() as u32 - 1),
+            work: PerOp::Same(workload.works.len() as u32 - 1),
+            pace: workload.paces.len() as u32 - 1,
+        };
+        workload.add_run(run, &[]);
+    }
+    lowered.resources = devices.into_resources();
+    Ok(())
+}
+
+/// A flow whose end is out of reach, in an error of the engine.
+#[must_use]
+pub fn flow_of(error: &EngineError) -> Option<u32> {
+    match error {
+        EngineError::TooLong { run, .. } => Some(*run),
+        _ => None,
+    }
+}

@@ -1,0 +1,37 @@
+//! 128-bit signatures for colour refinement: sequences by chaining, multisets by addition.
+
+/// A hash of what was put into it. Deterministic: no seed, the same on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Signature(u64, u64);
+
+/// The finaliser of SplitMix64 (Steele, Lea & Flood, *Fast splittable pseudorandom number generators*, 2014): a
+/// bijection of 64-bit words whose every output bit depends on every input bit.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+impl Signature {
+    pub(super) fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03)
+    }
+
+    /// Followed by a word.
+    #[must_use]
+    pub(super) fn with(self, word: u64) -> Self {
+        Self(mix(self.0.rotate_left(5) ^ word), mix(self.1.rotate_left(23).wrapping_add(word ^ 0x5851_f42d_4c95_7f2d)))
+    }
+
+    /// Followed by another signature.
+    #[must_use]
+    pub(super) fn with_signature(self, other: Self) -> Self {
+        self.with(other.0).with(other.1)
+    }
+
+    /// With one more member of a multiset.
+    pub(super) fn add(&mut self, member: Self) {
+        self.0 = self.0.wrapping_add(mix(member.0 ^ member.1.rotate_left(32)));
+        self.1 = self.1.wrapping_add(mix(member.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ member.0));
+    }
+}

@@ -1,0 +1,117 @@
+//! Which capacities of a fabric a run can feel, made as they are first used.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bandwidth, LinkId, NodeId};
+use rustc_hash::FxHashMap;
+
+use super::Setting;
+use crate::profile::ProtocolCosts;
+use crate::quantity::Rate;
+use crate::schedule::{Channel, Header, Rank};
+use crate::sharing::{ResourceId, System};
+
+/// What a capacity is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// One direction of a link.
+    Link(LinkId),
+    /// The memory of a GPU or a CPU.
+    Memory(NodeId),
+    /// What all ports of a switch together forward.
+    Crossbar(NodeId),
+    /// The copy throughput of one channel of a rank.
+    Lane(Rank, Channel),
+}
+
+/// Makes capacities on demand, so that ids depend on use only.
+pub(super) struct Capacities<'a> {
+    setting: Setting<'a>,
+    lane: Option<Bandwidth>,
+    /// Whether memories serve local copies and reductions as well as transfers.
+    has_local_work: bool,
+    known: FxHashMap<Resource, Option<ResourceId>>,
+    made: Vec<Resource>,
+}
+
+/// A reduction reads what arrived and what was there, and writes the sum.
+pub(super) const REDUCTION_MEMORY_USES: u64 = 3;
+/// A copy reads and writes.
+pub(super) const COPY_MEMORY_USES: u64 = 2;
+
+impl<'a> Capacities<'a> {
+    pub(super) fn new(setting: Setting<'a>, header: &Header, has_local_work: bool) -> Self {
+        let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
+        Self { setting, lane: costs.channel, has_local_work, known: FxHashMap::default(), made: Vec::new() }
+    }
+
+    /// For plain transfers in a system that has these capacities, in order of id.
+    pub(super) fn continued(setting: Setting<'a>, made: Vec<Resource>) -> Self {
+        let known = made.iter().zip(0..).map(|(&resource, id)| (resource, Some(ResourceId(id)))).collect();
+        Self { setting, lane: None, has_local_work: false, known, made }
+    }
+
+    /// Whether channels limit anything.
+    pub(super) fn has_lanes(&self) -> bool {
+        self.lane.is_some()
+    }
+
+    /// The id of a capacity; `None` where it cannot limit anything.
+    pub(super) fn id(&mut self, resource: Resource, system: &mut System) -> Option<ResourceId> {
+        if let Some(&id) = self.known.get(&resource) {
+            return id;
+        }
+        let id = self.rate(resource).map(|rate| {
+            self.made.push(resource);
+            system.add_resource(rate)
+        });
+        self.known.insert(resource, id);
+        id
+    }
+
+    pub(super) fn into_resources(self) -> Vec<Resource> {
+        self.made
+    }
+
+    fn rate(&self, resource: Resource) -> Option<Rate> {
+        match resource {
+            Resource::Link(id) => {
+                let link = self.setting.fabric.link(id);
+                let efficiency = self.setting.profile.links.of(link.kind);
+                link.bandwidth.map(|bandwidth| scaled(bandwidth, efficiency))
+            }
+            Resource::Memory(node) => self.memory(node),
+            Resource::Crossbar(node) => match &self.setting.fabric.node(node).figures {
+                Figures::Switch(figures) => figures.capacity.map(Rate::from),
+                _ => None,
+            },
+            Resource::Lane(..) => self.lane.map(Rate::from),
+        }
+    }
+
+    /// A memory is left out where the links of its device cannot fill it and nothing else uses it: that never changes a
+    /// rate, and it keeps transfers of one device to different peers independent.
+    fn memory(&self, node: NodeId) -> Option<Rate> {
+        let bandwidth = match &self.setting.fabric.node(node).figures {
+            Figures::Gpu(figures) => figures.memory_bandwidth?,
+            Figures::Cpu(figures) => figures.memory_bandwidth?,
+            _ => return None,
+        };
+        let links = self.setting.fabric.leaving(node);
+        let sum = |direction: fn(LinkId) -> LinkId| {
+            links
+                .iter()
+                .map(|&l| self.setting.fabric.link(direction(l)).bandwidth.map(|b| u128::from(b.0)))
+                .sum::<Option<u128>>()
+        };
+        let most =
+            sum(|l| l).zip(sum(LinkId::reverse)).map(|(out, into)| out + u128::from(REDUCTION_MEMORY_USES) * into);
+        let can_fill = most.is_none_or(|most| most > u128::from(bandwidth.0));
+        (self.has_local_work || can_fill).then(|| Rate::from(bandwidth))
+    }
+}
+
+/// A bandwidth times an efficiency, in whole units.
+fn scaled(bandwidth: Bandwidth, efficiency: f64) -> Rate {
+    let millionths = (efficiency * 1e6).round() as u128;
+    Rate(u64::try_from(u128::from(Rate::from(bandwidth).0) * millionths / 1_000_000).unwrap_or(u64::MAX).max(1))
+}

@@ -1,0 +1,221 @@
+//! Lowering: from a schedule's programs to a [`Workload`] on a fabric, with the costs of a profile.
+//!
+//! This is where ranks become devices, peers become routes over links, chunks become work, and protocols become costs.
+//! After it the engine knows only runs, routes and capacities.
+
+mod capacities;
+mod devices;
+mod passages;
+
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Fabric, NodeId, Picos};
+use rustc_hash::FxHashMap;
+
+use crate::engine::{Edge, Pace, PerOp, WorkRun, Workload};
+use crate::profile::Profile;
+use crate::quantity::Work;
+use crate::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run};
+pub use capacities::Resource;
+pub(crate) use devices::Devices;
+use passages::Passages;
+
+/// Where a schedule runs and what its software costs.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    /// The fabric.
+    pub fabric: &'a Fabric,
+    /// Its routes.
+    pub router: &'a Router<'a>,
+    /// The device of each rank.
+    pub placement: &'a [NodeId],
+    /// What software costs.
+    pub profile: &'a Profile,
+    /// How much later than the others each rank starts; empty, or one entry per rank.
+    pub delays: &'a [Picos],
+}
+
+/// Why a schedule cannot run on a fabric.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LowerError {
+    /// The schedule has more ranks than there are devices for.
+    #[error("the schedule has {ranks} ranks and the fabric has {devices} GPUs in use")]
+    TooFewDevices {
+        /// Ranks of the schedule.
+        ranks: u32,
+        /// Devices at hand.
+        devices: usize,
+    },
+    /// Two ranks that exchange data are not joined.
+    #[error(transparent)]
+    Unreachable(#[from] fabricast_topologies::Error),
+    /// A dependency names a run that does not exist.
+    #[error("run {run} of rank {} waits for a run that does not exist", .rank.0)]
+    NoSuchRun {
+        /// The rank.
+        rank: Rank,
+        /// Its run.
+        run: u32,
+    },
+}
+
+/// A workload, and what its parts were.
+#[derive(Debug, Default)]
+pub struct Lowered {
+    /// What the engine runs.
+    pub workload: Workload,
+    /// What each capacity of the workload's system is, by id.
+    pub resources: Vec<Resource>,
+    /// What passes over each route in all, by id.
+    pub traffic: Vec<Work>,
+    /// First run of each rank, and the number of runs at the end.
+    pub rank_starts: Vec<u32>,
+}
+
+/// Lowers all ranks.
+///
+/// # Errors
+/// [`LowerError`].
+pub fn lower(generator: &dyn Generate, setting: Setting<'_>) -> Result<Lowered, LowerError> {
+    let header = generator.header();
+    let ranks = header.call.ranks;
+    if setting.placement.len() < ranks as usize {
+        return Err(LowerError::TooFewDevices { ranks, devices: setting.placement.len() });
+    }
+    let survey = Survey::of(generator);
+    let costs = setting.profile.protocol(header.protocol);
+    let mut workload = Workload { startup: costs.startup, ..Workload::new() };
+    let mut tables = Tables::default();
+    let mut passages = Passages::new(setting, header, survey.has_local_work);
+    let mut program = Program::default();
+    let mut waits = Vec::new();
+    for rank in (0..ranks).map(Rank) {
+        passages.next_rank();
+        program.clear();
+        generator.program(rank, &mut program);
+        let not_before = costs.startup + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
+        for (number, run) in program.runs().iter().enumerate() {
+            let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
+            let passage = passages.of_run(rank, run, work, &mut workload)?;
+            let steps = run.kind.is_transfer() || run.kind == OpKind::Signal;
+            let software = if steps { costs.step } else { Picos::ZERO };
+            let pace = tables.pace(Pace { software, not_before }, &mut workload.paces);
+            waits.clear();
+            for dependency in program.dependencies(number) {
+                let edge = survey.edge(*dependency);
+                waits.push(edge.ok_or(LowerError::NoSuchRun { rank, run: number as u32 })?);
+            }
+            workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
+        }
+    }
+    let (resources, traffic) = passages.finish();
+    Ok(Lowered { workload, resources, traffic, rank_starts: survey.rank_starts })
+}
+
+/// What must be known of all ranks before the first is lowered. Programs are written twice rather than kept: those of
+/// 65,536 ranks take longer to store than to write.
+struct Survey {
+    /// First run of each rank, and the number of runs at the end.
+    rank_starts: Vec<u32>,
+    /// Whether memories serve local copies and reductions as well as transfers.
+    has_local_work: bool,
+}
+
+impl Survey {
+    fn of(generator: &dyn Generate) -> Self {
+        let mut survey = Self { rank_starts: vec![0], has_local_work: false };
+        let mut program = Program::default();
+        let mut runs = 0;
+        for rank in (0..generator.header().call.ranks).map(Rank) {
+            program.clear();
+            generator.program(rank, &mut program);
+            runs += program.runs().len() as u32;
+            survey.rank_starts.push(runs);
+            let is_local = |run: &Run| run.kind.moves_data() && !run.kind.is_transfer() && run.len > 0;
+            survey.has_local_work |= program.runs().iter().any(is_local);
+        }
+        survey
+    }
+
+    /// A dependency between runs numbered through; `None` where it names a run that does not exist.
+    fn edge(&self, dependency: Dependency) -> Option<Edge> {
+        let rank = dependency.rank.0 as usize;
+        let (&first, &end) = (self.rank_starts.get(rank)?, self.rank_starts.get(rank + 1)?);
+        let run = first.checked_add(dependency.run).filter(|&run| run < end)?;
+        Some(Edge { run, start: dependency.start, step: dependency.step })
+    }
+}
+
+/// Entries of the workload's tables by value, so that equal values share one.
+#[derive(Default)]
+struct Tables {
+    works: FxHashMap<Work, u32>,
+    paces: FxHashMap<Pace, u32>,
+}
+
+impl Tables {
+    fn pace(&mut self, pace: Pace, paces: &mut Vec<Pace>) -> u32 {
+        *self.paces.entry(pace).or_insert_with(|| {
+            paces.push(pace);
+            paces.len() as u32 - 1
+        })
+    }
+
+    fn work(&mut self, work: Work, works: &mut Vec<Work>) -> u32 {
+        *self.works.entry(work).or_insert_with(|| {
+            works.push(work);
+            works.len() as u32 - 1
+        })
+    }
+
+    /// What the operations of a run put on the wire.
+    fn work_of(&mut self, header: &Header, run: &Run, framing: Framing, works: &mut Vec<Work>) -> PerOp {
+        if !run.kind.moves_data() || run.len == 0 {
+            return PerOp::Same(self.work(Work(0), works));
+        }
+        let sized_by = if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst };
+        let work_at = |i: u32| framing.on_wire(payload(header, sized_by.at(i), run.span));
+        let first = work_at(0);
+        if header.layout.segments().len() <= 1 || sized_by.is_fixed() || (1..run.len).all(|i| work_at(i) == first) {
+            return PerOp::Same(self.work(first, works));
+        }
+        let offset = works.len() as u32;
+        works.extend((0..run.len).map(work_at));
+        PerOp::Each(offset)
+    }
+}
+
+/// Exact size of `span` chunks from `first` on.
+fn payload(header: &Header, first: u32, span: u32) -> Work {
+    let layout = &header.layout;
+    let chunks = layout.chunks().max(1);
+    let start = first % chunks;
+    let last = start.saturating_add(span.saturating_sub(1));
+    if last < chunks && layout.segment_of(start) == layout.segment_of(last) {
+        return Work::of_chunks(layout.size(start), span);
+    }
+    Work((0..span).map(|k| Work::of_chunks(layout.size(start + k), 1).0).sum())
+}
+
+/// How much larger data is on the wire than in memory, as an exact fraction.
+#[derive(Clone, Copy, Debug)]
+struct Framing {
+    /// Payload ÷ wire, in units of 2⁻²⁰.
+    efficiency: u64,
+}
+
+impl Framing {
+    const ONE: u64 = 1 << 20;
+
+    fn new(wire_efficiency: f64) -> Self {
+        Self { efficiency: ((wire_efficiency * Self::ONE as f64).round() as u64).clamp(1, Self::ONE) }
+    }
+
+    fn on_wire(self, payload: Work) -> Work {
+        Work(payload.0 * u128::from(Self::ONE) / u128::from(self.efficiency))
+    }
+
+    /// The coefficient, towards wire rates, of a capacity that `times` × the payload passes.
+    fn coefficient(self, times: u64) -> u64 {
+        (crate::sharing::WHOLE * times * self.efficiency).div_ceil(Self::ONE)
+    }
+}

@@ -1,0 +1,153 @@
+//! Which way operations travel: routes over capacities, one for each pair of ranks (and lane, where lanes limit).
+
+use fabricast_topologies::NodeId;
+use rustc_hash::FxHashMap;
+
+use super::devices::{Devices, Flavour, Trip};
+use super::{Framing, LowerError, Resource, Setting};
+use crate::engine::{Passage, PerOp, Workload};
+use crate::quantity::Work;
+use crate::schedule::{Channel, Header, OpKind, Rank, Run};
+
+/// What makes two operations travel alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    from: Rank,
+    to: Rank,
+    lane: Option<(Rank, Channel)>,
+    flavour: Flavour,
+    /// The channel, where ways are chosen by hash.
+    label: u64,
+}
+
+pub(super) struct Passages<'a> {
+    placement: &'a [NodeId],
+    devices: Devices<'a>,
+    /// Entries of the workload's passages, for the rank at hand: hardly any is shared between ranks.
+    known: FxHashMap<Key, u32>,
+    last: Option<(Key, u32)>,
+    traffic: Vec<Work>,
+}
+
+impl<'a> Passages<'a> {
+    pub(super) fn new(setting: Setting<'a>, header: &Header, has_local_work: bool) -> Self {
+        Self {
+            placement: setting.placement,
+            devices: Devices::for_schedule(setting, header, has_local_work),
+            known: FxHashMap::default(),
+            last: None,
+            traffic: Vec::new(),
+        }
+    }
+
+    pub(super) fn framing(&self) -> Framing {
+        self.devices.framing()
+    }
+
+    /// The next rank begins.
+    pub(super) fn next_rank(&mut self) {
+        self.known.clear();
+    }
+
+    /// The passages of a run's operations, with their work added to the routes' traffic.
+    pub(super) fn of_run(
+        &mut self,
+        rank: Rank,
+        run: &Run,
+        work: PerOp,
+        workload: &mut Workload,
+    ) -> Result<PerOp, LowerError> {
+        if run.len == 0 {
+            // Nobody travels: its peer may be out of reach, and its route is no capacity in use.
+            let nowhere = Key { from: rank, to: rank, lane: None, flavour: Flavour::Notify, label: 0 };
+            return self.passage(nowhere, workload).map(PerOp::Same);
+        }
+        if run.peer.is_fixed() || run.len == 1 {
+            let entry = self.passage(self.key(rank, run, 0), workload)?;
+            let work_at = |i| workload.works[work.entry(i)].0;
+            let total = match work {
+                PerOp::Same(_) => work_at(0) * u128::from(run.len),
+                PerOp::Each(_) => (0..run.len).map(work_at).sum(),
+            };
+            self.count(workload.passages[entry as usize], Work(total));
+            return Ok(PerOp::Same(entry));
+        }
+        let before = workload.passages.len() as u32;
+        let entries =
+            (0..run.len).map(|i| self.passage(self.key(rank, run, i), workload)).collect::<Result<Vec<_>, _>>()?;
+        for (i, &entry) in (0..).zip(&entries) {
+            self.count(workload.passages[entry as usize], workload.works[work.entry(i)]);
+        }
+        // Passages that were all new lie side by side already.
+        if entries.iter().copied().eq(before..before + run.len) {
+            return Ok(PerOp::Each(before));
+        }
+        let first = workload.passages.len() as u32;
+        workload.passages.reserve(entries.len());
+        for entry in entries {
+            workload.passages.push(workload.passages[entry as usize]);
+        }
+        Ok(PerOp::Each(first))
+    }
+
+    /// What the capacities are, and what passed over each route.
+    pub(super) fn finish(self) -> (Vec<Resource>, Vec<Work>) {
+        (self.devices.into_resources(), self.traffic)
+    }
+
+    fn count(&mut self, passage: Passage, work: Work) {
+        if let Some(route) = passage.route {
+            let route = route.0 as usize;
+            if self.traffic.len() <= route {
+                self.traffic.resize(route + 1, Work(0));
+            }
+            self.traffic[route].0 += work.0;
+        }
+    }
+
+    fn key(&self, rank: Rank, run: &Run, index: u32) -> Key {
+        let peer = Rank(run.peer.at(index));
+        let flavour = match run.kind {
+            OpKind::Put | OpKind::Get => Flavour::Move,
+            OpKind::PutReduce | OpKind::PutReduceInput | OpKind::GetReduce => Flavour::MoveAndReduce,
+            OpKind::Copy => Flavour::Copy,
+            OpKind::Reduce => Flavour::Reduce,
+            OpKind::Signal | OpKind::Wait => Flavour::Notify,
+        };
+        let (from, to) = match run.kind {
+            OpKind::Get | OpKind::GetReduce => (peer, rank),
+            OpKind::Copy | OpKind::Reduce | OpKind::Wait => (rank, rank),
+            OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput | OpKind::Signal => (rank, peer),
+        };
+        let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
+        let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
+        Key { from, to, lane: limited.then_some((rank, run.channel)), flavour, label }
+    }
+
+    /// The table entry of a passage, made if new.
+    fn passage(&mut self, key: Key, workload: &mut Workload) -> Result<u32, LowerError> {
+        if let Some((_, entry)) = self.last.filter(|&(last, _)| last == key) {
+            return Ok(entry);
+        }
+        let entry = match self.known.get(&key) {
+            Some(&entry) => entry,
+            None => {
+                let Key { lane, flavour, label, .. } = key;
+                let trip = Trip { from: self.device(key.from)?, to: self.device(key.to)?, flavour, lane, label };
+                let passage = self.devices.make(trip, &mut workload.system)?;
+                workload.passages.push(passage);
+                let entry = workload.passages.len() as u32 - 1;
+                self.known.insert(key, entry);
+                entry
+            }
+        };
+        self.last = Some((key, entry));
+        Ok(entry)
+    }
+
+    fn device(&self, rank: Rank) -> Result<NodeId, LowerError> {
+        let devices = self.placement;
+        let too_few = LowerError::TooFewDevices { ranks: rank.0.saturating_add(1), devices: devices.len() };
+        devices.get(rank.0 as usize).copied().ok_or(too_few)
+    }
+}

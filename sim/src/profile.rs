@@ -1,1 +1,0 @@
-//! What software costs. (To be filled.)

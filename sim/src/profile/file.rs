@@ -1,0 +1,336 @@
+//! Profile files: TOML in, the shipped ones, and the best match for a fabric.
+
+use std::fmt;
+
+use fabricast_topologies::fabric::{Figures, near_misses};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, Place, UnitError};
+use serde::Deserialize;
+use toml::de::DeTable;
+
+use super::{Band, LaunchCosts, LinkEfficiency, Profile, ProtocolCosts};
+
+/// The shipped profiles, by name.
+const SHIPPED: [(&str, &str); 1] = [("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml"))];
+
+/// How much wider the band of a profile becomes on hardware that it was not measured on.
+const DERIVED_WIDENING: f64 = 1.5;
+
+/// Why a profile could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Not TOML of the right shape.
+    #[error("{place}: {message}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        message: String,
+    },
+    /// A figure that cannot be.
+    #[error("{place}: {key}: {message}")]
+    Value {
+        /// Where.
+        place: Place,
+        /// The key, with the tables that it is in.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// No profile has this name.
+    #[error("unknown profile `{name}`; expected one of {known}, or the path of a file{}", did_you_mean(.near))]
+    Unknown {
+        /// The name as given.
+        name: String,
+        /// Names that look like it, best first.
+        near: Vec<String>,
+        /// The names that exist.
+        known: String,
+    },
+}
+
+fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+impl ProfileError {
+    /// The place in a text, where there is one.
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Syntax { place, .. } | Self::Value { place, .. } => Some(place),
+            Self::Unknown { .. } => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfileFile {
+    name: String,
+    library: String,
+    compute_capability: u32,
+    date: String,
+    source: Vec<String>,
+    band: BandFile,
+    links: LinksFile,
+    protocol: ProtocolsFile,
+    launch: LaunchesFile,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BandFile {
+    low: f64,
+    high: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinksFile {
+    nvlink: f64,
+    c2c: f64,
+    pcie: f64,
+    upi: f64,
+    network: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProtocolsFile {
+    ll: ProtocolFile,
+    ll128: ProtocolFile,
+    simple: ProtocolFile,
+    symmetric: ProtocolFile,
+    copy_engine: ProtocolFile,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProtocolFile {
+    startup: String,
+    step: String,
+    wire_efficiency: f64,
+    channel: Option<String>,
+    chunk: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LaunchesFile {
+    graph: ModesFile,
+    stream: ModesFile,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModesFile {
+    per_gpu: LaunchFile,
+    single: LaunchFile,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LaunchFile {
+    added: String,
+    floor: String,
+    floor_per_gpu: String,
+}
+
+impl Profile {
+    /// Names of the built-in profiles.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        std::iter::once("ideal").chain(SHIPPED.iter().map(|&(name, _)| name))
+    }
+
+    /// A built-in profile.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`] for any other name.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        if name == "ideal" {
+            return Ok(Self::ideal());
+        }
+        match SHIPPED.iter().find(|&&(shipped, _)| shipped == name) {
+            Some((_, text)) => Self::parse(text, name),
+            None => {
+                let known = Self::names().collect::<Vec<_>>().join(", ");
+                let near = near_misses(name, Self::names());
+                Err(ProfileError::Unknown { name: name.to_owned(), near, known })
+            }
+        }
+    }
+
+    /// The shipped profile that fits the fabric's GPUs best. Where none was measured on that generation, the nearest
+    /// one with a wider band and a name that says so.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
+        let capability = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
+            Figures::Gpu(figures) => figures.compute_capability,
+            _ => None,
+        });
+        let wanted = capability.unwrap_or(0);
+        let mut best: Option<Self> = None;
+        for (name, text) in SHIPPED {
+            let profile = Self::parse(text, name)?;
+            let distance = |p: &Self| p.compute_capability.abs_diff(wanted);
+            if best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
+                best = Some(profile);
+            }
+        }
+        let mut profile = best.unwrap_or_else(Self::ideal);
+        if profile.compute_capability != wanted {
+            profile.name = format!("{} (derived)", profile.name);
+            profile.band.low = 1.0 - (1.0 - profile.band.low) * DERIVED_WIDENING;
+            profile.band.high = 1.0 + (profile.band.high - 1.0) * DERIVED_WIDENING;
+        }
+        Ok(profile)
+    }
+
+    /// Reads a profile file.
+    ///
+    /// # Errors
+    /// [`ProfileError`] with the line and column, or the key.
+    pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
+        let file: ProfileFile = toml::from_str(text).map_err(|error| {
+            let place = Place::in_text(source, text, error.span().unwrap_or_default());
+            ProfileError::Syntax { place, message: error.message().to_owned() }
+        })?;
+        file.into_profile(&Reader { source, text })
+    }
+}
+
+struct Reader<'a> {
+    source: &'a str,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
+        let place = Place::in_text(self.source, self.text, self.span(key).unwrap_or_default());
+        ProfileError::Value { place, key: key.to_owned(), message: message.to_string() }
+    }
+
+    /// Where the value of a dotted key stands.
+    fn span(&self, key: &str) -> Option<std::ops::Range<usize>> {
+        let document = DeTable::parse(self.text).ok()?;
+        let mut table = Some(document.get_ref());
+        let mut span = None;
+        for part in key.split('.') {
+            let value = table?.get(part)?;
+            span = Some(value.span());
+            table = value.get_ref().as_table();
+        }
+        span
+    }
+
+    fn quantity<T: std::str::FromStr<Err = UnitError>>(&self, key: &str, text: &str) -> Result<T, ProfileError> {
+        text.parse().map_err(|error| self.error(key, error))
+    }
+
+    fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
+        if value > 0.0 && value <= 1.0 {
+            Ok(value)
+        } else {
+            Err(self.error(key, format!("{value} is not a fraction: expected more than 0 and at most 1")))
+        }
+    }
+
+    fn protocol(&self, key: &str, file: &ProtocolFile) -> Result<ProtocolCosts, ProfileError> {
+        let at = |field: &str| format!("protocol.{key}.{field}");
+        Ok(ProtocolCosts {
+            startup: self.quantity::<Picos>(&at("startup"), &file.startup)?,
+            step: self.quantity::<Picos>(&at("step"), &file.step)?,
+            wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
+            channel: file.channel.as_deref().map(|t| self.quantity::<Bandwidth>(&at("channel"), t)).transpose()?,
+            chunk: file.chunk.as_deref().map(|t| self.quantity::<Bytes>(&at("chunk"), t)).transpose()?,
+        })
+    }
+
+    fn launch(&self, key: &str, file: &LaunchFile) -> Result<LaunchCosts, ProfileError> {
+        let at = |field: &str| format!("launch.{key}.{field}");
+        Ok(LaunchCosts {
+            added: self.quantity(&at("added"), &file.added)?,
+            floor: self.quantity(&at("floor"), &file.floor)?,
+            floor_per_gpu: self.quantity(&at("floor_per_gpu"), &file.floor_per_gpu)?,
+        })
+    }
+}
+
+impl ProfileFile {
+    fn into_profile(self, reader: &Reader<'_>) -> Result<Profile, ProfileError> {
+        if !(self.band.low > 0.0 && self.band.low <= 1.0 && self.band.high >= 1.0 && self.band.high.is_finite()) {
+            return Err(reader.error("band", "expected 0 < low ≤ 1 ≤ high"));
+        }
+        let links = LinkEfficiency {
+            nvlink: reader.fraction("links.nvlink", self.links.nvlink)?,
+            c2c: reader.fraction("links.c2c", self.links.c2c)?,
+            pcie: reader.fraction("links.pcie", self.links.pcie)?,
+            upi: reader.fraction("links.upi", self.links.upi)?,
+            network: reader.fraction("links.network", self.links.network)?,
+        };
+        Ok(Profile {
+            protocols: [
+                reader.protocol("ll", &self.protocol.ll)?,
+                reader.protocol("ll128", &self.protocol.ll128)?,
+                reader.protocol("simple", &self.protocol.simple)?,
+                reader.protocol("symmetric", &self.protocol.symmetric)?,
+                reader.protocol("copy_engine", &self.protocol.copy_engine)?,
+            ],
+            launches: [
+                [
+                    reader.launch("graph.per_gpu", &self.launch.graph.per_gpu)?,
+                    reader.launch("graph.single", &self.launch.graph.single)?,
+                ],
+                [
+                    reader.launch("stream.per_gpu", &self.launch.stream.per_gpu)?,
+                    reader.launch("stream.single", &self.launch.stream.single)?,
+                ],
+            ],
+            name: self.name,
+            library: self.library,
+            compute_capability: self.compute_capability,
+            date: self.date,
+            sources: self.source,
+            links,
+            band: Band { low: self.band.low, high: self.band.high },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(from: &str, to: &str) -> String {
+        let (name, text) = SHIPPED[0];
+        assert!(text.contains(from), "{from}");
+        Profile::parse(&text.replacen(from, to, 1), name).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        let text = SHIPPED[0].1;
+        let line_of = |part: &str| 1 + text.lines().position(|line| line.contains(part)).unwrap();
+        let negative = error("startup = \"4.9 us\"", "startup = \"-1 us\"");
+        let line = line_of("startup = \"4.9 us\"");
+        assert!(
+            negative.starts_with(&format!("nccl-2.28-h200:{line}:11: protocol.ll.startup: `-1 us` is not")),
+            "{negative}"
+        );
+        let share = error("upi = 0.85", "upi = 85");
+        assert!(
+            share.starts_with(&format!("nccl-2.28-h200:{}:7: links.upi: 85 is not", line_of("upi = 0.85"))),
+            "{share}"
+        );
+        let key = error("wire_efficiency = 0.5", "wire_eficiency = 0.5");
+        assert!(key.contains("unknown field `wire_eficiency`"), "{key}");
+    }
+
+    #[test]
+    fn near_names_are_offered() {
+        let message = Profile::named("nccl-2.28-h20").unwrap_err().to_string();
+        assert!(message.contains("did you mean nccl-2.28-h200?"), "{message}");
+    }
+}

@@ -1,0 +1,176 @@
+//! What software costs: a profile holds the costs of one library on one generation of GPUs.
+//!
+//! A profile file has device-side costs per protocol, and launch costs and floors per launch mode (the device does not
+//! care how it was launched). [`Profile::ideal`] has no software cost at all. Shipped profiles lie in `sim/profiles`,
+//! each with the data and the date it was made from.
+
+mod file;
+
+use fabricast_topologies::{Bandwidth, Bytes, LinkKind, Picos};
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::Protocol;
+pub use file::ProfileError;
+
+/// How a collective is launched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Launch {
+    /// Replayed from a CUDA graph.
+    #[default]
+    Graph,
+    /// Launched on a stream, call by call.
+    Stream,
+}
+
+/// Who launches on the GPUs of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Processes {
+    /// A process or thread for each GPU.
+    #[default]
+    PerGpu,
+    /// One process drives all GPUs of a host.
+    Single,
+}
+
+/// What one protocol costs on the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProtocolCosts {
+    /// Once a call: kernel start, connection set-up, last synchronisation.
+    pub startup: Picos,
+    /// Before every operation, besides the latency of its path: flags, fences, polling.
+    pub step: Picos,
+    /// Payload ÷ bytes on the wire, by the protocol's framing (ll 0.5, ll128 0.9375).
+    pub wire_efficiency: f64,
+    /// What a channel (thread block, copy-engine stream) moves at most, in payload; `None` is unlimited.
+    pub channel: Option<Bandwidth>,
+    /// The largest chunk of a step; `None` is the whole.
+    pub chunk: Option<Bytes>,
+}
+
+/// What a launch mode costs, and below what time it cannot go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchCosts {
+    /// Added to every call.
+    pub added: Picos,
+    /// No call takes less.
+    pub floor: Picos,
+    /// No call takes less than this for each GPU of a host.
+    pub floor_per_gpu: Picos,
+}
+
+/// Fractions of measured time within which 80 % of measurements lie around a prediction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Band {
+    /// Lower end ÷ prediction.
+    pub low: f64,
+    /// Upper end ÷ prediction.
+    pub high: f64,
+}
+
+/// What of a link's nominal bandwidth transfers reach, framing of the link itself included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkEfficiency {
+    /// NVLink.
+    pub nvlink: f64,
+    /// C2C.
+    pub c2c: f64,
+    /// PCIe.
+    pub pcie: f64,
+    /// Between sockets.
+    pub upi: f64,
+    /// InfiniBand and Ethernet.
+    pub network: f64,
+}
+
+/// The costs of one library on one generation of GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its name: `nccl-2.28-h200`.
+    pub name: String,
+    /// The library measured: `nccl-2.28.9`.
+    pub library: String,
+    /// Compute capability × 10 of the GPUs measured; 0 for `ideal`.
+    pub compute_capability: u32,
+    /// Date of the data, `YYYY-MM-DD`.
+    pub date: String,
+    /// Where the figures come from.
+    pub sources: Vec<String>,
+    /// Costs by protocol, in the order of [`Protocol::ALL`].
+    pub protocols: [ProtocolCosts; 5],
+    /// Launch costs: graph and stream, each per GPU and single.
+    pub launches: [[LaunchCosts; 2]; 2],
+    /// What of the links is reached.
+    pub links: LinkEfficiency,
+    /// How far off a prediction may be.
+    pub band: Band,
+}
+
+impl ProtocolCosts {
+    /// No cost, no limit.
+    pub const FREE: Self =
+        Self { startup: Picos::ZERO, step: Picos::ZERO, wire_efficiency: 1.0, channel: None, chunk: None };
+}
+
+impl LinkEfficiency {
+    /// Nominal.
+    pub const WHOLE: Self = Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, upi: 1.0, network: 1.0 };
+
+    /// For a kind of link.
+    #[must_use]
+    pub fn of(&self, kind: LinkKind) -> f64 {
+        match kind {
+            LinkKind::Nvlink => self.nvlink,
+            LinkKind::C2c => self.c2c,
+            LinkKind::Pcie => self.pcie,
+            LinkKind::Upi => self.upi,
+            LinkKind::Infiniband | LinkKind::Ethernet => self.network,
+        }
+    }
+}
+
+impl Profile {
+    /// No software cost: hardware alone.
+    #[must_use]
+    pub fn ideal() -> Self {
+        Self {
+            name: "ideal".to_owned(),
+            library: "none".to_owned(),
+            compute_capability: 0,
+            date: String::new(),
+            sources: vec!["no software cost, by definition".to_owned()],
+            protocols: [ProtocolCosts::FREE; 5],
+            launches: [[LaunchCosts::default(); 2]; 2],
+            links: LinkEfficiency::WHOLE,
+            band: Band { low: 1.0, high: 1.0 },
+        }
+    }
+
+    /// Whether this is [`Profile::ideal`].
+    #[must_use]
+    pub fn is_ideal(&self) -> bool {
+        self.compute_capability == 0
+    }
+
+    /// What a protocol costs.
+    #[must_use]
+    pub fn protocol(&self, protocol: Protocol) -> &ProtocolCosts {
+        &self.protocols[protocol as usize]
+    }
+
+    /// What a launch mode costs.
+    #[must_use]
+    pub fn launch(&self, launch: Launch, processes: Processes) -> LaunchCosts {
+        self.launches[launch as usize][processes as usize]
+    }
+}
+
+impl LaunchCosts {
+    /// What a call takes whose device side takes `device`, on hosts with `gpus` GPUs in use.
+    #[must_use]
+    pub fn apply(&self, device: Picos, gpus: u32) -> Picos {
+        let floor = self.floor.max(Picos(self.floor_per_gpu.0.saturating_mul(u64::from(gpus))));
+        (device + self.added).max(floor)
+    }
+}

@@ -1,0 +1,189 @@
+//! What every schedule must meet before anything looks at it: the ranks, runs, channels and chunks that it names exist.
+//!
+//! Runs are long and regular, so their walks are bounded by arithmetic: the first operation outside is found in
+//! logarithmic time, however long the run.
+
+use super::{ChunkRef, Rank, RunId, Schedule, ScheduleError, Walk};
+
+impl Schedule {
+    /// Checks that everything named exists; a schedule is never built without it.
+    pub(crate) fn check(&self) -> Result<(), ScheduleError> {
+        let (ranks, root) = (self.header.call.ranks, self.header.call.root);
+        if root.0 >= ranks && ranks > 0 {
+            return Err(ScheduleError::NoSuchRoot { root, ranks });
+        }
+        for rank in (0..ranks).map(Rank) {
+            for (number, run_id) in self.runs_of(rank).enumerate() {
+                let number = number as u32;
+                for &on in self.dependencies(run_id) {
+                    let exists = on.rank.0 < ranks && on.run < self.runs_of(on.rank).len() as u32;
+                    if !exists {
+                        return Err(ScheduleError::NoSuchRun { rank, run: number, on });
+                    }
+                }
+                self.check_run(rank, number, run_id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_run(&self, rank: Rank, number: u32, run_id: RunId) -> Result<(), ScheduleError> {
+        let run = self.run(run_id);
+        if run.channel.0 >= self.header.channels {
+            let channels = self.header.channels;
+            return Err(ScheduleError::NoSuchChannel { rank, run: number, channel: run.channel, channels });
+        }
+        let ranks = self.header.call.ranks;
+        if let Some(index) = first_outside(run.peer, run.len, u64::from(ranks)) {
+            let peer = Rank(run.peer.at(index));
+            return Err(ScheduleError::NoSuchRank { rank, run: number, index, peer, ranks });
+        }
+        if !run.kind.moves_data() {
+            return Ok(());
+        }
+        for (buffer, walk) in [(run.src_buffer, run.src), (run.dst_buffer, run.dst)] {
+            let chunks = self.buffer_chunks(buffer);
+            let index = if run.span > chunks {
+                (run.len > 0).then_some(0)
+            } else {
+                first_outside(walk, run.len, u64::from(chunks - run.span) + 1)
+            };
+            if let Some(index) = index {
+                let last = walk.at(index).saturating_add(run.span.saturating_sub(1));
+                let chunk = ChunkRef { buffer, index: last };
+                return Err(ScheduleError::NoSuchChunk { rank, run: number, index, chunk, chunks });
+            }
+        }
+        Ok(())
+    }
+}
+
+const WRAP: u64 = 1 << 32;
+
+/// The first of `len` steps at which a walk is not below `limit`. A walk with a modulus must in addition not pass 0 or
+/// 2³² between two of its positions (a stride from 2³¹ up counts as negative): such a step counts as outside.
+fn first_outside(walk: Walk, len: u32, limit: u64) -> Option<u32> {
+    if len == 0 {
+        return None;
+    }
+    if walk.is_fixed() {
+        return (u64::from(walk.at(0)) >= limit).then_some(0);
+    }
+    if walk.modulus == 0 {
+        // The value itself is a progression modulo 2³².
+        let step = u64::from(walk.step) * u64::from(walk.stride) % WRAP;
+        let start = (u64::from(walk.base) + u64::from(walk.start) * u64::from(walk.stride) % WRAP) % WRAP;
+        return first_within(start, step, WRAP, len, limit, WRAP - 1);
+    }
+    // The position is a progression modulo the modulus, and the bad positions are those above or below a bound.
+    let (base, limit, last) = (i64::from(walk.base), limit as i64, i64::from(walk.modulus) - 1);
+    let stride = i64::from(walk.stride as i32);
+    // Inside: 0 ≤ base + position·stride < limit.
+    let (good_from, good_to) = if stride > 0 {
+        ((-base).div_euclid(stride) + i64::from((-base).rem_euclid(stride) != 0), (limit - 1 - base).div_euclid(stride))
+    } else {
+        let back = -stride;
+        let over = base - (limit - 1);
+        (over.div_euclid(back) + i64::from(over.rem_euclid(back) != 0), base.div_euclid(back))
+    };
+    let (start, step, modulus) =
+        (u64::from(walk.start % walk.modulus), u64::from(walk.step % walk.modulus), u64::from(walk.modulus));
+    let above = good_to.max(-1) + 1;
+    let below = good_from.min(last + 1) - 1;
+    let over = (above <= last).then(|| first_within(start, step, modulus, len, above as u64, last as u64)).flatten();
+    let under = (below >= 0).then(|| first_within(start, step, modulus, len, 0, below as u64)).flatten();
+    match (over, under) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// The first `i < len` with `low ≤ (start + step·i) mod modulus ≤ high`; `start`, `step`, `high` below the modulus.
+fn first_within(start: u64, step: u64, modulus: u64, len: u32, low: u64, high: u64) -> Option<u32> {
+    if low > high {
+        return None;
+    }
+    // Move the start to 0; where the range then passes 0, the start itself lies within.
+    let (low, high) = ((low + modulus - start) % modulus, (high + modulus - start) % modulus);
+    let first = if low > high { Some(0) } else { first_multiple_within(step, modulus, low, high) };
+    first.and_then(|i| u32::try_from(i).ok()).filter(|&i| i < len)
+}
+
+/// The smallest `x ≥ 0` with `low ≤ (a·x) mod m ≤ high`, where `0 ≤ low ≤ high < m` and `a < m`: Euclid's algorithm on
+/// the pair (a, m), O(log m).
+fn first_multiple_within(a: u64, m: u64, low: u64, high: u64) -> Option<u64> {
+    if low == 0 {
+        return Some(0);
+    }
+    if a == 0 {
+        return None;
+    }
+    if 2 * a > m {
+        return first_multiple_within(m - a, m, m - high, m - low);
+    }
+    let within_first_lap = low.div_ceil(a);
+    if within_first_lap * a <= high {
+        return Some(within_first_lap);
+    }
+    // No multiple of a lies within, so the range keeps its order modulo a; y laps bring one there.
+    let laps = first_multiple_within((a - m % a) % a, a, low % a, high % a)?;
+    Some((u128::from(low) + u128::from(m) * u128::from(laps)).div_ceil(u128::from(a)) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, step by step.
+    fn by_steps(walk: Walk, len: u32, limit: u64) -> Option<u32> {
+        (0..len).find(|&i| u64::from(walk.at(i)) >= limit)
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_of_cyclic_walks_equal_those_found_step_by_step(
+            base in 0u32..200, start in 0u32..300, step in 0u32..300, modulus in 1u32..120, stride in 0u32..5,
+            len in 0u32..200, limit in 0u64..900,
+        ) {
+            let walk = Walk { base, start, step, modulus, stride };
+            prop_assert_eq!(first_outside(walk, len, limit), by_steps(walk, len, limit));
+        }
+
+        #[test]
+        fn bounds_of_falling_walks_equal_those_found_step_by_step(
+            modulus in 1u32..100, start in 0u32..100, step in 0u32..100, back in 1u32..4, spare in 0u32..50,
+            len in 0u32..150, limit in 0u64..500,
+        ) {
+            // Starts high enough never to pass 0.
+            let walk = Walk { base: modulus * back + spare, start, step, modulus, stride: back.wrapping_neg() };
+            prop_assert_eq!(first_outside(walk, len, limit), by_steps(walk, len, limit));
+        }
+
+        #[test]
+        fn bounds_of_straight_walks_equal_those_found_step_by_step(
+            base: u32, start: u32, step: u32, stride in prop_oneof![0u32..5, any::<u32>()],
+            len in 0u32..200, limit in 0u64..1 << 33,
+        ) {
+            let walk = Walk { base, start, step, modulus: 0, stride };
+            prop_assert_eq!(first_outside(walk, len, limit), by_steps(walk, len, limit));
+        }
+
+        #[test]
+        fn a_wrapping_cyclic_walk_is_never_let_through(
+            base: u32, start: u32, step: u32, modulus in 1u32.., stride: u32, len in 0u32..200, limit in 0u64..1 << 33,
+        ) {
+            let walk = Walk { base, start, step, modulus, stride };
+            if let Some(i) = by_steps(walk, len, limit) {
+                prop_assert!(first_outside(walk, len, limit).is_some_and(|found| found <= i));
+            }
+        }
+    }
+
+    #[test]
+    fn long_runs_are_bounded_without_walking_them() {
+        let walk = Walk::cyclic(0, 7, 12_345, 1 << 31);
+        assert_eq!(first_outside(walk, u32::MAX, 1 << 31), None);
+        assert!(first_outside(walk, u32::MAX, (1 << 31) - 1).is_some());
+    }
+}

@@ -1,0 +1,272 @@
+//! Finite FIFOs: NCCL's protocols send through a few slots per connection, and a slot is free again only when the
+//! receiver has taken what lay in it. [`with_credits`] turns that into dependencies, so that whoever understands a
+//! schedule understands FIFOs.
+//!
+//! The puts of a rank to one peer on one channel are numbered in the order in which they can be sent: by the longest
+//! chain of operations before them, then by id. Put k waits until put k − depth is *taken*: until every operation of the
+//! peer that waits for that put is done, or, where none does, until it arrived.
+
+use super::order::Graph;
+use super::{Channel, Dependency, OpId, Protocol, Rank, Run, RunId, Schedule, ScheduleError};
+
+/// Slots of a FIFO in NCCL (`NCCL_STEPS` in src/include/device.h).
+pub const NCCL_DEPTH: u32 = 8;
+
+/// Whether a protocol sends through FIFOs; one-sided protocols store where the data belongs.
+#[must_use]
+pub fn uses_fifo(protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Ll | Protocol::Ll128 | Protocol::Simple => true,
+        Protocol::Symmetric | Protocol::CopyEngine => false,
+    }
+}
+
+/// The same operations with the same ids, and the waiting for free slots as dependencies. A depth of 0 makes every put
+/// wait for itself. Runs are cut where the arithmetic of the credits changes; runs of regular schedules stay few. A
+/// schedule that deadlocks without FIFOs comes back as it is.
+///
+/// # Errors
+/// [`ScheduleError::TooManyOperations`] if a dependency cannot be written down any more (starts beyond ±2³¹).
+///
+/// # Complexity
+/// Linear in operations and their dependencies, but for sorting the puts of each rank.
+pub fn with_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, ScheduleError> {
+    let Some(waits_for_slot_of) = slots(schedule, depth) else { return Ok(schedule.clone()) };
+    let consumers = Consumers::new(schedule);
+    let mut pieces = Pieces::default();
+    let mut credits = Vec::new();
+    for run in (0..schedule.run_count()).map(RunId) {
+        pieces.begin_run(run);
+        for index in 0..schedule.run(run).len {
+            credits.clear();
+            let put = waits_for_slot_of[schedule.op_id(run, index).0 as usize];
+            if put != NONE {
+                let takers = consumers.of(put);
+                let free_after = if takers.is_empty() { std::slice::from_ref(&put) } else { takers };
+                credits.extend(free_after.iter().map(|&op| schedule.locate(OpId(op))));
+            }
+            pieces.add(index, &credits);
+        }
+        pieces.end_run(schedule.run(run).len);
+    }
+    pieces.assemble(schedule)
+}
+
+const NONE: u32 = u32::MAX;
+
+/// For every put the put whose slot it takes over; nothing if operations wait for each other.
+fn slots(schedule: &Schedule, depth: u32) -> Option<Vec<u32>> {
+    let graph = Graph::new(schedule);
+    let levels = graph.levels(&graph.order().ok()?);
+    let mut waits_for_slot_of = vec![NONE; levels.len()];
+    let mut puts: Vec<(Rank, Channel, u32, OpId)> = Vec::new();
+    for rank in (0..schedule.header.call.ranks).map(Rank) {
+        puts.clear();
+        for run in schedule.runs_of(rank).filter(|&run| schedule.run(run).kind.writes_peer()) {
+            for index in 0..schedule.run(run).len {
+                let put = schedule.operation_at(rank, run, index);
+                puts.push((put.peer, put.channel, levels[put.id.0 as usize], put.id));
+            }
+        }
+        puts.sort_unstable();
+        for connection in puts.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            for (put, before) in connection.iter().skip(depth as usize).zip(connection) {
+                waits_for_slot_of[put.3.0 as usize] = before.3.0;
+            }
+        }
+    }
+    Some(waits_for_slot_of)
+}
+
+/// For every put, the operations of its receiver that wait for it.
+struct Consumers {
+    starts: Vec<u32>,
+    operations: Vec<u32>,
+}
+
+impl Consumers {
+    fn new(schedule: &Schedule) -> Self {
+        let mut starts = vec![0u32; schedule.operation_count() as usize + 1];
+        each_consumption(schedule, |put, _| starts[put as usize + 1] += 1);
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        let mut next = starts.clone();
+        let mut operations = vec![0; starts.last().map_or(0, |&end| end as usize)];
+        each_consumption(schedule, |put, taker| {
+            let place = &mut next[put as usize];
+            operations[*place as usize] = taker;
+            *place += 1;
+        });
+        Self { starts, operations }
+    }
+
+    fn of(&self, put: u32) -> &[u32] {
+        &self.operations[self.starts[put as usize] as usize..self.starts[put as usize + 1] as usize]
+    }
+}
+
+/// Calls back with every put and every operation of its receiver that waits for it.
+fn each_consumption(schedule: &Schedule, mut found: impl FnMut(u32, u32)) {
+    for rank in (0..schedule.header.call.ranks).map(Rank) {
+        for run in schedule.runs_of(rank) {
+            for dependency in schedule.dependencies(run) {
+                let on = schedule.run_id(dependency.rank, dependency.run);
+                let awaited = schedule.run(on);
+                if !awaited.kind.writes_peer() {
+                    continue;
+                }
+                for index in 0..schedule.run(run).len {
+                    if let Some(target) = dependency.target(index, awaited.len)
+                        && awaited.peer.at(target) == rank.0
+                    {
+                        found(schedule.op_id(on, target).0, schedule.op_id(run, index).0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A credit as it was in the old schedule: operation `from + i` of the piece's run waits for operation `first + step·i`
+/// of `run`.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    run: RunId,
+    first: u32,
+    step: u32,
+}
+
+/// Operations `from..to` of an old run whose credits follow one arithmetic.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    run: RunId,
+    from: u32,
+    to: u32,
+    /// Bounds into [`Pieces::credits`].
+    credits: (u32, u32),
+}
+
+#[derive(Default)]
+struct Pieces {
+    pieces: Vec<Piece>,
+    credits: Vec<Credit>,
+    /// The first piece of each old run, and the number of pieces at the end.
+    first_of_run: Vec<u32>,
+    run: RunId,
+}
+
+impl Pieces {
+    fn begin_run(&mut self, run: RunId) {
+        self.run = run;
+        self.first_of_run.push(self.pieces.len() as u32);
+    }
+
+    /// Adds the next operation of the run: to the piece at hand if its credits go on as they should.
+    fn add(&mut self, index: u32, credits: &[(RunId, u32)]) {
+        let first_piece = self.first_of_run.last().copied().unwrap_or(0) as usize;
+        if let Some(piece) = self.pieces[first_piece..].last_mut() {
+            let known = &mut self.credits[piece.credits.0 as usize..piece.credits.1 as usize];
+            let steps = index - piece.from;
+            let goes_on = |(credit, &(run, target)): (&Credit, &(RunId, u32))| {
+                let due = u64::from(credit.first) + u64::from(credit.step) * u64::from(steps);
+                run == credit.run && if steps == 1 { target >= credit.first } else { u64::from(target) == due }
+            };
+            if known.len() == credits.len() && known.iter().zip(credits).all(goes_on) {
+                for (credit, &(_, target)) in known.iter_mut().zip(credits) {
+                    if steps == 1 {
+                        credit.step = target - credit.first;
+                    }
+                }
+                return;
+            }
+            piece.to = index;
+        }
+        let start = self.credits.len() as u32;
+        self.credits.extend(credits.iter().map(|&(run, first)| Credit { run, first, step: 0 }));
+        let credits = (start, self.credits.len() as u32);
+        self.pieces.push(Piece { run: self.run, from: index, to: index, credits });
+    }
+
+    fn end_run(&mut self, len: u32) {
+        let first_piece = self.first_of_run.last().copied().unwrap_or(0) as usize;
+        match self.pieces[first_piece..].last_mut() {
+            Some(piece) => piece.to = len,
+            // A run of length 0 keeps its place.
+            None => self.pieces.push(Piece { run: self.run, from: 0, to: 0, credits: (0, 0) }),
+        }
+    }
+
+    fn assemble(mut self, schedule: &Schedule) -> Result<Schedule, ScheduleError> {
+        self.first_of_run.push(self.pieces.len() as u32);
+        let mut result = Schedule {
+            header: schedule.header.clone(),
+            rank_starts: schedule.rank_starts.iter().map(|&run| self.first_of_run[run as usize]).collect(),
+            runs: Vec::with_capacity(self.pieces.len()),
+            first_ops: vec![0],
+            dependency_starts: vec![0],
+            dependencies: Vec::new(),
+        };
+        let mut operations = 0;
+        for piece in &self.pieces {
+            let old = schedule.run(piece.run);
+            let advanced = |walk: super::Walk| walk.advanced(piece.from);
+            let (peer, src, dst) = (advanced(old.peer), advanced(old.src), advanced(old.dst));
+            result.runs.push(Run { len: piece.to - piece.from, peer, src, dst, ..*old });
+            for &dependency in schedule.dependencies(piece.run) {
+                let on = schedule.run_id(dependency.rank, dependency.run);
+                let first = i64::from(dependency.start) + i64::from(dependency.step) * i64::from(piece.from);
+                self.translate(
+                    &result.rank_starts,
+                    piece,
+                    dependency.rank,
+                    on,
+                    first,
+                    dependency.step,
+                    &mut result.dependencies,
+                )?;
+            }
+            for credit in &self.credits[piece.credits.0 as usize..piece.credits.1 as usize] {
+                let (rank, first) = (schedule.rank_of(credit.run), i64::from(credit.first));
+                self.translate(
+                    &result.rank_starts,
+                    piece,
+                    rank,
+                    credit.run,
+                    first,
+                    credit.step,
+                    &mut result.dependencies,
+                )?;
+            }
+            operations += piece.to - piece.from;
+            result.first_ops.push(operations);
+            result.dependency_starts.push(result.dependencies.len() as u32);
+        }
+        Ok(result)
+    }
+
+    /// Writes down that operation i of a piece waits for operation `first + step·i` of an old run, in terms of the pieces
+    /// of that run.
+    #[allow(clippy::too_many_arguments, reason = "one dependency, taken apart")]
+    fn translate(
+        &self,
+        rank_starts: &[u32],
+        piece: &Piece,
+        rank: Rank,
+        on: RunId,
+        first: i64,
+        step: u32,
+        dependencies: &mut Vec<Dependency>,
+    ) -> Result<(), ScheduleError> {
+        let last = first + i64::from(step) * i64::from((piece.to - piece.from).saturating_sub(1));
+        for number in self.first_of_run[on.0 as usize]..self.first_of_run[on.0 as usize + 1] {
+            let target = &self.pieces[number as usize];
+            if piece.from == piece.to || last < i64::from(target.from) || first >= i64::from(target.to) {
+                continue;
+            }
+            let start = i32::try_from(first - i64::from(target.from)).map_err(|_| ScheduleError::TooManyOperations)?;
+            dependencies.push(Dependency { rank, run: number - rank_starts[rank.0 as usize], start, step });
+        }
+        Ok(())
+    }
+}

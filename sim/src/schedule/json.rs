@@ -1,0 +1,428 @@
+//! Schedules as JSON: lossless, in runs rather than operations, checked as they are read.
+//!
+//! ```json
+//! {"fabricast_schedule": 1, "name": "ring",
+//!  "call": {"collective": "send_recv", "bytes": 64, "ranks": 2, "root": 0, "buffers": "out_of_place"},
+//!  "protocol": "simple", "channels": 1, "layout": [{"bytes": 64, "parts": 1}], "scratch_chunks": 0,
+//!  "programs": [
+//!   [{"kind": "put", "len": 1, "channel": 0, "peer": 1, "src": ["input", 0], "dst": ["output", 0], "span": 1, "after": []}],
+//!   [{"kind": "put", "len": 1, "channel": 0, "peer": 0, "src": ["input", 0], "dst": ["output", 0], "span": 1,
+//!     "after": [[0, 0, 0, 1]]}]
+//!  ]}
+//! ```
+//!
+//! `programs` has a list of runs per rank. `peer` and the chunks of `src` and `dst` are a number, or a walk as
+//! `[base, start, step, modulus, stride]` ([`Walk`]). `after` lists `[rank, run, start, step]` ([`Dependency`]).
+
+use fabricast_topologies::{Bytes, Place};
+use serde::de::{Deserializer, Error as _};
+use serde::ser::SerializeTuple;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::{
+    Buffer, Call, Channel, Dependency, Header, Layout, OpKind, Protocol, Rank, Run, Schedule, ScheduleError, Segment,
+    Walk,
+};
+
+/// Version of the format that is written, and the only one read.
+pub const VERSION: u32 = 1;
+
+/// More ranks than this are refused.
+pub const MAX_RANKS: u32 = 1 << 20;
+
+/// Why a text is not a schedule, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct JsonError {
+    /// Where in the text.
+    pub place: Place,
+    /// What was found and what was expected.
+    pub message: String,
+}
+
+/// A schedule in the shape of its file.
+#[derive(Serialize)]
+struct Written<'a> {
+    fabricast_schedule: u32,
+    name: &'a str,
+    call: &'a Call,
+    protocol: Protocol,
+    channels: u16,
+    layout: &'a [Segment],
+    scratch_chunks: u32,
+}
+
+/// As [`Written`], its programs not yet looked into, so that each run keeps its place in the text.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Read<'a> {
+    fabricast_schedule: u32,
+    name: String,
+    call: Call,
+    protocol: Protocol,
+    channels: u16,
+    layout: Vec<Segment>,
+    scratch_chunks: u32,
+    #[serde(borrow)]
+    programs: Vec<Vec<&'a RawValue>>,
+}
+
+/// A run in the shape of its file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunText {
+    kind: OpKind,
+    len: u32,
+    channel: Channel,
+    peer: WalkText,
+    src: (Buffer, WalkText),
+    dst: (Buffer, WalkText),
+    span: u32,
+    #[serde(default)]
+    after: Vec<(Rank, u32, i32, u32)>,
+}
+
+/// A walk: a number if it is fixed as [`Walk::fixed`] makes it, its five numbers otherwise.
+struct WalkText(Walk);
+
+impl Serialize for WalkText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Walk { base, start, step, modulus, stride } = self.0;
+        if self.0 == Walk::fixed(base) {
+            return serializer.serialize_u32(base);
+        }
+        let mut tuple = serializer.serialize_tuple(5)?;
+        for number in [base, start, step, modulus, stride] {
+            tuple.serialize_element(&number)?;
+        }
+        tuple.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for WalkText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WalkVisitor).map(Self)
+    }
+}
+
+struct WalkVisitor;
+
+impl<'de> serde::de::Visitor<'de> for WalkVisitor {
+    type Value = Walk;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a number from 0 to 4294967295 or [base, start, step, modulus, stride]")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Walk, E> {
+        let value = u32::try_from(value);
+        value.map(Walk::fixed).map_err(|_| E::invalid_value(serde::de::Unexpected::Other("a larger number"), &self))
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Walk, A::Error> {
+        let mut numbers = [0u32; 5];
+        for (i, number) in numbers.iter_mut().enumerate() {
+            *number = seq.next_element()?.ok_or_else(|| A::Error::invalid_length(i, &self))?;
+        }
+        if seq.next_element::<serde::de::IgnoredAny>()?.is_some() {
+            return Err(A::Error::invalid_length(6, &self));
+        }
+        let [base, start, step, modulus, stride] = numbers;
+        Ok(Walk { base, start, step, modulus, stride })
+    }
+}
+
+impl From<(&Run, &[Dependency])> for RunText {
+    fn from((run, dependencies): (&Run, &[Dependency])) -> Self {
+        Self {
+            kind: run.kind,
+            len: run.len,
+            channel: run.channel,
+            peer: WalkText(run.peer),
+            src: (run.src_buffer, WalkText(run.src)),
+            dst: (run.dst_buffer, WalkText(run.dst)),
+            span: run.span,
+            after: dependencies.iter().map(|d| (d.rank, d.run, d.start, d.step)).collect(),
+        }
+    }
+}
+
+/// Writes a schedule, a line per run.
+#[must_use]
+pub fn to_json(schedule: &Schedule) -> String {
+    let header = schedule.header();
+    let written = Written {
+        fabricast_schedule: VERSION,
+        name: &header.name,
+        call: &header.call,
+        protocol: header.protocol,
+        channels: header.channels,
+        layout: header.layout.segments(),
+        scratch_chunks: header.scratch_chunks,
+    };
+    let mut text = line(&written);
+    // The programs become the last member of the object.
+    text.pop();
+    text.push_str(",\"programs\":[");
+    for rank in 0..header.call.ranks {
+        text.push_str(if rank == 0 { "\n[" } else { ",\n[" });
+        for (number, run) in schedule.runs_of(Rank(rank)).enumerate() {
+            text.push_str(if number == 0 { "\n" } else { ",\n" });
+            text.push_str(&line(&RunText::from((schedule.run(run), schedule.dependencies(run)))));
+        }
+        text.push(']');
+    }
+    text.push_str("\n]}\n");
+    text
+}
+
+/// One value without line breaks. Nothing that is written here can fail to be: no maps, no foreign types.
+fn line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Reads a schedule and checks everything that it names. `source` is what errors call the text.
+///
+/// # Errors
+/// [`JsonError`] with line and column: not JSON, not this format or version, more ranks or operations than can be, sizes
+/// that do not add up, ranks, runs, channels and chunks that do not exist.
+pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
+    let reader = Reader { text, source };
+    let read: Read<'_> = serde_json::from_str(text).map_err(|error| reader.syntax(&error, 0))?;
+    if read.fabricast_schedule != VERSION {
+        let message = format!("version {} of the format; this reads version {VERSION}", read.fabricast_schedule);
+        return Err(reader.at_key("fabricast_schedule", message));
+    }
+    let ranks = read.call.ranks;
+    if ranks == 0 || ranks > MAX_RANKS {
+        return Err(reader.at_key("ranks", format!("{ranks} ranks; expected 1 to {MAX_RANKS}")));
+    }
+    if read.programs.len() != ranks as usize {
+        let message = format!("{} programs for {ranks} ranks", read.programs.len());
+        return Err(reader.at_key("programs", message));
+    }
+    let layout = checked_layout(&read.layout, read.call.bytes).map_err(|message| reader.at_key("layout", message))?;
+    let header = Header {
+        name: read.name,
+        call: read.call,
+        protocol: read.protocol,
+        channels: read.channels,
+        layout,
+        scratch_chunks: read.scratch_chunks,
+    };
+    let mut schedule = Schedule {
+        header,
+        rank_starts: vec![0],
+        runs: Vec::new(),
+        first_ops: vec![0],
+        dependency_starts: vec![0],
+        dependencies: Vec::new(),
+    };
+    let mut operations = 0u32;
+    for runs in &read.programs {
+        for raw in runs {
+            let run: RunText =
+                serde_json::from_str(raw.get()).map_err(|error| reader.syntax(&error, reader.offset(raw)))?;
+            operations = operations
+                .checked_add(run.len)
+                .ok_or_else(|| reader.at(reader.offset(raw), ScheduleError::TooManyOperations.to_string()))?;
+            schedule.dependencies.extend(run.after.iter().map(|&(rank, run, start, step)| Dependency {
+                rank,
+                run,
+                start,
+                step,
+            }));
+            schedule.runs.push(Run {
+                len: run.len,
+                kind: run.kind,
+                channel: run.channel,
+                peer: run.peer.0,
+                src_buffer: run.src.0,
+                src: run.src.1.0,
+                dst_buffer: run.dst.0,
+                dst: run.dst.1.0,
+                span: run.span,
+            });
+            schedule.first_ops.push(operations);
+            schedule.dependency_starts.push(schedule.dependencies.len() as u32);
+        }
+        schedule.rank_starts.push(schedule.runs.len() as u32);
+    }
+    schedule.check().map_err(|error| match error.run() {
+        Some((rank, run)) => {
+            let raw = read.programs.get(rank.0 as usize).and_then(|runs| runs.get(run as usize));
+            reader.at(raw.map_or(0, |raw| reader.offset(raw)), error.to_string())
+        }
+        None => reader.at_key("root", error.to_string()),
+    })?;
+    Ok(schedule)
+}
+
+/// Segments that can be numbered and add up to the bytes of the call.
+fn checked_layout(segments: &[Segment], bytes: Bytes) -> Result<Layout, String> {
+    let (mut chunks, mut total) = (0u32, 0u64);
+    for segment in segments {
+        if segment.parts == 0 {
+            return Err("a segment of no parts; expected at least 1".to_owned());
+        }
+        chunks = chunks.checked_add(segment.parts).ok_or_else(|| format!("more than {} chunks", u32::MAX))?;
+        total = total.saturating_add(segment.bytes.0);
+    }
+    if total != bytes.0 {
+        return Err(format!("segments of {total} bytes in all; the call is of {}", bytes.0));
+    }
+    if bytes > Bytes::MAX {
+        return Err(format!("{} bytes; expected at most {}", bytes.0, Bytes::MAX));
+    }
+    Ok(Layout::new(segments.to_vec()))
+}
+
+/// Places in a text.
+struct Reader<'a> {
+    text: &'a str,
+    source: &'a str,
+}
+
+impl Reader<'_> {
+    fn at(&self, offset: usize, message: String) -> JsonError {
+        JsonError { place: Place::in_text(self.source, self.text, offset..offset), message }
+    }
+
+    /// The place of a key, by its first appearance.
+    fn at_key(&self, key: &str, message: String) -> JsonError {
+        self.at(self.text.find(&format!("\"{key}\"")).unwrap_or(0), message)
+    }
+
+    /// Where a part of the text stands in it.
+    fn offset(&self, raw: &RawValue) -> usize {
+        (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
+    }
+
+    /// An error of the JSON reader in the part of the text from `from` on.
+    fn syntax(&self, error: &serde_json::Error, from: usize) -> JsonError {
+        let part = self.text.get(from..).unwrap_or_default();
+        // serde_json counts lines from 1 and columns in bytes; column 0 is the line break before.
+        let line_start: usize = part.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+        let offset = from + line_start + error.column().saturating_sub(1);
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        self.at(offset, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The example of the module's description.
+    fn example() -> String {
+        let doc = include_str!("json.rs");
+        let lines = doc.lines().skip_while(|line| *line != "//! ```json").skip(1).take_while(|line| *line != "//! ```");
+        lines.map(|line| line.trim_start_matches("//! ")).collect::<Vec<_>>().join("\n")
+    }
+
+    fn error(text: &str) -> String {
+        from_json(text, "f.json").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_documented_example_reads_and_writes() {
+        let schedule = from_json(&example(), "doc").unwrap();
+        assert_eq!(schedule.operation_count(), 2);
+        assert_eq!(from_json(&to_json(&schedule), "again").unwrap(), schedule);
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        let example = example();
+        assert!(error("").starts_with("f.json:1:1: "), "{}", error(""));
+        assert!(error("{\n  \"name\": nope").starts_with("f.json:2:"), "{}", error("{\n  \"name\": nope"));
+        let wrong = [
+            (
+                "\"channel\": 0, \"peer\": 1",
+                "\"channel\": 7, \"peer\": 1",
+                "f.json:5:4: run 0 of rank 0 is on channel 7 of 1",
+            ),
+            ("\"peer\": 1", "\"peer\": 2", "f.json:5:4: operation 0 of run 0 of rank 0 names rank 2 of 2"),
+            (
+                "\"put\", \"len\": 1, \"channel\": 0, \"peer\": 0",
+                "\"push\", \"len\": 1, \"channel\": 0, \"peer\": 0",
+                "f.json:6:18: unknown variant `push`",
+            ),
+            ("[[0, 0, 0, 1]]", "[[0, 3, 0, 1]]", "f.json:6:4: run 0 of rank 1 waits for run 3 of rank 0"),
+            ("\"fabricast_schedule\": 1", "\"fabricast_schedule\": 2", "f.json:1:2: version 2 of the format"),
+            ("\"ranks\": 2", "\"ranks\": 3", "f.json:4:2: 2 programs for 3 ranks"),
+            ("\"ranks\": 2", "\"ranks\": 4294967295", "4294967295 ranks; expected 1 to 1048576"),
+            ("\"root\": 0", "\"root\": 2", "f.json:2:63: the root is rank 2 of 2"),
+            ("\"parts\": 1", "\"parts\": 0", "a segment of no parts"),
+            ("[{\"bytes\": 64", "[{\"bytes\": 65", "segments of 65 bytes in all; the call is of 64"),
+            ("\"span\": 1, \"after\": []", "\"span\": 2, \"after\": []", "uses input chunk 1 of 1"),
+            ("\"src\": [\"input\", 0]", "\"src\": [\"input\", [0, 0]]", "expected a number from 0 to 4294967295 or"),
+            ("\"len\": 1", "\"len\": 1, \"size\": 3", "unknown field `size`"),
+        ];
+        for (right, changed, expected) in wrong {
+            assert!(example.contains(right), "{right}");
+            let message = error(&example.replacen(right, changed, 1));
+            assert!(message.contains(expected), "{message}\nexpected {expected}");
+        }
+        let long = example.replace("\"len\": 1", "\"len\": 4294967295");
+        assert!(error(&long).contains("more than 4294967295 operations"), "{}", error(&long));
+    }
+
+    #[test]
+    fn long_runs_are_read_quickly() {
+        let long = example().replacen("\"len\": 1", "\"len\": 4000000000", 1);
+        assert_eq!(from_json(&long, "long").unwrap().operation_count(), 4_000_000_001);
+    }
+
+    #[test]
+    fn the_largest_numbers_are_no_trouble() {
+        let most = example()
+            .replace("\"parts\": 1", "\"parts\": 4294967295")
+            .replace("\"span\": 1", "\"span\": 0")
+            .replace("\"scratch_chunks\": 0", "\"scratch_chunks\": 4294967295");
+        let schedule = from_json(&most, "most").unwrap();
+        let fault = crate::verify::verify(&schedule, &crate::verify::VerifyOptions::default()).unwrap_err();
+        assert_eq!(fault.kind, crate::verify::FaultKind::TooLarge);
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let deep = "[".repeat(1_000_000);
+        assert!(from_json(&deep, "deep").is_err());
+        let inside = example().replacen("\"after\": []", &format!("\"after\": {deep}"), 1);
+        assert!(from_json(&inside, "deep").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}") {
+            let _ = from_json(&text, "any");
+        }
+
+        #[test]
+        fn no_damage_makes_it_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in ".{0,8}") {
+            let mut chars: Vec<char> = example().chars().collect();
+            let at = at.index(chars.len());
+            let end = (at + len).min(chars.len());
+            chars.splice(at..end, by.chars());
+            let text: String = chars.into_iter().collect();
+            if let Ok(schedule) = from_json(&text, "damaged") {
+                prop_assert_eq!(&from_json(&to_json(&schedule), "again").unwrap(), &schedule);
+                let chunks = schedule.header().layout.chunks().max(schedule.header().scratch_chunks);
+                if schedule.operation_count().max(chunks) < 10_000 {
+                    let _ = crate::verify::verify(&schedule, &crate::verify::VerifyOptions { fifo_depth: Some(1) });
+                }
+            }
+        }
+
+        #[test]
+        fn walks_are_lossless(base: u32, start: u32, step: u32, modulus: u32, stride: u32) {
+            let walk = Walk { base, start, step, modulus, stride };
+            let text = line(&WalkText(walk));
+            prop_assert_eq!(serde_json::from_str::<WalkText>(&text).unwrap().0, walk);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The dependencies of single operations, and the order in which they are taken: each after those that it waits for,
+//! otherwise by id.
+
+use super::{OpId, Rank, RunId, Schedule};
+
+/// A dependency of a run with what it refers to looked up: operation i waits for `first + start + step·i`, where that
+/// lies within `len` operations.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    first: u32,
+    len: u32,
+    start: i32,
+    step: u32,
+    /// Whether it reaches another rank.
+    remote: bool,
+}
+
+/// Operations that wait for each other, each for the next and the last for the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cycle(pub(crate) Vec<OpId>);
+
+/// The operations and what they wait for.
+pub(crate) struct Graph<'a> {
+    schedule: &'a Schedule,
+    edges: Vec<Edge>,
+    run_of: Vec<u32>,
+}
+
+/// A total order of the operations.
+pub(crate) struct Order {
+    /// Operation at each position.
+    pub(crate) operations: Vec<u32>,
+    /// Position of each operation.
+    pub(crate) positions: Vec<u32>,
+}
+
+impl<'a> Graph<'a> {
+    pub(crate) fn new(schedule: &'a Schedule) -> Self {
+        let mut edges = Vec::with_capacity(schedule.dependencies.len());
+        let mut run_of = Vec::with_capacity(schedule.operation_count() as usize);
+        for rank in 0..schedule.header().call.ranks {
+            for run in schedule.runs_of(Rank(rank)) {
+                edges.extend(schedule.dependencies(run).iter().map(|dependency| {
+                    let on = schedule.run_id(dependency.rank, dependency.run);
+                    Edge {
+                        first: schedule.first_ops[on.0 as usize],
+                        len: schedule.run(on).len,
+                        start: dependency.start,
+                        step: dependency.step,
+                        remote: dependency.rank.0 != rank,
+                    }
+                }));
+                run_of.extend(std::iter::repeat_n(run.0, schedule.run(run).len as usize));
+            }
+        }
+        Self { schedule, edges, run_of }
+    }
+
+    /// The run of an operation and its place there.
+    pub(crate) fn locate(&self, op: u32) -> (RunId, u32) {
+        let run = self.run_of[op as usize];
+        (RunId(run), op - self.schedule.first_ops[run as usize])
+    }
+
+    fn edges(&self, op: u32) -> (&[Edge], u32) {
+        let (run, index) = self.locate(op);
+        let starts = &self.schedule.dependency_starts;
+        (&self.edges[starts[run.0 as usize] as usize..starts[run.0 as usize + 1] as usize], index)
+    }
+
+    /// The operations that an operation waits for.
+    pub(crate) fn dependencies(&self, op: u32) -> impl Iterator<Item = u32> + '_ {
+        let (edges, index) = self.edges(op);
+        edges.iter().filter_map(move |edge| edge.target(index))
+    }
+
+    /// The first dependency on another rank, which data most likely came by, and the first on the own rank, which keeps it
+    /// in order.
+    pub(crate) fn main_dependencies(&self, op: u32) -> [Option<u32>; 2] {
+        let (edges, index) = self.edges(op);
+        let (mut remote, mut local) = (None, None);
+        for edge in edges {
+            if let Some(target) = edge.target(index) {
+                let first = if edge.remote { &mut remote } else { &mut local };
+                *first = first.or(Some(target));
+            }
+        }
+        [remote, local]
+    }
+
+    /// For every operation the number of operations on the longest chain that it waits for.
+    pub(crate) fn levels(&self, order: &Order) -> Vec<u32> {
+        let mut levels = vec![0; order.operations.len()];
+        for &op in &order.operations {
+            levels[op as usize] = self.dependencies(op).map(|on| levels[on as usize] + 1).max().unwrap_or(0);
+        }
+        levels
+    }
+
+    /// Orders the operations, or finds some that wait for each other.
+    pub(crate) fn order(&self) -> Result<Order, Cycle> {
+        const NEW: u32 = u32::MAX;
+        const OPEN: u32 = u32::MAX - 1;
+        let count = self.run_of.len();
+        let mut positions = vec![NEW; count];
+        let mut operations = Vec::with_capacity(count);
+        // Operations being looked at, each with the edge to look at next.
+        let mut stack: Vec<(u32, u32)> = Vec::new();
+        for root in 0..count as u32 {
+            if positions[root as usize] != NEW {
+                continue;
+            }
+            positions[root as usize] = OPEN;
+            stack.push((root, 0));
+            while let Some(top) = stack.last_mut() {
+                let (edges, index) = self.edges(top.0);
+                match edges.get(top.1 as usize) {
+                    None => {
+                        positions[top.0 as usize] = operations.len() as u32;
+                        operations.push(top.0);
+                        stack.pop();
+                    }
+                    Some(edge) => {
+                        top.1 += 1;
+                        if let Some(target) = edge.target(index) {
+                            match positions[target as usize] {
+                                NEW => {
+                                    positions[target as usize] = OPEN;
+                                    stack.push((target, 0));
+                                }
+                                OPEN => return Err(cycle(&stack, target)),
+                                _ => {}
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Order { operations, positions })
+    }
+}
+
+impl Edge {
+    #[inline]
+    fn target(&self, index: u32) -> Option<u32> {
+        let target = i64::from(self.start) + i64::from(self.step) * i64::from(index);
+        u32::try_from(target).ok().filter(|&target| target < self.len).map(|target| self.first + target)
+    }
+}
+
+/// The part of the stack from `again` on, begun with the smallest id.
+fn cycle(stack: &[(u32, u32)], again: u32) -> Cycle {
+    let mut operations: Vec<OpId> =
+        stack.iter().skip_while(|frame| frame.0 != again).map(|frame| OpId(frame.0)).collect();
+    if let Some(smallest) = operations.iter().enumerate().min_by_key(|(_, op)| **op).map(|(i, _)| i) {
+        operations.rotate_left(smallest);
+    }
+    Cycle(operations)
+}

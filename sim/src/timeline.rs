@@ -1,0 +1,199 @@
+//! Runs a schedule on a fabric and says what happened: the front door of this crate.
+
+use fabricast_topologies::Picos;
+
+use crate::critical::{self, CriticalStep};
+use crate::engine::{self, Costs, EngineError, Outcome, Recording, Span, Watch, Workload};
+use crate::flows::{self, Flow};
+use crate::fold;
+use crate::load::{LoadOverTime, load_over_time};
+use crate::lower::{self, LowerError, Lowered, Resource, Setting};
+use crate::profile::{Launch, Processes};
+use crate::quantity::{Rate, Work};
+use crate::schedule::{Generate, Rank};
+use crate::sharing::{RouteId, WHOLE};
+
+/// How the call is launched, for the costs that the device does not see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchMode {
+    /// Graph or stream.
+    pub launch: Launch,
+    /// Processes per host.
+    pub processes: Processes,
+    /// GPUs in use on a host.
+    pub gpus_per_host: u32,
+}
+
+/// Slices of [`Timeline::load`].
+pub const LOAD_SLICES: usize = 100;
+
+/// Whether one of many equals may be simulated for all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Folding {
+    /// Where the symmetry is proved on the fabric at hand.
+    #[default]
+    WhereProved,
+    /// Never.
+    Off,
+}
+
+/// What a schedule runs beside: nothing, or flows that share the fabric.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Surroundings<'a> {
+    /// Whether one of many equals may stand for all.
+    pub folding: Folding,
+    /// Traffic that shares the fabric and does not count for the end.
+    pub background: &'a [Flow],
+}
+
+/// Why a schedule could not be simulated.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// It does not fit the fabric.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// It did not end.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl SimulateError {
+    /// Whether the run was stopped from outside.
+    #[must_use]
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, Self::Engine(EngineError::Interrupted))
+    }
+}
+
+/// How much of a capacity a run used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Utilization {
+    /// The capacity.
+    pub resource: Resource,
+    /// Bytes that passed (coefficients included).
+    pub bytes: f64,
+    /// Bytes ÷ what could have passed until the end.
+    pub fraction: f64,
+}
+
+impl Utilization {
+    /// The capacity that was used most, the first of equals.
+    #[must_use]
+    pub fn busiest(all: &[Self]) -> Option<Self> {
+        let best = |a: Self, b: &Self| if b.fraction > a.fraction { *b } else { a };
+        all.split_first().map(|(first, rest)| rest.iter().fold(*first, best))
+    }
+}
+
+/// What a run says.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// From 0 (undelayed ranks start) to the end of the last operation, launch costs and floors included.
+    pub time: Picos,
+    /// Where the time went along the chain of operations that ended last; adds up to `time`.
+    pub costs: Costs,
+    /// Operations of the schedule.
+    pub operations: u64,
+    /// Operations of the schedule ÷ operations simulated; `None` where nothing was folded.
+    pub fold_factor: Option<f64>,
+    /// Events handled.
+    pub events: u64,
+    /// Every capacity that was used, in order of id.
+    pub utilization: Vec<Utilization>,
+    /// When each operation happened, if recorded.
+    pub spans: Vec<Span>,
+    /// The chain of operations that ended last, if spans were recorded.
+    pub critical_path: Vec<CriticalStep>,
+    /// How much of each capacity (in the order of `utilization`) was used over time, if spans were recorded.
+    pub load: Option<LoadOverTime>,
+    /// First run of each rank, to read `spans` by.
+    pub rank_starts: Vec<u32>,
+}
+
+impl Timeline {
+    /// The rank that a recorded run belongs to.
+    #[must_use]
+    pub fn rank_of(&self, run: u32) -> Rank {
+        Rank((self.rank_starts.partition_point(|&start| start <= run) as u32).saturating_sub(1))
+    }
+}
+
+/// Runs what `generator` says on the fabric of `setting`.
+///
+/// # Errors
+/// [`SimulateError`]: ranks without devices or paths, a deadlock, an interrupt.
+pub fn simulate(
+    generator: &dyn Generate,
+    setting: Setting<'_>,
+    mode: LaunchMode,
+    surroundings: Surroundings<'_>,
+    watch: Watch<'_>,
+) -> Result<Timeline, SimulateError> {
+    let mut lowered = lower::lower(generator, setting)?;
+    let operations = lowered.workload.operation_count();
+    lowered.workload.background_from = lowered.workload.runs.len() as u32;
+    flows::add(surroundings.background, setting, &mut lowered)?;
+    let folded = match surroundings.folding {
+        Folding::WhereProved => fold::fold(&lowered.workload),
+        Folding::Off => None,
+    };
+    let recorded = watch.recording == Recording::Spans;
+    let load_of =
+        |workload: &Workload, outcome: &Outcome| load_over_time(workload, &outcome.rates, outcome.end, LOAD_SLICES);
+    let load;
+    let mut outcome = match folded.as_ref().map(|folded| (folded, engine::run(&folded.workload, watch))) {
+        Some((folded, Ok(mut outcome))) => {
+            outcome.spans = folded.unfold_spans(&outcome.spans);
+            load = recorded.then(|| folded.unfold_load(&load_of(&folded.workload, &outcome)));
+            outcome
+        }
+        Some((_, Err(EngineError::Interrupted))) => return Err(EngineError::Interrupted.into()),
+        // Which operation is stuck, and how many were done before, only the whole run can tell.
+        Some((_, Err(_))) | None => {
+            let outcome = engine::run(&lowered.workload, watch)?;
+            load = recorded.then(|| load_of(&lowered.workload, &outcome));
+            outcome
+        }
+    };
+    let critical_path = if recorded { critical::critical_path(&lowered.workload, &outcome.spans) } else { Vec::new() };
+    // Runs of the background belong to no rank.
+    outcome.spans.retain(|span| span.run < lowered.workload.background_from);
+    let time = setting.profile.launch(mode.launch, mode.processes).apply(outcome.end, mode.gpus_per_host);
+    let mut costs = outcome.costs;
+    costs.software += time - outcome.end;
+    Ok(Timeline {
+        time,
+        costs,
+        operations,
+        fold_factor: folded.as_ref().map(fold::Folded::factor),
+        events: outcome.events,
+        utilization: utilization(&lowered, outcome.end),
+        spans: outcome.spans,
+        critical_path,
+        load,
+        rank_starts: lowered.rank_starts,
+    })
+}
+
+pub(crate) fn utilization(lowered: &Lowered, end: Picos) -> Vec<Utilization> {
+    let system = &lowered.workload.system;
+    let mut passed = vec![0u128; system.resource_count()];
+    for (route, traffic) in lowered.traffic.iter().enumerate() {
+        for one in system.uses(RouteId(route as u32)) {
+            // Coefficients are multiples of a unit far below a byte: dividing first loses nothing that shows.
+            passed[one.resource.0 as usize] += traffic.0 / u128::from(WHOLE) * u128::from(one.coefficient);
+        }
+    }
+    let capacity = |id: usize| system.capacity(crate::sharing::ResourceId(id as u32));
+    lowered
+        .resources
+        .iter()
+        .zip(passed)
+        .enumerate()
+        .map(|(id, (&resource, passed))| {
+            let could = Work::passed(Rate(capacity(id).0), end);
+            let fraction = if could.0 == 0 { 0.0 } else { passed as f64 / could.0 as f64 };
+            Utilization { resource, bytes: Work(passed).bytes(), fraction }
+        })
+        .collect()
+}

@@ -1,1 +1,0 @@
-//! Proves that a schedule computes its collective. (To be filled.)

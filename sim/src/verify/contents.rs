@@ -1,0 +1,80 @@
+//! What each rank has at the start and must have at the end, per collective, in the layout's numbering of chunks.
+//!
+//! Collectives with blocks (one per rank) cut the chunks into as many equal blocks of neighbouring chunks.
+
+use crate::schedule::{Call, Collective};
+
+/// What a chunk of the result must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// The input chunk `chunk` of one rank.
+    From { rank: u32, chunk: u32 },
+    /// The input chunk of the same number of every rank, reduced.
+    Reduced,
+}
+
+/// The contents of a call's buffers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contents {
+    collective: Collective,
+    ranks: u32,
+    root: u32,
+    /// Chunks of a block; all chunks where the collective has no blocks.
+    block: u32,
+}
+
+impl Contents {
+    /// Nothing if the collective has blocks and the chunks cannot be cut into them.
+    pub(super) fn new(call: &Call, chunks: u32) -> Option<Self> {
+        let block = match call.collective {
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv => chunks,
+            Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::AllToAll
+            | Collective::Gather
+            | Collective::Scatter => {
+                if !chunks.is_multiple_of(call.ranks) {
+                    return None;
+                }
+                chunks / call.ranks
+            }
+        };
+        Some(Self { collective: call.collective, ranks: call.ranks, root: call.root.0, block })
+    }
+
+    fn is_in_block(self, rank: u32, chunk: u32) -> bool {
+        chunk / self.block.max(1) == rank
+    }
+
+    /// Whether a rank brings this chunk of input.
+    #[inline]
+    pub(super) fn has_input(self, rank: u32, chunk: u32) -> bool {
+        match self.collective {
+            Collective::AllReduce
+            | Collective::ReduceScatter
+            | Collective::Reduce
+            | Collective::AllToAll
+            | Collective::SendRecv => true,
+            Collective::AllGather | Collective::Gather => self.is_in_block(rank, chunk),
+            Collective::Broadcast | Collective::Scatter => rank == self.root,
+        }
+    }
+
+    /// What a rank must get in this chunk of output; nothing where the rank has no such chunk.
+    #[inline]
+    pub(super) fn expected(self, rank: u32, chunk: u32) -> Option<Expected> {
+        let from = |rank, chunk| Some(Expected::From { rank, chunk });
+        match self.collective {
+            Collective::AllReduce => Some(Expected::Reduced),
+            Collective::ReduceScatter => self.is_in_block(rank, chunk).then_some(Expected::Reduced),
+            Collective::Reduce => (rank == self.root).then_some(Expected::Reduced),
+            Collective::AllGather => from(chunk / self.block, chunk),
+            Collective::Gather if rank == self.root => from(chunk / self.block, chunk),
+            Collective::Broadcast => from(self.root, chunk),
+            Collective::Scatter if self.is_in_block(rank, chunk) => from(self.root, chunk),
+            Collective::Gather | Collective::Scatter => None,
+            Collective::AllToAll => from(chunk / self.block, rank * self.block + chunk % self.block),
+            Collective::SendRecv => from(if rank == 0 { self.ranks - 1 } else { rank - 1 }, chunk),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The symbolic run: every operation in order, every chunk it touches checked, then the final contents.
+
+use super::contents::{Contents, Expected};
+use super::fault::{Fault, FaultKind, Reporter, chunk_in_words};
+use super::memory::{Clash, Memory, NONE, Place, Value, reduce};
+use super::reach::{Answer, Reach};
+use super::sets::{Set, Sets};
+use crate::schedule::order::{Graph, Order};
+use crate::schedule::{Buffer, ChunkRef, OpId, OpKind, Rank, Schedule, Walk};
+
+/// More chunks than this (of all ranks together) are refused.
+const MAX_CELLS: u64 = 1 << 26;
+
+/// Two accesses to a cell of which at least one is a write, by positions in the order. They race unless the earlier is
+/// before the later.
+#[derive(Clone, Copy, Debug)]
+struct Conflict {
+    earlier: u32,
+    later: u32,
+    /// The cell's number.
+    cell: u32,
+    kind: ConflictKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConflictKind {
+    /// The later reads what the earlier wrote.
+    ReadAfterWrite,
+    /// The later writes what the earlier read.
+    WriteAfterRead,
+    /// Both write.
+    WriteAfterWrite,
+}
+
+/// Runs a schedule from first to last.
+pub(super) fn execute(
+    schedule: &Schedule,
+    graph: &Graph<'_>,
+    order: &Order,
+    reporter: &Reporter<'_>,
+) -> Result<(), Fault> {
+    let header = schedule.header();
+    let cells = Memory::cells_of(schedule);
+    if cells > MAX_CELLS || header.call.ranks > 1 << 30 {
+        return Err(reporter.too_large(cells, "chunks over all ranks", MAX_CELLS));
+    }
+    let chunks = header.layout.chunks();
+    let Some(contents) = Contents::new(&header.call, chunks) else {
+        let end = (Rank(0), ChunkRef { buffer: Buffer::Output, index: chunks });
+        let expected = format!("a multiple of {}", header.call.ranks);
+        return Err(reporter.of_chunk(FaultKind::UnevenBlocks, end, format!("{chunks} chunks"), expected));
+    };
+    let mut execution = Execution {
+        schedule,
+        graph,
+        order,
+        reporter,
+        contents,
+        memory: Memory::new(schedule, contents),
+        sets: Sets::new(header.call.ranks),
+        reach: Reach::new(graph, order),
+        open: Vec::new(),
+        proven: (NONE, NONE),
+        current: 0,
+    };
+    // A race that was left open came before whatever stopped the run.
+    let outcome = execution.run();
+    execution.resolve_open()?;
+    outcome?;
+    execution.check_result()
+}
+
+struct Execution<'a> {
+    schedule: &'a Schedule,
+    graph: &'a Graph<'a>,
+    order: &'a Order,
+    reporter: &'a Reporter<'a>,
+    contents: Contents,
+    memory: Memory,
+    sets: Sets,
+    reach: Reach<'a>,
+    /// Conflicts not decided at once.
+    open: Vec<Conflict>,
+    /// The last pair found ordered: spans repeat it.
+    proven: (u32, u32),
+    /// Position of the operation at hand.
+    current: u32,
+}
+
+impl Execution<'_> {
+    fn run(&mut self) -> Result<(), Fault> {
+        let schedule = self.schedule;
+        let order = self.order;
+        let ranks_of_runs: Vec<u32> = (0..schedule.header().call.ranks)
+            .flat_map(|rank| std::iter::repeat_n(rank, schedule.runs_of(Rank(rank)).len()))
+            .collect();
+        for (position, &op) in order.operations.iter().enumerate() {
+            let (run_id, index) = self.graph.locate(op);
+            let run = schedule.run(run_id);
+            if !run.kind.moves_data() {
+                continue;
+            }
+            self.current = position as u32;
+            self.reach.enter(self.current);
+            let rank = ranks_of_runs[run_id.0 as usize];
+            let peer = run.peer.at(index);
+            if !run.kind.is_transfer() && peer != rank {
+                let chunk = (Rank(rank), ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) });
+                let (found, expected) = (format!("rank {peer}"), format!("rank {rank}"));
+                return Err(self.reporter.fault(FaultKind::StrayPeer, OpId(op), chunk, found, expected));
+            }
+            let source = if run.kind.reads_peer() { peer } else { rank };
+            let target = if run.kind.writes_peer() { peer } else { rank };
+            let at = |walk: Walk, buffer, i| ChunkRef { buffer, index: walk.at(index) + i };
+            for i in 0..run.span {
+                let src = at(run.src, run.src_buffer, i);
+                let dst = at(run.dst, run.dst_buffer, i);
+                self.step(run.kind, (source, src), (target, dst))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One chunk of one operation.
+    fn step(
+        &mut self,
+        kind: OpKind,
+        (source, src): (u32, ChunkRef),
+        (target, dst): (u32, ChunkRef),
+    ) -> Result<(), Fault> {
+        let moved = self.read(source, src)?;
+        if !self.memory.is_writable(target, dst) {
+            let found = "a write".to_owned();
+            let expected = "writes to scratch and to the rank's part of the output only".to_owned();
+            return Err(self.fault_here(FaultKind::ForbiddenWrite, (target, dst), found, expected));
+        }
+        let Place::Cell(cell) = self.memory.place(target, dst) else {
+            return Ok(());
+        };
+        self.check_write(cell)?;
+        let value = match kind {
+            OpKind::Put | OpKind::Get | OpKind::Copy => {
+                self.check_overwritten(cell)?;
+                moved
+            }
+            OpKind::PutReduceInput => {
+                let input = ChunkRef { buffer: Buffer::Input, index: dst.index };
+                let own = if self.memory.place(target, input) == Place::Cell(cell) {
+                    self.accumulated(cell)?
+                } else {
+                    self.check_overwritten(cell)?;
+                    self.read(target, input)?
+                };
+                self.reduced(own, moved, (target, dst))?
+            }
+            OpKind::PutReduce | OpKind::GetReduce | OpKind::Reduce => {
+                let own = self.accumulated(cell)?;
+                self.reduced(own, moved, (target, dst))?
+            }
+            OpKind::Signal | OpKind::Wait => return Ok(()),
+        };
+        self.memory.write(cell, value, self.current);
+        Ok(())
+    }
+
+    fn read(&mut self, rank: u32, chunk: ChunkRef) -> Result<Value, Fault> {
+        let value = match self.memory.place(rank, chunk) {
+            Place::Input => self.memory.input(rank, chunk.index),
+            Place::Cell(cell) => {
+                let held = self.memory.cell(cell);
+                self.check(held.writer, cell, ConflictKind::ReadAfterWrite)?;
+                self.memory.note_reader(cell, self.current);
+                held.value
+            }
+        };
+        self.check_written(value, (rank, chunk))
+    }
+
+    /// What a cell holds that is about to be added to.
+    fn accumulated(&self, cell: usize) -> Result<Value, Fault> {
+        self.check_written(self.memory.cell(cell).value, self.memory.owner(cell))
+    }
+
+    fn check_written(&self, value: Value, place: (u32, ChunkRef)) -> Result<Value, Fault> {
+        if value.ranks == Set::EMPTY {
+            let (found, expected) = ("nothing".to_owned(), "a contribution".to_owned());
+            return Err(self.fault_here(FaultKind::ReadUnwritten, place, found, expected));
+        }
+        Ok(value)
+    }
+
+    fn reduced(&mut self, own: Value, moved: Value, place: (u32, ChunkRef)) -> Result<Value, Fault> {
+        reduce(&mut self.sets, own, moved).map_err(|clash| {
+            let kind = match clash {
+                Clash::Chunks => FaultKind::MixedChunks,
+                Clash::Ranks => FaultKind::CountedTwice,
+            };
+            let (there, arriving) = (self.describe(own), self.describe(moved));
+            let expected = match clash {
+                Clash::Chunks => format!("contributions to chunk {}", own.chunk),
+                Clash::Ranks => "contributions of other ranks".to_owned(),
+            };
+            self.fault_here(kind, place, format!("{arriving} arriving on {there}"), expected)
+        })
+    }
+
+    /// What is overwritten must have been read.
+    fn check_overwritten(&self, cell: usize) -> Result<(), Fault> {
+        let held = self.memory.cell(cell);
+        if held.writer == NONE || held.readers != NONE {
+            return Ok(());
+        }
+        let (rank, chunk) = self.memory.owner(cell);
+        let found = format!("{} overwriting it", self.name(self.current));
+        Err(self.reporter.fault(
+            FaultKind::Unread,
+            self.op(held.writer),
+            (Rank(rank), chunk),
+            found,
+            "somebody to read it first".to_owned(),
+        ))
+    }
+
+    /// A write must come after everybody who wrote or read what was there.
+    fn check_write(&mut self, cell: usize) -> Result<(), Fault> {
+        let held = self.memory.cell(cell);
+        self.check(held.writer, cell, ConflictKind::WriteAfterWrite)?;
+        let mut link = held.readers;
+        while link != NONE {
+            let (reader, next) = self.memory.reader(link);
+            self.check(reader, cell, ConflictKind::WriteAfterRead)?;
+            link = next;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&mut self, earlier: u32, cell: usize, kind: ConflictKind) -> Result<(), Fault> {
+        if earlier == NONE || self.proven == (earlier, self.current) {
+            return Ok(());
+        }
+        let conflict = Conflict { earlier, later: self.current, cell: cell as u32, kind };
+        // Chunks of one operation that overlap have no order among themselves.
+        let answer = if earlier == self.current { Answer::NotBefore } else { self.reach.before_current(earlier) };
+        match answer {
+            Answer::Before => self.proven = (earlier, self.current),
+            Answer::NotBefore => return Err(self.race(conflict)),
+            Answer::Open => self.open.push(conflict),
+        }
+        Ok(())
+    }
+
+    fn resolve_open(&self) -> Result<(), Fault> {
+        let questions: Vec<(u32, u32)> = self.open.iter().map(|c| (c.earlier, c.later)).collect();
+        let answers = self.reach.resolve(&questions);
+        match self.open.iter().zip(answers).find(|(_, before)| !before) {
+            Some((&conflict, _)) => Err(self.race(conflict)),
+            None => Ok(()),
+        }
+    }
+
+    fn race(&self, conflict: Conflict) -> Fault {
+        let (kind, to_blame, other) = match conflict.kind {
+            ConflictKind::ReadAfterWrite => (FaultKind::ReadRace, conflict.later, conflict.earlier),
+            ConflictKind::WriteAfterRead => (FaultKind::ReadRace, conflict.earlier, conflict.later),
+            ConflictKind::WriteAfterWrite => (FaultKind::WriteRace, conflict.later, conflict.earlier),
+        };
+        let (rank, chunk) = self.memory.owner(conflict.cell as usize);
+        let found = if to_blame == other {
+            "chunks of its own span that overlap".to_owned()
+        } else {
+            format!("{}, which writes it, and neither waits for the other", self.name(other))
+        };
+        let expected = "one to wait for the other".to_owned();
+        self.reporter.fault(kind, self.op(to_blame), (Rank(rank), chunk), found, expected)
+    }
+
+    /// The final contents: first what is wrong in the result, then what was left unread.
+    fn check_result(&mut self) -> Result<(), Fault> {
+        for rank in 0..self.schedule.header().call.ranks {
+            for index in 0..self.schedule.header().layout.chunks() {
+                let chunk = ChunkRef { buffer: Buffer::Output, index };
+                let (Some(expected), Place::Cell(cell)) =
+                    (self.contents.expected(rank, index), self.memory.place(rank, chunk))
+                else {
+                    continue;
+                };
+                let expected = match expected {
+                    Expected::From { rank, chunk } => Value { ranks: Set::single(rank), chunk },
+                    Expected::Reduced => Value { ranks: self.sets.all(), chunk: index },
+                };
+                let held = self.memory.cell(cell);
+                if held.value.chunk != expected.chunk || !self.sets.equal(held.value.ranks, expected.ranks) {
+                    return Err(self.wrong_result((rank, chunk), held.writer, held.value, expected));
+                }
+            }
+        }
+        let unread = |cell: usize| {
+            let (rank, chunk) = self.memory.owner(cell);
+            chunk.buffer == Buffer::Scratch || self.contents.expected(rank, chunk.index).is_none()
+        };
+        let first = self
+            .memory
+            .cells()
+            .filter(|&(index, cell)| cell.writer != NONE && cell.readers == NONE && unread(index))
+            .min_by_key(|&(index, cell)| (cell.writer, index));
+        match first {
+            None => Ok(()),
+            Some((index, cell)) => {
+                let (rank, chunk) = self.memory.owner(index);
+                let (found, expected) = ("no reader".to_owned(), "a reader".to_owned());
+                Err(self.reporter.fault(FaultKind::Unread, self.op(cell.writer), (Rank(rank), chunk), found, expected))
+            }
+        }
+    }
+
+    fn wrong_result(&mut self, (rank, chunk): (u32, ChunkRef), writer: u32, found: Value, expected: Value) -> Fault {
+        let (found, expected) = (self.describe(found), self.describe(expected));
+        let place = (Rank(rank), chunk);
+        if writer == NONE {
+            self.reporter.of_chunk(FaultKind::WrongResult, place, found, expected)
+        } else {
+            self.reporter.fault(FaultKind::WrongResult, self.op(writer), place, found, expected)
+        }
+    }
+
+    fn describe(&mut self, value: Value) -> String {
+        if value.ranks == Set::EMPTY {
+            return "nothing".to_owned();
+        }
+        let input = ChunkRef { buffer: Buffer::Input, index: value.chunk };
+        format!("{} of {}", chunk_in_words(input), self.sets.describe(value.ranks))
+    }
+
+    fn op(&self, position: u32) -> OpId {
+        OpId(self.order.operations[position as usize])
+    }
+
+    fn name(&self, position: u32) -> String {
+        self.reporter.name(self.op(position))
+    }
+
+    fn fault_here(&self, kind: FaultKind, (rank, chunk): (u32, ChunkRef), found: String, expected: String) -> Fault {
+        self.reporter.fault(kind, self.op(self.current), (Rank(rank), chunk), found, expected)
+    }
+}

@@ -1,0 +1,168 @@
+//! What every chunk of every rank holds while a schedule runs, and who touched it last. Flat: one cell per chunk of
+//! output and scratch; input out of place is never written and needs none.
+
+use super::contents::Contents;
+use super::sets::{Set, Sets};
+use crate::schedule::{Buffer, ChunkRef, Schedule};
+
+/// Contributions to one input chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    /// Whose; empty where nothing was ever written.
+    pub(super) ranks: Set,
+    /// To which chunk of the input.
+    pub(super) chunk: u32,
+}
+
+/// No operation, or the end of a list.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What one chunk holds. Operations are positions in the order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cell {
+    pub(super) value: Value,
+    /// Who wrote it last.
+    pub(super) writer: u32,
+    /// Who read it since: a list in [`Memory::readers`].
+    pub(super) readers: u32,
+}
+
+/// Where a chunk's contents are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A cell.
+    Cell(usize),
+    /// Input that nobody may write.
+    Input,
+}
+
+/// The chunks of all ranks.
+pub(super) struct Memory {
+    contents: Contents,
+    in_place: bool,
+    chunks: u32,
+    cells_per_rank: usize,
+    cells: Vec<Cell>,
+    /// (position of a reader, next in its list)
+    readers: Vec<(u32, u32)>,
+}
+
+impl Memory {
+    /// Cells that a schedule needs.
+    pub(super) fn cells_of(schedule: &Schedule) -> u64 {
+        let header = schedule.header();
+        let per_rank = u64::from(header.layout.chunks()) + u64::from(header.scratch_chunks);
+        per_rank.saturating_mul(u64::from(header.call.ranks))
+    }
+
+    pub(super) fn new(schedule: &Schedule, contents: Contents) -> Self {
+        let header = schedule.header();
+        let chunks = header.layout.chunks();
+        let cells_per_rank = chunks as usize + header.scratch_chunks as usize;
+        let empty = Cell { value: Value { ranks: Set::EMPTY, chunk: 0 }, writer: NONE, readers: NONE };
+        let mut memory = Self {
+            contents,
+            in_place: schedule.is_in_place(),
+            chunks,
+            cells_per_rank,
+            cells: vec![empty; cells_per_rank * header.call.ranks as usize],
+            readers: Vec::new(),
+        };
+        if memory.in_place {
+            for rank in 0..header.call.ranks {
+                for chunk in (0..chunks).filter(|&chunk| contents.has_input(rank, chunk)) {
+                    memory.cells[rank as usize * cells_per_rank + chunk as usize].value =
+                        Value { ranks: Set::single(rank), chunk };
+                }
+            }
+        }
+        memory
+    }
+
+    /// Where a chunk of a rank is.
+    #[inline]
+    pub(super) fn place(&self, rank: u32, chunk: ChunkRef) -> Place {
+        let offset = match chunk.buffer {
+            Buffer::Input if !self.in_place => return Place::Input,
+            Buffer::Input | Buffer::Output => chunk.index as usize,
+            Buffer::Scratch => self.chunks as usize + chunk.index as usize,
+        };
+        Place::Cell(rank as usize * self.cells_per_rank + offset)
+    }
+
+    /// The rank and chunk of a cell.
+    pub(super) fn owner(&self, cell: usize) -> (u32, ChunkRef) {
+        let (rank, offset) = (cell / self.cells_per_rank, (cell % self.cells_per_rank) as u32);
+        let chunk = if offset < self.chunks {
+            ChunkRef { buffer: Buffer::Output, index: offset }
+        } else {
+            ChunkRef { buffer: Buffer::Scratch, index: offset - self.chunks }
+        };
+        (rank as u32, chunk)
+    }
+
+    /// Whether a rank may write a chunk: scratch, and what it gets of the output.
+    #[inline]
+    pub(super) fn is_writable(&self, rank: u32, chunk: ChunkRef) -> bool {
+        match chunk.buffer {
+            Buffer::Scratch => true,
+            Buffer::Input if !self.in_place => false,
+            Buffer::Input | Buffer::Output => self.contents.expected(rank, chunk.index).is_some(),
+        }
+    }
+
+    /// What input that nobody writes holds.
+    #[inline]
+    pub(super) fn input(&self, rank: u32, chunk: u32) -> Value {
+        let ranks = if self.contents.has_input(rank, chunk) { Set::single(rank) } else { Set::EMPTY };
+        Value { ranks, chunk }
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, cell: usize) -> Cell {
+        self.cells[cell]
+    }
+
+    pub(super) fn cells(&self) -> impl Iterator<Item = (usize, &Cell)> {
+        self.cells.iter().enumerate()
+    }
+
+    /// Notes that `position` read a cell.
+    #[inline]
+    pub(super) fn note_reader(&mut self, cell: usize, position: u32) {
+        self.readers.push((position, self.cells[cell].readers));
+        self.cells[cell].readers = self.readers.len() as u32 - 1;
+    }
+
+    /// A reader and the link to the next one.
+    #[inline]
+    pub(super) fn reader(&self, link: u32) -> (u32, u32) {
+        self.readers[link as usize]
+    }
+
+    /// Replaces what a cell holds.
+    #[inline]
+    pub(super) fn write(&mut self, cell: usize, value: Value, position: u32) {
+        self.cells[cell] = Cell { value, writer: position, readers: NONE };
+    }
+}
+
+/// Both values together, if they belong together.
+pub(super) fn reduce(sets: &mut Sets, a: Value, b: Value) -> Result<Value, Clash> {
+    if a.chunk != b.chunk {
+        return Err(Clash::Chunks);
+    }
+    match sets.union(a.ranks, b.ranks) {
+        Some(ranks) => Ok(Value { ranks, chunk: a.chunk }),
+        None => Err(Clash::Ranks),
+    }
+}
+
+/// Why two values cannot be reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clash {
+    /// They belong to different chunks.
+    Chunks,
+    /// Some rank is in both.
+    Ranks,
+}

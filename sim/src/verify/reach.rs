@@ -1,0 +1,292 @@
+//! Whether one operation is before another: exact, and quick where schedules are regular.
+//!
+//! Every operation has a main dependency on another rank and one on its own, and either kind makes a forest; an ancestor in
+//! a forest is before its descendants (two comparisons). What does not follow from that, for the operation or for those
+//! that take what it sent (its *heirs*), is searched for a while: dependencies backwards, never below the position sought.
+//! Questions that the search leaves open are answered together at the end, 256 origins in one pass over the graph.
+
+use crate::schedule::order::{Graph, Order};
+
+/// Operations visited by one search before the question is put off.
+const PATIENCE: usize = 48;
+
+/// Origins per pass.
+const LANES: usize = 256;
+
+/// What is known at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Before,
+    NotBefore,
+    /// To be asked of [`Reach::resolve`].
+    Open,
+}
+
+/// No such operation.
+const NONE: u32 = u32::MAX;
+
+/// Place of an operation in a forest: those of its descendants are in `first..first + size`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    first: u32,
+    size: u32,
+}
+
+/// Answers questions about positions in an [`Order`].
+pub(super) struct Reach<'a> {
+    graph: &'a Graph<'a>,
+    order: &'a Order,
+    /// The forest of main dependencies on other ranks, and of those on the own rank.
+    forests: [Vec<Interval>; 2],
+    /// The first and the last operation of another rank to wait for each one, or else of its own.
+    heirs: Vec<[u32; 2]>,
+    /// The position whose dependencies are in `direct`.
+    current: u32,
+    direct: Vec<u32>,
+    /// `seen_direct[p] == current` says that p is in `direct`.
+    seen_direct: Vec<u32>,
+    /// Number of the search that last saw each position.
+    seen: Vec<u32>,
+    searches: u32,
+    stack: Vec<u32>,
+}
+
+impl<'a> Reach<'a> {
+    pub(super) fn new(graph: &'a Graph<'a>, order: &'a Order) -> Self {
+        let count = order.operations.len();
+        let mut parents = [vec![NONE; count], vec![NONE; count]];
+        let mut heirs = [vec![[NONE; 2]; count], vec![[NONE; 2]; count]];
+        for (position, &op) in order.operations.iter().enumerate() {
+            let main = graph.main_dependencies(op).map(|on| on.map_or(NONE, |on| order.positions[on as usize]));
+            for kind in 0..2 {
+                let other = main[1 - kind];
+                parents[kind][position] = if main[kind] == NONE { other } else { main[kind] };
+                if let Some([first, last]) = heirs[kind].get_mut(main[kind] as usize) {
+                    *first = (*first).min(position as u32);
+                    *last = position as u32;
+                }
+            }
+        }
+        let [remote, local] = heirs;
+        let heirs = remote.into_iter().zip(local).map(|(a, b)| if a[0] == NONE { b } else { a }).collect();
+        Self {
+            graph,
+            order,
+            forests: parents.map(|parents| forest(&parents)),
+            heirs,
+            current: u32::MAX,
+            direct: Vec::new(),
+            seen_direct: vec![u32::MAX; count],
+            seen: vec![0; count],
+            searches: 0,
+            stack: Vec::new(),
+        }
+    }
+
+    /// Sets the later operation of the questions to come.
+    pub(super) fn enter(&mut self, later: u32) {
+        self.current = later;
+        self.direct.clear();
+        let op = self.order.operations[later as usize];
+        for dependency in self.graph.dependencies(op) {
+            let position = self.order.positions[dependency as usize];
+            self.direct.push(position);
+            self.seen_direct[position as usize] = later;
+        }
+    }
+
+    /// Whether the operation at position `earlier` is before the one entered.
+    #[inline]
+    pub(super) fn before_current(&mut self, earlier: u32) -> Answer {
+        if self.seen_direct[earlier as usize] == self.current || is_ancestor(&self.forests[0], earlier, self.current) {
+            return Answer::Before;
+        }
+        self.search(earlier)
+    }
+
+    /// Whether one of some operations is an ancestor of another in either forest.
+    fn is_akin(&self, earlier: [u32; 3], later: u32) -> bool {
+        earlier
+            .into_iter()
+            .any(|earlier| earlier <= later && self.forests.iter().any(|forest| is_ancestor(forest, earlier, later)))
+    }
+
+    fn search(&mut self, earlier: u32) -> Answer {
+        let [first, last] = self.heirs[earlier as usize];
+        let family = [earlier, first, last];
+        if self.is_akin(family, self.current) {
+            return Answer::Before;
+        }
+        self.searches += 1;
+        self.stack.clear();
+        // The first dependency listed is searched first: generators list the one that data comes by.
+        self.stack.extend(self.direct.iter().rev().filter(|&&p| p > earlier));
+        let mut visited = 0;
+        while let Some(position) = self.stack.pop() {
+            if std::mem::replace(&mut self.seen[position as usize], self.searches) == self.searches {
+                continue;
+            }
+            if self.is_akin(family, position) {
+                return Answer::Before;
+            }
+            visited += 1;
+            if visited > PATIENCE {
+                return Answer::Open;
+            }
+            let from = self.stack.len();
+            for dependency in self.graph.dependencies(self.order.operations[position as usize]) {
+                let position = self.order.positions[dependency as usize];
+                if position == earlier {
+                    return Answer::Before;
+                }
+                if position > earlier {
+                    self.stack.push(position);
+                }
+            }
+            self.stack[from..].reverse();
+        }
+        Answer::NotBefore
+    }
+
+    /// Whether each question's first position is before its second: one pass over the operations between per
+    /// [`LANES`] different origins.
+    pub(super) fn resolve(&self, questions: &[(u32, u32)]) -> Vec<bool> {
+        let mut by_origin: Vec<usize> = (0..questions.len()).collect();
+        by_origin.sort_unstable_by_key(|&i| questions[i]);
+        let mut answers = vec![false; questions.len()];
+        let mut masks = vec![[0u64; LANES / 64]; self.order.operations.len()];
+        let mut rest = &by_origin[..];
+        while let Some(&first) = rest.first() {
+            let mut origins: Vec<u32> = Vec::with_capacity(LANES);
+            let mut taken = 0;
+            for &i in rest {
+                if origins.last() != Some(&questions[i].0) {
+                    if origins.len() == LANES {
+                        break;
+                    }
+                    origins.push(questions[i].0);
+                }
+                taken += 1;
+            }
+            let (batch, later) = rest.split_at(taken);
+            rest = later;
+            let lowest = questions[first].0;
+            let highest = batch.iter().map(|&i| questions[i].1).max().unwrap_or(lowest);
+            self.spread(&origins, lowest, highest, &mut masks);
+            for &i in batch {
+                let lane = origins.partition_point(|&origin| origin < questions[i].0);
+                answers[i] = masks[questions[i].1 as usize][lane / 64] >> (lane % 64) & 1 == 1;
+            }
+        }
+        answers
+    }
+
+    /// Sets in the mask of every position from `lowest` to `highest` the lanes of the origins that are before it.
+    fn spread(&self, origins: &[u32], lowest: u32, highest: u32, masks: &mut [[u64; LANES / 64]]) {
+        for position in lowest..=highest {
+            let mut mask = [0u64; LANES / 64];
+            for dependency in self.graph.dependencies(self.order.operations[position as usize]) {
+                let from = self.order.positions[dependency as usize];
+                if from >= lowest {
+                    for (word, more) in mask.iter_mut().zip(masks[from as usize]) {
+                        *word |= more;
+                    }
+                    if let Ok(lane) = origins.binary_search(&from) {
+                        mask[lane / 64] |= 1 << (lane % 64);
+                    }
+                }
+            }
+            masks[position as usize] = mask;
+        }
+    }
+}
+
+#[inline]
+fn is_ancestor(forest: &[Interval], earlier: u32, later: u32) -> bool {
+    let (a, b) = (forest[earlier as usize], forest[later as usize]);
+    b.first.wrapping_sub(a.first) < a.size
+}
+
+/// Numbers a forest so that descendants are consecutive. Parents are before their children.
+fn forest(parents: &[u32]) -> Vec<Interval> {
+    let count = parents.len();
+    let mut intervals = vec![Interval { first: 0, size: 1 }; count];
+    for position in (0..count).rev() {
+        if parents[position] != NONE {
+            intervals[parents[position] as usize].size += intervals[position].size;
+        }
+    }
+    // Where the next child of each operation begins.
+    let mut next = vec![0u32; count];
+    let mut next_root = 0;
+    for position in 0..count {
+        let from = match parents[position] {
+            NONE => &mut next_root,
+            parent => &mut next[parent as usize],
+        };
+        let first = *from;
+        *from += intervals[position].size;
+        intervals[position].first = first;
+        next[position] = first + 1;
+    }
+    intervals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Dependency, Generate, OpKind, Rank, Schedule};
+    use crate::verify::tests::{Scripted, wait_run};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn answers_equal_the_transitive_closure(
+            picks in prop::collection::vec(prop::collection::vec((any::<u32>(), 0u32..40), 0..4), 2..120),
+        ) {
+            // Operation i waits for some of the operations shortly before it.
+            let mut script = Scripted::waits(1);
+            for (i, picks) in picks.iter().enumerate() {
+                let i = i as u32;
+                let on: Vec<Dependency> = picks
+                    .iter()
+                    .filter(|_| i > 0)
+                    .map(|&(a, back)| Dependency::on(Rank(0), i - 1 - (a % i).min(back), 0))
+                    .collect();
+                script.push(Rank(0), wait_run(OpKind::Wait), &on);
+            }
+            prop_assert_eq!(script.header().call.ranks, 1);
+            let schedule = Schedule::build(&script).unwrap();
+            let graph = Graph::new(&schedule);
+            let order = graph.order().unwrap();
+            let count = picks.len();
+            let mut closure = vec![vec![false; count]; count];
+            for b in 0..count {
+                for dependency in graph.dependencies(order.operations[b]) {
+                    let a = order.positions[dependency as usize] as usize;
+                    let before_a = closure[a].clone();
+                    closure[b].iter_mut().zip(before_a).for_each(|(b, a)| *b |= a);
+                    closure[b][a] = true;
+                }
+            }
+            let mut reach = Reach::new(&graph, &order);
+            let mut questions = Vec::new();
+            for b in 0..count as u32 {
+                reach.enter(b);
+                for a in 0..b {
+                    questions.push((a, b));
+                    let expected = closure[b as usize][a as usize];
+                    match reach.before_current(a) {
+                        Answer::Before => prop_assert!(expected, "{a} before {b}"),
+                        Answer::NotBefore => prop_assert!(!expected, "{a} not before {b}"),
+                        Answer::Open => {}
+                    }
+                }
+            }
+            for (question, answer) in questions.iter().zip(reach.resolve(&questions)) {
+                prop_assert_eq!(answer, closure[question.1 as usize][question.0 as usize]);
+            }
+        }
+    }
+}

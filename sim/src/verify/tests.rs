@@ -1,0 +1,265 @@
+//! Hand-written schedules, each with one thing right or wrong.
+
+use fabricast_topologies::Bytes;
+
+use super::{Fault, FaultKind, VerifyOptions, verify};
+use crate::schedule::{
+    Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpId, OpKind, Program,
+    Protocol, Rank, Run, Schedule, Walk,
+};
+
+/// Programs written out by a test.
+pub(super) struct Scripted {
+    header: Header,
+    programs: Vec<Program>,
+}
+
+impl Scripted {
+    fn new(collective: Collective, ranks: u32, chunks: u32) -> Self {
+        Self {
+            header: Header {
+                name: "scripted".to_owned(),
+                call: Call { collective, bytes: Bytes(64), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace },
+                protocol: Protocol::Simple,
+                channels: 1,
+                layout: Layout::equal(Bytes(64), chunks),
+                scratch_chunks: 4,
+            },
+            programs: vec![Program::default(); ranks as usize],
+        }
+    }
+
+    /// An all_reduce of nothing, for tests of order alone.
+    pub(super) fn waits(ranks: u32) -> Self {
+        let mut script = Self::new(Collective::AllReduce, ranks, 1);
+        script.header.layout = Layout::default();
+        script
+    }
+
+    pub(super) fn push(&mut self, rank: Rank, run: Run, dependencies: &[Dependency]) {
+        self.programs[rank.0 as usize].push(run, dependencies);
+    }
+
+    fn verify(&self) -> Result<u64, Fault> {
+        verify(&Schedule::build(self).unwrap(), &VerifyOptions::default()).map(|v| v.operations)
+    }
+
+    fn fault(&self) -> Fault {
+        let fault = self.verify().unwrap_err();
+        assert!(!fault.to_string().contains('@'));
+        fault
+    }
+}
+
+impl Generate for Scripted {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        program.clone_from(&self.programs[rank.0 as usize]);
+    }
+}
+
+/// A single operation that moves nothing.
+pub(super) fn wait_run(kind: OpKind) -> Run {
+    Run { span: 0, ..run(kind, 0, (Buffer::Input, 0), (Buffer::Output, 0)) }
+}
+
+fn run(kind: OpKind, peer: u32, src: (Buffer, u32), dst: (Buffer, u32)) -> Run {
+    Run {
+        len: 1,
+        kind,
+        channel: Channel(0),
+        peer: Walk::fixed(peer),
+        src_buffer: src.0,
+        src: Walk::fixed(src.1),
+        dst_buffer: dst.0,
+        dst: Walk::fixed(dst.1),
+        span: 1,
+    }
+}
+
+const INPUT: (Buffer, u32) = (Buffer::Input, 0);
+const OUTPUT: (Buffer, u32) = (Buffer::Output, 0);
+const SCRATCH: (Buffer, u32) = (Buffer::Scratch, 0);
+
+/// Two ranks: rank 1's input is reduced at rank 0 and the sum sent back.
+fn pair() -> Scripted {
+    let mut script = Scripted::new(Collective::AllReduce, 2, 1);
+    script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
+    script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on(Rank(1), 0, 0)]);
+    script
+}
+
+#[test]
+fn a_right_schedule_is_proven() {
+    assert_eq!(pair().verify(), Ok(2));
+}
+
+#[test]
+fn the_right_sum_without_its_wait_is_a_race() {
+    let mut script = Scripted::new(Collective::AllReduce, 2, 1);
+    script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
+    script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[]);
+    // Rank 0's operation has id 0 and finds nothing yet.
+    assert_eq!(script.fault().kind, FaultKind::ReadUnwritten);
+    let mut script = Scripted::new(Collective::AllReduce, 2, 1);
+    script.push(Rank(0), run(OpKind::PutReduceInput, 1, INPUT, OUTPUT), &[]);
+    script.push(Rank(1), run(OpKind::Put, 0, OUTPUT, OUTPUT), &[]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.operation, fault.rank), (FaultKind::ReadRace, Some(OpId(1)), Rank(1)));
+    assert_eq!(
+        fault.to_string(),
+        "operation 1 (rank 1, channel 0, put to rank 0): reads output chunk 0 of rank 1, which may still change: \
+         found operation 0 (rank 0, channel 0, put and reduce with the input of rank 1), which writes it, and neither \
+         waits for the other, expected one to wait for the other"
+    );
+}
+
+#[test]
+fn a_reader_is_blamed_when_a_later_write_is_not_ordered_after_it() {
+    let mut script = Scripted::new(Collective::Broadcast, 2, 1);
+    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[]);
+    script.push(Rank(0), run(OpKind::Put, 1, SCRATCH, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
+    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, OUTPUT), &[]);
+    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[Dependency::on(Rank(0), 0, 0)]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.operation), (FaultKind::ReadRace, Some(OpId(1))));
+}
+
+#[test]
+fn accumulations_without_an_order_race() {
+    let mut script = Scripted::new(Collective::Reduce, 3, 1);
+    script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
+    script.push(Rank(2), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.operation), (FaultKind::WriteRace, Some(OpId(1))));
+    let mut script = Scripted::new(Collective::Reduce, 3, 1);
+    script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
+    script.push(Rank(2), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[Dependency::on(Rank(1), 0, 0)]);
+    assert_eq!(script.verify(), Ok(2));
+}
+
+#[test]
+fn contributions_count_once() {
+    let mut script = pair();
+    script.push(Rank(1), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
+    assert_eq!(script.fault().kind, FaultKind::CountedTwice);
+    let mut script = Scripted::new(Collective::AllReduce, 2, 1);
+    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, OUTPUT), &[]);
+    script.push(Rank(1), run(OpKind::Copy, 1, INPUT, OUTPUT), &[]);
+    let fault = script.fault();
+    assert_eq!(fault.kind, FaultKind::WrongResult);
+    assert_eq!(
+        (fault.found.as_str(), fault.expected.as_str()),
+        ("input chunk 0 of rank 0", "input chunk 0 of ranks 0-1")
+    );
+}
+
+#[test]
+fn chunks_do_not_mix() {
+    let mut script = Scripted::new(Collective::AllReduce, 2, 2);
+    script.push(Rank(1), run(OpKind::PutReduceInput, 0, (Buffer::Input, 1), OUTPUT), &[]);
+    assert_eq!(script.fault().kind, FaultKind::MixedChunks);
+    let mut script = Scripted::new(Collective::SendRecv, 1, 2);
+    script.push(Rank(0), run(OpKind::Copy, 0, (Buffer::Input, 1), OUTPUT), &[]);
+    assert_eq!(script.fault().kind, FaultKind::WrongResult);
+}
+
+#[test]
+fn input_and_foreign_output_are_not_written() {
+    let mut script = pair();
+    script.push(Rank(1), run(OpKind::Put, 0, INPUT, INPUT), &[]);
+    assert_eq!(script.fault().kind, FaultKind::ForbiddenWrite);
+    let mut script = Scripted::new(Collective::Reduce, 2, 1);
+    script.push(Rank(0), run(OpKind::PutReduceInput, 1, INPUT, OUTPUT), &[]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.owner), (FaultKind::ForbiddenWrite, Rank(1)));
+}
+
+#[test]
+fn missing_input_is_unwritten() {
+    let mut script = Scripted::new(Collective::Broadcast, 2, 1);
+    script.push(Rank(1), run(OpKind::Put, 0, INPUT, OUTPUT), &[]);
+    assert_eq!(script.fault().kind, FaultKind::ReadUnwritten);
+}
+
+#[test]
+fn data_that_nobody_reads_is_a_fault() {
+    let mut script = pair();
+    script.push(Rank(1), run(OpKind::Put, 0, INPUT, SCRATCH), &[]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.operation), (FaultKind::Unread, Some(OpId(2))));
+    // Overwritten before anybody read it.
+    let mut script = pair();
+    script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.operation), (FaultKind::Unread, Some(OpId(0))));
+}
+
+#[test]
+fn circles_are_deadlocks() {
+    let mut script = Scripted::waits(2);
+    script.push(Rank(0), wait_run(OpKind::Wait), &[]);
+    script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on(Rank(1), 1, 0)]);
+    script.push(Rank(1), wait_run(OpKind::Wait), &[Dependency::on(Rank(0), 1, 0)]);
+    script.push(Rank(1), wait_run(OpKind::Signal), &[Dependency::on(Rank(1), 0, 0)]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.operation), (FaultKind::Deadlock, Some(OpId(1))));
+    assert!(fault.found.contains("1 -> 3 -> 2 -> 1"), "{}", fault.found);
+}
+
+#[test]
+fn overlapping_spans_race_with_themselves() {
+    let mut script = Scripted::new(Collective::SendRecv, 1, 1);
+    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[]);
+    let overlapping = Run { span: 2, ..run(OpKind::Copy, 0, SCRATCH, (Buffer::Scratch, 1)) };
+    script.push(Rank(0), overlapping, &[Dependency::on(Rank(0), 0, 0)]);
+    assert_eq!(script.fault().kind, FaultKind::ReadRace);
+}
+
+#[test]
+fn blocks_and_peers_are_checked() {
+    let mut script = Scripted::new(Collective::AllGather, 2, 3);
+    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, OUTPUT), &[]);
+    assert_eq!(script.fault().kind, FaultKind::UnevenBlocks);
+    let mut script = Scripted::new(Collective::SendRecv, 2, 1);
+    script.push(Rank(0), run(OpKind::Copy, 1, INPUT, OUTPUT), &[]);
+    assert_eq!(script.fault().kind, FaultKind::StrayPeer);
+    assert_eq!(Scripted::new(Collective::SendRecv, 2, 1).fault().operation, None);
+}
+
+#[test]
+fn full_fifos_deadlock_where_nobody_takes_the_first_put() {
+    // Two puts through one connection, and the receiver takes the second one first.
+    let mut script = Scripted::new(Collective::Broadcast, 2, 2);
+    for chunk in 0..2 {
+        script.push(Rank(0), run(OpKind::Put, 1, (Buffer::Input, chunk), (Buffer::Scratch, chunk)), &[]);
+        script.push(Rank(0), run(OpKind::Copy, 0, (Buffer::Input, chunk), (Buffer::Output, chunk)), &[]);
+    }
+    let take = |chunk| run(OpKind::Copy, 1, (Buffer::Scratch, chunk), (Buffer::Output, chunk));
+    script.push(Rank(1), take(1), &[Dependency::on(Rank(0), 2, 0)]);
+    script.push(Rank(1), take(0), &[Dependency::on(Rank(0), 0, 0), Dependency::on(Rank(1), 0, 0)]);
+    let schedule = Schedule::build(&script).unwrap();
+    let with_depth = |depth| verify(&schedule, &VerifyOptions { fifo_depth: Some(depth) });
+    assert_eq!(with_depth(2).map(|v| v.operations), Ok(6));
+    assert_eq!(with_depth(1).unwrap_err().kind, FaultKind::FifoDeadlock { depth: 1 });
+    assert_eq!(with_depth(0).unwrap_err().kind, FaultKind::FifoDeadlock { depth: 0 });
+}
+
+#[test]
+fn faults_as_json_name_their_parts() {
+    let json = serde_json::to_value(pair_without_return().fault()).unwrap();
+    assert_eq!(json["kind"], "wrong_result");
+    assert_eq!(json["operation"], serde_json::Value::Null);
+    assert_eq!(json["rank"], 1);
+    assert_eq!(json["chunk"]["buffer"], "output");
+    assert_eq!(json["found"], "nothing");
+}
+
+fn pair_without_return() -> Scripted {
+    let mut script = Scripted::new(Collective::AllReduce, 2, 1);
+    script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
+    script
+}
