@@ -1,1 +1,18 @@
-//! planner
+//! Algorithms, strategies, bounds, and the plan.
+//!
+//! This crate owns the generators that write schedules ([`algorithm`], a file each), the strategies made of them
+//! ([`strategy`], with the one table of which combinations exist), what no schedule can beat ([`bound`]), and the
+//! search that picks ([`plan`]).
+//!
+//! It never predicts a time by formula: every price is a simulation. It never reads files or talks to GPUs.
+//!
+//! ```text
+//! Fabric, Profile, sizes ─► strategy::candidates ─► algorithm::generator ─► sim::simulate ─► Plan
+//!                                    bound::Bounds discards what cannot win ┘
+//! ```
+#![warn(missing_docs)]
+
+pub mod algorithm;
+pub mod bound;
+pub mod plan;
+pub mod strategy;

@@ -1,0 +1,130 @@
+//! Going round a ring: what ring and hierarchical have in common.
+//!
+//! In every loop a rank makes the same number of *steps*; at step t it passes on to its successor what its predecessor
+//! gave it at step t − 1. Loops of a lane follow each other: a rank begins the next when its last step of the one before
+//! is done.
+
+use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
+
+use super::cut::Cut;
+use super::lane::Lane;
+
+/// Consecutive steps that move data in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stage {
+    pub(super) kind: OpKind,
+    pub(super) src: Buffer,
+    pub(super) dst: Buffer,
+    pub(super) steps: u32,
+}
+
+/// Stages without those of no steps, neighbours that do the same as one.
+pub(super) fn joined(stages: &[Stage]) -> Vec<Stage> {
+    let mut joined: Vec<Stage> = Vec::with_capacity(stages.len());
+    for stage in stages.iter().filter(|stage| stage.steps > 0) {
+        match joined.last_mut() {
+            Some(last) if (Stage { steps: stage.steps, ..*last }) == *stage => last.steps += stage.steps,
+            _ => joined.push(*stage),
+        }
+    }
+    joined
+}
+
+/// One lane of one rank going round.
+pub(super) struct Circle<'a> {
+    pub(super) stages: &'a [Stage],
+    pub(super) cut: &'a Cut,
+    pub(super) lane: u32,
+    /// The run with which this lane begins, the same on all ranks.
+    pub(super) first_run: u32,
+    pub(super) at: Lane,
+    pub(super) next: u32,
+    pub(super) previous: u32,
+}
+
+impl Circle<'_> {
+    /// Steps of one loop.
+    pub(super) fn steps(stages: &[Stage]) -> u32 {
+        stages.iter().map(|stage| stage.steps).sum()
+    }
+
+    /// Runs per lane if `parts` walk arithmetically: the fewer of a run per stage and loop, or one per step over all
+    /// loops.
+    pub(super) fn runs(stages: &[Stage], loops: u32, regular: bool) -> u32 {
+        let by_loop = (stages.len() as u32).saturating_mul(loops);
+        if regular && by_loop <= Self::steps(stages) { by_loop } else { Self::steps(stages) }
+    }
+
+    /// Writes the lane. `part` says which part of the buffer the rank passes on at each step; `walk` says the same as a
+    /// walk, where it is one.
+    pub(super) fn write(&self, program: &mut Program, part: impl Fn(u32) -> u32, walk: Option<Walk>) {
+        let by_loop = (self.stages.len() as u32).saturating_mul(self.cut.loops);
+        match walk {
+            Some(walk) if by_loop <= Self::steps(self.stages) => self.write_by_loop(program, walk),
+            _ => self.write_by_step(program, part),
+        }
+    }
+
+    fn write_by_loop(&self, program: &mut Program, parts: Walk) {
+        let mut number = self.first_run;
+        let last = self.stages.last().map_or(0, |stage| stage.steps);
+        for round in 0..self.cut.loops {
+            let mut before: Option<u32> = None;
+            let mut parts = parts;
+            for stage in self.stages {
+                let chunks = self.cut.over_parts(parts, round, self.lane);
+                let run = self.at.transfer(
+                    stage.kind,
+                    stage.steps,
+                    Walk::fixed(self.next),
+                    (stage.src, chunks),
+                    (stage.dst, chunks),
+                );
+                let previous = Rank(self.previous);
+                let within = Dependency::shifted(previous, number, -1);
+                match before {
+                    // The first step of a stage goes on from the last of the stage before.
+                    Some(steps) => {
+                        let start = steps as i32 - 1;
+                        program.push(run, &[within, Dependency { rank: previous, run: number - 1, start, step: 1 }]);
+                    }
+                    None if round > 0 => {
+                        let start = last as i32 - 1;
+                        let own = Dependency { rank: self.at.rank(), run: number - 1, start, step: 1 };
+                        program.push(run, &[within, own]);
+                    }
+                    None => {
+                        program.push(run, &[within]);
+                    }
+                }
+                before = Some(stage.steps);
+                parts = parts.advanced(stage.steps);
+                number += 1;
+            }
+        }
+    }
+
+    fn write_by_step(&self, program: &mut Program, part: impl Fn(u32) -> u32) {
+        let steps = Self::steps(self.stages);
+        let mut step = 0;
+        for stage in self.stages {
+            for _ in 0..stage.steps {
+                let chunks = self.cut.over_loops(part(step), self.lane);
+                let run = self.at.transfer(
+                    stage.kind,
+                    self.cut.loops,
+                    Walk::fixed(self.next),
+                    (stage.src, chunks),
+                    (stage.dst, chunks),
+                );
+                let dependency = if step > 0 {
+                    Dependency::shifted(Rank(self.previous), self.first_run + step - 1, 0)
+                } else {
+                    Dependency::shifted(self.at.rank(), self.first_run + steps - 1, -1)
+                };
+                program.push(run, &[dependency]);
+                step += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Direct: every rank puts what another must get straight into its output. all_gather, all_to_all, gather, scatter and
+//! send_recv; reduce_scatter is the first shot of [`super::two_shot`].
+//!
+//! One step. Equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L + bytes/B. All puts of a loop
+//! are under way at once; the chunk of the next loop follows on the same connection when the one before has arrived.
+//! Per rank and lane one run per host and loop. In place, all_to_all and send_recv go through scratch, because what
+//! arrives would overwrite what is yet to be sent, with a run per peer.
+//!
+//! Source: NCCL 2.28 src/enqueue.cc (all_to_all, gather and scatter as send and receive of every pair) and
+//! src/sym_kernels.cc AllGather_ST.
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+};
+
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
+use super::peers::Peers;
+use super::ring::copy_own;
+use super::{Algorithm, Shape, Unsupported};
+
+/// Direct exchanges.
+pub(super) struct Direct {
+    header: Header,
+    cut: Cut,
+    peers: Peers,
+    per_host: u32,
+}
+
+/// Which part of the buffer a put takes.
+#[derive(Clone, Copy)]
+enum Part {
+    /// The block of the sender.
+    Sender,
+    /// The block of the receiver.
+    Receiver,
+}
+
+impl Direct {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = match shape.call.collective {
+            Collective::SendRecv => Cut::by_loops(shape, u32::from(shape.channels), 1)?,
+            _ => Cut::by_blocks(shape)?,
+        };
+        let crosses = matches!(shape.call.collective, Collective::AllToAll | Collective::SendRecv);
+        let in_place = shape.call.buffers == BufferUse::InPlace;
+        let scratch = if crosses && in_place { layout.chunks() } else { 0 };
+        Ok(Self {
+            header: shape.header(Algorithm::Direct, layout, scratch),
+            cut,
+            peers: Peers::new(shape),
+            per_host: shape.ranks_per_host(),
+        })
+    }
+
+    fn lane(&self, rank: Rank, lane: u32) -> Lane {
+        Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) }
+    }
+
+    /// Puts to all others.
+    fn scatter_out(&self, rank: Rank, src: Part, dst: Part, program: &mut Program) {
+        for lane in 0..self.cut.lanes {
+            for round in 0..self.cut.loops {
+                for (peers, len) in self.peers.walks(rank.0) {
+                    let chunks = |part| match part {
+                        Part::Sender => Walk::fixed(self.cut.chunk(rank.0, round, lane)),
+                        Part::Receiver => self.cut.over_parts(peers, round, lane),
+                    };
+                    let (src, dst) = ((Buffer::Input, chunks(src)), (Buffer::Output, chunks(dst)));
+                    let run = self.lane(rank, lane).put(len, peers, src, dst);
+                    let hosts = self.header.call.ranks / self.per_host;
+                    let number = program.runs().len() as u32;
+                    let same_connection = Dependency::shifted(rank, number.wrapping_sub(hosts), 0);
+                    program.push(run, &[same_connection][..usize::from(round > 0)]);
+                }
+            }
+        }
+    }
+
+    /// Puts one part to one rank, loop by loop, the runs being the first of the program.
+    fn put_part(&self, rank: Rank, to: u32, part: u32, dst: Buffer, program: &mut Program) {
+        for lane in 0..self.cut.lanes {
+            let chunks = self.cut.over_loops(part, lane);
+            let run =
+                self.lane(rank, lane).put(self.cut.loops, Walk::fixed(to), (Buffer::Input, chunks), (dst, chunks));
+            program.push(run, &[Dependency::shifted(rank, lane, -1)]);
+        }
+    }
+
+    /// all_to_all through scratch: the block from each rank is copied to its place once the block that lay there has been
+    /// sent.
+    fn swap_blocks(&self, rank: Rank, program: &mut Program) {
+        let loops = self.cut.loops;
+        let others = self.peers.offsets().len() as u32;
+        for lane in 0..self.cut.lanes {
+            let at = self.lane(rank, lane);
+            let first_run = lane * 2 * others;
+            let run_of = |offset: u32| first_run + offset - 1;
+            for offset in self.peers.offsets() {
+                let target = self.peers.target(rank.0, offset);
+                let src = (Buffer::Input, self.cut.over_loops(target, lane));
+                let dst = (Buffer::Scratch, self.cut.over_loops(rank.0, lane));
+                program.push(
+                    at.put(loops, Walk::fixed(target), src, dst),
+                    &[Dependency::shifted(rank, run_of(offset), -1)],
+                );
+            }
+            for offset in self.peers.offsets() {
+                let source = self.peers.source(rank.0, offset);
+                let chunks = self.cut.over_loops(source, lane);
+                let copy = at.local(OpKind::Copy, loops, (Buffer::Scratch, chunks), (Buffer::Output, chunks));
+                let arrived = Dependency::shifted(Rank(source), run_of(offset), 0);
+                let sent = Dependency::shifted(rank, run_of(self.peers.opposite(offset)), 0);
+                program.push(copy, &[arrived, sent]);
+            }
+        }
+    }
+
+    /// send_recv; in place through scratch.
+    fn shift(&self, rank: Rank, in_place: bool, program: &mut Program) {
+        let ranks = self.header.call.ranks;
+        let (next, previous) = ((rank.0 + 1) % ranks, (rank.0 + ranks - 1) % ranks);
+        let dst = if in_place { Buffer::Scratch } else { Buffer::Output };
+        self.put_part(rank, next, 0, dst, program);
+        if in_place {
+            for lane in 0..self.cut.lanes {
+                let chunks = self.cut.over_loops(0, lane);
+                let (src, dst) = ((Buffer::Scratch, chunks), (Buffer::Output, chunks));
+                let copy = self.lane(rank, lane).local(OpKind::Copy, self.cut.loops, src, dst);
+                program.push(copy, &[Dependency::shifted(Rank(previous), lane, 0), Dependency::shifted(rank, lane, 0)]);
+            }
+        }
+    }
+}
+
+impl Generate for Direct {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let call = &self.header.call;
+        let in_place = call.buffers == BufferUse::InPlace;
+        let is_root = rank == call.root;
+        match call.collective {
+            Collective::AllGather => self.scatter_out(rank, Part::Sender, Part::Sender, program),
+            Collective::AllToAll if in_place => self.swap_blocks(rank, program),
+            Collective::AllToAll => self.scatter_out(rank, Part::Receiver, Part::Sender, program),
+            Collective::Scatter if is_root => self.scatter_out(rank, Part::Receiver, Part::Receiver, program),
+            Collective::Gather if !is_root => self.put_part(rank, call.root.0, rank.0, Buffer::Output, program),
+            Collective::SendRecv => self.shift(rank, in_place, program),
+            _ => {}
+        }
+        let keeps_own = match call.collective {
+            Collective::AllGather | Collective::AllToAll => true,
+            Collective::Gather | Collective::Scatter => is_root,
+            _ => false,
+        };
+        if keeps_own && !in_place {
+            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        match self.header.call.collective {
+            Collective::AllGather | Collective::AllToAll => self.peers.symmetry(),
+            Collective::SendRecv if self.per_host < self.header.call.ranks => {
+                let length = self.header.call.ranks / self.per_host;
+                Symmetry::Rotations(vec![RotationDigit { stride: self.per_host, length }])
+            }
+            Collective::SendRecv => {
+                Symmetry::Rotations(vec![RotationDigit { stride: 1, length: self.header.call.ranks }])
+            }
+            _ => Symmetry::None,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Hierarchical all_reduce: reduce_scatter within each host, a ring over the hosts for every position in them, all_gather
+//! within each host.
+//!
+//! With h hosts of g ranks a loop has g·h chunks; the rank at position i of a host sums part i (h chunks) of its host in
+//! one step, takes it round the ring of all hosts' position i in 2(h−1) steps, and gives it to its host in one step. Links
+//! between hosts carry 2(h−1)/h · bytes/g per rank, those within 2(g−1)/g · bytes. With one loop, latency L and
+//! bandwidth B within, L' and B' between: 2(L + (g−1)/g·bytes/B) + 2(h−1)(L' + bytes/(g·h·B')).
+//! The three phases of different loops overlap: each waits for the same phase of the loop before.
+//!
+//! Source: the decomposition of NCCL's CollNet and of Jia et al., *Highly Scalable Deep Learning Training System with
+//! Mixed-Precision*, 2018, §3.3 (hierarchical all-reduce), with the inner phases as in [`super::two_shot`].
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Run, Symmetry, Walk,
+};
+
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
+use super::{Algorithm, Shape, Unsupported};
+
+/// Hierarchical all_reduce.
+pub(super) struct Hierarchical {
+    header: Header,
+    cut: Cut,
+    hosts: u32,
+    per_host: u32,
+    out_of_place: bool,
+}
+
+/// Numbers of the runs of one loop of a lane, the same on all ranks; a loop's begin where those of the loop before end.
+#[derive(Clone, Copy)]
+struct Runs {
+    /// Parts to the others of the host.
+    give: u32,
+    /// The last operation of the host's sum.
+    sum: u32,
+    /// The ring's first half.
+    reduce: u32,
+    /// The ring's second half.
+    pass: u32,
+    /// Arrivals of the second half, one after the other.
+    arrive: u32,
+    /// The result to the others of the host.
+    share: u32,
+    /// How many there are.
+    count: u32,
+}
+
+/// One loop of one lane.
+#[derive(Clone, Copy)]
+struct Round {
+    at: Lane,
+    runs: Runs,
+    lane: u32,
+    round: u32,
+}
+
+impl Hierarchical {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let per_host = shape.equal_hosts(Algorithm::Hierarchical)?;
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
+        let slots = layout.chunks();
+        Ok(Self {
+            header: shape.header(Algorithm::Hierarchical, layout, slots),
+            cut,
+            hosts: shape.call.ranks / per_host,
+            per_host,
+            out_of_place: shape.call.buffers == BufferUse::OutOfPlace,
+        })
+    }
+
+    fn runs(&self, first: u32) -> Runs {
+        let (copies, others) = (u32::from(self.out_of_place), self.per_host - 1);
+        let after_sum = first + 1 + copies + others;
+        Runs {
+            give: first,
+            sum: after_sum - 1,
+            reduce: after_sum,
+            pass: after_sum + 1,
+            arrive: after_sum + 2,
+            share: after_sum + 3,
+            count: 4 + 1 + copies + others,
+        }
+    }
+
+    /// Chunks of the part of one position.
+    fn part(&self, position: u32, at: Round) -> Walk {
+        Walk::fixed(self.cut.chunk(position * self.hosts, at.round, at.lane))
+    }
+
+    /// Parts of the other positions of the host, beginning after `position`.
+    fn other_parts(&self, position: u32, at: Round) -> Walk {
+        Walk::cyclic(self.cut.chunk(0, at.round, at.lane), position + 1, 1, self.per_host).strided(self.hosts)
+    }
+
+    /// Every operation waits for the same one of the loop before.
+    fn loop_before(at: Round, run: u32) -> Option<Dependency> {
+        (at.round > 0).then(|| Dependency::shifted(at.at.rank(), run - at.runs.count, 0))
+    }
+
+    fn write_inside(&self, at: Round, program: &mut Program) {
+        let (rank, others) = (at.at.rank, self.per_host - 1);
+        let (host, position) = (rank / self.per_host, rank % self.per_host);
+        let mates = Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host);
+        let whole_part = |run: Run| Run { span: self.hosts, ..run };
+        let own = self.part(position, at);
+        let give = at.at.put(others, mates, (Buffer::Input, self.other_parts(position, at)), (Buffer::Scratch, own));
+        program.push(whole_part(give), Self::loop_before(at, at.runs.give).as_slice());
+        let mut last = None;
+        if self.out_of_place {
+            let copy = at.at.local(OpKind::Copy, 1, (Buffer::Input, own), (Buffer::Output, own));
+            last = Some(program.push(whole_part(copy), &[]));
+        }
+        for back in 1..self.per_host {
+            let source = (position + self.per_host - back) % self.per_host;
+            let slot = (Buffer::Scratch, self.part(source, at));
+            let reduce = at.at.local(OpKind::Reduce, 1, slot, (Buffer::Output, own));
+            let mut awaited = vec![Dependency::on(Rank(host * self.per_host + source), at.runs.give, back - 1)];
+            awaited.extend(last.map(|last| Dependency::shifted(at.at.rank(), last, 0)));
+            last = Some(program.push(whole_part(reduce), &awaited));
+        }
+    }
+
+    fn write_between(&self, at: Round, program: &mut Program) {
+        let (rank, ranks) = (at.at.rank, self.header.call.ranks);
+        let (host, position) = (rank / self.per_host, rank % self.per_host);
+        let (next, previous) = ((rank + self.per_host) % ranks, Rank((rank + ranks - self.per_host) % ranks));
+        let steps = self.hosts - 1;
+        let base = self.cut.chunk(position * self.hosts, at.round, at.lane);
+        // The chunk of step t is the host's own number minus t, modulo the hosts.
+        let back_from = |start: u32| (Buffer::Output, Walk::cyclic(base, start, self.hosts - 1, self.hosts));
+        let last_step = steps as i32 - 1;
+        let runs = at.runs;
+
+        let chunks = back_from(host);
+        let reduce = at.at.transfer(OpKind::PutReduce, steps, Walk::fixed(next), chunks, chunks);
+        // The part must be summed within both hosts.
+        let mut awaited = vec![
+            Dependency::shifted(previous, runs.reduce, -1),
+            Dependency { rank: at.at.rank(), run: runs.sum, start: 0, step: 1 },
+            Dependency::on(Rank(next), runs.sum, 0),
+        ];
+        if at.round > 0 {
+            let before = runs.pass - runs.count;
+            awaited.push(Dependency { rank: at.at.rank(), run: before, start: last_step, step: 1 });
+        }
+        program.push(reduce, &awaited);
+
+        let chunks = back_from(host + 1);
+        let pass = at.at.put(steps, Walk::fixed(next), chunks, chunks);
+        let first = Dependency { rank: previous, run: runs.reduce, start: last_step, step: 1 };
+        program.push(pass, &[Dependency::shifted(previous, runs.pass, -1), first]);
+
+        let arrivals = [
+            Dependency::shifted(previous, runs.pass, 0),
+            Dependency::shifted(at.at.rank(), runs.arrive, -1),
+            Dependency { rank: previous, run: runs.reduce, start: last_step, step: 1 },
+        ];
+        program.push(at.at.wait(steps), &arrivals);
+    }
+
+    fn write_share(&self, at: Round, program: &mut Program) {
+        let (host, position) = (at.at.rank / self.per_host, at.at.rank % self.per_host);
+        let mates = Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host);
+        let own = (Buffer::Output, self.part(position, at));
+        let share = at.at.put(self.per_host - 1, mates, own, own);
+        let complete = if self.hosts > 1 { (at.runs.arrive, self.hosts - 2) } else { (at.runs.sum, 0) };
+        let mut awaited = vec![Dependency::on(at.at.rank(), complete.0, complete.1)];
+        awaited.extend(Self::loop_before(at, at.runs.share));
+        program.push(Run { span: self.hosts, ..share }, &awaited);
+    }
+}
+
+impl Generate for Hierarchical {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let mut runs = self.runs(0);
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            for round in 0..self.cut.loops {
+                let at = Round { at, runs, lane, round };
+                self.write_inside(at, program);
+                self.write_between(at, program);
+                self.write_share(at, program);
+                runs = self.runs(runs.give + runs.count);
+            }
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        let digits = [
+            RotationDigit { stride: 1, length: self.per_host },
+            RotationDigit { stride: self.per_host, length: self.hosts },
+        ];
+        Symmetry::Rotations(digits.into_iter().filter(|digit| digit.length > 1).collect())
+    }
+}

@@ -1,0 +1,50 @@
+//! The runs of one rank on one channel, written briefly.
+
+use fabricast_sim::schedule::{Buffer, Channel, OpKind, Rank, Run, Walk};
+
+/// Chunks of a buffer.
+pub(super) type Chunks = (Buffer, Walk);
+
+/// A rank on a channel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    pub(super) rank: u32,
+    pub(super) channel: u16,
+}
+
+impl Lane {
+    /// `len` transfers of one chunk each.
+    pub(super) fn transfer(self, kind: OpKind, len: u32, peer: Walk, src: Chunks, dst: Chunks) -> Run {
+        Run {
+            len,
+            kind,
+            channel: Channel(self.channel),
+            peer,
+            src_buffer: src.0,
+            src: src.1,
+            dst_buffer: dst.0,
+            dst: dst.1,
+            span: 1,
+        }
+    }
+
+    /// `len` puts of one chunk each.
+    pub(super) fn put(self, len: u32, peer: Walk, src: Chunks, dst: Chunks) -> Run {
+        self.transfer(OpKind::Put, len, peer, src, dst)
+    }
+
+    /// `len` local operations of one chunk each.
+    pub(super) fn local(self, kind: OpKind, len: u32, src: Chunks, dst: Chunks) -> Run {
+        self.transfer(kind, len, Walk::fixed(self.rank), src, dst)
+    }
+
+    /// `len` operations that move nothing.
+    pub(super) fn wait(self, len: u32) -> Run {
+        let nothing = (Buffer::Output, Walk::fixed(0));
+        Run { span: 0, ..self.local(OpKind::Wait, len, nothing, nothing) }
+    }
+
+    pub(super) fn rank(self) -> Rank {
+        Rank(self.rank)
+    }
+}

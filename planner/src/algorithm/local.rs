@@ -1,0 +1,42 @@
+//! A call of one rank: out of place a copy, in place nothing. The same for every algorithm and collective.
+
+use fabricast_sim::schedule::{Buffer, BufferUse, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry};
+
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
+use super::{Algorithm, Shape, Unsupported};
+
+/// The schedule of one rank.
+pub(super) struct Local {
+    header: Header,
+    cut: Cut,
+}
+
+impl Local {
+    pub(super) fn new(algorithm: Algorithm, shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        Ok(Self { header: shape.header(algorithm, layout, 0), cut })
+    }
+}
+
+impl Generate for Local {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        if self.header.call.buffers == BufferUse::InPlace {
+            return;
+        }
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let chunks = self.cut.over_loops(0, lane);
+            let copy = at.local(OpKind::Copy, self.cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
+            program.push(copy, &[]);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Rotations(vec![RotationDigit { stride: 1, length: 1 }])
+    }
+}

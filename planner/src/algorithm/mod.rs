@@ -1,0 +1,143 @@
+//! Communication algorithms: each writes the program of one rank of one collective call, one file per algorithm.
+//!
+//! All of them follow the same rules:
+//! - An operation waits for the data it moves, for memory it would overwrite, and, where the same two ranks exchange
+//!   several chunks on one channel, for the chunk before. Nothing else is serialised: what can be under way at once is.
+//! - The bytes are cut into *lanes* (one per channel; trees have at least two), lanes into *loops* of at most
+//!   [`Shape::chunk`] bytes per chunk. All chunks of a loop have exactly the same size.
+//! - Input is read in place, the result is built in the output, and intermediates that the caller has no room for go to
+//!   scratch.
+//! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, where that divides them.
+
+mod circle;
+mod cut;
+mod direct;
+mod hierarchical;
+mod lane;
+mod local;
+mod one_shot;
+mod order;
+mod peers;
+mod ring;
+mod shape;
+mod tree;
+mod two_shot;
+
+use std::fmt;
+use std::str::FromStr;
+
+use fabricast_sim::schedule::{Call, Collective, Generate, UnknownWord};
+use fabricast_topologies::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub use shape::{Shape, Unsupported};
+
+/// A communication pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// Chunks travel round a ring; broadcast and reduce along the ring as a chain.
+    Ring,
+    /// all_reduce over a double binary tree of hosts with chains inside; broadcast and reduce over a binomial tree.
+    Tree,
+    /// Every rank gives its whole input to every other.
+    OneShot,
+    /// reduce_scatter, then all_gather, both in one step between all pairs.
+    TwoShot,
+    /// Every pair exchanges what it must, in one step.
+    Direct,
+    /// reduce_scatter in each host, a ring over hosts per GPU position, all_gather in each host.
+    Hierarchical,
+}
+
+use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv};
+
+/// Name and collectives of every algorithm.
+const ALGORITHMS: [(Algorithm, &str, &[Collective]); 6] = [
+    (Algorithm::Ring, "ring", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce]),
+    (Algorithm::Tree, "tree", &[AllReduce, Broadcast, Reduce]),
+    (Algorithm::OneShot, "one_shot", &[AllReduce]),
+    (Algorithm::TwoShot, "two_shot", &[AllReduce]),
+    (Algorithm::Direct, "direct", &[AllGather, ReduceScatter, AllToAll, Gather, Scatter, SendRecv]),
+    (Algorithm::Hierarchical, "hierarchical", &[AllReduce]),
+];
+
+impl Algorithm {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 6] = [Self::Ring, Self::Tree, Self::OneShot, Self::TwoShot, Self::Direct, Self::Hierarchical];
+
+    /// Its name: `two_shot`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        ALGORITHMS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+
+    /// The collectives that it offers.
+    #[must_use]
+    pub fn collectives(self) -> &'static [Collective] {
+        ALGORITHMS.iter().find(|row| row.0 == self).map_or(&[], |row| row.2)
+    }
+
+    /// Whether it offers a collective.
+    #[must_use]
+    pub fn supports(self, collective: Collective) -> bool {
+        self.collectives().contains(&collective)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let lower = word.to_ascii_lowercase();
+        let row = ALGORITHMS.iter().find(|row| row.1 == lower);
+        row.map(|row| row.0).ok_or_else(|| UnknownWord::new("algorithm", word, &ALGORITHMS.map(|row| row.1)))
+    }
+}
+
+/// What writes the programs of an algorithm.
+///
+/// # Errors
+/// [`Unsupported`] says why there is none.
+///
+/// # Complexity
+/// Making a generator takes time proportional to the number of ranks at most; each program takes time proportional to
+/// its runs.
+pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+    let Call { collective, ranks, root, .. } = shape.call;
+    if !algorithm.supports(collective) {
+        return Err(Unsupported::Collective { algorithm, collective });
+    }
+    if ranks == 0 {
+        return Err(Unsupported::NoRanks);
+    }
+    if root.0 >= ranks {
+        return Err(Unsupported::NoSuchRoot { root, ranks });
+    }
+    if shape.channels == 0 {
+        return Err(Unsupported::NoChannels);
+    }
+    if shape.chunk == Some(Bytes(0)) {
+        return Err(Unsupported::EmptyChunk);
+    }
+    if ranks == 1 {
+        return Ok(Box::new(local::Local::new(algorithm, shape)?));
+    }
+    Ok(match (algorithm, collective) {
+        (Algorithm::Ring, Broadcast | Reduce) => Box::new(ring::Chain::new(shape)?),
+        (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape)?),
+        (Algorithm::Tree, AllReduce) => Box::new(tree::DoubleTree::new(shape)?),
+        (Algorithm::Tree, _) => Box::new(tree::Binomial::new(shape)?),
+        (Algorithm::OneShot, _) => Box::new(one_shot::OneShot::new(shape)?),
+        (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
+        (Algorithm::Direct, ReduceScatter) => Box::new(two_shot::ReduceScatter::new(shape)?),
+        (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape)?),
+        (Algorithm::Hierarchical, _) => Box::new(hierarchical::Hierarchical::new(shape)?),
+    })
+}

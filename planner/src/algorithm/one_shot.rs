@@ -1,0 +1,79 @@
+//! One-shot all_reduce: every rank puts its whole input into a slot of its own at every other rank; then every rank adds
+//! up what it got.
+//!
+//! One step; every rank sends (n−1) times the bytes, and needs n times the bytes of scratch. Equal links of latency L and
+//! bandwidth B: L + (n−1)·bytes/B; local sums come on top where they cost. Per rank 2(n−1) runs per lane, whatever the
+//! number of loops.
+//!
+//! Source: the custom all-reduce of TensorRT-LLM and vLLM (csrc/custom_all_reduce.cuh, `cross_device_reduce_1stage`, which
+//! reads where this puts); NCCL 2.28 src/sym_kernels.cc AllReduce_AGxLL_R.
+
+use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
+
+use super::cut::{Cut, channel_of, checked};
+use super::lane::Lane;
+use super::peers::Peers;
+use super::{Algorithm, Shape, Unsupported};
+
+/// One-shot all_reduce.
+pub(super) struct OneShot {
+    header: Header,
+    cut: Cut,
+    peers: Peers,
+}
+
+impl OneShot {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let scratch = checked(u64::from(layout.chunks()) * u64::from(shape.call.ranks))?;
+        Ok(Self { header: shape.header(Algorithm::OneShot, layout, scratch), cut, peers: Peers::new(shape) })
+    }
+}
+
+impl Generate for OneShot {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let loops = self.cut.loops;
+        let out_of_place = self.header.call.buffers == BufferUse::OutOfPlace;
+        let per_lane = 2 * self.peers.offsets().len() as u32 + u32::from(out_of_place);
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let first_run = lane * per_lane;
+            let chunks = self.cut.over_loops(0, lane);
+            let slots_of = |source: u32| {
+                let base = source * self.header.layout.chunks() + chunks.base;
+                (Buffer::Scratch, Walk { base, ..chunks })
+            };
+            for offset in self.peers.offsets() {
+                let peer = Walk::fixed(self.peers.target(rank.0, offset));
+                let put = at.put(loops, peer, (Buffer::Input, chunks), slots_of(rank.0));
+                program.push(put, &[Dependency::shifted(rank, first_run + offset - 1, -1)]);
+            }
+            let mut last = None;
+            if out_of_place {
+                let copy = at.local(OpKind::Copy, loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
+                last = Some(program.push(copy, &[]));
+            }
+            for offset in self.peers.offsets() {
+                let source = self.peers.source(rank.0, offset);
+                let mut awaited = vec![Dependency::shifted(Rank(source), first_run + offset - 1, 0)];
+                match last {
+                    Some(last) => awaited.push(Dependency::shifted(rank, last, 0)),
+                    // In place, the sum overwrites the input: it must have been sent.
+                    None => {
+                        awaited.extend(self.peers.offsets().map(|o| Dependency::shifted(rank, first_run + o - 1, 0)));
+                    }
+                }
+                let reduce = at.local(OpKind::Reduce, loops, slots_of(source), (Buffer::Output, chunks));
+                last = Some(program.push(reduce, &awaited));
+            }
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.peers.symmetry()
+    }
+}

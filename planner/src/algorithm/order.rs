@@ -1,0 +1,88 @@
+//! Ring orders: who follows whom.
+
+use fabricast_sim::schedule::{Rank, RotationDigit, Symmetry};
+
+use super::{Shape, Unsupported};
+
+/// The order of the ranks round one ring.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    ranks: u32,
+    /// Neighbours differ by this, modulo the ranks, where they always differ by the same.
+    step: Option<u32>,
+    /// Rank at each position and position of each rank; none for 0, 1, 2, …
+    listed: Option<(Vec<u32>, Vec<u32>)>,
+}
+
+impl Order {
+    /// The orders of a shape, at least one.
+    pub(super) fn all_of(shape: &Shape) -> Result<Vec<Self>, Unsupported> {
+        let ranks = shape.call.ranks;
+        if shape.orders.is_empty() {
+            return Ok(vec![Self { ranks, step: Some(1), listed: None }]);
+        }
+        let orders = shape.orders.iter().enumerate();
+        orders.map(|(i, order)| Self::listed(ranks, order).ok_or(Unsupported::RingOrder { index: i, ranks })).collect()
+    }
+
+    fn listed(ranks: u32, order: &[Rank]) -> Option<Self> {
+        let mut positions = vec![u32::MAX; ranks as usize];
+        for (position, rank) in order.iter().enumerate() {
+            let place = positions.get_mut(rank.0 as usize)?;
+            if *place != u32::MAX {
+                return None;
+            }
+            *place = position as u32;
+        }
+        if order.len() != ranks as usize {
+            return None;
+        }
+        let ring: Vec<u32> = order.iter().map(|rank| rank.0).collect();
+        let difference = |p: usize| {
+            let (from, to) = (u64::from(ring[p]), u64::from(ring[(p + 1) % ring.len()]));
+            ((to + u64::from(ranks) - from) % u64::from(ranks)) as u32
+        };
+        let step = (1..ring.len()).all(|p| difference(p) == difference(0)).then(|| difference(0));
+        Some(Self { ranks, step, listed: Some((ring, positions)) })
+    }
+
+    pub(super) fn position(&self, rank: u32) -> u32 {
+        self.listed.as_ref().map_or(rank, |(_, positions)| positions[rank as usize])
+    }
+
+    pub(super) fn rank_at(&self, position: u32) -> u32 {
+        self.listed.as_ref().map_or(position, |(ring, _)| ring[position as usize])
+    }
+
+    /// The rank `places` after a rank, against the ring's direction for negative ones.
+    pub(super) fn after(&self, rank: u32, places: i64) -> u32 {
+        let position = (i64::from(self.position(rank)) + places).rem_euclid(i64::from(self.ranks));
+        self.rank_at(position as u32)
+    }
+
+    /// How much a neighbour's number is larger, modulo the ranks, if it is the same for all.
+    pub(super) fn step(&self) -> Option<u32> {
+        self.step
+    }
+
+    /// Whether adding `shift` to every rank leaves the ring as it is.
+    fn is_invariant(&self, shift: u32) -> bool {
+        let shifted = |rank: u32| ((u64::from(rank) + u64::from(shift)) % u64::from(self.ranks)) as u32;
+        self.step.is_some() || (0..self.ranks).all(|rank| self.after(shifted(rank), 1) == shifted(self.after(rank, 1)))
+    }
+}
+
+/// Rotation by one rank on a single host; from host to host on several. None where some order does not allow it.
+pub(super) fn rotations(shape: &Shape, orders: &[Order]) -> Symmetry {
+    let (ranks, per_host) = (shape.call.ranks, shape.ranks_per_host());
+    let digit = if per_host == ranks {
+        RotationDigit { stride: 1, length: ranks }
+    } else {
+        RotationDigit { stride: per_host, length: ranks / per_host }
+    };
+    if orders.iter().all(|order| order.is_invariant(digit.stride)) {
+        Symmetry::Rotations(vec![digit])
+    } else {
+        Symmetry::None
+    }
+}

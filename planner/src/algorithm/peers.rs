@@ -1,0 +1,63 @@
+//! All other ranks, in an order that looks the same from every rank: by hosts further on, then by positions further on in
+//! the host. So exchanges between all pairs stay as they are when hosts, or positions in all hosts, are rotated.
+
+use fabricast_sim::schedule::{RotationDigit, Symmetry, Walk};
+
+use super::Shape;
+
+/// The ranks as hosts × positions. Offset `j` from a rank is `j / per_host` hosts and `j mod per_host` positions on;
+/// offset 0 is the rank itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peers {
+    hosts: u32,
+    per_host: u32,
+}
+
+impl Peers {
+    pub(super) fn new(shape: &Shape) -> Self {
+        let per_host = shape.ranks_per_host();
+        Self { hosts: shape.call.ranks / per_host, per_host }
+    }
+
+    /// Offsets of the others.
+    pub(super) fn offsets(self) -> std::ops::Range<u32> {
+        1..self.hosts * self.per_host
+    }
+
+    /// The rank at an offset.
+    pub(super) fn target(self, rank: u32, offset: u32) -> u32 {
+        let host = (rank / self.per_host + offset / self.per_host) % self.hosts;
+        host * self.per_host + (rank % self.per_host + offset % self.per_host) % self.per_host
+    }
+
+    /// The rank from which this one is at an offset.
+    pub(super) fn source(self, rank: u32, offset: u32) -> u32 {
+        self.target(rank, self.opposite(offset))
+    }
+
+    /// The offset back.
+    pub(super) fn opposite(self, offset: u32) -> u32 {
+        let host = (self.hosts - offset / self.per_host) % self.hosts;
+        host * self.per_host + (self.per_host - offset % self.per_host) % self.per_host
+    }
+
+    /// All others as a walk per host: the walk and its length.
+    pub(super) fn walks(self, rank: u32) -> impl Iterator<Item = (Walk, u32)> {
+        let (host, position) = (rank / self.per_host, rank % self.per_host);
+        (0..self.hosts).map(move |further| {
+            // In its own host a rank leaves itself out.
+            let skipped = u32::from(further == 0);
+            let base = (host + further) % self.hosts * self.per_host;
+            (Walk::cyclic(base, position + skipped, 1, self.per_host), self.per_host - skipped)
+        })
+    }
+
+    /// Rotations of positions and of hosts.
+    pub(super) fn symmetry(self) -> Symmetry {
+        let digits = [
+            RotationDigit { stride: 1, length: self.per_host },
+            RotationDigit { stride: self.per_host, length: self.hosts },
+        ];
+        Symmetry::Rotations(digits.into_iter().filter(|digit| digit.length > 1).collect())
+    }
+}

@@ -1,0 +1,186 @@
+//! Ring: chunks travel from each rank to the next in a fixed order; broadcast and reduce go along it as a chain.
+//!
+//! **all_reduce.** A loop has one chunk per rank. At step t the rank at position p sends chunk p − t: for n − 1 steps the
+//! receiver adds its own input as the data arrives, for n − 1 more the finished sums go round. 2(n−1) steps; every rank
+//! sends 2(n−1)/n of the bytes. With one loop and equal links of latency L and bandwidth B: 2(n−1)(L + bytes/(n·B)).
+//! **reduce_scatter** is the first half (chunk p − 1 − t, intermediates in scratch), **all_gather** the second, of
+//! (n−1)(L + bytes/(n·B)) each.
+//! **broadcast, reduce.** Chunks follow each other along the chain that begins (ends) at the root; a link carries the next
+//! chunk when the one before has arrived. With k equal chunks: (n − 2 + k)(L + bytes/(k·B)).
+//!
+//! Sources: Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 2009; NCCL
+//! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the fused
+//! receive-reduce-send are NCCL's; its reduce_scatter keeps intermediates in the FIFO).
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk,
+};
+
+use super::circle::{Circle, Stage, joined};
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
+use super::order::{Order, rotations};
+use super::{Algorithm, Shape, Unsupported};
+
+/// Ring all_reduce, reduce_scatter and all_gather.
+pub(super) struct Ring {
+    header: Header,
+    cut: Cut,
+    orders: Vec<Order>,
+    stages: Vec<Stage>,
+    symmetry: Symmetry,
+}
+
+impl Ring {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let orders = Order::all_of(shape)?;
+        let ranks = shape.call.ranks;
+        let (cut, layout) = match shape.call.collective {
+            Collective::AllReduce => Cut::by_loops(shape, u32::from(shape.channels), ranks)?,
+            _ => Cut::by_blocks(shape)?,
+        };
+        let scratch = if shape.call.collective == Collective::ReduceScatter { layout.chunks() } else { 0 };
+        Ok(Self {
+            symmetry: rotations(shape, &orders),
+            stages: stages(shape.call.collective, shape.call.buffers, ranks),
+            header: shape.header(Algorithm::Ring, layout, scratch),
+            cut,
+            orders,
+        })
+    }
+
+    fn order(&self, lane: u32) -> &Order {
+        &self.orders[lane as usize % self.orders.len()]
+    }
+}
+
+/// What a rank of a ring of `ranks` does, step by step.
+fn stages(collective: Collective, buffers: BufferUse, ranks: u32) -> Vec<Stage> {
+    let stage = |kind, src, dst, steps| Stage { kind, src, dst, steps };
+    // In place, the input is the output, and stages that differ in it alone are one.
+    let input = if buffers == BufferUse::InPlace { Buffer::Output } else { Buffer::Input };
+    let (output, scratch) = (Buffer::Output, Buffer::Scratch);
+    let (reduce, put) = (OpKind::PutReduceInput, OpKind::Put);
+    match collective {
+        Collective::AllReduce => joined(&[
+            stage(reduce, input, output, 1),
+            stage(reduce, output, output, ranks - 2),
+            stage(put, output, output, ranks - 1),
+        ]),
+        Collective::ReduceScatter if ranks == 2 => vec![stage(reduce, input, output, 1)],
+        Collective::ReduceScatter => joined(&[
+            stage(reduce, input, scratch, 1),
+            stage(reduce, scratch, scratch, ranks - 3),
+            stage(reduce, scratch, output, 1),
+        ]),
+        _ => joined(&[stage(put, input, output, 1), stage(put, output, output, ranks - 2)]),
+    }
+}
+
+impl Generate for Ring {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let ranks = self.header.call.ranks;
+        let collective = self.header.call.collective;
+        let mut first_run = 0;
+        for lane in 0..self.cut.lanes {
+            let order = self.order(lane);
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let circle = Circle {
+                stages: &self.stages,
+                cut: &self.cut,
+                lane,
+                first_run,
+                at,
+                next: order.after(rank.0, 1),
+                previous: order.after(rank.0, -1),
+            };
+            // all_reduce numbers parts by position, the others by the rank whose block it is.
+            let back = |by: u32| Walk::cyclic(0, by, ranks - 1, ranks);
+            let regular = match collective {
+                Collective::AllReduce => {
+                    let position = order.position(rank.0);
+                    circle.write(program, |step| back(position).at(step), Some(back(position)));
+                    true
+                }
+                _ => {
+                    let first = if collective == Collective::ReduceScatter { -1 } else { 0 };
+                    let part = |step: u32| order.after(rank.0, first - i64::from(step));
+                    let walk = order.step().map(|step| Walk::cyclic(0, part(0), ranks - step, ranks));
+                    circle.write(program, part, walk);
+                    walk.is_some()
+                }
+            };
+            first_run += Circle::runs(&self.stages, self.cut.loops, regular);
+        }
+        if collective == Collective::AllGather && self.header.call.buffers == BufferUse::OutOfPlace {
+            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.symmetry.clone()
+    }
+}
+
+/// Copies a part from the rank's input to its output, lane by lane.
+pub(super) fn copy_own(header: &Header, cut: &Cut, rank: u32, part: u32, program: &mut Program) {
+    for lane in 0..cut.lanes {
+        let at = Lane { rank, channel: channel_of(header.channels, lane) };
+        let chunks = cut.over_loops(part, lane);
+        program.push(at.local(OpKind::Copy, cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks)), &[]);
+    }
+}
+
+/// Broadcast and reduce along a ring.
+pub(super) struct Chain {
+    header: Header,
+    cut: Cut,
+    orders: Vec<Order>,
+}
+
+impl Chain {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let scratch = if shape.call.collective == Collective::Reduce { layout.chunks() } else { 0 };
+        let orders = Order::all_of(shape)?;
+        Ok(Self { header: shape.header(Algorithm::Ring, layout, scratch), cut, orders })
+    }
+}
+
+impl Generate for Chain {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let call = &self.header.call;
+        let (ranks, root) = (call.ranks, call.root.0);
+        let reduces = call.collective == Collective::Reduce;
+        for lane in 0..self.cut.lanes {
+            let order = &self.orders[lane as usize % self.orders.len()];
+            // Places along the chain; the root is first, or last in a reduce.
+            let from_root = (order.position(rank.0) + ranks - order.position(root)) % ranks;
+            let place = if reduces { (from_root + ranks - 1) % ranks } else { from_root };
+            let (is_first, sends_to_last, is_last) = (place == 0, place + 2 == ranks, place + 1 == ranks);
+            let (kind, between) =
+                if reduces { (OpKind::PutReduceInput, Buffer::Scratch) } else { (OpKind::Put, Buffer::Output) };
+            let src = if is_first { Buffer::Input } else { between };
+            let dst = if sends_to_last { Buffer::Output } else { between };
+            let chunks = self.cut.over_loops(0, lane);
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            // The last rank's run is empty, so that runs have the same numbers everywhere.
+            let len = if is_last { 0 } else { self.cut.loops };
+            let run = at.transfer(kind, len, Walk::fixed(order.after(rank.0, 1)), (src, chunks), (dst, chunks));
+            let data = Dependency::shifted(Rank(order.after(rank.0, -1)), lane, 0);
+            let order_of_chunks = Dependency::shifted(rank, lane, -1);
+            program.push(run, &[data, order_of_chunks][usize::from(is_first)..]);
+        }
+        if !reduces && rank.0 == root && call.buffers == BufferUse::OutOfPlace {
+            copy_own(&self.header, &self.cut, rank.0, 0, program);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a strategy fixes besides its algorithm, and why there may be no schedule for it.
+
+use fabricast_sim::schedule::{Call, Collective, Header, Layout, Protocol, Rank};
+use fabricast_topologies::Bytes;
+
+use super::{Algorithm, cut};
+
+/// What a strategy fixes besides its algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The call.
+    pub call: Call,
+    /// How transfers move bytes. Programs do not depend on it; it is passed on.
+    pub protocol: Protocol,
+    /// Number of channels; the bytes are divided equally among them.
+    pub channels: u16,
+    /// The most bytes of one chunk; larger calls take several loops. None: one loop whatever the size.
+    pub chunk: Option<Bytes>,
+    /// Ranks of a host, which are numbered one after the other; 0: all ranks are of one host.
+    pub ranks_per_node: u32,
+    /// Ring orders: channel c goes round `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
+    pub orders: Vec<Vec<Rank>>,
+}
+
+impl Shape {
+    /// One channel, one loop, one host, ranks in order.
+    #[must_use]
+    pub fn new(call: Call, protocol: Protocol) -> Self {
+        Self { call, protocol, channels: 1, chunk: None, ranks_per_node: 0, orders: Vec::new() }
+    }
+
+    pub(super) fn header(&self, algorithm: Algorithm, layout: Layout, scratch_chunks: u32) -> Header {
+        Header {
+            name: algorithm.name().to_owned(),
+            call: self.call,
+            protocol: self.protocol,
+            channels: self.channels,
+            layout,
+            scratch_chunks,
+        }
+    }
+
+    /// Ranks of a host if hosts are equal, all ranks otherwise.
+    pub(super) fn ranks_per_host(&self) -> u32 {
+        let whole = self.ranks_per_node > 0 && self.call.ranks.is_multiple_of(self.ranks_per_node);
+        if whole { self.ranks_per_node } else { self.call.ranks }
+    }
+
+    /// As [`Self::ranks_per_host`], for algorithms that need equal hosts.
+    pub(super) fn equal_hosts(&self, algorithm: Algorithm) -> Result<u32, Unsupported> {
+        let (ranks, ranks_per_node) = (self.call.ranks, self.ranks_per_node);
+        if ranks_per_node > 0 && !ranks.is_multiple_of(ranks_per_node) {
+            return Err(Unsupported::UnequalHosts { algorithm, ranks, ranks_per_node });
+        }
+        Ok(self.ranks_per_host())
+    }
+}
+
+/// Why there is no such schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// The algorithm does not compute the collective.
+    #[error("{algorithm} does not offer {collective}; it offers {}", .algorithm.collectives().iter().map(|c| c.name()).collect::<Vec<_>>().join(", "))]
+    Collective {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The collective.
+        collective: Collective,
+    },
+    /// A call of no ranks.
+    #[error("a call needs at least one rank")]
+    NoRanks,
+    /// The root is not one of the ranks.
+    #[error("the root is rank {} of {ranks}", .root.0)]
+    NoSuchRoot {
+        /// The root.
+        root: Rank,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// No channels.
+    #[error("a schedule needs at least one channel")]
+    NoChannels,
+    /// Chunks of no bytes.
+    #[error("a chunk needs at least one byte")]
+    EmptyChunk,
+    /// The algorithm needs hosts with equally many ranks.
+    #[error("{algorithm} needs hosts with equally many ranks; {ranks} ranks are not a multiple of {ranks_per_node}")]
+    UnequalHosts {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// Ranks of the call.
+        ranks: u32,
+        /// Ranks per host.
+        ranks_per_node: u32,
+    },
+    /// A ring order is not an order of all ranks.
+    #[error("ring order {index} does not hold every one of the {ranks} ranks once")]
+    RingOrder {
+        /// Which of [`Shape::orders`].
+        index: usize,
+        /// Ranks of the call.
+        ranks: u32,
+    },
+    /// More chunks than can be numbered.
+    #[error("{chunks} chunks are too many (at most {}); larger chunks or fewer channels are needed", cut::MAX_CHUNKS)]
+    TooManyChunks {
+        /// Chunks of the buffer or of the scratch that this would take.
+        chunks: u64,
+    },
+}

@@ -1,0 +1,316 @@
+//! Trees: all_reduce over a double binary tree, broadcast and reduce over a binomial tree.
+//!
+//! **all_reduce.** Half of the lanes reduce up and broadcast down one binary tree of the hosts, half the other, in which
+//! hosts that are leaves of the first are inner nodes. In a host, ranks form a chain; its first rank talks to the parent
+//! host and one child host, its second to the other child (NCCL's balanced tree). Chunks follow each other up and down at
+//! once. Every rank has at most two children: the first one's data is added to the rank's input as it arrives, the
+//! second one's goes through scratch and a local reduce. Depth at most g − 1 + 2·log2 h each way for h hosts of g ranks (log2 h for g = 1); for one
+//! chunk of c bytes up a chain of n ranks and down again, 2(n−1)(L + c/B).
+//! Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel
+//! Computing 2009; NCCL 2.28 src/graph/trees.cc and connect.cc.
+//!
+//! **broadcast, reduce.** Ranks counted from the root have their lowest set bit cleared to find the parent; a rank serves
+//! one child after the other, that with the largest subtree first. One chunk: ⌈log2 n⌉(L + bytes/B).
+//! Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations
+//! in MPICH*, 2005.
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk,
+};
+
+use super::cut::{Cut, channel_of, checked};
+use super::lane::Lane;
+use super::ring::copy_own;
+use super::{Algorithm, Shape, Unsupported};
+
+/// Double binary tree all_reduce.
+pub(super) struct DoubleTree {
+    header: Header,
+    cut: Cut,
+    hosts: u32,
+    per_host: u32,
+}
+
+/// Runs of a lane, on every rank: up, reduce the second child's data, down to the first child, down to the second.
+const UP: u32 = 0;
+const REDUCE: u32 = 1;
+const DOWN: [u32; 2] = [2, 3];
+const RUNS_PER_LANE: u32 = 4;
+
+/// The neighbours of a host or rank in a binary tree: the parent, and which of its children this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Family {
+    parent: Option<(u32, usize)>,
+    children: [Option<u32>; 2],
+}
+
+/// The in-order binary tree of `hosts`: a host's lowest set bit is its height, host 0 hangs above the rest.
+fn binary_tree(host: u32, hosts: u32) -> Family {
+    if host == 0 {
+        let child = (hosts > 1).then(|| hosts.next_power_of_two() / 2);
+        return Family { parent: None, children: [None, child] };
+    }
+    let bit = host & host.wrapping_neg();
+    let above = (host ^ bit) | (bit << 1);
+    let parent = if above >= hosts { host ^ bit } else { above };
+    let lower = (bit > 1).then(|| host - bit / 2);
+    let higher = std::iter::successors(Some(bit / 2), |step| Some(step / 2))
+        .take_while(|&step| step > 0)
+        .map(|step| host + step)
+        .find(|&child| child < hosts);
+    Family { parent: Some((parent, usize::from(host > parent))), children: [lower, higher] }
+}
+
+/// The same tree on hosts counted from the other end (an even number of them) or one further (an odd number), so that
+/// leaves become inner nodes.
+fn second_tree(host: u32, hosts: u32) -> Family {
+    let even = hosts.is_multiple_of(2);
+    let there = |host: u32| if even { hosts - 1 - host } else { (host + hosts - 1) % hosts };
+    let back = |host: u32| if even { hosts - 1 - host } else { (host + 1) % hosts };
+    let family = binary_tree(there(host), hosts);
+    Family {
+        parent: family.parent.map(|(parent, which)| (back(parent), which)),
+        children: family.children.map(|child| child.map(back)),
+    }
+}
+
+impl DoubleTree {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let per_host = shape.equal_hosts(Algorithm::Tree)?;
+        // One channel serves both trees.
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels).max(2), 1)?;
+        let slots = layout.chunks();
+        let hosts = shape.call.ranks / per_host;
+        Ok(Self { header: shape.header(Algorithm::Tree, layout, slots), cut, hosts, per_host })
+    }
+
+    /// Lanes alternate between the trees.
+    fn hosts_of(&self, host: u32, lane: u32) -> Family {
+        if lane.is_multiple_of(2) { binary_tree(host, self.hosts) } else { second_tree(host, self.hosts) }
+    }
+
+    /// A rank of a host by its link in the chain; every second lane begins its chains one rank further, to use all rails.
+    fn at_link(&self, host: u32, link: u32, lane: u32) -> u32 {
+        host * self.per_host + (link + lane / 2) % self.per_host
+    }
+
+    fn link_of(&self, rank: u32, lane: u32) -> u32 {
+        (rank % self.per_host + self.per_host - lane / 2 % self.per_host) % self.per_host
+    }
+
+    fn children(&self, rank: u32, lane: u32) -> [Option<u32>; 2] {
+        let (host, link) = (rank / self.per_host, self.link_of(rank, lane));
+        let [lower, higher] = self.hosts_of(host, lane).children.map(|child| child.map(|c| self.at_link(c, 0, lane)));
+        let along = (link + 1 < self.per_host).then(|| self.at_link(host, link + 1, lane));
+        // The first rank talks to the lower child host, the second to the higher one.
+        let second = 1.min(self.per_host - 1);
+        let mut all = along.into_iter().chain(lower.filter(|_| link == 0)).chain(higher.filter(|_| link == second));
+        [all.next(), all.next()]
+    }
+
+    fn family(&self, rank: u32, lane: u32) -> Family {
+        let (host, link) = (rank / self.per_host, self.link_of(rank, lane));
+        let parent = if link > 0 {
+            Some(self.at_link(host, link - 1, lane))
+        } else {
+            let talkers = [0, 1.min(self.per_host - 1)];
+            self.hosts_of(host, lane).parent.map(|(host, which)| self.at_link(host, talkers[which], lane))
+        };
+        let which = |parent| usize::from(self.children(parent, lane)[1] == Some(rank));
+        Family { parent: parent.map(|parent| (parent, which(parent))), children: self.children(rank, lane) }
+    }
+}
+
+impl Generate for DoubleTree {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let loops = self.cut.loops;
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let family = self.family(rank.0, lane);
+            let [first, second] = family.children;
+            let run = |which: u32| lane * RUNS_PER_LANE + which;
+            let chunks = self.cut.over_loops(0, lane);
+            let (output, slot) = ((Buffer::Output, chunks), (Buffer::Scratch, chunks));
+            // The sum of this rank's subtree is complete when these are done.
+            let from_first = first.map(|child| Dependency::shifted(Rank(child), run(UP), 0));
+            let complete = if second.is_some() { Some(Dependency::shifted(rank, run(REDUCE), 0)) } else { from_first };
+            let chunk_before = |which: u32| Dependency::shifted(rank, run(which), -1);
+
+            let src = if first.is_some() { output } else { (Buffer::Input, chunks) };
+            let (parent, is_second) = family.parent.unwrap_or((rank.0, 0));
+            let (kind, dst) = if is_second == 0 { (OpKind::PutReduceInput, output) } else { (OpKind::Put, slot) };
+            let len = if family.parent.is_some() { loops } else { 0 };
+            let awaited: Vec<Dependency> = complete.into_iter().chain([chunk_before(UP)]).collect();
+            program.push(at.transfer(kind, len, Walk::fixed(parent), src, dst), &awaited);
+
+            let from_second = second.map(|child| Dependency::shifted(Rank(child), run(UP), 0));
+            let awaited: Vec<Dependency> = from_second.into_iter().chain(from_first).collect();
+            program.push(at.local(OpKind::Reduce, if second.is_some() { loops } else { 0 }, slot, output), &awaited);
+
+            let result = match family.parent {
+                Some((parent, which)) => Some(Dependency::shifted(Rank(parent), run(DOWN[which]), 0)),
+                None => complete,
+            };
+            for (child, which) in family.children.into_iter().zip(DOWN) {
+                let len = if child.is_some() { loops } else { 0 };
+                let awaited: Vec<Dependency> = result.into_iter().chain([chunk_before(which)]).collect();
+                program.push(at.put(len, Walk::fixed(child.unwrap_or(rank.0)), output, output), &awaited);
+            }
+        }
+    }
+}
+
+/// Broadcast and reduce over a binomial tree.
+pub(super) struct Binomial {
+    header: Header,
+    cut: Cut,
+}
+
+impl Binomial {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        // A reducing rank keeps its sum in the first slots, and what later children send in further ones.
+        let slots = if shape.call.collective == Collective::Reduce {
+            let children = u64::from(children_of(0, shape.call.ranks));
+            checked(u64::from(layout.chunks()) * children)?
+        } else {
+            0
+        };
+        Ok(Self { header: shape.header(Algorithm::Tree, layout, slots), cut })
+    }
+
+    fn rank_at(&self, place: u32) -> Rank {
+        let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
+        Rank(((u64::from(place) + u64::from(root)) % u64::from(ranks)) as u32)
+    }
+
+    fn broadcast(&self, place: u32, at: Lane, lane: u32, program: &mut Program) {
+        let ranks = self.header.call.ranks;
+        let children = children_of(place, ranks);
+        let first_run = lane * children;
+        let chunks = self.cut.over_loops(0, lane);
+        let src = (if place == 0 { Buffer::Input } else { Buffer::Output }, chunks);
+        for i in 0..children {
+            // The largest subtree first.
+            let child = self.rank_at(place + (1 << (children - 1 - i)));
+            let mut awaited = Vec::with_capacity(2);
+            if place > 0 {
+                let (parent, bit) = parent_of(place);
+                let siblings = children_of(parent, ranks);
+                let run = lane * siblings + (siblings - 1 - bit);
+                awaited.push(Dependency::shifted(self.rank_at(parent), run, 0));
+            }
+            awaited.push(if i > 0 {
+                Dependency::shifted(at.rank(), first_run + i - 1, 0)
+            } else {
+                Dependency::shifted(at.rank(), first_run + children - 1, -1)
+            });
+            program.push(at.put(self.cut.loops, Walk::fixed(child.0), src, (Buffer::Output, chunks)), &awaited);
+        }
+    }
+
+    fn reduce(&self, place: u32, at: Lane, lane: u32, program: &mut Program) {
+        let (ranks, loops) = (self.header.call.ranks, self.cut.loops);
+        let children = children_of(place, ranks);
+        let chunks = self.cut.over_loops(0, lane);
+        let slot = |i: u32| (Buffer::Scratch, Walk { base: chunks.base + i * self.header.layout.chunks(), ..chunks });
+        let sum_of = |place: u32| if place == 0 { (Buffer::Output, chunks) } else { slot(0) };
+        // Run 0 of the lane of every rank goes up, the others are reduces; lanes of a rank are equally long.
+        let up_run = |place: u32| lane * children_of(place, ranks).max(1);
+        let arrived = |i: u32| {
+            let child = place + (1 << i);
+            Dependency::shifted(self.rank_at(child), up_run(child), 0)
+        };
+        let complete = match children {
+            0 => None,
+            1 => Some(arrived(0)),
+            _ => Some(Dependency::shifted(at.rank(), up_run(place) + children - 1, 0)),
+        };
+        if place > 0 {
+            let (parent, bit) = parent_of(place);
+            let (kind, dst) =
+                if bit == 0 { (OpKind::PutReduceInput, sum_of(parent)) } else { (OpKind::Put, slot(bit)) };
+            let src = if children == 0 { (Buffer::Input, chunks) } else { sum_of(place) };
+            let chunk_before = Dependency::shifted(at.rank(), up_run(place), -1);
+            let awaited: Vec<Dependency> = complete.into_iter().chain([chunk_before]).collect();
+            program.push(at.transfer(kind, loops, Walk::fixed(self.rank_at(parent).0), src, dst), &awaited);
+        } else {
+            program.push(at.wait(0), &[]);
+        }
+        for i in 1..children {
+            let before = if i == 1 { arrived(0) } else { Dependency::shifted(at.rank(), up_run(place) + i - 1, 0) };
+            program.push(at.local(OpKind::Reduce, loops, slot(i), sum_of(place)), &[arrived(i), before]);
+        }
+    }
+}
+
+/// Number of children of a place in the binomial tree of `ranks`: child i is `place + 2^i`.
+fn children_of(place: u32, ranks: u32) -> u32 {
+    let bits = if place == 0 { u32::BITS } else { place.trailing_zeros() };
+    (0..bits).take_while(|&bit| u64::from(place) + (1 << bit) < u64::from(ranks)).count() as u32
+}
+
+/// Parent of a place other than 0, and which of its children this is.
+fn parent_of(place: u32) -> (u32, u32) {
+    (place & (place - 1), place.trailing_zeros())
+}
+
+impl Generate for Binomial {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let call = &self.header.call;
+        let place = (rank.0 + call.ranks - call.root.0) % call.ranks;
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            match call.collective {
+                Collective::Broadcast => self.broadcast(place, at, lane, program),
+                _ => self.reduce(place, at, lane, program),
+            }
+        }
+        if call.collective == Collective::Broadcast && place == 0 && call.buffers == BufferUse::OutOfPlace {
+            copy_own(&self.header, &self.cut, rank.0, 0, program);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_hangs_on_its_parent_once_in_both_trees() {
+        for hosts in 1..70 {
+            for tree in [binary_tree, second_tree] {
+                let mut roots = 0;
+                for host in 0..hosts {
+                    let family = tree(host, hosts);
+                    match family.parent {
+                        None => roots += 1,
+                        Some((parent, which)) => assert_eq!(tree(parent, hosts).children[which], Some(host)),
+                    }
+                    for child in family.children.into_iter().flatten() {
+                        assert_eq!(tree(child, hosts).parent.map(|p| p.0), Some(host));
+                    }
+                }
+                assert_eq!(roots, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_of_one_tree_are_inner_nodes_of_the_other() {
+        for hosts in (2..70).step_by(2) {
+            for host in 0..hosts {
+                let inner = |family: Family| family.children.iter().any(Option::is_some);
+                assert!(inner(binary_tree(host, hosts)) != inner(second_tree(host, hosts)), "{host} of {hosts}");
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Two-shot all_reduce, and direct reduce_scatter, its first shot: every rank puts each other rank's part of its input
+//! into a slot there; every rank adds up its part; in the second shot it puts the sum into everybody's output.
+//!
+//! Two steps; every rank sends 2(n−1)/n of the bytes. Equal links of latency L and bandwidth B: 2(L + (n−1)/n·bytes/B),
+//! and half of it for reduce_scatter; local sums come on top where they cost. Per rank 3(n−1) runs per lane, whatever the
+//! number of loops.
+//!
+//! Source: vLLM csrc/custom_all_reduce.cuh `cross_device_reduce_2stage`; NCCL 2.28 src/sym_kernels.cc
+//! AllReduce_RSxLD_AGxST (both read in the first shot where this puts).
+
+use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
+
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
+use super::peers::Peers;
+use super::{Algorithm, Shape, Unsupported};
+
+/// Two-shot all_reduce.
+pub(super) struct TwoShot {
+    header: Header,
+    shots: Shots,
+}
+
+/// Direct reduce_scatter.
+pub(super) struct ReduceScatter {
+    header: Header,
+    shots: Shots,
+}
+
+/// The first shot, and what is needed for the second.
+struct Shots {
+    cut: Cut,
+    peers: Peers,
+    out_of_place: bool,
+}
+
+impl TwoShot {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
+        let slots = layout.chunks();
+        Ok(Self { header: shape.header(Algorithm::TwoShot, layout, slots), shots: Shots::new(shape, cut) })
+    }
+}
+
+impl ReduceScatter {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_blocks(shape)?;
+        let slots = layout.chunks();
+        Ok(Self { header: shape.header(Algorithm::Direct, layout, slots), shots: Shots::new(shape, cut) })
+    }
+}
+
+impl Shots {
+    fn new(shape: &Shape, cut: Cut) -> Self {
+        Self { cut, peers: Peers::new(shape), out_of_place: shape.call.buffers == BufferUse::OutOfPlace }
+    }
+
+    /// Writes the first shot of a lane, which begins with run `first_run`; returns the run that completes the sum.
+    fn write_first(&self, at: Lane, lane: u32, first_run: u32, program: &mut Program) -> u32 {
+        let loops = self.cut.loops;
+        let of = |part: u32| self.cut.over_loops(part, lane);
+        let own = (Buffer::Output, of(at.rank));
+        for offset in self.peers.offsets() {
+            let target = self.peers.target(at.rank, offset);
+            // The slot has the number of the sender's part: as large, and nobody else's.
+            let slot = (Buffer::Scratch, of(at.rank));
+            let put = at.put(loops, Walk::fixed(target), (Buffer::Input, of(target)), slot);
+            program.push(put, &[Dependency::shifted(at.rank(), first_run + offset - 1, -1)]);
+        }
+        let mut last = None;
+        if self.out_of_place {
+            last = Some(program.push(at.local(OpKind::Copy, loops, (Buffer::Input, of(at.rank)), own), &[]));
+        }
+        for offset in self.peers.offsets() {
+            let source = self.peers.source(at.rank, offset);
+            let arrived = Dependency::shifted(Rank(source), first_run + offset - 1, 0);
+            let reduce = at.local(OpKind::Reduce, loops, (Buffer::Scratch, of(source)), own);
+            last = Some(match last {
+                Some(last) => program.push(reduce, &[arrived, Dependency::shifted(at.rank(), last, 0)]),
+                None => program.push(reduce, &[arrived]),
+            });
+        }
+        last.unwrap_or(first_run)
+    }
+
+    fn runs_of_first(&self) -> u32 {
+        2 * self.peers.offsets().len() as u32 + u32::from(self.out_of_place)
+    }
+}
+
+impl Generate for TwoShot {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let Shots { cut, peers, .. } = &self.shots;
+        let others = peers.offsets().len() as u32;
+        for lane in 0..cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let first_run = lane * (self.shots.runs_of_first() + others);
+            let sum = self.shots.write_first(at, lane, first_run, program);
+            let own = (Buffer::Output, cut.over_loops(rank.0, lane));
+            for offset in peers.offsets() {
+                let target = Walk::fixed(peers.target(rank.0, offset));
+                let number = first_run + self.shots.runs_of_first() + offset - 1;
+                let order_of_chunks = Dependency::shifted(rank, number, -1);
+                program
+                    .push(at.put(cut.loops, target, own, own), &[Dependency::shifted(rank, sum, 0), order_of_chunks]);
+            }
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.shots.peers.symmetry()
+    }
+}
+
+impl Generate for ReduceScatter {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for lane in 0..self.shots.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            self.shots.write_first(at, lane, lane * self.shots.runs_of_first(), program);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.shots.peers.symmetry()
+    }
+}

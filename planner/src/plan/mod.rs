@@ -1,0 +1,173 @@
+//! The plan: which strategy for which collective and size, how sure, and how far from the bound.
+
+mod ranges;
+mod search;
+
+use fabricast_sim::LaunchMode;
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
+
+use crate::algorithm::Unsupported;
+use crate::bound::Bound;
+use crate::strategy::{Restriction, Strategy};
+pub use ranges::Range;
+pub use search::{Watcher, plan};
+
+/// What to plan.
+#[derive(Clone, Copy)]
+pub struct PlanRequest<'a> {
+    /// The fabric.
+    pub fabric: &'a Fabric,
+    /// Its routes.
+    pub router: &'a Router<'a>,
+    /// The device of each rank.
+    pub placement: &'a [NodeId],
+    /// What software costs.
+    pub profile: &'a Profile,
+    /// Ranks on each host, for algorithms with levels.
+    pub ranks_per_node: u32,
+    /// How calls are launched.
+    pub mode: LaunchMode,
+    /// In place or not.
+    pub buffers: BufferUse,
+    /// The root of broadcast and reduce.
+    pub root: u32,
+    /// The collectives.
+    pub collectives: &'a [Collective],
+    /// The sizes.
+    pub sizes: &'a [Bytes],
+    /// What may be chosen from.
+    pub restriction: &'a Restriction,
+    /// Whether strategies that cannot win are simulated too (a chart wants them, a table does not).
+    pub effort: Effort,
+}
+
+/// How many strategies are simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effort {
+    /// Those that can still win or come second.
+    #[default]
+    Contenders,
+    /// The best channel count of every algorithm and protocol too.
+    EveryPair,
+}
+
+/// A strategy with its predicted time and the band around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Priced {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// Predicted time.
+    pub time: Picos,
+    /// Lower end of the band.
+    pub low: Picos,
+    /// Upper end of the band.
+    pub high: Picos,
+    /// The capacity that was used most, and how much of it; empty where bytes hardly matter.
+    pub busiest: Option<Busiest>,
+}
+
+/// A capacity and the part of it that a run used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Busiest {
+    /// The capacity.
+    pub resource: fabricast_sim::lower::Resource,
+    /// Used ÷ available.
+    pub fraction: f64,
+}
+
+/// The answer for one collective and size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The collective.
+    pub collective: Collective,
+    /// nccl-tests' size.
+    pub bytes: Bytes,
+    /// The best strategy.
+    pub pick: Priced,
+    /// The best strategy of another algorithm or protocol.
+    pub runner_up: Option<Priced>,
+    /// What no schedule can beat.
+    pub bound: Bound,
+    /// The best channel count of each algorithm and protocol that was simulated, fastest first.
+    pub pairs: Vec<Priced>,
+}
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The fabric's name.
+    pub fabric: String,
+    /// The profile's name.
+    pub profile: String,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// By collective, then size.
+    pub rows: Vec<Row>,
+    /// Equal neighbours merged.
+    pub ranges: Vec<Range>,
+    /// Collectives among several for which the restriction leaves nothing, each with the reason; they have no rows.
+    pub left_out: Vec<(Collective, String)>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Nothing is left to choose from.
+    #[error("no strategy for {collective} is left: {}", reasons(.rejected, .possible))]
+    NothingToChoose {
+        /// The collective.
+        collective: Collective,
+        /// What was tried, and why not.
+        rejected: Vec<(Strategy, Unsupported)>,
+        /// Algorithms and protocols that go together here without the restriction: `ring (ll, ll128, simple)`.
+        possible: Vec<String>,
+    },
+    /// A simulation failed.
+    #[error("{strategy} for {collective} of {bytes}: {source}")]
+    Simulation {
+        /// The strategy.
+        strategy: Strategy,
+        /// The collective.
+        collective: Collective,
+        /// The size.
+        bytes: Bytes,
+        /// Why.
+        source: Box<fabricast_sim::SimulateError>,
+    },
+}
+
+fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String {
+    match rejected.first() {
+        Some((strategy, why)) => format!("{strategy}: {why}"),
+        None => format!("expected one of {}", possible.join(", ")),
+    }
+}
+
+impl Row {
+    /// Bus bandwidth of a time, GB/s, as nccl-tests counts it.
+    #[must_use]
+    pub fn busbw_gbps(&self, time: Picos, ranks: u32) -> f64 {
+        busbw_gbps(self.collective, self.bytes, time, ranks)
+    }
+
+    /// The bound ÷ the pick's time, 0 to 1.
+    #[must_use]
+    pub fn fraction_of_bound(&self) -> f64 {
+        if self.pick.time.0 == 0 { 1.0 } else { self.bound.time.0 as f64 / self.pick.time.0 as f64 }
+    }
+}
+
+/// Bus bandwidth in GB/s, as nccl-tests counts it; 0 for no time.
+#[must_use]
+pub fn busbw_gbps(collective: Collective, bytes: Bytes, time: Picos, ranks: u32) -> f64 {
+    algbw_gbps(bytes, time) * collective.busbw_factor(ranks)
+}
+
+/// Bytes over time in GB/s; 0 for no time.
+#[must_use]
+pub fn algbw_gbps(bytes: Bytes, time: Picos) -> f64 {
+    if time.0 == 0 { 0.0 } else { bytes.0 as f64 * 1e3 / time.0 as f64 }
+}

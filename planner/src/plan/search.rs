@@ -1,0 +1,227 @@
+//! The search: bound every candidate, simulate those that can still win, keep the best and the best of another kind.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use fabricast_sim::engine::Watch;
+use fabricast_sim::lower::Setting;
+use fabricast_sim::schedule::{Call, Collective, Rank};
+use fabricast_sim::timeline::Utilization;
+use fabricast_sim::{Surroundings, Timeline, simulate};
+use fabricast_topologies::{Bytes, Picos};
+use rayon::prelude::*;
+
+use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, ranges};
+use crate::algorithm::{self, Shape, Unsupported};
+use crate::bound::{Bound, Bounds, least_traffic};
+use crate::strategy::{Hosts, Strategy, candidates, possible};
+
+/// How the outside follows a search.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watcher<'a> {
+    /// Set from outside to stop.
+    pub interrupt: Option<&'a AtomicBool>,
+    /// Rows done so far.
+    pub rows_done: Option<&'a AtomicUsize>,
+}
+
+/// Finds the best strategy for every collective and size; of several collectives, those for which the restriction leaves
+/// nothing are left out. Rows are independent and run on all threads of the current
+/// rayon pool; the result does not depend on their number.
+///
+/// # Errors
+/// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
+pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
+    let bounds = Bounds::new(request.fabric, request.router, request.placement, request.root);
+    let cells: Vec<(Collective, Bytes)> =
+        request.collectives.iter().flat_map(|&c| request.sizes.iter().map(move |&bytes| (c, bytes))).collect();
+    let found: Vec<Result<Row, PlanError>> = cells
+        .par_iter()
+        .map(|&(collective, bytes)| {
+            let row = Search::new(request, &bounds, collective, bytes).run(watcher);
+            if let Some(done) = watcher.rows_done {
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            row
+        })
+        .collect();
+    let mut rows = Vec::with_capacity(found.len());
+    let mut left_out: Vec<(Collective, PlanError)> = Vec::new();
+    for row in found {
+        match row {
+            Ok(row) => rows.push(row),
+            // One of several collectives may be beyond the restriction; the others are still wanted.
+            Err(error @ PlanError::NothingToChoose { collective, .. }) => {
+                if left_out.iter().all(|(known, _)| *known != collective) {
+                    left_out.push((collective, error));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
+        return Err(error.clone());
+    }
+    Ok(Plan {
+        fabric: request.fabric.name().to_owned(),
+        profile: request.profile.name.clone(),
+        ranks: request.placement.len() as u32,
+        ranges: ranges::merge(&rows),
+        rows,
+        left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),
+    })
+}
+
+struct Search<'a> {
+    request: &'a PlanRequest<'a>,
+    call: Call,
+    bound: Bound,
+}
+
+impl<'a> Search<'a> {
+    fn new(request: &'a PlanRequest<'a>, bounds: &Bounds, collective: Collective, bytes: Bytes) -> Self {
+        let call = Call {
+            collective,
+            bytes,
+            ranks: request.placement.len() as u32,
+            root: Rank(request.root),
+            buffers: request.buffers,
+        };
+        Self { request, call, bound: bounds.of(&call) }
+    }
+
+    fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
+        let hosts = Hosts::of(self.call.ranks, self.request.ranks_per_node);
+        let mut order: Vec<(Picos, Strategy)> = candidates(self.call.collective, hosts, self.request.restriction)
+            .into_iter()
+            .map(|strategy| (self.least_time(strategy), strategy))
+            .collect();
+        order.sort_by_key(|&(least, strategy)| (least, strategy));
+        let mut rejected = Vec::new();
+        let mut simulated: Vec<Vec<Priced>> = Vec::new();
+        for (least, strategy) in order {
+            if self.request.effort == Effort::Contenders && !can_matter(least, strategy, &simulated) {
+                continue;
+            }
+            match self.price(strategy, watcher)? {
+                Ok(priced) => keep(&mut simulated, priced),
+                Err(why) => rejected.push((strategy, why)),
+            }
+        }
+        let mut pairs: Vec<Priced> = simulated.iter().filter_map(|pair| best(pair)).collect();
+        pairs.sort_by_key(|p| (p.time, p.strategy));
+        let mut fastest = pairs.iter().copied();
+        let Some(pick) = fastest.next() else {
+            let possible = possible(self.call.collective, hosts);
+            return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
+        };
+        Ok(Row {
+            collective: self.call.collective,
+            bytes: self.call.bytes,
+            pick,
+            runner_up: fastest.next(),
+            bound: self.bound,
+            pairs,
+        })
+    }
+
+    /// Less than this no run of the strategy takes: start-up, the fewest steps, and the bytes through the ports
+    /// or through the channels at the protocol's rate.
+    fn least_time(&self, strategy: Strategy) -> Picos {
+        let profile = self.request.profile;
+        let costs = profile.protocol(strategy.protocol);
+        let links = profile.links;
+        let best_link = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
+        let reached = costs.wire_efficiency * best_link;
+        let ports = self.bound.transfer.0 as f64 / reached.max(1e-6);
+        let transfer = Picos(ports.max(self.lanes(strategy)) as u64);
+        costs.startup + costs.step + (self.bound.time - self.bound.transfer) + transfer
+    }
+
+    /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies
+    /// within its rank besides only takes longer.
+    fn lanes(&self, strategy: Strategy) -> f64 {
+        let Some(lane) = self.request.profile.protocol(strategy.protocol).channel else { return 0.0 };
+        let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane.0 as f64;
+        least_traffic(&self.call) as f64 * 1e12 / lanes.max(1.0)
+    }
+
+    fn price(&self, strategy: Strategy, watcher: Watcher<'_>) -> Result<Result<Priced, Unsupported>, PlanError> {
+        let request = self.request;
+        let shape = Shape {
+            channels: strategy.channels,
+            chunk: strategy.chunk.or(request.profile.protocol(strategy.protocol).chunk),
+            ranks_per_node: request.ranks_per_node,
+            ..Shape::new(self.call, strategy.protocol)
+        };
+        let generator = match algorithm::generator(strategy.algorithm, &shape) {
+            Ok(generator) => generator,
+            Err(why) => return Ok(Err(why)),
+        };
+        let setting = Setting {
+            fabric: request.fabric,
+            router: request.router,
+            placement: request.placement,
+            profile: request.profile,
+            delays: &[],
+        };
+        let watch = Watch { interrupt: watcher.interrupt, ..Watch::default() };
+        let timeline =
+            simulate(generator.as_ref(), setting, request.mode, Surroundings::default(), watch).map_err(|source| {
+                PlanError::Simulation {
+                    strategy,
+                    collective: self.call.collective,
+                    bytes: self.call.bytes,
+                    source: source.into(),
+                }
+            })?;
+        Ok(Ok(self.priced(strategy, &timeline)))
+    }
+
+    fn priced(&self, strategy: Strategy, timeline: &Timeline) -> Priced {
+        let band = self.request.profile.band;
+        let times = |factor: f64| Picos((timeline.time.0 as f64 * factor).round() as u64);
+        Priced {
+            strategy,
+            time: timeline.time,
+            // Whatever software saves, nothing beats the bound.
+            low: times(band.low).max(self.bound.time).min(timeline.time),
+            high: times(band.high),
+            busiest: Utilization::busiest(&timeline.utilization)
+                .map(|u| Busiest { resource: u.resource, fraction: u.fraction }),
+        }
+    }
+}
+
+/// Whether a strategy that takes at least `least` could still be the pick or the runner-up.
+fn can_matter(least: Picos, strategy: Strategy, simulated: &[Vec<Priced>]) -> bool {
+    // Whatever else is simulated of a pair, what it is kept for takes no longer than this.
+    let faster = |pair: &&Vec<Priced>| worth_of(pair).is_some_and(|longest| longest < least);
+    let own = |pair: &&Vec<Priced>| pair.iter().any(|p| same_pair(p.strategy, strategy));
+    simulated.iter().filter(faster).count() < 2 && !simulated.iter().filter(faster).any(|pair| own(&pair))
+}
+
+fn same_pair(a: Strategy, b: Strategy) -> bool {
+    (a.algorithm, a.protocol) == (b.algorithm, b.protocol)
+}
+
+/// A channel is a thread block that the application does without: more of them must be faster by this part.
+const CHANNELS_WORTH: f64 = 0.01;
+
+/// Keeps the best of each algorithm and protocol: the fewest channels that come within [`CHANNELS_WORTH`] of the fastest.
+fn keep(pairs: &mut Vec<Vec<Priced>>, priced: Priced) {
+    match pairs.iter_mut().find(|pair| pair.iter().any(|p| same_pair(p.strategy, priced.strategy))) {
+        Some(pair) => pair.push(priced),
+        None => pairs.push(vec![priced]),
+    }
+}
+
+/// The longest time for which fewer channels are preferred.
+fn worth_of(pair: &[Priced]) -> Option<Picos> {
+    let fastest = pair.iter().map(|p| p.time).min()?;
+    Some(Picos((fastest.0 as f64 * (1.0 + CHANNELS_WORTH)) as u64))
+}
+
+fn best(pair: &[Priced]) -> Option<Priced> {
+    let limit = worth_of(pair)?;
+    pair.iter().filter(|p| p.time <= limit).min_by_key(|p| (p.strategy.channels, p.time, p.strategy)).copied()
+}

@@ -1,0 +1,143 @@
+//! Strategies: algorithm × protocol × channels × chunk, and which of them a fabric allows.
+
+use std::fmt;
+
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::Bytes;
+use serde::Serialize;
+
+use crate::algorithm::Algorithm;
+
+/// A way to do a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Strategy {
+    /// The communication pattern.
+    pub algorithm: Algorithm,
+    /// How a step moves bytes.
+    pub protocol: Protocol,
+    /// Independent lanes.
+    pub channels: u16,
+    /// The largest chunk that a step moves; `None` is the protocol's own.
+    pub chunk: Option<Bytes>,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} × {}", self.algorithm, self.protocol, self.channels)
+    }
+}
+
+/// What may be chosen from; an empty list means everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restriction {
+    /// Algorithms to consider.
+    pub algorithms: Vec<Algorithm>,
+    /// Protocols to consider.
+    pub protocols: Vec<Protocol>,
+    /// Channel counts to consider.
+    pub channels: Vec<u16>,
+    /// The chunk to use.
+    pub chunk: Option<Bytes>,
+}
+
+/// Channel counts that are tried where none is given: NCCL's usual powers of two and its 24 on NVSwitch hosts
+/// (validate/data/h200-node/nccl-2.28.9-tuning.txt).
+const CHANNELS: [u16; 7] = [1, 2, 4, 8, 16, 24, 32];
+
+/// Why an algorithm and a protocol do not go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// Copy engines move data; they cannot add.
+    #[error("copy engines cannot reduce")]
+    CopyEnginesCannotReduce,
+    /// FIFO protocols forward chunk by chunk; one-sided algorithms write into the peers' buffers at once.
+    #[error("writes straight into peers' buffers, which needs symmetric memory or copy engines")]
+    NeedsOneSided,
+    /// Hosts are its levels.
+    #[error("has levels of hosts, and there is one host")]
+    NeedsHosts,
+    /// The one-sided protocols have no implementation of pipelined chains.
+    #[error("is a pipeline over FIFO slots")]
+    NeedsFifo,
+}
+
+/// How many hosts the ranks are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// One.
+    One,
+    /// Several.
+    Several,
+}
+
+impl Hosts {
+    /// Of so many ranks, so many a host.
+    #[must_use]
+    pub fn of(ranks: u32, ranks_per_node: u32) -> Self {
+        if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }
+    }
+}
+
+/// Whether an algorithm runs over a protocol for a collective: the one table of combinations.
+///
+/// # Errors
+/// The reason why not.
+pub fn combination(
+    algorithm: Algorithm,
+    protocol: Protocol,
+    collective: Collective,
+    hosts: Hosts,
+) -> Result<(), Mismatch> {
+    let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
+    match (algorithm, protocol) {
+        (Algorithm::Hierarchical, _) if hosts == Hosts::One => Err(Mismatch::NeedsHosts),
+        (_, Protocol::CopyEngine) if reduces => Err(Mismatch::CopyEnginesCannotReduce),
+        (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => Ok(()),
+        (Algorithm::OneShot | Algorithm::TwoShot, _) => Err(Mismatch::NeedsOneSided),
+        (Algorithm::Direct, _) => Ok(()),
+        (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
+        (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, _) => Ok(()),
+    }
+}
+
+/// All strategies for a collective within a restriction, in a fixed order.
+#[must_use]
+pub fn candidates(collective: Collective, hosts: Hosts, restriction: &Restriction) -> Vec<Strategy> {
+    let chosen = |list: &[Algorithm], one: Algorithm| list.is_empty() || list.contains(&one);
+    let mut found = Vec::new();
+    for algorithm in Algorithm::ALL {
+        if !algorithm.supports(collective) || !chosen(&restriction.algorithms, algorithm) {
+            continue;
+        }
+        for protocol in Protocol::ALL {
+            let wanted = restriction.protocols.is_empty() || restriction.protocols.contains(&protocol);
+            if !wanted || combination(algorithm, protocol, collective, hosts).is_err() {
+                continue;
+            }
+            let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
+                (Protocol::CopyEngine, []) => &CHANNELS[..1],
+                (_, []) => &CHANNELS,
+                (_, given) => given,
+            };
+            found.extend(channels.iter().map(|&channels| Strategy {
+                algorithm,
+                protocol,
+                channels,
+                chunk: restriction.chunk,
+            }));
+        }
+    }
+    found
+}
+
+/// What goes together for a collective, an algorithm each: `ring (ll, ll128, simple, symmetric)`.
+#[must_use]
+pub fn possible(collective: Collective, hosts: Hosts) -> Vec<String> {
+    let offered = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective));
+    let described = offered.filter_map(|algorithm| {
+        let fits = |protocol: &Protocol| combination(algorithm, *protocol, collective, hosts).is_ok();
+        let protocols: Vec<&str> = Protocol::ALL.into_iter().filter(fits).map(Protocol::name).collect();
+        (!protocols.is_empty()).then(|| format!("{algorithm} ({})", protocols.join(", ")))
+    });
+    described.collect()
+}
