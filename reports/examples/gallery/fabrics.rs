@@ -1,0 +1,157 @@
+//! Fabrics of the shapes that exist, to draw: figures are right enough for a picture, no more.
+
+use fabricast_topologies::fabric::{Figures, GpuFigures};
+use fabricast_topologies::{Bandwidth, Fabric, FabricBuilder, HostId, LinkKind, LinkSpec, NodeId, NodeKind, Picos};
+
+/// A fabric that grows; ids are unique by construction.
+struct Growing(FabricBuilder);
+
+impl Growing {
+    fn new(name: &str) -> Self {
+        Self(FabricBuilder::new(name))
+    }
+
+    fn add(&mut self, host: HostId, prefix: &str, kind: NodeKind, name: &str, count: u32, model: &str) -> Vec<NodeId> {
+        let figures = || match kind {
+            NodeKind::Gpu => {
+                Figures::Gpu(Box::new(GpuFigures { model: Some(model.to_owned()), ..GpuFigures::default() }))
+            }
+            _ => Figures::None,
+        };
+        (0..count).filter_map(|k| self.0.node(&format!("{prefix}{name}{k}"), kind, host, figures())).collect()
+    }
+
+    fn link(&mut self, a: NodeId, b: NodeId, kind: LinkKind, gbps: f64, lanes: u16) {
+        let spec = LinkSpec::symmetric(kind, Bandwidth::from_gbps(gbps), Picos(350_000)).lanes(lanes);
+        self.0.link(a, b, &spec);
+    }
+
+    /// Links each of `many` to the one of `few` that its place falls to.
+    fn share_out(&mut self, many: &[NodeId], few: &[NodeId], kind: LinkKind, gbps: f64, lanes: u16) {
+        let each = many.len().div_ceil(few.len().max(1)).max(1);
+        for (group, &one) in many.chunks(each).zip(few) {
+            group.iter().for_each(|&other| self.link(other, one, kind, gbps, lanes));
+        }
+    }
+
+    fn all_to_all(&mut self, left: &[NodeId], right: &[NodeId], kind: LinkKind, gbps: f64, lanes: u16) {
+        for &a in left {
+            right.iter().for_each(|&b| self.link(a, b, kind, gbps, lanes));
+        }
+    }
+
+    /// Two sockets, four PCIe switches, eight GPUs and NICs, four NVSwitches; returns the NICs.
+    fn hgx(&mut self, host: &str, prefix: &str) -> Vec<NodeId> {
+        let host = self.0.host(host);
+        let cpus = self.add(host, prefix, NodeKind::Cpu, "cpu", 2, "");
+        let switches = self.add(host, prefix, NodeKind::PcieSwitch, "pcie", 4, "");
+        let gpus = self.add(host, prefix, NodeKind::Gpu, "gpu", 8, "H200 SXM");
+        let nics = self.add(host, prefix, NodeKind::Nic, "nic", 8, "");
+        let nvswitches = self.add(host, prefix, NodeKind::Nvswitch, "nvswitch", 4, "");
+        self.share_out(&switches, &cpus, LinkKind::Pcie, 63.0, 16);
+        self.share_out(&gpus, &switches, LinkKind::Pcie, 63.0, 16);
+        self.share_out(&nics, &switches, LinkKind::Pcie, 63.0, 16);
+        self.all_to_all(&gpus, &nvswitches, LinkKind::Nvlink, 112.5, 4);
+        if let [first, second] = cpus[..] {
+            self.link(first, second, LinkKind::Upi, 48.0, 3);
+        }
+        nics
+    }
+}
+
+/// One host with NVSwitches.
+pub fn switched() -> Fabric {
+    let mut fabric = Growing::new("hgx-h200");
+    fabric.hgx("host0", "");
+    fabric.0.finish()
+}
+
+/// Eight GPUs in a hybrid cube mesh on two sockets, as in the first DGX.
+pub fn cube_mesh() -> Fabric {
+    const PAIRS: [(usize, usize, u16); 16] = [
+        (0, 1, 1),
+        (0, 2, 1),
+        (0, 3, 2),
+        (0, 4, 2),
+        (1, 2, 2),
+        (1, 3, 1),
+        (1, 5, 2),
+        (2, 3, 2),
+        (2, 6, 1),
+        (3, 7, 1),
+        (4, 5, 1),
+        (4, 6, 1),
+        (4, 7, 2),
+        (5, 6, 2),
+        (5, 7, 1),
+        (6, 7, 2),
+    ];
+    let mut fabric = Growing::new("cube-mesh");
+    let host = fabric.0.host("host0");
+    let cpus = fabric.add(host, "", NodeKind::Cpu, "cpu", 2, "");
+    let switches = fabric.add(host, "", NodeKind::PcieSwitch, "pcie", 4, "");
+    let gpus = fabric.add(host, "", NodeKind::Gpu, "gpu", 8, "V100");
+    let nics = fabric.add(host, "", NodeKind::Nic, "nic", 4, "");
+    fabric.share_out(&switches, &cpus, LinkKind::Pcie, 15.75, 16);
+    fabric.share_out(&gpus, &switches, LinkKind::Pcie, 15.75, 16);
+    fabric.share_out(&nics, &switches, LinkKind::Pcie, 15.75, 16);
+    if let [first, second] = cpus[..] {
+        fabric.link(first, second, LinkKind::Upi, 20.8, 2);
+    }
+    for (a, b, lanes) in PAIRS {
+        if let (Some(&a), Some(&b)) = (gpus.get(a), gpus.get(b)) {
+            fabric.link(a, b, LinkKind::Nvlink, 25.0 * f64::from(lanes), lanes);
+        }
+    }
+    fabric.0.finish()
+}
+
+/// Sixteen hosts, a leaf for each rail, and spines.
+pub fn rails() -> Fabric {
+    let mut fabric = Growing::new("hgx-h200 x 16");
+    let network = fabric.0.host("network");
+    let leaves = fabric.add(network, "", NodeKind::Switch, "leaf", 8, "");
+    let spines = fabric.add(network, "", NodeKind::Switch, "spine", 4, "");
+    fabric.all_to_all(&leaves, &spines, LinkKind::Infiniband, 200.0, 4);
+    for n in 0..16 {
+        let nics = fabric.hgx(&format!("n{n}"), &format!("n{n}/"));
+        fabric.share_out(&nics, &leaves, LinkKind::Infiniband, 50.0, 1);
+    }
+    fabric.0.finish()
+}
+
+/// A rack of eighteen hosts of four GPUs on the NVSwitches of the rack.
+pub fn rack() -> Fabric {
+    let mut fabric = Growing::new("nvl72");
+    let trays = fabric.0.host("trays");
+    let nvswitches = fabric.add(trays, "", NodeKind::Nvswitch, "nvswitch", 18, "");
+    for n in 0..18 {
+        let (host, prefix) = (fabric.0.host(&format!("n{n}")), format!("n{n}/"));
+        let cpus = fabric.add(host, &prefix, NodeKind::Cpu, "cpu", 2, "");
+        let gpus = fabric.add(host, &prefix, NodeKind::Gpu, "gpu", 4, "GB200");
+        let nics = fabric.add(host, &prefix, NodeKind::Nic, "nic", 4, "");
+        fabric.share_out(&gpus, &cpus, LinkKind::C2c, 450.0, 1);
+        fabric.share_out(&nics, &cpus, LinkKind::Pcie, 126.0, 16);
+        fabric.all_to_all(&gpus, &nvswitches, LinkKind::Nvlink, 50.0, 1);
+    }
+    fabric.0.finish()
+}
+
+/// Eight GPUs on PCIe switches below PCIe switches; one socket has two more GPUs than the other.
+pub fn pcie_tree() -> Fabric {
+    let mut fabric = Growing::new("pcie-box");
+    let host = fabric.0.host("a-host-with-a-long-name.example.org");
+    let cpus = fabric.add(host, "", NodeKind::Cpu, "cpu", 2, "");
+    let upper = fabric.add(host, "", NodeKind::PcieSwitch, "pcie-top", 2, "");
+    let lower = fabric.add(host, "", NodeKind::PcieSwitch, "pcie-leaf", 4, "");
+    let gpus = fabric.add(host, "", NodeKind::Gpu, "gpu", 10, "L40S");
+    let nics = fabric.add(host, "", NodeKind::Nic, "nic", 2, "");
+    fabric.share_out(&upper, &cpus, LinkKind::Pcie, 31.5, 16);
+    fabric.share_out(&lower, &upper, LinkKind::Pcie, 31.5, 16);
+    fabric.share_out(&gpus, &lower, LinkKind::Pcie, 31.5, 16);
+    fabric.share_out(&nics, &cpus, LinkKind::Pcie, 31.5, 8);
+    if let [first, second] = cpus[..] {
+        fabric.link(first, second, LinkKind::Upi, 64.0, 4);
+    }
+    fabric.0.finish()
+}

@@ -1,0 +1,256 @@
+//! Axes: which values they span, where the grid lies, what the labels say.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use crate::format;
+
+/// Values beyond have no place on any axis: a petabyte, thirty years in microseconds.
+const FARTHEST: f64 = 1.2e15;
+
+/// What an axis counts, which decides how its labels read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Bytes; labels are `64 KiB`.
+    Bytes,
+    /// Microseconds; labels are `10 µs`, `1 ms`.
+    Time,
+    /// GB/s; labels are plain numbers.
+    Rate,
+    /// Anything counted; labels are plain numbers.
+    Count,
+    /// Shares of one; labels are percent.
+    Share,
+}
+
+/// How values become distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal differences are equally far apart; the axis begins at zero where no value is negative.
+    Linear,
+    /// Equal factors are equally far apart, labels at powers of two.
+    Log2,
+    /// Equal factors are equally far apart, labels at powers of ten.
+    Log10,
+}
+
+/// An axis of a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// What it counts.
+    pub quantity: Quantity,
+    /// How it runs.
+    pub scale: Scale,
+}
+
+impl Axis {
+    /// An axis of equal differences.
+    #[must_use]
+    pub fn linear(quantity: Quantity) -> Self {
+        Self { quantity, scale: Scale::Linear }
+    }
+
+    /// An axis of equal factors with labels at powers of ten.
+    #[must_use]
+    pub fn logarithmic(quantity: Quantity) -> Self {
+        Self { quantity, scale: Scale::Log10 }
+    }
+
+    /// An axis of equal factors with labels at powers of two.
+    #[must_use]
+    pub fn binary(quantity: Quantity) -> Self {
+        Self { quantity, scale: Scale::Log2 }
+    }
+
+    /// Whether a value has a place on such an axis.
+    pub(super) fn shows(self, value: f64) -> bool {
+        value.abs() <= FARTHEST && (self.scale == Scale::Linear || value > 0.0)
+    }
+
+    /// The value in the measure in which the axis is even.
+    fn even(self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => value,
+            Scale::Log2 => value.log2(),
+            Scale::Log10 => value.log10(),
+        }
+    }
+
+    fn label(self, value: f64) -> String {
+        match self.quantity {
+            Quantity::Bytes => format::bytes(Bytes(value.round() as u64)),
+            Quantity::Time => format::time(Picos::from_us(value)),
+            Quantity::Rate | Quantity::Count => plain(value),
+            Quantity::Share => format!("{} %", plain(value * 100.0)),
+        }
+    }
+
+    /// The range of an axis that shows all these values; `None` where none of them can be shown.
+    pub(super) fn span(self, values: impl Iterator<Item = f64>) -> Option<Span> {
+        let mut range: Option<(f64, f64)> = None;
+        for value in values.filter(|&value| self.shows(value)) {
+            let at = self.even(value);
+            range = Some(range.map_or((at, at), |(low, high)| (low.min(at), high.max(at))));
+        }
+        let (low, high) = range?;
+        let (low, high) = match self.scale {
+            Scale::Linear => {
+                let low = low.min(0.0);
+                (low, if high > low { high + (high - low) * 0.05 } else { low + 1.0 })
+            }
+            Scale::Log2 => (low - 0.35, high + 0.35),
+            Scale::Log10 => (low - 0.1, high + 0.1),
+        };
+        Some(Span { axis: self, low, high })
+    }
+}
+
+/// The range that an axis shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Span {
+    axis: Axis,
+    /// Both in the even measure.
+    low: f64,
+    high: f64,
+}
+
+/// A line of the grid.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tick {
+    /// Where, from 0 (low end) to 1.
+    pub at: f64,
+    /// What it says; `None` for a fine line between labels.
+    pub label: Option<String>,
+}
+
+impl Span {
+    pub(super) fn axis(&self) -> Axis {
+        self.axis
+    }
+
+    /// Where a value lies, from 0 to 1 inside the span.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        (self.axis.even(value) - self.low) / (self.high - self.low)
+    }
+
+    /// The grid, with about `wanted` labels or fewer, from low to high.
+    pub(super) fn ticks(&self, wanted: usize) -> Vec<Tick> {
+        let wanted = wanted.max(2) as f64;
+        match self.axis.scale {
+            Scale::Linear => self.linear_ticks(wanted),
+            Scale::Log2 => self.power_ticks(2.0, wanted, &[]),
+            // Few decades: label 2 and 5 too, where there is room.
+            Scale::Log10 if (self.high - self.low) * 3.0 <= wanted => self.power_ticks(10.0, wanted, &[2.0, 5.0]),
+            Scale::Log10 => self.power_ticks(10.0, wanted, &[]),
+        }
+    }
+
+    fn linear_ticks(&self, wanted: f64) -> Vec<Tick> {
+        let rough = (self.high - self.low) / wanted;
+        let power = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|k| k * power).into_iter().find(|&step| step >= rough);
+        let step = step.unwrap_or(power * 10.0);
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step).floor() as i64;
+        (first..=last)
+            .map(|k| {
+                let value = k as f64 * step;
+                Tick { at: self.place(value), label: Some(self.axis.label(value)) }
+            })
+            .collect()
+    }
+
+    /// Labels at every nth power (and at its multiples by `between`), fine lines at the other powers.
+    fn power_ticks(&self, base: f64, wanted: f64, between: &[f64]) -> Vec<Tick> {
+        let first = self.low.floor() as i32;
+        let last = self.high.ceil() as i32;
+        let every = ((self.high - self.low) / wanted).ceil().max(1.0) as i32;
+        let mut ticks = Vec::new();
+        for power in first..=last {
+            for &factor in [1.0].iter().chain(between) {
+                let value = base.powi(power) * factor;
+                let at = self.place(value);
+                if (0.0..=1.0).contains(&at) {
+                    let labelled = power.rem_euclid(every) == 0;
+                    ticks.push(Tick { at, label: labelled.then(|| self.axis.label(value)) });
+                }
+            }
+        }
+        ticks
+    }
+}
+
+/// A number of a tick: no digits that say nothing, millions and more by their letter.
+fn plain(value: f64) -> String {
+    const LETTERS: [(f64, &str); 3] = [(1e12, " T"), (1e9, " G"), (1e6, " M")];
+    let sign = if value < 0.0 { "−" } else { "" };
+    let size = value.abs();
+    let (unit, letter) = LETTERS.into_iter().find(|&(unit, _)| size >= unit).unwrap_or((1.0, ""));
+    let size = size / unit;
+    let rounded = size.round();
+    let digits = if (size - rounded).abs() < 1e-9 * size.max(1.0) {
+        format::grouped(rounded as u64)
+    } else {
+        format!("{size:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    format!("{sign}{digits}{letter}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn labels(axis: Axis, low: f64, high: f64, wanted: usize) -> Vec<String> {
+        let span = axis.span([low, high].into_iter()).unwrap();
+        span.ticks(wanted).into_iter().filter_map(|tick| tick.label).collect()
+    }
+
+    #[test]
+    fn sizes_are_labelled_in_binary_units() {
+        let shown = labels(Axis::binary(Quantity::Bytes), 1024.0, 2_f64.powi(30), 11);
+        assert_eq!(
+            shown,
+            ["1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB"]
+        );
+    }
+
+    #[test]
+    fn times_are_labelled_by_decade_or_finer() {
+        let axis = Axis::logarithmic(Quantity::Time);
+        assert_eq!(labels(axis, 4.0, 6000.0, 7), ["10 µs", "100 µs", "1 ms"]);
+        assert_eq!(labels(axis, 4.0, 60.0, 7), ["5 µs", "10 µs", "20 µs", "50 µs"]);
+    }
+
+    #[test]
+    fn rates_begin_at_zero() {
+        assert_eq!(labels(Axis::linear(Quantity::Rate), 3.0, 480.0, 6), ["0", "100", "200", "300", "400", "500"]);
+        assert_eq!(labels(Axis::linear(Quantity::Rate), 0.0, 0.0, 4).len(), 5);
+    }
+
+    #[test]
+    fn nothing_to_show_is_no_span() {
+        let axis = Axis::logarithmic(Quantity::Time);
+        assert!(axis.span([0.0, -1.0, f64::NAN, f64::INFINITY].into_iter()).is_none());
+        assert!(axis.span(std::iter::empty()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn values_and_ticks_lie_inside(low in 1e-3..1e6_f64, factor in 1.0..1e9_f64, wanted in 2_usize..15) {
+            for axis in [
+                Axis::linear(Quantity::Rate), Axis::logarithmic(Quantity::Time), Axis::binary(Quantity::Bytes)
+            ] {
+                let high = low * factor;
+                let span = axis.span([low, high].into_iter()).unwrap();
+                for value in [low, high] {
+                    prop_assert!((0.0..=1.0).contains(&span.place(value)));
+                }
+                let ticks = span.ticks(wanted);
+                prop_assert!(ticks.len() < 200);
+                prop_assert!(ticks.iter().filter(|tick| tick.label.is_some()).count() <= 2 * wanted + 2);
+                prop_assert!(ticks.iter().all(|tick| (0.0..=1.0).contains(&tick.at)));
+                prop_assert!(ticks.is_sorted_by(|a, b| a.at < b.at));
+            }
+        }
+    }
+}

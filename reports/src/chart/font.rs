@@ -1,0 +1,24 @@
+//! The fonts of the charts, embedded and made known to plotters once.
+
+use std::sync::OnceLock;
+
+use plotters::style::{FontStyle, register_font};
+
+use super::ChartError;
+
+/// The family as SVG writes it: a viewer without DejaVu takes the next one, each about as wide. plotters looks its own
+/// copy up by this name.
+pub(super) const FAMILY: &str = "DejaVu Sans, Verdana, Arial, sans-serif";
+
+static REGULAR: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
+static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold-subset.ttf");
+
+/// Makes the fonts known; plotters finds no font without it.
+pub(super) fn register() -> Result<(), ChartError> {
+    static DONE: OnceLock<bool> = OnceLock::new();
+    let registered = DONE.get_or_init(|| {
+        register_font(FAMILY, FontStyle::Normal, REGULAR).is_ok()
+            && register_font(FAMILY, FontStyle::Bold, BOLD).is_ok()
+    });
+    if *registered { Ok(()) } else { Err(ChartError::Draw("the embedded fonts cannot be read".into())) }
+}

@@ -1,0 +1,78 @@
+//! Where title, ribbon, panels and legend stand on the sheet, in logical pixels.
+
+use super::canvas::At;
+use super::figure::Figure;
+
+/// The sheet.
+pub(super) const WIDTH: f64 = 1120.0;
+const MARGIN: f64 = 28.0;
+/// Room for the labels of the y axis.
+const Y_LABELS: f64 = 58.0;
+/// Room between the panels and the legend.
+const GUTTER: f64 = 26.0;
+const PANEL_HEIGHT: f64 = 300.0;
+const PANEL_TITLE: f64 = 30.0;
+const X_LABELS: f64 = 30.0;
+const PANEL_GAP: f64 = 14.0;
+const RIBBON: f64 = 22.0;
+
+/// A rectangle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Frame {
+    pub left: f64,
+    pub top: f64,
+    pub right: f64,
+    pub bottom: f64,
+}
+
+impl Frame {
+    /// The place of a point given from 0 to 1, with 0 at the left and the bottom.
+    pub(super) fn at(&self, x: f64, y: f64) -> At {
+        (self.left + x * (self.right - self.left), self.bottom - y * (self.bottom - self.top))
+    }
+}
+
+/// Where everything stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Layout {
+    pub height: f64,
+    /// Left edge and middle line of the title.
+    pub title: At,
+    /// The same of the subtitle.
+    pub subtitle: At,
+    /// Widest that title and subtitle may be.
+    pub title_width: f64,
+    /// The strip above the first panel.
+    pub ribbon: Frame,
+    /// What the lines are drawn in.
+    pub panels: Vec<Frame>,
+    /// Middle of the title of the x axis, under the last panel; `None` where the figure has none.
+    pub x_title: Option<At>,
+    /// Top left of the legend.
+    pub legend: At,
+}
+
+impl Layout {
+    pub(super) fn new(figure: &Figure, legend_width: f64) -> Self {
+        let left = MARGIN + Y_LABELS;
+        let right = WIDTH - MARGIN - legend_width - GUTTER;
+        let title = (MARGIN, MARGIN + 10.0);
+        let subtitle = (MARGIN, title.1 + 25.0);
+        let mut top = if figure.subtitle.is_empty() { title.1 + 26.0 } else { subtitle.1 + 22.0 };
+        let ribbon = Frame { left, top, right, bottom: top + RIBBON };
+        if figure.ribbon.is_some() {
+            top = ribbon.bottom + 10.0;
+        }
+        let legend = (right + GUTTER, top + PANEL_TITLE);
+        let mut panels = Vec::with_capacity(figure.panels.len());
+        for _ in &figure.panels {
+            let frame = Frame { left, top: top + PANEL_TITLE, right, bottom: top + PANEL_TITLE + PANEL_HEIGHT };
+            top = frame.bottom + X_LABELS + PANEL_GAP;
+            panels.push(frame);
+        }
+        let x_title = (!figure.x_title.is_empty()).then_some(((left + right) / 2.0, top - PANEL_GAP + 6.0));
+        let height = top - PANEL_GAP + if x_title.is_some() { 30.0 } else { 12.0 };
+        let title_width = WIDTH - 2.0 * MARGIN;
+        Self { height: height.round(), title, subtitle, title_width, ribbon, panels, x_title, legend }
+    }
+}

@@ -1,0 +1,102 @@
+//! The legend beside the panels: one entry for each line that has a name, in drawing order of importance.
+
+use plotters::prelude::DrawingBackend;
+
+use super::canvas::{At, Canvas, Lettering, Stroke};
+use super::figure::{Figure, Role};
+use super::{ChartError, palette};
+
+/// Widest that the column may be; longer names are cut.
+const MAX_WIDTH: f64 = 290.0;
+const MIN_WIDTH: f64 = 120.0;
+const SAMPLE: f64 = 30.0;
+const ROW: f64 = 21.0;
+const GAP: f64 = 9.0;
+
+/// What a sample shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sample {
+    Line(Role),
+    Band,
+}
+
+/// The entries of a figure and how wide they are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Legend {
+    entries: Vec<(Sample, String)>,
+    pub width: f64,
+}
+
+fn lettering() -> Lettering {
+    Lettering::new(palette::INK, 12.0)
+}
+
+impl Legend {
+    pub(super) fn of(figure: &Figure) -> Result<Self, ChartError> {
+        let mut series: Vec<(Sample, String)> = Vec::new();
+        let mut marks: Vec<(Sample, String)> = Vec::new();
+        let mut others: Vec<&str> = Vec::new();
+        for line in figure.panels.iter().flat_map(|panel| &panel.lines) {
+            let entry = (Sample::Line(line.role), line.name.clone());
+            match line.role {
+                Role::Series(_) if !series.contains(&entry) => series.push(entry),
+                Role::Other if !others.contains(&line.name.as_str()) => others.push(&line.name),
+                Role::Pick | Role::Bound | Role::Measured if !marks.contains(&entry) => {
+                    marks.push(entry);
+                }
+                _ => {}
+            }
+        }
+        match others.as_slice() {
+            [] => {}
+            [name] => series.push((Sample::Line(Role::Other), (*name).to_owned())),
+            names => series.push((Sample::Line(Role::Other), format!("{} others", names.len()))),
+        }
+        for band in figure.panels.iter().flat_map(|panel| &panel.bands) {
+            let entry = (Sample::Band, band.name.clone());
+            if !marks.contains(&entry) {
+                marks.push(entry);
+            }
+        }
+        let entries = series.into_iter().chain(marks).collect::<Vec<_>>();
+        let mut width = MIN_WIDTH;
+        for (_, name) in &entries {
+            width = f64::max(width, SAMPLE + GAP + lettering().width(name)?);
+        }
+        Ok(Self { entries, width: width.min(MAX_WIDTH).ceil() })
+    }
+
+    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, (left, top): At) -> Result<(), ChartError> {
+        let mut y = top + 8.0;
+        let mut previous: Option<bool> = None;
+        for (sample, name) in &self.entries {
+            let is_series = matches!(sample, Sample::Line(Role::Series(_) | Role::Other));
+            if previous.is_some_and(|before| before != is_series) {
+                y += GAP;
+            }
+            previous = Some(is_series);
+            draw_sample(canvas, *sample, left, y)?;
+            let text = lettering().fit(name, self.width - SAMPLE - GAP)?;
+            canvas.text(&text, (left + SAMPLE + GAP, y), lettering())?;
+            y += ROW;
+        }
+        Ok(())
+    }
+}
+
+fn draw_sample<DB: DrawingBackend>(canvas: &Canvas<DB>, sample: Sample, x: f64, y: f64) -> Result<(), ChartError> {
+    let ends = [(x, y), (x + SAMPLE, y)];
+    let middle = (x + SAMPLE / 2.0, y);
+    match sample {
+        Sample::Band => canvas.rectangle((x, y - 6.0), (x + SAMPLE, y + 6.0), palette::BAND),
+        Sample::Line(Role::Pick) => canvas.line(&ends, Stroke { colour: palette::PICK, width: 9.0 }),
+        Sample::Line(Role::Other) => canvas.line(&ends, Stroke { colour: palette::OTHER, width: 1.25 }),
+        Sample::Line(Role::Series(number)) => {
+            let (colour, marker) = palette::series(number);
+            canvas.line(&ends, Stroke { colour, width: 2.0 })?;
+            canvas.marker(middle, 3.4, marker, colour)
+        }
+        Sample::Line(Role::Bound) => canvas.dashes(&ends, Stroke { colour: palette::INK, width: 1.5 }, 6.0, 4.0),
+        Sample::Line(Role::Measured) => canvas.ring(middle, 3.6, Stroke { colour: palette::INK, width: 1.4 }),
+    }
+}

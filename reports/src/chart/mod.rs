@@ -1,0 +1,91 @@
+//! Line charts, as SVG and PNG, that look the same on every machine.
+//!
+//! A [`Figure`] is a title, panels that stand above each other, and one legend beside them. [`PlanChart`] makes the
+//! figure of a plan from sizes and times; anything else fills a [`Figure`] itself.
+//!
+//! ```
+//! use fabricast_reports::chart::{self, Format, PlanChart, Point, Strategy};
+//! use fabricast_topologies::{Bytes, Picos};
+//!
+//! let points = (10..30).map(|k| Point { bytes: Bytes(1 << k), time: Picos((5 << 20) + (4 << k)) }).collect();
+//! let chart = PlanChart {
+//!     title: "all_reduce on hgx-h200".into(),
+//!     bus_factor: 1.75,
+//!     strategies: vec![Strategy { name: "ring simple".into(), points }],
+//!     ..PlanChart::default()
+//! };
+//! let svg = chart::render(&chart.figure(), Format::Svg)?;
+//! assert!(svg.starts_with(b"<svg"));
+//! # Ok::<(), chart::ChartError>(())
+//! ```
+//!
+//! The way of a figure: [`plan`](PlanChart::figure) → `layout` (where the panels and the legend stand) → `panel`,
+//! `legend`, `ribbon` (what is drawn, in logical pixels) → `canvas` (plotters' SVG or bitmap back end).
+
+mod axis;
+mod canvas;
+mod figure;
+mod font;
+mod layout;
+mod legend;
+mod output;
+mod palette;
+mod panel;
+mod plan;
+mod ribbon;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use axis::{Axis, Quantity, Scale};
+pub use figure::{Band, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
+pub use output::render;
+pub use plan::{Measured, Pick, PlanChart, Point, Spread, Strategy};
+
+/// What a chart is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Scalable, for pages and papers; text stays text.
+    Svg,
+    /// Two pixels for each logical one, with the embedded font.
+    Png,
+}
+
+impl Format {
+    /// The format that a file's extension asks for.
+    ///
+    /// # Errors
+    /// [`ChartError::UnknownFormat`] where the extension is neither `svg` nor `png` (in any case).
+    pub fn of_path(path: &Path) -> Result<Self, ChartError> {
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        match extension.as_deref() {
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => Err(ChartError::UnknownFormat { path: path.display().to_string() }),
+        }
+    }
+}
+
+/// Why there is no chart.
+#[derive(Debug, thiserror::Error)]
+pub enum ChartError {
+    /// No point can be drawn: there are none, or none is positive and finite where the axis is logarithmic.
+    #[error("the chart `{title}` has no point that can be drawn")]
+    NoData {
+        /// Title of the figure.
+        title: String,
+    },
+    /// The extension of a file names no format.
+    #[error("`{path}` names no chart format: expected a file name that ends in `.svg` or `.png`")]
+    UnknownFormat {
+        /// The path as given.
+        path: String,
+    },
+    /// The drawing library refused.
+    #[error("drawing the chart failed: {0}")]
+    Draw(String),
+    /// The PNG encoder refused.
+    #[error("writing the chart as PNG failed")]
+    Png(#[from] png::EncodingError),
+}

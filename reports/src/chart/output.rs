@@ -1,0 +1,124 @@
+//! A figure becomes the bytes of a file.
+
+use plotters::backend::{BitMapBackend, SVGBackend};
+use plotters::prelude::{DrawingBackend, IntoDrawingArea};
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
+
+use super::canvas::{Canvas, DETAIL, Lettering};
+use super::figure::Figure;
+use super::layout::{Layout, WIDTH};
+use super::legend::Legend;
+use super::panel::Panel;
+use super::{ChartError, Format, font, palette};
+
+/// Drawn pixels that are averaged to one pixel of the PNG, each way.
+const SMOOTHING: u32 = 2;
+/// What plotters' bitmap back end lacks in the height of a text, in ems: it puts the baseline 0.12 em under the middle,
+/// SVG's `0.5ex` is 0.27 em in DejaVu Sans.
+const BITMAP_DROP: f64 = 0.15;
+/// Pixels per metre at two pixels for a logical one (192 dpi).
+const DENSITY: u32 = 7559;
+
+/// Draws a figure; the caller writes the bytes where they belong.
+///
+/// # Errors
+/// [`ChartError::NoData`] where a panel has no point to draw; the others are defects of the drawing library.
+pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
+    font::register()?;
+    let panels: Option<Vec<Panel<'_>>> = figure.panels.iter().map(Panel::new).collect();
+    let panels = panels.filter(|panels| !panels.is_empty());
+    let panels = panels.ok_or_else(|| ChartError::NoData { title: figure.title.clone() })?;
+    let legend = Legend::of(figure)?;
+    let layout = Layout::new(figure, legend.width);
+    let sheet = Sheet { figure, panels, legend, layout };
+    match format {
+        Format::Svg => sheet.svg().map(String::into_bytes),
+        Format::Png => sheet.png(),
+    }
+}
+
+/// A figure with everything decided but the back end.
+struct Sheet<'a> {
+    figure: &'a Figure,
+    panels: Vec<Panel<'a>>,
+    legend: Legend,
+    layout: Layout,
+}
+
+impl Sheet<'_> {
+    /// Size in logical pixels.
+    fn size(&self) -> (u32, u32) {
+        (WIDTH as u32, self.layout.height as u32)
+    }
+
+    fn svg(&self) -> Result<String, ChartError> {
+        let (width, height) = self.size();
+        let drawn = (width * DETAIL, height * DETAIL);
+        let mut text = String::new();
+        self.draw(SVGBackend::with_string(&mut text, drawn), 0.0)?;
+        // The view box keeps the drawn size, the picture is shown at the logical one.
+        let (as_drawn, as_shown) = (size_attributes(drawn), size_attributes((width, height)));
+        Ok(text.replacen(&as_drawn, &as_shown, 1))
+    }
+
+    fn png(&self) -> Result<Vec<u8>, ChartError> {
+        let (width, height) = self.size();
+        let drawn = (width * DETAIL, height * DETAIL);
+        let mut pixels = vec![255; 3 * drawn.0 as usize * drawn.1 as usize];
+        self.draw(BitMapBackend::with_buffer(&mut pixels, drawn), BITMAP_DROP)?;
+        let smooth = average(&pixels, drawn.0 as usize);
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, drawn.0 / SMOOTHING, drawn.1 / SMOOTHING);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_pixel_dims(Some(png::PixelDimensions { xppu: DENSITY, yppu: DENSITY, unit: png::Unit::Meter }));
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&smooth)?;
+        writer.finish()?;
+        Ok(file)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError> {
+        let canvas = Canvas::new(backend.into_drawing_area(), drop);
+        canvas.fill(RGBColor(255, 255, 255))?;
+        let title = Lettering::new(palette::INK, 19.0).bold();
+        canvas.text(&title.fit(&self.figure.title, self.layout.title_width)?, self.layout.title, title)?;
+        let subtitle = Lettering::new(palette::TEXT, 13.0);
+        canvas.text(&subtitle.fit(&self.figure.subtitle, self.layout.title_width)?, self.layout.subtitle, subtitle)?;
+        if let (Some(ribbon), Some(first)) = (&self.figure.ribbon, self.panels.first()) {
+            ribbon.draw(&canvas, self.layout.ribbon, first.x())?;
+        }
+        for (panel, &frame) in self.panels.iter().zip(&self.layout.panels) {
+            panel.draw(&canvas, frame)?;
+        }
+        if let Some(&(x, y)) = self.layout.x_title.as_ref() {
+            let lettering = Lettering::new(palette::TEXT, 11.5).align(HPos::Center);
+            canvas.text(&self.figure.x_title, (x, y), lettering)?;
+        }
+        self.legend.draw(&canvas, self.layout.legend)?;
+        canvas.finish()
+    }
+}
+
+fn size_attributes((width, height): (u32, u32)) -> String {
+    format!("<svg width=\"{width}\" height=\"{height}\"")
+}
+
+/// Averages squares of [`SMOOTHING`] pixels of an RGB picture.
+fn average(pixels: &[u8], width: usize) -> Vec<u8> {
+    let n = SMOOTHING as usize;
+    let row = 3 * width;
+    let mut smooth = Vec::with_capacity(pixels.len() / (n * n));
+    for band in pixels.chunks_exact(row * n) {
+        for x in 0..width / n {
+            for channel in 0..3 {
+                let square =
+                    band.chunks_exact(row).flat_map(|line| line.iter().skip(3 * n * x + channel).step_by(3).take(n));
+                let sum: usize = square.map(|&value| usize::from(value)).sum();
+                smooth.push(((sum + n * n / 2) / (n * n)) as u8);
+            }
+        }
+    }
+    smooth
+}

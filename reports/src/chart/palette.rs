@@ -1,0 +1,73 @@
+//! Colours and markers that tell lines apart, also for colour-blind readers and in grey.
+//!
+//! The hues are those of Okabe and Ito (2008, "Color Universal Design") without yellow, which is too light for a thin
+//! line on white, then indigo, olive and wine of Paul Tol's muted scheme (SRON/EPS/TN/09-002). Each colour comes with a
+//! marker of its own, so that a line is known by its shape too.
+
+use plotters::style::RGBColor;
+
+/// Colours of the named series.
+pub(super) const COLOURS: [RGBColor; 10] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(51, 34, 136),
+    RGBColor(86, 180, 233),
+    RGBColor(136, 34, 85),
+    RGBColor(153, 153, 51),
+    RGBColor(110, 90, 75),
+];
+
+/// Title and bound.
+pub(super) const INK: RGBColor = RGBColor(36, 41, 47);
+/// Labels.
+pub(super) const TEXT: RGBColor = RGBColor(87, 96, 106);
+/// Lines that need no name.
+pub(super) const OTHER: RGBColor = RGBColor(196, 202, 208);
+/// Grid lines with a label.
+pub(super) const GRID: RGBColor = RGBColor(228, 232, 236);
+/// Grid lines without one.
+pub(super) const FINE_GRID: RGBColor = RGBColor(243, 245, 247);
+/// The axis that values stand on.
+pub(super) const AXIS: RGBColor = RGBColor(140, 149, 159);
+/// The broad line under the picked points.
+pub(super) const PICK: RGBColor = RGBColor(255, 223, 128);
+/// A shaded band.
+pub(super) const BAND: RGBColor = RGBColor(221, 229, 238);
+
+/// Shapes of points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marker {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    TriangleDown,
+    Pentagon,
+}
+
+const MARKERS: [Marker; 6] =
+    [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::TriangleDown, Marker::Pentagon];
+
+/// Colour and marker of a series; numbers past the palette start again.
+pub(super) fn series(number: usize) -> (RGBColor, Marker) {
+    let colour = COLOURS.get(number % COLOURS.len()).copied().unwrap_or(INK);
+    let marker = MARKERS.get(number % MARKERS.len()).copied().unwrap_or(Marker::Circle);
+    (colour, marker)
+}
+
+impl Marker {
+    /// Corners of the shape around the origin, for a circle of the same weight with radius 1; none for the circle.
+    pub(super) fn corners(self) -> &'static [(f64, f64)] {
+        match self {
+            Self::Circle => &[],
+            Self::Square => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+            Self::Triangle => &[(0.0, -1.3), (1.15, 0.75), (-1.15, 0.75)],
+            Self::Diamond => &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
+            Self::TriangleDown => &[(0.0, 1.3), (1.15, -0.75), (-1.15, -0.75)],
+            Self::Pentagon => &[(0.0, -1.15), (1.1, -0.35), (0.68, 0.93), (-0.68, 0.93), (-1.1, -0.35)],
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One panel: grid, labels, bands, lines.
+
+use plotters::prelude::DrawingBackend;
+use plotters::style::text_anchor::HPos;
+
+use super::axis::Span;
+use super::canvas::{At, Canvas, Lettering, Stroke};
+use super::figure::{Band, Line, LineChart, Role};
+use super::layout::Frame;
+use super::{ChartError, palette};
+
+/// Points of a line that get a marker each; longer lines are drawn without.
+const MOST_MARKERS: usize = 64;
+
+/// A panel with the ranges of its axes.
+pub(super) struct Panel<'a> {
+    chart: &'a LineChart,
+    x: Span,
+    y: Span,
+}
+
+impl<'a> Panel<'a> {
+    /// `None` where no point of the chart can be drawn.
+    pub(super) fn new(chart: &'a LineChart) -> Option<Self> {
+        let visible = |&(x, y): &(f64, f64)| chart.x.shows(x) && chart.y.shows(y);
+        let of_bands = chart.bands.iter().flat_map(|band| &band.points);
+        let points: Vec<(f64, f64)> = chart
+            .lines
+            .iter()
+            .flat_map(|line| line.points.iter().copied())
+            .chain(of_bands.flat_map(|&(x, low, high)| [(x, low), (x, high)]))
+            .filter(visible)
+            .collect();
+        let x = chart.x.span(points.iter().map(|point| point.0))?;
+        let y = chart.y.span(points.iter().map(|point| point.1))?;
+        Some(Self { chart, x, y })
+    }
+
+    pub(super) fn x(&self) -> Span {
+        self.x
+    }
+
+    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame) -> Result<(), ChartError> {
+        let title = Lettering::new(palette::INK, 13.0).bold();
+        canvas.text(&self.chart.title, (frame.left, frame.top - 16.0), title)?;
+        for band in &self.chart.bands {
+            self.draw_band(canvas, frame, band)?;
+        }
+        self.draw_grid(canvas, frame)?;
+        let mut lines: Vec<&Line> = self.chart.lines.iter().collect();
+        // The first series matters most, so it is drawn over the others.
+        lines.sort_by_key(|line| match line.role {
+            Role::Pick => (0, 0),
+            Role::Other => (1, 0),
+            Role::Series(number) => (2, usize::MAX - number),
+            Role::Bound => (3, 0),
+            Role::Measured => (4, 0),
+        });
+        for line in lines {
+            self.draw_line(canvas, frame, line)?;
+        }
+        Ok(())
+    }
+
+    fn draw_grid<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame) -> Result<(), ChartError> {
+        let label = Lettering::new(palette::TEXT, 11.5);
+        let colour = |labelled: bool| {
+            if labelled { palette::GRID } else { palette::FINE_GRID }
+        };
+        let mut free_from = f64::NEG_INFINITY;
+        for tick in self.x.ticks(11) {
+            let (x, bottom) = frame.at(tick.at, 0.0);
+            let stroke = Stroke { colour: colour(tick.label.is_some()), width: 1.0 };
+            canvas.line(&[(x, frame.top), (x, bottom)], stroke)?;
+            if let Some(text) = &tick.label {
+                let half = label.width(text)? / 2.0;
+                if x - half >= free_from {
+                    canvas.text(text, (x, bottom + 15.0), label.align(HPos::Center))?;
+                    free_from = x + half + 8.0;
+                }
+            }
+        }
+        for tick in self.y.ticks(7) {
+            let (left, y) = frame.at(0.0, tick.at);
+            let stroke = Stroke { colour: colour(tick.label.is_some()), width: 1.0 };
+            canvas.line(&[(left, y), (frame.right, y)], stroke)?;
+            if let Some(text) = &tick.label {
+                canvas.text(&label.fit(text, left - 12.0)?, (left - 9.0, y), label.align(HPos::Right))?;
+            }
+        }
+        let axis = Stroke { colour: palette::AXIS, width: 1.0 };
+        canvas.line(&[(frame.left, frame.bottom), (frame.right, frame.bottom)], axis)
+    }
+
+    fn place(&self, frame: Frame, (x, y): (f64, f64)) -> Option<At> {
+        (self.x.axis().shows(x) && self.y.axis().shows(y)).then(|| frame.at(self.x.place(x), self.y.place(y)))
+    }
+
+    fn draw_band<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame, band: &Band) -> Result<(), ChartError> {
+        let edges = |pair: &(f64, f64, f64)| {
+            let &(x, low, high) = pair;
+            Some((self.place(frame, (x, low))?, self.place(frame, (x, high))?))
+        };
+        let edges: Vec<(At, At)> = band.points.iter().filter_map(edges).collect();
+        if edges.len() < 2 {
+            return Ok(());
+        }
+        let lower = edges.iter().map(|edge| edge.0);
+        let upper = edges.iter().rev().map(|edge| edge.1);
+        canvas.polygon(&lower.chain(upper).collect::<Vec<_>>(), palette::BAND)
+    }
+
+    fn draw_line<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame, line: &Line) -> Result<(), ChartError> {
+        let points: Vec<At> = line.points.iter().filter_map(|&point| self.place(frame, point)).collect();
+        match line.role {
+            Role::Pick => {
+                canvas.line(&points, Stroke { colour: palette::PICK, width: 9.0 })?;
+                points.iter().try_for_each(|&point| canvas.disc(point, 6.5, palette::PICK))
+            }
+            Role::Other => canvas.line(&points, Stroke { colour: palette::OTHER, width: 1.25 }),
+            Role::Series(number) => {
+                let (colour, marker) = palette::series(number);
+                canvas.line(&points, Stroke { colour, width: 2.0 })?;
+                let marked = if points.len() <= MOST_MARKERS { points.as_slice() } else { &[] };
+                marked.iter().try_for_each(|&point| canvas.marker(point, 3.0, marker, colour))
+            }
+            Role::Bound => canvas.dashes(&points, Stroke { colour: palette::INK, width: 1.5 }, 6.0, 4.0),
+            Role::Measured => {
+                let stroke = Stroke { colour: palette::INK, width: 1.4 };
+                points.iter().try_for_each(|&point| canvas.ring(point, 3.6, stroke))
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The chart of a plan: time above, bus bandwidth below, against size.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::{Axis, Band, Figure, Line, LineChart, Quantity, Ribbon, RibbonPart, Role, palette};
+
+/// What the chart of a plan needs; the command fills it from a plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanChart {
+    /// Title: `all_reduce on hgx-h200`.
+    pub title: String,
+    /// Subtitle: ranks, profile, launch.
+    pub subtitle: String,
+    /// Bus bandwidth over algorithm bandwidth of the collective at hand (nccl-tests: 2(n−1)/n for an all_reduce).
+    pub bus_factor: f64,
+    /// The strategies to compare, most important first: the first [`PlanChart::NAMED`] get a colour, the rest are grey.
+    pub strategies: Vec<Strategy>,
+    /// Which strategy was picked at which size, by rising size.
+    pub picks: Vec<Pick>,
+    /// What no schedule can beat.
+    pub bound: Vec<Point>,
+    /// Error band of the pick; empty for none.
+    pub band: Vec<Spread>,
+    /// What was measured, if anything.
+    pub measured: Option<Measured>,
+}
+
+/// A line of the chart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Strategy {
+    /// Its name in the legend: `ring ll128 · 8 channels`.
+    pub name: String,
+    /// Its times, by rising size.
+    pub points: Vec<Point>,
+}
+
+/// A size and a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// nccl-tests' size: the larger buffer.
+    pub bytes: Bytes,
+    /// How long it takes.
+    pub time: Picos,
+}
+
+/// The choice at one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// The size.
+    pub bytes: Bytes,
+    /// Index into [`PlanChart::strategies`].
+    pub strategy: usize,
+}
+
+/// The band of a time at one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The size.
+    pub bytes: Bytes,
+    /// Shortest time expected.
+    pub low: Picos,
+    /// Longest time expected.
+    pub high: Picos,
+}
+
+/// Measured points.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// What they are: `measured, NCCL 2.28.9`.
+    pub name: String,
+    /// The points.
+    pub points: Vec<Point>,
+}
+
+impl PlanChart {
+    /// Strategies that get a colour, a marker and a name of their own.
+    pub const NAMED: usize = palette::COLOURS.len();
+
+    /// The figure of this plan.
+    #[must_use]
+    pub fn figure(&self) -> Figure {
+        Figure {
+            title: self.title.clone(),
+            subtitle: self.subtitle.clone(),
+            ribbon: self.ribbon(),
+            panels: vec![
+                self.panel("Time", Axis::logarithmic(Quantity::Time), &|_, time| time.us()),
+                self.panel("Bus bandwidth (GB/s)", Axis::linear(Quantity::Rate), &|bytes, time| {
+                    self.bus_bandwidth(bytes, time)
+                }),
+            ],
+            x_title: "message size".into(),
+        }
+    }
+
+    /// GB/s, as nccl-tests defines it: size over time, times the factor of the collective.
+    fn bus_bandwidth(&self, bytes: Bytes, time: Picos) -> f64 {
+        // Bytes per picosecond are TB/s.
+        bytes.0 as f64 / time.0 as f64 * 1e3 * self.bus_factor
+    }
+
+    fn panel(&self, title: &str, y: Axis, value: &dyn Fn(Bytes, Picos) -> f64) -> LineChart {
+        let place = |points: &[Point]| -> Vec<(f64, f64)> {
+            points.iter().map(|point| (point.bytes.0 as f64, value(point.bytes, point.time))).collect()
+        };
+        let mut lines = Vec::new();
+        if !self.picks.is_empty() {
+            lines.push(Line { name: "the pick".into(), role: Role::Pick, points: place(&self.picked_points()) });
+        }
+        for (number, strategy) in self.strategies.iter().enumerate() {
+            lines.push(Line { name: strategy.name.clone(), role: role(number), points: place(&strategy.points) });
+        }
+        if !self.bound.is_empty() {
+            lines.push(Line { name: "bound".into(), role: Role::Bound, points: place(&self.bound) });
+        }
+        if let Some(measured) = &self.measured {
+            lines.push(Line { name: measured.name.clone(), role: Role::Measured, points: place(&measured.points) });
+        }
+        LineChart { title: title.to_owned(), x: Axis::binary(Quantity::Bytes), y, bands: self.bands(value), lines }
+    }
+
+    fn bands(&self, value: &dyn Fn(Bytes, Picos) -> f64) -> Vec<Band> {
+        if self.band.is_empty() {
+            return Vec::new();
+        }
+        let edges = |spread: &Spread| {
+            let (a, b) = (value(spread.bytes, spread.low), value(spread.bytes, spread.high));
+            (spread.bytes.0 as f64, a.min(b), a.max(b))
+        };
+        vec![Band { name: "error band of the pick".into(), points: self.band.iter().map(edges).collect() }]
+    }
+
+    fn picked_points(&self) -> Vec<Point> {
+        let time_at = |pick: &Pick| {
+            let strategy = self.strategies.get(pick.strategy)?;
+            strategy.points.iter().find(|point| point.bytes == pick.bytes).copied()
+        };
+        self.picks.iter().filter_map(time_at).collect()
+    }
+
+    /// Neighbouring picks of the same strategy joined; the border lies half-way (in the logarithm) between two sizes.
+    fn ribbon(&self) -> Option<Ribbon> {
+        let mut parts: Vec<RibbonPart> = Vec::new();
+        let mut previous: Option<Pick> = None;
+        for &pick in &self.picks {
+            let Some(strategy) = self.strategies.get(pick.strategy) else {
+                continue;
+            };
+            let at = pick.bytes.0 as f64;
+            match (parts.last_mut(), previous) {
+                (Some(part), Some(before)) if before.strategy == pick.strategy => part.to = at,
+                (last, _) => {
+                    let border = last.map_or(at, |part| {
+                        part.to = (part.to * at).sqrt();
+                        part.to
+                    });
+                    let label = strategy.name.clone();
+                    parts.push(RibbonPart { from: border, to: at, label, role: role(pick.strategy) });
+                }
+            }
+            previous = Some(pick);
+        }
+        (!parts.is_empty()).then(|| Ribbon { title: "pick".into(), parts })
+    }
+}
+
+fn role(strategy: usize) -> Role {
+    if strategy < PlanChart::NAMED { Role::Series(strategy) } else { Role::Other }
+}

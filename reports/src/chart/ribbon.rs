@@ -1,0 +1,54 @@
+//! The strip above the first panel: what holds where.
+
+use plotters::prelude::DrawingBackend;
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
+
+use super::axis::Span;
+use super::canvas::{Canvas, Lettering};
+use super::figure::{Ribbon, Role};
+use super::layout::Frame;
+use super::{ChartError, palette};
+
+/// Lightens a colour so that dark letters read on it.
+fn tint(RGBColor(r, g, b): RGBColor) -> RGBColor {
+    let lighter = |c: u8| (255 - (255 - u16::from(c)) * 3 / 10) as u8;
+    RGBColor(lighter(r), lighter(g), lighter(b))
+}
+
+impl Ribbon {
+    pub(super) fn draw<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        frame: Frame,
+        x: Span,
+    ) -> Result<(), ChartError> {
+        let label = Lettering::new(palette::INK, 11.5);
+        let middle = (frame.top + frame.bottom) / 2.0;
+        let title = Lettering::new(palette::TEXT, 11.5).align(HPos::Right);
+        canvas.text(&title.fit(&self.title, frame.left - 12.0)?, (frame.left - 9.0, middle), title)?;
+        let last = self.parts.len().saturating_sub(1);
+        for (number, part) in self.parts.iter().enumerate() {
+            if !(x.axis().shows(part.from) && x.axis().shows(part.to)) {
+                continue;
+            }
+            // The ends belong to the first and the last pick, and single sizes keep a sliver.
+            let from = if number == 0 { 0.0 } else { x.place(part.from) };
+            let to = if number == last { 1.0 } else { x.place(part.to) };
+            let (left, right) = (frame.at(from, 0.0).0, frame.at(to, 0.0).0);
+            let colour = match part.role {
+                Role::Series(number) => palette::series(number).0,
+                Role::Pick | Role::Other | Role::Bound | Role::Measured => palette::OTHER,
+            };
+            let gap = if number == last { 0.0 } else { 1.5 };
+            canvas.rectangle((left, frame.top), (right - gap, frame.bottom), tint(colour))?;
+            canvas.rectangle((left, frame.bottom - 3.0), (right - gap, frame.bottom), colour)?;
+            let room = right - left - 12.0;
+            if room >= 40.0 {
+                let text = label.fit(&part.label, room)?;
+                canvas.text(&text, ((left + right - gap) / 2.0, middle - 1.5), label.align(HPos::Center))?;
+            }
+        }
+        Ok(())
+    }
+}

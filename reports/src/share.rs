@@ -1,0 +1,136 @@
+//! Shares of a whole as bars of text: what a run's time went into.
+
+use std::fmt::Write as _;
+
+use fabricast_topologies::Picos;
+
+use crate::format::{self, Glyphs};
+
+/// A part of a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it is: `software`.
+    pub name: String,
+    /// How much of the whole's time.
+    pub time: Picos,
+}
+
+/// A line for each part: name, bar, percent, time. Percentages are whole and add up to a hundred; bars are to scale,
+/// a whole bar being `width` characters. The parts stay in the order given.
+///
+/// ```text
+/// software  ███████▏              30 %   3.60 µs
+/// bandwidth ████████████████▊     70 %   8.40 µs
+/// ```
+#[must_use]
+pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
+    let whole: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
+    let names = parts.iter().map(|part| part.name.chars().count()).max().unwrap_or(0);
+    let times: Vec<String> = parts.iter().map(|part| format::micros(part.time)).collect();
+    let digits = times.iter().map(|time| time.chars().count()).max().unwrap_or(0);
+    let unit = glyphs.micros();
+    let mut text = String::new();
+    for ((part, time), percent) in parts.iter().zip(&times).zip(percentages(parts)) {
+        let bar = bar(part.time, whole, width, glyphs);
+        let bar_width = usize::from(width);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:names$} {bar:bar_width$} {percent:3} %  {time:>digits$} {unit}", part.name);
+    }
+    text
+}
+
+/// Whole percentages that add up to a hundred: the largest remainders are rounded up, the earlier part first where
+/// two are equal.
+#[must_use]
+pub fn percentages(parts: &[Part]) -> Vec<u32> {
+    let whole: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
+    if whole == 0 {
+        return vec![0; parts.len()];
+    }
+    let hundredfold = |part: &Part| u128::from(part.time.0) * 100;
+    let mut percent: Vec<u32> = parts.iter().map(|part| (hundredfold(part) / whole) as u32).collect();
+    let missing = 100 - percent.iter().sum::<u32>();
+    let mut by_remainder: Vec<(usize, u128)> = parts.iter().map(|part| hundredfold(part) % whole).enumerate().collect();
+    by_remainder.sort_by_key(|&(number, remainder)| (std::cmp::Reverse(remainder), number));
+    for &(number, _) in by_remainder.iter().take(missing as usize) {
+        if let Some(percent) = percent.get_mut(number) {
+            *percent += 1;
+        }
+    }
+    percent
+}
+
+/// A bar of `part / whole` of `width`; a part that is not nothing shows at least its smallest mark.
+fn bar(part: Picos, whole: u128, width: u16, glyphs: Glyphs) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    if whole == 0 || part == Picos::ZERO {
+        return String::new();
+    }
+    let fraction = match glyphs {
+        Glyphs::Unicode => 8,
+        Glyphs::Ascii => 1,
+    };
+    let full = u128::from(width) * fraction;
+    let marks = ((u128::from(part.0) * full * 2 + whole) / (whole * 2)).clamp(u128::from(width > 0), full);
+    let (blocks, rest) = ((marks / fraction) as usize, (marks % fraction) as usize);
+    match glyphs {
+        Glyphs::Unicode => "█".repeat(blocks) + EIGHTHS.get(rest).copied().unwrap_or(""),
+        Glyphs::Ascii => "#".repeat(blocks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parts(times: &[u64]) -> Vec<Part> {
+        let names = ["software", "latency", "bandwidth", "waiting"];
+        let part = |(&time, name): (&u64, &&str)| Part { name: (*name).to_owned(), time: Picos(time) };
+        times.iter().zip(names.iter().cycle()).map(part).collect()
+    }
+
+    #[test]
+    fn bars_are_to_scale() {
+        let costs = parts(&[3_600_000, 50_000, 8_350_000, 0]);
+        insta::assert_snapshot!(bars(&costs, 20, Glyphs::Unicode), @r"
+        software  ██████                30 %    3.60 µs
+        latency   ▏                      0 %  0.0500 µs
+        bandwidth █████████████▉        70 %    8.35 µs
+        waiting                          0 %       0 µs
+        ");
+        insta::assert_snapshot!(bars(&costs, 20, Glyphs::Ascii), @r"
+        software  ######                30 %    3.60 us
+        latency   #                      0 %  0.0500 us
+        bandwidth ##############        70 %    8.35 us
+        waiting                          0 %       0 us
+        ");
+    }
+
+    #[test]
+    fn nothing_has_no_shares() {
+        assert_eq!(bars(&[], 20, Glyphs::Unicode), "");
+        assert_eq!(percentages(&parts(&[0, 0])), [0, 0]);
+        assert!(!bars(&parts(&[0]), 20, Glyphs::Unicode).contains('█'));
+    }
+
+    proptest! {
+        #[test]
+        fn percentages_add_up_and_bars_fit(times in prop::collection::vec(any::<u64>(), 1..8), width in 0_u16..60) {
+            let parts = parts(&times);
+            let whole: u128 = times.iter().map(|&time| u128::from(time)).sum();
+            prop_assume!(whole > 0);
+            let percent = percentages(&parts);
+            prop_assert_eq!(percent.iter().sum::<u32>(), 100);
+            for (part, percent) in parts.iter().zip(percent) {
+                let exact = part.time.0 as f64 / whole as f64 * 100.0;
+                prop_assert!((exact - f64::from(percent)).abs() < 1.0 + 1e-9);
+                for glyphs in [Glyphs::Unicode, Glyphs::Ascii] {
+                    let bar = bar(part.time, whole, width, glyphs);
+                    prop_assert!(bar.chars().count() <= usize::from(width));
+                    prop_assert_eq!(bar.is_empty(), part.time == Picos::ZERO || width == 0);
+                }
+            }
+        }
+    }
+}

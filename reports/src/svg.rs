@@ -1,0 +1,103 @@
+//! SVG as text: elements with escaped attributes, and numbers that are short and always finite.
+
+use std::fmt::Write as _;
+
+use quick_xml::escape::escape;
+
+/// A picture that is being written, element by element.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Svg {
+    text: String,
+    open: Vec<&'static str>,
+}
+
+/// A coordinate with at most two decimals; what is no number is 0, so that a picture is never broken by one.
+pub(crate) fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "0".to_owned();
+    }
+    let text = format!("{value:.2}");
+    let short = text.trim_end_matches('0').trim_end_matches('.');
+    if short == "-0" { "0".to_owned() } else { short.to_owned() }
+}
+
+/// A text of at most so many letters, cut at its end.
+pub(crate) fn shortened(text: &str, letters: usize) -> String {
+    if text.chars().count() <= letters {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(letters.saturating_sub(1)).collect();
+    short.truncate(short.trim_end().len());
+    short + "…"
+}
+
+impl Svg {
+    /// Opens an element.
+    pub(crate) fn open(&mut self, name: &'static str, attributes: &[(&str, &str)]) {
+        self.tag(name, attributes);
+        self.text.push_str(">\n");
+        self.open.push(name);
+    }
+
+    /// Closes the element opened last.
+    pub(crate) fn close(&mut self) {
+        if let Some(name) = self.open.pop() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(self.text, "</{name}>");
+        }
+    }
+
+    /// Writes an element with nothing in it.
+    pub(crate) fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
+        self.tag(name, attributes);
+        self.text.push_str("/>\n");
+    }
+
+    /// Writes an element with text in it.
+    pub(crate) fn text(&mut self, name: &str, attributes: &[(&str, &str)], content: &str) {
+        self.tag(name, attributes);
+        let _ = writeln!(self.text, ">{}</{name}>", escape(&*printable(content)));
+    }
+
+    /// Closes what is open and returns the picture.
+    pub(crate) fn finish(mut self) -> String {
+        while !self.open.is_empty() {
+            self.close();
+        }
+        self.text
+    }
+
+    fn tag(&mut self, name: &str, attributes: &[(&str, &str)]) {
+        let _ = write!(self.text, "<{name}");
+        for (key, value) in attributes {
+            let _ = write!(self.text, " {key}=\"{}\"", escape(&*printable(value)));
+        }
+    }
+}
+
+/// XML has no place for control characters, not even escaped.
+fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'), " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_finite() {
+        let shown = [0.0, -0.001, 1.5, 2.0 / 3.0, f64::NAN, f64::INFINITY, -12.0].map(number);
+        assert_eq!(shown, ["0", "0", "1.5", "0.67", "0", "0", "-12"]);
+    }
+
+    #[test]
+    fn names_cannot_break_out() {
+        let mut svg = Svg::default();
+        svg.open("g", &[("id", "a\"><script>\u{0}")]);
+        svg.text("text", &[], "<b>&\u{1b}");
+        let text = svg.finish();
+        let document = roxmltree::Document::parse(&text).unwrap();
+        assert_eq!(document.root_element().attribute("id"), Some("a\"><script> "));
+        assert_eq!(document.root_element().first_element_child().unwrap().text(), Some("<b>& "));
+    }
+}

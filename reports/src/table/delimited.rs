@@ -1,0 +1,20 @@
+//! Tables as CSV.
+
+use std::io::Write;
+
+use super::Table;
+
+impl Table {
+    /// Writes the keys of the columns and the exact values of all rows (also of spare columns) as CSV.
+    ///
+    /// # Errors
+    /// What the writer returns.
+    pub fn csv(&self, out: impl Write) -> Result<(), csv::Error> {
+        let mut writer = csv::Writer::from_writer(out);
+        writer.write_record(self.columns.iter().map(|column| &column.key))?;
+        for row in &self.rows {
+            writer.write_record(row.iter().map(|cell| cell.value.exact()))?;
+        }
+        Ok(writer.flush()?)
+    }
+}

@@ -1,0 +1,137 @@
+//! Tables: typed values in, aligned text for people or CSV for programs out.
+//!
+//! One [`Table`] makes both, so that they cannot differ: text shows `118.3` under `time µs`, CSV has `118.337` under
+//! `time_us`.
+//!
+//! ```
+//! use fabricast_reports::table::{Column, Look, Table, Unit, Value};
+//! use fabricast_topologies::{Bytes, Picos};
+//!
+//! let mut table = Table::new(vec![
+//!     Column::new("bytes", "size", Unit::Bytes),
+//!     Column::new("algorithm", "algorithm", Unit::Text),
+//!     Column::new("time_us", "time", Unit::Micros),
+//! ]);
+//! table.row(vec![Value::Bytes(Bytes(1 << 20)).into(), Value::text("ring").into(), Value::Time(Picos(48_620_000)).into()]);
+//! table.note("nodes 1 · profile ideal");
+//! let text = table.text(&Look::default());
+//! assert!(text.contains("1 MiB  ring"));
+//! # let mut csv = Vec::new();
+//! # table.csv(&mut csv)?;
+//! # assert_eq!(csv, b"bytes,algorithm,time_us\n1048576,ring,48.62\n");
+//! # Ok::<(), csv::Error>(())
+//! ```
+
+mod delimited;
+mod text;
+mod value;
+
+pub use text::{Look, Style, stacked};
+pub use value::{Unit, Value};
+
+/// A column: how it is called, what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    key: String,
+    title: String,
+    unit: Unit,
+    spare: bool,
+}
+
+impl Column {
+    /// A column that CSV calls `key` and text calls `title`, with the unit behind it.
+    #[must_use]
+    pub fn new(key: &str, title: &str, unit: Unit) -> Self {
+        Self { key: key.to_owned(), title: title.to_owned(), unit, spare: false }
+    }
+
+    /// The same column, left out of text that would not fit otherwise; the last of such columns goes first.
+    #[must_use]
+    pub fn spare(self) -> Self {
+        Self { spare: true, ..self }
+    }
+}
+
+/// What a cell says about its row, shown as a colour where colours are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// As it is.
+    #[default]
+    Plain,
+    /// What to look at: the pick.
+    Strong,
+    /// As hoped.
+    Good,
+    /// Worth a look.
+    Doubtful,
+    /// Not as it should be.
+    Bad,
+    /// Context.
+    Faint,
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    value: Value,
+    tone: Tone,
+}
+
+impl Cell {
+    /// The same cell in a tone.
+    #[must_use]
+    pub fn tone(self, tone: Tone) -> Self {
+        Self { tone, ..self }
+    }
+}
+
+impl From<Value> for Cell {
+    fn from(value: Value) -> Self {
+        Self { value, tone: Tone::Plain }
+    }
+}
+
+/// A table that is being filled.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    heading: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Table {
+    /// A table without rows.
+    #[must_use]
+    pub fn new(columns: Vec<Column>) -> Self {
+        Self { columns, ..Self::default() }
+    }
+
+    /// Adds a line above the table. Text only.
+    pub fn heading(&mut self, line: impl Into<String>) {
+        self.heading.push(line.into());
+    }
+
+    /// Adds a line below the table. Text only.
+    pub fn note(&mut self, line: impl Into<String>) {
+        self.notes.push(line.into());
+    }
+
+    /// Adds a row. Cells that it lacks are missing values, cells beyond the columns are dropped.
+    pub fn row(&mut self, mut cells: Vec<Cell>) {
+        cells.resize_with(self.columns.len(), || Value::Missing.into());
+        self.rows.push(cells);
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}

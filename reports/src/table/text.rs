@@ -1,0 +1,339 @@
+//! Tables as aligned text.
+
+use comfy_table::{
+    Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, TableStyle, Width,
+};
+
+use super::{Cell, Column, Table, Tone, Unit};
+use crate::format::Glyphs;
+
+/// Whether text carries colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// Nothing but characters.
+    #[default]
+    Plain,
+    /// With ANSI colours (none where `NO_COLOR` is set).
+    Colour,
+}
+
+/// How a table is to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Colours.
+    pub style: Style,
+    /// Characters for rules.
+    pub glyphs: Glyphs,
+    /// Columns of the terminal; `None` is as wide as the table likes.
+    pub width: Option<u16>,
+}
+
+/// Blanks between two columns: one is the place of a vertical rule, the rest padding.
+const GAP: u16 = 2;
+
+/// Words up to this many characters are never broken over lines.
+const WHOLE_WORD: u16 = 16;
+
+impl Table {
+    /// The table as text that ends with a line break: heading, a header with units, rows, notes.
+    ///
+    /// Where it is wider than wanted, spare columns are left out (and named in a note), then columns of words wrap
+    /// between words; numbers never do.
+    #[must_use]
+    pub fn text(&self, look: &Look) -> String {
+        stacked(std::slice::from_ref(self), look)
+    }
+
+    fn title(&self, number: usize) -> &str {
+        self.columns.get(number).map_or("", |column| &column.title)
+    }
+
+    fn natural_width(&self, number: usize, glyphs: Glyphs) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(number)).map(|cell| cell.value.shown(glyphs));
+        let header = self.columns.get(number).map(|column| header(column, glyphs)).unwrap_or_default();
+        cells.chain([header]).map(|text| text.chars().count()).max().unwrap_or(0)
+    }
+
+    /// A column of words is as wide as its longest word, so that ids and names stay whole: up to [`WHOLE_WORD`].
+    fn least_width(&self, number: usize, glyphs: Glyphs) -> u16 {
+        let cells = self.rows.iter().filter_map(|row| row.get(number)).map(|cell| cell.value.shown(glyphs));
+        let longest = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
+        let longest = cells.chain([self.title(number).to_owned()]).map(|text| longest(&text)).max().unwrap_or(0);
+        (longest.min(usize::from(WHOLE_WORD)) as u16).max(1)
+    }
+
+    /// The table's rows under its header: columns as wide as planned, or, where that is too wide, as they go.
+    fn body(&self, layout: &Layout, look: &Look) -> String {
+        let columns: Vec<(usize, &Column)> =
+            layout.kept.iter().filter_map(|&number| Some((number, self.columns.get(number)?))).collect();
+        if columns.is_empty() {
+            return String::new();
+        }
+        let mut table = comfy_table::Table::new();
+        table.load_style(rules(look.glyphs)).force_no_tty();
+        if look.style == Style::Colour {
+            table.enforce_styling();
+        }
+        if let (false, Some(width)) = (layout.fits, look.width) {
+            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        table.set_header(columns.iter().map(|(_, column)| {
+            let cell = comfy_table::Cell::new_owned(header(column, look.glyphs)).set_alignment(alignment(column));
+            if look.style == Style::Colour { cell.add_attribute(Attribute::Bold) } else { cell }
+        }));
+        for row in &self.rows {
+            let cells = columns.iter().filter_map(|(number, column)| Some((row.get(*number)?, column)));
+            table.add_row(cells.map(|(cell, column)| drawn(cell, look).set_alignment(alignment(column))));
+        }
+        for (place, &(number, column)) in columns.iter().enumerate() {
+            let padding = if place + 1 == columns.len() { 0 } else { GAP - 1 };
+            let Some(drawn) = table.column_mut(place) else { continue };
+            drawn.set_padding((0, padding));
+            drawn.set_constraint(match layout.widths.get(number) {
+                Some(&width) if layout.fits => {
+                    ColumnConstraint::Absolute(Width::Fixed((width as u16).saturating_add(padding)))
+                }
+                _ if column.unit == Unit::Text => {
+                    ColumnConstraint::LowerBoundary(Width::Fixed(self.least_width(number, look.glyphs) + padding))
+                }
+                _ => ColumnConstraint::ContentWidth,
+            });
+        }
+        let mut text = String::new();
+        for line in table.lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Tables with the same columns as one text, each with its heading and notes: the columns stand in line from table to
+/// table, and what had to be left out is said once, at the end.
+#[must_use]
+pub fn stacked(tables: &[Table], look: &Look) -> String {
+    let layout = Layout::new(tables, look);
+    let mut text = String::new();
+    for table in tables {
+        for line in &table.heading {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push_str(&table.body(&layout, look));
+        for line in &table.notes {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    if let (false, Some(first)) = (layout.left_out.is_empty(), tables.first()) {
+        let titles: Vec<&str> = layout.left_out.iter().map(|&number| first.title(number)).collect();
+        text.push_str(&format!("left out for width: {}\n", titles.join(", ")));
+    }
+    text
+}
+
+/// Which columns are shown, and how wide.
+struct Layout {
+    /// Numbers of the columns that are shown.
+    kept: Vec<usize>,
+    /// Numbers of those that had to go.
+    left_out: Vec<usize>,
+    /// What every column would like, by number.
+    widths: Vec<usize>,
+    /// Whether the columns that are shown get that.
+    fits: bool,
+}
+
+impl Layout {
+    fn new(tables: &[Table], look: &Look) -> Self {
+        let columns = tables.first().map(|table| table.columns.as_slice()).unwrap_or_default();
+        let widest = |number: usize| tables.iter().map(|table| table.natural_width(number, look.glyphs)).max();
+        let widths: Vec<usize> = (0..columns.len()).map(|number| widest(number).unwrap_or(0)).collect();
+        let mut layout = Self { kept: (0..columns.len()).collect(), left_out: Vec::new(), widths, fits: true };
+        let Some(width) = look.width else { return layout };
+        let is_spare = |&number: &usize| columns.get(number).is_some_and(|column| column.spare);
+        while layout.width() > usize::from(width) {
+            let Some(place) = layout.kept.iter().rposition(is_spare) else { break };
+            layout.left_out.insert(0, layout.kept.remove(place));
+        }
+        layout.fits = layout.width() <= usize::from(width);
+        layout
+    }
+
+    /// Columns of a terminal that this takes.
+    fn width(&self) -> usize {
+        let columns: usize = self.kept.iter().filter_map(|&number| self.widths.get(number)).sum();
+        columns + usize::from(GAP) * self.kept.len().saturating_sub(1)
+    }
+}
+
+/// The title with its unit.
+fn header(column: &Column, glyphs: Glyphs) -> String {
+    match column.unit.sign(glyphs) {
+        "" => column.title.clone(),
+        sign => format!("{} {sign}", column.title),
+    }
+}
+
+fn alignment(column: &Column) -> CellAlignment {
+    if column.unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right }
+}
+
+/// One rule under the header, nothing else.
+fn rules(glyphs: Glyphs) -> TableStyle {
+    let rule = match glyphs {
+        Glyphs::Unicode => '─',
+        Glyphs::Ascii => '-',
+    };
+    TableStyle::new().header_separator(LineStyle::none().fill(rule).junction(rule))
+}
+
+fn drawn(cell: &Cell, look: &Look) -> comfy_table::Cell {
+    let drawn = comfy_table::Cell::new_owned(cell.value.shown(look.glyphs));
+    if look.style == Style::Plain {
+        return drawn;
+    }
+    match cell.tone {
+        Tone::Plain => drawn,
+        Tone::Strong => drawn.add_attribute(Attribute::Bold),
+        Tone::Good => drawn.fg(Color::Green),
+        Tone::Doubtful => drawn.fg(Color::Yellow),
+        Tone::Bad => drawn.fg(Color::Red),
+        Tone::Faint => drawn.add_attribute(Attribute::Dim),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Value;
+    use fabricast_topologies::{Bytes, Picos};
+    use proptest::prelude::*;
+
+    fn plan() -> Table {
+        let mut table = Table::new(vec![
+            Column::new("bytes", "size", Unit::Bytes),
+            Column::new("algorithm", "algorithm", Unit::Text),
+            Column::new("time_us", "time", Unit::Micros),
+            Column::new("busbw_gbps", "busbw", Unit::Gbps),
+            Column::new("bound_share", "of bound", Unit::Percent),
+            Column::new("error", "against default", Unit::Percent).spare(),
+            Column::new("binds", "binds", Unit::Text).spare(),
+        ]);
+        let rows = [
+            (1 << 10, "one_shot", 4_860_000, 0.37, 0.042, -0.31, Value::text("launch")),
+            (1 << 20, "two_shot", 48_620_000, 37.7, 0.62, 0.0, Value::text("gpu0->nvswitch1")),
+            (1 << 30, "ring", 3_930_400_000, 478.07, 0.981, 0.021, Value::Missing),
+        ];
+        for (bytes, algorithm, time, rate, share, error, binds) in rows {
+            table.row(vec![
+                Value::Bytes(Bytes(bytes)).into(),
+                Cell::from(Value::text(algorithm)).tone(Tone::Strong),
+                Value::Time(Picos(time)).into(),
+                Value::Rate(rate).into(),
+                Value::Share(share).into(),
+                Value::Deviation(error).into(),
+                binds.into(),
+            ]);
+        }
+        table.heading("all_reduce · hgx-h200 · 8 ranks");
+        table.note("profile ideal");
+        table
+    }
+
+    #[test]
+    fn numbers_stand_right_and_words_left() {
+        insta::assert_snapshot!(plan().text(&Look::default()), @r"
+        all_reduce · hgx-h200 · 8 ranks
+         size  algorithm  time µs  busbw GB/s  of bound %  against default %  binds
+        ─────────────────────────────────────────────────────────────────────────────────────
+        1 KiB  one_shot      4.86       0.370         4.2                -31  launch
+        1 MiB  two_shot     48.62       37.70          62                  0  gpu0->nvswitch1
+        1 GiB  ring         3,930       478.1          98               +2.1  –
+        profile ideal
+        ");
+        let ascii = Look { glyphs: Glyphs::Ascii, ..Look::default() };
+        let text = plan().text(&ascii);
+        assert!(text.lines().skip(1).all(str::is_ascii), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_loses_spare_columns_first() {
+        let look = Look { width: Some(60), ..Look::default() };
+        insta::assert_snapshot!(plan().text(&look), @r"
+        all_reduce · hgx-h200 · 8 ranks
+         size  algorithm  time µs  busbw GB/s  of bound %
+        ─────────────────────────────────────────────────
+        1 KiB  one_shot      4.86       0.370         4.2
+        1 MiB  two_shot     48.62       37.70          62
+        1 GiB  ring         3,930       478.1          98
+        profile ideal
+        left out for width: against default, binds
+        ");
+    }
+
+    #[test]
+    fn stacked_tables_stand_in_line() {
+        let mut short = Table::new(plan().columns);
+        short.row(vec![Value::Bytes(Bytes(1)).into(), Value::text("x").into()]);
+        short.heading("second");
+        let look = Look { width: Some(60), ..Look::default() };
+        let text = stacked(&[plan(), short], &look);
+        let headers: Vec<&str> = text.lines().filter(|line| line.contains("algorithm")).collect();
+        assert_eq!(headers.len(), 2);
+        assert_eq!(headers[0], headers[1]);
+        assert_eq!(text.matches("left out for width").count(), 1);
+    }
+
+    #[test]
+    fn colours_only_where_asked() {
+        assert!(!plan().text(&Look::default()).contains('\u{1b}'));
+        let colour = plan().text(&Look { style: Style::Colour, ..Look::default() });
+        assert!(colour.contains('\u{1b}') || std::env::var_os("NO_COLOR").is_some());
+    }
+
+    #[test]
+    fn csv_is_exact_and_complete() {
+        let mut out = Vec::new();
+        plan().csv(&mut out).unwrap();
+        insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
+        bytes,algorithm,time_us,busbw_gbps,bound_share,error,binds
+        1024,one_shot,4.86,0.37,0.042,-0.31,launch
+        1048576,two_shot,48.62,37.7,0.62,0,gpu0->nvswitch1
+        1073741824,ring,3930.4,478.07,0.981,0.021,
+        ");
+    }
+
+    #[test]
+    fn words_stay_whole_where_even_that_is_too_wide() {
+        let look = Look { width: Some(30), ..Look::default() };
+        let text = plan().text(&look);
+        assert!(text.contains("one_shot") && text.contains("two_shot"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn rows_fit_where_numbers_do(
+            words in prop::collection::vec("[a-z ]{0,40}|\\PC{0,12}", 1..6), width in 40_u16..120
+        ) {
+            let mut table = Table::new(vec![
+                Column::new("n", "number", Unit::Number),
+                Column::new("a", "some words", Unit::Text),
+                Column::new("b", "more", Unit::Text).spare(),
+            ]);
+            for word in &words {
+                table.row(vec![Value::Count(1_234_567).into(), Value::text(word).into(), Value::text(word).into()]);
+            }
+            let text = table.text(&Look { width: Some(width), ..Look::default() });
+            for line in text.lines() {
+                prop_assert!(unicode_width(line) <= usize::from(width), "{:?}", line);
+            }
+            prop_assert_eq!(text.matches("1,234,567").count(), words.len());
+        }
+    }
+
+    /// An upper bound of the columns that a line takes.
+    fn unicode_width(line: &str) -> usize {
+        line.chars().count()
+    }
+}

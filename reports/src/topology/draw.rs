@@ -1,0 +1,159 @@
+//! Writes an arrangement as SVG.
+
+use fabricast_topologies::{Bandwidth, Fabric, Node, NodeKind, fabric::Figures};
+
+use super::legend::Legend;
+use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, Frame, MARGIN, Scene};
+use super::style;
+use super::wire::Wire;
+use crate::format;
+use crate::svg::{Svg, number, shortened};
+
+/// Letters that fit into a device.
+const LETTERS: usize = 10;
+/// From here on wires are drawn half transparent, so that a bundle does not become a blot.
+const MANY_WIRES: usize = 160;
+/// Width of a letter of the title and of the counts, at most, on average.
+const TITLE_LETTER: f64 = 14.0;
+const COUNTS_LETTER: f64 = 7.5;
+
+pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool) -> String {
+    let legend = Legend::of(fabric, has_load, scene.width);
+    let (width, height) = (number(scene.width), number(scene.bottom + legend.height() + MARGIN * 0.6));
+    let view = format!("0 0 {width} {height}");
+    let fit = |text: &str, letter: f64| shortened(text, ((scene.width - 2.0 * MARGIN) / letter) as usize);
+    let mut svg = Svg::default();
+    svg.open(
+        "svg",
+        &[
+            ("xmlns", "http://www.w3.org/2000/svg"),
+            ("width", &width),
+            ("height", &height),
+            ("viewBox", &view),
+            ("role", "img"),
+        ],
+    );
+    svg.text("title", &[], fabric.name());
+    svg.text("style", &[], style::SHEET);
+    svg.empty("rect", &[("class", "sheet"), ("width", &width), ("height", &height)]);
+    svg.text("text", &[("class", "title"), ("x", &number(MARGIN)), ("y", "42")], &fit(fabric.name(), TITLE_LETTER));
+    svg.text("text", &[("class", "faint"), ("x", &number(MARGIN)), ("y", "63")], &fit(&counts(fabric), COUNTS_LETTER));
+    scene.frames.iter().for_each(|frame| draw_frame(&mut svg, frame));
+    svg.open("g", if wires.len() > MANY_WIRES { &[("stroke-opacity", "0.4")] } else { &[] });
+    wires.iter().for_each(|wire| draw_wire(&mut svg, wire, has_load));
+    svg.close();
+    scene.frames.iter().for_each(|frame| draw_title(&mut svg, frame));
+    scene.devices.iter().for_each(|device| draw_device(&mut svg, fabric, device));
+    for remark in &scene.remarks {
+        svg.text("text", &[("class", "faint"), ("x", &number(remark.x)), ("y", &number(remark.y))], &remark.text);
+    }
+    legend.draw(&mut svg, scene.bottom);
+    svg.finish()
+}
+
+/// What the whole fabric consists of.
+pub fn counts(fabric: &Fabric) -> String {
+    const KINDS: [(NodeKind, &str, &str); 8] = [
+        (NodeKind::Gpu, "GPU", "GPUs"),
+        (NodeKind::Mig, "MIG instance", "MIG instances"),
+        (NodeKind::Accelerator, "accelerator", "accelerators"),
+        (NodeKind::Nvswitch, "NVSwitch", "NVSwitches"),
+        (NodeKind::PcieSwitch, "PCIe switch", "PCIe switches"),
+        (NodeKind::Cpu, "CPU", "CPUs"),
+        (NodeKind::Nic, "NIC", "NICs"),
+        (NodeKind::Switch, "network switch", "network switches"),
+    ];
+    let counted = KINDS.iter().filter_map(|&(kind, one, many)| {
+        let count = fabric.nodes().filter(|(_, node)| node.kind == kind).count();
+        (count > 0).then(|| format!("{} {}", format::grouped(count as u64), if count == 1 { one } else { many }))
+    });
+    counted.collect::<Vec<_>>().join(" · ")
+}
+
+fn draw_frame(svg: &mut Svg, frame: &Frame) {
+    let class = if frame.is_ghost { "more" } else { "host" };
+    svg.empty(
+        "rect",
+        &[
+            ("class", class),
+            ("x", &number(frame.x)),
+            ("y", &number(frame.y)),
+            ("width", &number(frame.width)),
+            ("height", &number(frame.height)),
+            ("rx", "10"),
+        ],
+    );
+}
+
+/// Titles lie over the wires.
+fn draw_title(svg: &mut Svg, frame: &Frame) {
+    if frame.is_ghost {
+        let (x, y) = (number(frame.x + frame.width / 2.0), number(frame.y + frame.height / 2.0));
+        svg.text("text", &[("class", "faint"), ("text-anchor", "middle"), ("x", &x), ("y", &y)], &frame.title);
+    } else {
+        let (x, y) = (number(frame.x + 16.0), number(frame.y + 24.0));
+        svg.text("text", &[("class", "host-title"), ("x", &x), ("y", &y)], &frame.title);
+    }
+}
+
+fn draw_wire(svg: &mut Svg, wire: &Wire, has_load: bool) {
+    let class = if wire.is_failed { "failed" } else { style::link_class(wire.kind) };
+    let class = format!("link {class}");
+    let width = number(style::link_width(wire.bandwidth.map(Bandwidth::gbps)));
+    // A rule of the sheet would win over a plain `stroke`.
+    let paint = format!("stroke:{}", style::heat(wire.load));
+    let mut attributes = vec![("class", class.as_str()), ("d", &wire.path), ("stroke-width", &width)];
+    if has_load && !wire.is_failed {
+        attributes.push(("style", &paint));
+    }
+    svg.open("path", &attributes);
+    svg.text("title", &[], &wire.title);
+    svg.close();
+}
+
+fn draw_device(svg: &mut Svg, fabric: &Fabric, device: &Device) {
+    let node = fabric.node(device.id);
+    svg.open("g", &[]);
+    svg.text("title", &[], &describe(node));
+    let class = format!("node {}", style::node_class(node.kind));
+    svg.empty(
+        "rect",
+        &[
+            ("class", &class),
+            ("x", &number(device.x - DEVICE_WIDTH / 2.0)),
+            ("y", &number(device.y - DEVICE_HEIGHT / 2.0)),
+            ("width", &number(DEVICE_WIDTH)),
+            ("height", &number(DEVICE_HEIGHT)),
+            ("rx", "6"),
+        ],
+    );
+    let (x, y) = (number(device.x), number(device.y + 4.0));
+    svg.text("text", &[("class", "id"), ("x", &x), ("y", &y)], &short_id(node));
+    svg.close();
+}
+
+/// The id without its host (`n3/gpu0` is `gpu0` in the box of n3), cut in the middle where it is too long.
+fn short_id(node: &Node) -> String {
+    let id = node.id.rsplit('/').next().unwrap_or(&node.id).replace("pcie_switch", "pcie_sw");
+    let letters: Vec<char> = id.chars().collect();
+    if letters.len() <= LETTERS {
+        return id;
+    }
+    // Numbers stand at the end, so that is kept.
+    let (head, tail) = (LETTERS - 4, 3);
+    let start: String = letters.iter().take(head).collect();
+    let end: String = letters.iter().skip(letters.len() - tail).collect();
+    format!("{start}…{end}")
+}
+
+/// Id and model.
+fn describe(node: &Node) -> String {
+    let model = match &node.figures {
+        Figures::Gpu(figures) => figures.model.as_deref(),
+        Figures::Cpu(figures) => figures.model.as_deref(),
+        Figures::Nic(figures) => figures.model.as_deref(),
+        Figures::Switch(figures) => figures.model.as_deref(),
+        Figures::None => None,
+    };
+    model.map_or_else(|| node.id.to_string(), |model| format!("{}: {model}", node.id))
+}

@@ -1,0 +1,134 @@
+//! The legend under a picture: what the lines are.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::{Bandwidth, Fabric, LinkKind};
+
+use super::scene::MARGIN;
+use super::style;
+use crate::svg::{Svg, number};
+
+/// Classes of links that are named.
+const CLASSES: usize = 9;
+const ROW: f64 = 24.0;
+const SAMPLE: f64 = 34.0;
+/// Width of a letter of the legend, at most, on average.
+const LETTER: f64 = 7.0;
+
+/// What makes links alike: kind, bandwidth (fastest first), lanes, out of service.
+type LinkClass = (LinkKind, std::cmp::Reverse<Option<Bandwidth>>, u16, bool);
+
+/// An entry: links that are alike.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    kind: Option<LinkKind>,
+    is_failed: bool,
+    width: f64,
+    text: String,
+}
+
+/// The legend of a fabric, drawn in rows of the width given.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Legend {
+    entries: Vec<Entry>,
+    has_heat: bool,
+    width: f64,
+}
+
+impl Legend {
+    pub(super) fn of(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
+        // Both directions of a link are a class of the faster one.
+        let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
+        for (id, link) in fabric.links().filter(|(id, _)| id.0 % 2 == 0) {
+            let back = fabric.link(id.reverse()).bandwidth;
+            let bandwidth = link.bandwidth.zip(back).map(|(there, back)| there.max(back));
+            *classes.entry((link.kind, std::cmp::Reverse(bandwidth), link.lanes, link.failed)).or_default() += 1;
+        }
+        let more = classes.len().saturating_sub(CLASSES);
+        let mut entries: Vec<Entry> = classes
+            .into_iter()
+            .take(CLASSES)
+            .map(|((kind, std::cmp::Reverse(bandwidth), lanes, is_failed), count)| {
+                let rate = bandwidth.map_or("unlimited".to_owned(), |bandwidth| bandwidth.to_string());
+                let lanes = if lanes > 1 { format!(" · {lanes} lanes") } else { String::new() };
+                let failed = if is_failed { " · failed" } else { "" };
+                let text = format!("{count} × {} {rate}{lanes}{failed}", style::link_name(kind));
+                let width = style::link_width(bandwidth.map(Bandwidth::gbps));
+                Entry { kind: Some(kind), is_failed, width, text }
+            })
+            .collect();
+        if more > 0 {
+            let text = format!("and {more} more sorts of links");
+            entries.push(Entry { kind: None, is_failed: false, width: 0.0, text });
+        }
+        Self { entries, has_heat, width }
+    }
+
+    /// Left ends and rows of the entries, and the number of rows.
+    fn places(&self) -> (Vec<(f64, usize)>, usize) {
+        let (mut x, mut row) = (MARGIN, 0);
+        let mut places = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            let sample = if entry.kind.is_some() { SAMPLE + 8.0 } else { 0.0 };
+            let wide = sample + entry.text.chars().count() as f64 * LETTER + 24.0;
+            if x > MARGIN && x + wide > self.width - MARGIN {
+                (x, row) = (MARGIN, row + 1);
+            }
+            places.push((x, row));
+            x += wide;
+        }
+        (places, row + 1)
+    }
+
+    pub(super) fn height(&self) -> f64 {
+        let rows = self.places().1 + usize::from(self.has_heat);
+        rows as f64 * ROW
+    }
+
+    pub(super) fn draw(&self, svg: &mut Svg, top: f64) {
+        let (places, rows) = self.places();
+        for (entry, &(x, row)) in self.entries.iter().zip(&places) {
+            let y = top + (row as f64 + 0.5) * ROW;
+            let mut text_x = x;
+            if let Some(kind) = entry.kind {
+                let class = if entry.is_failed {
+                    "link failed".to_owned()
+                } else {
+                    format!("link {}", style::link_class(kind))
+                };
+                let path = format!("M{} {}h{}", number(x), number(y), number(SAMPLE));
+                // Where the pictures' lines show load, only the widths of these speak.
+                let grey = style::heat(0.0);
+                let mut attributes = vec![("class", class.as_str()), ("d", path.as_str())];
+                let width = number(entry.width);
+                attributes.push(("stroke-width", &width));
+                let paint = format!("stroke:{grey}");
+                if self.has_heat && !entry.is_failed {
+                    attributes.push(("style", &paint));
+                }
+                svg.empty("path", &attributes);
+                text_x += SAMPLE + 8.0;
+            }
+            svg.text("text", &[("class", "faint"), ("x", &number(text_x)), ("y", &number(y + 4.0))], &entry.text);
+        }
+        if self.has_heat {
+            draw_heat(svg, top + (rows as f64 + 0.5) * ROW);
+        }
+    }
+}
+
+/// The scale of utilisation.
+fn draw_heat(svg: &mut Svg, y: f64) {
+    const STEPS: usize = 24;
+    const STEP: f64 = 8.0;
+    svg.text("text", &[("class", "faint"), ("x", &number(MARGIN)), ("y", &number(y + 4.0))], "idle");
+    let left = MARGIN + 34.0;
+    for step in 0..STEPS {
+        let colour = style::heat((step as f64 + 0.5) / STEPS as f64);
+        let x = number(left + step as f64 * STEP);
+        let (y, width) = (number(y - 5.0), number(STEP + 0.3));
+        svg.empty("rect", &[("x", &x), ("y", &y), ("width", &width), ("height", "10"), ("fill", &colour)]);
+    }
+    let x = number(left + STEPS as f64 * STEP + 8.0);
+    svg.text("text", &[("class", "faint"), ("x", &x), ("y", &number(y + 4.0))], "busy all the time");
+}

@@ -1,0 +1,23 @@
+//! Who is linked to whom.
+
+use fabricast_topologies::{Fabric, NodeId};
+
+/// Devices linked to each device, with repetitions where links are parallel. Failed links count: they are drawn.
+#[derive(Clone, Debug)]
+pub(super) struct Neighbours(Vec<Vec<NodeId>>);
+
+impl Neighbours {
+    pub(super) fn of_all(fabric: &Fabric) -> Self {
+        let mut neighbours = vec![Vec::new(); fabric.node_count()];
+        for (_, link) in fabric.links() {
+            if let Some(list) = neighbours.get_mut(link.from.0 as usize) {
+                list.push(link.to);
+            }
+        }
+        Self(neighbours)
+    }
+
+    pub(super) fn of(&self, id: NodeId) -> &[NodeId] {
+        self.0.get(id.0 as usize).map(Vec::as_slice).unwrap_or_default()
+    }
+}

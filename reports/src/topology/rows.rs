@@ -1,0 +1,94 @@
+//! The rows of a host: which device stands in which line, top to bottom.
+
+use fabricast_topologies::{Fabric, NodeId, NodeKind};
+
+use super::neighbours::Neighbours;
+
+/// Devices side by side in a line; longer rows are broken.
+pub(super) const LINE: usize = 16;
+/// Lines of a row that are drawn.
+const LINES: usize = 4;
+
+/// Devices of a kind in a host.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub level: Level,
+    /// Its lines, top to bottom.
+    pub lines: Vec<Vec<NodeId>>,
+    /// Devices that are not drawn.
+    pub more: usize,
+}
+
+/// The order of the rows. PCIe switches may hang below each other, so their row depends on their depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Nic,
+    Cpu,
+    PcieSwitch(usize),
+    Gpu,
+    Mig,
+    Nvswitch,
+}
+
+/// The rows of a host, top to bottom, without empty ones.
+pub(super) fn rows(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<Row> {
+    let depths = pcie_depths(fabric, neighbours, devices);
+    let mut levels: Vec<(Level, NodeId)> =
+        devices.iter().zip(depths).map(|(&id, depth)| (level(fabric, id, depth), id)).collect();
+    levels.sort_unstable();
+    levels
+        .chunk_by(|a, b| a.0 == b.0)
+        .map(|row| {
+            let ids: Vec<NodeId> = row.iter().map(|&(_, id)| id).collect();
+            let lines: Vec<Vec<NodeId>> = even_lines(&ids);
+            Row {
+                level: row.first().map_or(Level::Gpu, |first| first.0),
+                more: ids.len().saturating_sub(LINE * LINES),
+                lines,
+            }
+        })
+        .collect()
+}
+
+/// Lines of the same length, as few as can be.
+fn even_lines(ids: &[NodeId]) -> Vec<Vec<NodeId>> {
+    let ids = ids.get(..LINE * LINES).unwrap_or(ids);
+    let lines = ids.len().div_ceil(LINE).max(1);
+    ids.chunks(ids.len().div_ceil(lines).max(1)).map(<[NodeId]>::to_vec).collect()
+}
+
+fn level(fabric: &Fabric, id: NodeId, depth: usize) -> Level {
+    match fabric.node(id).kind {
+        NodeKind::Nic => Level::Nic,
+        NodeKind::Cpu => Level::Cpu,
+        NodeKind::PcieSwitch => Level::PcieSwitch(depth),
+        NodeKind::Gpu | NodeKind::Accelerator => Level::Gpu,
+        NodeKind::Mig => Level::Mig,
+        NodeKind::Nvswitch | NodeKind::Switch => Level::Nvswitch,
+    }
+}
+
+/// How many PCIe switches lie between each PCIe switch and the nearest CPU; 0 for all others, and where there is none.
+fn pcie_depths(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<usize> {
+    let place = |id: NodeId| devices.binary_search(&id).ok();
+    let is = |place: usize, kind: NodeKind| devices.get(place).is_some_and(|&id| fabric.node(id).kind == kind);
+    let mut depths = vec![0; devices.len()];
+    let mut reached: Vec<bool> = (0..devices.len()).map(|place| is(place, NodeKind::Cpu)).collect();
+    let mut front: Vec<usize> = (0..devices.len()).filter(|&place| is(place, NodeKind::Cpu)).collect();
+    let mut depth = 0;
+    while !front.is_empty() {
+        let mut next = Vec::new();
+        let linked = front.iter().filter_map(|&place| devices.get(place)).flat_map(|&id| neighbours.of(id));
+        for other in linked.filter_map(|&id| place(id)) {
+            let new = is(other, NodeKind::PcieSwitch) && !reached.get(other).copied().unwrap_or(true);
+            if let (true, Some(reached), Some(slot)) = (new, reached.get_mut(other), depths.get_mut(other)) {
+                *reached = true;
+                *slot = depth;
+                next.push(other);
+            }
+        }
+        front = next;
+        depth += 1;
+    }
+    depths
+}

@@ -1,0 +1,269 @@
+//! Where every device stands, in pixels.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Fabric, HostId, NodeId, NodeKind};
+
+use super::neighbours::Neighbours;
+use super::place::spread;
+use super::rows::{self, Level, Row};
+use super::select::{Selection, Tier};
+use crate::svg::shortened;
+
+pub(super) const DEVICE_WIDTH: f64 = 72.0;
+pub(super) const DEVICE_HEIGHT: f64 = 30.0;
+pub(super) const MARGIN: f64 = 28.0;
+/// From the middle of a device to that of the next in its line.
+const CELL: f64 = 84.0;
+/// Cells that a device takes at most where there is room.
+const WIDE: f64 = 2.0;
+const LINE_GAP: f64 = 12.0;
+const ROW_GAP: f64 = 48.0;
+const TIER_GAP: f64 = 66.0;
+/// Between the hosts and the switches next to them, where most lines cross.
+const NETWORK_GAP: f64 = 96.0;
+const HOST_TITLE: f64 = 40.0;
+const HOST_PADDING: f64 = 22.0;
+const HOST_GAP: f64 = 28.0;
+const HOST_LEAST: f64 = 190.0;
+const GHOST: f64 = 120.0;
+/// Room for "+ 48 more" at the end of a row.
+const MORE: f64 = 76.0;
+/// Under the title and the counts.
+const HEAD: f64 = 84.0;
+/// Letters of a host's title.
+const TITLE: usize = 60;
+
+/// A device and where its middle is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Device {
+    pub id: NodeId,
+    pub x: f64,
+    pub y: f64,
+    /// Upper edge of the box of its host, for those in one.
+    pub top: Option<f64>,
+    /// The line it stands in; devices of a line have the same number and follow each other by `place`.
+    pub line: usize,
+    pub place: usize,
+}
+
+/// The box of a host, or of those that are not drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Frame {
+    pub x: f64,
+    pub y: f64,
+    pub width: f64,
+    pub height: f64,
+    pub title: String,
+    pub is_ghost: bool,
+}
+
+/// A remark, from its left end.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Remark {
+    pub x: f64,
+    pub y: f64,
+    pub text: String,
+}
+
+/// The arrangement of a picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Scene {
+    pub width: f64,
+    /// Where the legend may begin.
+    pub bottom: f64,
+    pub frames: Vec<Frame>,
+    pub devices: Vec<Device>,
+    pub remarks: Vec<Remark>,
+    /// Place in `devices` of each vertex, by id.
+    index: Vec<Option<usize>>,
+    lines: usize,
+}
+
+impl Scene {
+    pub(super) fn of(fabric: &Fabric, neighbours: &Neighbours, selection: &Selection) -> Self {
+        let mut scene = Self { index: vec![None; fabric.node_count()], ..Self::default() };
+        let hosts: Vec<(HostId, Vec<Row>)> =
+            selection.hosts.iter().map(|(host, devices)| (*host, rows::rows(fabric, neighbours, devices))).collect();
+        let titles: Vec<String> = selection.hosts.iter().map(|(host, devices)| title(fabric, *host, devices)).collect();
+        let widths: Vec<f64> = hosts.iter().zip(&titles).map(|((_, rows), title)| host_width(rows, title)).collect();
+        let ghost = if selection.more_hosts > 0 { GHOST + HOST_GAP } else { 0.0 };
+        let of_hosts = widths.iter().map(|width| width + HOST_GAP).sum::<f64>() - HOST_GAP + ghost;
+        let of_tiers = selection.tiers.iter().chain([&selection.shared]).map(tier_width).fold(0.0, f64::max);
+        let inner = of_hosts.max(of_tiers).max(560.0);
+        scene.width = inner + 2.0 * MARGIN;
+
+        let above = selection.tiers.len() as f64 * (DEVICE_HEIGHT + TIER_GAP);
+        let top = HEAD + if selection.tiers.is_empty() { 0.0 } else { above + NETWORK_GAP - TIER_GAP };
+        let mut left = MARGIN + (inner - of_hosts) / 2.0;
+        let mut bottom = top;
+        for (((_, rows), title), &width) in hosts.iter().zip(&titles).zip(&widths) {
+            let end = scene.add_host(neighbours, rows, (left + HOST_PADDING, left + width - HOST_PADDING), top);
+            scene.frames.push(Frame {
+                x: left,
+                y: top,
+                width,
+                height: end - top,
+                title: title.clone(),
+                is_ghost: false,
+            });
+            bottom = bottom.max(end);
+            left += width + HOST_GAP;
+        }
+        for frame in &mut scene.frames {
+            frame.height = bottom - top;
+        }
+        if selection.more_hosts > 0 {
+            let title = format!("+ {} hosts", selection.more_hosts);
+            let height = bottom - top;
+            scene.frames.push(Frame { x: left, y: top, width: GHOST, height, title, is_ghost: true });
+        }
+        if !selection.shared.switches.is_empty() {
+            bottom += NETWORK_GAP;
+            scene.add_tier(neighbours, &selection.shared, bottom + DEVICE_HEIGHT / 2.0);
+            bottom += DEVICE_HEIGHT;
+        }
+        for (number, tier) in selection.tiers.iter().enumerate() {
+            let y = top - NETWORK_GAP - DEVICE_HEIGHT / 2.0 - number as f64 * (DEVICE_HEIGHT + TIER_GAP);
+            scene.add_tier(neighbours, tier, y);
+        }
+        scene.bottom = bottom + 18.0;
+        scene
+    }
+
+    /// The device of a vertex, where it is drawn.
+    pub(super) fn device(&self, id: NodeId) -> Option<&Device> {
+        let place = (*self.index.get(id.0 as usize)?)?;
+        self.devices.get(place)
+    }
+
+    /// Places the rows of a host between `left` and `right`; returns where its box ends.
+    fn add_host(&mut self, neighbours: &Neighbours, rows: &[Row], (left, right): (f64, f64), top: f64) -> f64 {
+        let mut y = top + HOST_TITLE;
+        let mut heights = Vec::with_capacity(rows.len());
+        for (number, row) in rows.iter().enumerate() {
+            heights.push(y + DEVICE_HEIGHT / 2.0);
+            y += row.lines.len() as f64 * (DEVICE_HEIGHT + LINE_GAP) - LINE_GAP;
+            if row.more > 0 {
+                self.remarks.push(Remark { x: left, y: y + 18.0, text: format!("+ {} more", row.more) });
+                y += 24.0;
+            }
+            let last = number + 1 == rows.len();
+            y += arc_room(neighbours, row).unwrap_or(0.0).max(if last { 0.0 } else { ROW_GAP });
+        }
+        // The row that the others stand over: the GPUs, or the longest.
+        let base = rows.iter().position(|row| row.level == Level::Gpu);
+        let base = base.or_else(|| (0..rows.len()).max_by_key(|&i| rows.get(i).map_or(0, length))).unwrap_or(0);
+        for number in (base..rows.len()).chain((0..base).rev()) {
+            let (Some(row), Some(&height)) = (rows.get(number), heights.get(number)) else { continue };
+            for (line, ids) in row.lines.iter().enumerate() {
+                let y = height + line as f64 * (DEVICE_HEIGHT + LINE_GAP);
+                self.add_line(neighbours, ids, y, (left, right), Some(top));
+            }
+        }
+        y + HOST_PADDING
+    }
+
+    fn add_tier(&mut self, neighbours: &Neighbours, tier: &Tier, y: f64) {
+        let (left, mut right) = (MARGIN, self.width - MARGIN);
+        if tier.more > 0 {
+            right -= MORE;
+            let text = format!("+ {} more", tier.more);
+            self.remarks.push(Remark { x: right + 10.0, y: y + 4.0, text });
+        }
+        self.add_line(neighbours, &tier.switches, y, (left, right), None);
+    }
+
+    /// Places devices in a line, each over the middle of the placed devices that it is linked to.
+    fn add_line(
+        &mut self,
+        neighbours: &Neighbours,
+        ids: &[NodeId],
+        y: f64,
+        (left, right): (f64, f64),
+        top: Option<f64>,
+    ) {
+        let middle = (left + right) / 2.0;
+        let wanted = |&id: &NodeId| {
+            let placed: Vec<f64> = neighbours.of(id).iter().filter_map(|&id| self.device(id)).map(|d| d.x).collect();
+            let x = if placed.is_empty() { middle } else { placed.iter().sum::<f64>() / placed.len() as f64 };
+            (x, id)
+        };
+        let mut wishes: Vec<(f64, NodeId)> = ids.iter().map(wanted).collect();
+        wishes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let half = DEVICE_WIDTH / 2.0;
+        let cell = match (wishes.first(), wishes.last()) {
+            // All want the same place, as switches that everything is linked to: what room there is, is theirs.
+            (Some(first), Some(last)) if last.0 - first.0 < 1.0 => {
+                ((right - left) / wishes.len() as f64).clamp(CELL, WIDE * CELL)
+            }
+            _ => CELL,
+        };
+        let xs = spread(&wishes.iter().map(|wish| wish.0).collect::<Vec<_>>(), cell, left + half, right - half);
+        for (place, (&(_, id), x)) in wishes.iter().zip(xs).enumerate() {
+            if let Some(slot) = self.index.get_mut(id.0 as usize) {
+                *slot = Some(self.devices.len());
+            }
+            self.devices.push(Device { id, x, y, top, line: self.lines, place });
+        }
+        self.lines += 1;
+    }
+}
+
+fn length(row: &Row) -> usize {
+    row.lines.iter().map(Vec::len).max().unwrap_or(0)
+}
+
+fn host_width(rows: &[Row], title: &str) -> f64 {
+    let longest = rows.iter().map(length).max().unwrap_or(0);
+    let devices = longest as f64 * CELL - (CELL - DEVICE_WIDTH);
+    // A bold letter of 13 pixels is 9 wide at most on average.
+    devices.max(title.chars().count() as f64 * 9.0).max(HOST_LEAST) + 2.0 * HOST_PADDING
+}
+
+fn tier_width(tier: &Tier) -> f64 {
+    tier.switches.len() as f64 * CELL + if tier.more > 0 { MORE } else { 0.0 }
+}
+
+/// Depth of the arc between two devices of a line that stand `apart` places from each other.
+pub(super) fn arc_depth(apart: usize) -> f64 {
+    14.0 + 9.0 * apart as f64
+}
+
+/// Room under a row for the arcs between its devices; `None` where none are linked.
+fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
+    if row.level != Level::Gpu {
+        return None;
+    }
+    let apart = |line: &Vec<NodeId>| {
+        let place = |id: NodeId| line.iter().position(|&other| other == id);
+        let pairs = line.iter().enumerate().flat_map(|(a, &id)| {
+            neighbours
+                .of(id)
+                .iter()
+                .filter_map(move |&other| place(other))
+                .map(move |b| a.abs_diff(b))
+                .collect::<Vec<_>>()
+        });
+        pairs.max()
+    };
+    row.lines.iter().filter_map(apart).max().map(|apart| arc_depth(apart) + 16.0)
+}
+
+/// Name of a host and what its ranks are.
+fn title(fabric: &Fabric, host: HostId, devices: &[NodeId]) -> String {
+    let name = fabric.hosts().get(host.0 as usize).map_or("", |name| &**name);
+    let ranks: Vec<NodeId> = devices.iter().copied().filter(|&id| fabric.node(id).kind.is_rank()).collect();
+    let model = |&id: &NodeId| match &fabric.node(id).figures {
+        Figures::Gpu(figures) => figures.model.clone(),
+        _ => None,
+    };
+    let mut models: Vec<Option<String>> = ranks.iter().map(model).collect();
+    models.dedup();
+    let what = match models.as_slice() {
+        [] => return shortened(name, TITLE),
+        [Some(model)] => model.clone(),
+        _ if ranks.iter().all(|&id| fabric.node(id).kind == NodeKind::Gpu) => "GPU".to_owned(),
+        _ => "rank".to_owned(),
+    };
+    shortened(&format!("{name} · {} × {what}", ranks.len()), TITLE)
+}

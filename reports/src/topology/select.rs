@@ -1,0 +1,143 @@
+//! Which devices of a fabric are drawn, and what part they have in the picture.
+
+use fabricast_topologies::{Fabric, HostId, Node, NodeId, NodeKind};
+
+use super::neighbours::Neighbours;
+use super::rows;
+
+/// Columns of devices that stay readable side by side.
+const COLUMNS: usize = 20;
+/// Switches of a tier that are drawn.
+const TIER: usize = 18;
+
+/// The drawn part of a fabric.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    /// Hosts drawn as boxes, with the devices in them by rising id.
+    pub hosts: Vec<(HostId, Vec<NodeId>)>,
+    /// Hosts that are not drawn.
+    pub more_hosts: usize,
+    /// Network switches by tier, the one next to the hosts first.
+    pub tiers: Vec<Tier>,
+    /// NVSwitches that several hosts share.
+    pub shared: Tier,
+}
+
+/// A row of switches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tier {
+    pub switches: Vec<NodeId>,
+    /// Switches of the tier that are not drawn.
+    pub more: usize,
+}
+
+impl Tier {
+    fn of(mut switches: Vec<NodeId>) -> Self {
+        let more = switches.len().saturating_sub(TIER);
+        switches.truncate(TIER);
+        Self { switches, more }
+    }
+}
+
+/// Where a device belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// In the box of its host.
+    Local,
+    /// Among the network switches.
+    Network,
+    /// Among the NVSwitches below the hosts.
+    Shared,
+}
+
+impl Selection {
+    pub(super) fn of(fabric: &Fabric, neighbours: &Neighbours, most_hosts: Option<usize>) -> Self {
+        let parts = parts(fabric, neighbours);
+        let part = |id: NodeId| parts.get(id.0 as usize).copied().unwrap_or(Part::Local);
+
+        let mut local: Vec<Vec<NodeId>> = vec![Vec::new(); fabric.hosts().len()];
+        for (id, node) in fabric.nodes().filter(|&(id, _)| part(id) == Part::Local) {
+            if let Some(devices) = local.get_mut(node.host.0 as usize) {
+                devices.push(id);
+            }
+        }
+        let machines: Vec<(HostId, Vec<NodeId>)> =
+            (0..).map(HostId).zip(local).filter(|(_, devices)| !devices.is_empty()).collect();
+        let shown = most_hosts.unwrap_or_else(|| readable(fabric, &machines)).max(1);
+        let more_hosts = machines.len().saturating_sub(shown);
+        let hosts: Vec<_> = machines.into_iter().take(shown).collect();
+
+        let mut drawn = vec![false; fabric.node_count()];
+        let mark = |drawn: &mut Vec<bool>, id: NodeId| {
+            if let Some(drawn) = drawn.get_mut(id.0 as usize) {
+                *drawn = true;
+            }
+        };
+        let inside: Vec<NodeId> = hosts.iter().flat_map(|(_, devices)| devices.iter().copied()).collect();
+        inside.iter().for_each(|&id| mark(&mut drawn, id));
+        let reached = |from: &[NodeId], drawn: &[bool], wanted: Part| {
+            let mut reached: Vec<NodeId> = from
+                .iter()
+                .flat_map(|&id| neighbours.of(id).iter().copied())
+                .filter(|&id| part(id) == wanted && !drawn.get(id.0 as usize).copied().unwrap_or(true))
+                .collect();
+            reached.sort_unstable();
+            reached.dedup();
+            reached
+        };
+        let shared = Tier::of(reached(&inside, &drawn, Part::Shared));
+        let mut tiers = Vec::new();
+        let mut below = inside;
+        below.extend(&shared.switches);
+        loop {
+            let found = reached(&below, &drawn, Part::Network);
+            if found.is_empty() {
+                break;
+            }
+            // Switches that are not drawn are marked too: a tier above is not to be mistaken for them.
+            found.iter().for_each(|&id| mark(&mut drawn, id));
+            let tier = Tier::of(found);
+            below.clone_from(&tier.switches);
+            tiers.push(tier);
+        }
+        Self { hosts, more_hosts, tiers, shared }
+    }
+}
+
+fn parts(fabric: &Fabric, neighbours: &Neighbours) -> Vec<Part> {
+    let is_switch = |kind| matches!(kind, NodeKind::Switch | NodeKind::Nvswitch);
+    let mut has_machine = vec![false; fabric.hosts().len()];
+    for (_, node) in fabric.nodes().filter(|(_, node)| !is_switch(node.kind)) {
+        if let Some(has) = has_machine.get_mut(node.host.0 as usize) {
+            *has = true;
+        }
+    }
+    let is_machine = |host: HostId| has_machine.get(host.0 as usize).copied().unwrap_or(false);
+    let part = |(id, node): (NodeId, &Node)| match node.kind {
+        NodeKind::Switch => Part::Network,
+        NodeKind::Nvswitch => {
+            let abroad = neighbours.of(id).iter().any(|&other| {
+                let other = fabric.node(other);
+                !is_switch(other.kind) && other.host != node.host
+            });
+            if abroad || !is_machine(node.host) { Part::Shared } else { Part::Local }
+        }
+        _ => Part::Local,
+    };
+    fabric.nodes().map(part).collect()
+}
+
+/// Hosts that fit side by side; all where one more than fits would be left over.
+fn readable(fabric: &Fabric, machines: &[(HostId, Vec<NodeId>)]) -> usize {
+    let mut columns = 0;
+    let mut fitting = 0;
+    for (_, devices) in machines {
+        let ranks = devices.iter().filter(|&&id| fabric.node(id).kind.is_rank()).count();
+        columns += ranks.clamp(3, rows::LINE);
+        if columns > COLUMNS {
+            break;
+        }
+        fitting += 1;
+    }
+    fitting.max(1)
+}

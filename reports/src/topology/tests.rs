@@ -1,0 +1,225 @@
+//! Pictures of known and of random fabrics: well-formed, nothing on top of each other, nothing forgotten.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bandwidth, Fabric, FabricBuilder, LinkKind, LinkSpec, NodeKind, Picos};
+use proptest::prelude::*;
+use roxmltree::{Document, Node};
+
+use super::{Options, svg};
+
+#[path = "../../examples/gallery/fabrics.rs"]
+mod fabrics;
+
+fn draw(fabric: &Fabric) -> String {
+    svg(fabric, &Options::default())
+}
+
+fn attribute(node: Node<'_, '_>, name: &str) -> f64 {
+    let text = node.attribute(name).unwrap_or_else(|| panic!("{name} is missing"));
+    text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`"))
+}
+
+fn of_class<'a>(document: &'a Document<'_>, class: &str) -> Vec<Node<'a, 'a>> {
+    let has = |node: &Node<'_, '_>| node.attribute("class").is_some_and(|all| all.split(' ').any(|one| one == class));
+    document.descendants().filter(has).collect()
+}
+
+fn texts(text: &str) -> Vec<String> {
+    let document = Document::parse(text).unwrap();
+    let nodes = document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "text")));
+    nodes.filter_map(|node| node.text()).map(str::to_owned).collect()
+}
+
+/// Left, top, right, bottom.
+fn corners(rectangle: Node<'_, '_>) -> [f64; 4] {
+    let [x, y, w, h] = ["x", "y", "width", "height"].map(|name| attribute(rectangle, name));
+    [x, y, x + w, y + h]
+}
+
+/// Devices do not touch, each is inside the sheet; every number of every path is one; devices stay in their boxes.
+fn check(text: &str) {
+    let document = Document::parse(text).unwrap();
+    let sheet = document.root_element();
+    let (width, height) = (attribute(sheet, "width"), attribute(sheet, "height"));
+    let devices: Vec<[f64; 4]> = of_class(&document, "node").into_iter().map(corners).collect();
+    for (number, a) in devices.iter().enumerate() {
+        assert!(a[0] >= 0.0 && a[1] >= 0.0 && a[2] <= width && a[3] <= height, "{a:?} leaves {width} x {height}");
+        for b in &devices[..number] {
+            let apart = a[0] >= b[2] || b[0] >= a[2] || a[1] >= b[3] || b[1] >= a[3];
+            assert!(apart, "{a:?} lies on {b:?}");
+        }
+    }
+    for frame in of_class(&document, "host").into_iter().map(corners) {
+        for device in &devices {
+            let beside = device[0] >= frame[2] || frame[0] >= device[2];
+            let above = device[3] <= frame[1];
+            let below = device[1] >= frame[3];
+            let inside = (0..2).all(|i| device[i] >= frame[i]) && (2..4).all(|i| device[i] <= frame[i]);
+            assert!(beside || above || below || inside, "{device:?} sticks out of {frame:?}");
+        }
+    }
+    for path in of_class(&document, "link") {
+        let shape = path.attribute("d").unwrap();
+        for number in shape.split(|c: char| c.is_whitespace() || c.is_ascii_alphabetic()).filter(|n| !n.is_empty()) {
+            let value: f64 = number.parse().unwrap_or_else(|_| panic!("`{number}` in `{shape}`"));
+            assert!(value.is_finite());
+        }
+    }
+    for node in document.descendants().filter(|node| node.tag_name().name() == "text") {
+        let (x, y) = (attribute(node, "x"), attribute(node, "y"));
+        assert!((0.0..=width).contains(&x) && (0.0..=height).contains(&y), "a text at {x},{y} of {width} x {height}");
+    }
+}
+
+#[test]
+fn a_host_shows_all_its_devices_and_links() {
+    let fabric = fabrics::switched();
+    let text = draw(&fabric);
+    check(&text);
+    let document = Document::parse(&text).unwrap();
+    assert_eq!(of_class(&document, "node").len(), fabric.node_count());
+    // The legend has a sample for each of three sorts of links.
+    assert_eq!(of_class(&document, "link").len(), fabric.link_count() / 2 + 3);
+    insta::assert_snapshot!(texts(&text).join("\n"), @r"
+        hgx-h200
+        8 GPUs · 4 NVSwitches · 4 PCIe switches · 2 CPUs · 8 NICs
+        host0 · 8 × H200 SXM
+        gpu0
+        gpu1
+        gpu2
+        gpu3
+        gpu4
+        gpu5
+        gpu6
+        gpu7
+        nvswitch0
+        nvswitch1
+        nvswitch2
+        nvswitch3
+        pcie0
+        pcie1
+        pcie2
+        pcie3
+        cpu0
+        cpu1
+        nic0
+        nic1
+        nic2
+        nic3
+        nic4
+        nic5
+        nic6
+        nic7
+        32 × NVLink 112.5 GB/s · 4 lanes
+        20 × PCIe 63 GB/s · 16 lanes
+        1 × UPI 48 GB/s · 3 lanes
+        ");
+}
+
+#[test]
+fn every_shape_of_fabric_is_readable() {
+    for fabric in [fabrics::cube_mesh(), fabrics::rails(), fabrics::rack(), fabrics::pcie_tree()] {
+        check(&draw(&fabric));
+    }
+}
+
+#[test]
+fn a_cluster_says_what_it_leaves_out() {
+    let text = draw(&fabrics::rails());
+    let texts = texts(&text);
+    assert!(texts.contains(&"+ 14 hosts".to_owned()), "{texts:?}");
+    assert!(texts.contains(&"128 × InfiniBand 50 GB/s".to_owned()), "{texts:?}");
+    let document = Document::parse(&text).unwrap();
+    assert_eq!(of_class(&document, "switch").len(), 12);
+    let all = svg(&fabrics::rails(), &Options { hosts: Some(16), ..Options::default() });
+    check(&all);
+    assert!(!all.contains("hosts</text>"));
+}
+
+#[test]
+fn parallel_links_are_one_line_that_adds_up() {
+    let mut builder = FabricBuilder::new("pair");
+    let host = builder.host("h");
+    let a = builder.node("a", NodeKind::Gpu, host, Figures::None).unwrap();
+    let b = builder.node("b", NodeKind::Gpu, host, Figures::None).unwrap();
+    let link = LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth::from_gbps(25.0), Picos(700_000));
+    let (first, second) = (builder.link(a, b, &link), builder.link(b, a, &link));
+    let mut load = vec![0.0; 4];
+    load[first.0 as usize] = 0.25;
+    load[second.reverse().0 as usize] = 0.5;
+    let text = svg(&builder.finish(), &Options { utilization: Some(&load), ..Options::default() });
+    assert!(text.contains("a – b: NVLink, 2 links, 50 GB/s each way, 700 ns, 50 % busy"), "{text}");
+    let document = Document::parse(&text).unwrap();
+    let drawn = of_class(&document, "link").into_iter().find(Node::has_children).unwrap();
+    assert_eq!(drawn.attribute("style"), Some("stroke:#f0a03c"));
+}
+
+#[test]
+fn a_wild_name_stays_text() {
+    let mut builder = FabricBuilder::new("<b> & \"quotes\" \u{1b}[31m");
+    let host = builder.host("</svg><script>alert(1)</script>");
+    builder.node("]]>&\u{0}", NodeKind::Gpu, host, Figures::None).unwrap();
+    let text = draw(&builder.finish());
+    check(&text);
+    assert!(!text.contains("<script"));
+}
+
+#[test]
+fn one_host_of_very_many_is_cut_into_lines() {
+    let mut builder = FabricBuilder::new("heap");
+    let host = builder.host("h");
+    for k in 0..200 {
+        builder.node(&format!("gpu{k}"), NodeKind::Gpu, host, Figures::None).unwrap();
+    }
+    let text = draw(&builder.finish());
+    check(&text);
+    assert!(texts(&text).contains(&"+ 136 more".to_owned()));
+}
+
+const KINDS: [NodeKind; 8] = [
+    NodeKind::Gpu,
+    NodeKind::Mig,
+    NodeKind::Accelerator,
+    NodeKind::Nvswitch,
+    NodeKind::PcieSwitch,
+    NodeKind::Cpu,
+    NodeKind::Nic,
+    NodeKind::Switch,
+];
+const LINKS: [LinkKind; 6] =
+    [LinkKind::Nvlink, LinkKind::C2c, LinkKind::Pcie, LinkKind::Upi, LinkKind::Infiniband, LinkKind::Ethernet];
+
+fn any_fabric() -> impl Strategy<Value = Fabric> {
+    let nodes = prop::collection::vec((0..KINDS.len(), 0..4_u32), 0..50);
+    let links = prop::collection::vec((any::<u32>(), any::<u32>(), 0..LINKS.len(), 0..1_u64 << 40, 0..20_u16), 0..80);
+    (nodes, links).prop_map(|(nodes, links)| {
+        let mut builder = FabricBuilder::new("any");
+        let add = |(number, (kind, host)): (usize, (usize, u32))| {
+            let host = builder.host(&format!("host{host}"));
+            builder.node(&format!("n{number}"), KINDS[kind], host, Figures::None).unwrap()
+        };
+        let ids: Vec<_> = nodes.into_iter().enumerate().map(add).collect();
+        for (a, b, kind, bandwidth, lanes) in links {
+            if ids.len() < 2 {
+                break;
+            }
+            let (a, b) = (ids[a as usize % ids.len()], ids[b as usize % ids.len()]);
+            if a != b {
+                builder.link(a, b, &LinkSpec::symmetric(LINKS[kind], Bandwidth(bandwidth), Picos(0)).lanes(lanes));
+            }
+        }
+        builder.finish()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn any_fabric_makes_a_sound_picture(fabric in any_fabric(), load in prop::collection::vec(any::<f64>(), 0..40)) {
+        let options = Options { utilization: Some(&load), hosts: None };
+        let text = svg(&fabric, &options);
+        check(&text);
+        prop_assert_eq!(&text, &svg(&fabric, &options));
+        check(&svg(&fabric, &Options { hosts: Some(1), ..Options::default() }));
+    }
+}

@@ -1,0 +1,123 @@
+//! Sorts spans into threads and joins neighbours.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use fabricast_sim::schedule::{Channel, Rank};
+use fabricast_topologies::Picos;
+
+use super::TraceSpan;
+use super::event::{Events, Joined};
+
+/// Threads that a channel can have: its first is its number times this.
+const THREADS: u32 = 1 << 12;
+
+/// Writes all spans, up to `joined` neighbours of a thread as one. Returns how many spans there were.
+pub(super) fn write<'a, W: Write>(spans: impl Iterator<Item = TraceSpan<'a>>, joined: u32, out: W) -> io::Result<u64> {
+    let mut events = Events::begin(out)?;
+    let mut lanes = Lanes { lanes: BTreeMap::new(), joined };
+    let mut count = 0;
+    for span in spans {
+        lanes.add(span, &mut events)?;
+        count += 1;
+    }
+    lanes.finish(&mut events)?;
+    events.end()?;
+    Ok(count)
+}
+
+/// The threads of each channel of each rank.
+struct Lanes<'a> {
+    lanes: BTreeMap<(Rank, Channel), Vec<Thread<'a>>>,
+    joined: u32,
+}
+
+/// What waits to be written on a thread.
+struct Thread<'a> {
+    /// When its last span ended.
+    end: Picos,
+    waiting: Option<Waiting<'a>>,
+}
+
+struct Waiting<'a> {
+    first: TraceSpan<'a>,
+    count: u32,
+    same_name: bool,
+    end: Picos,
+    busy: Picos,
+}
+
+impl<'a> Lanes<'a> {
+    fn add<W: Write>(&mut self, span: TraceSpan<'a>, events: &mut Events<W>) -> io::Result<()> {
+        let (rank, channel) = (span.rank, span.channel);
+        // A rank's first channel in the map need not be its first here: ask for any of them.
+        let ranks_channels = (rank, Channel(0))..=(rank, Channel(u16::MAX));
+        if self.lanes.range(ranks_channels).next().is_none() {
+            events.process(rank.0)?;
+        }
+        let threads = self.lanes.entry((rank, channel)).or_default();
+        let number = threads.iter().position(|thread| thread.end <= span.start).unwrap_or(threads.len());
+        let tid = u32::from(channel.0) * THREADS + number as u32;
+        if number == threads.len() {
+            let name = match number {
+                0 => format!("channel {}", channel.0),
+                _ => format!("channel {} +{number}", channel.0),
+            };
+            events.thread(rank.0, tid, &name)?;
+            threads.push(Thread { end: Picos::ZERO, waiting: None });
+        }
+        let Some(thread) = threads.get_mut(number) else { return Ok(()) };
+        thread.end = thread.end.max(span.end);
+        let full = match &mut thread.waiting {
+            Some(waiting) => {
+                waiting.take(&span);
+                waiting.count
+            }
+            None => {
+                thread.waiting = Some(Waiting::new(span));
+                1
+            }
+        };
+        if full >= self.joined { thread.flush(tid, events) } else { Ok(()) }
+    }
+
+    fn finish<W: Write>(&mut self, events: &mut Events<W>) -> io::Result<()> {
+        for (&(_, channel), threads) in &mut self.lanes {
+            for (number, thread) in (0..).zip(threads) {
+                thread.flush(u32::from(channel.0) * THREADS + number, events)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Thread<'_> {
+    fn flush<W: Write>(&mut self, tid: u32, events: &mut Events<W>) -> io::Result<()> {
+        let Some(waiting) = self.waiting.take() else { return Ok(()) };
+        if waiting.count == 1 {
+            return events.span(tid, &waiting.first);
+        }
+        let joined = Joined {
+            count: waiting.count,
+            name: waiting.same_name.then_some(&*waiting.first.name),
+            start: waiting.first.start,
+            end: waiting.end,
+            busy: waiting.busy,
+        };
+        events.joined(waiting.first.rank.0, tid, &joined)
+    }
+}
+
+impl<'a> Waiting<'a> {
+    fn new(first: TraceSpan<'a>) -> Self {
+        let busy = first.end - first.start;
+        Self { count: 1, same_name: true, end: first.end, busy, first }
+    }
+
+    fn take(&mut self, span: &TraceSpan<'a>) {
+        self.count += 1;
+        self.same_name &= self.first.name == span.name;
+        self.end = self.end.max(span.end);
+        self.busy += span.end - span.start;
+    }
+}

@@ -1,0 +1,159 @@
+//! Traces read back: exact, in threads that do not overlap, within the budget.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+fn span(rank: u32, channel: u16, start: u64, end: u64) -> TraceSpan<'static> {
+    TraceSpan {
+        rank: Rank(rank),
+        channel: Channel(channel),
+        name: "put".into(),
+        start: Picos(start),
+        end: Picos(end),
+        arguments: Vec::new(),
+    }
+}
+
+fn written(spans: &[TraceSpan<'_>], budget: Bytes) -> (Written, String) {
+    let mut out = Vec::new();
+    let summary = write(spans.iter().cloned(), budget, &mut out).unwrap();
+    assert_eq!(summary.bytes.0, out.len() as u64);
+    (summary, String::from_utf8(out).unwrap())
+}
+
+fn events(text: &str, phase: &str) -> Vec<Value> {
+    let trace: Value = serde_json::from_str(text).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    events.iter().filter(|event| event["ph"] == phase).cloned().collect()
+}
+
+/// A time as it stands in the text, in picoseconds.
+fn picos(value: &Value) -> u64 {
+    let text = value.to_string();
+    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+    format!("{whole}{rest:0<6}").parse().unwrap()
+}
+
+#[test]
+fn a_trace_names_ranks_and_channels() {
+    let mut second = span(3, 1, 2_000_001, 4_500_000);
+    second.name = "put \"3\" → 4\n".into();
+    second.arguments = vec![
+        ("bytes", Argument::Number(4096)),
+        ("waited", Argument::Time(Picos(1_500_000))),
+        ("protocol", Argument::Text("ll\\128".into())),
+    ];
+    let (summary, text) = written(&[span(3, 0, 0, 1_000_000), second], BUDGET);
+    assert_eq!((summary.spans, summary.joined), (2, 1));
+    insta::assert_snapshot!(text, @r#"
+        {"displayTimeUnit":"ns","traceEvents":[
+        {"ph":"M","name":"process_name","pid":3,"args":{"name":"rank 3"}},
+        {"ph":"M","name":"process_sort_index","pid":3,"args":{"sort_index":3}},
+        {"ph":"M","name":"thread_name","pid":3,"tid":0,"args":{"name":"channel 0"}},
+        {"ph":"M","name":"thread_sort_index","pid":3,"tid":0,"args":{"sort_index":0}},
+        {"ph":"X","pid":3,"tid":0,"name":"put","ts":0,"dur":1},
+        {"ph":"M","name":"thread_name","pid":3,"tid":4096,"args":{"name":"channel 1"}},
+        {"ph":"M","name":"thread_sort_index","pid":3,"tid":4096,"args":{"sort_index":4096}},
+        {"ph":"X","pid":3,"tid":4096,"name":"put \"3\" → 4\n","ts":2.000001,"dur":2.499999,"args":{"bytes":4096,"waited":1.5,"protocol":"ll\\128"}}
+        ]}
+        "#);
+    let read = events(&text, "X");
+    assert_eq!(read[1]["name"], "put \"3\" → 4\n");
+    assert_eq!(read[1]["args"]["protocol"], "ll\\128");
+}
+
+#[test]
+fn spans_in_flight_together_get_threads_of_their_own() {
+    let spans = [span(0, 2, 0, 10), span(0, 2, 5, 15), span(0, 2, 10, 20)];
+    let (_, text) = written(&spans, BUDGET);
+    let threads: Vec<u64> = events(&text, "X").iter().map(|event| event["tid"].as_u64().unwrap()).collect();
+    assert_eq!(threads, [2 << 12, (2 << 12) + 1, 2 << 12]);
+}
+
+#[test]
+fn an_empty_trace_is_a_trace() {
+    let (summary, text) = written(&[], Bytes(0));
+    assert_eq!(summary.spans, 0);
+    assert!(events(&text, "X").is_empty());
+}
+
+#[test]
+fn over_the_budget_neighbours_are_joined() {
+    let spans: Vec<_> = (0..1000).map(|k| span(k % 2, 0, 1000 * u64::from(k), 1000 * u64::from(k) + 400)).collect();
+    let (whole, _) = written(&spans, BUDGET);
+    let budget = Bytes(whole.bytes.0 / 10);
+    let (summary, text) = written(&spans, budget);
+    assert!(summary.bytes <= budget, "{summary:?} for {budget}");
+    assert!(summary.bytes.0 * 4 > budget.0, "{summary:?} joins more than it must for {budget}");
+    let first = &events(&text, "X")[0];
+    assert_eq!(first["name"], format!("{} × put", summary.joined));
+    assert_eq!(picos(&first["args"]["busy_us"]), 400 * u64::from(summary.joined));
+    // No budget at all: one span a thread.
+    let (_, least) = written(&spans, Bytes(0));
+    assert_eq!(events(&least, "X").len(), 2);
+}
+
+#[test]
+fn a_failing_writer_fails_the_trace() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let error = write(std::iter::once(span(0, 0, 0, 1)), BUDGET, Full).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn nothing_is_lost_and_no_thread_overlaps(
+        mut given in prop::collection::vec((0..3_u32, 0..3_u16, 0..1_u64 << 50, 0..1_u64 << 40), 0..60),
+        budget in 0_u64..10_000,
+    ) {
+        given.sort_by_key(|&(_, _, start, _)| start);
+        let spans: Vec<_> = given.iter().map(|&(r, c, start, length)| span(r, c, start, start + length)).collect();
+        let (summary, text) = written(&spans, Bytes(budget));
+        let mut threads: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        let (mut count, mut busy) = (0, 0);
+        let mut exact = Vec::new();
+        let mut read = events(&text, "X");
+        read.sort_by_key(|event| picos(&event["ts"]));
+        for event in &read {
+            let (start, length) = (picos(&event["ts"]), picos(&event["dur"]));
+            let thread = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+            let free = threads.entry(thread).or_default();
+            prop_assert!(*free <= start, "{} begins before {}", event, *free);
+            *free = start + length;
+            match event["args"]["spans"].as_u64() {
+                Some(joined) => {
+                    count += joined;
+                    busy += picos(&event["args"]["busy_us"]);
+                }
+                None => {
+                    count += 1;
+                    busy += length;
+                    exact.push((thread.0 as u32, start, length));
+                }
+            }
+        }
+        prop_assert_eq!(count, given.len() as u64);
+        prop_assert_eq!(busy, given.iter().map(|&(_, _, _, length)| length).sum::<u64>());
+        if summary.joined == 1 {
+            let mut expected: Vec<_> = given.iter().map(|&(rank, _, start, length)| (rank, start, length)).collect();
+            expected.sort_unstable();
+            exact.sort_unstable();
+            prop_assert_eq!(exact, expected);
+        } else {
+            prop_assert!(summary.bytes.0 <= budget || u64::from(summary.joined) >= given.len() as u64);
+        }
+    }
+}
