@@ -1,2 +1,77 @@
-//! The `fabricast` command.
-fn main() {}
+//! The `fabricast` command: arguments in, results out, exit codes as the contract says (0 done, 1 failed, 2 bad input or
+//! usage, 3 no GPU). Everything else happens in the crates; one file a subcommand under `commands`.
+
+mod args;
+mod commands;
+mod excerpt;
+mod failure;
+mod files;
+mod output;
+mod setup;
+mod watch;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use args::{Cli, Command};
+use failure::Failure;
+use output::Output;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // Nothing to do where even the message cannot be written.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let code = failure.code();
+            report(&failure);
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    if let Some(threads) = cli.global.threads {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.into())
+            .build_global()
+            .map_err(|error| Failure::Failed(format!("cannot start {threads} threads: {error}")))?;
+    }
+    let started = Instant::now();
+    let output = Output::new(&cli.global)?;
+    match &cli.command {
+        Command::Fabric(command) => commands::fabric::run(command, &output),
+        Command::Simulate(args) => commands::simulate::run(args, &output),
+        Command::Schedule(command) => commands::schedule::run(command, &output),
+        Command::Plan(args) => commands::plan::run(args, &output),
+        Command::Gpu(command) => commands::gpu::run(command, &output),
+    }?;
+    output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// One message on standard error, with the offending line where there is one. Wrapped on a terminal only, so that what
+/// reads it elsewhere finds the message in one line.
+fn report(failure: &Failure) {
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let theme = if terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let handler = GraphicalReportHandler::new_themed(theme)
+        .with_width(output::terminal_width().map_or(110, usize::from))
+        .with_wrap_lines(terminal)
+        .with_links(false);
+    let mut text = String::new();
+    if handler.render_report(&mut text, failure).is_err() {
+        text = failure.to_string();
+    }
+    output::note(text.trim_end());
+}

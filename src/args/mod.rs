@@ -1,0 +1,215 @@
+//! The command line: every flag and its meaning, in one place. Parsing only; nothing is read or done here.
+
+mod shared;
+mod sizes;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::output::Format;
+pub use shared::{
+    CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
+};
+pub use sizes::Sizes;
+
+/// Forecasts what collective communication costs on a GPU fabric, and picks the best way to do it.
+#[derive(Debug, Parser)]
+#[command(name = "fabricast", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    #[command(flatten)]
+    pub global: GlobalArgs,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct GlobalArgs {
+    /// Form of the result: text for people, JSON and CSV for programs
+    #[arg(long, value_enum, default_value_t, global = true)]
+    pub format: Format,
+    /// Write the result to a file, and nothing to standard output
+    #[arg(short = 'o', long, value_name = "FILE", global = true)]
+    pub output: Option<PathBuf>,
+    /// Threads to use; all cores by default. Results do not depend on it
+    #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u16).range(1..=1024), allow_negative_numbers = true)]
+    pub threads: Option<u16>,
+    /// No progress and no warnings
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// More detail on standard error: sources of the figures, wall time
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Fabrics: presets, topology files, specs
+    #[command(subcommand)]
+    Fabric(FabricCommand),
+    /// One run of one strategy, or of a schedule file, on a fabric
+    Simulate(SimulateArgs),
+    /// Schedules as files: write them, prove them, look at them
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
+    /// Which strategy for which size, and how far from the bound
+    Plan(PlanArgs),
+    /// The GPUs of this machine
+    #[command(subcommand)]
+    Gpu(GpuCommand),
+}
+
+/// What to do with a fabric.
+#[derive(Debug, Subcommand)]
+pub enum FabricCommand {
+    /// The presets
+    List,
+    /// Devices, links and paths
+    Show(FabricTarget),
+    /// What looks wrong or unusual
+    Check(FabricTarget),
+    /// The fabric in another format
+    Export {
+        #[command(flatten)]
+        target: FabricTarget,
+        /// The format
+        #[arg(long, value_enum)]
+        to: ExportFormat,
+    },
+}
+
+/// A fabric by name or file, as a plain argument.
+#[derive(Debug, Args)]
+pub struct FabricTarget {
+    /// A preset (`fabric list`), a spec (TOML), an NCCL topology file (XML), or the output of `nvidia-smi topo -m`
+    #[arg(value_name = "FABRIC")]
+    pub fabric: String,
+    #[command(flatten)]
+    pub size: ClusterArgs,
+    #[command(flatten)]
+    pub what_if: WhatIfArgs,
+}
+
+/// Formats a fabric can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// NCCL topology file
+    NcclXml,
+    /// fabricast's own spec (TOML)
+    Spec,
+    /// Graphviz
+    Dot,
+    /// A picture
+    Svg,
+    /// As `fabric show --format json`
+    Json,
+}
+
+/// One run.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    #[command(flatten)]
+    pub fabric: FabricArgs,
+    #[command(flatten)]
+    pub call: CallArgs,
+    #[command(flatten)]
+    pub strategy: StrategyArgs,
+    #[command(flatten)]
+    pub costs: CostArgs,
+    #[command(flatten)]
+    pub what_if: WhatIfArgs,
+    /// Run this schedule file instead of a generated one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place"])]
+    pub schedule: Option<PathBuf>,
+    /// Run timed flows instead of a collective: CSV with the header `src,dst,bytes,start_us`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "background", "stragglers", "trace"])]
+    pub flows: Option<PathBuf>,
+    /// Flows that share the fabric with the run, in the form of --flows
+    #[arg(long, value_name = "FILE")]
+    pub background: Option<PathBuf>,
+    /// Start a GPU later than the others, as in `gpu5=20us`; may be repeated
+    #[arg(long = "straggler", value_name = "GPU=TIME")]
+    pub stragglers: Vec<String>,
+    /// Simulate every operation, also where ranks are proved to be interchangeable
+    #[arg(long)]
+    pub no_fold: bool,
+    /// Write a Chrome trace (opens in Perfetto) with a track per rank and channel
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub trace: Option<PathBuf>,
+}
+
+/// What to do with a schedule.
+#[expect(clippy::large_enum_variant, reason = "made once, from the command line")]
+#[derive(Debug, Subcommand)]
+pub enum ScheduleCommand {
+    /// Write the schedule of a strategy as JSON
+    Generate {
+        #[command(flatten)]
+        fabric: FabricArgs,
+        #[command(flatten)]
+        call: CallArgs,
+        #[command(flatten)]
+        strategy: StrategyArgs,
+        #[command(flatten)]
+        costs: CostArgs,
+    },
+    /// Prove that a schedule computes its collective, without races and deadlocks
+    Verify {
+        /// The schedule file
+        file: PathBuf,
+        /// Let at most this many transfers wait unread on a connection, as FIFO protocols do
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        fifo_depth: Option<u32>,
+    },
+    /// The schedule in another format
+    Convert {
+        /// The schedule file
+        file: PathBuf,
+        /// The format
+        #[arg(long, value_enum)]
+        to: ScheduleFormat,
+    },
+    /// What each rank does, as a table
+    Show {
+        /// The schedule file
+        file: PathBuf,
+        /// At most this many operations
+        #[arg(long, value_name = "N", default_value_t = 200)]
+        limit: usize,
+    },
+}
+
+/// Formats a schedule can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScheduleFormat {
+    /// fabricast's own, lossless
+    Json,
+}
+
+/// A plan.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub fabric: FabricArgs,
+    #[command(flatten)]
+    pub call: CallArgs,
+    #[command(flatten)]
+    pub strategy: StrategyArgs,
+    #[command(flatten)]
+    pub costs: CostArgs,
+    #[command(flatten)]
+    pub what_if: WhatIfArgs,
+    /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub chart: Option<PathBuf>,
+}
+
+/// What to do with GPUs.
+#[derive(Debug, Subcommand)]
+pub enum GpuCommand {
+    /// Which GPUs and which driver there are
+    Probe,
+}

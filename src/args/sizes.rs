@@ -1,0 +1,86 @@
+//! `--sizes A..B[:factor]`: both ends included.
+
+use std::str::FromStr;
+
+use fabricast_topologies::Bytes;
+
+/// A geometric series of sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes(pub Vec<Bytes>);
+
+/// No sweep has more sizes than this.
+const MOST: usize = 10_000;
+
+impl Default for Sizes {
+    /// 1 KiB to 1 GiB by factors of 2.
+    fn default() -> Self {
+        Self((10..=30).map(|k| Bytes(1 << k)).collect())
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((first, rest)) = text.split_once("..") else {
+            return size(text).map(|one| Self(vec![one]));
+        };
+        let (last, factor) = match rest.split_once(':') {
+            Some((last, factor)) => (last, factor_of(factor)?),
+            None => (rest, 2.0),
+        };
+        let (first, last) = (size(first)?, size(last)?);
+        if first.0 == 0 || first > last {
+            return Err(format!(
+                "`{text}` is no range of sizes: expected FROM..TO with 1 ≤ FROM ≤ TO, as in 1KiB..1GiB"
+            ));
+        }
+        let mut sizes = vec![first];
+        while let Some(&at) = sizes.last() {
+            let next = Bytes(((at.0 as f64 * factor).round() as u64).max(at.0 + 1));
+            if next > last {
+                break;
+            }
+            if sizes.len() >= MOST {
+                return Err(format!("`{text}` has over {MOST} sizes: expected a larger factor"));
+            }
+            sizes.push(next);
+        }
+        if sizes.last() != Some(&last) {
+            sizes.push(last);
+        }
+        Ok(Self(sizes))
+    }
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    text.parse().map_err(|error: fabricast_topologies::UnitError| error.to_string())
+}
+
+fn factor_of(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor > 1.0 && factor.is_finite() => Ok(factor),
+        _ => Err(format!("`{text}` is not a factor: expected a number over 1, as in 1KiB..1GiB:4")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_are_included() {
+        let sizes: Sizes = "1KiB..6KiB".parse().unwrap();
+        assert_eq!(sizes.0, [1024, 2048, 4096, 6144].map(Bytes));
+        let one: Sizes = "4M".parse().unwrap();
+        assert_eq!(one.0, [Bytes(4 << 20)]);
+        assert_eq!("1K..1G:1024".parse::<Sizes>().unwrap().0.len(), 3);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for wrong in ["4K..1K", "0..4", "1..2:1", "1..2:x", "..", "1..", "1..1GiB:1.0000001"] {
+            assert!(wrong.parse::<Sizes>().is_err(), "{wrong}");
+        }
+    }
+}

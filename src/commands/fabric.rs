@@ -1,0 +1,355 @@
+//! `fabric`: presets, and any fabric in and out.
+
+use std::cmp::Reverse;
+
+use fabricast_reports::format::grouped;
+use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
+use fabricast_reports::topology;
+use fabricast_topologies::check::{self, Severity};
+use fabricast_topologies::route::{PathClass, Router, Summary};
+use fabricast_topologies::{Bandwidth, Fabric, NodeId, NodeKind, Picos, preset, write};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::counted;
+use crate::args::{ExportFormat, FabricCommand, FabricTarget};
+use crate::failure::Failure;
+use crate::output::{Format, Output, Talk};
+use crate::setup;
+
+/// Paths are listed for fabrics of up to this many GPUs (they grow with the square).
+const PATHS_UP_TO: usize = 512;
+/// The table of all pairs is drawn for up to this many GPUs.
+const MATRIX_UP_TO: usize = 16;
+
+pub fn run(command: &FabricCommand, output: &Output) -> Result<(), Failure> {
+    match command {
+        FabricCommand::List => list(output),
+        FabricCommand::Show(target) => show(target, output),
+        FabricCommand::Check(target) => check(target, output),
+        FabricCommand::Export { target, to } => export(target, *to, output),
+    }
+}
+
+fn load(target: &FabricTarget, output: &Output) -> Result<Fabric, Failure> {
+    setup::fabric(&target.fabric, &target.size, &target.what_if, output)
+}
+
+/// A preset, as `fabric list` describes it.
+#[derive(Serialize)]
+struct PresetJson {
+    name: &'static str,
+    hosts: u64,
+    gpus: usize,
+    model: Option<String>,
+    gpu_link_gbps: Option<f64>,
+    nics: usize,
+}
+
+impl PresetJson {
+    fn new(name: &'static str) -> Result<Self, Failure> {
+        let fabric = preset::load(name)?;
+        let first = fabric.gpus().first().copied();
+        Ok(Self {
+            name,
+            hosts: hosts_with_gpus(&fabric),
+            gpus: fabric.gpus().len(),
+            model: first.and_then(|gpu| model(&fabric, gpu)),
+            gpu_link_gbps: first.and_then(|gpu| widest(&fabric, gpu)),
+            nics: fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).count(),
+        })
+    }
+}
+
+fn list(output: &Output) -> Result<(), Failure> {
+    let presets: Vec<PresetJson> = preset::names().map(PresetJson::new).collect::<Result<_, _>>()?;
+    let mut table = Table::new(vec![
+        Column::new("name", "preset", Unit::Text),
+        Column::new("hosts", "hosts", Unit::Number),
+        Column::new("gpus", "GPUs", Unit::Number),
+        Column::new("model", "model", Unit::Text),
+        Column::new("gpu_link_gbps", "widest link", Unit::Gbps),
+        Column::new("nics", "NICs", Unit::Number),
+    ]);
+    for preset in &presets {
+        table.row(vec![
+            Value::text(preset.name).into(),
+            Value::Count(preset.hosts).into(),
+            Value::Count(preset.gpus as u64).into(),
+            Value::or_missing(preset.model.clone(), Value::Text).into(),
+            Value::or_missing(preset.gpu_link_gbps, Value::Rate).into(),
+            Value::Count(preset.nics as u64).into(),
+        ]);
+    }
+    match output.format {
+        Format::Json => output.write_json(&presets),
+        Format::Csv => output.write(&super::csv(&table)?),
+        Format::Text => output.write(&table.text(&output.look())),
+    }
+}
+
+fn hosts_with_gpus(fabric: &Fabric) -> u64 {
+    let mut hosts: Vec<_> = fabric.gpus().iter().map(|&gpu| fabric.node(gpu).host).collect();
+    hosts.dedup();
+    hosts.len() as u64
+}
+
+fn model(fabric: &Fabric, gpu: NodeId) -> Option<String> {
+    match &fabric.node(gpu).figures {
+        fabricast_topologies::fabric::Figures::Gpu(figures) => figures.model.clone(),
+        _ => None,
+    }
+}
+
+/// The widest link out of a GPU, in GB/s.
+fn widest(fabric: &Fabric, node: NodeId) -> Option<f64> {
+    let links = fabric.leaving(node).into_iter().filter_map(|link| fabric.link(link).bandwidth);
+    links.max().map(Bandwidth::gbps)
+}
+
+fn show(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
+    let fabric = load(target, output)?;
+    match output.format {
+        Format::Json => output.write(&json(&fabric, target, output)?),
+        Format::Csv => output.write(&super::csv(&links(&fabric))?),
+        Format::Text => {
+            let mut text = overview(&fabric);
+            text.push_str(&paths(&fabric, target, output));
+            text.push_str("\nlinks\n");
+            text.push_str(&link_kinds(&fabric).text(&output.look()));
+            if output.talk == Talk::Verbose {
+                text.push_str("\nsources\n");
+                text.extend(fabric.sources().iter().map(|source| format!("  {source}\n")));
+            }
+            output.write(&text)
+        }
+    }
+}
+
+fn json(fabric: &Fabric, target: &FabricTarget, output: &Output) -> Result<String, Failure> {
+    let router = Router::new(fabric, setup::route_options(&target.size));
+    let gpus = fabric.gpus();
+    let mut paths = Vec::new();
+    if gpus.len() <= PATHS_UP_TO {
+        for &from in gpus {
+            let table = router.paths_from(from);
+            for (rank, &to) in gpus.iter().enumerate() {
+                if let (true, Some((_, summary))) = (from != to, table.get(rank)) {
+                    let Summary { class, bandwidth, latency } = summary;
+                    let class = class.name();
+                    paths.push(write::json::PathEntry { src: from, dst: to, class, bandwidth, latency });
+                }
+            }
+        }
+    } else {
+        output.warn(&format!("the paths between {} GPUs are left out: over {PATHS_UP_TO}", gpus.len()));
+    }
+    write::json::write(fabric, &paths).map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
+}
+
+fn overview(fabric: &Fabric) -> String {
+    let hosts = counted(hosts_with_gpus(fabric), "host");
+    let gpus = match fabric.gpus() {
+        [] => "no GPUs".to_owned(),
+        gpus @ [first, ..] => match model(fabric, *first) {
+            Some(model) => format!("{} × {model} on {hosts}", grouped(gpus.len() as u64)),
+            None => format!("{} on {hosts}", counted(gpus.len() as u64, "GPU")),
+        },
+    };
+    let links = counted((fabric.link_count() / 2) as u64, "link");
+    format!("{}: {gpus}\n{} · {links}\n", fabric.name(), topology::counts(fabric))
+}
+
+/// How GPUs reach each other: every pair where that can be read, and the kinds of paths.
+fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
+    let gpus = fabric.gpus();
+    if gpus.len() < 2 {
+        return String::new();
+    }
+    let router = Router::new(fabric, setup::route_options(&target.size));
+    let look = output.look();
+    let mut text = String::new();
+    if gpus.len() <= MATRIX_UP_TO {
+        let matrix = matrix(fabric, &router).text(&Look { width: None, ..look });
+        let width = matrix.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        if look.width.is_none_or(|most| width <= usize::from(most)) {
+            text.push_str("\npaths between GPUs: class and GB/s\n");
+            text.push_str(&matrix);
+        }
+    }
+    let (sources, title) = match gpus {
+        [first, ..] if gpus.len() > PATHS_UP_TO => {
+            (std::slice::from_ref(first), format!("kinds of paths from {}", fabric.node(*first).id))
+        }
+        _ => (gpus, "kinds of paths between GPUs".to_owned()),
+    };
+    text.push_str(&format!("\n{title}\n"));
+    text.push_str(&path_kinds(fabric, &router, sources).text(&look));
+    text
+}
+
+/// What makes paths alike in a summary.
+type PathKind = (PathClass, Option<Bandwidth>, Picos);
+
+/// Paths of the same class, bandwidth and latency, counted; best class first.
+fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table {
+    let mut kinds: FxHashMap<PathKind, (u64, NodeId, NodeId)> = FxHashMap::default();
+    for &from in sources {
+        let paths = router.paths_from(from);
+        for (rank, &to) in fabric.gpus().iter().enumerate().filter(|&(_, &to)| to != from) {
+            let key = match paths.get(rank) {
+                Some((_, Summary { class, bandwidth, latency })) => (class, bandwidth, latency),
+                None => (PathClass::Dis, None, Picos::ZERO),
+            };
+            kinds.entry(key).or_insert((0, from, to)).0 += 1;
+        }
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_unstable_by_key(|&((class, bandwidth, latency), _)| (class, Reverse(bandwidth), latency));
+    let mut table = Table::new(vec![
+        Column::new("pairs", "pairs", Unit::Number),
+        Column::new("class", "class", Unit::Text),
+        Column::new("bandwidth_gbps", "bandwidth", Unit::Gbps),
+        Column::new("latency_us", "latency", Unit::Micros),
+        Column::new("example", "such as", Unit::Text),
+    ]);
+    for ((class, bandwidth, latency), (pairs, from, to)) in kinds {
+        let joined = class != PathClass::Dis;
+        table.row(vec![
+            Value::Count(pairs).into(),
+            Cell::from(Value::text(class.name())).tone(if joined { Tone::Plain } else { Tone::Bad }),
+            Value::or_missing(bandwidth, |b| Value::Rate(b.gbps())).into(),
+            Value::or_missing(joined.then_some(latency), Value::Time).into(),
+            Value::text(format!("{} to {}", fabric.node(from).id, fabric.node(to).id)).into(),
+        ]);
+    }
+    table
+}
+
+/// Classes and bandwidths between all GPUs, as `nvidia-smi topo -m` draws them.
+fn matrix(fabric: &Fabric, router: &Router<'_>) -> Table {
+    let gpus = fabric.gpus();
+    let mut columns = vec![Column::new("gpu", "", Unit::Text)];
+    columns.extend(gpus.iter().map(|&gpu| Column::new(&fabric.node(gpu).id, &fabric.node(gpu).id, Unit::Text)));
+    let mut table = Table::new(columns);
+    for &from in gpus {
+        let paths = router.paths_from(from);
+        let mut row = vec![Value::text(&*fabric.node(from).id).into()];
+        row.extend(gpus.iter().enumerate().map(|(rank, &to)| match paths.get(rank) {
+            _ if from == to => Value::text("·").into(),
+            Some((_, summary)) => Value::text(class_and_rate(&summary)).into(),
+            None => Cell::from(Value::text("DIS")).tone(Tone::Bad),
+        }));
+        table.row(row);
+    }
+    table
+}
+
+fn class_and_rate(summary: &Summary) -> String {
+    match summary.bandwidth {
+        Some(bandwidth) => format!("{} {:.0}", summary.class, bandwidth.gbps()),
+        None => summary.class.to_string(),
+    }
+}
+
+/// Every direction of every link.
+fn links(fabric: &Fabric) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("link", "link", Unit::Text),
+        Column::new("kind", "kind", Unit::Text),
+        Column::new("bandwidth_gbps", "bandwidth", Unit::Gbps),
+        Column::new("latency_us", "latency", Unit::Micros),
+    ]);
+    for ((_, link), name) in fabric.links().zip(fabric.link_names()) {
+        table.row(vec![
+            Value::text(name).into(),
+            Value::text(link.kind.name()).into(),
+            Value::or_missing(link.bandwidth, |b| Value::Rate(b.gbps())).into(),
+            Value::Time(link.latency).into(),
+        ]);
+    }
+    table
+}
+
+/// Links of the same kind, width and ends, counted.
+fn link_kinds(fabric: &Fabric) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("count", "count", Unit::Number),
+        Column::new("ends", "between", Unit::Text),
+        Column::new("kind", "kind", Unit::Text),
+        Column::new("lanes", "lanes", Unit::Number),
+        Column::new("bandwidth_gbps", "each way", Unit::Gbps),
+        Column::new("latency_us", "latency", Unit::Micros),
+    ]);
+    let mut groups: Vec<(String, fabricast_topologies::Link, u64)> = Vec::new();
+    for (id, link) in fabric.links().filter(|(id, _)| id.0 % 2 == 0) {
+        let (a, b) = fabric.ends(id);
+        let ends = format!("{} – {}", fabric.node(a).kind.name(), fabric.node(b).kind.name());
+        let like = |g: &&mut (String, fabricast_topologies::Link, u64)| {
+            g.0 == ends
+                && (g.1.kind, g.1.lanes, g.1.bandwidth, g.1.latency, g.1.failed)
+                    == (link.kind, link.lanes, link.bandwidth, link.latency, link.failed)
+        };
+        match groups.iter_mut().find(like) {
+            Some(group) => group.2 += 1,
+            None => groups.push((ends, link.clone(), 1)),
+        }
+    }
+    for (ends, link, count) in groups {
+        let ends = if link.failed { format!("{ends} (out of service)") } else { ends };
+        table.row(vec![
+            Value::Count(count).into(),
+            Value::text(ends).into(),
+            Value::text(link.kind.name()).into(),
+            Value::Count(link.lanes.into()).into(),
+            Value::or_missing(link.bandwidth, |b| Value::Rate(b.gbps())).into(),
+            Value::Time(link.latency).into(),
+        ]);
+    }
+    table
+}
+
+#[derive(Serialize)]
+struct FindingJson {
+    severity: String,
+    message: String,
+}
+
+fn check(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
+    let fabric = load(target, output)?;
+    let findings = check::check(&fabric);
+    let json: Vec<FindingJson> =
+        findings.iter().map(|f| FindingJson { severity: f.severity.to_string(), message: f.message.clone() }).collect();
+    match output.format {
+        Format::Json => output.write_json(&json)?,
+        Format::Csv => {
+            let columns = ["severity", "message"].map(|key| Column::new(key, key, Unit::Text));
+            let mut table = Table::new(columns.into());
+            for finding in json {
+                table.row(vec![Value::Text(finding.severity).into(), Value::Text(finding.message).into()]);
+            }
+            output.write(&super::csv(&table)?)?;
+        }
+        Format::Text if findings.is_empty() => output.write(&format!("{}: nothing unusual", fabric.name()))?,
+        Format::Text => {
+            let lines: Vec<String> = json.iter().map(|f| format!("{}: {}", f.severity, f.message)).collect();
+            output.write(&lines.join("\n"))?;
+        }
+    }
+    match findings.iter().filter(|finding| finding.severity == Severity::Error).count() as u64 {
+        0 => Ok(()),
+        wrong => Err(Failure::Failed(format!("{}: {}", fabric.name(), counted(wrong, "error")))),
+    }
+}
+
+fn export(target: &FabricTarget, to: ExportFormat, output: &Output) -> Result<(), Failure> {
+    let fabric = load(target, output)?;
+    let text = match to {
+        ExportFormat::NcclXml => write::nccl_xml::write(&fabric)?,
+        ExportFormat::Spec => write::spec::write(&fabric)?,
+        ExportFormat::Dot => write::dot::write(&fabric),
+        ExportFormat::Svg => topology::svg(&fabric, &topology::Options::default()),
+        ExportFormat::Json => json(&fabric, target, output)?,
+    };
+    output.write(&text)
+}

@@ -1,0 +1,94 @@
+//! `simulate --flows`: arbitrary timed traffic.
+
+use std::path::Path;
+
+use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::engine::Watch;
+use fabricast_sim::flows::{self, Flow};
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric, Picos};
+use serde::Serialize;
+
+use super::binds;
+use super::simulate::LinkJson;
+use crate::args::SimulateArgs;
+use crate::failure::Failure;
+use crate::output::{Format, Output};
+use crate::{setup, watch};
+
+#[derive(Serialize)]
+struct FlowsJson<'a> {
+    time_us: f64,
+    events: u64,
+    binds: String,
+    flows: Vec<FlowJson<'a>>,
+    links: Vec<LinkJson>,
+    links_omitted: usize,
+}
+
+#[derive(Serialize)]
+struct FlowJson<'a> {
+    src: &'a str,
+    dst: &'a str,
+    bytes: Bytes,
+    start_us: f64,
+    end_us: f64,
+}
+
+pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
+    let router = Router::new(fabric, setup::route_options(&args.fabric.size));
+    let profile = if args.costs.profile.is_some() { setup::profile(&args.costs, fabric)? } else { Profile::ideal() };
+    let given = setup::flows(path, fabric)?;
+    let setting = setup::setting(fabric, &router, fabric.gpus(), &profile, &[]);
+    let watching = Watch { interrupt: Some(watch::interrupt()), ..Watch::default() };
+    let outcome = flows::simulate(&given, setting, watching)?;
+    let end = outcome.ends.iter().copied().max().unwrap_or_default();
+    if output.format == Format::Json {
+        let (links, links_omitted) = LinkJson::list(&outcome.utilization, fabric);
+        return output.write_json(&FlowsJson {
+            time_us: end.us(),
+            events: outcome.events,
+            binds: binds::of_utilization(&outcome.utilization, fabric),
+            flows: given.iter().zip(&outcome.ends).map(|(flow, &end)| FlowJson::new(flow, end, fabric)).collect(),
+            links,
+            links_omitted,
+        });
+    }
+    let mut table = Table::new(vec![
+        Column::new("src", "from", Unit::Text),
+        Column::new("dst", "to", Unit::Text),
+        Column::new("bytes", "size", Unit::Bytes),
+        Column::new("start_us", "start", Unit::Micros),
+        Column::new("end_us", "end", Unit::Micros),
+        Column::new("rate_gbps", "mean rate", Unit::Gbps),
+    ]);
+    for (flow, &end) in given.iter().zip(&outcome.ends) {
+        let taken = end - flow.start;
+        table.row(vec![
+            Value::text(&*fabric.node(flow.src).id).into(),
+            Value::text(&*fabric.node(flow.dst).id).into(),
+            Value::Bytes(flow.bytes).into(),
+            Value::Time(flow.start).into(),
+            Value::Time(end).into(),
+            Value::Rate(fabricast_planner::plan::algbw_gbps(flow.bytes, taken)).into(),
+        ]);
+    }
+    table.note(format!("binds: {}", binds::of_utilization(&outcome.utilization, fabric)));
+    match output.format {
+        Format::Csv => output.write(&super::csv(&table)?),
+        Format::Text | Format::Json => output.write(&table.text(&output.look())),
+    }
+}
+
+impl<'a> FlowJson<'a> {
+    fn new(flow: &Flow, end: Picos, fabric: &'a Fabric) -> Self {
+        Self {
+            src: &fabric.node(flow.src).id,
+            dst: &fabric.node(flow.dst).id,
+            bytes: flow.bytes,
+            start_us: flow.start.us(),
+            end_us: end.us(),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! One file a subcommand: gathers the inputs, calls the crates, shapes the output.
+
+mod binds;
+pub mod fabric;
+mod flows;
+pub mod gpu;
+pub mod plan;
+pub mod schedule;
+pub mod simulate;
+mod strategy;
+
+use fabricast_reports::format::grouped;
+use fabricast_reports::table::Table;
+use fabricast_topologies::NodeId;
+
+use crate::args::CallArgs;
+use crate::failure::Failure;
+
+/// A table as CSV.
+fn csv(table: &Table) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    table.csv(&mut bytes).map_err(|error| Failure::Failed(format!("cannot write CSV: {error}")))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// `1 rank`, `8 ranks`, `1,024 links`.
+fn counted(count: u64, one: &str) -> String {
+    format!("{} {one}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// The root must be a rank.
+fn check_root(call: &CallArgs, ranks: &[NodeId]) -> Result<(), Failure> {
+    if (call.root as usize) < ranks.len() {
+        return Ok(());
+    }
+    Err(Failure::input(format!("--root {}: expected a rank from 0 to {}", call.root, ranks.len() - 1)))
+}

@@ -1,0 +1,352 @@
+//! `plan`: which strategy for which size, how sure, and how far from the bound.
+
+use std::path::Path;
+
+use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Range, Row, Watcher, plan};
+use fabricast_planner::strategy::{Restriction, Strategy};
+use fabricast_reports::chart::{self, PlanChart};
+use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
+use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric};
+use serde::Serialize;
+
+use super::{binds, counted};
+use crate::args::{CallArgs, CollectiveChoice, PlanArgs, Sizes, StrategyArgs};
+use crate::failure::Failure;
+use crate::output::{self, Format, Output};
+use crate::{setup, watch};
+
+pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
+    let collectives = collectives(&args.call)?;
+    let chart = args.chart.as_deref().map(|path| Chart::new(path, &collectives, output)).transpose()?;
+    let sizes = sizes(&args.call)?;
+    let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
+    let placement = setup::ranks(&fabric)?;
+    let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
+    let profile = setup::profile(&args.costs, &fabric)?;
+    setup::sources(&fabric, &profile, output);
+    let restriction = restriction(&args.strategy);
+    super::check_root(&args.call, placement)?;
+    let request = PlanRequest {
+        fabric: &fabric,
+        router: &router,
+        placement,
+        profile: &profile,
+        ranks_per_node: setup::ranks_per_node(&fabric),
+        mode: setup::launch_mode(&args.costs, &fabric),
+        buffers: if args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
+        root: args.call.root,
+        collectives: &collectives,
+        sizes: &sizes.0,
+        restriction: &restriction,
+        effort: if chart.is_some() { Effort::EveryPair } else { Effort::Contenders },
+    };
+    let total = collectives.len() * sizes.0.len();
+    let found = watch::with_progress(output, "planning", total, |done| {
+        plan(&request, Watcher { interrupt: Some(watch::interrupt()), rows_done: Some(done) })
+    })?;
+    for (_, reason) in &found.left_out {
+        output.warn(reason);
+    }
+    let answer = match output.format {
+        Format::Json => output::json(&PlanJson::new(&found, &fabric))?,
+        Format::Text => text(&found, &fabric, &heading(&found, &request), &output.look()),
+        Format::Csv => super::csv(&csv(&found, &fabric))?,
+    };
+    match chart {
+        Some(chart) => output.write_with(&answer, Some((chart.path, &chart.draw(&found)?))),
+        None => output.write(&answer),
+    }
+}
+
+/// The collectives asked for, in the documentation's order.
+fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
+    match call.collective {
+        Some(CollectiveChoice::One(one)) => Ok(vec![one]),
+        Some(CollectiveChoice::All) => Ok(Collective::ALL.to_vec()),
+        None => Err(Failure::input_with_help("which collective?", "add --collective all_reduce, or --collective all")),
+    }
+}
+
+fn sizes(call: &CallArgs) -> Result<Sizes, Failure> {
+    let given = match (&call.sizes, call.bytes) {
+        (Some(sizes), _) => sizes.clone(),
+        (None, Some(bytes)) => Sizes(vec![bytes]),
+        (None, None) => Sizes::default(),
+    };
+    let mut whole = given.0.into_iter().map(|size| call.whole(size)).collect::<Result<Vec<Bytes>, _>>()?;
+    whole.dedup();
+    Ok(Sizes(whole))
+}
+
+fn restriction(flags: &StrategyArgs) -> Restriction {
+    Restriction {
+        algorithms: flags.algorithm.clone(),
+        protocols: flags.protocol.clone(),
+        channels: flags.channels.clone(),
+        chunk: flags.chunk,
+    }
+}
+
+/// `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`
+fn heading(plan: &Plan, request: &PlanRequest<'_>) -> String {
+    let hosts = request.placement.len() as u32 / request.ranks_per_node.max(1);
+    let place = if hosts > 1 { format!("{hosts} hosts, ") } else { String::new() };
+    let what = match request.collectives {
+        [one] => format!("{one} on "),
+        _ => String::new(),
+    };
+    let ranks = counted(plan.ranks.into(), "rank");
+    format!("{what}{} · {place}{ranks} · profile {}", plan.fabric, plan.profile)
+}
+
+/// A column of the plan's table, and what a row has in it.
+type Field<'a> = (Column, Box<dyn Fn(&Row) -> Cell + 'a>);
+
+fn field<'a>(column: Column, cell: impl Fn(&Row) -> Cell + 'a) -> Field<'a> {
+    (column, Box::new(cell))
+}
+
+fn filled<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -> Table {
+    let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().unzip();
+    let mut table = Table::new(columns);
+    for row in rows {
+        table.row(cells.iter().map(|cell| cell(row)).collect());
+    }
+    table
+}
+
+/// How much slower than the pick the runner-up is, as a share.
+fn slower(row: &Row) -> Option<f64> {
+    row.runner_up.map(|second| second.time.0 as f64 / row.pick.time.0.max(1) as f64 - 1.0)
+}
+
+/// A table for each collective; where the terminal is narrow, what matters least goes first: from the right.
+fn text(plan: &Plan, fabric: &Fabric, heading: &str, look: &Look) -> String {
+    let groups: Vec<&[Row]> = plan.rows.chunk_by(|a, b| a.collective == b.collective).collect();
+    let tables: Vec<Table> = groups
+        .iter()
+        .map(|rows| {
+            let mut table = filled(text_fields(plan, fabric), rows.iter());
+            if let (true, [first, ..]) = (groups.len() > 1, rows) {
+                table.heading(format!("\n{}", first.collective));
+            }
+            table
+        })
+        .collect();
+    format!("{heading}\n{}", table::stacked(&tables, look))
+}
+
+fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
+    let name = |strategy: Strategy| Value::text(format!("{} {}", strategy.algorithm, strategy.protocol));
+    vec![
+        field(Column::new("bytes", "size", Unit::Bytes), |row| Value::Bytes(row.bytes).into()),
+        field(Column::new("algorithm", "algorithm", Unit::Text), |row| {
+            Cell::from(Value::text(row.pick.strategy.algorithm.name())).tone(Tone::Strong)
+        }),
+        field(Column::new("protocol", "protocol", Unit::Text), |row| {
+            Cell::from(Value::text(row.pick.strategy.protocol.name())).tone(Tone::Strong)
+        }),
+        field(Column::new("channels", "channels", Unit::Number), |row| {
+            Value::Count(row.pick.strategy.channels.into()).into()
+        }),
+        field(Column::new("time_us", "time", Unit::Micros), |row| Value::Time(row.pick.time).into()),
+        field(Column::new("busbw_gbps", "busbw", Unit::Gbps), |row| {
+            Value::Rate(row.busbw_gbps(row.pick.time, plan.ranks)).into()
+        }),
+        field(Column::new("bound_share", "of bound", Unit::Percent), |row| {
+            Value::Share(row.fraction_of_bound()).into()
+        }),
+        field(Column::new("binds", "binds", Unit::Text).spare(), |row| Value::text(binds::of_row(row, fabric)).into()),
+        field(Column::new("runner_up", "runner-up", Unit::Text).spare(), move |row| {
+            Value::or_missing(row.runner_up, |second| name(second.strategy)).into()
+        }),
+        field(Column::new("slower", "slower", Unit::Percent).spare(), |row| {
+            Value::or_missing(slower(row), Value::Share).into()
+        }),
+        field(Column::new("bound_us", "bound", Unit::Micros).spare(), |row| Value::Time(row.bound.time).into()),
+        field(Column::new("low_us", "low", Unit::Micros).spare(), |row| Value::Time(row.pick.low).into()),
+        field(Column::new("high_us", "high", Unit::Micros).spare(), |row| Value::Time(row.pick.high).into()),
+    ]
+}
+
+/// One table with the keys of the JSON.
+fn csv(plan: &Plan, fabric: &Fabric) -> Table {
+    let word = |key: &str| Column::new(key, key, Unit::Text);
+    let figure = |key: &str| Column::new(key, key, Unit::Number);
+    let second = |of: fn(&Priced) -> Value| {
+        move |row: &Row| -> Cell { row.runner_up.as_ref().map_or(Value::Missing, of).into() }
+    };
+    let fields: Vec<Field<'_>> = vec![
+        field(word("collective"), |row| Value::text(row.collective.name()).into()),
+        field(figure("bytes"), |row| Value::Bytes(row.bytes).into()),
+        field(word("algorithm"), |row| Value::text(row.pick.strategy.algorithm.name()).into()),
+        field(word("protocol"), |row| Value::text(row.pick.strategy.protocol.name()).into()),
+        field(figure("channels"), |row| Value::Count(row.pick.strategy.channels.into()).into()),
+        field(figure("time_us"), |row| Value::Time(row.pick.time).into()),
+        field(figure("low_us"), |row| Value::Time(row.pick.low).into()),
+        field(figure("high_us"), |row| Value::Time(row.pick.high).into()),
+        field(figure("busbw_gbps"), |row| Value::Rate(row.busbw_gbps(row.pick.time, plan.ranks)).into()),
+        field(figure("bound_us"), |row| Value::Time(row.bound.time).into()),
+        field(figure("bound_share"), |row| Value::Share(row.fraction_of_bound()).into()),
+        field(word("binds"), |row| Value::text(binds::of_row(row, fabric)).into()),
+        field(word("runner_up_algorithm"), second(|p| Value::text(p.strategy.algorithm.name()))),
+        field(word("runner_up_protocol"), second(|p| Value::text(p.strategy.protocol.name()))),
+        field(figure("runner_up_channels"), second(|p| Value::Count(p.strategy.channels.into()))),
+        field(figure("runner_up_time_us"), second(|p| Value::Time(p.time))),
+    ];
+    filled(fields, plan.rows.iter())
+}
+
+#[derive(Serialize)]
+struct PlanJson<'a> {
+    fabric: &'a str,
+    profile: &'a str,
+    ranks: u32,
+    rows: Vec<RowJson>,
+    ranges: Vec<RangeJson>,
+}
+
+#[derive(Serialize)]
+struct RowJson {
+    collective: Collective,
+    bytes: Bytes,
+    #[serde(flatten)]
+    pick: PricedJson,
+    bound_us: f64,
+    bound_share: f64,
+    binds: String,
+    runner_up: Option<PricedJson>,
+    library_default: Option<PricedJson>,
+}
+
+#[derive(Serialize)]
+struct PricedJson {
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+    time_us: f64,
+    low_us: f64,
+    high_us: f64,
+    busbw_gbps: f64,
+}
+
+#[derive(Serialize)]
+struct RangeJson {
+    collective: Collective,
+    min_bytes: Bytes,
+    max_bytes: Bytes,
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+}
+
+impl<'a> PlanJson<'a> {
+    fn new(plan: &'a Plan, fabric: &Fabric) -> Self {
+        Self {
+            fabric: &plan.fabric,
+            profile: &plan.profile,
+            ranks: plan.ranks,
+            rows: plan.rows.iter().map(|row| RowJson::new(row, plan.ranks, fabric)).collect(),
+            ranges: plan.ranges.iter().map(RangeJson::from).collect(),
+        }
+    }
+}
+
+impl RowJson {
+    fn new(row: &Row, ranks: u32, fabric: &Fabric) -> Self {
+        let priced = |priced: Priced| PricedJson {
+            algorithm: priced.strategy.algorithm.name(),
+            protocol: priced.strategy.protocol.name(),
+            channels: priced.strategy.channels,
+            time_us: priced.time.us(),
+            low_us: priced.low.us(),
+            high_us: priced.high.us(),
+            busbw_gbps: row.busbw_gbps(priced.time, ranks),
+        };
+        Self {
+            collective: row.collective,
+            bytes: row.bytes,
+            pick: priced(row.pick),
+            bound_us: row.bound.time.us(),
+            bound_share: row.fraction_of_bound(),
+            binds: binds::of_row(row, fabric),
+            runner_up: row.runner_up.map(priced),
+            library_default: None,
+        }
+    }
+}
+
+impl From<&Range> for RangeJson {
+    fn from(range: &Range) -> Self {
+        Self {
+            collective: range.collective,
+            min_bytes: range.min_bytes,
+            max_bytes: range.max_bytes,
+            algorithm: range.strategy.algorithm.name(),
+            protocol: range.strategy.protocol.name(),
+            channels: range.strategy.channels,
+        }
+    }
+}
+
+/// The chart of a plan: one collective, a line per algorithm and protocol.
+struct Chart<'a> {
+    path: &'a Path,
+    format: chart::Format,
+    collective: Collective,
+}
+
+impl<'a> Chart<'a> {
+    /// Refuses what cannot be drawn or written, before the work.
+    fn new(path: &'a Path, collectives: &[Collective], output: &Output) -> Result<Self, Failure> {
+        let format = chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
+        let &[collective] = collectives else {
+            return Err(Failure::input_with_help("a chart shows one collective", "name it with --collective"));
+        };
+        output.check_beside(path)?;
+        Ok(Self { path, format, collective })
+    }
+
+    fn draw(&self, plan: &Plan) -> Result<Vec<u8>, Failure> {
+        let collective = self.collective;
+        let point = |row: &Row, priced: &Priced| chart::Point { bytes: row.bytes, time: priced.time };
+        let mut strategies: Vec<(_, chart::Strategy)> = Vec::new();
+        for row in &plan.rows {
+            for pair in &row.pairs {
+                let key = (pair.strategy.algorithm, pair.strategy.protocol);
+                match strategies.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, strategy)) => strategy.points.push(point(row, pair)),
+                    None => {
+                        let name = format!("{} {}", key.0, key.1);
+                        strategies.push((key, chart::Strategy { name, points: vec![point(row, pair)] }));
+                    }
+                }
+            }
+        }
+        let wins =
+            |key| plan.rows.iter().filter(|r| (r.pick.strategy.algorithm, r.pick.strategy.protocol) == key).count();
+        strategies.sort_by_key(|(key, _)| (std::cmp::Reverse(wins(*key)), *key));
+        let picks = plan.rows.iter().filter_map(|row| {
+            let key = (row.pick.strategy.algorithm, row.pick.strategy.protocol);
+            let strategy = strategies.iter().position(|(known, _)| *known == key)?;
+            Some(chart::Pick { bytes: row.bytes, strategy })
+        });
+        let chart = PlanChart {
+            title: format!("{collective} on {}", plan.fabric),
+            subtitle: format!("{}, profile {}", counted(plan.ranks.into(), "rank"), plan.profile),
+            bus_factor: collective.busbw_factor(plan.ranks),
+            picks: picks.collect(),
+            bound: plan.rows.iter().map(|row| chart::Point { bytes: row.bytes, time: row.bound.time }).collect(),
+            band: plan
+                .rows
+                .iter()
+                .map(|row| chart::Spread { bytes: row.bytes, low: row.pick.low, high: row.pick.high })
+                .collect(),
+            measured: None,
+            strategies: strategies.into_iter().map(|(_, strategy)| strategy).collect(),
+        };
+        chart::render(&chart.figure(), self.format).map_err(|error| Failure::Failed(error.to_string()))
+    }
+}

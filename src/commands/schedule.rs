@@ -1,0 +1,142 @@
+//! `schedule`: schedules as files.
+
+use std::path::Path;
+
+use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::schedule::{Operation, Schedule, json};
+use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
+use fabricast_topologies::route::Router;
+use serde::Serialize;
+
+use super::{counted, strategy};
+use crate::args::{ScheduleCommand, ScheduleFormat, WhatIfArgs};
+use crate::failure::Failure;
+use crate::output::{Format, Output};
+use crate::setup;
+
+pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
+    match command {
+        ScheduleCommand::Generate { fabric, call, strategy, costs } => {
+            let loaded = setup::fabric(&fabric.fabric, &fabric.size, &WhatIfArgs::default(), output)?;
+            let profile = setup::profile(costs, &loaded)?;
+            let router = Router::new(&loaded, setup::route_options(&fabric.size));
+            let mode = setup::launch_mode(costs, &loaded);
+            let place = strategy::Place { fabric: &loaded, router: &router, profile: &profile, mode };
+            let generator = strategy::single(call, strategy, place)?;
+            let built = Schedule::build(generator.as_ref());
+            let schedule = built.map_err(|error| Failure::input(error.to_string()))?;
+            output.write(&json::to_json(&schedule))
+        }
+        ScheduleCommand::Verify { file, fifo_depth } => prove(&read(file)?, *fifo_depth, output),
+        ScheduleCommand::Convert { file, to: ScheduleFormat::Json } => output.write(&json::to_json(&read(file)?)),
+        ScheduleCommand::Show { file, limit } => show(&read(file)?, *limit, output),
+    }
+}
+
+/// The largest schedule file that is read.
+const MOST: u64 = 4 << 30;
+
+/// Reads a schedule file.
+pub fn read(path: &Path) -> Result<Schedule, Failure> {
+    let name = path.display().to_string();
+    let text = fabricast_topologies::read::text_up_to(path, MOST)?;
+    json::from_json(&text, &name).map_err(|error| {
+        let failure = Failure::at(error.to_string(), None, Some(&error.place));
+        if text.contains("\"fabricast_schedule\"") {
+            return failure;
+        }
+        failure.or_help("a schedule file is JSON as `fabricast schedule generate` writes it")
+    })
+}
+
+#[derive(Serialize)]
+struct Proof {
+    ok: bool,
+    operations: u64,
+}
+
+/// The first fault: by itself and with its fields beside `ok`, for readers of either shape.
+#[derive(Serialize)]
+struct Refutation<'a> {
+    #[serde(flatten)]
+    proof: Proof,
+    #[serde(flatten)]
+    fields: &'a Fault,
+    fault: &'a Fault,
+}
+
+fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
+    match verify(schedule, &VerifyOptions { fifo_depth }) {
+        Ok(verified) => match output.format {
+            Format::Json => output.write_json(&Proof { ok: true, operations: verified.operations }),
+            Format::Text | Format::Csv => {
+                let name = &schedule.header().name;
+                let call = schedule.header().call;
+                let (ranks, operations) =
+                    (counted(call.ranks.into(), "rank"), counted(verified.operations, "operation"));
+                output.write(&format!("ok: {name} computes {} of {ranks} in {operations}", call.collective))
+            }
+        },
+        Err(fault) if fault.kind == FaultKind::TooLarge => Err(Failure::input(fault.to_string())),
+        Err(fault) => {
+            if output.format == Format::Json {
+                let proof = Proof { ok: false, operations: schedule.operation_count().into() };
+                output.write_json(&Refutation { proof, fields: &fault, fault: &fault })?;
+            }
+            Err(Failure::Failed(format!("the schedule is wrong: {fault}")))
+        }
+    }
+}
+
+fn show(schedule: &Schedule, limit: usize, output: &Output) -> Result<(), Failure> {
+    let mut table = Table::new(vec![
+        Column::new("operation", "operation", Unit::Number),
+        Column::new("rank", "rank", Unit::Number),
+        Column::new("channel", "channel", Unit::Number),
+        Column::new("kind", "what", Unit::Text),
+        Column::new("peer", "peer", Unit::Number),
+        Column::new("src", "from", Unit::Text),
+        Column::new("dst", "to", Unit::Text),
+        Column::new("waits_for", "waits for", Unit::Text),
+    ]);
+    let header = schedule.header();
+    let call = header.call;
+    table.heading(format!(
+        "{} · {} · {} · {} · {} · {}",
+        header.name,
+        call.collective,
+        counted(call.ranks.into(), "rank"),
+        fabricast_reports::format::bytes(call.bytes),
+        header.protocol,
+        counted(header.layout.chunks().into(), "chunk")
+    ));
+    for op in schedule.operations().take(limit) {
+        let waits: Vec<String> = schedule.waits_for(op.run, op.index).map(|on| on.0.to_string()).collect();
+        let (from, to) =
+            if op.kind.moves_data() { (chunk(&op, op.src), chunk(&op, op.dst)) } else { Default::default() };
+        table.row(vec![
+            Value::Count(op.id.0.into()).into(),
+            Value::Count(op.rank.0.into()).into(),
+            Value::Count(op.channel.0.into()).into(),
+            Value::text(op.kind.name()).into(),
+            Value::or_missing((op.peer != op.rank).then_some(op.peer.0), |p| Value::Count(p.into())).into(),
+            Value::text(from).into(),
+            Value::text(to).into(),
+            Value::text(waits.join(" ")).into(),
+        ]);
+    }
+    let left = (schedule.operation_count() as usize).saturating_sub(limit);
+    if left > 0 {
+        table.note(format!("{} not shown; --limit shows more", counted(left as u64, "operation")));
+    }
+    match output.format {
+        Format::Text => output.write(&table.text(&output.look())),
+        Format::Csv => output.write(&super::csv(&table)?),
+        Format::Json => output.write(&json::to_json(schedule)),
+    }
+}
+
+fn chunk(op: &Operation, of: fabricast_sim::schedule::ChunkRef) -> String {
+    let last = of.index.saturating_add(op.span.saturating_sub(1));
+    if last == of.index { format!("{} {last}", of.buffer) } else { format!("{} {}–{last}", of.buffer, of.index) }
+}

@@ -1,0 +1,130 @@
+//! One strategy from flags, with the defaults of a single run.
+
+use fabricast_planner::algorithm::{self, Algorithm, Shape};
+use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
+use fabricast_planner::strategy::{Hosts, Restriction, Strategy, combination, possible};
+use fabricast_sim::LaunchMode;
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Call, Generate, Protocol, Rank};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric};
+
+use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
+use crate::failure::Failure;
+use crate::{setup, watch};
+
+/// The size of a single run where none is given.
+const DEFAULT_BYTES: Bytes = Bytes(1 << 20);
+
+/// Where a single strategy runs.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The fabric.
+    pub fabric: &'a Fabric,
+    /// Its routes.
+    pub router: &'a Router<'a>,
+    /// What software costs.
+    pub profile: &'a Profile,
+    /// How calls are launched.
+    pub mode: LaunchMode,
+}
+
+/// The generator that the flags name: one collective, one algorithm, one protocol. What they leave open is what the plan
+/// would pick; with the profile `ideal`, where everything costs the same, the plainest: one channel.
+pub fn single(
+    call: &CallArgs,
+    strategy: &StrategyArgs,
+    place: Place<'_>,
+) -> Result<Box<dyn Generate + Send + Sync>, Failure> {
+    let Place { fabric, profile, .. } = place;
+    let collective = match call.collective {
+        Some(CollectiveChoice::One(collective)) => collective,
+        Some(CollectiveChoice::All) => {
+            return Err(Failure::input_with_help("one collective is wanted here, not all", "`plan` takes all"));
+        }
+        None => return Err(Failure::input_with_help("which collective?", "add --collective all_reduce, say")),
+    };
+    let placement = setup::ranks(fabric)?;
+    super::check_root(call, placement)?;
+    let ranks = placement.len() as u32;
+    let sizes = call.sizes.as_ref().map(|sizes| sizes.0.as_slice());
+    let bytes = call.whole(one("--sizes", call.bytes, sizes, DEFAULT_BYTES)?)?;
+    let call = Call {
+        collective,
+        bytes,
+        ranks,
+        root: Rank(call.root),
+        buffers: if call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
+    };
+    let picked = picked(&call, strategy, place)?;
+    let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
+    let first = picked.map_or(first, |picked| picked.algorithm);
+    let algorithm = one("--algorithm", None, Some(&strategy.algorithm), first)?;
+    let hosts = Hosts::of(ranks, setup::ranks_per_node(fabric));
+    let usual = Protocol::ALL.into_iter().rev().filter(|p| *p != Protocol::CopyEngine);
+    let usual: Vec<Protocol> = usual.filter(|&p| combination(algorithm, p, collective, hosts).is_ok()).collect();
+    let simple = usual.iter().copied().find(|p| *p == Protocol::Simple);
+    let protocol = simple.or_else(|| usual.first().copied()).unwrap_or(Protocol::Simple);
+    let protocol = picked.map_or(protocol, |picked| picked.protocol);
+    let protocol = one("--protocol", None, Some(&strategy.protocol), protocol)?;
+    if let Err(why) = combination(algorithm, protocol, collective, hosts) {
+        let possible = possible(collective, hosts).join(", ");
+        return Err(Failure::input_with_help(
+            format!("{algorithm} over {protocol} does not exist for {collective}: {algorithm} {why}"),
+            format!("{collective} has {possible}"),
+        ));
+    }
+    let shape = Shape {
+        channels: one("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
+        chunk: strategy.chunk.or(profile.protocol(protocol).chunk),
+        ranks_per_node: setup::ranks_per_node(fabric),
+        ..Shape::new(call, protocol)
+    };
+    algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
+}
+
+/// What the plan picks within the flags; `None` for `ideal`, and where the flags name everything or leave nothing.
+fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<Strategy>, Failure> {
+    let lists = [flags.algorithm.len(), flags.protocol.len(), flags.channels.len()];
+    if place.profile.is_ideal() || lists.iter().all(|&given| given == 1) || lists.iter().any(|&given| given > 1) {
+        return Ok(None);
+    }
+    let restriction = Restriction {
+        algorithms: flags.algorithm.clone(),
+        protocols: flags.protocol.clone(),
+        channels: flags.channels.clone(),
+        chunk: flags.chunk,
+    };
+    let request = PlanRequest {
+        fabric: place.fabric,
+        router: place.router,
+        placement: setup::ranks(place.fabric)?,
+        profile: place.profile,
+        ranks_per_node: setup::ranks_per_node(place.fabric),
+        mode: place.mode,
+        buffers: call.buffers,
+        root: call.root.0,
+        collectives: &[call.collective],
+        sizes: &[call.bytes],
+        restriction: &restriction,
+        effort: Effort::Contenders,
+    };
+    match plan(&request, Watcher { interrupt: Some(watch::interrupt()), rows_done: None }) {
+        Ok(plan) => Ok(plan.rows.first().map(|row| row.pick.strategy)),
+        // The flags name what does not exist: said below, with what does.
+        Err(PlanError::NothingToChoose { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The one value of a flag that may be repeated elsewhere.
+fn one<T: Copy>(flag: &str, value: Option<T>, list: Option<&[T]>, default: T) -> Result<T, Failure> {
+    match (value, list.unwrap_or_default()) {
+        (Some(value), _) => Ok(value),
+        (None, []) => Ok(default),
+        (None, [value]) => Ok(*value),
+        (None, several) => {
+            Err(Failure::input(format!("{flag} takes one value here, not {}: `plan` compares several", several.len())))
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The lines around an error, cut to what a terminal shows: a file may be one line of megabytes.
+
+use fabricast_topologies::Place;
+use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
+
+/// The most characters of a line that are shown.
+const WIDTH: usize = 100;
+
+/// Up to three lines of a text, the offending one marked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    name: String,
+    /// The lines shown.
+    text: String,
+    /// Number of the first line shown, from 0.
+    first_line: usize,
+    /// Line and column of the error in the whole text, from 0.
+    at: (usize, usize),
+    /// What is underlined, in `text`.
+    span: SourceSpan,
+}
+
+impl Excerpt {
+    /// The surroundings of a place in `text`; none where the text no longer has such a line.
+    pub fn new(text: &str, place: &Place) -> Option<Self> {
+        let number = usize::try_from(place.line).ok()?.checked_sub(1)?;
+        let column = usize::try_from(place.column).ok()?.saturating_sub(1);
+        let first_line = number.saturating_sub(1);
+        let mut lines = text.lines().skip(first_line).take(number - first_line + 2).peekable();
+        // The text may end with the line break before the place.
+        lines.peek()?;
+        let mut shown = String::new();
+        let mut span = None;
+        for (line, content) in (first_line..).zip(lines) {
+            if line != number {
+                shown.push_str(&cut(content, 0).0);
+            } else {
+                let marked = text.get(place.bytes.clone()).unwrap_or_default();
+                let marked = marked.lines().next().unwrap_or_default().chars().count();
+                let (window, skipped) = cut(content, column);
+                let letters: Vec<char> = window.chars().collect();
+                let from = (column - skipped.min(column)).min(letters.len());
+                let to = (from + marked).min(letters.len());
+                let bytes = |letters: &[char]| letters.iter().map(|c| c.len_utf8()).sum::<usize>();
+                let start = shown.len() + bytes(letters.get(..from).unwrap_or_default());
+                span = Some((start, bytes(letters.get(from..to).unwrap_or_default())));
+                shown.push_str(&window);
+            }
+            shown.push('\n');
+        }
+        let span = span?;
+        Some(Self { name: place.source.clone(), text: shown, first_line, at: (number, column), span: span.into() })
+    }
+
+    /// What is underlined.
+    pub fn span(&self) -> SourceSpan {
+        self.span
+    }
+}
+
+/// At most [`WIDTH`] characters of a line around a column, and how many were left out before them (less the mark that
+/// stands for them). Tabs and control characters become blanks, so that columns stay where they are.
+fn cut(line: &str, column: usize) -> (String, usize) {
+    let start = if column < WIDTH * 3 / 4 { 0 } else { column - WIDTH / 2 };
+    let mut letters = line.chars().skip(start).map(|c| if c.is_control() { ' ' } else { c });
+    let mut window: String = letters.by_ref().take(WIDTH).collect();
+    if letters.next().is_some() {
+        window.push('…');
+    }
+    if start == 0 { (window, 0) } else { (format!("…{window}"), start - 1) }
+}
+
+impl SourceCode for Excerpt {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        lines_before: usize,
+        _lines_after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        // Without context only the position is asked for; with it, all that was kept is the context.
+        let (line, column) = if lines_before == 0 { self.at } else { (self.first_line, 0) };
+        let whole = if lines_before == 0 { *span } else { (0, self.text.len()).into() };
+        let data = self.text.as_bytes().get(whole.offset()..whole.offset() + whole.len()).unwrap_or_default();
+        let count = self.text.lines().count();
+        Ok(Box::new(MietteSpanContents::new_named(self.name.clone(), data, whole, line, column, count)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excerpt(text: &str, bytes: std::ops::Range<usize>) -> Excerpt {
+        Excerpt::new(text, &Place::in_text("f", text, bytes)).unwrap()
+    }
+
+    fn marked(excerpt: &Excerpt) -> &str {
+        &excerpt.text[excerpt.span.offset()..excerpt.span.offset() + excerpt.span.len()]
+    }
+
+    #[test]
+    fn neighbours_are_shown_and_the_place_is_marked() {
+        let found = excerpt("one\ntwo\nthree words here\nfour\nfive", 14..19);
+        assert_eq!((found.text.as_str(), marked(&found)), ("two\nthree words here\nfour\n", "words"));
+        assert_eq!((found.first_line, found.at), (1, (2, 6)));
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_place() {
+        let line = format!("{}bad{}", "ü".repeat(1_000_000), "y".repeat(1_000_000));
+        let found = excerpt(&line, 2_000_000..2_000_003);
+        assert_eq!(marked(&found), "bad");
+        assert!(found.text.chars().count() < WIDTH + 4 && found.text.starts_with('…'), "{}", found.text);
+        assert_eq!(found.at, (0, 1_000_000));
+        // What is marked may itself be endless.
+        assert!(excerpt(&line, 0..line.len()).text.chars().count() < WIDTH + 4);
+    }
+
+    #[test]
+    fn places_at_the_end_and_beyond() {
+        assert_eq!(marked(&excerpt("a\nb", 3..3)), "");
+        assert!(Excerpt::new("", &Place::in_text("f", "", 0..0)).is_none());
+        let gone = Place { source: "f".to_owned(), line: 9, column: 3, bytes: 40..44 };
+        assert!(Excerpt::new("shorter\nnow", &gone).is_none());
+        let whole = Place { source: "f".to_owned(), line: 0, column: 0, bytes: 0..0 };
+        assert!(Excerpt::new("text", &whole).is_none());
+    }
+}

@@ -1,0 +1,165 @@
+//! How a command fails: the exit code, and what the user reads.
+
+use std::path::Path;
+
+use fabricast_topologies::Place;
+use miette::Diagnostic;
+
+use crate::excerpt::Excerpt;
+
+/// A failure with an exit code of the contract: 1 failed, 2 bad input or usage, 3 no GPU.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command ran and its answer is no: exit 1.
+    #[error("{0}")]
+    Failed(String),
+    /// The input or the usage is wrong: exit 2.
+    #[error("{message}")]
+    Input {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        help: Option<String>,
+        /// The offending text, where there is one.
+        excerpt: Option<Box<Excerpt>>,
+    },
+    /// A GPU or driver is needed and missing: exit 3.
+    #[error("{0}")]
+    NoGpu(String),
+    /// Stopped by Ctrl-C: exit 1.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    /// Bad input without a place.
+    pub fn input(message: impl Into<String>) -> Self {
+        Self::Input { message: shortened(&message.into()), help: None, excerpt: None }
+    }
+
+    /// Bad input with advice.
+    pub fn input_with_help(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Input { message: shortened(&message.into()), help: Some(help.into()), excerpt: None }
+    }
+
+    /// Bad input at a place, shown with its line where the file can be read again.
+    pub fn at(message: impl Into<String>, help: Option<String>, place: Option<&Place>) -> Self {
+        let excerpt = place.filter(|place| place.line > 0).and_then(|place| {
+            let text = std::fs::read_to_string(Path::new(&place.source)).ok()?;
+            Excerpt::new(&text, place).map(Box::new)
+        });
+        Self::Input { message: shortened(&message.into()), help, excerpt }
+    }
+
+    /// The same with advice, where there is none yet.
+    pub fn or_help(mut self, advice: &str) -> Self {
+        if let Self::Input { help: help @ None, .. } = &mut self {
+            *help = Some(advice.to_owned());
+        }
+        self
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) | Self::Interrupted => 1,
+            Self::Input { .. } => 2,
+            Self::NoGpu(_) => 3,
+        }
+    }
+}
+
+/// A word of a message longer than this is cut: it comes from a file, and nobody reads a megabyte.
+const LONGEST_WORD: usize = 300;
+
+/// The message with overlong words cut in the middle.
+fn shortened(message: &str) -> String {
+    if message.len() <= LONGEST_WORD {
+        return message.to_owned();
+    }
+    let words = message.split(' ').map(|word| {
+        let letters = word.chars().count();
+        if letters <= LONGEST_WORD {
+            return word.to_owned();
+        }
+        let head: String = word.chars().take(LONGEST_WORD / 2).collect();
+        let tail: String = word.chars().skip(letters - LONGEST_WORD / 4).collect();
+        format!("{head}…{tail}")
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+impl Diagnostic for Failure {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        match self {
+            Self::Input { help: Some(help), .. } => Some(Box::new(help)),
+            _ => None,
+        }
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        match self {
+            Self::Input { excerpt: Some(excerpt), .. } => Some(excerpt.as_ref()),
+            _ => None,
+        }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = miette::LabeledSpan> + '_>> {
+        match self {
+            Self::Input { excerpt: Some(excerpt), .. } => {
+                Some(Box::new(std::iter::once(miette::LabeledSpan::new_with_span(Some("here".into()), excerpt.span()))))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<fabricast_topologies::Error> for Failure {
+    fn from(error: fabricast_topologies::Error) -> Self {
+        Self::at(error.to_string(), error.help().map(str::to_owned), error.place())
+    }
+}
+
+impl From<fabricast_sim::profile::ProfileError> for Failure {
+    fn from(error: fabricast_sim::profile::ProfileError) -> Self {
+        Self::at(error.to_string(), None, error.place())
+    }
+}
+
+impl From<fabricast_sim::SimulateError> for Failure {
+    fn from(error: fabricast_sim::SimulateError) -> Self {
+        use fabricast_sim::SimulateError as E;
+        use fabricast_sim::engine::EngineError;
+        use fabricast_sim::lower::LowerError;
+        match error {
+            E::Engine(EngineError::Interrupted) => Self::Interrupted,
+            E::Engine(deadlock @ EngineError::Deadlock { .. }) => Self::Failed(deadlock.to_string()),
+            E::Lower(LowerError::Unreachable(error)) => Self::from(error)
+                .or_help("`fabricast fabric check` lists what is not joined; --fail takes links and devices away"),
+            other => Self::input(other.to_string()),
+        }
+    }
+}
+
+impl From<fabricast_planner::plan::PlanError> for Failure {
+    fn from(error: fabricast_planner::plan::PlanError) -> Self {
+        use fabricast_planner::plan::PlanError as E;
+        use fabricast_sim::SimulateError::Engine;
+        use fabricast_sim::engine::EngineError::TooLong;
+        match error {
+            // A missing path or an interrupt is not the strategy's fault.
+            E::Simulation { source, .. } if !matches!(*source, Engine(TooLong { .. })) => (*source).into(),
+            other => Self::input(other.to_string()),
+        }
+    }
+}
+
+impl From<fabricast_validate::gpu::ProbeError> for Failure {
+    fn from(error: fabricast_validate::gpu::ProbeError) -> Self {
+        use fabricast_validate::gpu::ProbeError as E;
+        match error {
+            E::NoDriver | E::NoDevice => Self::NoGpu(error.to_string()),
+            E::Driver { .. } => Self::Failed(error.to_string()),
+        }
+    }
+}

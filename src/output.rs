@@ -1,0 +1,141 @@
+//! Where results go: standard output or `-o FILE`, written at once so that a failure leaves nothing behind.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use fabricast_reports::table::{Look, Style};
+
+use crate::args::GlobalArgs;
+use crate::failure::Failure;
+use crate::files::{self, Staged};
+
+/// The form of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// Stable keys, for programs.
+    Json,
+    /// One table.
+    Csv,
+}
+
+/// How much is said besides the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Talk {
+    /// Errors only.
+    Quiet,
+    /// Warnings, and progress on a terminal.
+    Normal,
+    /// Sources and wall time too.
+    Verbose,
+}
+
+/// Where and in which form results are written.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The form.
+    pub format: Format,
+    /// The file; standard output where absent.
+    pub file: Option<PathBuf>,
+    /// How much is said besides.
+    pub talk: Talk,
+}
+
+impl Output {
+    /// As the flags say; a file that cannot be written is refused before any work.
+    pub fn new(flags: &GlobalArgs) -> Result<Self, Failure> {
+        if let Some(path) = &flags.output {
+            files::check(path)?;
+        }
+        let talk = match (flags.quiet, flags.verbose) {
+            (true, _) => Talk::Quiet,
+            (_, true) => Talk::Verbose,
+            _ => Talk::Normal,
+        };
+        Ok(Self { format: flags.format, file: flags.output.clone(), talk })
+    }
+
+    /// Says a warning on standard error, unless quiet.
+    pub fn warn(&self, message: &str) {
+        if self.talk > Talk::Quiet {
+            note(&format!("warning: {message}"));
+        }
+    }
+
+    /// Says a detail on standard error, if details are wanted.
+    pub fn detail(&self, message: &str) {
+        if self.talk == Talk::Verbose {
+            note(message);
+        }
+    }
+
+    /// Whether progress may be shown: on a terminal, unless quiet.
+    pub fn shows_progress(&self) -> bool {
+        self.talk > Talk::Quiet && std::io::IsTerminal::is_terminal(&std::io::stderr())
+    }
+
+    /// How tables look: colours and the terminal's width on a terminal, plain and as wide as they like elsewhere.
+    pub fn look(&self) -> Look {
+        let terminal = self.file.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
+        if !terminal {
+            return Look::default();
+        }
+        Look { style: Style::Colour, width: terminal_width(), ..Look::default() }
+    }
+
+    /// Refuses a second file of the command that cannot be written, or that is the result's own.
+    pub fn check_beside(&self, path: &Path) -> Result<(), Failure> {
+        if self.file.as_deref() == Some(path) {
+            return Err(Failure::input(format!("{} is named twice: expected two files", path.display())));
+        }
+        files::check(path)
+    }
+
+    /// Writes a finished result, with one newline at its end.
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
+        self.write_with(text, None)
+    }
+
+    /// Writes a finished result and a file beside it, or neither.
+    pub fn write_with(&self, text: &str, beside: Option<(&Path, &[u8])>) -> Result<(), Failure> {
+        let text = format!("{}\n", text.trim_end_matches('\n'));
+        let result = self.file.as_ref().map(|path| Staged::new(path, text.as_bytes())).transpose()?;
+        if let Some((path, bytes)) = beside {
+            Staged::new(path, bytes)?.commit()?;
+        }
+        if let Some(result) = result {
+            return result.commit();
+        }
+        let mut out = std::io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // A closed pipe (`| head`) is the reader's choice.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Failure::input(format!("cannot write to standard output: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a value as JSON.
+    pub fn write_json(&self, value: &impl serde::Serialize) -> Result<(), Failure> {
+        self.write(&json(value)?)
+    }
+}
+
+/// A value as JSON for people and programs.
+pub fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
+}
+
+/// A line on standard error; where that is closed, nobody is left to tell.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Columns of the terminal, where there is one.
+pub fn terminal_width() -> Option<u16> {
+    terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| width)
+}

@@ -1,0 +1,161 @@
+//! From flags to what the crates want: the fabric, its routes, the ranks, the profile.
+
+use std::path::Path;
+
+use fabricast_sim::flows::{self, Flow};
+use fabricast_sim::profile::{self, Profile};
+use fabricast_sim::{LaunchMode, lower::Setting};
+use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions, Router};
+use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos};
+use rustc_hash::FxHashMap;
+
+use crate::args::{ClusterArgs, CostArgs, Launch, Processes, WhatIfArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Loads a fabric as the flags say, failures and slow links included, and passes its warnings on.
+pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Output) -> Result<Fabric, Failure> {
+    if name == "auto" {
+        return auto();
+    }
+    let request =
+        FabricRequest { fabric: name.to_owned(), nodes: size.nodes, gpus: size.gpus, network: size.network.clone() };
+    let mut fabric = fabricast_topologies::load(&request)?;
+    for failed in &what_if.fail {
+        fabric = fabric.without(failed)?;
+    }
+    for slow in &what_if.slow {
+        let (link, factor) = slow_link(slow)?;
+        fabric = fabric.slowed(link, factor)?;
+    }
+    for warning in fabric.warnings() {
+        output.warn(warning);
+    }
+    Ok(fabric)
+}
+
+/// The fabric of this machine: needs its GPUs.
+fn auto() -> Result<Fabric, Failure> {
+    fabricast_validate::gpu::probe()?;
+    Err(Failure::input_with_help(
+        "the topology of this machine is not read yet",
+        "give a file: the output of `nvidia-smi topo -m`, or what NCCL writes with NCCL_TOPO_DUMP_FILE=topo.xml",
+    ))
+}
+
+/// Says where the figures come from, if details are wanted.
+pub fn sources(fabric: &Fabric, profile: &Profile, output: &Output) {
+    for source in fabric.sources() {
+        output.detail(&format!("fabric {}: {source}", fabric.name()));
+    }
+    for source in &profile.sources {
+        output.detail(&format!("profile {}: {source}", profile.name));
+    }
+}
+
+/// `LINK=FACTOR`, with a factor over 0 and at most 1.
+fn slow_link(text: &str) -> Result<(&str, f64), Failure> {
+    let (link, factor) = text.rsplit_once('=').unwrap_or((text, ""));
+    match factor.parse::<f64>() {
+        Ok(part) if part > 0.0 && part <= 1.0 => Ok((link, part)),
+        _ => Err(Failure::input(format!(
+            "--slow {text}: expected LINK=FACTOR with a factor over 0 and at most 1, as in gpu0-nvswitch0=0.5"
+        ))),
+    }
+}
+
+/// How traffic may travel.
+pub fn route_options(size: &ClusterArgs) -> RouteOptions {
+    RouteOptions {
+        p2p: if size.no_p2p { PeerAccess::Off } else { PeerAccess::Allowed },
+        gdr: if size.no_gdr { GpuDirect::Off } else { GpuDirect::Allowed },
+        ecmp: size.ecmp,
+        ..RouteOptions::default()
+    }
+}
+
+/// The ranks of a fabric: its GPUs in order. At least one.
+pub fn ranks(fabric: &Fabric) -> Result<&[NodeId], Failure> {
+    match fabric.gpus() {
+        [] => Err(Failure::input(format!("fabric `{}` has no GPUs, so there are no ranks", fabric.name()))),
+        gpus => Ok(gpus),
+    }
+}
+
+/// GPUs in use on each host; the largest number where hosts differ.
+pub fn ranks_per_node(fabric: &Fabric) -> u32 {
+    let mut counts = vec![0u32; fabric.hosts().len()];
+    for &gpu in fabric.gpus() {
+        if let Some(count) = counts.get_mut(fabric.node(gpu).host.0 as usize) {
+            *count += 1;
+        }
+    }
+    counts.into_iter().max().unwrap_or(1).max(1)
+}
+
+/// The profile that the flags name, or the best match.
+pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    let Some(name) = &flags.profile else { return Ok(Profile::for_fabric(fabric)?) };
+    // What looks like a path was meant as one; so was a file, whatever it is called.
+    let path = Path::new(name);
+    if Profile::names().all(|known| known != name) && (path.exists() || name.contains(['/', '\\'])) {
+        return Ok(Profile::parse(&fabricast_topologies::read::text_of_file(path)?, name)?);
+    }
+    Ok(Profile::named(name)?)
+}
+
+/// How calls are launched.
+pub fn launch_mode(flags: &CostArgs, fabric: &Fabric) -> LaunchMode {
+    LaunchMode {
+        launch: match flags.launch {
+            Launch::Graph => profile::Launch::Graph,
+            Launch::Stream => profile::Launch::Stream,
+        },
+        processes: match flags.processes {
+            Processes::PerGpu => profile::Processes::PerGpu,
+            Processes::Single => profile::Processes::Single,
+        },
+        gpus_per_host: ranks_per_node(fabric),
+    }
+}
+
+/// How much later than the others each rank starts: `gpu5=20us`, once a device.
+pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> Result<Vec<Picos>, Failure> {
+    let mut delays = vec![Picos::ZERO; placement.len()];
+    let mut ranks: FxHashMap<NodeId, usize> = FxHashMap::default();
+    if !stragglers.is_empty() {
+        ranks.extend(placement.iter().enumerate().map(|(rank, &device)| (device, rank)));
+    }
+    for text in stragglers {
+        let (name, time) = text.rsplit_once('=').unwrap_or((text, ""));
+        let time: Picos = time.parse().map_err(|error| {
+            Failure::input(format!("--straggler {text}: expected GPU=TIME, as in gpu5=20us: {error}"))
+        })?;
+        let device = fabric.device(name)?;
+        let rank = ranks.get(&device).ok_or_else(|| {
+            Failure::input(format!("--straggler {text}: {name} is not a rank: expected one of the fabric's GPUs"))
+        })?;
+        if let Some(delay) = delays.get_mut(*rank) {
+            *delay = time;
+        }
+    }
+    Ok(delays)
+}
+
+/// Reads a flow file.
+pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
+    let name = path.display().to_string();
+    let text = fabricast_topologies::read::text_of_file(path)?;
+    flows::parse(&text, &name, fabric).map_err(|error| Failure::at(error.to_string(), None, Some(&error.place)))
+}
+
+/// Ties what a simulation needs together.
+pub fn setting<'a>(
+    fabric: &'a Fabric,
+    router: &'a Router<'a>,
+    placement: &'a [NodeId],
+    profile: &'a Profile,
+    delays: &'a [Picos],
+) -> Setting<'a> {
+    Setting { fabric, router, placement, profile, delays }
+}
