@@ -1,0 +1,219 @@
+//! Times in closed form: under `ideal`, on equal links, every algorithm takes what its formula says, to one picosecond a
+//! step.
+//!
+//! L is the latency of a path (two links), B the bandwidth of a link, n the ranks. The engine rounds the end of each
+//! transfer up to a picosecond, and a shared rate down by less than 10⁻³ B/s; nothing else.
+
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::Folding;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_topologies::{Bandwidth, Bytes, Picos, cluster};
+use proptest::prelude::*;
+
+use crate::generators::Case;
+use crate::worlds::{World, switch};
+
+/// Equal links, and a call.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    ranks: u32,
+    bytes: u64,
+    channels: u16,
+    buffers: BufferUse,
+    bandwidth: Bandwidth,
+    link_latency: Picos,
+}
+
+impl Setup {
+    fn case(&self, algorithm: Algorithm, collective: Collective, root: u32) -> Case {
+        let Self { ranks, bytes, channels, buffers, .. } = *self;
+        let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers };
+        Case { algorithm, shape: Shape { channels, ..Shape::new(call, Protocol::Simple) } }
+    }
+
+    fn time(&self, case: &Case) -> Picos {
+        let world = World::ideal(switch(self.ranks, self.bandwidth, self.link_latency));
+        let timeline = world.run(&*case.generator(), Folding::Off).unwrap();
+        assert_eq!(timeline.costs.total(), timeline.time);
+        timeline.time
+    }
+
+    /// L in picoseconds.
+    fn latency(&self) -> f64 {
+        2.0 * self.link_latency.0 as f64
+    }
+
+    /// All bytes over one link, in picoseconds.
+    fn whole(&self) -> f64 {
+        self.bytes as f64 * 1e12 / self.bandwidth.0 as f64
+    }
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let buffers = prop_oneof![Just(BufferUse::InPlace), Just(BufferUse::OutOfPlace)];
+    let bandwidth =
+        prop_oneof![Just(Bandwidth(450_000_000_000)), (1_000_000_000u64..2_000_000_000_000).prop_map(Bandwidth)];
+    let bytes = prop_oneof![0u64..100, 1u64..100_000_000];
+    (2u32..=17, bytes, 1u16..=4, buffers, bandwidth, 0u64..2_000_000).prop_map(
+        |(ranks, bytes, channels, buffers, bandwidth, latency)| Setup {
+            ranks,
+            bytes,
+            channels,
+            buffers,
+            bandwidth,
+            link_latency: Picos(latency),
+        },
+    )
+}
+
+/// `found` is `exact` rounded up by at most a picosecond for each of `steps` steps, with rates rounded down to 10⁻³ B/s
+/// among `sharers` flows.
+fn is_rounded_up(
+    found: Picos,
+    exact: f64,
+    steps: u32,
+    sharers: u32,
+    bandwidth: Bandwidth,
+) -> Result<(), TestCaseError> {
+    let slower = exact * f64::from(sharers) * 1e-3 / bandwidth.0 as f64;
+    // What floating point leaves of the exact value, and what is cut off a chunk below 10⁻¹⁵ bytes.
+    let slack = 1e-3 + exact * 1e-14;
+    let excess = found.0 as f64 - exact;
+    prop_assert!(
+        -slack <= excess && excess <= f64::from(steps) + slower + slack,
+        "{found:?} against {exact} in {steps} steps"
+    );
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    /// 2(n−1)(L + bytes/(n·B)), half of it for reduce_scatter and all_gather; channels share the links, and change
+    /// nothing.
+    #[test]
+    fn rings(setup in setups()) {
+        let n = setup.ranks;
+        let step = setup.latency() + setup.whole() / f64::from(n);
+        for (collective, steps) in
+            [(Collective::AllReduce, 2 * (n - 1)), (Collective::AllGather, n - 1), (Collective::ReduceScatter, n - 1)]
+        {
+            let time = setup.time(&setup.case(Algorithm::Ring, collective, 0));
+            is_rounded_up(time, f64::from(steps) * step, steps, setup.channels.into(), setup.bandwidth)?;
+        }
+    }
+
+    /// L + (n−1)·bytes/B in one shot, 2(L + (n−1)/n·bytes/B) in two.
+    #[test]
+    fn shots(setup in setups()) {
+        let others = f64::from(setup.ranks - 1);
+        let flows = setup.ranks * u32::from(setup.channels);
+        let time = setup.time(&setup.case(Algorithm::OneShot, Collective::AllReduce, 0));
+        is_rounded_up(time, setup.latency() + others * setup.whole(), 1, flows, setup.bandwidth)?;
+        let time = setup.time(&setup.case(Algorithm::TwoShot, Collective::AllReduce, 0));
+        let step = setup.latency() + others / f64::from(setup.ranks) * setup.whole();
+        is_rounded_up(time, 2.0 * step, 2, flows, setup.bandwidth)?;
+    }
+
+    /// L + (n−1)/n·bytes/B, whoever must send or get that much; L + bytes/B for a shift.
+    #[test]
+    fn direct_exchanges(setup in setups(), root in any::<prop::sample::Index>()) {
+        let flows = setup.ranks * u32::from(setup.channels);
+        let part = f64::from(setup.ranks - 1) / f64::from(setup.ranks);
+        let root = root.index(setup.ranks as usize) as u32;
+        for (collective, root, part) in [
+            (Collective::AllToAll, 0, part),
+            (Collective::AllGather, 0, part),
+            (Collective::ReduceScatter, 0, part),
+            (Collective::Gather, root, part),
+            (Collective::Scatter, root, part),
+            (Collective::SendRecv, 0, 1.0),
+        ] {
+            let time = setup.time(&setup.case(Algorithm::Direct, collective, root));
+            is_rounded_up(time, setup.latency() + part * setup.whole(), 1, flows, setup.bandwidth)?;
+        }
+    }
+
+    /// Chains of k equal chunks: (n−2+k)(L + bytes/(k·B)).
+    #[test]
+    fn chains(setup in setups(), k in 1u32..9, root in any::<prop::sample::Index>()) {
+        let chunk = setup.bytes / u64::from(k) / u64::from(setup.channels) + 1;
+        let setup = Setup { bytes: chunk * u64::from(k) * u64::from(setup.channels), ..setup };
+        let steps = setup.ranks - 2 + k;
+        let exact = f64::from(steps) * (setup.latency() + setup.whole() / f64::from(k));
+        let root = root.index(setup.ranks as usize) as u32;
+        for collective in [Collective::Broadcast, Collective::Reduce] {
+            let mut case = setup.case(Algorithm::Ring, collective, root);
+            case.shape.chunk = Some(Bytes(chunk));
+            is_rounded_up(setup.time(&case), exact, steps, setup.channels.into(), setup.bandwidth)?;
+        }
+    }
+
+    /// One chunk down a binomial tree: ⌈log₂ n⌉(L + bytes/B); up, for a power of two, the same.
+    #[test]
+    fn binomial_trees(setup in setups(), root in any::<prop::sample::Index>()) {
+        let height = setup.ranks.next_power_of_two().trailing_zeros();
+        let exact = f64::from(height) * (setup.latency() + setup.whole());
+        let root = root.index(setup.ranks as usize) as u32;
+        let sharers = setup.channels.into();
+        let time = setup.time(&setup.case(Algorithm::Tree, Collective::Broadcast, root));
+        is_rounded_up(time, exact, height, sharers, setup.bandwidth)?;
+        if setup.ranks.is_power_of_two() {
+            let time = setup.time(&setup.case(Algorithm::Tree, Collective::Reduce, root));
+            is_rounded_up(time, exact, height, sharers, setup.bandwidth)?;
+        }
+    }
+
+    /// In one host both trees are the same chain, and share its links: 2(n−1)(L + bytes/B).
+    #[test]
+    fn trees_in_a_host_are_chains(setup in setups()) {
+        let setup = Setup { channels: setup.channels.min(2), ..setup };
+        let steps = 2 * (setup.ranks - 1);
+        let time = setup.time(&setup.case(Algorithm::Tree, Collective::AllReduce, 0));
+        let exact = f64::from(steps) * (setup.latency() + setup.whole());
+        is_rounded_up(time, exact, steps, 2, setup.bandwidth)?;
+    }
+
+    /// A double binary tree of 2ᵏ hosts of one rank. Host 0 has one child, of height k−1, whose subtrees are complete;
+    /// each tree carries half of the bytes. A rank is a leaf in one tree, and its two children's halves share its port
+    /// in the other: k−1 levels of L + bytes/B, and L + bytes/(2B) between host 0 and its child; up and down.
+    #[test]
+    fn double_binary_trees(setup in setups(), k in 1u32..=5) {
+        let setup = Setup { ranks: 1 << k, channels: [1, 2, 4][usize::from(setup.channels % 3)], ..setup };
+        let mut case = setup.case(Algorithm::Tree, Collective::AllReduce, 0);
+        case.shape.ranks_per_node = 1;
+        let levels = f64::from(k - 1) * (setup.latency() + setup.whole());
+        let exact = 2.0 * (levels + setup.latency() + setup.whole() / 2.0);
+        is_rounded_up(setup.time(&case), exact, 2 * k, 2 * u32::from(setup.channels), setup.bandwidth)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// h hosts of g ranks, a rail a rank of L' and B': 2(L + (g−1)/g·bytes/B) within the hosts, and
+    /// 2(h−1)(L' + bytes/(g·h·B')) between them.
+    #[test]
+    fn hierarchies_on_rails(setup in setups(), hosts in 2u32..=4, per_host in 1u32..=8, nic_gbps in 1u32..=50) {
+        let setup = Setup { ranks: hosts * per_host, ..setup };
+        let network = format!("rail,nics_per_node={per_host},nic={nic_gbps}GB/s,nic_latency=1us,switch_latency=200ns");
+        // NICs hang on the GPUs where a host has nothing else.
+        let host = switch(per_host, setup.bandwidth, setup.link_latency);
+        let fabric = cluster::build(&host, hosts, Some(&network.parse().unwrap())).unwrap();
+        let world = World::ideal(fabric);
+        // PCIe to the NIC and back (150 ns each), the NICs and one switch.
+        let rail = world.router().path(world.fabric.gpus()[0], world.fabric.gpus()[per_host as usize]).unwrap();
+        prop_assert_eq!(rail.latency, Picos(150_000 + 1_000_000 + 200_000 + 150_000));
+        prop_assert_eq!(rail.bandwidth, Some(Bandwidth::from_gbps(nic_gbps.into())));
+
+        let mut case = setup.case(Algorithm::Hierarchical, Collective::AllReduce, 0);
+        case.shape.ranks_per_node = per_host;
+        let time = world.run(&*case.generator(), Folding::Off).unwrap().time;
+        let (g, h) = (f64::from(per_host), f64::from(hosts));
+        let within = if per_host == 1 { 0.0 } else { 2.0 * (setup.latency() + (g - 1.0) / g * setup.whole()) };
+        let part = setup.bytes as f64 / (g * h) * 1e3 / f64::from(nic_gbps);
+        let between = 2.0 * (h - 1.0) * (rail.latency.0 as f64 + part);
+        let slower = Bandwidth(setup.bandwidth.0.min(u64::from(nic_gbps) * 1_000_000_000));
+        is_rounded_up(time, within + between, 2 + 2 * (hosts - 1), per_host * u32::from(setup.channels), slower)?;
+    }
+}

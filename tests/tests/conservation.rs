@@ -1,0 +1,233 @@
+//! What passes is what was sent: bytes on every capacity against a count along the routes, rates against capacities, busy
+//! time against bytes, times against bounds.
+
+use std::collections::HashMap;
+
+use fabricast_planner::algorithm::Algorithm;
+use fabricast_planner::bound::Bounds;
+use fabricast_sim::lower::Resource;
+use fabricast_sim::schedule::{Buffer, Collective, OpKind, Operation, Rank, Schedule};
+use fabricast_sim::{Folding, Timeline};
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bandwidth, FabricBuilder, LinkKind, LinkSpec, NodeKind, Picos};
+use proptest::prelude::*;
+
+use crate::generators::Case;
+use crate::worlds::{World, orders, per_host, plain, scenes, switch};
+
+/// Counts what operations put on capacities, along the routes and by the words of the profile.
+struct Ledger<'a> {
+    world: &'a World,
+    schedule: &'a Schedule,
+    router: Router<'a>,
+}
+
+impl<'a> Ledger<'a> {
+    fn new(world: &'a World, schedule: &'a Schedule) -> Self {
+        Self { world, schedule, router: world.router() }
+    }
+
+    /// Bytes of an operation's chunks.
+    fn payload(&self, op: &Operation) -> f64 {
+        let layout = &self.schedule.header().layout;
+        // A slot of scratch is as large as the chunk that is put there.
+        let first = if op.dst.buffer == Buffer::Scratch { op.src.index } else { op.dst.index };
+        let sizes = (first..first + op.span).map(|chunk| layout.size(chunk));
+        sizes.map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
+    }
+
+    /// What one operation puts on each capacity: on links the part that each carries, framing included; on memories a
+    /// read and a write, or two and one where a reduction arrives; on its lane the payload.
+    fn of(&self, op: &Operation) -> Vec<(Resource, f64)> {
+        if !op.kind.moves_data() {
+            return vec![];
+        }
+        let payload = self.payload(op);
+        let device = |rank: Rank| self.world.fabric.gpus()[rank.0 as usize];
+        let mut passed = vec![(Resource::Lane(op.rank, op.channel), payload)];
+        if !op.kind.is_transfer() {
+            let times = if op.kind == OpKind::Reduce { 3.0 } else { 2.0 };
+            passed.push((Resource::Memory(device(op.rank)), times * payload));
+            return passed;
+        }
+        let (from, to) = if op.kind.reads_peer() { (op.peer, op.rank) } else { (op.rank, op.peer) };
+        let on_wire = payload / self.world.profile.protocol(self.schedule.header().protocol).wire_efficiency;
+        // Where ways are chosen by hash, every channel is a flow of its own.
+        let path = self.router.path_of_flow(device(from), device(to), op.channel.0.into()).unwrap();
+        for hop in path.hops {
+            let bytes = on_wire * hop.share.fraction();
+            passed.push((Resource::Link(hop.link), bytes));
+            passed.push((Resource::Crossbar(self.world.fabric.ends(hop.link).1), bytes));
+        }
+        let written = if op.kind.reduces() { 3.0 } else { 1.0 };
+        passed.push((Resource::Memory(device(from)), payload));
+        passed.push((Resource::Memory(device(to)), written * payload));
+        passed
+    }
+
+    /// Bytes on every capacity that anything passes.
+    fn totals(&self) -> HashMap<Resource, f64> {
+        let mut totals = HashMap::new();
+        for (resource, bytes) in self.schedule.operations().flat_map(|op| self.of(&op)) {
+            *totals.entry(resource).or_default() += bytes;
+        }
+        totals
+    }
+}
+
+/// Bytes per picosecond, by what the fabric and the profile say of a capacity; `None` where they say nothing.
+fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f64> {
+    let stated = match resource {
+        Resource::Link(id) => {
+            let link = world.fabric.link(id);
+            return link.bandwidth.map(|b| b.0 as f64 * 1e-12 * world.profile.links.of(link.kind));
+        }
+        Resource::Memory(node) => match &world.fabric.node(node).figures {
+            Figures::Gpu(figures) => figures.memory_bandwidth,
+            _ => None,
+        },
+        Resource::Crossbar(node) => match &world.fabric.node(node).figures {
+            Figures::Switch(figures) => figures.capacity,
+            _ => None,
+        },
+        Resource::Lane(..) => world.profile.protocol(schedule.header().protocol).channel,
+    };
+    stated.map(|b: Bandwidth| b.0 as f64 * 1e-12)
+}
+
+fn is_close(a: f64, b: f64) -> bool {
+    // Efficiencies are counted in millionths and parts of WHOLE.
+    (a - b).abs() <= 1e-3 + 2e-5 * b.abs()
+}
+
+/// The schedule's run, or nothing where the broken fabric does not join its ranks.
+fn run(world: &World, case: &Case) -> Option<(Schedule, Timeline)> {
+    let schedule = case.schedule();
+    world.run(&schedule, Folding::WhereProved).ok().map(|timeline| (schedule, timeline))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    /// Every capacity passes what the schedule sends along its routes, and no more than it could.
+    #[test]
+    fn capacities_pass_what_is_sent(scene in scenes(16), order in orders()) {
+        let world = scene.world();
+        let case = order.over(world.ranks(), per_host(&world.fabric));
+        let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
+        let mut expected = Ledger::new(&world, &schedule).totals();
+        for used in &timeline.utilization {
+            let bytes = expected.remove(&used.resource).unwrap_or(0.0);
+            prop_assert!(is_close(used.bytes, bytes), "{:?}: {} and {bytes} bytes", used.resource, used.bytes);
+            prop_assert!((0.0..=1.0 + 1e-9).contains(&used.fraction), "{used:?}");
+        }
+        // What is left out limits nothing: it is unlimited, or a memory that its own links cannot fill.
+        for (resource, bytes) in expected {
+            let is_memory = matches!(resource, Resource::Memory(_));
+            prop_assert!(is_memory || bytes == 0.0 || capacity(&world, &schedule, resource).is_none(), "{resource:?}");
+        }
+    }
+
+    /// Whatever begins and ends within an interval fits into it: over any interval, no capacity passes more than its
+    /// rate times the interval.
+    #[test]
+    fn no_interval_passes_more_than_it_can(scene in scenes(8), order in orders()) {
+        let world = scene.world();
+        let case = order.over(world.ranks(), per_host(&world.fabric));
+        let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
+        prop_assume!(schedule.operation_count() < 1500);
+        let ledger = Ledger::new(&world, &schedule);
+        let mut flows: HashMap<Resource, Vec<(Picos, Picos, f64)>> = HashMap::new();
+        for (op, span) in schedule.operations().zip(&timeline.spans) {
+            prop_assert!(span.ready <= span.flowing && span.flowing <= span.done && span.done <= timeline.time);
+            for (resource, bytes) in ledger.of(&op) {
+                flows.entry(resource).or_default().push((span.flowing, span.done, bytes));
+            }
+        }
+        for used in &timeline.utilization {
+            let rate = capacity(&world, &schedule, used.resource).unwrap();
+            let mut flows = flows.remove(&used.resource).unwrap_or_default();
+            flows.sort_unstable_by_key(|flow| flow.1);
+            for &(begin, _, _) in &flows {
+                let mut inside = 0.0;
+                for &(_, end, bytes) in flows.iter().filter(|flow| flow.0 >= begin) {
+                    inside += bytes;
+                    // A picosecond of rounding, and the efficiencies' millionths.
+                    let could = rate * ((end - begin).0 + 1) as f64;
+                    prop_assert!(inside <= could * (1.0 + 1e-5) + 1e-3, "{:?} from {begin:?} to {end:?}", used.resource);
+                }
+            }
+        }
+    }
+
+    /// No schedule beats the bound, software cost or not.
+    #[test]
+    fn no_time_is_below_the_bound(scene in scenes(24), order in orders()) {
+        let world = scene.world();
+        let case = order.over(world.ranks(), per_host(&world.fabric));
+        let call = case.shape.call;
+        let router = world.router();
+        let bound = Bounds::new(&world.fabric, &router, world.fabric.gpus(), call.root.0).of(&call);
+        if let Ok(timeline) = world.run(&*case.generator(), Folding::WhereProved) {
+            prop_assert!(timeline.time >= bound.time, "{:?} below {bound:?}", timeline.time);
+        }
+    }
+
+    /// On equal links where every transfer has its link to itself, busy time × rate = bytes, to a picosecond a transfer.
+    #[test]
+    fn busy_time_is_bytes_over_rate(gpus in 2u32..10, gbps in 1u64..2000, bytes in 1u64..1 << 24, which in 0usize..3) {
+        let world = World::ideal(switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos(350_000)));
+        let (algorithm, collective) = [
+            (Algorithm::Ring, Collective::AllReduce),
+            (Algorithm::Ring, Collective::Broadcast),
+            (Algorithm::TwoShot, Collective::AllReduce),
+        ][which];
+        let case = plain(algorithm, collective, gpus, bytes);
+        let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
+        let ledger = Ledger::new(&world, &schedule);
+        let mut busy: HashMap<Resource, Vec<(Picos, Picos)>> = HashMap::new();
+        for (op, span) in schedule.operations().zip(&timeline.spans) {
+            for (resource, _) in ledger.of(&op) {
+                busy.entry(resource).or_default().push((span.flowing, span.done));
+            }
+        }
+        for used in &timeline.utilization {
+            let spans = busy.remove(&used.resource).expect("only capacities in use are listed");
+            let transfers = spans.len() as f64;
+            let busy = union(spans);
+            let rate = capacity(&world, &schedule, used.resource).unwrap();
+            let excess = busy.0 as f64 - used.bytes / rate;
+            prop_assert!(-1e-3 <= excess && excess <= transfers + 1e-6 * transfers, "{used:?}: busy {busy:?}, {excess} more");
+            let fraction = busy.0 as f64 / timeline.time.0 as f64;
+            let rounding = transfers / timeline.time.0 as f64;
+            prop_assert!((used.fraction - fraction).abs() <= rounding, "{used:?} against {fraction}");
+        }
+    }
+}
+
+#[test]
+fn who_sends_nothing_needs_no_way() {
+    // A line of GPUs: the ends of the chain are not joined, and need not be.
+    let mut builder = FabricBuilder::new("line");
+    let host = builder.host("a");
+    let gpus = [0, 1, 2, 3].map(|i| builder.node(&format!("gpu{i}"), NodeKind::Gpu, host, Figures::None).unwrap());
+    for pair in gpus.windows(2) {
+        builder.link(pair[0], pair[1], &LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth(1_000_000_000), Picos(0)));
+    }
+    let world = World::ideal(builder.finish());
+    assert!(world.router().path(gpus[3], gpus[0]).is_err());
+    let case = plain(Algorithm::Ring, Collective::Broadcast, 4, 1000);
+    assert_eq!(world.run(&*case.generator(), Folding::Off).unwrap().time, Picos(3_000_000));
+}
+
+/// The time that some interval covers.
+fn union(mut spans: Vec<(Picos, Picos)>) -> Picos {
+    spans.sort_unstable();
+    let (mut covered, mut until) = (Picos::ZERO, Picos::ZERO);
+    for (begin, end) in spans {
+        covered += end - begin.max(until);
+        until = until.max(end);
+    }
+    covered
+}

@@ -1,0 +1,64 @@
+//! Every file of the fuzzing corpus through the reader that it was collected for: none may make a reader panic.
+
+use std::path::{Path, PathBuf};
+
+use fabricast_sim::{flows, schedule::json};
+use fabricast_topologies::read::{nccl_xml, smi, spec};
+use fabricast_topologies::read_text;
+
+/// The targets, each with what it does to a text; whether that succeeds.
+/// A target's name, and whether its reader takes a text.
+type Reader = (&'static str, fn(&str) -> bool);
+
+const READERS: [Reader; 5] = [
+    ("flows", |text| {
+        let fabric = std::fs::read_to_string(folder().join("flows-fabric.toml")).unwrap();
+        flows::parse(text, "corpus", &read_text(&fabric, "fabric").unwrap()).is_ok()
+    }),
+    ("nccl_xml", |text| nccl_xml::parse(text, "corpus").is_ok()),
+    ("schedule", |text| match json::from_json(text, "corpus") {
+        Ok(schedule) => {
+            let written = json::to_json(&schedule);
+            assert_eq!(json::from_json(&written, "written").unwrap(), schedule);
+            true
+        }
+        Err(_) => false,
+    }),
+    ("smi", |text| smi::parse(text, "corpus").is_ok()),
+    ("spec", |text| spec::parse(text, "corpus").is_ok_and(|spec| spec.cluster.is_some() || spec.build_nodes().is_ok())),
+];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn no_file_of_the_corpus_makes_a_reader_panic() {
+    for (target, read) in READERS {
+        let mut understood = 0;
+        for file in files(&folder().join("corpus").join(target)) {
+            // Whatever is no text never reaches a reader.
+            if let Ok(text) = String::from_utf8(std::fs::read(&file).unwrap()) {
+                understood += u32::from(read(&text));
+            }
+        }
+        // A reader that refuses all of its seeds would prove nothing.
+        assert!(understood > 0, "{target} understands none of its files");
+    }
+}
+
+#[test]
+fn every_target_has_a_corpus_and_a_reader() {
+    let names = |folder: PathBuf| -> Vec<String> {
+        files(&folder).iter().map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect()
+    };
+    let expected: Vec<&str> = READERS.iter().map(|(target, _)| *target).collect();
+    assert_eq!(names(folder().join("corpus")), expected);
+    assert_eq!(names(folder().join("fuzz_targets")), expected);
+}

@@ -1,0 +1,419 @@
+//! Folding changes nothing: what a folded run says is what the whole run says, to the picosecond, on any fabric, with any
+//! schedule, whatever symmetry is claimed; and it folds where everything is alike.
+
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::engine::EngineError;
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program, Protocol,
+    Rank, RotationDigit, Run, Segment, Symmetry, Walk,
+};
+use fabricast_sim::{Folding, SimulateError, Timeline};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::generators::Case;
+use crate::worlds::{Plant, World, orders, per_host, plain, scenes, switch};
+
+/// Runs a schedule folded and whole; the two must say the same. Returns how far it folded.
+fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<f64>, TestCaseError> {
+    let whole = world.run(generator, Folding::Off);
+    let folded = world.run(generator, Folding::WhereProved);
+    match (whole, folded) {
+        (Ok(whole), Ok(folded)) => {
+            are_equal(&whole, &folded)?;
+            Ok(folded.fold_factor)
+        }
+        (Err(SimulateError::Engine(whole)), Err(SimulateError::Engine(folded))) => {
+            prop_assert_eq!(place(&whole), place(&folded));
+            prop_assert_eq!(whole, folded);
+            Ok(None)
+        }
+        (Err(whole), Err(folded)) => {
+            prop_assert_eq!(whole.to_string(), folded.to_string());
+            Ok(None)
+        }
+        (whole, folded) => Err(TestCaseError::fail(format!(
+            "whole: {:?}, folded: {:?}",
+            whole.map(|timeline| timeline.time),
+            folded.map(|timeline| timeline.time)
+        ))),
+    }
+}
+
+fn place(error: &EngineError) -> Option<(u32, u32)> {
+    match *error {
+        EngineError::Deadlock { run, index, .. } | EngineError::TooLong { run, index } => Some((run, index)),
+        EngineError::Interrupted => None,
+    }
+}
+
+fn are_equal(whole: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
+    prop_assert_eq!(whole.fold_factor, None);
+    prop_assert_eq!(whole.time, folded.time);
+    prop_assert_eq!(whole.costs, folded.costs);
+    prop_assert_eq!(whole.operations, folded.operations);
+    prop_assert_eq!(&whole.utilization, &folded.utilization);
+    prop_assert_eq!(&whole.rank_starts, &folded.rank_starts);
+    prop_assert_eq!(whole.spans.len() as u64, whole.operations);
+    prop_assert_eq!(&whole.spans, &folded.spans);
+    prop_assert_eq!(whole.costs.total(), whole.time);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(250))]
+
+    /// Schedules of the generators, on fabrics healthy and broken.
+    #[test]
+    fn folded_runs_equal_whole_ones(scene in scenes(24), order in orders()) {
+        let world = scene.world();
+        let case = order.over(world.ranks(), per_host(&world.fabric));
+        fold_factor_of_equal_runs(&world, &*case.generator())?;
+    }
+
+    /// Schedules that no generator made: alike on all ranks but for a few, which do something else.
+    #[test]
+    fn folded_runs_of_drawn_schedules_equal_whole_ones(scene in scenes(12), sketch in sketches()) {
+        let world = scene.world();
+        fold_factor_of_equal_runs(&world, &sketch.drawn(world.ranks()))?;
+    }
+
+    /// What is claimed of a schedule's symmetry, true or false, does not matter.
+    #[test]
+    fn a_false_claim_of_symmetry_changes_nothing(scene in scenes(12), sketch in sketches(), stride in 1u32..4) {
+        let world = scene.world();
+        let drawn = sketch.drawn(world.ranks());
+        let length = world.ranks().div_ceil(stride);
+        let claimed = Claimed { schedule: &drawn, symmetry: Symmetry::Rotations(vec![RotationDigit { stride, length }]) };
+        fold_factor_of_equal_runs(&world, &claimed)?;
+        if let (Ok(claimed), Ok(plain)) = (world.run(&claimed, Folding::WhereProved), world.run(&drawn, Folding::Off)) {
+            prop_assert_eq!(claimed.time, plain.time);
+        }
+    }
+}
+
+/// A schedule with somebody's word on its symmetry.
+struct Claimed<'a> {
+    schedule: &'a dyn Generate,
+    symmetry: Symmetry,
+}
+
+impl Generate for Claimed<'_> {
+    fn header(&self) -> &Header {
+        self.schedule.header()
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        self.schedule.program(rank, program);
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.symmetry.clone()
+    }
+}
+
+/// What every rank does, as seen from it.
+#[derive(Clone, Debug)]
+struct Stroke {
+    kind: OpKind,
+    len: u32,
+    /// How far on the peer is, and how much further from operation to operation.
+    peer: (u32, u32),
+    channel: u16,
+    chunk: (u32, u32),
+    span: u32,
+    awaits: Vec<Await>,
+}
+
+/// What a stroke waits for: the stroke `earlier` places before it (0: itself), of the rank so much further on.
+#[derive(Clone, Debug)]
+struct Await {
+    earlier: usize,
+    further: u32,
+    shift: i32,
+    step: u32,
+}
+
+/// How a rank differs from the others.
+#[derive(Clone, Debug)]
+enum Slip {
+    Longer,
+    OtherPeer,
+    OtherChunk,
+    WaitsForOneMore(Await),
+    WaitsForNothing,
+    Silent,
+}
+
+#[derive(Clone, Debug)]
+struct Sketch {
+    strokes: Vec<Stroke>,
+    slips: Vec<(prop::sample::Index, prop::sample::Index, Slip)>,
+    segments: Vec<(u32, u32)>,
+    protocol: Protocol,
+    /// Strokes may wait for later ones, and so for ever.
+    may_deadlock: bool,
+}
+
+fn awaits() -> impl Strategy<Value = Await> {
+    (0usize..3, 0u32..4, -3i32..3, 0u32..3).prop_map(|(earlier, further, shift, step)| Await {
+        earlier,
+        further,
+        shift,
+        step,
+    })
+}
+
+fn sketches() -> impl Strategy<Value = Sketch> {
+    const KINDS: [OpKind; 9] = [
+        OpKind::Put,
+        OpKind::PutReduce,
+        OpKind::PutReduceInput,
+        OpKind::Get,
+        OpKind::GetReduce,
+        OpKind::Copy,
+        OpKind::Reduce,
+        OpKind::Signal,
+        OpKind::Wait,
+    ];
+    let stroke = (
+        select(KINDS.to_vec()),
+        0u32..6,
+        (0u32..4, 0u32..3),
+        0u16..3,
+        (0u32..6, 0u32..3),
+        1u32..3,
+        vec(awaits(), 0..3),
+    )
+        .prop_map(|(kind, len, peer, channel, chunk, span, awaits)| Stroke {
+            kind,
+            len,
+            peer,
+            channel,
+            chunk,
+            span,
+            awaits,
+        });
+    let slip = prop_oneof![
+        Just(Slip::Longer),
+        Just(Slip::OtherPeer),
+        Just(Slip::OtherChunk),
+        awaits().prop_map(Slip::WaitsForOneMore),
+        Just(Slip::WaitsForNothing),
+        Just(Slip::Silent),
+    ];
+    let slip = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), slip);
+    let slips = prop_oneof![1 => Just(0usize), 1 => 1usize..=2].prop_flat_map(move |n| vec(slip.clone(), n));
+    let segments = vec((1u32..2_000_000, 1u32..4), 1..=2);
+    let protocol = select(vec![Protocol::Ll, Protocol::Simple, Protocol::Symmetric]);
+    (vec(stroke, 1..5), slips, segments, protocol, prop::bool::weighted(0.1)).prop_map(
+        |(strokes, slips, segments, protocol, may_deadlock)| Sketch {
+            strokes,
+            slips,
+            segments,
+            protocol,
+            may_deadlock,
+        },
+    )
+}
+
+/// A schedule written out.
+#[derive(Debug)]
+struct Drawn {
+    header: Header,
+    programs: Vec<Program>,
+}
+
+impl Sketch {
+    fn drawn(&self, ranks: u32) -> Drawn {
+        let segments = self.segments.iter().map(|&(bytes, parts)| Segment { bytes: Bytes(bytes.into()), parts });
+        let layout = Layout::new(segments.collect());
+        let call = Call {
+            collective: Collective::AllReduce,
+            bytes: layout.bytes(),
+            ranks,
+            root: Rank(0),
+            buffers: BufferUse::OutOfPlace,
+        };
+        let mut strokes = vec![self.strokes.clone(); ranks as usize];
+        for (rank, which, slip) in &self.slips {
+            let strokes = &mut strokes[rank.index(ranks as usize)];
+            let stroke = which.index(strokes.len());
+            slip.apply(&mut strokes[stroke]);
+        }
+        let chunks = layout.chunks();
+        let program = |rank: u32| {
+            let mut program = Program::default();
+            for (number, stroke) in strokes[rank as usize].iter().enumerate() {
+                let chunk = Walk::cyclic(0, stroke.chunk.0, stroke.chunk.1, chunks - (stroke.span - 1).min(chunks - 1));
+                let local = matches!(stroke.kind, OpKind::Copy | OpKind::Reduce | OpKind::Wait);
+                let peer =
+                    if local { Walk::fixed(rank) } else { Walk::cyclic(0, rank + stroke.peer.0, stroke.peer.1, ranks) };
+                let run = Run {
+                    len: stroke.len,
+                    kind: stroke.kind,
+                    channel: Channel(stroke.channel),
+                    peer,
+                    src_buffer: Buffer::Input,
+                    src: chunk,
+                    dst_buffer: Buffer::Output,
+                    dst: chunk,
+                    span: stroke.span.min(chunks),
+                };
+                let awaited: Vec<Dependency> =
+                    stroke.awaits.iter().map(|wait| wait.dependency(rank, ranks, number, self.may_deadlock)).collect();
+                program.push(run, &awaited);
+            }
+            program
+        };
+        let programs = (0..ranks).map(program).collect();
+        let name = "drawn".to_owned();
+        Drawn {
+            header: Header { name, call, protocol: self.protocol, channels: 3, layout, scratch_chunks: 0 },
+            programs,
+        }
+    }
+}
+
+impl Await {
+    fn dependency(&self, rank: u32, ranks: u32, number: usize, may_deadlock: bool) -> Dependency {
+        let run = number.saturating_sub(self.earlier);
+        // Within strokes of one number, only what has a smaller index is safe to wait for.
+        let (shift, step) =
+            if run == number && !may_deadlock { (-1 - self.shift.abs(), 1) } else { (self.shift, self.step) };
+        Dependency { rank: Rank((rank + self.further) % ranks), run: run as u32, start: shift, step }
+    }
+}
+
+impl Slip {
+    fn apply(&self, stroke: &mut Stroke) {
+        match self {
+            Self::Longer => stroke.len += 1,
+            Self::OtherPeer => stroke.peer.0 += 1,
+            Self::OtherChunk => stroke.chunk.0 += 1,
+            Self::WaitsForOneMore(wait) => stroke.awaits.push(wait.clone()),
+            Self::WaitsForNothing => stroke.awaits.clear(),
+            Self::Silent => stroke.len = 0,
+        }
+    }
+}
+
+impl Generate for Drawn {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let own = &self.programs[rank.0 as usize];
+        for (number, run) in own.runs().iter().enumerate() {
+            program.push(*run, own.dependencies(number));
+        }
+    }
+}
+
+const LINK: (Bandwidth, Picos) = (Bandwidth(450_000_000_000), Picos(350_000));
+
+fn case(algorithm: Algorithm, collective: Collective, ranks: u32, channels: u16) -> Case {
+    let Case { algorithm, shape } = plain(algorithm, collective, ranks, 1 << 20);
+    Case { algorithm, shape: Shape { channels, ..shape } }
+}
+
+fn factor_on(fabric: Fabric, case: &Case) -> Option<f64> {
+    fold_factor_of_equal_runs(&World::ideal(fabric), &*case.generator()).unwrap()
+}
+
+#[test]
+fn equal_ranks_on_a_switch_are_one() {
+    for ranks in [2u32, 3, 8, 16, 37] {
+        let fabric = || switch(ranks, LINK.0, LINK.1);
+        for channels in [1u16, 4] {
+            let whole = f64::from(ranks) * f64::from(channels);
+            for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter] {
+                let factor = factor_on(fabric(), &case(Algorithm::Ring, collective, ranks, channels)).unwrap_or(1.0);
+                assert!(factor >= whole, "ring {collective} of {ranks}, {channels} channels: {factor}");
+            }
+            for (algorithm, collective) in [
+                (Algorithm::OneShot, Collective::AllReduce),
+                (Algorithm::TwoShot, Collective::AllReduce),
+                (Algorithm::Direct, Collective::AllToAll),
+            ] {
+                let factor = factor_on(fabric(), &case(algorithm, collective, ranks, channels)).unwrap_or(1.0);
+                assert!(factor >= whole, "{algorithm} {collective} of {ranks}, {channels} channels: {factor}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hosts_and_rails_are_one() {
+    let plant = Plant::Hosts { preset: "hgx-h200", nodes: 4, gpus: 8, network: "rail" };
+    let mut case = case(Algorithm::Hierarchical, Collective::AllReduce, 32, 2);
+    case.shape.ranks_per_node = 8;
+    let factor = factor_on(plant.build(), &case).unwrap();
+    assert!(factor >= 64.0, "{factor}");
+}
+
+#[test]
+fn one_slow_link_unfolds_a_ring() {
+    for ranks in [3, 8, 17, 130] {
+        let slow = switch(ranks, LINK.0, LINK.1).slowed("gpu1->sw", 0.5).unwrap();
+        let ring = case(Algorithm::Ring, Collective::AllReduce, ranks, 1);
+        let time = |fabric: &Fabric, folding| World::ideal(fabric.clone()).run(&*ring.generator(), folding).unwrap();
+        let (healthy, folded) = (switch(ranks, LINK.0, LINK.1), time(&slow, Folding::WhereProved));
+        assert_eq!(folded.fold_factor, None, "{ranks} ranks");
+        assert_eq!(folded.time, time(&slow, Folding::Off).time);
+        assert!(folded.time > time(&healthy, Folding::Off).time);
+    }
+}
+
+#[test]
+fn one_late_rank_unfolds_a_ring() {
+    let ring = case(Algorithm::Ring, Collective::AllReduce, 16, 1);
+    let mut world = World::ideal(switch(16, LINK.0, LINK.1));
+    world.delays = vec![Picos::ZERO; 16];
+    world.delays[5] = Picos(1);
+    assert_eq!(fold_factor_of_equal_runs(&world, &*ring.generator()).unwrap(), None);
+}
+
+#[test]
+fn of_an_exchange_only_what_is_odd_unfolds() {
+    // In an exchange of all pairs every rank meets the slow one alike, so the others stay one.
+    let slow = switch(16, LINK.0, LINK.1).slowed("gpu1->sw", 0.5).unwrap();
+    let exchange = case(Algorithm::OneShot, Collective::AllReduce, 16, 1);
+    let factor = factor_on(slow, &exchange);
+    assert!(factor.is_none_or(|factor| factor < 16.0), "{factor:?}");
+}
+
+#[test]
+fn a_ring_said_to_be_one_and_is_not() {
+    /// A ring whose rank 3 sends everything twice, and that claims to look the same from every rank.
+    struct Stutter(Box<dyn Generate + Send + Sync>);
+    impl Generate for Stutter {
+        fn header(&self) -> &Header {
+            self.0.header()
+        }
+        fn program(&self, rank: Rank, program: &mut Program) {
+            self.0.program(rank, program);
+            if rank == Rank(3) {
+                for (number, run) in program.clone().runs().iter().enumerate() {
+                    let awaited = program.dependencies(number).to_vec();
+                    program.push(*run, &awaited);
+                }
+            }
+        }
+        fn symmetry(&self) -> Symmetry {
+            Symmetry::Rotations(vec![RotationDigit { stride: 1, length: 8 }])
+        }
+    }
+    let honest = case(Algorithm::Ring, Collective::AllReduce, 8, 1);
+    let world = World::ideal(switch(8, LINK.0, LINK.1));
+    let stutter = Stutter(honest.generator());
+    fold_factor_of_equal_runs(&world, &stutter).unwrap();
+    let (once, twice) = (
+        world.run(&*honest.generator(), Folding::WhereProved).unwrap(),
+        world.run(&stutter, Folding::WhereProved).unwrap(),
+    );
+    assert!(twice.time > once.time, "{:?} against {:?}", twice.time, once.time);
+}

@@ -1,0 +1,482 @@
+//! Every generator, on random calls: its schedule computes the collective, its programs do not depend on the order in
+//! which they are asked for, the symmetry that it declares is one, and its depth and traffic are those of its formula.
+
+use std::collections::HashMap;
+
+use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Call, ChunkRef, Collective, Generate, OpId, OpKind, Operation, Program, Protocol, Rank,
+    RotationDigit, Run, RunId, Schedule, Symmetry, fifo, json,
+};
+use fabricast_sim::verify::{FaultKind, VerifyOptions, verify};
+use fabricast_topologies::Bytes;
+use proptest::prelude::*;
+
+/// An algorithm and what it is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) shape: Shape,
+}
+
+impl Case {
+    pub(crate) fn generator(&self) -> Box<dyn Generate + Send + Sync> {
+        generator(self.algorithm, &self.shape).unwrap()
+    }
+
+    pub(crate) fn schedule(&self) -> Schedule {
+        Schedule::build(&*self.generator()).unwrap()
+    }
+}
+
+/// All pairs of algorithm and collective that there are.
+fn offers() -> Vec<(Algorithm, Collective)> {
+    Algorithm::ALL.iter().flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect()
+}
+
+/// A permutation of `0..ranks` from numbers to sort by.
+fn permuted(ranks: u32, keys: &[u32]) -> Vec<Rank> {
+    let mut order: Vec<u32> = (0..ranks).collect();
+    order.sort_by_key(|&rank| (keys[rank as usize % keys.len()], rank));
+    order.into_iter().map(Rank).collect()
+}
+
+/// Random calls of up to `most` ranks.
+pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
+    let orders = prop_oneof![
+        3 => Just(0u32),
+        1 => Just(1),
+        1 => Just(2),
+    ];
+    let call = (prop::sample::select(offers()), 1..=most, any::<prop::sample::Index>(), any::<bool>());
+    let shape = (
+        prop_oneof![Just(0u64), Just(1), 2u64..5000],
+        1u16..5,
+        prop::option::of(prop_oneof![Just(40u64), 64u64..1000]),
+        any::<prop::sample::Index>(),
+        prop::sample::select(Protocol::ALL.to_vec()),
+    );
+    (call, shape, orders, prop::collection::vec(any::<u32>(), 64)).prop_map(
+        |(
+            ((algorithm, collective), ranks, root, in_place),
+            (bytes, channels, chunk, hosts, protocol),
+            orders,
+            keys,
+        )| {
+            let buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
+            let rooted = [Collective::Broadcast, Collective::Reduce, Collective::Gather, Collective::Scatter];
+            let root = if rooted.contains(&collective) { root.index(ranks as usize) as u32 } else { 0 };
+            let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers };
+            let divisors: Vec<u32> = (1..=ranks).filter(|d| ranks.is_multiple_of(*d)).chain([0]).collect();
+            let shape = Shape {
+                channels,
+                chunk: chunk.map(Bytes),
+                ranks_per_node: *hosts.get(&divisors),
+                orders: match orders {
+                    0 => Vec::new(),
+                    1 => vec![permuted(ranks, &keys)],
+                    _ => vec![(0..ranks).map(Rank).collect(), (0..ranks).rev().map(Rank).collect()],
+                },
+                ..Shape::new(call, protocol)
+            };
+            Case { algorithm, shape }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_schedule_computes_its_collective(case in cases(24), depth in prop::option::of(2u32..10)) {
+        let schedule = case.schedule();
+        let verified = verify(&schedule, &VerifyOptions { fifo_depth: depth });
+        prop_assert!(verified.is_ok(), "{}", verified.unwrap_err());
+    }
+
+    #[test]
+    fn programs_do_not_depend_on_the_order_of_asking(case in cases(16), keys in prop::collection::vec(any::<u32>(), 16)) {
+        let generator = case.generator();
+        let program = |rank: Rank| {
+            let mut program = Program::default();
+            generator.program(rank, &mut program);
+            program
+        };
+        let ranks = case.shape.call.ranks;
+        let in_order: Vec<Program> = (0..ranks).map(|rank| program(Rank(rank))).collect();
+        let again = case.generator();
+        let mut reused = Program::default();
+        for rank in permuted(ranks, &keys) {
+            reused.clear();
+            again.program(rank, &mut reused);
+            prop_assert_eq!(&reused, &in_order[rank.0 as usize]);
+        }
+    }
+
+    #[test]
+    fn declared_symmetries_hold(case in cases(24)) {
+        let schedule = case.schedule();
+        if let Symmetry::Rotations(digits) = case.generator().symmetry() {
+            for digit in digits {
+                prop_assert!(digit.length > 0 && case.shape.call.ranks.is_multiple_of(digit.stride * digit.length));
+                if let Err(difference) = is_symmetric(&schedule, digit) {
+                    prop_assert!(false, "{digit:?}: {difference}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn json_gives_the_same_schedule_back(case in cases(12)) {
+        let schedule = case.schedule();
+        let text = json::to_json(&schedule);
+        let back = json::from_json(&text, "test").unwrap();
+        prop_assert_eq!(&back, &schedule);
+        prop_assert_eq!(json::to_json(&back), text);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn credits_are_those_of_the_definition(case in cases(12), depth in 0u32..6) {
+        let schedule = case.schedule();
+        let credited = fifo::with_credits(&schedule, depth).unwrap();
+        prop_assert_eq!(credited.operation_count(), schedule.operation_count());
+        let expected = credits_by_definition(&schedule, depth as usize);
+        for (op, same) in schedule.operations().zip(credited.operations()) {
+            let bare = |op: Operation| Operation { run: RunId(0), index: 0, ..op };
+            prop_assert_eq!(bare(op), bare(same));
+            let mut all: Vec<OpId> = schedule.waits_for(op.run, op.index).collect();
+            all.extend(&expected[op.id.0 as usize]);
+            let mut found: Vec<OpId> = credited.waits_for(same.run, same.index).collect();
+            all.sort_unstable();
+            found.sort_unstable();
+            prop_assert_eq!(found, all);
+        }
+    }
+}
+
+/// What every operation waits for because of FIFOs, in as few thoughts as possible.
+fn credits_by_definition(schedule: &Schedule, depth: usize) -> Vec<Vec<OpId>> {
+    let operations: Vec<Operation> = schedule.operations().collect();
+    let waits: Vec<Vec<OpId>> = operations.iter().map(|op| schedule.waits_for(op.run, op.index).collect()).collect();
+    let mut levels = vec![0; operations.len()];
+    for _ in 0..operations.len() {
+        let next: Vec<usize> =
+            waits.iter().map(|on| on.iter().map(|op| levels[op.0 as usize] + 1).max().unwrap_or(0)).collect();
+        if next == levels {
+            break;
+        }
+        levels = next;
+    }
+    let mut credits = vec![Vec::new(); operations.len()];
+    for put in operations.iter().filter(|op| op.kind.writes_peer()) {
+        let mut connection: Vec<&Operation> = operations
+            .iter()
+            .filter(|op| op.kind.writes_peer() && (op.rank, op.peer, op.channel) == (put.rank, put.peer, put.channel))
+            .collect();
+        connection.sort_by_key(|op| (levels[op.id.0 as usize], op.id));
+        let number = connection.iter().position(|op| op.id == put.id).unwrap();
+        if let Some(before) = number.checked_sub(depth).map(|k| connection[k].id) {
+            let takes = |op: &&Operation| op.rank == put.peer && waits[op.id.0 as usize].contains(&before);
+            let takers: Vec<OpId> = operations.iter().filter(takes).map(|op| op.id).collect();
+            credits[put.id.0 as usize] = if takers.is_empty() { vec![before] } else { takers };
+        }
+    }
+    credits
+}
+
+#[test]
+fn credits_of_regular_schedules_are_few_runs() {
+    let call = Call {
+        collective: Collective::AllReduce,
+        bytes: Bytes(1 << 20),
+        ranks: 64,
+        root: Rank(0),
+        buffers: BufferUse::InPlace,
+    };
+    let schedule = Case { algorithm: Algorithm::Ring, shape: Shape::new(call, Protocol::Simple) }.schedule();
+    let credited = fifo::with_credits(&schedule, fifo::NCCL_DEPTH).unwrap();
+    assert_eq!(schedule.run_count(), 64 * 2);
+    assert!(credited.run_count() <= 64 * 6, "{}", credited.run_count());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn larger_schedules_compute_their_collective(case in cases(64), depth in prop::option::of(2u32..10)) {
+        let verified = verify(&case.schedule(), &VerifyOptions { fifo_depth: depth });
+        prop_assert!(verified.is_ok(), "{}", verified.unwrap_err());
+    }
+}
+
+/// Whether turning one digit of every rank by one maps the schedule to itself, chunks of equal size being
+/// interchangeable as long as it is done consistently.
+fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String> {
+    let turned = |rank: Rank| {
+        let value = rank.0 / digit.stride % digit.length;
+        Rank(rank.0 - value * digit.stride + (value + 1) % digit.length * digit.stride)
+    };
+    let mut chunks = Bijection::default();
+    let mut moves = Vec::new();
+    for rank in (0..schedule.header().call.ranks).map(Rank) {
+        let (here, there) = (schedule.runs_of(rank), schedule.runs_of(turned(rank)));
+        if here.len() != there.len() {
+            return Err(format!("ranks {} and {} have different numbers of runs", rank.0, turned(rank).0));
+        }
+        for (number, (a, b)) in here.zip(there).enumerate() {
+            let place = format!("run {number} of rank {}", rank.0);
+            let (x, y) = (schedule.run(a), schedule.run(b));
+            let shape = |run: &Run| (run.len, run.kind, run.channel, run.src_buffer, run.dst_buffer, run.span);
+            if shape(x) != shape(y) {
+                return Err(format!("{place} looks different"));
+            }
+            let mut awaited: Vec<_> =
+                schedule.dependencies(a).iter().map(|d| (turned(d.rank), d.run, d.start, d.step)).collect();
+            let mut expected: Vec<_> =
+                schedule.dependencies(b).iter().map(|d| (d.rank, d.run, d.start, d.step)).collect();
+            awaited.sort_unstable();
+            expected.sort_unstable();
+            if awaited != expected {
+                return Err(format!("{place} waits for something else"));
+            }
+            for index in 0..x.len {
+                let (op, image) =
+                    (schedule.operation(schedule.op_id(a, index)), schedule.operation(schedule.op_id(b, index)));
+                if turned(op.peer) != image.peer {
+                    return Err(format!("{place} has another peer"));
+                }
+                if !op.kind.moves_data() {
+                    continue;
+                }
+                let owners = |op: &Operation| {
+                    let source = if op.kind.reads_peer() { op.peer } else { op.rank };
+                    let target = if op.kind.writes_peer() { op.peer } else { op.rank };
+                    [(source, op.src), (target, op.dst)]
+                };
+                for (from, to) in owners(&op).into_iter().zip(owners(&image)) {
+                    moves.push((from, to, op.span, place.clone()));
+                }
+            }
+        }
+    }
+    // Single chunks say which becomes which; spans must then become spans, in whatever order inside.
+    moves.sort_by_key(|&(_, _, span, _)| span);
+    for (from, to, span, place) in moves {
+        let chunk = |(owner, first): (Rank, ChunkRef), i: u32| (owner, ChunkRef { index: first.index + i, ..first });
+        for i in 0..span {
+            let (a, b) = (chunk(from, i), chunk(to, i));
+            let size = |c: u32| schedule.header().layout.size(c);
+            let fits = if span == 1 {
+                chunks.join(a, b)
+            } else {
+                let within = |x: (Rank, ChunkRef), first: (Rank, ChunkRef)| (0..span).any(|j| chunk(first, j) == x);
+                chunks.forth.get(&a).is_none_or(|&x| within(x, to))
+                    && chunks.back.get(&b).is_none_or(|&x| within(x, from))
+            };
+            if size(a.1.index) != size(b.1.index) || !fits {
+                return Err(format!("{place} moves another chunk: {a:?} becomes {b:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A one-to-one relation under construction.
+#[derive(Default)]
+struct Bijection {
+    forth: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
+    back: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
+}
+
+impl Bijection {
+    fn join(&mut self, from: (Rank, ChunkRef), to: (Rank, ChunkRef)) -> bool {
+        *self.forth.entry(from).or_insert(to) == to && *self.back.entry(to).or_insert(from) == from
+    }
+}
+
+/// Transfers on the longest chain of dependencies, and the most bytes that any rank sends.
+fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
+    let mut depths: HashMap<u32, u32> = HashMap::new();
+    fn depth(schedule: &Schedule, op: OpId, known: &mut HashMap<u32, u32>) -> u32 {
+        if let Some(&depth) = known.get(&op.0) {
+            return depth;
+        }
+        let (run, index) = schedule.locate(op);
+        let before = schedule.waits_for(run, index).map(|on| depth(schedule, on, known)).max().unwrap_or(0);
+        let depth = before + u32::from(schedule.run(run).kind.is_transfer());
+        known.insert(op.0, depth);
+        depth
+    }
+    let mut sent = vec![0.0; schedule.header().call.ranks as usize];
+    let mut deepest = 0;
+    for op in schedule.operations() {
+        deepest = deepest.max(depth(schedule, op.id, &mut depths));
+        if op.kind.is_transfer() {
+            for i in 0..op.span {
+                let size = schedule.header().layout.size(op.src.index + i);
+                sent[op.rank.0 as usize] += size.numerator as f64 / f64::from(size.denominator);
+            }
+        }
+    }
+    (deepest, sent.into_iter().fold(0.0, f64::max))
+}
+
+#[test]
+fn steps_and_traffic_are_those_of_the_formulas() {
+    let bytes = 1 << 20;
+    for ranks in [2u32, 3, 4, 7, 8, 16] {
+        let n = f64::from(ranks);
+        let log = ranks.next_power_of_two().trailing_zeros();
+        // Ranks between a rank and the root of a binomial tree are its bits.
+        let most_ones = (0..ranks).map(u32::count_ones).max().unwrap();
+        let whole = bytes as f64;
+        let expectations = [
+            (Algorithm::Ring, Collective::AllReduce, 0, 2 * (ranks - 1), 2.0 * (n - 1.0) / n),
+            (Algorithm::Ring, Collective::AllGather, 0, ranks - 1, (n - 1.0) / n),
+            (Algorithm::Ring, Collective::ReduceScatter, 0, ranks - 1, (n - 1.0) / n),
+            (Algorithm::Ring, Collective::Broadcast, 0, ranks - 1, 1.0),
+            (Algorithm::Ring, Collective::Reduce, 0, ranks - 1, 1.0),
+            (Algorithm::Tree, Collective::Broadcast, 0, log, f64::from(log)),
+            (Algorithm::Tree, Collective::Reduce, 0, most_ones, 1.0),
+            (Algorithm::OneShot, Collective::AllReduce, 0, 1, n - 1.0),
+            (Algorithm::TwoShot, Collective::AllReduce, 0, 2, 2.0 * (n - 1.0) / n),
+            (Algorithm::Direct, Collective::AllGather, 0, 1, (n - 1.0) / n),
+            (Algorithm::Direct, Collective::ReduceScatter, 0, 1, (n - 1.0) / n),
+            (Algorithm::Direct, Collective::AllToAll, 0, 1, (n - 1.0) / n),
+            (Algorithm::Direct, Collective::SendRecv, 0, 1, 1.0),
+            // A chain up and down inside one host.
+            (Algorithm::Tree, Collective::AllReduce, ranks, 2 * (ranks - 1), if ranks == 2 { 1.0 } else { 2.0 }),
+            (Algorithm::Hierarchical, Collective::AllReduce, ranks, 2, 2.0 * (n - 1.0) / n),
+            (Algorithm::Hierarchical, Collective::AllReduce, 1, 2 * (ranks - 1), 2.0 * (n - 1.0) / n),
+        ];
+        for (algorithm, collective, ranks_per_node, depth, traffic) in expectations {
+            for buffers in [BufferUse::InPlace, BufferUse::OutOfPlace] {
+                let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers };
+                let shape = Shape { ranks_per_node, ..Shape::new(call, Protocol::Simple) };
+                let schedule = Schedule::build(&*generator(algorithm, &shape).unwrap()).unwrap();
+                let (found_depth, found_traffic) = depth_and_traffic(&schedule);
+                let what = format!("{algorithm} {collective} of {ranks}, {ranks_per_node} per host");
+                assert_eq!(found_depth, depth, "{what}");
+                assert!((found_traffic - traffic * whole).abs() < 1.0, "{what}: {found_traffic} of {whole}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_needs_two_slots() {
+    // With one, every rank's slot is full and waits for the next rank's to empty.
+    for collective in [Collective::AllReduce, Collective::AllGather] {
+        let call = Call { collective, bytes: Bytes(64), ranks: 4, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let schedule = Case { algorithm: Algorithm::Ring, shape: Shape::new(call, Protocol::Ll) }.schedule();
+        let with_slots = |slots| verify(&schedule, &VerifyOptions { fifo_depth: Some(slots) });
+        assert_eq!(with_slots(1).unwrap_err().kind, FaultKind::FifoDeadlock { depth: 1 });
+        assert!(with_slots(2).is_ok());
+    }
+}
+
+#[test]
+fn slots_are_taken_in_the_order_of_sending_where_runs_hold_one_step_of_all_loops() {
+    let call = Call {
+        collective: Collective::ReduceScatter,
+        bytes: Bytes(840),
+        ranks: 3,
+        root: Rank(0),
+        buffers: BufferUse::OutOfPlace,
+    };
+    let shape = Shape { chunk: Some(Bytes(40)), ..Shape::new(call, Protocol::Ll) };
+    let schedule = Case { algorithm: Algorithm::Ring, shape }.schedule();
+    assert_eq!((schedule.run_count(), schedule.operation_count()), (3 * 2, 3 * 2 * 7));
+    for slots in 2..10 {
+        let verified = verify(&schedule, &VerifyOptions { fifo_depth: Some(slots) });
+        assert!(verified.is_ok(), "{slots} slots: {}", verified.unwrap_err());
+    }
+}
+
+#[test]
+fn trees_of_hosts_are_shallow() {
+    for (ranks, per_host, depth) in
+        [(16, 1, 2 * 4), (64, 1, 2 * 6), (64, 8, 2 * (7 + 2 * 3)), (12, 1, 2 * 4), (12, 4, 2 * (3 + 2 * 2))]
+    {
+        let call = Call {
+            collective: Collective::AllReduce,
+            bytes: Bytes(1 << 20),
+            ranks,
+            root: Rank(0),
+            buffers: BufferUse::OutOfPlace,
+        };
+        let shape = Shape { ranks_per_node: per_host, ..Shape::new(call, Protocol::Simple) };
+        let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape).unwrap()).unwrap();
+        let (found, _) = depth_and_traffic(&schedule);
+        assert!(found <= depth, "{ranks} ranks, {per_host} per host: {found} steps, at most {depth} expected");
+    }
+}
+
+#[test]
+fn runs_do_not_grow_with_ranks_where_all_ranks_do_the_same() {
+    let runs = |algorithm, collective, ranks, chunk: Option<u64>| {
+        let call = Call { collective, bytes: Bytes(1 << 20), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let shape = Shape { channels: 2, chunk: chunk.map(Bytes), ..Shape::new(call, Protocol::Simple) };
+        let mut program = Program::default();
+        generator(algorithm, &shape).unwrap().program(Rank(ranks / 2), &mut program);
+        program.runs().len()
+    };
+    for ranks in [16, 4096] {
+        assert_eq!(runs(Algorithm::Ring, Collective::AllReduce, ranks, None), 2 * 3);
+        assert_eq!(runs(Algorithm::Ring, Collective::AllGather, ranks, None), 2 * (2 + 1));
+        assert_eq!(runs(Algorithm::Direct, Collective::AllToAll, ranks, None), 2 * (1 + 1));
+        assert_eq!(runs(Algorithm::Tree, Collective::AllReduce, ranks, None), 2 * 4);
+        assert_eq!(runs(Algorithm::Ring, Collective::Broadcast, ranks, None), 2);
+    }
+    // Many loops of a small ring take a run per step.
+    assert_eq!(runs(Algorithm::Ring, Collective::AllReduce, 8, Some(64)), 2 * 14);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_a_reason() {
+    let call = |collective, ranks| Call {
+        collective,
+        bytes: Bytes(1 << 20),
+        ranks,
+        root: Rank(0),
+        buffers: BufferUse::OutOfPlace,
+    };
+    let base = Shape::new(call(Collective::AllReduce, 6), Protocol::Simple);
+    let reason = |algorithm, shape: &Shape| generator(algorithm, shape).err().map(|e| e.to_string());
+    assert_eq!(
+        reason(Algorithm::OneShot, &Shape { call: call(Collective::Gather, 6), ..base.clone() }).as_deref(),
+        Some("one_shot does not offer gather; it offers all_reduce")
+    );
+    assert_eq!(
+        reason(Algorithm::Hierarchical, &Shape { ranks_per_node: 4, ..base.clone() }).as_deref(),
+        Some("hierarchical needs hosts with equally many ranks; 6 ranks are not a multiple of 4")
+    );
+    for shape in [
+        Shape { channels: 0, ..base.clone() },
+        Shape { chunk: Some(Bytes(0)), ..base.clone() },
+        Shape { call: call(Collective::AllReduce, 0), ..base.clone() },
+        Shape { call: Call { root: Rank(6), ..base.call }, ..base.clone() },
+        Shape { orders: vec![vec![Rank(0); 6]], ..base.clone() },
+        Shape { orders: vec![vec![Rank(9)]], ..base.clone() },
+        Shape { call: Call { bytes: Bytes::MAX, ..base.call }, chunk: Some(Bytes(1)), ..base.clone() },
+    ] {
+        assert!(reason(Algorithm::Ring, &shape).is_some(), "{shape:?}");
+    }
+    assert_eq!(reason(Algorithm::Ring, &base), None);
+}
+
+#[test]
+fn one_rank_copies_or_does_nothing() {
+    for (algorithm, collective) in offers() {
+        for (buffers, operations) in [(BufferUse::OutOfPlace, 1), (BufferUse::InPlace, 0)] {
+            let call = Call { collective, bytes: Bytes(8), ranks: 1, root: Rank(0), buffers };
+            let schedule = Case { algorithm, shape: Shape::new(call, Protocol::Ll) }.schedule();
+            assert_eq!(verify(&schedule, &VerifyOptions::default()).unwrap().operations, operations);
+            assert!(schedule.operations().all(|op| op.kind == OpKind::Copy && op.dst.buffer == Buffer::Output));
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Behaviours across crates, one module each.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test binary: it states expectations
+
+mod closed_forms;
+mod conservation;
+mod corpus;
+mod crossovers;
+mod engine;
+mod folding;
+mod generators;
+mod monotone;
+mod mutations;
+mod pipelines;
+mod sharing;
+mod worlds;

@@ -1,0 +1,273 @@
+//! How times change with what they depend on, and that they do not with what they should not: bytes and bandwidths; names,
+//! the order of input, threads, and what the search leaves out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fabricast_planner::bound::Bounds;
+use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
+use fabricast_planner::strategy::Restriction;
+use fabricast_sim::lower::Resource;
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_sim::{Folding, Timeline};
+use fabricast_topologies::fabric::{CpuFigures, Figures, GpuFigures, Node, SwitchFigures};
+use fabricast_topologies::route::Ecmp;
+use fabricast_topologies::{
+    Bandwidth, Bytes, Fabric, FabricBuilder, Link, LinkId, LinkSpec, NodeId, NodeKind, Picos, read_text, write,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::worlds::{Order, Scene, World, orders, per_host, plants, scenes, switch};
+
+/// Vertices and links of a fabric, each given again by `remake` and `relink`, in the orders given; failed links are
+/// left out.
+fn copied(
+    fabric: &Fabric,
+    orders: &Orders,
+    remake: impl Fn(&Node) -> Node,
+    relink: impl Fn(LinkSpec) -> LinkSpec,
+) -> Fabric {
+    let mut builder = FabricBuilder::new(fabric.name());
+    let mut new_ids = BTreeMap::new();
+    for &old in &orders.nodes {
+        let node = remake(fabric.node(old));
+        let host = builder.host(&fabric.hosts()[node.host.0 as usize]);
+        new_ids.insert(old, builder.node_with(Node { host, ..node }).unwrap());
+    }
+    for &id in &orders.links {
+        let (link, back): (&Link, &Link) = (fabric.link(id), fabric.link(id.reverse()));
+        // Out of service one way only, a link cannot be left out.
+        assert_eq!(link.failed, back.failed);
+        if !link.failed {
+            let spec = LinkSpec {
+                kind: link.kind,
+                lanes: link.lanes,
+                forward: link.bandwidth,
+                backward: back.bandwidth,
+                latency: link.latency,
+            };
+            builder.link(new_ids[&link.from], new_ids[&link.to], &relink(spec));
+        }
+    }
+    builder.rank_order(fabric.gpus().iter().map(|gpu| new_ids[gpu]).collect());
+    builder.finish()
+}
+
+/// The order in which vertices and links (each in one of its directions) are given.
+struct Orders {
+    nodes: Vec<NodeId>,
+    links: Vec<LinkId>,
+}
+
+impl Orders {
+    fn same(fabric: &Fabric) -> Self {
+        let links = fabric.links().map(|(id, _)| id).filter(|id| id.0.is_multiple_of(2)).collect();
+        Self { nodes: fabric.nodes().map(|(id, _)| id).collect(), links }
+    }
+
+    /// Another order, by numbers to sort by, and some links the other way round. What is counted keeps its order: GPUs
+    /// are ranks, and divide NICs, in the order of the file.
+    fn shuffled(fabric: &Fabric, keys: &[u32]) -> Self {
+        let mut orders = Self::same(fabric);
+        orders.nodes.sort_by_key(|id| keys[id.0 as usize % keys.len()]);
+        let is_counted = |id: &NodeId| {
+            let kind = fabric.node(*id).kind;
+            kind.is_rank() || kind == NodeKind::Nic
+        };
+        let mut counted: Vec<NodeId> = orders.nodes.iter().copied().filter(is_counted).collect();
+        counted.sort_unstable();
+        let places = orders.nodes.iter_mut().filter(|id| is_counted(id));
+        places.zip(counted).for_each(|(place, id)| *place = id);
+        orders.links.sort_by_key(|id| keys[(id.0 / 2) as usize % keys.len()]);
+        for link in &mut orders.links {
+            if keys[(link.0 / 2) as usize % keys.len()].is_multiple_of(2) {
+                *link = link.reverse();
+            }
+        }
+        orders
+    }
+}
+
+fn faster(bandwidth: Option<Bandwidth>) -> Option<Bandwidth> {
+    bandwidth.map(|b| Bandwidth(2 * b.0))
+}
+
+/// The same device with every rate doubled.
+fn faster_node(node: &Node) -> Node {
+    let figures = match node.figures.clone() {
+        Figures::Gpu(f) => Figures::Gpu(Box::new(GpuFigures { memory_bandwidth: faster(f.memory_bandwidth), ..*f })),
+        Figures::Cpu(f) => Figures::Cpu(Box::new(CpuFigures { memory_bandwidth: faster(f.memory_bandwidth), ..*f })),
+        Figures::Switch(f) => Figures::Switch(Box::new(SwitchFigures { capacity: faster(f.capacity), ..*f })),
+        other => other,
+    };
+    Node { figures, ..node.clone() }
+}
+
+/// At how many instants something ends: each is rounded up by less than a picosecond, and moves what follows.
+fn roundings(timeline: &Timeline) -> u64 {
+    timeline.spans.iter().map(|span| span.done).collect::<BTreeSet<_>>().len() as u64
+}
+
+/// A run without latency; one with every bandwidth doubled; one with the bytes doubled.
+fn halved_and_doubled(fabric: &Fabric, order: &Order) -> Option<[Timeline; 3]> {
+    let same = Orders::same(fabric);
+    let instant = |spec| LinkSpec { latency: Picos::ZERO, ..spec };
+    let double =
+        |spec: LinkSpec| LinkSpec { forward: faster(spec.forward), backward: faster(spec.backward), ..instant(spec) };
+    let once = copied(fabric, &same, Node::clone, instant);
+    let twice = copied(fabric, &same, faster_node, double);
+    let longer = order.in_one_loop(2 * order.bytes);
+    Some([ideal_run(&once, order)?, ideal_run(&twice, order)?, ideal_run(&once, &longer)?])
+}
+
+/// A run of an order under `ideal`; none where a broken fabric does not join its ranks.
+fn ideal_run(fabric: &Fabric, order: &Order) -> Option<Timeline> {
+    let case = order.over(fabric.gpus().len() as u32, per_host(fabric));
+    World::ideal(fabric.clone()).run(&*case.generator(), Folding::WhereProved).ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
+    /// Without latency, on equal links, twice the bandwidth takes half the time, and twice the bytes twice, to a
+    /// picosecond for every end.
+    #[test]
+    fn time_is_bytes_over_bandwidth(gpus in 2u32..=16, gbps in 1u64..1000, order in orders()) {
+        let fabric = switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos::ZERO);
+        let [once, faster, longer] = halved_and_doubled(&fabric, &order.in_one_loop(order.bytes)).unwrap();
+        for (half, whole) in [(&faster, &once), (&once, &longer)] {
+            let rounded = 2 * roundings(half) + roundings(whole);
+            prop_assert!((2 * half.time.0).abs_diff(whole.time.0) <= rounded, "{:?} {:?}", half.time, whole.time);
+        }
+    }
+
+    /// The same on any fabric. Where transfers share, a rounding moves the ends of others by more than itself, so the
+    /// times are made long enough for it to vanish.
+    #[test]
+    fn time_is_bytes_over_bandwidth_anywhere(scene in scenes(16), order in orders()) {
+        let fabric = Scene { failed: vec![], ..scene }.world().fabric;
+        let order = order.in_one_loop(order.bytes.max(1000) << 15);
+        let Some([once, faster, longer]) = halved_and_doubled(&fabric, &order) else { return Ok(()) };
+        for (half, whole) in [(faster, &once), (once.clone(), &longer)] {
+            let (half, whole) = (half.time.0, whole.time.0);
+            prop_assert!((2 * half).abs_diff(whole) <= whole / 100_000, "{half} {whole}");
+        }
+    }
+
+    /// More bytes never take less time.
+    #[test]
+    fn time_grows_with_bytes(plant in plants(16), order in orders(), more in 1u64..1_000_000) {
+        let fabric = plant.build();
+        let order = order.in_one_loop(order.bytes);
+        let (less, more) = (ideal_run(&fabric, &order), ideal_run(&fabric, &order.in_one_loop(order.bytes + more)));
+        if let (Some(less), Some(more)) = (less, more) {
+            prop_assert!(less.time <= more.time, "{:?} {:?}", less.time, more.time);
+        }
+    }
+
+    /// Other names, and another order of vertices and links in the file, change nothing.
+    #[test]
+    fn names_and_order_do_not_matter(scene in scenes(16), order in orders(), keys in vec(any::<u32>(), 64)) {
+        // A choice by hash is one by name; links out of service are left out of a spec.
+        let scene = Scene { ecmp: Ecmp::Averaged, ..scene };
+        let world = scene.world();
+        prop_assume!(world.fabric.links().all(|(id, link)| link.failed == world.fabric.link(id.reverse()).failed));
+        let shuffled = Orders::shuffled(&world.fabric, &keys);
+        let new_name = |old: &str| {
+            let number = world.fabric.find(old).unwrap().0;
+            format!("x{}-{number}", keys[number as usize % keys.len()])
+        };
+        let renamed = |node: &Node| Node { id: new_name(&node.id).into(), ..node.clone() };
+        let other = copied(&world.fabric, &shuffled, renamed, |spec| spec);
+        // A spec makes a rank of every device that can be one.
+        let all_ranks = other.nodes().filter(|(_, node)| node.kind.is_rank()).count() == other.gpus().len();
+        let other =
+            if all_ranks { read_text(&write::spec::write(&other).unwrap(), "shuffled").unwrap() } else { other };
+
+        let case = order.over(world.ranks(), per_host(&world.fabric));
+        let other = World { fabric: other, ..scene.world() };
+        let (a, b) = (world.run(&*case.generator(), Folding::WhereProved), other.run(&*case.generator(), Folding::WhereProved));
+        let (Ok(a), Ok(b)) = (&a, &b) else {
+            prop_assert!(a.is_err() && b.is_err(), "{:?} {:?}", a.map(|t| t.time), b.map(|t| t.time));
+            return Ok(());
+        };
+        prop_assert_eq!((a.time, a.costs, a.operations, &a.spans), (b.time, b.costs, b.operations, &b.spans));
+        prop_assert_eq!(a.fold_factor, b.fold_factor);
+        let by_name = |world: &World, timeline: &Timeline, name: &dyn Fn(&str) -> String| {
+            let name = |id: NodeId| name(&world.fabric.node(id).id);
+            let mut used: Vec<String> = timeline.utilization.iter().map(|one| {
+                let what = match one.resource {
+                    Resource::Link(link) => format!("{} to {}", name(world.fabric.link(link).from), name(world.fabric.link(link).to)),
+                    Resource::Memory(node) => format!("memory of {}", name(node)),
+                    Resource::Crossbar(node) => format!("crossbar of {}", name(node)),
+                    Resource::Lane(rank, channel) => format!("{rank:?} {channel:?}"),
+                };
+                format!("{what}: {} bytes, {}", one.bytes, one.fraction)
+            }).collect();
+            used.sort();
+            used
+        };
+        prop_assert_eq!(by_name(&world, a, &new_name), by_name(&other, b, &|name| name.to_owned()));
+        let bound = |world: &World| {
+            let root = case.shape.call.root.0;
+            Bounds::new(&world.fabric, &world.router(), world.fabric.gpus(), root).of(&case.shape.call)
+        };
+        prop_assert_eq!(bound(&world), bound(&other));
+    }
+}
+
+fn planned(world: &World, collective: Collective, effort: Effort, threads: usize) -> Option<Plan> {
+    let (router, restriction) = (world.router(), Restriction::default());
+    let request = PlanRequest {
+        fabric: &world.fabric,
+        router: &router,
+        placement: world.fabric.gpus(),
+        profile: &world.profile,
+        ranks_per_node: per_host(&world.fabric),
+        mode: world.mode,
+        buffers: BufferUse::OutOfPlace,
+        root: 0,
+        collectives: &[collective],
+        sizes: &[Bytes(1000), Bytes(300_000), Bytes(50_000_000)],
+        restriction: &restriction,
+        effort,
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    pool.install(|| plan(&request, Watcher::default()).ok())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// One thread or several: the same plan.
+    #[test]
+    fn threads_do_not_matter(scene in scenes(8), collective in select(Collective::ALL.to_vec())) {
+        let world = scene.world();
+        let one = planned(&world, collective, Effort::Contenders, 1);
+        prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 2));
+        prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 5));
+    }
+
+    /// What the search leaves out could neither have won nor come second, whatever the profile says of the links.
+    #[test]
+    fn what_is_left_out_could_not_win(
+        scene in scenes(8),
+        collective in select(Collective::ALL.to_vec()),
+        efficiencies in vec(0.3f64..1.0, 5),
+    ) {
+        let mut world = scene.world();
+        let [nvlink, c2c, pcie, upi, network] = efficiencies[..] else { unreachable!() };
+        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, upi, network };
+        world.profile = Profile { links, ..world.profile };
+        let (some, all) = (
+            planned(&world, collective, Effort::Contenders, 1),
+            planned(&world, collective, Effort::EveryPair, 1),
+        );
+        let picks = |plan: Option<Plan>| plan.map(|plan| {
+            plan.rows.iter().map(|row| (row.pick, row.runner_up, row.bound)).collect::<Vec<_>>()
+        });
+        prop_assert_eq!(picks(some), picks(all));
+    }
+}

@@ -1,0 +1,228 @@
+//! Max–min sharing against an oracle written from the definition, and against its properties.
+
+use fabricast_sim::quantity::Rate;
+use fabricast_sim::sharing::{ResourceId, RouteId, Sharing, System, Use, WHOLE};
+use proptest::prelude::*;
+
+/// A system in plain numbers: capacities, and routes of (capacity → coefficient), cap, weight, transfers.
+#[derive(Clone, Debug)]
+struct Plain {
+    capacities: Vec<u64>,
+    routes: Vec<PlainRoute>,
+}
+
+#[derive(Clone, Debug)]
+struct PlainRoute {
+    uses: Vec<(usize, u64)>,
+    cap: Option<u64>,
+    weight: u32,
+    count: u32,
+}
+
+/// Rates by dense progressive filling in floating point: raise one level for all, stop at the first limit, freeze.
+fn oracle(plain: &Plain) -> Vec<f64> {
+    let n = plain.routes.len();
+    let (mut rate, mut frozen) = (vec![0.0f64; n], vec![false; n]);
+    for (i, route) in plain.routes.iter().enumerate() {
+        frozen[i] = route.count == 0;
+    }
+    while frozen.iter().any(|f| !f) {
+        let mut level = f64::INFINITY;
+        for (i, route) in plain.routes.iter().enumerate() {
+            if let (false, Some(cap)) = (frozen[i], route.cap) {
+                level = level.min(cap as f64 / f64::from(route.weight));
+            }
+        }
+        let mut limit = vec![f64::INFINITY; plain.capacities.len()];
+        for (r, &capacity) in plain.capacities.iter().enumerate() {
+            let (mut used, mut load) = (0.0, 0.0);
+            for (i, route) in plain.routes.iter().enumerate() {
+                for &(resource, coefficient) in &route.uses {
+                    if resource == r && route.count > 0 {
+                        let a = coefficient as f64 / WHOLE as f64 * f64::from(route.count);
+                        if frozen[i] { used += a * rate[i] } else { load += a * f64::from(route.weight) }
+                    }
+                }
+            }
+            if load > 0.0 {
+                limit[r] = (capacity as f64 - used) / load;
+                level = level.min(limit[r]);
+            }
+        }
+        if level.is_infinite() {
+            for i in 0..n {
+                if !frozen[i] {
+                    (rate[i], frozen[i]) = (f64::INFINITY, true);
+                }
+            }
+            break;
+        }
+        let close = |x: f64| x <= level * (1.0 + 1e-12);
+        for (i, route) in plain.routes.iter().enumerate() {
+            let capped = route.cap.is_some_and(|cap| close(cap as f64 / f64::from(route.weight)));
+            if !frozen[i] && (capped || route.uses.iter().any(|&(r, _)| close(limit[r]))) {
+                rate[i] = level * f64::from(route.weight);
+                frozen[i] = true;
+            }
+        }
+    }
+    rate
+}
+
+fn build(plain: &Plain) -> (System, Vec<RouteId>) {
+    let mut system = System::new();
+    let ids: Vec<ResourceId> = plain.capacities.iter().map(|&c| system.add_resource(Rate(c))).collect();
+    let routes = plain
+        .routes
+        .iter()
+        .map(|route| {
+            let uses: Vec<Use> =
+                route.uses.iter().map(|&(r, coefficient)| Use { resource: ids[r], coefficient }).collect();
+            system.add_route(&uses, route.cap.map_or(Rate::UNLIMITED, Rate), route.weight)
+        })
+        .collect();
+    (system, routes)
+}
+
+fn solve(plain: &Plain) -> Vec<Rate> {
+    let (system, routes) = build(plain);
+    let mut sharing = Sharing::new(&system);
+    for (id, route) in routes.iter().zip(&plain.routes) {
+        for _ in 0..route.count {
+            sharing.start(&system, *id);
+        }
+    }
+    sharing.settle(&system, |_| {});
+    routes.iter().map(|&id| sharing.rate(id)).collect()
+}
+
+/// From megabytes to terabytes per second, with ties among capacities likely.
+fn capacity() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        prop::sample::select(vec![50_000_000_000_000u64, 450_000_000_000_000, 25_000_000_000_000]),
+        1_000_000_000_000..5_000_000_000_000_000u64,
+    ]
+}
+
+fn plain() -> impl Strategy<Value = Plain> {
+    (prop::collection::vec(capacity(), 1..12)).prop_flat_map(|capacities| {
+        let n = capacities.len();
+        let coefficient = prop::sample::select(vec![WHOLE, WHOLE, WHOLE, WHOLE / 2, WHOLE / 3, 3 * WHOLE]);
+        let uses = prop::collection::btree_map(0..n, coefficient, 1..=n.min(5));
+        let route = (uses, prop::option::weighted(0.2, capacity()), 1u32..4, 0u32..4)
+            .prop_map(|(uses, cap, weight, count)| PlainRoute { uses: uses.into_iter().collect(), cap, weight, count });
+        prop::collection::vec(route, 1..20).prop_map(move |routes| Plain { capacities: capacities.clone(), routes })
+    })
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn equals_the_oracle(plain in plain()) {
+        for (i, (rate, expected)) in solve(&plain).into_iter().zip(oracle(&plain)).enumerate() {
+            if plain.routes[i].count > 0 {
+                prop_assert!(close(rate.0 as f64, expected), "route {i}: {} against {expected}", rate.0);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// No capacity is exceeded, exactly; and every route has a limit that it and nobody faster shares.
+    #[test]
+    fn is_feasible_and_cannot_be_improved(plain in plain()) {
+        let rates = solve(&plain);
+        let whole = u128::from(WHOLE);
+        let mut used = vec![0u128; plain.capacities.len()];
+        for (route, rate) in plain.routes.iter().zip(&rates) {
+            for &(r, coefficient) in &route.uses {
+                used[r] += u128::from(coefficient) * u128::from(route.count) * u128::from(rate.0);
+            }
+        }
+        for (r, &capacity) in plain.capacities.iter().enumerate() {
+            prop_assert!(used[r] <= u128::from(capacity) * whole);
+        }
+        for (i, route) in plain.routes.iter().enumerate().filter(|(_, route)| route.count > 0) {
+            let level = |j: usize| rates[j].0 as f64 / f64::from(plain.routes[j].weight);
+            let at_cap = route.cap.is_some_and(|cap| close(cap as f64, rates[i].0 as f64));
+            let limited = route.uses.iter().any(|&(r, _)| {
+                let full = close(used[r] as f64, plain.capacities[r] as f64 * WHOLE as f64);
+                let users = plain.routes.iter().enumerate().filter(|(_, other)| other.count > 0 && other.uses.iter().any(|u| u.0 == r));
+                full && users.map(|(j, _)| level(j)).all(|other| other <= level(i) * (1.0 + 1e-9))
+            });
+            prop_assert!(at_cap || limited, "route {i} could be faster");
+        }
+    }
+
+    /// Renumbering capacities and routes, and starting in another order, changes nothing to the last unit.
+    #[test]
+    fn does_not_depend_on_order_or_ids(plain in plain(), seed in any::<u64>()) {
+        let rates = solve(&plain);
+        let order = |n: usize, salt: u64| {
+            let mut order: Vec<usize> = (0..n).collect();
+            order.sort_by_key(|&i| (i as u64 ^ seed.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ salt));
+            order
+        };
+        let (resources, routes) = (order(plain.capacities.len(), 1), order(plain.routes.len(), 2));
+        let place = |r: usize| resources.iter().position(|&x| x == r).unwrap();
+        let shuffled = Plain {
+            capacities: resources.iter().map(|&r| plain.capacities[r]).collect(),
+            routes: routes
+                .iter()
+                .map(|&i| {
+                    let route = &plain.routes[i];
+                    PlainRoute { uses: route.uses.iter().rev().map(|&(r, a)| (place(r), a)).collect(), ..route.clone() }
+                })
+                .collect(),
+        };
+        let again = solve(&shuffled);
+        for (j, &i) in routes.iter().enumerate() {
+            prop_assert_eq!(again[j], rates[i]);
+        }
+    }
+
+    /// Starting and stopping in any history ends at the rates of a fresh start: re-solving only the touched part loses
+    /// nothing.
+    #[test]
+    fn has_no_memory(plain in plain(), churn in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60)) {
+        let (system, routes) = build(&plain);
+        let mut sharing = Sharing::new(&system);
+        let mut counts = vec![0u32; routes.len()];
+        for (which, settle) in churn {
+            let i = which.index(routes.len());
+            if counts[i] < 3 && (counts[i] == 0 || settle) {
+                sharing.start(&system, routes[i]);
+                counts[i] += 1;
+            } else {
+                sharing.stop(&system, routes[i]);
+                counts[i] -= 1;
+            }
+            if settle {
+                sharing.settle(&system, |_| {});
+            }
+        }
+        sharing.settle(&system, |_| {});
+        let mut now = plain.clone();
+        for (route, &count) in now.routes.iter_mut().zip(&counts) {
+            route.count = count;
+        }
+        for (i, rate) in solve(&now).into_iter().enumerate().filter(|&(i, _)| counts[i] > 0) {
+            prop_assert_eq!(sharing.rate(routes[i]), rate);
+        }
+    }
+}
+
+/// One capacity of 450 GB/s shared by 4,096 routes: each gets a 4,096th, and nothing is lost but roundings.
+#[test]
+fn thousands_on_one_capacity() {
+    let route = PlainRoute { uses: vec![(0, WHOLE)], cap: None, weight: 1, count: 1 };
+    let plain = Plain { capacities: vec![450_000_000_000_000], routes: vec![route; 4096] };
+    assert!(solve(&plain).iter().all(|rate| rate.0 == 450_000_000_000_000 / 4096));
+}

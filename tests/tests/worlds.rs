@@ -1,0 +1,310 @@
+//! Where schedules run in these tests: random fabrics, healthy and broken, with random profiles and late ranks, and the
+//! calls that run there.
+
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::engine::{Recording, Watch};
+use fabricast_sim::lower::Setting;
+use fabricast_sim::profile::{Launch, Processes, Profile};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Protocol, Rank};
+use fabricast_sim::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate};
+use fabricast_topologies::fabric::{Figures, GpuFigures};
+use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
+use fabricast_topologies::{
+    Bandwidth, Bytes, Fabric, FabricBuilder, FabricRequest, LinkKind, LinkSpec, NodeKind, Picos, load,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::generators::Case;
+
+/// GPUs on one NVSwitch, all links alike; `latency` is that of each of the two links between a pair.
+pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
+    let mut builder = FabricBuilder::new("switch");
+    let host = builder.host("a");
+    let hub = builder.node("sw", NodeKind::Nvswitch, host, Figures::None).unwrap();
+    for gpu in 0..gpus {
+        let gpu = builder.node(&format!("gpu{gpu}"), NodeKind::Gpu, host, Figures::None).unwrap();
+        builder.link(gpu, hub, &LinkSpec::symmetric(LinkKind::Nvlink, bandwidth, latency));
+    }
+    builder.finish()
+}
+
+/// What a fabric is made from.
+#[derive(Clone, Debug)]
+pub(crate) enum Plant {
+    /// GPUs with a link to each of some switches; bandwidths (GB/s) and latencies (ns) go round the links.
+    Switches { gpus: u32, planes: u32, links: Vec<(u32, u32)>, memory: Option<u32> },
+    /// GPUs in a circle, each joined to the next.
+    Circle { gpus: u32, links: Vec<(u32, u32)> },
+    /// Copies of a preset on a network.
+    Hosts { preset: &'static str, nodes: u32, gpus: u32, network: &'static str },
+}
+
+impl Plant {
+    pub(crate) fn build(&self) -> Fabric {
+        match self {
+            Self::Hosts { preset, nodes, gpus, network } => {
+                let network = (*nodes > 1).then(|| network.parse().unwrap());
+                let request =
+                    FabricRequest { fabric: (*preset).to_owned(), nodes: Some(*nodes), gpus: Some(*gpus), network };
+                load(&request).unwrap()
+            }
+            Self::Switches { gpus, planes, links, memory } => {
+                let mut builder = FabricBuilder::new("switches");
+                let host = builder.host("a");
+                let memory_bandwidth = memory.map(|gbps| Bandwidth::from_gbps(gbps.into()));
+                let figures = Figures::Gpu(Box::new(GpuFigures { memory_bandwidth, ..GpuFigures::default() }));
+                let hubs: Vec<_> = (0..*planes)
+                    .map(|plane| builder.node(&format!("sw{plane}"), NodeKind::Nvswitch, host, Figures::None).unwrap())
+                    .collect();
+                for gpu in 0..*gpus {
+                    let id = builder.node(&format!("gpu{gpu}"), NodeKind::Gpu, host, figures.clone()).unwrap();
+                    for (plane, &hub) in hubs.iter().enumerate() {
+                        builder.link(id, hub, &link(links, gpu as usize * hubs.len() + plane));
+                    }
+                }
+                builder.finish()
+            }
+            Self::Circle { gpus, links } => {
+                let mut builder = FabricBuilder::new("circle");
+                let host = builder.host("a");
+                // Accelerators pass traffic on, so that all pairs are joined.
+                let devices: Vec<_> = (0..*gpus)
+                    .map(|gpu| builder.node(&format!("tpu{gpu}"), NodeKind::Accelerator, host, Figures::None).unwrap())
+                    .collect();
+                for i in 0..devices.len() {
+                    builder.link(devices[i], devices[(i + 1) % devices.len()], &link(links, i));
+                }
+                builder.finish()
+            }
+        }
+    }
+}
+
+fn link(links: &[(u32, u32)], number: usize) -> LinkSpec {
+    let (gbps, ns) = links[number % links.len()];
+    LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth::from_gbps(gbps.into()), Picos::from_ns(ns.into()))
+}
+
+/// A fabric, what is wrong with it, and what software costs on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    pub(crate) plant: Plant,
+    /// Links slowed to so many percent.
+    pub(crate) slow: Vec<(Index, u8)>,
+    /// Links out of service.
+    pub(crate) failed: Vec<Index>,
+    /// Late ranks, by nanoseconds.
+    pub(crate) late: Vec<(Index, u32)>,
+    pub(crate) profile: &'static str,
+    pub(crate) mode: (Launch, Processes),
+    pub(crate) ecmp: Ecmp,
+}
+
+/// A scene, built.
+pub(crate) struct World {
+    pub(crate) fabric: Fabric,
+    pub(crate) profile: Profile,
+    pub(crate) delays: Vec<Picos>,
+    pub(crate) mode: LaunchMode,
+    pub(crate) routes: RouteOptions,
+}
+
+impl Scene {
+    pub(crate) fn world(&self) -> World {
+        let whole = self.plant.build();
+        let names = whole.link_names();
+        let mut fabric = whole;
+        for (which, percent) in &self.slow {
+            fabric = fabric.slowed(which.get::<String>(&names), f64::from(*percent) / 100.0).unwrap();
+        }
+        for which in &self.failed {
+            fabric = fabric.without(which.get::<String>(&names)).unwrap();
+        }
+        let mut delays = vec![Picos::ZERO; if self.late.is_empty() { 0 } else { fabric.gpus().len() }];
+        for (which, ns) in &self.late {
+            delays[which.index(fabric.gpus().len())] = Picos::from_ns((*ns).into());
+        }
+        let gpus_per_host = per_host(&fabric);
+        World {
+            profile: Profile::named(self.profile).unwrap(),
+            delays,
+            mode: LaunchMode { launch: self.mode.0, processes: self.mode.1, gpus_per_host },
+            routes: RouteOptions { ecmp: self.ecmp, ..RouteOptions::default() },
+            fabric,
+        }
+    }
+}
+
+/// GPUs in use on the first host; all hosts of these fabrics have as many.
+pub(crate) fn per_host(fabric: &Fabric) -> u32 {
+    let host = |&gpu: &_| fabric.node(gpu).host;
+    fabric.gpus().iter().filter(|gpu| host(gpu) == host(&fabric.gpus()[0])).count() as u32
+}
+
+impl World {
+    pub(crate) fn ideal(fabric: Fabric) -> Self {
+        let profile = Profile::ideal();
+        Self { fabric, profile, delays: vec![], mode: LaunchMode::default(), routes: RouteOptions::default() }
+    }
+
+    pub(crate) fn ranks(&self) -> u32 {
+        self.fabric.gpus().len() as u32
+    }
+
+    pub(crate) fn router(&self) -> Router<'_> {
+        Router::new(&self.fabric, self.routes)
+    }
+
+    /// Runs a schedule on the first ranks of the fabric, times of all operations recorded.
+    pub(crate) fn run(&self, generator: &dyn Generate, folding: Folding) -> Result<Timeline, SimulateError> {
+        let router = self.router();
+        let placement = self.fabric.gpus();
+        let setting =
+            Setting { fabric: &self.fabric, router: &router, placement, profile: &self.profile, delays: &self.delays };
+        let watch = Watch { recording: Recording::Spans, ..Watch::default() };
+        let surroundings = Surroundings { folding, ..Surroundings::default() };
+        simulate(generator, setting, self.mode, surroundings, watch)
+    }
+}
+
+fn links() -> impl Strategy<Value = Vec<(u32, u32)>> {
+    let link = || (select(vec![25u32, 50, 450, 463]), select(vec![0u32, 1, 350, 700]));
+    prop_oneof![4 => vec(link(), 1..=1), 1 => vec(link(), 2..=3)]
+}
+
+/// Fabrics of up to `most` GPUs.
+pub(crate) fn plants(most: u32) -> impl Strategy<Value = Plant> {
+    const HOSTS: [(&str, u32); 9] = [
+        ("hgx-h200", 8),
+        ("hgx-h200", 8),
+        ("hgx-h200", 8),
+        ("dgx-a100", 8),
+        ("dgx-v100", 8),
+        ("mi300x", 8),
+        ("gb200-nvl72", 4),
+        ("l40s-pcie", 8),
+        ("gh200", 1),
+    ];
+    const NETWORKS: [&str; 12] = [
+        "rail",
+        "rail",
+        "rail,nics_per_node=8",
+        "rail,nics_per_node=2,oversubscription=2",
+        "rail,nics_per_node=4,radix=4",
+        "rail,nics_per_node=8,radix=4,tiers=3",
+        "fat_tree,nics_per_node=4",
+        "fat_tree,nics_per_node=8,radix=16",
+        "fat_tree,nics_per_node=2,radix=4,oversubscription=3",
+        "torus,nics_per_node=2",
+        "torus,nics_per_node=8,nic=25GB/s",
+        "dragonfly,nics_per_node=4",
+    ];
+    let hosts = (select(HOSTS.to_vec()), 1u32..=6, 1u32..=8, select(NETWORKS.to_vec())).prop_map(
+        move |((preset, whole), nodes, gpus, network)| {
+            let gpus = gpus.min(whole).min(most);
+            Plant::Hosts { preset, nodes: nodes.min(most / gpus), gpus, network }
+        },
+    );
+    let memory = prop_oneof![2 => Just(None), 1 => select(vec![Some(100u32), Some(4800)])];
+    let switches = (1..=most.min(17), 1u32..=3, links(), memory)
+        .prop_map(|(gpus, planes, links, memory)| Plant::Switches { gpus, planes, links, memory });
+    let circle = (3..=most.clamp(3, 9), links()).prop_map(|(gpus, links)| Plant::Circle { gpus, links });
+    prop_oneof![4 => hosts, 3 => switches, 1 => circle]
+}
+
+/// Scenes on fabrics of up to `most` GPUs: about half of them healthy.
+pub(crate) fn scenes(most: u32) -> impl Strategy<Value = Scene> {
+    let few = |weight| prop_oneof![5 => Just(0usize), weight => 1usize..=2];
+    let slow = few(2).prop_flat_map(|n| vec((any::<Index>(), select(vec![50u8, 90])), n));
+    let failed = few(1).prop_flat_map(|n| vec(any::<Index>(), n));
+    let late = few(1).prop_flat_map(|n| vec((any::<Index>(), select(vec![0u32, 1, 20_000])), n));
+    let profile = select(vec!["ideal", "nccl-2.28-h200"]);
+    let mode = (select(vec![Launch::Graph, Launch::Stream]), select(vec![Processes::PerGpu, Processes::Single]));
+    let ecmp = prop_oneof![3 => Just(Ecmp::Averaged), 1 => (0u64..4).prop_map(|seed| Ecmp::Hashed { seed })];
+    (plants(most), slow, failed, late, profile, mode, ecmp).prop_map(
+        |(plant, slow, failed, late, profile, mode, ecmp)| Scene { plant, slow, failed, late, profile, mode, ecmp },
+    )
+}
+
+/// A call out of place, on one channel and in one loop, rooted at rank 0.
+pub(crate) fn plain(algorithm: Algorithm, collective: Collective, ranks: u32, bytes: u64) -> Case {
+    let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+    Case { algorithm, shape: Shape::new(call, Protocol::Simple) }
+}
+
+/// A call whose ranks are not yet known.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    algorithm: Algorithm,
+    collective: Collective,
+    protocol: Protocol,
+    pub(crate) bytes: u64,
+    channels: u16,
+    /// Rounds that lanes make, about.
+    loops: u64,
+    buffers: BufferUse,
+    root: Index,
+    /// Whether the schedule knows of hosts.
+    levels: bool,
+    /// Whether every second channel goes round the other way.
+    both_ways: bool,
+}
+
+impl Order {
+    /// The same call of so many bytes, in one loop.
+    pub(crate) fn in_one_loop(&self, bytes: u64) -> Self {
+        Self { bytes, loops: 1, ..self.clone() }
+    }
+
+    /// The call over `ranks` ranks, so many a host.
+    pub(crate) fn over(&self, ranks: u32, per_host: u32) -> Case {
+        let rooted = matches!(
+            self.collective,
+            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
+        );
+        let root = if rooted { self.root.index(ranks as usize) as u32 } else { 0 };
+        let call = Call {
+            collective: self.collective,
+            bytes: Bytes(self.bytes),
+            ranks,
+            root: Rank(root),
+            buffers: self.buffers,
+        };
+        let chunks = self.loops * u64::from(self.channels) * u64::from(ranks);
+        let forth: Vec<Rank> = (0..ranks).map(Rank).collect();
+        let back = forth.iter().rev().copied().collect();
+        let shape = Shape {
+            channels: self.channels,
+            chunk: (self.loops > 1).then(|| Bytes(self.bytes.div_ceil(chunks).max(1))),
+            ranks_per_node: if self.levels { per_host } else { 0 },
+            orders: if self.both_ways { vec![forth, back] } else { vec![] },
+            ..Shape::new(call, self.protocol)
+        };
+        Case { algorithm: self.algorithm, shape }
+    }
+}
+
+/// Any collective by any algorithm that offers it.
+pub(crate) fn orders() -> impl Strategy<Value = Order> {
+    let offers: Vec<(Algorithm, Collective)> =
+        Algorithm::ALL.iter().flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect();
+    let call = (select(offers), select(Protocol::ALL.to_vec()), any::<Index>(), any::<bool>());
+    let bytes = prop_oneof![1 => select(vec![0u64, 1, 7, 4096]), 3 => 1_000u64..3_000_000, 1 => Just(1 << 26)];
+    let shape = (1u16..=4, prop_oneof![2 => Just(1u64), 1 => 2u64..=3], any::<bool>(), prop::bool::weighted(0.2));
+    (call, bytes, shape).prop_map(|((what, protocol, root, in_place), bytes, (channels, loops, levels, both_ways))| {
+        Order {
+            algorithm: what.0,
+            collective: what.1,
+            protocol,
+            bytes,
+            channels,
+            loops,
+            buffers: if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
+            root,
+            levels,
+            both_ways,
+        }
+    })
+}
