@@ -131,7 +131,7 @@ pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> R
         let time: Picos = time.parse().map_err(|error| {
             Failure::input(format!("--straggler {text}: expected GPU=TIME, as in gpu5=20us: {error}"))
         })?;
-        let device = fabric.device(name)?;
+        let device = fabric.device(name).map_err(|error| Failure::input(format!("--straggler {text}: {error}")))?;
         let rank = ranks.get(&device).ok_or_else(|| {
             Failure::input(format!("--straggler {text}: {name} is not a rank: expected one of the fabric's GPUs"))
         })?;

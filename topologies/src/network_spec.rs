@@ -67,7 +67,7 @@ impl FromStr for NetworkKind {
 pub struct NetworkSpec {
     /// Its shape.
     pub kind: NetworkKind,
-    /// NICs of a host, 1 or more.
+    /// NICs of a host, 1 to 256.
     pub nics_per_node: Option<u32>,
     /// Line rate of a NIC, each direction.
     pub nic: Option<Bandwidth>,
@@ -75,17 +75,17 @@ pub struct NetworkSpec {
     pub nic_latency: Option<Picos>,
     /// Latency of one switch and the cable behind it.
     pub switch_latency: Option<Picos>,
-    /// Bandwidth below a leaf over bandwidth above it; 1 is non-blocking.
+    /// Bandwidth below a leaf over bandwidth above it, 0.01 to 1000; 1 is non-blocking.
     pub oversubscription: Option<f64>,
-    /// Levels of switches (fat tree, rail), 1 or more.
+    /// Levels of switches (fat tree, rail), 1 to 8.
     pub tiers: Option<u32>,
-    /// Ports of a switch, 2 or more.
+    /// Ports of a switch, 2 to 4096.
     pub radix: Option<u32>,
-    /// Groups of a dragonfly, 1 or more.
+    /// Groups of a dragonfly, 1 to 65,536.
     pub groups: Option<u32>,
     /// Sides of a torus, each 1 or more.
     pub dimensions: Option<Vec<u32>>,
-    /// Equal-cost paths that flows are spread over, 1 or more.
+    /// Equal-cost paths that flows are spread over, 1 to 256.
     pub ecmp: Option<u32>,
     /// Technology of the cables: `infiniband` or `ethernet`.
     pub link: Option<LinkKind>,
@@ -120,16 +120,24 @@ impl NetworkSpec {
             return Err(format!("unknown key `{name}`; expected kind or one of {}{hint}", Self::key_list()));
         };
         (key.set)(self, value).map_err(|message| format!("{name}: {message}"))?;
-        let at_least = |value: Option<u32>, least: u32| value.is_none_or(|n| n >= least);
+        let within = |value: Option<u32>, least: u32, most: u32| match value {
+            Some(n) if n < least || n > most => Some(format!("must be from {least} to {most}")),
+            _ => None,
+        };
         let fault = match name {
-            "nics_per_node" if !at_least(self.nics_per_node, 1) => Some("must be 1 or more"),
-            "tiers" if !at_least(self.tiers, 1) => Some("must be 1 or more"),
-            "groups" if !at_least(self.groups, 1) => Some("must be 1 or more"),
-            "ecmp" if !at_least(self.ecmp, 1) => Some("must be 1 or more"),
-            "radix" if !at_least(self.radix, 2) => Some("must be 2 or more"),
-            "dimensions" if self.dimensions.iter().flatten().any(|&side| side == 0) => Some("must all be 1 or more"),
+            "nics_per_node" => within(self.nics_per_node, 1, 256),
+            "tiers" => within(self.tiers, 1, 8),
+            "groups" => within(self.groups, 1, 65_536),
+            "ecmp" => within(self.ecmp, 1, 256),
+            "radix" => within(self.radix, 2, 4096),
+            "oversubscription" if self.oversubscription.is_some_and(|x| !(0.01..=1000.0).contains(&x)) => {
+                Some("must be from 0.01 to 1000".to_owned())
+            }
+            "dimensions" if self.dimensions.iter().flatten().any(|&side| side == 0) => {
+                Some("must all be 1 or more".to_owned())
+            }
             "link" if !matches!(self.link, None | Some(LinkKind::Infiniband | LinkKind::Ethernet)) => {
-                Some("must be `infiniband` or `ethernet`")
+                Some("must be `infiniband` or `ethernet`".to_owned())
             }
             _ => None,
         };
@@ -208,10 +216,15 @@ mod tests {
         for (text, expected) in [
             ("star", "one of `rail`"),
             ("rail,nics=8", "unknown key `nics`"),
-            ("rail,nics_per_node=0", "nics_per_node must be 1 or more"),
+            ("rail,nics_per_node=0", "nics_per_node must be from 1 to 256"),
             ("rail,nic=0GB/s", "nic: "),
             ("rail,nic=-4GB/s", "nic: "),
             ("rail,oversubscription=0", "oversubscription: "),
+            ("rail,oversubscription=1e-300", "oversubscription must be from 0.01 to 1000"),
+            ("rail,radix=4294967295", "radix must be from 2 to 4096"),
+            ("rail,ecmp=4294967295", "ecmp must be from 1 to 256"),
+            ("rail,nic_per_node=8", "did you mean nics_per_node?"),
+            ("rial", "did you mean `rail`?"),
             ("rail,nics_per_node=8,nics_per_node=9", "given twice"),
             ("rail,8", "expected `key=value`"),
             ("torus,dimensions=4x0", "dimensions must"),

@@ -31,7 +31,7 @@ pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
                 }
             }
             let rate = network.rates.get(rail).map_or(0, |rate| rate.0);
-            leaves.push(Leaf { switch, below: rate * per_leaf as u64 });
+            leaves.push(Leaf { switch, below: rate.saturating_mul(per_leaf as u64) });
         }
         pods.push(leaves);
     }
@@ -53,7 +53,7 @@ pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[
         for (rail, &nic) in group.iter().flat_map(|nics| nics.iter().enumerate()) {
             network.plug(builder, nic, rail, switch);
         }
-        leaves.push(Leaf { switch, below: network.host_rate() * per_leaf as u64 });
+        leaves.push(Leaf { switch, below: network.host_rate().saturating_mul(per_leaf as u64) });
     }
     let (count, two_tiers) = (leaves.len(), radix as usize);
     let needed = if count == 1 {
@@ -143,11 +143,11 @@ fn spread(builder: &mut FabricBuilder, network: &Network, leaves: &[Leaf], prefi
     let mut spines = Vec::new();
     for number in 0..count {
         let spine = network.switch(builder, &format!("{prefix}{number}"))?;
-        let mut below = 0;
+        let mut below = 0u64;
         for leaf in leaves {
             let rate = network.above(leaf.below) / count as u64;
             network.trunk(builder, leaf.switch, spine, rate);
-            below += rate;
+            below = below.saturating_add(rate);
         }
         spines.push((spine, below));
     }

@@ -26,7 +26,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     }
 
     let injected = network.host_rate();
-    let local = network.above(2 * injected / size.saturating_sub(1).max(1) as u64);
+    let local = network.above(injected.saturating_mul(2) / size.saturating_sub(1).max(1) as u64);
     for group in &routers {
         for (i, &a) in group.iter().enumerate() {
             for &b in group.iter().skip(i + 1) {
@@ -39,7 +39,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     let count = routers.len();
     let others = count.saturating_sub(1).max(1);
     let cables = (size / others).max(1);
-    let global = network.above(injected * size as u64 / (others * cables) as u64);
+    let global = network.above(injected.saturating_mul(size as u64) / (others * cables) as u64);
     for (i, here) in routers.iter().enumerate() {
         for (j, there) in routers.iter().enumerate().skip(i + 1) {
             for cable in 0..cables {

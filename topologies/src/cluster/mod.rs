@@ -47,9 +47,10 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
         return Err(Error::Request("a cluster has 1 host or more, not 0".to_owned()));
     }
     let template = copy::Template::new(host)?;
-    let vertices = u64::from(nodes) * template.vertices_per_host();
-    if vertices > MOST_VERTICES {
-        let most = MOST_VERTICES / template.vertices_per_host().max(1);
+    let nics = network.and_then(|network| network.nics_per_node).unwrap_or(0);
+    let per_host = template.vertices_per_host() + u64::from(nics);
+    if u64::from(nodes) * per_host > MOST_VERTICES {
+        let most = MOST_VERTICES / per_host;
         let message =
             format!("{nodes} hosts of {} have more than {MOST_VERTICES} devices: expected at most {most}", host.name());
         return Err(Error::Request(message));

@@ -64,7 +64,11 @@ fn not_xml(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
         .map(|(i, _)| i + 1)
         .nth((position.row as usize).wrapping_sub(2))
         .unwrap_or_default();
-    let at = line_start + position.col.saturating_sub(1) as usize;
+    let at = match error {
+        // The parser gives these no place: what is missing is missing at the end.
+        roxmltree::Error::UnexpectedEndOfStream | roxmltree::Error::UnclosedRootNode => origin.text.trim_end().len(),
+        _ => line_start + position.col.saturating_sub(1) as usize,
+    };
     let message = error.to_string();
     // The place is said in front; the words of the parser end with it again.
     let suffix = format!(" at {position}");

@@ -1,0 +1,130 @@
+//! Files that the command writes: complete or not at all, and nothing else.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::run::{command, refused, run, run_in};
+
+/// The names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_result_goes_to_its_file_and_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        "fabric list",
+        "fabric show gh200 --format json",
+        "fabric export gh200 --to svg",
+        "simulate --fabric gh200 --collective all_reduce",
+        "plan --fabric gh200 --collective all_reduce --sizes 1K..4K --format csv",
+    ] {
+        let seen = run(arguments);
+        let written = run_in(folder.path(), &format!("{arguments} -o result"));
+        assert_eq!((written.code, written.stdout.as_str(), written.stderr.as_str()), (0, "", ""), "{arguments}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("result")).unwrap(), seen.stdout, "{arguments}");
+        assert_eq!(names(folder.path()), ["result"], "{arguments}");
+    }
+}
+
+#[test]
+fn charts_and_traces_stand_beside_the_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let plan = "plan --fabric gh200 --collective all_reduce --sizes 1K..1M:32";
+    assert_eq!(run_in(folder.path(), &format!("{plan} --chart plan.png -o plan.txt")).code, 0);
+    assert!(at("plan.png").starts_with(b"\x89PNG"));
+    assert_eq!(run_in(folder.path(), &format!("{plan} --chart plan.svg")).code, 0);
+    assert!(String::from_utf8(at("plan.svg")).unwrap().contains("</svg>"));
+    let simulate = "simulate --fabric gh200 --collective all_reduce --trace trace.json";
+    assert_eq!(run_in(folder.path(), simulate).code, 0);
+    let trace: serde_json::Value = serde_json::from_slice(&at("trace.json")).unwrap();
+    assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+    assert_eq!(names(folder.path()), ["plan.png", "plan.svg", "plan.txt", "trace.json"]);
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("dir")).unwrap();
+    let plan = "plan --fabric gh200 --collective all_reduce --sizes 1K..4K";
+    let simulate = "simulate --fabric gh200 --collective all_reduce";
+    for (arguments, expected) in [
+        (format!("{plan} --chart none/plan.svg"), "cannot write none/plan.svg: there is no folder none"),
+        (format!("{plan} --chart none/plan.svg -o plan.txt"), "there is no folder none"),
+        (format!("{plan} --chart plan.svg -o none/plan.txt"), "there is no folder none"),
+        (format!("{plan} --chart plan.pdf -o plan.txt"), "expected a file name that ends in `.svg` or `.png`"),
+        (format!("{plan} --chart plan.svg -o plan.svg"), "named twice"),
+        (format!("{plan} -o dir"), "it is a folder"),
+        (format!("{simulate} --trace none/t.json -o run.txt"), "there is no folder none"),
+        (format!("{simulate} --trace dir"), "it is a folder"),
+        ("fabric export gh200 --to svg -o none/x.svg".to_owned(), "there is no folder none"),
+        ("fabric list -o none/list.txt".to_owned(), "there is no folder none"),
+    ] {
+        refused(folder.path(), &arguments, expected);
+        assert_eq!(names(folder.path()), ["dir"], "{arguments}");
+    }
+}
+
+#[test]
+fn a_failed_run_keeps_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("plan.txt"), "old").unwrap();
+    refused(folder.path(), "plan --fabric gh200 --collective all_reduce --algorithm direct -o plan.txt", "no strategy");
+    assert_eq!(std::fs::read(folder.path().join("plan.txt")).unwrap(), b"old");
+    assert_eq!(names(folder.path()), ["plan.txt"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_and_permissions_survive() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+    std::fs::write(&target, "old").unwrap();
+    std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert_eq!(run_in(folder.path(), "fabric list -o link").code, 0);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(std::fs::read_to_string(&target).unwrap().contains("hgx-h200"));
+    assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn devices_are_written_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run_in(folder.path(), "fabric list -o /dev/null").code, 0);
+    assert!(run_in(folder.path(), "fabric list -o /dev/stdout").stdout.contains("hgx-h200"));
+    refused(folder.path(), "fabric list -o /dev/full", "cannot write /dev/full");
+}
+
+#[test]
+fn a_closed_pipe_is_the_readers_choice() {
+    // More than a pipe holds.
+    let mut child = command(Path::new("."), "fabric show gb200-nvl72 --format json")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn quiet_and_verbose_change_only_what_is_said_besides() {
+    let plan = "plan --fabric gh200 --collective all --algorithm ring --sizes 1K";
+    let (usual, quiet, verbose) = (run(plan), run(&format!("{plan} -q")), run(&format!("{plan} -v")));
+    assert_eq!((&quiet.stdout, &verbose.stdout), (&usual.stdout, &usual.stdout));
+    assert!(usual.stderr.contains("warning: "));
+    assert_eq!(quiet.stderr, "");
+    assert!(verbose.stderr.contains("took ") && verbose.stderr.contains("profile "));
+    assert!(!usual.stderr.contains("took "));
+}

@@ -1,0 +1,161 @@
+//! Input that nobody means well: large, deep, binary. One bounded message each, exit code 2, no panic.
+
+use std::path::Path;
+
+use crate::run::{refused, run_in};
+
+const SPEC: &str = r#"
+[[node]]
+id = "gpu0"
+kind = "gpu"
+[[node]]
+id = "gpu1"
+kind = "gpu"
+[[link]]
+a = "gpu0"
+b = "gpu1"
+kind = "nvlink"
+bandwidth = "450 GB/s"
+"#;
+
+fn folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
+/// Everything that takes a file refuses this one.
+fn all_readers_refuse(folder: &Path, file: &str) {
+    for arguments in [
+        "fabric show FILE",
+        "plan --fabric FILE --collective all_reduce",
+        "schedule verify FILE",
+        "schedule show FILE",
+        "schedule convert FILE --to json",
+        "simulate --fabric gh200 --schedule FILE",
+        "simulate --fabric gh200 --flows FILE",
+        "simulate --fabric gh200 --collective all_reduce --background FILE",
+        "simulate --fabric gh200 --collective all_reduce --profile ./FILE",
+    ] {
+        refused(folder, &arguments.replace("FILE", file), file);
+    }
+}
+
+#[test]
+fn missing_files_folders_and_binaries() {
+    let noise: Vec<u8> = (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let folder =
+        folder(&[("noise", noise), ("zeros", vec![0; 1000]), ("empty", Vec::new()), ("blank", b" \n\n".into())]);
+    std::fs::create_dir(folder.path().join("dir")).unwrap();
+    for file in ["missing.x", "dir", "noise", "zeros", "empty", "blank"] {
+        all_readers_refuse(folder.path(), file);
+    }
+}
+
+#[test]
+fn a_million_nested_elements() {
+    let deep = |open: &str| open.repeat(1_000_000).into_bytes();
+    let folder = folder(&[
+        ("deep.json", deep("[")),
+        ("objects.json", deep("{\"nodes\":")),
+        ("deep.toml", [b"a = ".to_vec(), deep("[")].concat()),
+        ("dotted.toml", [b"[a".to_vec(), deep(".a"), b"]\n".to_vec()].concat()),
+        ("open.xml", [b"<system version=\"1\">".to_vec(), deep("<cpu>")].concat()),
+        (
+            "switches.xml",
+            [
+                b"<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\">".to_vec(),
+                "<pci busid=\"0000:00:00.0\" class=\"0x060400\">".repeat(100_000).into_bytes(),
+                "</pci>".repeat(100_000).into_bytes(),
+                b"</cpu></system>".to_vec(),
+            ]
+            .concat(),
+        ),
+    ]);
+    for file in ["deep.json", "objects.json", "deep.toml", "dotted.toml", "open.xml", "switches.xml"] {
+        all_readers_refuse(folder.path(), file);
+    }
+}
+
+#[test]
+fn endless_words_are_cut() {
+    let long = "x".repeat(1_000_000);
+    let with = |right: &str, wrong: &str| SPEC.replacen(right, wrong, 1).into_bytes();
+    let folder = folder(&[
+        ("id.toml", with("\"gpu1\"\nkind", &format!("\"{long}\"\nkind"))),
+        ("end.toml", with("b = \"gpu1\"", &format!("b = \"{long}\""))),
+        ("kind.toml", with("\"nvlink\"", &format!("\"{long}\""))),
+        ("rate.toml", with("450 GB/s", &"9".repeat(1_000_000))),
+        ("key.toml", with("bandwidth", &long)),
+        ("flows.csv", format!("src,dst,bytes,start_us\n{long},gpu1,1,0\n").into_bytes()),
+    ]);
+    for file in ["id.toml", "end.toml", "kind.toml", "rate.toml", "key.toml"] {
+        refused(folder.path(), &format!("fabric show {file}"), &format!("{file}:"));
+    }
+    refused(folder.path(), "simulate --fabric hgx-h200 --flows flows.csv", "flows.csv:2:1");
+}
+
+#[test]
+fn figures_that_cannot_be() {
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for (number, rate) in
+        ["0 GB/s", "-450 GB/s", "450", "450 GiB/s", "1e30 GB/s", "nan GB/s", "inf GB/s", ""].iter().enumerate()
+    {
+        files.push((format!("rate{number}.toml"), SPEC.replacen("450 GB/s", rate, 1).into_bytes()));
+    }
+    let named: Vec<(&str, Vec<u8>)> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    let folder = folder(&named);
+    for (name, _) in &named {
+        refused(folder.path(), &format!("fabric show {name}"), &format!("{name}:12:13: bandwidth:"));
+    }
+}
+
+#[test]
+fn every_cut_of_a_spec_is_read_or_refused() {
+    let folder = folder(&[]);
+    for cut in (0..SPEC.len()).step_by(23) {
+        std::fs::write(folder.path().join("cut.toml"), &SPEC[..cut]).unwrap();
+        let run = run_in(folder.path(), "plan --fabric cut.toml --collective all_reduce --bytes 1KiB");
+        // A link without a bandwidth is unlimited: some cuts are specs.
+        assert!(run.code == 2 && run.stdout.is_empty() || run.code == 0, "cut at {cut}: {run:?}");
+    }
+}
+
+#[test]
+fn numbers_without_end() {
+    let here = Path::new(".");
+    let simulate = "simulate --fabric hgx-h200 --collective all_reduce";
+    for (flags, expected) in [
+        ("--bytes 99999999999999999999999999", "is not a size"),
+        ("--bytes 1e30", "is not a size"),
+        ("--bytes NaN", "is not a size"),
+        ("--nodes 4294967295", "more than"),
+        ("--nodes 99999999999", "expected a whole number"),
+        ("--gpus 4294967295", "a host of hgx-h200 has from 1 to 8"),
+        ("--nodes -1", "expected a whole number"),
+        ("--channels 65535", "not in 1..=1024"),
+        ("--threads 65535", "not in 1..=1024"),
+        ("--chunk 0", "at least one byte"),
+        ("--chunk 1 --bytes 1TiB", "chunks are too many"),
+        ("--straggler gpu0=1e300s", "is not a time"),
+        ("--slow gpu0-nvswitch0=NaN", "factor over 0"),
+        ("--nodes 2 --network rail,nics_per_node=4294967295", "nics_per_node"),
+        ("--nodes 2 --network rail,oversubscription=NaN", "oversubscription"),
+        ("--nodes 2 --network rail,oversubscription=1e-300", "oversubscription must be from"),
+        ("--nodes 2 --network rail,radix=4294967295", "radix must be from"),
+        ("--nodes 2 --network rail,ecmp=4294967295", "ecmp must be from"),
+        ("--nodes 2 --network torus,dimensions=4294967295x4294967295", "does not hold 2 hosts"),
+        ("--root 4294967295", "expected a rank from 0 to 7"),
+    ] {
+        refused(here, &format!("{simulate} {flags}"), expected);
+    }
+}
+
+#[test]
+fn flags_of_later_work_are_not_taken_silently() {
+    for flags in ["--library nccl-2.28.9", "--registered symmetric", "--ranks-per-gpu 2", "--mig gpu0=3g.71gb"] {
+        refused(Path::new("."), &format!("plan --fabric gh200 --collective all_reduce {flags}"), "unexpected argument");
+    }
+}

@@ -1,0 +1,17 @@
+//! The command as its users meet it: the built binary is run, and its output, files and exit codes are compared.
+//!
+//! `transcripts/` holds sessions as the README shows them (`TRYCMD=overwrite cargo test --test cli` writes what changed);
+//! the modules check what a transcript cannot: JSON for programs, files, pipes, and input too hostile to keep in a file.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod files;
+mod hostile;
+mod json;
+mod run;
+
+#[test]
+fn transcripts() {
+    trycmd::TestCases::new()
+        .register_bin("fabricast", std::path::Path::new(env!("CARGO_BIN_EXE_fabricast")))
+        .case("tests/cli/transcripts/*.trycmd");
+}

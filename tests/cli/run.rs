@@ -1,0 +1,56 @@
+//! Runs the command and takes its answer apart.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Run {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// The command with arguments split at blanks, in a folder.
+pub fn command(folder: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.args(arguments.split_whitespace()).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// Runs it in a folder; it must end by itself and not by a panic.
+pub fn run_in(folder: &Path, arguments: &str) -> Run {
+    let output = command(folder, arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    let run = Run {
+        code: output.status.code().unwrap_or_else(|| panic!("killed: {arguments}")),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    };
+    assert!(!run.stderr.contains("panicked"), "{arguments}: {}", run.stderr);
+    run
+}
+
+/// Runs it where no file is wanted.
+pub fn run(arguments: &str) -> Run {
+    run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), arguments)
+}
+
+/// The JSON of a run that succeeds without a word.
+pub fn json(arguments: &str) -> Value {
+    let run = run(&format!("{arguments} --format json"));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{arguments}");
+    serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{arguments}: {error}"))
+}
+
+/// A refusal: exit code 2, one bounded message, nothing on standard output.
+#[track_caller]
+pub fn refused(folder: &Path, arguments: &str, expected: &str) {
+    let run = run_in(folder, arguments);
+    assert_eq!(run.code, 2, "{arguments}: {run:?}");
+    assert_eq!(run.stdout, "", "{arguments}");
+    assert!(run.stderr.contains(expected), "{arguments}: {}\nexpected {expected}", run.stderr);
+    assert!(run.stderr.len() < 4_000, "{arguments}: {} bytes of message", run.stderr.len());
+}
