@@ -5,7 +5,7 @@
 
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, Place};
 
-use crate::engine::{self, EngineError, Pace, PerOp, Recording, Watch, WorkRun, Workload};
+use crate::engine::{self, EngineError, Pace, Recording, Watch, Workload};
 use crate::lower::{Devices, LowerError, Lowered, Setting};
 use crate::quantity::Work;
 use crate::timeline::{SimulateError, Utilization, utilization};
@@ -139,7 +139,7 @@ pub fn simulate(flows: &[Flow], setting: Setting<'_>, watch: Watch<'_>) -> Resul
     Ok(FlowOutcome {
         ends: outcome.spans.iter().map(|span| span.done).collect(),
         events: outcome.events,
-        utilization: utilization(&lowered, end),
+        utilization: utilization(&lowered.workload.system, &lowered.resources, &lowered.traffic, end),
     })
 }
 
@@ -154,19 +154,9 @@ pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -
         let passage = devices.passage(flow.src, flow.dst, label, &mut workload.system)?;
         let work = Work::of_bytes(flow.bytes.0);
         if let Some(route) = passage.route {
-            lowered.traffic.resize(route.0 as usize + 1, Work(0));
-            lowered.traffic[route.0 as usize] = work;
+            lowered.traffic.add(route, work, &workload.system);
         }
-        workload.passages.push(passage);
-        workload.works.push(work);
-        workload.paces.push(Pace { software: Picos::ZERO, not_before: flow.start });
-        let run = WorkRun {
-            len: 1,
-            passage: PerOp::Same(workload.passages.len() as u32 - 1),
-            work: PerOp::Same(workload.works.len() as u32 - 1),
-            pace: workload.paces.len() as u32 - 1,
-        };
-        workload.add_run(run, &[]);
+        workload.add_uniform_run(1, passage, work, Pace { software: Picos::ZERO, not_before: flow.start }, &[]);
     }
     lowered.resources = devices.into_resources();
     Ok(())

@@ -7,11 +7,11 @@ use crate::engine::{self, Costs, EngineError, Outcome, Recording, Span, Watch, W
 use crate::flows::{self, Flow};
 use crate::fold;
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, LowerError, Lowered, Resource, Setting};
+use crate::lower::{self, LowerError, Lowered, Resource, Setting, Traffic};
 use crate::profile::{Launch, Processes};
-use crate::quantity::{Rate, Work};
+use crate::quantity::Work;
 use crate::schedule::{Generate, Rank};
-use crate::sharing::{RouteId, WHOLE};
+use crate::sharing::{ResourceId, System};
 
 /// How the call is launched, for the costs that the device does not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,39 +161,37 @@ pub fn simulate(
     let time = setting.profile.launch(mode.launch, mode.processes).apply(outcome.end, mode.gpus_per_host);
     let mut costs = outcome.costs;
     costs.software += time - outcome.end;
+    let fold_factor = folded.as_ref().map(fold::Folded::factor);
+    let Lowered { workload, resources, traffic, rank_starts } = lowered;
+    drop(folded);
+    // Of a large workload the system is the small part, and nothing else is needed any more.
+    let system = only_system(workload);
     Ok(Timeline {
         time,
         costs,
         operations,
-        fold_factor: folded.as_ref().map(fold::Folded::factor),
+        fold_factor,
         events: outcome.events,
-        utilization: utilization(&lowered, outcome.end),
+        utilization: utilization(&system, &resources, &traffic, outcome.end),
         spans: outcome.spans,
         critical_path,
         load,
-        rank_starts: lowered.rank_starts,
+        rank_starts,
     })
 }
 
-pub(crate) fn utilization(lowered: &Lowered, end: Picos) -> Vec<Utilization> {
-    let system = &lowered.workload.system;
-    let mut passed = vec![0u128; system.resource_count()];
-    for (route, traffic) in lowered.traffic.iter().enumerate() {
-        for one in system.uses(RouteId(route as u32)) {
-            // Coefficients are multiples of a unit far below a byte: dividing first loses nothing that shows.
-            passed[one.resource.0 as usize] += traffic.0 / u128::from(WHOLE) * u128::from(one.coefficient);
-        }
-    }
-    let capacity = |id: usize| system.capacity(crate::sharing::ResourceId(id as u32));
-    lowered
-        .resources
-        .iter()
-        .zip(passed)
-        .enumerate()
-        .map(|(id, (&resource, passed))| {
-            let could = Work::passed(Rate(capacity(id).0), end);
-            let fraction = if could.0 == 0 { 0.0 } else { passed as f64 / could.0 as f64 };
-            Utilization { resource, bytes: Work(passed).bytes(), fraction }
-        })
-        .collect()
+/// Drops everything else.
+fn only_system(workload: Workload) -> System {
+    workload.system
+}
+
+/// How much of each capacity was used until `end`.
+pub(crate) fn utilization(system: &System, resources: &[Resource], traffic: &Traffic, end: Picos) -> Vec<Utilization> {
+    let of_resource = |(id, &resource): (u32, &Resource)| {
+        let (id, passed) = (ResourceId(id), traffic.through(ResourceId(id)));
+        let could = Work::passed(system.capacity(id), end);
+        let fraction = if could.0 == 0 { 0.0 } else { passed.0 as f64 / could.0 as f64 };
+        Utilization { resource, bytes: passed.bytes(), fraction }
+    };
+    (0..).zip(resources).map(of_resource).collect()
 }

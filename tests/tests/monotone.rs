@@ -2,6 +2,7 @@
 //! the order of input, threads, and what the search leaves out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fabricast_planner::bound::Bounds;
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
@@ -97,9 +98,13 @@ fn faster(bandwidth: Option<Bandwidth>) -> Option<Bandwidth> {
 /// The same device with every rate doubled.
 fn faster_node(node: &Node) -> Node {
     let figures = match node.figures.clone() {
-        Figures::Gpu(f) => Figures::Gpu(Box::new(GpuFigures { memory_bandwidth: faster(f.memory_bandwidth), ..*f })),
-        Figures::Cpu(f) => Figures::Cpu(Box::new(CpuFigures { memory_bandwidth: faster(f.memory_bandwidth), ..*f })),
-        Figures::Switch(f) => Figures::Switch(Box::new(SwitchFigures { capacity: faster(f.capacity), ..*f })),
+        Figures::Gpu(f) => {
+            Figures::Gpu(Arc::new(GpuFigures { memory_bandwidth: faster(f.memory_bandwidth), ..(*f).clone() }))
+        }
+        Figures::Cpu(f) => {
+            Figures::Cpu(Arc::new(CpuFigures { memory_bandwidth: faster(f.memory_bandwidth), ..(*f).clone() }))
+        }
+        Figures::Switch(f) => Figures::Switch(Arc::new(SwitchFigures { capacity: faster(f.capacity), ..(*f).clone() })),
         other => other,
     };
     Node { figures, ..node.clone() }

@@ -1,6 +1,8 @@
 //! Where schedules run in these tests: random fabrics, healthy and broken, with random profiles and late ranks, and the
 //! calls that run there.
 
+use std::sync::Arc;
+
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::engine::{Recording, Watch};
 use fabricast_sim::lower::Setting;
@@ -54,7 +56,7 @@ impl Plant {
                 let mut builder = FabricBuilder::new("switches");
                 let host = builder.host("a");
                 let memory_bandwidth = memory.map(|gbps| Bandwidth::from_gbps(gbps.into()));
-                let figures = Figures::Gpu(Box::new(GpuFigures { memory_bandwidth, ..GpuFigures::default() }));
+                let figures = Figures::Gpu(Arc::new(GpuFigures { memory_bandwidth, ..GpuFigures::default() }));
                 let hubs: Vec<_> = (0..*planes)
                     .map(|plane| builder.node(&format!("sw{plane}"), NodeKind::Nvswitch, host, Figures::None).unwrap())
                     .collect();

@@ -1,5 +1,7 @@
 //! Random fabrics for property tests, and what makes two fabrics the same.
 
+use std::sync::Arc;
+
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -63,7 +65,7 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
         )
             .prop_map(|(model, compute_capability, sm_count, memory, memory_bandwidth, copy_engines, bf16_tflops)| {
                 let memory = memory.map(Bytes);
-                Figures::Gpu(Box::new(GpuFigures {
+                Figures::Gpu(Arc::new(GpuFigures {
                     model,
                     compute_capability,
                     sm_count,
@@ -78,17 +80,17 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
             let arch = prop::sample::select(vec![CpuArch::X86, CpuArch::Arm, CpuArch::Power]);
             (of(text()), of(arch), of(text()), of(any::<u32>()), of(any::<u32>()), of(-1..9i32), of(bandwidth()))
                 .prop_map(|(model, arch, vendor, family, model_id, numa, memory_bandwidth)| {
-                    Figures::Cpu(Box::new(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth }))
+                    Figures::Cpu(Arc::new(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth }))
                 })
                 .boxed()
         }
         NodeKind::Nic => (of(text()), of(bandwidth()), of(any::<bool>()))
-            .prop_map(|(model, speed, gdr)| Figures::Nic(Box::new(NicFigures { model, speed, gdr })))
+            .prop_map(|(model, speed, gdr)| Figures::Nic(Arc::new(NicFigures { model, speed, gdr })))
             .boxed(),
         NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => {
             (of(text()), of(bandwidth()), of(any::<bool>()))
                 .prop_map(|(model, capacity, multicast)| {
-                    Figures::Switch(Box::new(SwitchFigures { model, capacity, multicast }))
+                    Figures::Switch(Arc::new(SwitchFigures { model, capacity, multicast }))
                 })
                 .boxed()
         }

@@ -14,7 +14,7 @@ impl Growing {
     fn add(&mut self, host: HostId, prefix: &str, kind: NodeKind, name: &str, count: u32, model: &str) -> Vec<NodeId> {
         let figures = || match kind {
             NodeKind::Gpu => {
-                Figures::Gpu(Box::new(GpuFigures { model: Some(model.to_owned()), ..GpuFigures::default() }))
+                Figures::Gpu(std::sync::Arc::new(GpuFigures { model: Some(model.to_owned()), ..GpuFigures::default() }))
             }
             _ => Figures::None,
         };

@@ -2,6 +2,8 @@
 //! each has received serves all of them: a transfer that joins when the total is S and moves w ends when it reaches
 //! S + w. A change of rate costs one step per bundle, however many transfers it holds, and the total is a sum of exact
 //! products, so it does not depend on how often rates changed in between.
+//!
+//! Most bundles hold one transfer, and there may be millions: what a second one needs lies apart.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,61 +15,87 @@ use crate::sharing::RouteId;
 
 const NOBODY: u32 = u32::MAX;
 
+/// What a transfer still lacks, in units of [`Work`]; below zero where more passed than it lacked (an end is rounded up
+/// to a picosecond), which the next one is credited with. In two halves, so that a bundle need not be aligned to 16 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    high: u64,
+    low: u64,
+}
+
+impl Left {
+    const NOTHING: Self = Self { high: 0, low: 0 };
+
+    fn of(units: i128) -> Self {
+        Self { high: (units >> 64) as u64, low: units as u64 }
+    }
+
+    fn units(self) -> i128 {
+        (u128::from(self.high) << 64 | u128::from(self.low)) as i128
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Bundle {
-    /// Received by each transfer since the bundle was first used, as of `since`.
-    total: Work,
+    /// What the next transfer to end still lacks, as of `since`.
+    left: Left,
     since: Picos,
-    /// Total at which the next transfer ends.
-    next_total: Work,
-    next_slot: u32,
-    /// When that is; finish events of other times are out of date.
+    /// When that transfer ends; finish events of other times are out of date.
     end: Picos,
-    /// Index into the heaps of further transfers.
-    others: u32,
+    next_slot: u32,
+    /// Index into the crowds; [`NOBODY`] while no two transfers have shared the route.
+    crowd: u32,
+}
+
+/// The transfers of a bundle that end after its next one.
+#[derive(Clone, Debug, Default)]
+struct Crowd {
+    /// The running total at which the next transfer of the bundle ends.
+    next_total: i128,
+    /// Totals at which the others end.
+    others: BinaryHeap<Reverse<(i128, u32)>>,
 }
 
 /// All bundles of a system, by route.
 #[derive(Clone, Debug)]
 pub(super) struct Bundles {
     bundles: Vec<Bundle>,
-    others: Vec<BinaryHeap<Reverse<(Work, u32)>>>,
+    crowds: Vec<Crowd>,
     last_division: (Work, Rate, Picos),
 }
 
 impl Bundles {
     pub(super) fn new(routes: usize) -> Self {
-        let empty = Bundle {
-            total: Work(0),
-            since: Picos::ZERO,
-            next_total: Work(0),
-            next_slot: NOBODY,
-            end: Picos::ZERO,
-            others: NOBODY,
-        };
-        Self { bundles: vec![empty; routes], others: Vec::new(), last_division: (Work(0), Rate(1), Picos::ZERO) }
+        let empty =
+            Bundle { left: Left::NOTHING, since: Picos::ZERO, end: Picos::ZERO, next_slot: NOBODY, crowd: NOBODY };
+        Self { bundles: vec![empty; routes], crowds: Vec::new(), last_division: (Work(0), Rate(1), Picos::ZERO) }
     }
 
     /// A transfer of `work` joins; `rate` is that of the bundle until now.
     pub(super) fn join(&mut self, route: RouteId, rate: Rate, now: Picos, slot: u32, work: Work) {
         let bundle = &mut self.bundles[route.0 as usize];
         if bundle.next_slot == NOBODY {
-            bundle.since = now;
-            bundle.next_total = Work(bundle.total.0 + work.0);
-            bundle.next_slot = slot;
+            (bundle.since, bundle.left, bundle.next_slot) = (now, Left::of(work.0 as i128), slot);
             return;
         }
         bundle.advance(rate, now);
-        let mut entry = (Work(bundle.total.0 + work.0), slot);
-        if entry.0 < bundle.next_total {
-            std::mem::swap(&mut entry.0, &mut bundle.next_total);
-            std::mem::swap(&mut entry.1, &mut bundle.next_slot);
+        if bundle.crowd == NOBODY {
+            bundle.crowd = self.crowds.len() as u32;
+            self.crowds.push(Crowd::default());
         }
-        if bundle.others == NOBODY {
-            bundle.others = self.others.len() as u32;
-            self.others.push(BinaryHeap::new());
+        let crowd = &mut self.crowds[bundle.crowd as usize];
+        let (left, work) = (bundle.left.units(), work.0 as i128);
+        if crowd.others.is_empty() {
+            // Nobody remembers the total: it may begin anew.
+            crowd.next_total = left.max(0);
         }
-        self.others[bundle.others as usize].push(Reverse(entry));
+        let joining = crowd.next_total - left + work;
+        if work < left {
+            crowd.others.push(Reverse((crowd.next_total, bundle.next_slot)));
+            (crowd.next_total, bundle.left, bundle.next_slot) = (joining, Left::of(work), slot);
+        } else {
+            crowd.others.push(Reverse((joining, slot)));
+        }
     }
 
     /// Moves the transfers that are done to `ended`, unless the event is out of date.
@@ -77,10 +105,16 @@ impl Bundles {
             return;
         }
         bundle.advance(rate, now);
-        while bundle.next_slot != NOBODY && bundle.next_total <= bundle.total {
+        while bundle.left.units() <= 0 {
             ended.push(bundle.next_slot);
-            let next = self.others.get_mut(bundle.others as usize).and_then(BinaryHeap::pop);
-            (bundle.next_total, bundle.next_slot) = next.map_or((Work(0), NOBODY), |Reverse(entry)| entry);
+            let crowd = self.crowds.get_mut(bundle.crowd as usize);
+            let next = crowd.and_then(|crowd| crowd.others.pop().map(|Reverse(next)| (crowd, next)));
+            let Some((crowd, (next_total, slot))) = next else {
+                bundle.next_slot = NOBODY;
+                return;
+            };
+            bundle.left = Left::of(bundle.left.units() + next_total - crowd.next_total);
+            (crowd.next_total, bundle.next_slot) = (next_total, slot);
         }
     }
 
@@ -89,7 +123,7 @@ impl Bundles {
     pub(super) fn reschedule(&mut self, route: RouteId, before: Rate, rate: Rate, now: Picos) -> Result<Picos, u32> {
         let bundle = &mut self.bundles[route.0 as usize];
         bundle.advance(before, now);
-        let left = Work(bundle.next_total.0.saturating_sub(bundle.total.0));
+        let left = Work(bundle.left.units().max(0) as u128);
         if (self.last_division.0, self.last_division.1) != (left, rate) {
             self.last_division = (left, rate, left.duration(rate).ok_or(bundle.next_slot)?);
         }
@@ -99,9 +133,11 @@ impl Bundles {
 }
 
 impl Bundle {
+    /// What passed until now comes off what is left.
     fn advance(&mut self, rate: Rate, now: Picos) {
         if self.since != now {
-            self.total = Work(self.total.0 + Work::passed(rate, now - self.since).0);
+            let passed = Work::passed(rate, now - self.since).0 as i128;
+            self.left = Left::of(self.left.units() - passed);
             self.since = now;
         }
     }

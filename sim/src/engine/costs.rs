@@ -22,3 +22,19 @@ impl Costs {
         self.software + self.latency + self.bandwidth + self.waiting
     }
 }
+
+/// Costs of a chain of operations up to a known instant: what is not spent otherwise was waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spent {
+    pub software: Picos,
+    pub latency: Picos,
+    pub bandwidth: Picos,
+}
+
+impl Spent {
+    /// The costs of the chain, which ends at `until`.
+    pub fn until(self, until: Picos) -> Costs {
+        let Self { software, latency, bandwidth } = self;
+        Costs { software, latency, bandwidth, waiting: until - software - latency - bandwidth }
+    }
+}

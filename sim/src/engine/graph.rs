@@ -2,14 +2,15 @@
 
 use fabricast_topologies::Picos;
 
-use super::{Costs, Edge, Workload};
+use super::costs::Spent;
+use super::{Edge, Workload};
 
 /// What the arrival of one awaited operation means.
 pub(super) enum Arrival {
     /// Others are still awaited.
     Partial,
-    /// It was the last; the costs are those of the chain that arrived last.
-    Last(Costs),
+    /// It was the last; what was spent is that of the chain that arrived last.
+    Last(Spent),
 }
 
 /// Progress of an operation that waits for several others.
@@ -17,7 +18,7 @@ pub(super) enum Arrival {
 struct Gathering {
     missing: u32,
     latest: Picos,
-    costs: Costs,
+    spent: Spent,
 }
 
 const NONE: u32 = u32::MAX;
@@ -111,16 +112,16 @@ impl Waiting {
     }
 
     /// One of the operations that (run, index) waits for is done.
-    pub(super) fn arrive(&mut self, run: u32, index: u32, now: Picos, costs: Costs) -> Arrival {
+    pub(super) fn arrive(&mut self, run: u32, index: u32, now: Picos, spent: Spent) -> Arrival {
         self.runs[run as usize].arrived += 1;
         let stretches = self.stretches_of(run);
         let at = stretches.partition_point(|stretch| stretch.end <= index);
         let Some(&stretch) = stretches.get(at).filter(|stretch| stretch.start <= index) else {
-            return Arrival::Last(costs);
+            return Arrival::Last(spent);
         };
         let place = (stretch.first + (index - stretch.start)) as usize;
         if self.gathering_of[place] == NONE {
-            let new = Gathering { missing: stretch.awaited, latest: Picos::ZERO, costs: Costs::default() };
+            let new = Gathering { missing: stretch.awaited, latest: Picos::ZERO, spent: Spent::default() };
             self.gathering_of[place] = match self.free.pop() {
                 Some(slot) => {
                     self.gatherings[slot as usize] = new;
@@ -134,16 +135,16 @@ impl Waiting {
         }
         let slot = self.gathering_of[place];
         let gathering = &mut self.gatherings[slot as usize];
-        // Of arrivals at one instant the larger costs count, whatever their order.
-        (gathering.latest, gathering.costs) = (gathering.latest, gathering.costs).max((now, costs));
+        // Of arrivals at one instant the larger spending counts, whatever their order.
+        (gathering.latest, gathering.spent) = (gathering.latest, gathering.spent).max((now, spent));
         gathering.missing -= 1;
         if gathering.missing > 0 {
             return Arrival::Partial;
         }
-        let costs = gathering.costs;
+        let spent = gathering.spent;
         self.gathering_of[place] = DONE;
         self.free.push(slot);
-        Arrival::Last(costs)
+        Arrival::Last(spent)
     }
 
     /// The first operation that still waits, after a deadlock; of those that wait for one other, the first if they

@@ -20,9 +20,10 @@ use crate::quantity::{Rate, Work};
 use crate::sharing::{Revised, RouteId, Sharing};
 use bundle::Bundles;
 pub use costs::Costs;
+use costs::Spent;
 use graph::{Arrival, Waiting};
 use queue::EventQueue;
-pub use workload::{Edge, Pace, Passage, PerOp, WorkRun, Workload};
+pub use workload::{Edge, Pace, Passage, Passages, PerOp, WorkRun, Workload};
 
 /// Events between two looks at the interrupt flag and updates of the progress counter.
 const BREATH: u64 = 1 << 14;
@@ -134,9 +135,10 @@ enum Event {
 struct Flight {
     run: u32,
     index: u32,
-    ready: Picos,
+    /// When its first byte arrives.
     flowing: Picos,
-    costs: Costs,
+    /// Its own software time and latency included.
+    spent: Spent,
 }
 
 /// Runs a workload to its end.
@@ -189,8 +191,8 @@ impl<'a> Engine<'a> {
     fn run(mut self) -> Result<Outcome, EngineError> {
         let workload = self.workload;
         self.now = workload.startup;
-        let begun = Costs { software: workload.startup, ..Costs::default() };
-        (self.outcome.end, self.outcome.costs) = (self.now, begun);
+        let begun = Spent { software: workload.startup, ..Spent::default() };
+        (self.outcome.end, self.outcome.costs) = (self.now, begun.until(self.now));
         for run in 0..workload.runs.len() as u32 {
             for range in graph::initially_ready(workload, run) {
                 for index in range {
@@ -238,7 +240,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Everything the operation waited for is done: it will flow after its software time and its latency.
-    fn ready(&mut self, run: u32, index: u32, mut costs: Costs) -> Result<(), EngineError> {
+    fn ready(&mut self, run: u32, index: u32, mut spent: Spent) -> Result<(), EngineError> {
         let pace = self.workload.pace(run);
         let passage = self.workload.passage(run, index);
         let ready = self.now.max(pace.not_before);
@@ -249,10 +251,9 @@ impl<'a> Engine<'a> {
                 .and_then(|t| t.checked_add(passage.latency.0))
                 .ok_or(EngineError::TooLong { run, index })?,
         );
-        costs.waiting += ready - self.now;
-        costs.software += pace.software;
-        costs.latency += passage.latency;
-        let flight = Flight { run, index, ready, flowing, costs };
+        spent.software += pace.software;
+        spent.latency += passage.latency;
+        let flight = Flight { run, index, flowing, spent };
         let slot = match self.free_flights.pop() {
             Some(slot) => {
                 self.flights[slot as usize] = flight;
@@ -299,7 +300,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Splits the time of a transfer into what it would have taken alone and what it waited for others.
+    /// Of the time of a transfer, what it would have taken alone; the rest it waited for others.
     fn add_transfer_costs(&mut self, slot: u32, route: RouteId) {
         let flight = self.flights[slot as usize];
         let work = self.workload.work(flight.run, flight.index);
@@ -308,10 +309,7 @@ impl<'a> Engine<'a> {
             self.last_division = (work, solo, work.duration(solo).unwrap_or(Picos::ZERO));
         }
         let alone = self.last_division.2;
-        let taken = self.now - flight.flowing;
-        let costs = &mut self.flights[slot as usize].costs;
-        costs.bandwidth += alone.min(taken);
-        costs.waiting += taken - alone;
+        self.flights[slot as usize].spent.bandwidth += alone.min(self.now - flight.flowing);
     }
 
     fn done(&mut self, slot: u32) -> Result<(), EngineError> {
@@ -319,19 +317,20 @@ impl<'a> Engine<'a> {
         self.free_flights.push(slot);
         self.outcome.operations += 1;
         let counts = flight.run < self.workload.background_from;
-        if counts && (self.now, flight.costs) > (self.outcome.end, self.outcome.costs) {
-            self.outcome.end = self.now;
-            self.outcome.costs = flight.costs;
+        if counts && self.now >= self.outcome.end {
+            let ending = (self.now, flight.spent.until(self.now));
+            (self.outcome.end, self.outcome.costs) = ending.max((self.outcome.end, self.outcome.costs));
         }
         if self.watch.recording == Recording::Spans {
-            let Flight { run, index, ready, flowing, .. } = flight;
+            let Flight { run, index, flowing, .. } = flight;
+            let ready = flowing - self.workload.pace(run).software - self.workload.passage(run, index).latency;
             self.outcome.spans.push(Span { run, index, ready, flowing, done: self.now });
         }
         for i in self.waiting.dependents_of(flight.run) {
             let edge = self.waiting.dependent(i);
             for index in edge.sources(flight.index, self.workload.runs[edge.run as usize].len) {
-                if let Arrival::Last(costs) = self.waiting.arrive(edge.run, index, self.now, flight.costs) {
-                    self.ready(edge.run, index, costs)?;
+                if let Arrival::Last(spent) = self.waiting.arrive(edge.run, index, self.now, flight.spent) {
+                    self.ready(edge.run, index, spent)?;
                 }
             }
         }

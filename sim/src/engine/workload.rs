@@ -4,6 +4,7 @@
 //! folding makes a smaller one with the same times.
 
 use fabricast_topologies::Picos;
+use rustc_hash::FxHashMap;
 
 use crate::quantity::Work;
 use crate::sharing::{RouteId, System};
@@ -48,6 +49,60 @@ pub struct Passage {
     pub latency: Picos,
 }
 
+/// A table of passages, eight bytes each: there may be one per operation, and they have few latencies between them.
+#[derive(Clone, Debug, Default)]
+pub struct Passages {
+    packed: Vec<Packed>,
+    latencies: Vec<Picos>,
+    known: FxHashMap<Picos, u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    /// [`NO_ROUTE`] for none.
+    route: u32,
+    /// In the table of latencies.
+    latency: u32,
+}
+
+const NO_ROUTE: u32 = u32::MAX;
+
+impl Passages {
+    /// Adds a passage; returns its place.
+    pub fn push(&mut self, passage: Passage) -> u32 {
+        let is_last = self.packed.last().is_some_and(|last| self.latencies[last.latency as usize] == passage.latency);
+        let latency = match self.packed.last() {
+            Some(last) if is_last => last.latency,
+            _ => *self.known.entry(passage.latency).or_insert_with(|| {
+                self.latencies.push(passage.latency);
+                self.latencies.len() as u32 - 1
+            }),
+        };
+        self.packed.push(Packed { route: passage.route.map_or(NO_ROUTE, |route| route.0), latency });
+        self.packed.len() as u32 - 1
+    }
+
+    /// The passage at a place, which must exist.
+    #[must_use]
+    pub fn get(&self, place: usize) -> Passage {
+        let Packed { route, latency } = self.packed[place];
+        let route = (route != NO_ROUTE).then_some(RouteId(route));
+        Passage { route, latency: self.latencies[latency as usize] }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packed.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packed.is_empty()
+    }
+}
+
 /// What holds operations back besides others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pace {
@@ -82,7 +137,7 @@ pub struct Workload {
     /// Bounds into `waits`, one more than runs.
     pub wait_starts: Vec<u32>,
     /// The ways that operations travel.
-    pub passages: Vec<Passage>,
+    pub passages: Passages,
     /// The amounts that operations move.
     pub works: Vec<Work>,
     /// What holds operations back.
@@ -110,12 +165,12 @@ impl Workload {
 
     /// Adds `len` operations that are all alike, with table entries of their own; returns the run's number.
     pub fn add_uniform_run(&mut self, len: u32, passage: Passage, work: Work, pace: Pace, waits: &[Edge]) -> u32 {
-        self.passages.push(passage);
+        let passage = self.passages.push(passage);
         self.works.push(work);
         self.paces.push(pace);
         let run = WorkRun {
             len,
-            passage: PerOp::Same(self.passages.len() as u32 - 1),
+            passage: PerOp::Same(passage),
             work: PerOp::Same(self.works.len() as u32 - 1),
             pace: self.paces.len() as u32 - 1,
         };
@@ -131,7 +186,7 @@ impl Workload {
     /// Passage of an operation.
     #[must_use]
     pub fn passage(&self, run: u32, index: u32) -> Passage {
-        self.passages[self.runs[run as usize].passage.entry(index)]
+        self.passages.get(self.runs[run as usize].passage.entry(index))
     }
 
     /// Work of an operation.

@@ -135,12 +135,20 @@ fn first_colours(workload: &Workload) -> Colours {
 
 /// One round: every run and every capacity by what it touches.
 fn refine(workload: &Workload, colours: &Colours) -> Colours {
-    let passing = passing_signatures(workload, colours);
-    let mut traffic = vec![Signature::new(); workload.system.resource_count()];
-    for_each_use(workload, |run, op, one| {
-        let flow = Signature::new().with(u64::from(colours.runs[run as usize])).with(op).with(one.coefficient);
-        traffic[one.resource.0 as usize].add(flow);
-    });
+    let traffic = traffic_signatures(workload, colours);
+    let of_colour: Vec<Signature> =
+        (0..colours.resource_count).map(|colour| Signature::new().with(u64::from(colour))).collect();
+    let passing = |passage: Passage| {
+        let signature = Signature::new().with(passage.latency.0);
+        let Some(route) = passage.route else { return signature };
+        let mut through = Signature::new();
+        for one in workload.system.uses(route) {
+            let colour = colours.resources[one.resource.0 as usize];
+            through.add(of_colour[colour as usize].with(one.coefficient));
+        }
+        let (cap, weight) = workload.system.cap_and_weight(route);
+        signature.with(cap.0).with(u64::from(weight)).with_signature(through)
+    };
     let mut dense = Dense::default();
     let runs = (0..workload.runs.len() as u32).map(|run| {
         let mut awaited = Signature::new();
@@ -150,7 +158,7 @@ fn refine(workload: &Workload, colours: &Colours) -> Colours {
         }
         let mut signature = Signature::new().with(u64::from(colours.runs[run as usize])).with_signature(awaited);
         for entry in entries(&workload.runs[run as usize]) {
-            signature = signature.with_signature(passing[entry]);
+            signature = signature.with_signature(passing(workload.passages.get(entry)));
         }
         dense.colour(signature)
     });
@@ -164,20 +172,23 @@ fn refine(workload: &Workload, colours: &Colours) -> Colours {
     Colours { runs, resources, run_count, resource_count: dense.count() }
 }
 
-/// For each passage: its latency, the kind of its route, and the colours of the capacities on it.
-fn passing_signatures(workload: &Workload, colours: &Colours) -> Vec<Signature> {
-    let of_passage = |passage: &Passage| {
-        let signature = Signature::new().with(passage.latency.0);
-        let Some(route) = passage.route else { return signature };
-        let mut through = Signature::new();
+/// For each capacity: the colours of the runs that pass through it, by operation, and how often.
+fn traffic_signatures(workload: &Workload, colours: &Colours) -> Vec<Signature> {
+    let mut traffic = vec![Signature::new(); workload.system.resource_count()];
+    for_each_passage(workload, |run, op, route| {
+        let flow = Signature::new().with(u64::from(colours.runs[run as usize])).with(op);
+        // Most routes take the same of each of their capacities.
+        let mut last = None;
         for one in workload.system.uses(route) {
-            let colour = u64::from(colours.resources[one.resource.0 as usize]);
-            through.add(Signature::new().with(colour).with(one.coefficient));
+            let member = match last {
+                Some((coefficient, member)) if coefficient == one.coefficient => member,
+                _ => flow.with(one.coefficient).as_member(),
+            };
+            last = Some((one.coefficient, member));
+            traffic[one.resource.0 as usize].add_member(member);
         }
-        let (cap, weight) = workload.system.limits(route);
-        signature.with(cap.0).with(u64::from(weight)).with_signature(through)
-    };
-    workload.passages.iter().map(of_passage).collect()
+    });
+    traffic
 }
 
 /// The passages of a run: one, or one per operation.
@@ -188,16 +199,14 @@ fn entries(run: &WorkRun) -> std::ops::Range<usize> {
     }
 }
 
-/// Calls `visit` for every use of a capacity: the run, the operation (one past all where the run's operations are
-/// alike), the use.
-fn for_each_use(workload: &Workload, mut visit: impl FnMut(u32, u64, Use)) {
+/// Calls `visit` for every way over capacities: the run, the operation (one past all where the run's operations are
+/// alike), the route.
+fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId)) {
     for (number, run) in (0u32..).zip(&workload.runs) {
         for (i, entry) in entries(run).enumerate() {
             let op = if matches!(run.passage, PerOp::Same(_)) { u64::from(run.len) } else { i as u64 };
-            if let Some(route) = workload.passages[entry].route {
-                for &one in workload.system.uses(route) {
-                    visit(number, op, one);
-                }
+            if let Some(route) = workload.passages.get(entry).route {
+                visit(number, op, route);
             }
         }
     }
@@ -209,10 +218,12 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     let places = firsts(&colours.resources, colours.resource_count);
     // What each class puts on the first capacity of each colour.
     let mut charges: FxHashMap<(u32, u64, u32), u64> = FxHashMap::default();
-    for_each_use(workload, |run, op, one| {
-        let colour = colours.resources[one.resource.0 as usize];
-        if places[colour as usize] == one.resource.0 {
-            *charges.entry((colours.runs[run as usize], op, colour)).or_default() += one.coefficient;
+    for_each_passage(workload, |run, op, route| {
+        for one in workload.system.uses(route) {
+            let colour = colours.resources[one.resource.0 as usize];
+            if places[colour as usize] == one.resource.0 {
+                *charges.entry((colours.runs[run as usize], op, colour)).or_default() += one.coefficient;
+            }
         }
     });
     let mut folded = Workload { startup: workload.startup, ..Workload::new() };
@@ -228,7 +239,7 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
         let first = folded.passages.len() as u32;
         for (i, entry) in entries(&run).enumerate() {
             let op = if matches!(run.passage, PerOp::Same(_)) { u64::from(run.len) } else { i as u64 };
-            let Passage { route, latency } = workload.passages[entry];
+            let Passage { route, latency } = workload.passages.get(entry);
             let charge = |colour: u32| charges.get(&(class, op, colour)).copied().unwrap_or(0);
             let route = route.map(|route| fold_route(workload, &mut folded, route, &colours.resources, charge));
             folded.passages.push(Passage { route, latency });
@@ -262,12 +273,11 @@ fn fold_route(
     resources: &[u32],
     charge: impl Fn(u32) -> u64,
 ) -> RouteId {
-    let mut colours: Vec<u32> =
-        workload.system.uses(route).iter().map(|one| resources[one.resource.0 as usize]).collect();
+    let mut colours: Vec<u32> = workload.system.uses(route).map(|one| resources[one.resource.0 as usize]).collect();
     colours.sort_unstable();
     colours.dedup();
     let uses: Vec<Use> = colours.into_iter().map(|c| Use { resource: ResourceId(c), coefficient: charge(c) }).collect();
-    let (cap, weight) = workload.system.limits(route);
+    let (cap, weight) = workload.system.cap_and_weight(route);
     folded.system.add_folded_route(&uses, cap, weight, workload.system.solo(route))
 }
 

@@ -31,7 +31,21 @@ impl Signature {
 
     /// With one more member of a multiset.
     pub(super) fn add(&mut self, member: Self) {
-        self.0 = self.0.wrapping_add(mix(member.0 ^ member.1.rotate_left(32)));
-        self.1 = self.1.wrapping_add(mix(member.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ member.0));
+        self.add_member(member.as_member());
+    }
+
+    /// What [`Self::add`] adds for a member, to be worked out once for many multisets.
+    pub(super) fn as_member(self) -> Member {
+        Member(mix(self.0 ^ self.1.rotate_left(32)), mix(self.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.0))
+    }
+
+    /// With one more member of a multiset.
+    pub(super) fn add_member(&mut self, member: Member) {
+        self.0 = self.0.wrapping_add(member.0);
+        self.1 = self.1.wrapping_add(member.1);
     }
 }
+
+/// A member of a multiset, as it is added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member(u64, u64);

@@ -1,14 +1,12 @@
 //! Which capacities of a fabric a run can feel, made as they are first used.
 
-use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, LinkId, NodeId};
-use rustc_hash::FxHashMap;
-
 use super::Setting;
 use crate::profile::ProtocolCosts;
 use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Rank};
 use crate::sharing::{ResourceId, System};
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeId};
 
 /// What a capacity is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +27,7 @@ pub(super) struct Capacities<'a> {
     lane: Option<Bandwidth>,
     /// Whether memories serve local copies and reductions as well as transfers.
     has_local_work: bool,
-    known: FxHashMap<Resource, Option<ResourceId>>,
+    known: Known,
     made: Vec<Resource>,
 }
 
@@ -41,12 +39,17 @@ pub(super) const COPY_MEMORY_USES: u64 = 2;
 impl<'a> Capacities<'a> {
     pub(super) fn new(setting: Setting<'a>, header: &Header, has_local_work: bool) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
-        Self { setting, lane: costs.channel, has_local_work, known: FxHashMap::default(), made: Vec::new() }
+        let lanes = costs.channel.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
+        let known = Known::new(setting.fabric, header.channels, lanes);
+        Self { setting, lane: costs.channel, has_local_work, known, made: Vec::new() }
     }
 
     /// For plain transfers in a system that has these capacities, in order of id.
     pub(super) fn continued(setting: Setting<'a>, made: Vec<Resource>) -> Self {
-        let known = made.iter().zip(0..).map(|(&resource, id)| (resource, Some(ResourceId(id)))).collect();
+        let mut known = Known::new(setting.fabric, 0, 0);
+        for (&resource, id) in made.iter().zip(0..) {
+            known.set(resource, Some(ResourceId(id)));
+        }
         Self { setting, lane: None, has_local_work: false, known, made }
     }
 
@@ -57,14 +60,14 @@ impl<'a> Capacities<'a> {
 
     /// The id of a capacity; `None` where it cannot limit anything.
     pub(super) fn id(&mut self, resource: Resource, system: &mut System) -> Option<ResourceId> {
-        if let Some(&id) = self.known.get(&resource) {
+        if let Some(id) = self.known.get(resource) {
             return id;
         }
         let id = self.rate(resource).map(|rate| {
             self.made.push(resource);
             system.add_resource(rate)
         });
-        self.known.insert(resource, id);
+        self.known.set(resource, id);
         id
     }
 
@@ -107,6 +110,49 @@ impl<'a> Capacities<'a> {
             sum(|l| l).zip(sum(LinkId::reverse)).map(|(out, into)| out + u128::from(REDUCTION_MEMORY_USES) * into);
         let can_fill = most.is_none_or(|most| most > u128::from(bandwidth.0));
         (self.has_local_work || can_fill).then(|| Rate::from(bandwidth))
+    }
+}
+
+/// Ids by what they stand for: a word for every link, node (as a memory, as a crossbar) and lane that could be asked for.
+struct Known {
+    /// 0: not asked for yet, 1: cannot limit anything, otherwise 2 more than the id.
+    words: Vec<u32>,
+    links: usize,
+    nodes: usize,
+    channels: u16,
+}
+
+impl Known {
+    fn new(fabric: &Fabric, channels: u16, lanes: usize) -> Self {
+        let (links, nodes) = (fabric.link_count(), fabric.node_count());
+        Self { words: vec![0; links + 2 * nodes + lanes], links, nodes, channels }
+    }
+
+    fn place(&self, resource: Resource) -> usize {
+        match resource {
+            Resource::Link(link) => link.0 as usize,
+            Resource::Memory(node) => self.links + node.0 as usize,
+            Resource::Crossbar(node) => self.links + self.nodes + node.0 as usize,
+            Resource::Lane(rank, channel) => {
+                let lane = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
+                self.links + 2 * self.nodes + lane
+            }
+        }
+    }
+
+    fn get(&self, resource: Resource) -> Option<Option<ResourceId>> {
+        match self.words.get(self.place(resource)).copied().unwrap_or(0) {
+            0 => None,
+            1 => Some(None),
+            word => Some(Some(ResourceId(word - 2))),
+        }
+    }
+
+    fn set(&mut self, resource: Resource, id: Option<ResourceId>) {
+        let place = self.place(resource);
+        if let Some(word) = self.words.get_mut(place) {
+            *word = id.map_or(1, |id| id.0 + 2);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod capacities;
 mod devices;
 mod passages;
+mod traffic;
 
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, NodeId, Picos};
@@ -18,6 +19,7 @@ use crate::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Ran
 pub use capacities::Resource;
 pub(crate) use devices::Devices;
 use passages::Passages;
+pub use traffic::Traffic;
 
 /// Where a schedule runs and what its software costs.
 #[derive(Clone, Copy)]
@@ -65,8 +67,8 @@ pub struct Lowered {
     pub workload: Workload,
     /// What each capacity of the workload's system is, by id.
     pub resources: Vec<Resource>,
-    /// What passes over each route in all, by id.
-    pub traffic: Vec<Work>,
+    /// What passes through each capacity in all.
+    pub traffic: Traffic,
     /// First run of each rank, and the number of runs at the end.
     pub rank_starts: Vec<u32>,
 }

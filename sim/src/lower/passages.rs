@@ -4,10 +4,11 @@ use fabricast_topologies::NodeId;
 use rustc_hash::FxHashMap;
 
 use super::devices::{Devices, Flavour, Trip};
-use super::{Framing, LowerError, Resource, Setting};
+use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
 use crate::quantity::Work;
 use crate::schedule::{Channel, Header, OpKind, Rank, Run};
+use crate::sharing::System;
 
 /// What makes two operations travel alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +27,7 @@ pub(super) struct Passages<'a> {
     /// Entries of the workload's passages, for the rank at hand: hardly any is shared between ranks.
     known: FxHashMap<Key, u32>,
     last: Option<(Key, u32)>,
-    traffic: Vec<Work>,
+    traffic: Traffic,
 }
 
 impl<'a> Passages<'a> {
@@ -36,7 +37,7 @@ impl<'a> Passages<'a> {
             devices: Devices::for_schedule(setting, header, has_local_work),
             known: FxHashMap::default(),
             last: None,
-            traffic: Vec::new(),
+            traffic: Traffic::default(),
         }
     }
 
@@ -49,7 +50,7 @@ impl<'a> Passages<'a> {
         self.known.clear();
     }
 
-    /// The passages of a run's operations, with their work added to the routes' traffic.
+    /// The passages of a run's operations, with their work added to the traffic of their capacities.
     pub(super) fn of_run(
         &mut self,
         rank: Rank,
@@ -69,39 +70,34 @@ impl<'a> Passages<'a> {
                 PerOp::Same(_) => work_at(0) * u128::from(run.len),
                 PerOp::Each(_) => (0..run.len).map(work_at).sum(),
             };
-            self.count(workload.passages[entry as usize], Work(total));
+            self.count(workload.passages.get(entry as usize), Work(total), &workload.system);
             return Ok(PerOp::Same(entry));
         }
         let before = workload.passages.len() as u32;
         let entries =
             (0..run.len).map(|i| self.passage(self.key(rank, run, i), workload)).collect::<Result<Vec<_>, _>>()?;
         for (i, &entry) in (0..).zip(&entries) {
-            self.count(workload.passages[entry as usize], workload.works[work.entry(i)]);
+            self.count(workload.passages.get(entry as usize), workload.works[work.entry(i)], &workload.system);
         }
         // Passages that were all new lie side by side already.
         if entries.iter().copied().eq(before..before + run.len) {
             return Ok(PerOp::Each(before));
         }
         let first = workload.passages.len() as u32;
-        workload.passages.reserve(entries.len());
         for entry in entries {
-            workload.passages.push(workload.passages[entry as usize]);
+            workload.passages.push(workload.passages.get(entry as usize));
         }
         Ok(PerOp::Each(first))
     }
 
-    /// What the capacities are, and what passed over each route.
-    pub(super) fn finish(self) -> (Vec<Resource>, Vec<Work>) {
+    /// What the capacities are, and what passes through them.
+    pub(super) fn finish(self) -> (Vec<Resource>, Traffic) {
         (self.devices.into_resources(), self.traffic)
     }
 
-    fn count(&mut self, passage: Passage, work: Work) {
+    fn count(&mut self, passage: Passage, work: Work, system: &System) {
         if let Some(route) = passage.route {
-            let route = route.0 as usize;
-            if self.traffic.len() <= route {
-                self.traffic.resize(route + 1, Work(0));
-            }
-            self.traffic[route].0 += work.0;
+            self.traffic.add(route, work, system);
         }
     }
 
@@ -135,8 +131,7 @@ impl<'a> Passages<'a> {
                 let Key { lane, flavour, label, .. } = key;
                 let trip = Trip { from: self.device(key.from)?, to: self.device(key.to)?, flavour, lane, label };
                 let passage = self.devices.make(trip, &mut workload.system)?;
-                workload.passages.push(passage);
-                let entry = workload.passages.len() as u32 - 1;
+                let entry = workload.passages.push(passage);
                 self.known.insert(key, entry);
                 entry
             }

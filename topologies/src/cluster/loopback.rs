@@ -1,5 +1,7 @@
 //! One machine split into nodes that talk over sockets, as `NCCL_HOSTID` makes NCCL do.
 
+use std::sync::Arc;
+
 use super::copy::copy_link;
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, NicFigures, Node, NodeKind};
@@ -49,7 +51,7 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
             id: format!("n{part}/nic0").into(),
             kind: NodeKind::Nic,
             host: nic_host,
-            figures: Figures::Nic(Box::new(figures)),
+            figures: Figures::Nic(Arc::new(figures)),
             attributes: Box::default(),
         };
         let taken = || Error::Request(format!("{} has a device called nic0 that is no NIC", host.name()));

@@ -1,5 +1,7 @@
 //! What all networks have in common: their figures, and how NICs and switches are joined.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NodeKind};
 use crate::network_spec::NetworkSpec;
@@ -72,7 +74,7 @@ impl Network {
     /// Adds a switch.
     pub fn switch(&self, builder: &mut FabricBuilder, id: &str) -> Result<NodeId> {
         let host = builder.host(NETWORK_HOST);
-        let figures = Figures::Switch(Box::default());
+        let figures = Figures::Switch(Arc::default());
         let added = builder.node(id, NodeKind::Switch, host, figures);
         added.ok_or_else(|| Error::Request(format!("two switches would be called `{id}`")))
     }

@@ -1,5 +1,7 @@
 //! The NICs of copied hosts: the preset's own, or as many as the network asks for, where the preset's own were.
 
+use std::sync::Arc;
+
 use super::copy::{Template, spec_of};
 use super::network::{DEFAULT_NIC, DEFAULT_NICS};
 use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NicFigures, Node, NodeKind};
@@ -15,7 +17,7 @@ pub(super) struct Plan {
 
 #[derive(Clone, Debug)]
 struct NewNic {
-    figures: NicFigures,
+    figures: Arc<NicFigures>,
     /// What it hangs on, in the template, and by which link.
     links: Vec<(NodeId, LinkSpec)>,
 }
@@ -48,7 +50,7 @@ impl Plan {
         let planned = self.hosts.as_ref().and_then(|hosts| hosts.get(host_of_template));
         for (number, nic) in planned.into_iter().flatten().enumerate() {
             let id = format!("{prefix}nic{number}");
-            let figures = Figures::Nic(Box::new(nic.figures.clone()));
+            let figures = Figures::Nic(Arc::clone(&nic.figures));
             let node = Node { id: id.as_str().into(), kind: NodeKind::Nic, host, figures, attributes: Box::default() };
             let added = builder.node_with(node).ok_or(id)?;
             for (end, link) in &nic.links {
@@ -72,8 +74,8 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
     } else {
         let place = |&nic: &NodeId| {
             let figures = match &fabric.node(nic).figures {
-                Figures::Nic(figures) => (**figures).clone(),
-                _ => NicFigures::default(),
+                Figures::Nic(figures) => Arc::clone(figures),
+                _ => Arc::default(),
             };
             let links = all_leaving(template, nic).map(|link| (fabric.ends(link).1, spec_of(fabric, link)));
             // Its network, if the template has one, is not copied.
@@ -87,13 +89,14 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
     (0..count)
         .filter_map(|number| {
             let mut nic = places.get(number * places.len() / count)?.clone();
+            let figures = Arc::make_mut(&mut nic.figures);
             if let Some(speed) = spec.nic {
-                if nic.figures.speed != Some(speed) {
-                    nic.figures.model = None;
+                if figures.speed != Some(speed) {
+                    figures.model = None;
                 }
-                nic.figures.speed = Some(speed);
+                figures.speed = Some(speed);
             }
-            nic.figures.speed = nic.figures.speed.or(Some(DEFAULT_NIC));
+            figures.speed = figures.speed.or(Some(DEFAULT_NIC));
             Some(nic)
         })
         .collect()
@@ -114,7 +117,7 @@ fn free_places(template: &Template<'_>, host: usize) -> Vec<NewNic> {
     let places = places.into_iter().find(|places| !places.is_empty()).unwrap_or_default();
     // PCIe 5.0 x16: 32 GT/s x 16 lanes x 128/130 / 8.
     let link = LinkSpec::symmetric(LinkKind::Pcie, Bandwidth(63_000_000_000), Picos(150_000)).lanes(16);
-    let figures = NicFigures { model: None, speed: None, gdr: None };
+    let figures = Arc::new(NicFigures { model: None, speed: None, gdr: None });
     places.into_iter().map(|place| NewNic { figures: figures.clone(), links: vec![(place, link.clone())] }).collect()
 }
 

@@ -1,5 +1,7 @@
 //! Devices: the vertices, and the figures that each kind carries.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::HostId;
@@ -60,13 +62,13 @@ pub enum Figures {
     #[default]
     None,
     /// A GPU, a MIG instance or an accelerator.
-    Gpu(Box<GpuFigures>),
+    Gpu(Arc<GpuFigures>),
     /// A CPU socket.
-    Cpu(Box<CpuFigures>),
+    Cpu(Arc<CpuFigures>),
     /// A NIC.
-    Nic(Box<NicFigures>),
+    Nic(Arc<NicFigures>),
     /// An NVSwitch, a PCIe switch or a network switch.
-    Switch(Box<SwitchFigures>),
+    Switch(Arc<SwitchFigures>),
 }
 
 impl Figures {

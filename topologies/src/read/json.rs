@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
@@ -144,8 +145,8 @@ fn add_node(origin: Origin<'_>, raw: &RawValue, builder: &mut FabricBuilder) -> 
 }
 
 fn figures(kind: NodeKind, value: Value) -> Result<Figures, serde_json::Error> {
-    fn read<T: DeserializeOwned>(value: Value) -> Result<Box<T>, serde_json::Error> {
-        serde_json::from_value(value)
+    fn read<T: DeserializeOwned>(value: Value) -> Result<Arc<T>, serde_json::Error> {
+        serde_json::from_value(value).map(Arc::new)
     }
     Ok(match kind {
         NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => Figures::Gpu(read(value)?),

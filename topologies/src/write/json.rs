@@ -120,10 +120,10 @@ fn lines<T: Serialize>(items: &[T]) -> Result<String, serde_json::Error> {
 fn json_node<'a>(fabric: &'a Fabric, node: &'a Node) -> Result<JsonNode<'a>, serde_json::Error> {
     let mut figures = match &node.figures {
         Figures::None => Value::Null,
-        Figures::Gpu(figures) => serde_json::to_value(figures)?,
-        Figures::Cpu(figures) => serde_json::to_value(figures)?,
-        Figures::Nic(figures) => serde_json::to_value(figures)?,
-        Figures::Switch(figures) => serde_json::to_value(figures)?,
+        Figures::Gpu(figures) => serde_json::to_value(&**figures)?,
+        Figures::Cpu(figures) => serde_json::to_value(&**figures)?,
+        Figures::Nic(figures) => serde_json::to_value(&**figures)?,
+        Figures::Switch(figures) => serde_json::to_value(&**figures)?,
     };
     if let Some(known) = figures.as_object_mut() {
         known.retain(|_, value| !value.is_null());

@@ -283,6 +283,6 @@ latency = "1234567 ps"
         };
         assert!(one("gpu[0-3]", NodeKind::Gpu, Figures::None).unwrap_err().contains("the id of `gpu[0-3]`"));
         let nic = crate::fabric::NicFigures { gdr: Some(true), ..Default::default() };
-        assert!(one("g", NodeKind::Gpu, Figures::Nic(Box::new(nic))).unwrap_err().contains("the figures of `g`"));
+        assert!(one("g", NodeKind::Gpu, Figures::Nic(nic.into())).unwrap_err().contains("the figures of `g`"));
     }
 }

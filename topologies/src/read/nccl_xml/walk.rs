@@ -1,6 +1,7 @@
 //! First pass over a topology file: the tree of CPUs, PCIe switches, GPUs and NICs, and the notes of other links.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -134,7 +135,7 @@ impl Found {
             host,
             up: None,
             facts: element.facts().collect(),
-            figures: Figures::Cpu(Box::new(figures)),
+            figures: Figures::Cpu(Arc::new(figures)),
             number: numa.and_then(|n| u32::try_from(n).ok()),
             rank: None,
             pci_id: 0,
@@ -196,7 +197,7 @@ impl Found {
             let figures = match kind {
                 NodeKind::Gpu | NodeKind::Accelerator => {
                     self.bare_gpus += 1;
-                    Figures::Gpu(Box::new(gpu_figures(pci_id, None, None)))
+                    Figures::Gpu(Arc::new(gpu_figures(pci_id, None, None)))
                 }
                 _ => Figures::None,
             };
@@ -257,7 +258,7 @@ impl Found {
             host: self.devices.get(parent).map_or(0, |device| device.host),
             up: Some((parent, up)),
             facts: pci.iter().cloned().chain(element.facts()).collect(),
-            figures: Figures::Gpu(Box::new(figures)),
+            figures: Figures::Gpu(Arc::new(figures)),
             number: element.index("dev")?,
             rank: element.index("rank")?,
             pci_id,
@@ -324,7 +325,7 @@ impl Found {
                         host,
                         up: Some((parent, up)),
                         facts: pci.iter().cloned().chain(net.facts()).collect(),
-                        figures: Figures::Nic(Box::new(figures)),
+                        figures: Figures::Nic(Arc::new(figures)),
                         number: net.index("dev")?,
                         rank: None,
                         pci_id,

@@ -1,5 +1,7 @@
 //! From relations to a fabric.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use super::listing::Listed;
@@ -159,7 +161,7 @@ fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<
                 nics += 1;
                 let figures = NicFigures { model: device.name.clone(), ..NicFigures::default() };
                 let number = device.number.unwrap_or(nics - 1);
-                (format!("nic{number}"), NodeKind::Nic, Figures::Nic(Box::new(figures)))
+                (format!("nic{number}"), NodeKind::Nic, Figures::Nic(Arc::new(figures)))
             };
             let attributes = attributes.into_boxed_slice();
             builder.node_with(Node { id: id.into(), kind, host, figures, attributes })
@@ -169,7 +171,7 @@ fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<
 
 fn gpu_figures(known: Option<&Listed>) -> Figures {
     known.map_or(Figures::None, |gpu| {
-        Figures::Gpu(Box::new(GpuFigures {
+        Figures::Gpu(Arc::new(GpuFigures {
             model: Some(gpu.model.clone()),
             compute_capability: capability(&gpu.model),
             memory: gpu.memory,
@@ -248,7 +250,7 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
         let cpu = made.get(&root).copied().or_else(|| {
             let figures = CpuFigures { numa: device.numa, ..CpuFigures::default() };
             let id = format!("cpu{}", cpus.sockets.len());
-            let cpu = builder.node(&id, NodeKind::Cpu, host, Figures::Cpu(Box::new(figures)))?;
+            let cpu = builder.node(&id, NodeKind::Cpu, host, Figures::Cpu(Arc::new(figures)))?;
             if !device.is_gpu {
                 warnings.add(format!("{} is near no GPU: a CPU of its own is assumed for it", device.label));
             }

@@ -1,5 +1,7 @@
 //! Figures of a device in a spec: on the node itself, or shared in a `[device.NAME]` table.
 
+use std::sync::Arc;
+
 use super::table::{Entry, Table, scalar};
 use crate::error::Result;
 use crate::fabric::{Figures, NodeKind};
@@ -27,8 +29,8 @@ pub(super) fn read(kind: NodeKind, node: &Table<'_>, device: Option<&Table<'_>>)
     })
 }
 
-fn fill<T: Keys>(node: &Table<'_>, device: Option<&Table<'_>>) -> Result<Box<T>> {
-    let mut figures = Box::<T>::default();
+fn fill<T: Keys>(node: &Table<'_>, device: Option<&Table<'_>>) -> Result<Arc<T>> {
+    let mut figures = T::default();
     let no_figures: &[&str] = &[];
     for (table, others) in device.map(|device| (device, no_figures)).into_iter().chain([(node, &NODE_KEYS[..])]) {
         for entry in table.entries().filter(|entry| !others.contains(&entry.key)) {
@@ -40,5 +42,5 @@ fn fill<T: Keys>(node: &Table<'_>, device: Option<&Table<'_>>) -> Result<Box<T>>
             })?;
         }
     }
-    Ok(figures)
+    Ok(figures.into())
 }

@@ -1,0 +1,168 @@
+//! Weighted max–min sharing of capacities, re-solved only where something changed.
+//!
+//! A *route* is what concurrent equal transfers have in common: the capacities they use, with a coefficient each (an
+//! averaged multipath uses a fraction of a link, a reduction uses a memory three times), a cap, and a weight. Transfers
+//! on one route form a bundle and always have the same rate, so the variables of the problem are routes.
+//!
+//! For routes r with `count` transfers, weight w and coefficients a, the rates x maximise the smallest x/w, then the
+//! second smallest, and so on, subject to Σ a·count·x ≤ C for every capacity and x ≤ cap for every route. The solution
+//! is found by filling: raise a common level until a capacity or a cap is reached, freeze the routes that use it, go on
+//! with the rest (Bertsekas & Gallager, *Data Networks*, §6.5.2). Levels are whole [`Rate`]s, rounded down, and all
+//! capacities that are reached at the same level freeze together; so the result depends on neither order nor ids, and
+//! a capacity keeps less than one rate unit per transfer unused.
+
+mod members;
+mod solver;
+mod system;
+
+use crate::quantity::Rate;
+use members::Members;
+use solver::{Seed, Solver};
+pub use system::{ResourceId, RouteId, System, Use};
+
+/// The coefficient of a transfer that uses a capacity once, whole. Divisible by every power of two up to 1,024 and by
+/// 3, 5, 7 and 9, so that even splits over that many paths are exact.
+pub const WHOLE: u64 = 1024 * 315;
+
+/// A route under way whose rate or number of transfers changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revised {
+    /// The route.
+    pub route: RouteId,
+    /// The rate of each of its transfers until now.
+    pub before: Rate,
+    /// Their rate from now on.
+    pub rate: Rate,
+    /// How many there are.
+    pub count: u32,
+}
+
+/// Which transfers are under way, and at which rates.
+///
+/// [`Sharing::start`] and [`Sharing::stop`] only note what changed; [`Sharing::settle`] then solves what the changes of
+/// one instant can have touched: the connected parts of the system that hold a changed route.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    count: Vec<u32>,
+    rate: Vec<Rate>,
+    members: Members,
+    changed_routes: Vec<u32>,
+    freed_resources: Vec<ResourceId>,
+    is_changed: Vec<bool>,
+    is_freed: Vec<bool>,
+    solver: Solver,
+}
+
+impl Sharing {
+    /// Nothing under way.
+    #[must_use]
+    pub fn new(system: &System) -> Self {
+        let (routes, resources) = (system.route_count(), system.resource_count());
+        Self {
+            count: vec![0; routes],
+            rate: vec![Rate(0); routes],
+            members: Members::new(system),
+            changed_routes: Vec::new(),
+            freed_resources: Vec::new(),
+            is_changed: vec![false; routes],
+            is_freed: vec![false; resources],
+            solver: Solver::new(routes, resources),
+        }
+    }
+
+    /// The rate of each transfer on a route, as of the last [`Sharing::settle`].
+    #[must_use]
+    pub fn rate(&self, route: RouteId) -> Rate {
+        self.rate[route.0 as usize]
+    }
+
+    /// Transfers under way on a route.
+    #[must_use]
+    pub fn count(&self, route: RouteId) -> u32 {
+        self.count[route.0 as usize]
+    }
+
+    /// One more transfer on a route.
+    pub fn start(&mut self, system: &System, route: RouteId) {
+        let count = &mut self.count[route.0 as usize];
+        *count += 1;
+        if *count == 1 {
+            self.members.join(system, route);
+        }
+        self.note(route.0);
+    }
+
+    /// One transfer less on a route that has one.
+    pub fn stop(&mut self, system: &System, route: RouteId) {
+        let count = &mut self.count[route.0 as usize];
+        *count -= 1;
+        if *count > 0 {
+            self.note(route.0);
+            return;
+        }
+        let Self { members, freed_resources, is_freed, .. } = self;
+        members.leave(system, route, |resource| {
+            if !std::mem::replace(&mut is_freed[resource.0 as usize], true) {
+                freed_resources.push(resource);
+            }
+        });
+    }
+
+    fn note(&mut self, route: u32) {
+        if !std::mem::replace(&mut self.is_changed[route as usize], true) {
+            self.changed_routes.push(route);
+        }
+    }
+
+    /// Brings all rates up to date. Calls `revised` with every route under way whose rate or number of transfers
+    /// changed.
+    pub fn settle(&mut self, system: &System, mut revised: impl FnMut(Revised)) {
+        self.solver.next_epoch();
+        let changed = std::mem::take(&mut self.changed_routes);
+        for &route in &changed {
+            let r = route as usize;
+            if self.count[r] == 0 || self.solver.seen(route) {
+                continue;
+            }
+            let alone = self.count[r] == 1 && system.used_by(route).iter().all(|&used| self.members.live(used) == 1);
+            if alone {
+                self.is_changed[r] = false;
+                let rate = system.limits(route).unshared;
+                let before = std::mem::replace(&mut self.rate[r], rate);
+                revised(Revised { route: RouteId(route), before, rate, count: 1 });
+            } else {
+                self.solve_from(system, Seed::Route(route), &mut revised);
+            }
+        }
+        let freed = std::mem::take(&mut self.freed_resources);
+        for &resource in &freed {
+            self.is_freed[resource.0 as usize] = false;
+            if self.members.live(resource) > 0 && !self.solver.seen_resource(resource.0) {
+                self.solve_from(system, Seed::Resource(resource.0), &mut revised);
+            }
+        }
+        for &route in &changed {
+            self.is_changed[route as usize] = false;
+        }
+        self.changed_routes = cleared(changed);
+        self.freed_resources = cleared(freed);
+    }
+
+    fn solve_from(&mut self, system: &System, seed: Seed, revised: &mut impl FnMut(Revised)) {
+        self.solver.collect(system, &mut self.members, &self.count, seed);
+        self.solver.fill(system, &self.members, &self.count);
+        for &(route, rate) in &self.solver.solution {
+            let r = route as usize;
+            let before = std::mem::replace(&mut self.rate[r], rate);
+            let counted = std::mem::replace(&mut self.is_changed[r], false);
+            if before != rate || counted {
+                revised(Revised { route: RouteId(route), before, rate, count: self.count[r] });
+            }
+        }
+    }
+}
+
+fn cleared<T>(mut list: Vec<T>) -> Vec<T> {
+    list.clear();
+    list
+}
