@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fabricast_planner::abilities::Nvls;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
 use fabricast_sim::{LaunchMode, lower::Setting};
@@ -9,7 +10,7 @@ use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
-use crate::args::{ClusterArgs, CostArgs, Launch, Processes, WhatIfArgs};
+use crate::args::{ClusterArgs, CostArgs, Launch, Processes, StrategyArgs, WhatIfArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -102,6 +103,11 @@ pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
         return Ok(Profile::parse(&fabricast_topologies::read::text_of_file(path)?, name)?);
     }
     Ok(Profile::named(name)?)
+}
+
+/// Whether switches may combine and copy.
+pub fn nvls(flags: &StrategyArgs) -> Nvls {
+    if flags.no_nvls { Nvls::Off } else { Nvls::Allowed }
 }
 
 /// How calls are launched.

@@ -12,6 +12,7 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod abilities;
 pub mod algorithm;
 pub mod bound;
 pub mod plan;

@@ -6,6 +6,7 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 use serde::Serialize;
 
+use crate::abilities::{Abilities, Hosts, NoMulticast};
 use crate::algorithm::Algorithm;
 
 /// A way to do a collective.
@@ -53,29 +54,24 @@ pub enum Mismatch {
     /// FIFO protocols forward chunk by chunk; one-sided algorithms write into the peers' buffers at once.
     #[error("writes straight into peers' buffers, which needs symmetric memory or copy engines")]
     NeedsOneSided,
+    /// There is no multicast.
+    #[error(transparent)]
+    NoMulticast(#[from] NoMulticast),
+    /// Switches reach their own NVLink domain only.
+    #[error("needs all ranks in one NVLink domain; nvls_tree joins several")]
+    NeedsOneDomain,
+    /// Its trees are between NVLink domains.
+    #[error("has trees between NVLink domains, and there is one")]
+    NeedsDomains,
+    /// The switch operations have one implementation.
+    #[error("goes through the switches with protocol simple only")]
+    NeedsSimple,
     /// Hosts are its levels.
     #[error("has levels of hosts, and there is one host")]
     NeedsHosts,
     /// The one-sided protocols have no implementation of pipelined chains.
     #[error("is a pipeline over FIFO slots")]
     NeedsFifo,
-}
-
-/// How many hosts the ranks are on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hosts {
-    /// One.
-    One,
-    /// Several.
-    Several,
-}
-
-impl Hosts {
-    /// Of so many ranks, so many a host.
-    #[must_use]
-    pub fn of(ranks: u32, ranks_per_node: u32) -> Self {
-        if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }
-    }
 }
 
 /// Whether an algorithm runs over a protocol for a collective: the one table of combinations.
@@ -86,15 +82,24 @@ pub fn combination(
     algorithm: Algorithm,
     protocol: Protocol,
     collective: Collective,
-    hosts: Hosts,
+    abilities: &Abilities,
 ) -> Result<(), Mismatch> {
     let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
     match (algorithm, protocol) {
-        (Algorithm::Hierarchical, _) if hosts == Hosts::One => Err(Mismatch::NeedsHosts),
+        (Algorithm::Hierarchical | Algorithm::NvlsTree, _) if abilities.hosts == Hosts::One => {
+            Err(Mismatch::NeedsHosts)
+        }
         (_, Protocol::CopyEngine) if reduces => Err(Mismatch::CopyEnginesCannotReduce),
         (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => Ok(()),
         (Algorithm::OneShot | Algorithm::TwoShot, _) => Err(Mismatch::NeedsOneSided),
         (Algorithm::Direct, _) => Ok(()),
+        (Algorithm::Nvls | Algorithm::NvlsTree, Protocol::Simple) => match abilities.multicast {
+            Err(why) => Err(Mismatch::NoMulticast(why)),
+            Ok(team) if (team == abilities.ranks) == (algorithm == Algorithm::Nvls) => Ok(()),
+            Ok(_) if algorithm == Algorithm::Nvls => Err(Mismatch::NeedsOneDomain),
+            Ok(_) => Err(Mismatch::NeedsDomains),
+        },
+        (Algorithm::Nvls | Algorithm::NvlsTree, _) => Err(Mismatch::NeedsSimple),
         (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
         (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, _) => Ok(()),
     }
@@ -102,7 +107,7 @@ pub fn combination(
 
 /// All strategies for a collective within a restriction, in a fixed order.
 #[must_use]
-pub fn candidates(collective: Collective, hosts: Hosts, restriction: &Restriction) -> Vec<Strategy> {
+pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &Restriction) -> Vec<Strategy> {
     let chosen = |list: &[Algorithm], one: Algorithm| list.is_empty() || list.contains(&one);
     let mut found = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -111,7 +116,7 @@ pub fn candidates(collective: Collective, hosts: Hosts, restriction: &Restrictio
         }
         for protocol in Protocol::ALL {
             let wanted = restriction.protocols.is_empty() || restriction.protocols.contains(&protocol);
-            if !wanted || combination(algorithm, protocol, collective, hosts).is_err() {
+            if !wanted || combination(algorithm, protocol, collective, abilities).is_err() {
                 continue;
             }
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
@@ -132,10 +137,10 @@ pub fn candidates(collective: Collective, hosts: Hosts, restriction: &Restrictio
 
 /// What goes together for a collective, an algorithm each: `ring (ll, ll128, simple, symmetric)`.
 #[must_use]
-pub fn possible(collective: Collective, hosts: Hosts) -> Vec<String> {
+pub fn possible(collective: Collective, abilities: &Abilities) -> Vec<String> {
     let offered = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective));
     let described = offered.filter_map(|algorithm| {
-        let fits = |protocol: &Protocol| combination(algorithm, *protocol, collective, hosts).is_ok();
+        let fits = |protocol: &Protocol| combination(algorithm, *protocol, collective, abilities).is_ok();
         let protocols: Vec<&str> = Protocol::ALL.into_iter().filter(fits).map(Protocol::name).collect();
         (!protocols.is_empty()).then(|| format!("{algorithm} ({})", protocols.join(", ")))
     });

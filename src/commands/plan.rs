@@ -34,6 +34,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         placement,
         profile: &profile,
         ranks_per_node: setup::ranks_per_node(&fabric),
+        nvls: setup::nvls(&args.strategy),
         mode: setup::launch_mode(&args.costs, &fabric),
         buffers: if args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
         root: args.call.root,

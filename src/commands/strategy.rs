@@ -1,8 +1,9 @@
 //! One strategy from flags, with the defaults of a single run.
 
+use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{self, Algorithm, Shape};
 use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::{Hosts, Restriction, Strategy, combination, possible};
+use fabricast_planner::strategy::{Restriction, Strategy, combination, possible};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Generate, Protocol, Rank};
@@ -60,15 +61,16 @@ pub fn single(
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = one("--algorithm", None, Some(&strategy.algorithm), first)?;
-    let hosts = Hosts::of(ranks, setup::ranks_per_node(fabric));
+    let nvls = setup::nvls(strategy);
+    let abilities = Abilities::of(fabric, place.router, placement, setup::ranks_per_node(fabric), nvls);
     let usual = Protocol::ALL.into_iter().rev().filter(|p| *p != Protocol::CopyEngine);
-    let usual: Vec<Protocol> = usual.filter(|&p| combination(algorithm, p, collective, hosts).is_ok()).collect();
+    let usual: Vec<Protocol> = usual.filter(|&p| combination(algorithm, p, collective, &abilities).is_ok()).collect();
     let simple = usual.iter().copied().find(|p| *p == Protocol::Simple);
     let protocol = simple.or_else(|| usual.first().copied()).unwrap_or(Protocol::Simple);
     let protocol = picked.map_or(protocol, |picked| picked.protocol);
     let protocol = one("--protocol", None, Some(&strategy.protocol), protocol)?;
-    if let Err(why) = combination(algorithm, protocol, collective, hosts) {
-        let possible = possible(collective, hosts).join(", ");
+    if let Err(why) = combination(algorithm, protocol, collective, &abilities) {
+        let possible = possible(collective, &abilities).join(", ");
         return Err(Failure::input_with_help(
             format!("{algorithm} over {protocol} does not exist for {collective}: {algorithm} {why}"),
             format!("{collective} has {possible}"),
@@ -78,6 +80,7 @@ pub fn single(
         channels: one("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
         chunk: strategy.chunk.or(profile.protocol(protocol).chunk),
         ranks_per_node: setup::ranks_per_node(fabric),
+        ranks_per_team: abilities.ranks_per_team(),
         ..Shape::new(call, protocol)
     };
     algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
@@ -101,6 +104,7 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
         placement: setup::ranks(place.fabric)?,
         profile: place.profile,
         ranks_per_node: setup::ranks_per_node(place.fabric),
+        nvls: setup::nvls(flags),
         mode: place.mode,
         buffers: call.buffers,
         root: call.root.0,

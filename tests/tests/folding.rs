@@ -271,7 +271,15 @@ impl Sketch {
         let programs = (0..ranks).map(program).collect();
         let name = "drawn".to_owned();
         Drawn {
-            header: Header { name, call, protocol: self.protocol, channels: 3, layout, scratch_chunks: 0 },
+            header: Header {
+                name,
+                call,
+                protocol: self.protocol,
+                channels: 3,
+                layout,
+                scratch_chunks: 0,
+                teams: Vec::new(),
+            },
             programs,
         }
     }

@@ -34,6 +34,16 @@ fn offers() -> Vec<(Algorithm, Collective)> {
     Algorithm::ALL.iter().flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect()
 }
 
+/// Ranks of a multicast team, for algorithms that need them.
+pub(crate) fn team_of(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> u32 {
+    match algorithm {
+        Algorithm::Nvls => ranks,
+        Algorithm::NvlsTree if ranks_per_node > 1 && ranks.is_multiple_of(ranks_per_node) => ranks_per_node,
+        Algorithm::NvlsTree => ranks,
+        _ => 0,
+    }
+}
+
 /// A permutation of `0..ranks` from numbers to sort by.
 fn permuted(ranks: u32, keys: &[u32]) -> Vec<Rank> {
     let mut order: Vec<u32> = (0..ranks).collect();
@@ -68,10 +78,12 @@ pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
             let root = if rooted.contains(&collective) { root.index(ranks as usize) as u32 } else { 0 };
             let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers };
             let divisors: Vec<u32> = (1..=ranks).filter(|d| ranks.is_multiple_of(*d)).chain([0]).collect();
+            let ranks_per_node = *hosts.get(&divisors);
             let shape = Shape {
                 channels,
                 chunk: chunk.map(Bytes),
-                ranks_per_node: *hosts.get(&divisors),
+                ranks_per_node,
+                ranks_per_team: team_of(algorithm, ranks, ranks_per_node),
                 orders: match orders {
                     0 => Vec::new(),
                     1 => vec![permuted(ranks, &keys)],

@@ -10,6 +10,7 @@ mod folding;
 mod generators;
 mod monotone;
 mod mutations;
+mod nvls;
 mod pipelines;
 mod sharing;
 mod worlds;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fabricast_planner::abilities::Nvls;
 use fabricast_planner::bound::Bounds;
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::Restriction;
@@ -231,6 +232,7 @@ fn planned(world: &World, collective: Collective, effort: Effort, threads: usize
         placement: world.fabric.gpus(),
         profile: &world.profile,
         ranks_per_node: per_host(&world.fabric),
+        nvls: Nvls::Off,
         mode: world.mode,
         buffers: BufferUse::OutOfPlace,
         root: 0,
@@ -264,7 +266,7 @@ proptest! {
     ) {
         let mut world = scene.world();
         let [nvlink, c2c, pcie, upi, network] = efficiencies[..] else { unreachable!() };
-        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, upi, network };
+        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, upi, network, multicast: 1.0 };
         world.profile = Profile { links, ..world.profile };
         let (some, all) = (
             planned(&world, collective, Effort::Contenders, 1),

@@ -13,7 +13,7 @@ use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::Bytes;
 use proptest::prelude::*;
 
-use crate::generators::{Case, cases};
+use crate::generators::{Case, cases, team_of};
 
 /// One operation, written out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,13 @@ struct Script {
 impl Script {
     fn new(schedule: &Schedule) -> Self {
         let operations = schedule.operations().map(|op| {
-            let action = Action { kind: op.kind, peer: op.peer.0, src: op.src, dst: op.dst, span: op.span };
+            let action = Action {
+                kind: op.kind,
+                peer: op.team.map_or(op.peer.0, |team| team.0),
+                src: op.src,
+                dst: op.dst,
+                span: op.span,
+            };
             (op.rank.0, action, schedule.waits_for(op.run, op.index).map(|on| on.0 as usize).collect())
         });
         Self { header: schedule.header().clone(), operations: operations.collect() }
@@ -171,6 +177,9 @@ impl Naive<'_> {
         if !kind.moves_data() {
             return Vec::new();
         }
+        if kind.is_multicast() {
+            return self.accesses_of_team(*rank, *action);
+        }
         let source = if kind.reads_peer() { action.peer } else { *rank };
         let target = if kind.writes_peer() { action.peer } else { *rank };
         (0..action.span)
@@ -187,6 +196,21 @@ impl Naive<'_> {
                 (read, written)
             })
             .collect()
+    }
+
+    fn accesses_of_team(&self, rank: u32, action: Action) -> Vec<(Vec<Place>, Place)> {
+        let members = &self.script.header.teams[action.peer as usize];
+        let mut all = Vec::new();
+        for i in 0..action.span {
+            let (from, to) = (|r| self.place(r, action.src, i), |r| self.place(r, action.dst, i));
+            if action.kind == OpKind::MulticastReduce {
+                all.push((members.iter().map(|member| from(member.0)).collect(), to(rank)));
+            } else {
+                let new = members.iter().map(|member| to(member.0)).filter(|&place| place != from(rank));
+                all.extend(new.map(|place| (vec![from(rank)], place)));
+            }
+        }
+        all
     }
 
     /// Something if everything is as it must be.
@@ -333,7 +357,10 @@ impl Mutation {
             let exchanged = |j: &usize| script.operations[*j].0 == *rank && script.operations[*j].1 != *action;
             all.extend((i + 1..script.operations.len()).filter(exchanged).take(2).map(|j| Self::Exchange(i, j)));
             all.extend(
-                (0..script.ranks()).filter(|peer| *peer != action.peer).take(3).map(|peer| Self::Retarget(i, peer)),
+                (0..script.ranks())
+                    .filter(|peer| *peer != action.peer && !action.kind.is_multicast())
+                    .take(3)
+                    .map(|peer| Self::Retarget(i, peer)),
             );
             all.extend(neighbours(action.src, action.span).into_iter().map(|chunk| Self::Source(i, chunk)));
             all.extend(neighbours(action.dst, action.span).into_iter().map(|chunk| Self::Destination(i, chunk)));
@@ -341,6 +368,7 @@ impl Mutation {
                 OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput => {
                     &[OpKind::Put, OpKind::PutReduce, OpKind::PutReduceInput][..]
                 }
+                OpKind::MulticastPut | OpKind::MulticastReduce => &[OpKind::MulticastPut, OpKind::MulticastReduce],
                 _ => &[OpKind::Copy, OpKind::Reduce],
             };
             all.extend(kinds.iter().filter(|&&kind| kind != action.kind).map(|&kind| Self::Kind(i, kind)));
@@ -422,7 +450,12 @@ fn small_cases() -> Vec<Case> {
                     let call = Call { collective, bytes: Bytes(48), ranks, root: Rank(0), buffers };
                     cases.push(Case {
                         algorithm,
-                        shape: Shape { chunk, ranks_per_node, ..Shape::new(call, Protocol::Simple) },
+                        shape: Shape {
+                            chunk,
+                            ranks_per_node,
+                            ranks_per_team: team_of(algorithm, ranks, ranks_per_node),
+                            ..Shape::new(call, Protocol::Simple)
+                        },
                     });
                 }
             }

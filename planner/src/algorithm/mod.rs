@@ -13,8 +13,11 @@ mod circle;
 mod cut;
 mod direct;
 mod hierarchical;
+mod host_trees;
 mod lane;
 mod local;
+mod nvls;
+mod nvls_tree;
 mod one_shot;
 mod order;
 mod peers;
@@ -48,23 +51,38 @@ pub enum Algorithm {
     Direct,
     /// reduce_scatter in each host, a ring over hosts per GPU position, all_gather in each host.
     Hierarchical,
+    /// The NVSwitch combines and copies, in one NVLink domain.
+    Nvls,
+    /// NVLS in each domain, trees between them.
+    NvlsTree,
 }
 
 use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv};
 
 /// Name and collectives of every algorithm.
-const ALGORITHMS: [(Algorithm, &str, &[Collective]); 6] = [
+const ALGORITHMS: [(Algorithm, &str, &[Collective]); 8] = [
     (Algorithm::Ring, "ring", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce]),
     (Algorithm::Tree, "tree", &[AllReduce, Broadcast, Reduce]),
     (Algorithm::OneShot, "one_shot", &[AllReduce]),
     (Algorithm::TwoShot, "two_shot", &[AllReduce]),
     (Algorithm::Direct, "direct", &[AllGather, ReduceScatter, AllToAll, Gather, Scatter, SendRecv]),
     (Algorithm::Hierarchical, "hierarchical", &[AllReduce]),
+    (Algorithm::Nvls, "nvls", &[AllReduce, AllGather, ReduceScatter]),
+    (Algorithm::NvlsTree, "nvls_tree", &[AllReduce]),
 ];
 
 impl Algorithm {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 6] = [Self::Ring, Self::Tree, Self::OneShot, Self::TwoShot, Self::Direct, Self::Hierarchical];
+    pub const ALL: [Self; 8] = [
+        Self::Ring,
+        Self::Tree,
+        Self::OneShot,
+        Self::TwoShot,
+        Self::Direct,
+        Self::Hierarchical,
+        Self::Nvls,
+        Self::NvlsTree,
+    ];
 
     /// Its name: `two_shot`.
     #[must_use]
@@ -138,6 +156,8 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
         (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
         (Algorithm::Direct, ReduceScatter) => Box::new(two_shot::ReduceScatter::new(shape)?),
         (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape)?),
+        (Algorithm::Nvls, _) => Box::new(nvls::Nvls::new(shape)?),
+        (Algorithm::NvlsTree, _) => Box::new(nvls_tree::NvlsTree::new(shape)?),
         (Algorithm::Hierarchical, _) => Box::new(hierarchical::Hierarchical::new(shape)?),
     })
 }

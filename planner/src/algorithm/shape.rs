@@ -18,6 +18,9 @@ pub struct Shape {
     pub chunk: Option<Bytes>,
     /// Ranks of a host, which are numbered one after the other; 0: all ranks are of one host.
     pub ranks_per_node: u32,
+    /// Ranks of an NVLink domain whose switches combine and copy, which are numbered one after the other; 0: there is no
+    /// multicast.
+    pub ranks_per_team: u32,
     /// Ring orders: channel c goes round `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
     pub orders: Vec<Vec<Rank>>,
 }
@@ -26,7 +29,7 @@ impl Shape {
     /// One channel, one loop, one host, ranks in order.
     #[must_use]
     pub fn new(call: Call, protocol: Protocol) -> Self {
-        Self { call, protocol, channels: 1, chunk: None, ranks_per_node: 0, orders: Vec::new() }
+        Self { call, protocol, channels: 1, chunk: None, ranks_per_node: 0, ranks_per_team: 0, orders: Vec::new() }
     }
 
     pub(super) fn header(&self, algorithm: Algorithm, layout: Layout, scratch_chunks: u32) -> Header {
@@ -37,6 +40,7 @@ impl Shape {
             channels: self.channels,
             layout,
             scratch_chunks,
+            teams: Vec::new(),
         }
     }
 
@@ -93,6 +97,12 @@ pub enum Unsupported {
         ranks: u32,
         /// Ranks per host.
         ranks_per_node: u32,
+    },
+    /// No multicast team holds what the algorithm needs.
+    #[error("{algorithm} needs NVSwitches that combine and copy between {}", if *.algorithm == Algorithm::Nvls { "all ranks" } else { "equally many ranks each" })]
+    NoTeam {
+        /// The algorithm.
+        algorithm: Algorithm,
     },
     /// A ring order is not an order of all ranks.
     #[error("ring order {index} does not hold every one of the {ranks} ranks once")]

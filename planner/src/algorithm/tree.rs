@@ -19,6 +19,7 @@ use fabricast_sim::schedule::{
 };
 
 use super::cut::{Cut, channel_of, checked};
+use super::host_trees::{Family, host_tree};
 use super::lane::Lane;
 use super::ring::copy_own;
 use super::{Algorithm, Shape, Unsupported};
@@ -37,43 +38,6 @@ const REDUCE: u32 = 1;
 const DOWN: [u32; 2] = [2, 3];
 const RUNS_PER_LANE: u32 = 4;
 
-/// The neighbours of a host or rank in a binary tree: the parent, and which of its children this one is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Family {
-    parent: Option<(u32, usize)>,
-    children: [Option<u32>; 2],
-}
-
-/// The in-order binary tree of `hosts`: a host's lowest set bit is its height, host 0 hangs above the rest.
-fn binary_tree(host: u32, hosts: u32) -> Family {
-    if host == 0 {
-        let child = (hosts > 1).then(|| hosts.next_power_of_two() / 2);
-        return Family { parent: None, children: [None, child] };
-    }
-    let bit = host & host.wrapping_neg();
-    let above = (host ^ bit) | (bit << 1);
-    let parent = if above >= hosts { host ^ bit } else { above };
-    let lower = (bit > 1).then(|| host - bit / 2);
-    let higher = std::iter::successors(Some(bit / 2), |step| Some(step / 2))
-        .take_while(|&step| step > 0)
-        .map(|step| host + step)
-        .find(|&child| child < hosts);
-    Family { parent: Some((parent, usize::from(host > parent))), children: [lower, higher] }
-}
-
-/// The same tree on hosts counted from the other end (an even number of them) or one further (an odd number), so that
-/// leaves become inner nodes.
-fn second_tree(host: u32, hosts: u32) -> Family {
-    let even = hosts.is_multiple_of(2);
-    let there = |host: u32| if even { hosts - 1 - host } else { (host + hosts - 1) % hosts };
-    let back = |host: u32| if even { hosts - 1 - host } else { (host + 1) % hosts };
-    let family = binary_tree(there(host), hosts);
-    Family {
-        parent: family.parent.map(|(parent, which)| (back(parent), which)),
-        children: family.children.map(|child| child.map(back)),
-    }
-}
-
 impl DoubleTree {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let per_host = shape.equal_hosts(Algorithm::Tree)?;
@@ -82,11 +46,6 @@ impl DoubleTree {
         let slots = layout.chunks();
         let hosts = shape.call.ranks / per_host;
         Ok(Self { header: shape.header(Algorithm::Tree, layout, slots), cut, hosts, per_host })
-    }
-
-    /// Lanes alternate between the trees.
-    fn hosts_of(&self, host: u32, lane: u32) -> Family {
-        if lane.is_multiple_of(2) { binary_tree(host, self.hosts) } else { second_tree(host, self.hosts) }
     }
 
     /// A rank of a host by its link in the chain; every second lane begins its chains one rank further, to use all rails.
@@ -100,7 +59,8 @@ impl DoubleTree {
 
     fn children(&self, rank: u32, lane: u32) -> [Option<u32>; 2] {
         let (host, link) = (rank / self.per_host, self.link_of(rank, lane));
-        let [lower, higher] = self.hosts_of(host, lane).children.map(|child| child.map(|c| self.at_link(c, 0, lane)));
+        let [lower, higher] =
+            host_tree(host, self.hosts, lane).children.map(|child| child.map(|c| self.at_link(c, 0, lane)));
         let along = (link + 1 < self.per_host).then(|| self.at_link(host, link + 1, lane));
         // The first rank talks to the lower child host, the second to the higher one.
         let second = 1.min(self.per_host - 1);
@@ -114,7 +74,7 @@ impl DoubleTree {
             Some(self.at_link(host, link - 1, lane))
         } else {
             let talkers = [0, 1.min(self.per_host - 1)];
-            self.hosts_of(host, lane).parent.map(|(host, which)| self.at_link(host, talkers[which], lane))
+            host_tree(host, self.hosts, lane).parent.map(|(host, which)| self.at_link(host, talkers[which], lane))
         };
         let which = |parent| usize::from(self.children(parent, lane)[1] == Some(rank));
         Family { parent: parent.map(|parent| (parent, which(parent))), children: self.children(rank, lane) }
@@ -276,41 +236,6 @@ impl Generate for Binomial {
         }
         if call.collective == Collective::Broadcast && place == 0 && call.buffers == BufferUse::OutOfPlace {
             copy_own(&self.header, &self.cut, rank.0, 0, program);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_host_hangs_on_its_parent_once_in_both_trees() {
-        for hosts in 1..70 {
-            for tree in [binary_tree, second_tree] {
-                let mut roots = 0;
-                for host in 0..hosts {
-                    let family = tree(host, hosts);
-                    match family.parent {
-                        None => roots += 1,
-                        Some((parent, which)) => assert_eq!(tree(parent, hosts).children[which], Some(host)),
-                    }
-                    for child in family.children.into_iter().flatten() {
-                        assert_eq!(tree(child, hosts).parent.map(|p| p.0), Some(host));
-                    }
-                }
-                assert_eq!(roots, 1);
-            }
-        }
-    }
-
-    #[test]
-    fn leaves_of_one_tree_are_inner_nodes_of_the_other() {
-        for hosts in (2..70).step_by(2) {
-            for host in 0..hosts {
-                let inner = |family: Family| family.children.iter().any(Option::is_some);
-                assert!(inner(binary_tree(host, hosts)) != inner(second_tree(host, hosts)), "{host} of {hosts}");
-            }
         }
     }
 }

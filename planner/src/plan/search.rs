@@ -11,9 +11,10 @@ use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, ranges};
+use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape, Unsupported};
 use crate::bound::{Bound, Bounds, least_traffic};
-use crate::strategy::{Hosts, Strategy, candidates, possible};
+use crate::strategy::{Strategy, candidates, possible};
 
 /// How the outside follows a search.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,12 +33,14 @@ pub struct Watcher<'a> {
 /// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
 pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
     let bounds = Bounds::new(request.fabric, request.router, request.placement, request.root);
+    let abilities =
+        Abilities::of(request.fabric, request.router, request.placement, request.ranks_per_node, request.nvls);
     let cells: Vec<(Collective, Bytes)> =
         request.collectives.iter().flat_map(|&c| request.sizes.iter().map(move |&bytes| (c, bytes))).collect();
     let found: Vec<Result<Row, PlanError>> = cells
         .par_iter()
         .map(|&(collective, bytes)| {
-            let row = Search::new(request, &bounds, collective, bytes).run(watcher);
+            let row = Search::new(request, abilities, &bounds, collective, bytes).run(watcher);
             if let Some(done) = watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -73,12 +76,19 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
 
 struct Search<'a> {
     request: &'a PlanRequest<'a>,
+    abilities: Abilities,
     call: Call,
     bound: Bound,
 }
 
 impl<'a> Search<'a> {
-    fn new(request: &'a PlanRequest<'a>, bounds: &Bounds, collective: Collective, bytes: Bytes) -> Self {
+    fn new(
+        request: &'a PlanRequest<'a>,
+        abilities: Abilities,
+        bounds: &Bounds,
+        collective: Collective,
+        bytes: Bytes,
+    ) -> Self {
         let call = Call {
             collective,
             bytes,
@@ -86,15 +96,15 @@ impl<'a> Search<'a> {
             root: Rank(request.root),
             buffers: request.buffers,
         };
-        Self { request, call, bound: bounds.of(&call) }
+        Self { request, abilities, call, bound: bounds.of(&call) }
     }
 
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
-        let hosts = Hosts::of(self.call.ranks, self.request.ranks_per_node);
-        let mut order: Vec<(Picos, Strategy)> = candidates(self.call.collective, hosts, self.request.restriction)
-            .into_iter()
-            .map(|strategy| (self.least_time(strategy), strategy))
-            .collect();
+        let mut order: Vec<(Picos, Strategy)> =
+            candidates(self.call.collective, &self.abilities, self.request.restriction)
+                .into_iter()
+                .map(|strategy| (self.least_time(strategy), strategy))
+                .collect();
         order.sort_by_key(|&(least, strategy)| (least, strategy));
         let mut rejected = Vec::new();
         let mut simulated: Vec<Vec<Priced>> = Vec::new();
@@ -111,7 +121,7 @@ impl<'a> Search<'a> {
         pairs.sort_by_key(|p| (p.time, p.strategy));
         let mut fastest = pairs.iter().copied();
         let Some(pick) = fastest.next() else {
-            let possible = possible(self.call.collective, hosts);
+            let possible = possible(self.call.collective, &self.abilities);
             return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
         };
         Ok(Row {
@@ -151,6 +161,7 @@ impl<'a> Search<'a> {
             channels: strategy.channels,
             chunk: strategy.chunk.or(request.profile.protocol(strategy.protocol).chunk),
             ranks_per_node: request.ranks_per_node,
+            ranks_per_team: self.abilities.ranks_per_team(),
             ..Shape::new(self.call, strategy.protocol)
         };
         let generator = match algorithm::generator(strategy.algorithm, &shape) {

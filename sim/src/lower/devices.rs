@@ -1,13 +1,14 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
+use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Ecmp, Hop};
-use fabricast_topologies::{NodeId, Picos};
+use fabricast_topologies::{LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES};
 use super::{Framing, LowerError, Resource, Setting};
 use crate::engine::Passage;
 use crate::quantity::Rate;
-use crate::schedule::{Channel, Header, Rank};
+use crate::schedule::{Channel, Header, Rank, TeamId};
 use crate::sharing::{System, Use, WHOLE};
 
 /// What an operation does to the memories at its ends.
@@ -17,6 +18,10 @@ pub(super) enum Flavour {
     MoveAndReduce,
     Copy,
     Reduce,
+    /// To all of a team at once, copied by the switch.
+    Spread(TeamId),
+    /// From all of a team at once, combined by the switch.
+    Gather(TeamId),
     Notify,
 }
 
@@ -93,18 +98,77 @@ impl<'a> Devices<'a> {
             Flavour::Copy => (0, COPY_MEMORY_USES),
             Flavour::Reduce | Flavour::MoveAndReduce if from == to => (0, REDUCTION_MEMORY_USES),
             Flavour::MoveAndReduce => (1, REDUCTION_MEMORY_USES),
-            Flavour::Move | Flavour::Reduce | Flavour::Notify => (1, 1),
+            Flavour::Move | Flavour::Reduce | Flavour::Spread(_) | Flavour::Gather(_) | Flavour::Notify => (1, 1),
         };
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
         self.add(Resource::Memory(to), self.framing.coefficient(written), system);
+        Ok(self.finish(latency, lane, system))
+    }
+
+    /// The passage over what was added, through a lane.
+    fn finish(&mut self, latency: Picos, lane: Option<(Rank, Channel)>, system: &mut System) -> Passage {
         if let Some((rank, channel)) = lane {
             self.add(Resource::Lane(rank, channel), self.framing.coefficient(1), system);
         }
-        self.merge_uses();
-        if self.uses.is_empty() {
-            return Ok(Passage { route: None, latency });
+        self.merge_uses(|a, b| a + b);
+        let route = (!self.uses.is_empty()).then(|| system.add_route(&self.uses, Rate::UNLIMITED, 1));
+        Passage { route, latency }
+    }
+
+    /// The passage of a multicast operation of the device `trip.from`: the bytes pass each link of the ways between it
+    /// and the members once, those between the device itself and the switch in both directions, and every member's
+    /// memory. The latency is that of the longest way.
+    pub(super) fn make_team(
+        &mut self,
+        trip: Trip,
+        members: &[NodeId],
+        system: &mut System,
+    ) -> Result<Passage, LowerError> {
+        let Trip { from: own, lane, flavour, .. } = trip;
+        let spreads = matches!(flavour, Flavour::Spread(_));
+        self.uses.clear();
+        let mut latency = Picos::ZERO;
+        let mut others = members.iter().copied().filter(|&member| member != own).peekable();
+        let nearest = others.peek().copied();
+        for other in others {
+            let (from, to) = if spreads { (own, other) } else { (other, own) };
+            latency = latency.max(self.travel(Trip { from, to, ..trip }, system)?);
+            if let Some(hop) = self.hops.iter().find(|hop| !self.copies(hop.link, to)) {
+                let at = self.setting.fabric.ends(hop.link).1;
+                return Err(LowerError::NoMulticast { from, to, at });
+            }
         }
-        Ok(Passage { route: Some(system.add_route(&self.uses, Rate::UNLIMITED, 1)), latency })
+        if let Some(other) = nearest {
+            // The own part turns round in the switch.
+            let (from, to) = if spreads { (other, own) } else { (own, other) };
+            let (before, _) = (self.uses.len(), self.travel(Trip { from, to, ..trip }, system)?);
+            self.uses.truncate(before);
+            let hops = std::mem::take(&mut self.hops);
+            for hop in &hops {
+                let (start, end) = self.setting.fabric.ends(hop.link);
+                if if spreads { end == own } else { start == own } {
+                    self.add(Resource::Link(hop.link), share_of(hop), system);
+                }
+            }
+            self.hops = hops;
+        }
+        self.merge_uses(u64::max);
+        let reached = Framing::new(self.setting.profile.links.multicast);
+        for one in &mut self.uses {
+            one.coefficient = reached.stretched(one.coefficient);
+        }
+        for &member in members {
+            self.add(Resource::Memory(member), self.framing.coefficient(1), system);
+        }
+        self.add(Resource::Memory(own), self.framing.coefficient(1), system);
+        Ok(self.finish(latency, lane, system))
+    }
+
+    /// Whether a link ends where it should, or at a switch that copies and combines.
+    fn copies(&self, link: LinkId, to: NodeId) -> bool {
+        let (_, at) = self.setting.fabric.ends(link);
+        let switch = |figures: &Figures| matches!(figures, Figures::Switch(switch) if switch.multicast == Some(true));
+        at == to || switch(&self.setting.fabric.node(at).figures)
     }
 
     /// Adds the links and switches of the way between two devices; returns its latency.
@@ -114,8 +178,7 @@ impl<'a> Devices<'a> {
         let summary = self.setting.router.route_into(trip.from, trip.to, trip.label, &mut hops);
         if trip.flavour != Flavour::Notify {
             for hop in &hops {
-                let share = WHOLE * u64::from(hop.share.numerator);
-                let coefficient = share.div_ceil(u64::from(hop.share.denominator.max(1)));
+                let coefficient = share_of(hop);
                 self.add(Resource::Link(hop.link), coefficient, system);
                 let (_, into) = self.setting.fabric.ends(hop.link);
                 self.add(Resource::Crossbar(into), coefficient, system);
@@ -134,15 +197,20 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// One use per capacity.
-    fn merge_uses(&mut self) {
+    /// One use per capacity: several are put `together`.
+    fn merge_uses(&mut self, together: fn(u64, u64) -> u64) {
         self.uses.sort_unstable();
         self.uses.dedup_by(|next, kept| {
             let same = next.resource == kept.resource;
             if same {
-                kept.coefficient += next.coefficient;
+                kept.coefficient = together(kept.coefficient, next.coefficient);
             }
             same
         });
     }
+}
+
+/// The part of a transfer that takes a hop, in units of [`WHOLE`].
+fn share_of(hop: &Hop) -> u64 {
+    (WHOLE * u64::from(hop.share.numerator)).div_ceil(u64::from(hop.share.denominator.max(1)))
 }

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::engine::{Edge, Pace, PerOp, WorkRun, Workload};
 use crate::profile::Profile;
 use crate::quantity::Work;
-use crate::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run};
+use crate::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId};
 pub use capacities::Resource;
 pub(crate) use devices::Devices;
 use passages::Passages;
@@ -50,6 +50,22 @@ pub enum LowerError {
     /// Two ranks that exchange data are not joined.
     #[error(transparent)]
     Unreachable(#[from] fabricast_topologies::Error),
+    /// A multicast operation names a team that does not exist.
+    #[error("there is no team {}", .team.0)]
+    NoSuchTeam {
+        /// The team.
+        team: TeamId,
+    },
+    /// A multicast operation between devices that no multicasting switch joins.
+    #[error("no multicast: the way between two devices of a team passes a device that does not copy or combine")]
+    NoMulticast {
+        /// Where the way begins.
+        from: NodeId,
+        /// Where it ends.
+        to: NodeId,
+        /// The device that cannot.
+        at: NodeId,
+    },
     /// A dependency names a run that does not exist.
     #[error("run {run} of rank {} waits for a run that does not exist", .rank.0)]
     NoSuchRun {
@@ -214,6 +230,11 @@ impl Framing {
 
     fn on_wire(self, payload: Work) -> Work {
         Work(payload.0 * u128::from(Self::ONE) / u128::from(self.efficiency))
+    }
+
+    /// A coefficient of something that reaches only this part of a capacity.
+    fn stretched(self, coefficient: u64) -> u64 {
+        (coefficient * Self::ONE).div_ceil(self.efficiency)
     }
 
     /// The coefficient, towards wire rates, of a capacity that `times` × the payload passes.

@@ -7,7 +7,7 @@ use super::devices::{Devices, Flavour, Trip};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
 use crate::quantity::Work;
-use crate::schedule::{Channel, Header, OpKind, Rank, Run};
+use crate::schedule::{Channel, Header, OpKind, Rank, Run, TeamId};
 use crate::sharing::System;
 
 /// What makes two operations travel alike.
@@ -23,6 +23,8 @@ struct Key {
 
 pub(super) struct Passages<'a> {
     placement: &'a [NodeId],
+    /// Ranks of each multicast team.
+    teams: &'a [Vec<Rank>],
     devices: Devices<'a>,
     /// Entries of the workload's passages, for the rank at hand: hardly any is shared between ranks.
     known: FxHashMap<Key, u32>,
@@ -31,9 +33,10 @@ pub(super) struct Passages<'a> {
 }
 
 impl<'a> Passages<'a> {
-    pub(super) fn new(setting: Setting<'a>, header: &Header, has_local_work: bool) -> Self {
+    pub(super) fn new(setting: Setting<'a>, header: &'a Header, has_local_work: bool) -> Self {
         Self {
             placement: setting.placement,
+            teams: &header.teams,
             devices: Devices::for_schedule(setting, header, has_local_work),
             known: FxHashMap::default(),
             last: None,
@@ -106,13 +109,17 @@ impl<'a> Passages<'a> {
         let flavour = match run.kind {
             OpKind::Put | OpKind::Get => Flavour::Move,
             OpKind::PutReduce | OpKind::PutReduceInput | OpKind::GetReduce => Flavour::MoveAndReduce,
+            OpKind::MulticastPut => Flavour::Spread(TeamId(peer.0)),
+            OpKind::MulticastReduce => Flavour::Gather(TeamId(peer.0)),
             OpKind::Copy => Flavour::Copy,
             OpKind::Reduce => Flavour::Reduce,
             OpKind::Signal | OpKind::Wait => Flavour::Notify,
         };
         let (from, to) = match run.kind {
             OpKind::Get | OpKind::GetReduce => (peer, rank),
-            OpKind::Copy | OpKind::Reduce | OpKind::Wait => (rank, rank),
+            OpKind::Copy | OpKind::Reduce | OpKind::Wait | OpKind::MulticastPut | OpKind::MulticastReduce => {
+                (rank, rank)
+            }
             OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput | OpKind::Signal => (rank, peer),
         };
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
@@ -130,7 +137,13 @@ impl<'a> Passages<'a> {
             None => {
                 let Key { lane, flavour, label, .. } = key;
                 let trip = Trip { from: self.device(key.from)?, to: self.device(key.to)?, flavour, lane, label };
-                let passage = self.devices.make(trip, &mut workload.system)?;
+                let passage = match flavour {
+                    Flavour::Spread(team) | Flavour::Gather(team) => {
+                        let members = self.members(team)?;
+                        self.devices.make_team(trip, &members, &mut workload.system)?
+                    }
+                    _ => self.devices.make(trip, &mut workload.system)?,
+                };
                 let entry = workload.passages.push(passage);
                 self.known.insert(key, entry);
                 entry
@@ -138,6 +151,12 @@ impl<'a> Passages<'a> {
         };
         self.last = Some((key, entry));
         Ok(entry)
+    }
+
+    /// The devices of a team.
+    fn members(&self, team: TeamId) -> Result<Vec<NodeId>, LowerError> {
+        let ranks = self.teams.get(team.0 as usize).ok_or(LowerError::NoSuchTeam { team })?;
+        ranks.iter().map(|&rank| self.device(rank)).collect()
     }
 
     fn device(&self, rank: Rank) -> Result<NodeId, LowerError> {

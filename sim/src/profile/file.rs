@@ -91,6 +91,7 @@ struct LinksFile {
     c2c: f64,
     pcie: f64,
     upi: f64,
+    multicast: f64,
     network: f64,
 }
 
@@ -268,6 +269,7 @@ impl ProfileFile {
             c2c: reader.fraction("links.c2c", self.links.c2c)?,
             pcie: reader.fraction("links.pcie", self.links.pcie)?,
             upi: reader.fraction("links.upi", self.links.upi)?,
+            multicast: reader.fraction("links.multicast", self.links.multicast)?,
             network: reader.fraction("links.network", self.links.network)?,
         };
         Ok(Profile {

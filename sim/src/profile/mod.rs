@@ -82,6 +82,8 @@ pub struct LinkEfficiency {
     pub upi: f64,
     /// InfiniBand and Ethernet.
     pub network: f64,
+    /// Of what transfers between two reach on NVLink, the part that multicast and reduction in the switch reach.
+    pub multicast: f64,
 }
 
 /// The costs of one library on one generation of GPUs.
@@ -115,7 +117,7 @@ impl ProtocolCosts {
 
 impl LinkEfficiency {
     /// Nominal.
-    pub const WHOLE: Self = Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, upi: 1.0, network: 1.0 };
+    pub const WHOLE: Self = Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, upi: 1.0, network: 1.0, multicast: 1.0 };
 
     /// For a kind of link.
     #[must_use]

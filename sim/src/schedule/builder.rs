@@ -2,7 +2,9 @@
 //!
 //! One rank at a time, because a folded simulation asks only for the ranks that represent a class.
 
-use super::{BufferUse, Call, Channel, ChunkRef, Dependency, Layout, OpId, Operation, Protocol, Rank, Run, RunId};
+use super::{
+    BufferUse, Call, Channel, ChunkRef, Dependency, Layout, OpId, Operation, Protocol, Rank, Run, RunId, TeamId,
+};
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +23,8 @@ pub struct Header {
     pub layout: Layout,
     /// Scratch slots of every rank.
     pub scratch_chunks: u32,
+    /// Teams for multicast: the ranks of each, in rising order. Mostly none.
+    pub teams: Vec<Vec<Rank>>,
 }
 
 /// The runs of one rank, with what they wait for.
@@ -149,6 +153,26 @@ pub enum ScheduleError {
         /// What it waits for.
         on: Dependency,
     },
+    /// A team is empty, out of order, or has ranks that do not exist.
+    #[error("team {} is not a list of different ranks below {ranks} in rising order", .team.0)]
+    BadTeam {
+        /// The team.
+        team: TeamId,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// A multicast operation names a team that does not exist, or that its rank is not in.
+    #[error("operation {index} of run {run} of rank {} names team {}, which does not exist or does not hold the rank", .rank.0, .team.0)]
+    NoSuchTeam {
+        /// The rank whose program it is.
+        rank: Rank,
+        /// The run within the rank.
+        run: u32,
+        /// The operation within the run.
+        index: u32,
+        /// The team named.
+        team: TeamId,
+    },
     /// A chunk lies outside its buffer.
     #[error("operation {index} of run {run} of rank {} uses {} chunk {} of {chunks}", .rank.0, .chunk.buffer, .chunk.index)]
     NoSuchChunk {
@@ -173,8 +197,9 @@ impl ScheduleError {
             Self::NoSuchRank { rank, run, .. }
             | Self::NoSuchRun { rank, run, .. }
             | Self::NoSuchChannel { rank, run, .. }
+            | Self::NoSuchTeam { rank, run, .. }
             | Self::NoSuchChunk { rank, run, .. } => Some((rank, run)),
-            Self::TooManyOperations | Self::NoSuchRoot { .. } => None,
+            Self::TooManyOperations | Self::NoSuchRoot { .. } | Self::BadTeam { .. } => None,
         }
     }
 }
@@ -319,6 +344,12 @@ impl Schedule {
         })
     }
 
+    /// The ranks of a team (which must exist).
+    #[must_use]
+    pub fn team(&self, team: TeamId) -> &[Rank] {
+        &self.header.teams[team.0 as usize]
+    }
+
     /// Number of chunks that a buffer reference may use.
     #[must_use]
     pub fn buffer_chunks(&self, buffer: super::Buffer) -> u32 {
@@ -336,12 +367,14 @@ impl Schedule {
 
     pub(crate) fn operation_at(&self, rank: Rank, run_id: RunId, index: u32) -> Operation {
         let run = self.run(run_id);
+        let team = run.kind.is_multicast().then(|| TeamId(run.peer.at(index)));
         Operation {
             id: self.op_id(run_id, index),
             run: run_id,
             index,
             rank,
-            peer: Rank(run.peer.at(index)),
+            peer: if team.is_some() { rank } else { Rank(run.peer.at(index)) },
+            team,
             channel: run.channel,
             kind: run.kind,
             src: ChunkRef { buffer: run.src_buffer, index: run.src.at(index) },

@@ -3,7 +3,7 @@
 //! Runs are long and regular, so their walks are bounded by arithmetic: the first operation outside is found in
 //! logarithmic time, however long the run.
 
-use super::{ChunkRef, Rank, RunId, Schedule, ScheduleError, Walk};
+use super::{ChunkRef, Rank, RunId, Schedule, ScheduleError, TeamId, Walk};
 
 impl Schedule {
     /// Checks that everything named exists; a schedule is never built without it.
@@ -11,6 +11,12 @@ impl Schedule {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root);
         if root.0 >= ranks && ranks > 0 {
             return Err(ScheduleError::NoSuchRoot { root, ranks });
+        }
+        for (team, members) in (0..).map(TeamId).zip(&self.header.teams) {
+            let rising = members.windows(2).all(|pair| pair[0] < pair[1]);
+            if !rising || members.last().is_none_or(|last| last.0 >= ranks) {
+                return Err(ScheduleError::BadTeam { team, ranks });
+            }
         }
         for rank in (0..ranks).map(Rank) {
             for (number, run_id) in self.runs_of(rank).enumerate() {
@@ -34,7 +40,17 @@ impl Schedule {
             return Err(ScheduleError::NoSuchChannel { rank, run: number, channel: run.channel, channels });
         }
         let ranks = self.header.call.ranks;
-        if let Some(index) = first_outside(run.peer, run.len, u64::from(ranks)) {
+        if run.kind.is_multicast() {
+            let has_rank = |i: &u32| {
+                let team = self.header.teams.get(run.peer.at(*i) as usize);
+                team.is_some_and(|members| members.binary_search(&rank).is_ok())
+            };
+            let steps = if run.peer.is_fixed() { run.len.min(1) } else { run.len };
+            if let Some(index) = (0..steps).find(|i| !has_rank(i)) {
+                let team = TeamId(run.peer.at(index));
+                return Err(ScheduleError::NoSuchTeam { rank, run: number, index, team });
+            }
+        } else if let Some(index) = first_outside(run.peer, run.len, u64::from(ranks)) {
             let peer = Rank(run.peer.at(index));
             return Err(ScheduleError::NoSuchRank { rank, run: number, index, peer, ranks });
         }

@@ -11,6 +11,7 @@
 //!  ]}
 //! ```
 //!
+//! `teams`, where there are any, lists the ranks of each multicast team; the `peer` of multicast operations is a team.
 //! `programs` has a list of runs per rank. `peer` and the chunks of `src` and `dst` are a number, or a walk as
 //! `[base, start, step, modulus, stride]` ([`Walk`]). `after` lists `[rank, run, start, step]` ([`Dependency`]).
 
@@ -51,6 +52,8 @@ struct Written<'a> {
     channels: u16,
     layout: &'a [Segment],
     scratch_chunks: u32,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    teams: &'a [Vec<Rank>],
 }
 
 /// As [`Written`], its programs not yet looked into, so that each run keeps its place in the text.
@@ -64,6 +67,8 @@ struct Read<'a> {
     channels: u16,
     layout: Vec<Segment>,
     scratch_chunks: u32,
+    #[serde(default)]
+    teams: Vec<Vec<Rank>>,
     #[serde(borrow)]
     programs: Vec<Vec<&'a RawValue>>,
 }
@@ -160,6 +165,7 @@ pub fn to_json(schedule: &Schedule) -> String {
         channels: header.channels,
         layout: header.layout.segments(),
         scratch_chunks: header.scratch_chunks,
+        teams: &header.teams,
     };
     let mut text = line(&written);
     // The programs become the last member of the object.
@@ -210,6 +216,7 @@ pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
         channels: read.channels,
         layout,
         scratch_chunks: read.scratch_chunks,
+        teams: read.teams,
     };
     let mut schedule = Schedule {
         header,
@@ -254,7 +261,8 @@ pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
             let raw = read.programs.get(rank.0 as usize).and_then(|runs| runs.get(run as usize));
             reader.at(raw.map_or(0, |raw| reader.offset(raw)), error.to_string())
         }
-        None => reader.at_key("root", error.to_string()),
+        None => reader
+            .at_key(if matches!(error, ScheduleError::BadTeam { .. }) { "teams" } else { "root" }, error.to_string()),
     })?;
     Ok(schedule)
 }

@@ -18,4 +18,4 @@ mod run;
 pub use builder::{Generate, Header, Program, RotationDigit, Schedule, ScheduleError, Symmetry};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownWord};
 pub use layout::{ChunkSize, Layout, Segment};
-pub use run::{Buffer, Channel, ChunkRef, Dependency, OpId, OpKind, Operation, Rank, Run, RunId, Walk};
+pub use run::{Buffer, Channel, ChunkRef, Dependency, OpId, OpKind, Operation, Rank, Run, RunId, TeamId, Walk};

@@ -24,6 +24,11 @@ pub struct OpId(pub u32);
 #[serde(transparent)]
 pub struct RunId(pub u32);
 
+/// A team of a schedule: ranks that share a multicast address, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TeamId(pub u32);
+
 /// A buffer of a rank. Input and output share one numbering of chunks, that of the [`Layout`](super::Layout): rank r
 /// of an all_gather has input chunks only in block r, and in place `Input` chunk i is `Output` chunk i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,6 +80,10 @@ pub enum OpKind {
     Copy,
     /// own.dst = own.dst ⊕ own.src
     Reduce,
+    /// At every rank of a team, the own one included: dst = own.src. The switch copies (NVLS: `multimem.st`).
+    MulticastPut,
+    /// own.dst = src of all ranks of a team, the own one included, combined in the switch (NVLS: `multimem.ld_reduce`).
+    MulticastReduce,
     /// Nothing moves: tells the peer that what this operation waited for is done (a flag; `span` is 0).
     Signal,
     /// Nothing moves: joins what it waits for (`span` is 0).
@@ -93,6 +102,8 @@ impl OpKind {
             Self::GetReduce => "get_reduce",
             Self::Copy => "copy",
             Self::Reduce => "reduce",
+            Self::MulticastPut => "multicast_put",
+            Self::MulticastReduce => "multicast_reduce",
             Self::Signal => "signal",
             Self::Wait => "wait",
         }
@@ -101,16 +112,24 @@ impl OpKind {
     /// Whether bytes cross from one rank to another.
     #[must_use]
     pub fn is_transfer(self) -> bool {
-        matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput | Self::Get | Self::GetReduce)
+        let between_two =
+            matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput | Self::Get | Self::GetReduce);
+        between_two || self.is_multicast()
     }
 
-    /// Whether the source chunks lie at the peer.
+    /// Whether a team takes part: `peer` is then the number of a team, not a rank.
+    #[must_use]
+    pub fn is_multicast(self) -> bool {
+        matches!(self, Self::MulticastPut | Self::MulticastReduce)
+    }
+
+    /// Whether the source chunks lie at one peer.
     #[must_use]
     pub fn reads_peer(self) -> bool {
         matches!(self, Self::Get | Self::GetReduce)
     }
 
-    /// Whether the destination chunks lie at the peer.
+    /// Whether the destination chunks lie at one peer.
     #[must_use]
     pub fn writes_peer(self) -> bool {
         matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput)
@@ -243,7 +262,7 @@ pub struct Run {
     pub kind: OpKind,
     /// Their lane.
     pub channel: Channel,
-    /// The other rank; the own rank for local operations.
+    /// The other rank; the own rank for local operations; the team for multicast.
     pub peer: Walk,
     /// Buffer read.
     pub src_buffer: Buffer,
@@ -268,8 +287,10 @@ pub struct Operation {
     pub index: u32,
     /// The rank that executes it.
     pub rank: Rank,
-    /// The other rank.
+    /// The other rank; the own rank for local operations and multicast.
     pub peer: Rank,
+    /// The team, for multicast.
+    pub team: Option<TeamId>,
     /// Its lane.
     pub channel: Channel,
     /// What it does.

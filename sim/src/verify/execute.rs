@@ -6,7 +6,7 @@ use super::memory::{Clash, Memory, NONE, Place, Value, reduce};
 use super::reach::{Answer, Reach};
 use super::sets::{Set, Sets};
 use crate::schedule::order::{Graph, Order};
-use crate::schedule::{Buffer, ChunkRef, OpId, OpKind, Rank, Schedule, Walk};
+use crate::schedule::{Buffer, ChunkRef, OpId, OpKind, Rank, Run, Schedule, TeamId, Walk};
 
 /// More chunks than this (of all ranks together) are refused.
 const MAX_CELLS: u64 = 1 << 26;
@@ -104,6 +104,10 @@ impl Execution<'_> {
             self.reach.enter(self.current);
             let rank = ranks_of_runs[run_id.0 as usize];
             let peer = run.peer.at(index);
+            if run.kind.is_multicast() {
+                self.multicast(run, index, rank)?;
+                continue;
+            }
             if !run.kind.is_transfer() && peer != rank {
                 let chunk = (Rank(rank), ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) });
                 let (found, expected) = (format!("rank {peer}"), format!("rank {rank}"));
@@ -121,6 +125,72 @@ impl Execution<'_> {
         Ok(())
     }
 
+    /// One operation of a team: what the own rank holds goes to all, or what all hold is reduced into the own rank.
+    fn multicast(&mut self, run: &Run, index: u32, rank: u32) -> Result<(), Fault> {
+        let members = self.schedule.team(TeamId(run.peer.at(index)));
+        for i in 0..run.span {
+            let src = ChunkRef { buffer: run.src_buffer, index: run.src.at(index) + i };
+            let dst = ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) + i };
+            if run.kind == OpKind::MulticastPut {
+                let moved = self.read(rank, src)?;
+                for member in members {
+                    // Where it lies already, nothing changes.
+                    let is_there = matches!(self.memory.place(rank, src), Place::Cell(cell) if self.memory.place(member.0, dst) == Place::Cell(cell));
+                    if !is_there {
+                        self.put(moved, (member.0, dst))?;
+                    }
+                }
+                continue;
+            }
+            let into = self.writable((rank, dst))?;
+            let (mut sum, mut is_source) = (None, false);
+            for member in members {
+                let moved = match self.memory.place(member.0, src) {
+                    Place::Cell(cell) if into == Some(cell) => {
+                        is_source = true;
+                        self.accumulated(cell)?
+                    }
+                    _ => self.read(member.0, src)?,
+                };
+                sum = Some(match sum {
+                    None => moved,
+                    Some(sum) => self.reduced(sum, moved, (member.0, src))?,
+                });
+            }
+            match (sum, into) {
+                (Some(sum), Some(cell)) if is_source => {
+                    self.check_write(cell)?;
+                    self.memory.write(cell, sum, self.current);
+                }
+                (Some(sum), _) => self.put(sum, (rank, dst))?,
+                (None, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes over what a chunk held.
+    fn put(&mut self, moved: Value, place: (u32, ChunkRef)) -> Result<(), Fault> {
+        let Some(cell) = self.writable(place)? else { return Ok(()) };
+        self.check_write(cell)?;
+        self.check_overwritten(cell)?;
+        self.memory.write(cell, moved, self.current);
+        Ok(())
+    }
+
+    /// The cell of a chunk that may be written.
+    fn writable(&self, (rank, chunk): (u32, ChunkRef)) -> Result<Option<usize>, Fault> {
+        if !self.memory.is_writable(rank, chunk) {
+            let found = "a write".to_owned();
+            let expected = "writes to scratch and to the rank's part of the output only".to_owned();
+            return Err(self.fault_here(FaultKind::ForbiddenWrite, (rank, chunk), found, expected));
+        }
+        Ok(match self.memory.place(rank, chunk) {
+            Place::Cell(cell) => Some(cell),
+            Place::Input => None,
+        })
+    }
+
     /// One chunk of one operation.
     fn step(
         &mut self,
@@ -129,14 +199,7 @@ impl Execution<'_> {
         (target, dst): (u32, ChunkRef),
     ) -> Result<(), Fault> {
         let moved = self.read(source, src)?;
-        if !self.memory.is_writable(target, dst) {
-            let found = "a write".to_owned();
-            let expected = "writes to scratch and to the rank's part of the output only".to_owned();
-            return Err(self.fault_here(FaultKind::ForbiddenWrite, (target, dst), found, expected));
-        }
-        let Place::Cell(cell) = self.memory.place(target, dst) else {
-            return Ok(());
-        };
+        let Some(cell) = self.writable((target, dst))? else { return Ok(()) };
         self.check_write(cell)?;
         let value = match kind {
             OpKind::Put | OpKind::Get | OpKind::Copy => {
@@ -157,7 +220,7 @@ impl Execution<'_> {
                 let own = self.accumulated(cell)?;
                 self.reduced(own, moved, (target, dst))?
             }
-            OpKind::Signal | OpKind::Wait => return Ok(()),
+            OpKind::MulticastPut | OpKind::MulticastReduce | OpKind::Signal | OpKind::Wait => return Ok(()),
         };
         self.memory.write(cell, value, self.current);
         Ok(())

@@ -131,6 +131,12 @@ fn action(operation: &Operation) -> String {
         OpKind::PutReduceInput => "put and reduce with the input of rank",
         OpKind::Get => "get from rank",
         OpKind::GetReduce => "get and reduce from rank",
+        OpKind::MulticastPut | OpKind::MulticastReduce => {
+            let verb =
+                if operation.kind == OpKind::MulticastPut { "multicast put to" } else { "multicast reduce over" };
+            let team = operation.team.unwrap_or_default().0;
+            return format!("channel {}, {verb} team {team}", operation.channel.0);
+        }
         OpKind::Signal => "signal to rank",
         OpKind::Copy => return format!("channel {}, local copy", operation.channel.0),
         OpKind::Reduce => return format!("channel {}, local reduce", operation.channel.0),

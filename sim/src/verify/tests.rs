@@ -24,6 +24,7 @@ impl Scripted {
                 channels: 1,
                 layout: Layout::equal(Bytes(64), chunks),
                 scratch_chunks: 4,
+                teams: Vec::new(),
             },
             programs: vec![Program::default(); ranks as usize],
         }

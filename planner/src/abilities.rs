@@ -1,0 +1,121 @@
+//! What a fabric lets strategies do: its hosts, and whether its switches combine and copy.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{PeerAccess, Router};
+use fabricast_topologies::{Fabric, NodeId, fabric::NodeKind};
+
+/// How many hosts the ranks are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// One.
+    One,
+    /// Several.
+    Several,
+}
+
+impl Hosts {
+    /// Of so many ranks, so many a host.
+    #[must_use]
+    pub fn of(ranks: u32, ranks_per_node: u32) -> Self {
+        if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }
+    }
+}
+
+/// Whether reduction and multicast in NVSwitches (NVLS) may be used where the fabric has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nvls {
+    /// Used.
+    #[default]
+    Allowed,
+    /// Switched off (`--no-nvls`, NCCL_NVLS_ENABLE=0).
+    Off,
+}
+
+/// Why there is no multicast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoMulticast {
+    /// It was switched off.
+    #[error("needs reduction and multicast in the switches, which is switched off")]
+    SwitchedOff,
+    /// Peer access is off, and multicast objects are peers' memory.
+    #[error("needs peer access, which is switched off")]
+    NoPeerAccess,
+    /// Some rank has no NVSwitch.
+    #[error("needs an NVSwitch at every rank")]
+    NoSwitch,
+    /// The switches only forward.
+    #[error("needs NVSwitches that reduce and multicast, which these do not")]
+    OnlyForwards,
+    /// Ranks share a device, or domains are not equal stretches of ranks.
+    #[error("needs NVLink domains of equally many ranks, numbered one after the other, a GPU each")]
+    Uneven,
+}
+
+/// What strategies may use of a fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Hosts of the ranks.
+    pub hosts: Hosts,
+    /// Ranks in each NVLink domain whose switches combine and copy, which are numbered one after the other.
+    pub multicast: Result<u32, NoMulticast>,
+    /// Ranks in all.
+    pub ranks: u32,
+}
+
+impl Abilities {
+    /// Of the ranks placed on these devices.
+    #[must_use]
+    pub fn of(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], ranks_per_node: u32, nvls: Nvls) -> Self {
+        let ranks = placement.len() as u32;
+        let multicast = match nvls {
+            Nvls::Off => Err(NoMulticast::SwitchedOff),
+            Nvls::Allowed if router.options().p2p == PeerAccess::Off => Err(NoMulticast::NoPeerAccess),
+            Nvls::Allowed => domains(fabric, placement),
+        };
+        Self { hosts: Hosts::of(ranks, ranks_per_node), multicast, ranks }
+    }
+
+    /// Ranks of a multicast team; 0 where there is none.
+    #[must_use]
+    pub fn ranks_per_team(&self) -> u32 {
+        self.multicast.unwrap_or(0)
+    }
+}
+
+/// Ranks of each domain: stretches of ranks that hang on the same NVSwitches.
+fn domains(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
+    let mut sizes: Vec<u32> = Vec::new();
+    let mut before: Vec<NodeId> = Vec::new();
+    let mut seen = vec![false; fabric.node_count()];
+    for &device in placement {
+        let ends = fabric.leaving(device).into_iter().map(|link| fabric.ends(link).1);
+        let mut switches: Vec<NodeId> = ends.filter(|&end| fabric.node(end).kind == NodeKind::Nvswitch).collect();
+        switches.sort_unstable();
+        switches.dedup();
+        let multicasts =
+            |&switch: &NodeId| matches!(&fabric.node(switch).figures, Figures::Switch(s) if s.multicast == Some(true));
+        if switches.is_empty() {
+            return Err(NoMulticast::NoSwitch);
+        }
+        if !switches.iter().all(multicasts) {
+            return Err(NoMulticast::OnlyForwards);
+        }
+        if std::mem::replace(&mut seen[device.0 as usize], true) {
+            return Err(NoMulticast::Uneven);
+        }
+        match sizes.last_mut() {
+            Some(size) if switches == before => *size += 1,
+            _ => {
+                if switches.iter().any(|switch| std::mem::replace(&mut seen[switch.0 as usize], true)) {
+                    return Err(NoMulticast::Uneven);
+                }
+                sizes.push(1);
+            }
+        }
+        before = switches;
+    }
+    match sizes.first() {
+        Some(&first) if first > 1 && sizes.iter().all(|&size| size == first) => Ok(first),
+        _ => Err(NoMulticast::Uneven),
+    }
+}

@@ -1,0 +1,81 @@
+//! The two binary trees over hosts that share a reduction's bytes: a host is a leaf of one of them at most.
+//!
+//! Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel
+//! Computing 2009; NCCL 2.28 src/graph/trees.cc (`ncclGetBtree`, `ncclGetDtree`).
+
+/// The neighbours of a host or rank in a binary tree: the parent, and which of its children this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Family {
+    pub(super) parent: Option<(u32, usize)>,
+    pub(super) children: [Option<u32>; 2],
+}
+
+/// The in-order binary tree of `hosts`: a host's lowest set bit is its height, host 0 hangs above the rest.
+fn binary_tree(host: u32, hosts: u32) -> Family {
+    if host == 0 {
+        let child = (hosts > 1).then(|| hosts.next_power_of_two() / 2);
+        return Family { parent: None, children: [None, child] };
+    }
+    let bit = host & host.wrapping_neg();
+    let above = (host ^ bit) | (bit << 1);
+    let parent = if above >= hosts { host ^ bit } else { above };
+    let lower = (bit > 1).then(|| host - bit / 2);
+    let higher = std::iter::successors(Some(bit / 2), |step| Some(step / 2))
+        .take_while(|&step| step > 0)
+        .map(|step| host + step)
+        .find(|&child| child < hosts);
+    Family { parent: Some((parent, usize::from(host > parent))), children: [lower, higher] }
+}
+
+/// The same tree on hosts counted from the other end (an even number of them) or one further (an odd number), so that
+/// leaves become inner nodes.
+fn second_tree(host: u32, hosts: u32) -> Family {
+    let even = hosts.is_multiple_of(2);
+    let there = |host: u32| if even { hosts - 1 - host } else { (host + hosts - 1) % hosts };
+    let back = |host: u32| if even { hosts - 1 - host } else { (host + 1) % hosts };
+    let family = binary_tree(there(host), hosts);
+    Family {
+        parent: family.parent.map(|(parent, which)| (back(parent), which)),
+        children: family.children.map(|child| child.map(back)),
+    }
+}
+
+/// The family of a host for a lane: lanes alternate between the trees.
+pub(super) fn host_tree(host: u32, hosts: u32, lane: u32) -> Family {
+    if lane.is_multiple_of(2) { binary_tree(host, hosts) } else { second_tree(host, hosts) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_hangs_on_its_parent_once_in_both_trees() {
+        for hosts in 1..70 {
+            for tree in [binary_tree, second_tree] {
+                let mut roots = 0;
+                for host in 0..hosts {
+                    let family = tree(host, hosts);
+                    match family.parent {
+                        None => roots += 1,
+                        Some((parent, which)) => assert_eq!(tree(parent, hosts).children[which], Some(host)),
+                    }
+                    for child in family.children.into_iter().flatten() {
+                        assert_eq!(tree(child, hosts).parent.map(|p| p.0), Some(host));
+                    }
+                }
+                assert_eq!(roots, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_of_one_tree_are_inner_nodes_of_the_other() {
+        for hosts in (2..70).step_by(2) {
+            for host in 0..hosts {
+                let inner = |family: Family| family.children.iter().any(Option::is_some);
+                assert!(inner(binary_tree(host, hosts)) != inner(second_tree(host, hosts)), "{host} of {hosts}");
+            }
+        }
+    }
+}

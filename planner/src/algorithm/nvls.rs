@@ -1,0 +1,73 @@
+//! NVLS: the NVSwitch combines and copies. all_reduce, reduce_scatter and all_gather in one NVLink domain.
+//!
+//! Every rank loads its part of everybody's input, combined in the switch on its way (`multimem.ld_reduce`), and stores
+//! the result to everybody at once (`multimem.st`). A port carries the bytes once each way instead of the 2(n−1)/n times
+//! of a ring: each way it gives the others what they load and takes what they store. Two steps; equal links of latency L
+//! and bandwidth B, one loop: all_reduce 2(L + bytes/B), reduce_scatter and all_gather L + bytes/B. With many loops the
+//! loads of one run beside the stores of the other, and the bytes of all_reduce take (1 + 1/n)·bytes/B. One run per lane
+//! for each of the two.
+//!
+//! Source: NCCL 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h (RunWorkColl for NCCL_ALGO_NVLS),
+//! src/transport/nvls.cc.
+
+use fabricast_sim::schedule::{
+    Buffer, Collective, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+};
+
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
+use super::{Algorithm, Shape, Unsupported};
+
+/// The ranks of all the call, as one team.
+const ALL: Walk = Walk::fixed(0);
+
+/// Collectives through the switch.
+pub(super) struct Nvls {
+    header: Header,
+    cut: Cut,
+}
+
+impl Nvls {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let ranks = shape.call.ranks;
+        if shape.ranks_per_team != ranks {
+            return Err(Unsupported::NoTeam { algorithm: Algorithm::Nvls });
+        }
+        let (cut, layout) = match shape.call.collective {
+            Collective::AllReduce => Cut::by_loops(shape, u32::from(shape.channels), ranks)?,
+            _ => Cut::by_blocks(shape)?,
+        };
+        let header = Header { teams: vec![(0..ranks).map(Rank).collect()], ..shape.header(Algorithm::Nvls, layout, 0) };
+        Ok(Self { header, cut })
+    }
+}
+
+impl Generate for Nvls {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let own = self.cut.over_loops(rank.0, lane);
+            let (input, output) = ((Buffer::Input, own), (Buffer::Output, own));
+            let chunk_before = |run: u32| Dependency::shifted(rank, run, -1);
+            let loops = self.cut.loops;
+            let next = program.runs().len() as u32;
+            let stored = if self.header.call.collective == Collective::AllGather {
+                (input, vec![chunk_before(next)])
+            } else {
+                program.push(at.transfer(OpKind::MulticastReduce, loops, ALL, input, output), &[chunk_before(next)]);
+                (output, vec![Dependency::shifted(rank, next, 0), chunk_before(next + 1)])
+            };
+            if self.header.call.collective != Collective::ReduceScatter {
+                program.push(at.transfer(OpKind::MulticastPut, loops, ALL, stored.0, output), &stored.1);
+            }
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Rotations(vec![RotationDigit { stride: 1, length: self.header.call.ranks }])
+    }
+}

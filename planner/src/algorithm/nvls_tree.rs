@@ -1,0 +1,109 @@
+//! NVLS with trees between NVLink domains: all_reduce on several hosts.
+//!
+//! In each domain of g ranks the switch combines part i for the rank at position i ([`super::nvls`]); the ranks at position
+//! i of all domains reduce it up and broadcast it down a binary tree, half of the lanes on one tree and half on the other
+//! ([`super::host_trees`]); the switch copies the sums to everybody. Links between h domains carry 2·bytes/g per rank for
+//! each child, those inside the bytes once each way. Depth 2 + 2·log2 h steps; with one loop, latency L and bandwidth B
+//! inside, L' and B' between, and h a power of two: 2(L + bytes/B) + 2·log2 h·(L' + bytes/(g·B')).
+//!
+//! Source: NCCL 2.28 src/device/all_reduce.h (RunWorkColl for NCCL_ALGO_NVLS_TREE), src/graph/connect.cc
+//! (`connectNvlsTrees`).
+
+use fabricast_sim::schedule::{
+    Buffer, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+};
+
+use super::cut::{Cut, channel_of};
+use super::host_trees::host_tree;
+use super::lane::Lane;
+use super::{Algorithm, Shape, Unsupported};
+
+/// Runs of a lane, on every rank: the domain's sum, up, reduce the second child's data, down to the children, the result
+/// to the domain.
+const GATHER: u32 = 0;
+const UP: u32 = 1;
+const REDUCE: u32 = 2;
+const DOWN: [u32; 2] = [3, 4];
+const SPREAD: u32 = 5;
+const RUNS_PER_LANE: u32 = 6;
+
+/// all_reduce through switches and trees.
+pub(super) struct NvlsTree {
+    header: Header,
+    cut: Cut,
+    per_team: u32,
+}
+
+impl NvlsTree {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (ranks, per_team) = (shape.call.ranks, shape.ranks_per_team);
+        if per_team < 2 || !ranks.is_multiple_of(per_team) {
+            return Err(Unsupported::NoTeam { algorithm: Algorithm::NvlsTree });
+        }
+        // One channel serves both trees.
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels).max(2), per_team)?;
+        let slots = layout.chunks();
+        let teams = (0..ranks / per_team).map(|team| (team * per_team..(team + 1) * per_team).map(Rank).collect());
+        let header = Header { teams: teams.collect(), ..shape.header(Algorithm::NvlsTree, layout, slots) };
+        Ok(Self { header, cut, per_team })
+    }
+}
+
+impl Generate for NvlsTree {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let (team, position) = (rank.0 / self.per_team, rank.0 % self.per_team);
+        let (teams, loops) = (self.header.call.ranks / self.per_team, self.cut.loops);
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let family = host_tree(team, teams, lane);
+            let across = |team: u32| Rank(team * self.per_team + position);
+            let run = |which: u32| lane * RUNS_PER_LANE + which;
+            let own = |which: u32| Dependency::shifted(rank, run(which), 0);
+            let chunk_before = |which: u32| Dependency::shifted(rank, run(which), -1);
+            let chunks = self.cut.over_loops(position, lane);
+            let (input, output, slot) = ((Buffer::Input, chunks), (Buffer::Output, chunks), (Buffer::Scratch, chunks));
+            let domain = Walk::fixed(team);
+            let [first, second] =
+                family.children.map(|child| child.map(|child| Dependency::shifted(across(child), run(UP), 0)));
+            // The sum of this domain's subtree is complete when this is done; the first child's data is added as it
+            // arrives, which waits for the domain's own sum.
+            let from_first = first.unwrap_or(own(GATHER));
+            let complete = if second.is_some() { own(REDUCE) } else { from_first };
+
+            let gather = at.transfer(OpKind::MulticastReduce, loops, domain, input, output);
+            program.push(gather, &[chunk_before(GATHER)]);
+
+            let (parent, is_second) = family.parent.map_or((rank, 0), |(parent, which)| (across(parent), which));
+            let (kind, dst) = if is_second == 0 { (OpKind::PutReduce, output) } else { (OpKind::Put, slot) };
+            let len = if family.parent.is_some() { loops } else { 0 };
+            let parents_sum = Dependency::shifted(parent, run(GATHER), 0);
+            let up = at.transfer(kind, len, Walk::fixed(parent.0), output, dst);
+            program.push(up, &[complete, chunk_before(UP), parents_sum][..if is_second == 0 { 3 } else { 2 }]);
+
+            let len = if second.is_some() { loops } else { 0 };
+            let awaited: Vec<Dependency> = second.into_iter().chain([from_first]).collect();
+            program.push(at.local(OpKind::Reduce, len, slot, output), &awaited);
+
+            let result = match family.parent {
+                Some((_, which)) => Dependency::shifted(parent, run(DOWN[which]), 0),
+                None => complete,
+            };
+            for (child, which) in family.children.into_iter().zip(DOWN) {
+                let len = if child.is_some() { loops } else { 0 };
+                let to = Walk::fixed(child.map_or(rank, across).0);
+                program.push(at.put(len, to, output, output), &[result, chunk_before(which)]);
+            }
+
+            let spread = at.transfer(OpKind::MulticastPut, loops, domain, output, output);
+            program.push(spread, &[result, chunk_before(SPREAD)]);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Rotations(vec![RotationDigit { stride: 1, length: self.per_team }])
+    }
+}

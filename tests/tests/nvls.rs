@@ -1,0 +1,107 @@
+//! Reduction and multicast in switches: times in closed form, what passes over the links, folding, and who is refused.
+
+use fabricast_planner::abilities::{Abilities, NoMulticast, Nvls};
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::Folding;
+use fabricast_sim::lower::{LowerError, Resource};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_sim::timeline::SimulateError;
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load, read};
+use proptest::prelude::*;
+
+use crate::generators::Case;
+use crate::worlds::World;
+
+/// `ranks` GPUs on one switch that combines and copies, by links of a byte per picosecond and 300 ns.
+fn combining_switch(ranks: u32) -> Fabric {
+    let mut text = "name = \"combining\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\nmulticast = true\n".to_owned();
+    for rank in 0..ranks {
+        text += &format!("[[node]]\nid = \"gpu{rank}\"\nkind = \"gpu\"\n[[link]]\na = \"gpu{rank}\"\nb = \"sw\"\n");
+        text += "kind = \"nvlink\"\nbandwidth = \"1000 GB/s\"\nlatency = \"300 ns\"\n";
+    }
+    read::spec::parse(&text, "combining.toml").unwrap().build_nodes().unwrap()
+}
+
+fn hosts(preset: &str, nodes: u32) -> Fabric {
+    load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(preset) }).unwrap()
+}
+
+fn case(algorithm: Algorithm, collective: Collective, ranks: u32, per_team: u32, bytes: u64, channels: u16) -> Case {
+    let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+    let shape = Shape { channels, ranks_per_team: per_team, ..Shape::new(call, Protocol::Simple) };
+    Case { algorithm, shape }
+}
+
+fn abilities(fabric: &Fabric, nvls: Nvls) -> Abilities {
+    Abilities::of(fabric, &World::ideal(fabric.clone()).router(), fabric.gpus(), 8, nvls)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// A load of 1/n of the bytes from everybody takes L + bytes/B, a store of as much to everybody too.
+    #[test]
+    fn every_port_carries_the_bytes_once_each_way(ranks in 2u32..20, kib in 1u64..2000, channels in 1u16..5) {
+        // Whole bytes in every part, a byte per picosecond.
+        let bytes = kib * 1024 * u64::from(ranks) * u64::from(channels);
+        let world = World::ideal(combining_switch(ranks));
+        let step = 600_000 + bytes;
+        for (collective, steps, out_of_each) in [
+            (Collective::AllReduce, 2, bytes + bytes / u64::from(ranks)),
+            (Collective::ReduceScatter, 1, bytes),
+            (Collective::AllGather, 1, bytes / u64::from(ranks)),
+        ] {
+            let case = case(Algorithm::Nvls, collective, ranks, ranks, bytes, channels);
+            let timeline = world.run(&*case.generator(), Folding::Off).unwrap();
+            let folded = world.run(&*case.generator(), Folding::WhereProved).unwrap();
+            prop_assert_eq!(timeline.time, folded.time);
+            // Shares of a port are whole rates: rounding down costs a picosecond or two.
+            let late = timeline.time.0.checked_sub(steps * step);
+            prop_assert!(late.is_some_and(|late| late <= 4 * steps), "{collective}: {:?}", timeline.time);
+            let up = world.fabric.leaving(world.fabric.gpus()[0])[0];
+            let used = timeline.utilization.iter().find(|used| used.resource == Resource::Link(up)).unwrap();
+            prop_assert!((used.bytes - out_of_each as f64).abs() < 1.0, "{collective}: {}", used.bytes);
+        }
+    }
+
+    /// With many loops, the loads of one run beside the stores of the other: (1 + 1/n)·bytes/B and some start.
+    #[test]
+    fn loops_overlap_loads_and_stores(ranks in 2u32..17, loops in 8u64..40) {
+        let chunk = 1 << 20;
+        let bytes = chunk * loops * u64::from(ranks);
+        let mut case = case(Algorithm::Nvls, Collective::AllReduce, ranks, ranks, bytes, 1);
+        case.shape.chunk = Some(Bytes(chunk));
+        let time = World::ideal(combining_switch(ranks)).run(&*case.generator(), Folding::WhereProved).unwrap().time;
+        let least = bytes + bytes / u64::from(ranks);
+        prop_assert!(time.0 >= least);
+        let start = 3 * (600_000 + chunk * u64::from(ranks));
+        prop_assert!(time.0 <= least + start + loops * 600_000, "{time:?} for {least}");
+    }
+}
+
+#[test]
+fn trees_between_domains_fold() {
+    let world = World::ideal(hosts("hgx-h200", 4));
+    let tree = case(Algorithm::NvlsTree, Collective::AllReduce, 32, 8, 1 << 24, 2);
+    let (whole, folded) = (Folding::Off, Folding::WhereProved);
+    let [whole, folded] = [whole, folded].map(|folding| world.run(&*tree.generator(), folding).unwrap());
+    assert_eq!(whole.time, folded.time);
+    assert!(folded.fold_factor.is_some_and(|factor| factor >= 8.0), "{:?}", folded.fold_factor);
+    // Depth: two steps inside, two up and two down between.
+    assert!(whole.time > Picos::from_us(4.0 * 2.0));
+}
+
+#[test]
+fn only_switches_that_combine_are_asked_to() {
+    let h200 = hosts("hgx-h200", 1);
+    assert_eq!(abilities(&h200, Nvls::Allowed).multicast, Ok(8));
+    assert_eq!(abilities(&h200, Nvls::Off).multicast, Err(NoMulticast::SwitchedOff));
+    assert_eq!(abilities(&hosts("hgx-h200", 3), Nvls::Allowed).multicast, Ok(8));
+    assert_eq!(abilities(&hosts("gb200-nvl72", 18), Nvls::Allowed).multicast, Ok(72));
+    assert_eq!(abilities(&hosts("dgx-a100", 1), Nvls::Allowed).multicast, Err(NoMulticast::OnlyForwards));
+    assert_eq!(abilities(&hosts("l40s-pcie", 1), Nvls::Allowed).multicast, Err(NoMulticast::NoSwitch));
+
+    let a100 = World::ideal(hosts("dgx-a100", 1));
+    let refused = a100.run(&*case(Algorithm::Nvls, Collective::AllReduce, 8, 8, 1024, 1).generator(), Folding::Off);
+    assert!(matches!(refused, Err(SimulateError::Lower(LowerError::NoMulticast { .. }))), "{refused:?}");
+}
