@@ -26,9 +26,6 @@ pub enum Failure {
     /// A GPU or driver is needed and missing: exit 3.
     #[error("{0}")]
     NoGpu(String),
-    /// Stopped by Ctrl-C: exit 1.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 impl Failure {
@@ -62,7 +59,7 @@ impl Failure {
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Failed(_) | Self::Interrupted => 1,
+            Self::Failed(_) => 1,
             Self::Input { .. } => 2,
             Self::NoGpu(_) => 3,
         }
@@ -132,7 +129,6 @@ impl From<fabricast_sim::SimulateError> for Failure {
         use fabricast_sim::engine::EngineError;
         use fabricast_sim::lower::LowerError;
         match error {
-            E::Engine(EngineError::Interrupted) => Self::Interrupted,
             E::Engine(deadlock @ EngineError::Deadlock { .. }) => Self::Failed(deadlock.to_string()),
             E::Lower(LowerError::Unreachable(error)) => Self::from(error)
                 .or_help("`fabricast fabric check` lists what is not joined; --fail takes links and devices away"),
@@ -147,7 +143,7 @@ impl From<fabricast_planner::plan::PlanError> for Failure {
         use fabricast_sim::SimulateError::Engine;
         use fabricast_sim::engine::EngineError::TooLong;
         match error {
-            // A missing path or an interrupt is not the strategy's fault.
+            // A missing path is not the strategy's fault.
             E::Simulation { source, .. } if !matches!(*source, Engine(TooLong { .. })) => (*source).into(),
             other => Self::input(other.to_string()),
         }

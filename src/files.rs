@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
 
@@ -21,7 +22,24 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// A file that is complete and not yet in its place; dropped before [`Staged::commit`], it leaves nothing behind.
+/// The neighbours that wait to be moved to their places. They are made and moved only while this is held.
+static NEIGHBOURS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn neighbours() -> MutexGuard<'static, Vec<PathBuf>> {
+    NEIGHBOURS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes away what waits for its place, and lets nothing take its place any more: the process is about to end.
+pub fn abandon() {
+    let mut neighbours = neighbours();
+    for neighbour in neighbours.drain(..) {
+        // Nothing to do where even that fails.
+        let _ = std::fs::remove_file(neighbour);
+    }
+    std::mem::forget(neighbours);
+}
+
+/// A file that is complete and not yet in its place; dropped before [`commit`], it leaves nothing behind.
 pub struct Staged {
     path: PathBuf,
     waiting: Waiting,
@@ -32,8 +50,6 @@ enum Waiting {
     Neighbour(PathBuf),
     /// The bytes, for what cannot be replaced: a device such as `/dev/stdout`.
     Bytes(Vec<u8>),
-    /// Nothing: done.
-    Nothing,
 }
 
 impl Staged {
@@ -49,8 +65,13 @@ impl Staged {
         name.push(path.file_name().unwrap_or_default());
         name.push(format!(".{}.partial", std::process::id()));
         let neighbour = folder_of(&path).join(name);
-        let staged = Self { waiting: Waiting::Neighbour(neighbour.clone()), path };
-        let written = std::fs::File::create(&neighbour).and_then(|mut file| {
+        let created = {
+            let mut neighbours = neighbours();
+            neighbours.push(neighbour.clone());
+            std::fs::File::create(&neighbour)
+        };
+        let staged = Self { waiting: Waiting::Neighbour(neighbour), path };
+        let written = created.and_then(|mut file| {
             if let Ok(old) = std::fs::metadata(&staged.path) {
                 file.set_permissions(old.permissions())?;
             }
@@ -59,23 +80,32 @@ impl Staged {
         written.map_err(|error| cannot_write(&staged.path, &error))?;
         Ok(staged)
     }
+}
 
-    /// Puts the file in its place.
-    pub fn commit(mut self) -> Result<(), Failure> {
-        let done = match &self.waiting {
-            Waiting::Neighbour(neighbour) => std::fs::rename(neighbour, &self.path),
-            Waiting::Bytes(bytes) => std::fs::write(&self.path, bytes),
-            Waiting::Nothing => Ok(()),
-        };
-        done.map_err(|error| cannot_write(&self.path, &error))?;
-        self.waiting = Waiting::Nothing;
-        Ok(())
+/// Puts files in their places, all of them at once as far as anyone who stops the process can tell.
+pub fn commit(files: &[Staged]) -> Result<(), Failure> {
+    for file in files {
+        // A device may take its time, or all of it: it is written before anything moves.
+        if let Waiting::Bytes(bytes) = &file.waiting {
+            std::fs::write(&file.path, bytes).map_err(|error| cannot_write(&file.path, &error))?;
+        }
     }
+    let mut neighbours = neighbours();
+    for file in files {
+        if let Waiting::Neighbour(neighbour) = &file.waiting {
+            std::fs::rename(neighbour, &file.path).map_err(|error| cannot_write(&file.path, &error))?;
+            neighbours.retain(|other| other != neighbour);
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if let Waiting::Neighbour(neighbour) = &self.waiting {
+        let Waiting::Neighbour(neighbour) = &self.waiting else { return };
+        let mut neighbours = neighbours();
+        if let Some(place) = neighbours.iter().position(|other| other == neighbour) {
+            neighbours.swap_remove(place);
             // Nothing to do where even that fails.
             let _ = std::fs::remove_file(neighbour);
         }

@@ -1,5 +1,5 @@
 //! The `fabricast` command: arguments in, results out, exit codes as the contract says (0 done, 1 failed, 2 bad input or
-//! usage, 3 no GPU). Everything else happens in the crates; one file a subcommand under `commands`.
+//! usage, 3 no GPU, 130 stopped by Ctrl-C). Everything else happens in the crates; one file a subcommand under `commands`.
 
 mod args;
 mod commands;
@@ -47,6 +47,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
             .build_global()
             .map_err(|error| Failure::Failed(format!("cannot start {threads} threads: {error}")))?;
     }
+    watch::stop_on_ctrl_c();
     let started = Instant::now();
     let output = Output::new(&cli.global)?;
     match &cli.command {

@@ -102,12 +102,11 @@ impl Output {
     /// Writes a finished result and a file beside it, or neither.
     pub fn write_with(&self, text: &str, beside: Option<(&Path, &[u8])>) -> Result<(), Failure> {
         let text = format!("{}\n", text.trim_end_matches('\n'));
-        let result = self.file.as_ref().map(|path| Staged::new(path, text.as_bytes())).transpose()?;
-        if let Some((path, bytes)) = beside {
-            Staged::new(path, bytes)?.commit()?;
-        }
-        if let Some(result) = result {
-            return result.commit();
+        let result = self.file.as_deref().map(|path| (path, text.as_bytes()));
+        let files = result.into_iter().chain(beside).map(|(path, bytes)| Staged::new(path, bytes));
+        files::commit(&files.collect::<Result<Vec<_>, _>>()?)?;
+        if self.file.is_some() {
+            return Ok(());
         }
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -22,8 +22,13 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
     let request =
         FabricRequest { fabric: name.to_owned(), nodes: size.nodes, gpus: size.gpus, network: size.network.clone() };
     let mut fabric = fabricast_topologies::load(&request)?;
+    let whole = fabric.gpus().len();
     for failed in &what_if.fail {
         fabric = fabric.without(failed)?;
+    }
+    let left = fabric.gpus().len();
+    if left < whole {
+        output.warn(&format!("{left} of {whole} GPUs are left, and ranks are numbered over those"));
     }
     for slow in &what_if.slow {
         let (link, factor) = slow_link(slow)?;
@@ -78,7 +83,7 @@ pub fn route_options(size: &ClusterArgs) -> RouteOptions {
 /// The ranks of a fabric: its GPUs in order. At least one.
 pub fn ranks(fabric: &Fabric) -> Result<&[NodeId], Failure> {
     match fabric.gpus() {
-        [] => Err(Failure::input(format!("fabric `{}` has no GPUs, so there are no ranks", fabric.name()))),
+        [] => Err(Failure::input(format!("fabric `{}` has no GPUs in use, so there are no ranks", fabric.name()))),
         gpus => Ok(gpus),
     }
 }

@@ -1,61 +1,88 @@
-//! Ctrl-C and progress: a flag that long runs look at, and a bar on a terminal once a second has passed.
+//! Ctrl-C and progress: what happens when a run is stopped, and a bar on a terminal once a second has passed.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::output::Output;
+use crate::output::{Output, note};
 
-/// Set by the first Ctrl-C; the second ends the process at once.
-pub fn interrupt() -> &'static AtomicBool {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    FLAG.get_or_init(|| {
-        let flag = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&flag);
-        // Without a handler Ctrl-C still ends the process, only less politely.
-        let _ = ctrlc::set_handler(move || {
-            if seen.swap(true, Ordering::Relaxed) {
-                // There is no other way to end at once from a handler; nothing is half written (see `files`).
-                #[expect(clippy::exit, reason = "the second Ctrl-C ends the process at once")]
-                std::process::exit(130);
-            }
-        });
-        flag
-    })
+/// The exit code of a run that was stopped: 128 + SIGINT, as shells count.
+const STOPPED: i32 = 130;
+
+/// The bar on the terminal, to be cleared when the process ends early.
+static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
+
+/// From here on Ctrl-C ends the process at once, whatever it is doing: with one line on standard error, exit code 130,
+/// and no file that is half written.
+pub fn stop_on_ctrl_c() {
+    // Without a handler Ctrl-C still ends the process, only less politely.
+    let _ = ctrlc::set_handler(|| {
+        crate::files::abandon();
+        if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            bar.finish_and_clear();
+        }
+        note("interrupted");
+        #[expect(clippy::exit, reason = "a signal can come anywhere: no code path leads back to main from here")]
+        std::process::exit(STOPPED);
+    });
 }
 
 /// How long a command runs before it shows progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs `work` with a counter; shows a bar of `total` on standard error if it takes over a second on a terminal.
-pub fn with_progress<T>(output: &Output, what: &str, total: usize, work: impl FnOnce(&AtomicUsize) -> T) -> T {
-    let done = AtomicUsize::new(0);
+/// How far a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Steps done.
+    pub done: u64,
+    /// Steps in all; 0 while that is not known.
+    pub total: u64,
+}
+
+/// Runs `work`; if it takes over a second, shows on a terminal (standard error) how far `position` says it is.
+pub fn with_progress<T>(
+    output: &Output,
+    what: &str,
+    position: impl Fn() -> Position + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
     if !output.shows_progress() {
-        return work(&done);
+        return work();
     }
     let finished = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let bar = scope.spawn(|| show(what, total, &done, &finished));
-        let result = work(&done);
+        let bar = scope.spawn(|| show(what, &position, &finished));
+        let result = work();
         finished.store(true, Ordering::Relaxed);
         bar.thread().unpark();
         result
     })
 }
 
-fn show(what: &str, total: usize, done: &AtomicUsize, finished: &AtomicBool) {
+fn show(what: &str, position: &impl Fn() -> Position, finished: &AtomicBool) {
     std::thread::park_timeout(PATIENCE);
     if finished.load(Ordering::Relaxed) {
         return;
     }
-    let bar = indicatif::ProgressBar::new(total as u64);
-    if let Ok(style) = indicatif::ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {eta}") {
-        bar.set_style(style);
-    }
+    let style = |template: &str| indicatif::ProgressStyle::with_template(template).ok();
+    let bar = indicatif::ProgressBar::new(0);
+    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
     bar.set_message(what.to_owned());
+    let mut known = None;
     while !finished.load(Ordering::Relaxed) {
-        bar.set_position(done.load(Ordering::Relaxed) as u64);
+        let Position { done, total } = position();
+        if known.replace(total > 0) != Some(total > 0) {
+            let template =
+                if total > 0 { "{msg} {bar:40} {human_pos}/{human_len} {eta}" } else { "{msg} {spinner} {elapsed}" };
+            if let Some(style) = style(template) {
+                bar.set_style(style);
+            }
+        }
+        bar.set_length(total);
+        bar.set_position(done);
+        bar.tick();
         std::thread::park_timeout(Duration::from_millis(100));
     }
     bar.finish_and_clear();
+    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }

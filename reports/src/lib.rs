@@ -19,6 +19,7 @@
 pub mod chart;
 pub mod format;
 pub mod share;
+pub mod spark;
 mod svg;
 pub mod table;
 pub mod topology;

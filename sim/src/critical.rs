@@ -2,16 +2,17 @@
 
 use fabricast_topologies::Picos;
 
-use crate::engine::{Span, Workload};
+use crate::engine::{Costs, Span, Workload};
+use crate::spans::Spans;
 
-/// One operation of the chain. The five durations of all steps add up to the run's end.
+/// One operation of the chain. The five durations of all steps add up to the run's end, and by kind to its costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CriticalStep {
     /// When it happened.
     pub span: Span,
-    /// From the end of the step before (or from 0) until it was ready: start-up, and ranks that start late.
+    /// From the end of the step before (or from the start-up) until it was ready: its rank started late.
     pub held_back: Picos,
-    /// Software time of the step.
+    /// Software time of the step; of the first one, the start-up too.
     pub software: Picos,
     /// Latency of its path.
     pub latency: Picos,
@@ -21,48 +22,39 @@ pub struct CriticalStep {
     pub sharing: Picos,
 }
 
-/// The chain that ends last, first operation first. `spans` are those of every operation, by run and index; background
-/// runs do not count. Of predecessors that end at the same instant the one with the lowest run and index is named.
+/// The chain that ends last, first operation first; background runs do not count. Of predecessors that end at the same
+/// instant the one whose chain the engine charges is named, and of equal ones that with the lowest run and index.
 #[must_use]
-pub fn critical_path(workload: &Workload, spans: &[Span]) -> Vec<CriticalStep> {
-    let mut first_span = vec![0usize; workload.runs.len() + 1];
-    for (run, work_run) in workload.runs.iter().enumerate() {
-        first_span[run + 1] = first_span[run] + work_run.len as usize;
-    }
-    let span_of = |run: u32, index: u32| spans.get(first_span[run as usize] + index as usize);
-    let counted = spans.iter().filter(|span| span.run < workload.background_from);
-    let mut at = counted.copied().max_by_key(|span| (span.done, std::cmp::Reverse((span.run, span.index))));
+pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
+    let mut at = spans.last();
     let mut path = Vec::new();
     while let Some(span) = at {
         let awaited = workload.waits_of(span.run).iter().filter_map(|edge| {
             let index = edge.target(span.index, workload.runs[edge.run as usize].len)?;
-            span_of(edge.run, index)
+            spans.get(edge.run, index)
         });
-        let before = awaited.copied().max_by_key(|b| (b.done, std::cmp::Reverse((b.run, b.index))));
-        path.push(step(workload, span, before.map_or(Picos::ZERO, |b| b.done)));
+        let before = awaited.max_by_key(|b| (b.done, b.costs, std::cmp::Reverse((b.run, b.index))));
+        path.push(CriticalStep::between(before.map(|before| before.costs).unwrap_or_default(), span));
         at = before;
     }
     path.reverse();
     path
 }
 
-fn step(workload: &Workload, span: Span, since: Picos) -> CriticalStep {
-    let passage = workload.passage(span.run, span.index);
-    let taken = span.done - span.flowing;
-    let solo = passage.route.map(|route| workload.system.solo(route));
-    let alone = solo.and_then(|rate| workload.work(span.run, span.index).duration(rate)).unwrap_or(Picos::ZERO);
-    let bandwidth = alone.min(taken);
-    CriticalStep {
-        span,
-        held_back: span.ready - since,
-        software: workload.pace(span.run).software,
-        latency: passage.latency,
-        bandwidth,
-        sharing: taken - bandwidth,
-    }
-}
-
 impl CriticalStep {
+    /// What `span` adds to the costs of the chain before it.
+    fn between(before: Costs, span: Span) -> Self {
+        let after = span.costs;
+        Self {
+            span,
+            held_back: after.late - before.late,
+            software: after.software - before.software,
+            latency: after.latency - before.latency,
+            bandwidth: after.bandwidth - before.bandwidth,
+            sharing: after.sharing() - before.sharing(),
+        }
+    }
+
     /// Everything it took.
     #[must_use]
     pub fn total(&self) -> Picos {

@@ -6,9 +6,10 @@
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, Place};
 
 use crate::engine::{self, EngineError, Pace, Recording, Watch, Workload};
+use crate::load::{LoadOverTime, load_over_time};
 use crate::lower::{Devices, LowerError, Lowered, Setting};
 use crate::quantity::Work;
-use crate::timeline::{SimulateError, Utilization, utilization};
+use crate::timeline::{LOAD_SLICES, SimulateError, Utilization, utilization};
 
 /// A flow between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +126,8 @@ pub struct FlowOutcome {
     pub events: u64,
     /// Every capacity that was used.
     pub utilization: Vec<Utilization>,
+    /// How much of each capacity (in the order of `utilization`) was used over time.
+    pub load: LoadOverTime,
 }
 
 /// Runs flows by themselves. `setting.placement` does not matter; of the profile only the efficiency of links does.
@@ -140,6 +143,7 @@ pub fn simulate(flows: &[Flow], setting: Setting<'_>, watch: Watch<'_>) -> Resul
         ends: outcome.spans.iter().map(|span| span.done).collect(),
         events: outcome.events,
         utilization: utilization(&lowered.workload.system, &lowered.resources, &lowered.traffic, end),
+        load: load_over_time(&lowered.workload, &outcome.rates, end, LOAD_SLICES),
     })
 }
 
@@ -149,7 +153,7 @@ pub fn simulate(flows: &[Flow], setting: Setting<'_>, watch: Watch<'_>) -> Resul
 /// [`LowerError::Unreachable`] where two devices have no path between them.
 pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -> Result<(), LowerError> {
     let mut devices = Devices::new(setting, std::mem::take(&mut lowered.resources));
-    for (label, flow) in (0..).zip(flows) {
+    for (flow, label) in flows.iter().zip(labels(flows)) {
         let workload = &mut lowered.workload;
         let passage = devices.passage(flow.src, flow.dst, label, &mut workload.system)?;
         let work = Work::of_bytes(flow.bytes.0);
@@ -160,6 +164,22 @@ pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -
     }
     lowered.resources = devices.into_resources();
     Ok(())
+}
+
+/// Tells flows between the same devices apart, where ways are chosen by hash: by their place among them by start and
+/// size, so that the order in which flows are listed does not matter.
+fn labels(flows: &[Flow]) -> Vec<u64> {
+    let key = |place: usize| flows.get(place).map(|flow| (flow.src, flow.dst, flow.start, flow.bytes));
+    let mut order: Vec<usize> = (0..flows.len()).collect();
+    order.sort_by_key(|&place| key(place));
+    let mut labels = vec![0; flows.len()];
+    let ends = |place: usize| key(place).map(|(src, dst, ..)| (src, dst));
+    for group in order.chunk_by(|&a, &b| ends(a) == ends(b)) {
+        for (label, &place) in (0..).zip(group) {
+            labels[place] = label;
+        }
+    }
+    labels
 }
 
 /// A flow whose end is out of reach, in an error of the engine.

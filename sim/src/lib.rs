@@ -25,6 +25,7 @@ pub mod profile;
 pub mod quantity;
 pub mod schedule;
 pub mod sharing;
+pub mod spans;
 pub mod timeline;
 pub mod verify;
 

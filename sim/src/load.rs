@@ -11,53 +11,86 @@ use crate::sharing::{ResourceId, RouteId, WHOLE};
 pub struct LoadOverTime {
     /// Length of a slice.
     pub slice: Picos,
-    /// One row per capacity, in order of id; one value per slice.
-    pub loads: Vec<Vec<f64>>,
+    /// One value per slice; a row serves all capacities that it stands for.
+    rows: Vec<Vec<f64>>,
+    /// The row of each capacity, in order of id.
+    row_of: Vec<u32>,
 }
 
-/// Averages the recorded rates over `slices` equal slices from 0 to `end`.
+/// Averages the recorded rates over `slices` equal slices from 0 to `end`. Sums are of integers, so a folded run gives
+/// the same values as the whole.
 #[must_use]
 pub fn load_over_time(workload: &Workload, changes: &[RateChange], end: Picos, slices: usize) -> LoadOverTime {
     let slices = slices.max(1);
     let slice = Picos(end.0.div_ceil(slices as u64).max(1));
     let system = &workload.system;
-    let mut load = LoadOverTime { slice, loads: vec![vec![0.0; slices]; system.resource_count()] };
+    let count = system.resource_count();
+    let mut sums = Sums { workload, slice, rows: vec![vec![0; slices]; count] };
     let mut current = vec![(Picos::ZERO, 0u64); system.route_count()];
     for change in changes {
         let (since, rate) = std::mem::replace(&mut current[change.route.0 as usize], (change.at, change.total.0));
-        load.add(workload, change.route, Rate(rate), since, change.at);
+        sums.add(change.route, Rate(rate), since, change.at);
     }
     for (route, &(since, rate)) in (0..).zip(&current) {
-        load.add(workload, RouteId(route), Rate(rate), since, end);
+        sums.add(RouteId(route), Rate(rate), since, end);
     }
-    load
+    LoadOverTime { slice, rows: sums.parts(), row_of: (0..count as u32).collect() }
 }
 
 impl LoadOverTime {
     /// The loads of one capacity.
     #[must_use]
     pub fn of(&self, resource: ResourceId) -> &[f64] {
-        self.loads.get(resource.0 as usize).map_or(&[], Vec::as_slice)
+        let row = self.row_of.get(resource.0 as usize).and_then(|&row| self.rows.get(row as usize));
+        row.map_or(&[], Vec::as_slice)
     }
 
+    /// The loads of every capacity, in order of id.
+    pub fn iter(&self) -> impl Iterator<Item = &[f64]> {
+        (0..self.row_of.len() as u32).map(|id| self.of(ResourceId(id)))
+    }
+
+    /// The same for a system each of whose capacities one of these stands for.
+    #[must_use]
+    pub(crate) fn standing_for(self, resources: &[ResourceId]) -> Self {
+        let row_of = resources.iter().map(|id| self.row_of.get(id.0 as usize).copied().unwrap_or(u32::MAX)).collect();
+        Self { row_of, ..self }
+    }
+}
+
+/// What passed over each capacity in each slice: rate × coefficient × picoseconds.
+struct Sums<'a> {
+    workload: &'a Workload,
+    slice: Picos,
+    rows: Vec<Vec<u128>>,
+}
+
+impl Sums<'_> {
     /// A route that carried `rate` from one instant to another.
-    fn add(&mut self, workload: &Workload, route: RouteId, rate: Rate, from: Picos, to: Picos) {
+    fn add(&mut self, route: RouteId, rate: Rate, from: Picos, to: Picos) {
         let slice = self.slice.0;
         if rate.0 == 0 || to <= from {
             return;
         }
-        for one in workload.system.uses(route) {
-            let capacity = workload.system.capacity(one.resource).0 as f64;
-            let part = rate.0 as f64 * (one.coefficient as f64 / WHOLE as f64) / capacity;
-            let Some(row) = self.loads.get_mut(one.resource.0 as usize) else { continue };
+        for one in self.workload.system.uses(route) {
+            let Some(row) = self.rows.get_mut(one.resource.0 as usize) else { continue };
+            let charge = u128::from(rate.0).saturating_mul(one.coefficient.into());
             let first = from.0 / slice;
-            for (place, load) in (first..).zip(row.iter_mut().skip(first as usize)) {
+            for (place, sum) in (first..).zip(row.iter_mut().skip(first as usize)) {
                 let (start, end) = (from.0.max(place * slice), to.0.min((place + 1) * slice));
                 if start >= end {
                     break;
                 }
-                *load += part * (end - start) as f64 / slice as f64;
+                *sum = sum.saturating_add(charge.saturating_mul((end - start).into()));
             }
         }
+    }
+
+    /// The same as parts of what could have passed.
+    fn parts(&self) -> Vec<Vec<f64>> {
+        let could =
+            |id: u32| self.workload.system.capacity(ResourceId(id)).0 as f64 * WHOLE as f64 * self.slice.0 as f64;
+        let part = |(id, row): (u32, &Vec<u128>)| row.iter().map(|&sum| sum as f64 / could(id)).collect();
+        (0..).zip(&self.rows).map(part).collect()
     }
 }

@@ -3,15 +3,16 @@
 use fabricast_topologies::Picos;
 
 use crate::critical::{self, CriticalStep};
-use crate::engine::{self, Costs, EngineError, Outcome, Recording, Span, Watch, Workload};
+use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workload};
 use crate::flows::{self, Flow};
-use crate::fold;
+use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
 use crate::lower::{self, LowerError, Lowered, Resource, Setting, Traffic};
 use crate::profile::{Launch, Processes};
 use crate::quantity::Work;
 use crate::schedule::{Generate, Rank};
 use crate::sharing::{ResourceId, System};
+use crate::spans::Spans;
 
 /// How the call is launched, for the costs that the device does not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +91,10 @@ impl Utilization {
 pub struct Timeline {
     /// From 0 (undelayed ranks start) to the end of the last operation, launch costs and floors included.
     pub time: Picos,
-    /// Where the time went along the chain of operations that ended last; adds up to `time`.
+    /// The part of `time` that launching adds to the end of the last operation: launch costs and floors.
+    pub launch: Picos,
+    /// Where the time went along the chain of operations that ended last; adds up to `time`, launching (which is
+    /// software) included.
     pub costs: Costs,
     /// Operations of the schedule.
     pub operations: u64,
@@ -101,8 +105,9 @@ pub struct Timeline {
     /// Every capacity that was used, in order of id.
     pub utilization: Vec<Utilization>,
     /// When each operation happened, if recorded.
-    pub spans: Vec<Span>,
-    /// The chain of operations that ended last, if spans were recorded.
+    pub spans: Spans,
+    /// The chain of operations that ended last, if spans were recorded; with `launch` it adds up to `time`, unless there
+    /// is no operation at all.
     pub critical_path: Vec<CriticalStep>,
     /// How much of each capacity (in the order of `utilization`) was used over time, if spans were recorded.
     pub load: Option<LoadOverTime>,
@@ -137,47 +142,69 @@ pub fn simulate(
         Folding::WhereProved => fold::fold(&lowered.workload),
         Folding::Off => None,
     };
-    let recorded = watch.recording == Recording::Spans;
-    let load_of =
-        |workload: &Workload, outcome: &Outcome| load_over_time(workload, &outcome.rates, outcome.end, LOAD_SLICES);
-    let load;
-    let mut outcome = match folded.as_ref().map(|folded| (folded, engine::run(&folded.workload, watch))) {
-        Some((folded, Ok(mut outcome))) => {
-            outcome.spans = folded.unfold_spans(&outcome.spans);
-            load = recorded.then(|| folded.unfold_load(&load_of(&folded.workload, &outcome)));
-            outcome
-        }
-        Some((_, Err(EngineError::Interrupted))) => return Err(EngineError::Interrupted.into()),
-        // Which operation is stuck, and how many were done before, only the whole run can tell.
-        Some((_, Err(_))) | None => {
-            let outcome = engine::run(&lowered.workload, watch)?;
-            load = recorded.then(|| load_of(&lowered.workload, &outcome));
-            outcome
-        }
-    };
-    let critical_path = if recorded { critical::critical_path(&lowered.workload, &outcome.spans) } else { Vec::new() };
-    // Runs of the background belong to no rank.
-    outcome.spans.retain(|span| span.run < lowered.workload.background_from);
+    let (outcome, records) = run(&lowered.workload, folded.as_ref(), watch)?;
+    let Records { spans, load } = records.unwrap_or_default();
     let time = setting.profile.launch(mode.launch, mode.processes).apply(outcome.end, mode.gpus_per_host);
+    let launch = time - outcome.end;
     let mut costs = outcome.costs;
-    costs.software += time - outcome.end;
-    let fold_factor = folded.as_ref().map(fold::Folded::factor);
+    costs.software += launch;
+    let fold_factor = folded.as_ref().map(Folded::factor);
+    let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts } = lowered;
     drop(folded);
     // Of a large workload the system is the small part, and nothing else is needed any more.
     let system = only_system(workload);
     Ok(Timeline {
         time,
+        launch,
         costs,
         operations,
         fold_factor,
         events: outcome.events,
         utilization: utilization(&system, &resources, &traffic, outcome.end),
-        spans: outcome.spans,
         critical_path,
+        spans,
         load,
         rank_starts,
     })
+}
+
+/// What was recorded of a run, told of the whole workload.
+#[derive(Default)]
+struct Records {
+    spans: Spans,
+    load: Option<LoadOverTime>,
+}
+
+/// Runs the folded workload where there is one, otherwise the whole.
+fn run(
+    workload: &Workload,
+    folded: Option<&Folded>,
+    watch: Watch<'_>,
+) -> Result<(Outcome, Option<Records>), EngineError> {
+    let recorded = watch.recording == Recording::Spans;
+    let load_of =
+        |workload: &Workload, outcome: &Outcome| load_over_time(workload, &outcome.rates, outcome.end, LOAD_SLICES);
+    match folded.map(|folded| (folded, engine::run(&folded.workload, watch))) {
+        Some((folded, Ok(mut outcome))) => {
+            let runs = workload.background_from as usize;
+            let records = recorded.then(|| Records {
+                load: Some(folded.unfold_load(load_of(&folded.workload, &outcome))),
+                spans: folded.unfold_spans(std::mem::take(&mut outcome.spans), runs),
+            });
+            Ok((outcome, records))
+        }
+        Some((_, Err(EngineError::Interrupted))) => Err(EngineError::Interrupted),
+        // Which operation is stuck, and how many were done before, only the whole run can tell.
+        Some((_, Err(_))) | None => {
+            let mut outcome = engine::run(workload, watch)?;
+            let records = recorded.then(|| Records {
+                load: Some(load_of(workload, &outcome)),
+                spans: Spans::of_workload(workload, std::mem::take(&mut outcome.spans)),
+            });
+            Ok((outcome, records))
+        }
+    }
 }
 
 /// Drops everything else.

@@ -6,6 +6,7 @@ mod sizes;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
 pub use shared::{
@@ -125,7 +126,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place"])]
     pub schedule: Option<PathBuf>,
     /// Run timed flows instead of a collective: CSV with the header `src,dst,bytes,start_us`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "background", "stragglers", "trace"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "background", "stragglers", "trace", "critical_path"])]
     pub flows: Option<PathBuf>,
     /// Flows that share the fabric with the run, in the form of --flows
     #[arg(long, value_name = "FILE")]
@@ -136,9 +137,26 @@ pub struct SimulateArgs {
     /// Simulate every operation, also where ranks are proved to be interchangeable
     #[arg(long)]
     pub no_fold: bool,
-    /// Write a Chrome trace (opens in Perfetto) with a track per rank and channel
+    /// Write a Chrome trace (opens in Perfetto): a track per rank and channel, the use of the busiest links as graphs.
+    /// Large runs are joined to stay below 50 MB
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub trace: Option<PathBuf>,
+    /// Show the chain of operations that the end hangs on, whose durations add up to the time. Like --trace and
+    /// --utilization-over-time it keeps some 70 bytes for each operation simulated
+    #[arg(long, help_heading = "Output")]
+    pub critical_path: bool,
+    /// Show how much of the N busiest links, memories and switches, and of the N busiest channels where the profile
+    /// limits them, was used over time [default N: 10]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
+    pub utilization_over_time: Option<u32>,
+}
+
+impl SimulateArgs {
+    /// What must be kept of the run.
+    pub fn recording(&self) -> Recording {
+        let wanted = self.trace.is_some() || self.critical_path || self.utilization_over_time.is_some();
+        if wanted { Recording::Spans } else { Recording::End }
+    }
 }
 
 /// What to do with a schedule.

@@ -1,9 +1,10 @@
-//! Names what binds a run: a capacity that is mostly used, or latency.
+//! Names what binds a run: a capacity that is mostly used, or what else takes most of the time.
 
 use fabricast_planner::plan::Row;
+use fabricast_sim::Timeline;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::timeline::Utilization;
-use fabricast_topologies::Fabric;
+use fabricast_topologies::{Fabric, NodeId};
 
 /// A capacity used less than this does not bind.
 const BINDING: f64 = 0.5;
@@ -22,6 +23,32 @@ pub fn of_utilization(utilization: &[Utilization], fabric: &Fabric) -> String {
         Some(busiest) if busiest.fraction >= BINDING => name(busiest.resource, fabric),
         _ => "latency".to_owned(),
     }
+}
+
+/// What binds a run of a collective: a capacity that is mostly used; otherwise whatever took most of the time along the
+/// chain that ended last. `late` is the device that starts last.
+pub fn of_run(timeline: &Timeline, fabric: &Fabric, late: Option<NodeId>) -> String {
+    let busiest = Utilization::busiest(&timeline.utilization).filter(|busiest| busiest.bytes > 0.0);
+    let busiest =
+        |least: f64| busiest.filter(|busiest| busiest.fraction >= least).map(|one| name(one.resource, fabric));
+    if let Some(name) = busiest(BINDING) {
+        return name;
+    }
+    let costs = timeline.costs;
+    let bytes = costs.bandwidth + costs.sharing();
+    let rest = [costs.software, costs.latency, bytes, costs.late];
+    let most = rest.into_iter().max().unwrap_or_default();
+    if costs.late == most
+        && let Some(device) = late
+    {
+        return format!("late start of {}", fabric.node(device).id);
+    }
+    if bytes == most
+        && let Some(name) = busiest(0.0)
+    {
+        return name;
+    }
+    if costs.software > costs.latency { "software".to_owned() } else { "latency".to_owned() }
 }
 
 /// The name of a capacity: `gpu0->nvswitch0`, `memory of gpu0`, `channel 3 of rank 0`.

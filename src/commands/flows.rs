@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_sim::engine::Watch;
+use fabricast_sim::engine::Recording;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::Router;
@@ -11,11 +11,13 @@ use fabricast_topologies::{Bytes, Fabric, Picos};
 use serde::Serialize;
 
 use super::binds;
-use super::simulate::LinkJson;
+use super::links::LinkJson;
+use super::load::{self, LoadJson};
+use super::simulate::watched;
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
-use crate::{setup, watch};
+use crate::setup;
 
 #[derive(Serialize)]
 struct FlowsJson<'a> {
@@ -25,6 +27,8 @@ struct FlowsJson<'a> {
     flows: Vec<FlowJson<'a>>,
     links: Vec<LinkJson>,
     links_omitted: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<LoadJson>,
 }
 
 #[derive(Serialize)]
@@ -41,8 +45,8 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let profile = if args.costs.profile.is_some() { setup::profile(&args.costs, fabric)? } else { Profile::ideal() };
     let given = setup::flows(path, fabric)?;
     let setting = setup::setting(fabric, &router, fabric.gpus(), &profile, &[]);
-    let watching = Watch { interrupt: Some(watch::interrupt()), ..Watch::default() };
-    let outcome = flows::simulate(&given, setting, watching)?;
+    let outcome = watched(output, Recording::End, |watching| flows::simulate(&given, setting, watching))?;
+    let load = load::of(args.utilization_over_time, &outcome.utilization, Some(&outcome.load), fabric);
     let end = outcome.ends.iter().copied().max().unwrap_or_default();
     if output.format == Format::Json {
         let (links, links_omitted) = LinkJson::list(&outcome.utilization, fabric);
@@ -53,6 +57,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             flows: given.iter().zip(&outcome.ends).map(|(flow, &end)| FlowJson::new(flow, end, fabric)).collect(),
             links,
             links_omitted,
+            load,
         });
     }
     let mut table = Table::new(vec![
@@ -77,7 +82,10 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     table.note(format!("binds: {}", binds::of_utilization(&outcome.utilization, fabric)));
     match output.format {
         Format::Csv => output.write(&super::csv(&table)?),
-        Format::Text | Format::Json => output.write(&table.text(&output.look())),
+        Format::Text | Format::Json => {
+            let load = load.map(|load| format!("\n{}", load.text(output.look().glyphs))).unwrap_or_default();
+            output.write(&format!("{}{load}", table.text(&output.look())))
+        }
     }
 }
 

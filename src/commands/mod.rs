@@ -1,13 +1,18 @@
 //! One file a subcommand: gathers the inputs, calls the crates, shapes the output.
 
 mod binds;
+mod critical;
 pub mod fabric;
 mod flows;
 pub mod gpu;
+mod links;
+mod load;
+mod operations;
 pub mod plan;
 pub mod schedule;
 pub mod simulate;
 mod strategy;
+mod trace;
 
 use fabricast_reports::format::grouped;
 use fabricast_reports::table::Table;

@@ -1,6 +1,7 @@
 //! `plan`: which strategy for which size, how sure, and how far from the bound.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Range, Row, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy};
@@ -15,7 +16,8 @@ use super::{binds, counted};
 use crate::args::{CallArgs, CollectiveChoice, PlanArgs, Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
-use crate::{setup, watch};
+use crate::setup;
+use crate::watch::{self, Position};
 
 pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let collectives = collectives(&args.call)?;
@@ -43,10 +45,11 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         restriction: &restriction,
         effort: if chart.is_some() { Effort::EveryPair } else { Effort::Contenders },
     };
-    let total = collectives.len() * sizes.0.len();
-    let found = watch::with_progress(output, "planning", total, |done| {
-        plan(&request, Watcher { interrupt: Some(watch::interrupt()), rows_done: Some(done) })
-    })?;
+    let total = (collectives.len() * sizes.0.len()) as u64;
+    let rows_done = AtomicUsize::new(0);
+    let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
+    let watcher = Watcher { rows_done: Some(&rows_done), ..Watcher::default() };
+    let found = watch::with_progress(output, "planning", position, || plan(&request, watcher))?;
     for (_, reason) in &found.left_out {
         output.warn(reason);
     }

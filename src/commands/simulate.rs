@@ -1,27 +1,34 @@
 //! `simulate`: one run of one strategy, or of a schedule file.
 
+use std::sync::atomic::Ordering;
+
 use fabricast_planner::bound::Bounds;
 use fabricast_planner::plan::{algbw_gbps, busbw_gbps};
 use fabricast_reports::format;
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_reports::trace::{self, TraceSpan};
-use fabricast_sim::engine::{Recording, Watch};
-use fabricast_sim::lower::Resource;
-use fabricast_sim::schedule::{Generate, Header, Rank};
-use fabricast_sim::timeline::Utilization;
+use fabricast_sim::engine::{Progress, Recording, Watch};
+use fabricast_sim::schedule::{Generate, Header};
 use fabricast_sim::{Folding, Surroundings, Timeline, simulate};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, Fabric, LinkId, NodeId, Picos};
+use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use serde::Serialize;
 
-use super::{binds, counted, strategy};
+use super::critical::{CriticalPath, StepJson};
+use super::links::{self, LinkJson};
+use super::load::{self, LoadJson};
+use super::{binds, counted, strategy, trace};
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
-use crate::{setup, watch};
+use crate::setup;
+use crate::watch::{self, Position};
 
 pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
+    if output.format == Format::Csv && (args.critical_path || args.utilization_over_time.is_some()) {
+        let message = "--critical-path and --utilization-over-time do not fit the one table of --format csv";
+        return Err(Failure::input_with_help(message, "take text or json"));
+    }
     if let Some(path) = &args.trace {
         output.check_beside(path)?;
     }
@@ -49,26 +56,48 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let delays = setup::delays(&args.stragglers, &fabric, placement)?;
     let setting = setup::setting(&fabric, &router, placement, &profile, &delays);
     let mode = setup::launch_mode(&args.costs, &fabric);
-    let recording = if args.trace.is_some() { Recording::Spans } else { Recording::End };
-    let watching = Watch { interrupt: Some(watch::interrupt()), recording, ..Watch::default() };
     let background = match &args.background {
         Some(path) => setup::flows(path, &fabric)?,
         None => Vec::new(),
     };
     let folding = if args.no_fold { Folding::Off } else { Folding::WhereProved };
     let surroundings = Surroundings { folding, background: &background };
-    let timeline = simulate(generator.as_ref(), setting, mode, surroundings, watching)?;
+    let timeline = watched(output, args.recording(), |watching| {
+        simulate(generator.as_ref(), setting, mode, surroundings, watching)
+    })?;
     let bound = Bounds::new(&fabric, &router, placement, call.root.0).of(&call);
-    let answer = Answer::new(generator.header(), &timeline, bound.time, &fabric, output.format);
+    let mut answer = Answer::new(generator.header(), &timeline, bound.time, &fabric, output.format);
+    answer.binds = binds::of_run(&timeline, &fabric, late(&delays, placement));
+    answer.path = args.critical_path.then(|| CriticalPath::new(generator.as_ref(), &timeline));
+    answer.critical_path = answer.path.as_ref().map(CriticalPath::json);
+    answer.load = load::of(args.utilization_over_time, &timeline.utilization, timeline.load.as_ref(), &fabric);
     let text = match output.format {
         Format::Json => output::json(&answer)?,
         Format::Text => answer.text(fabric.name(), &profile.name, output),
         Format::Csv => super::csv(&answer.table(Figures::WithLabels))?,
     };
     match &args.trace {
-        Some(path) => output.write_with(&text, Some((path, &trace_of(generator.as_ref(), &timeline, output)?))),
+        Some(path) => {
+            let trace = trace::of(generator.as_ref(), &timeline, &fabric, output)?;
+            output.write_with(&text, Some((path, &trace)))
+        }
         None => output.write(&text),
     }
+}
+
+/// Runs `work` with a bar on a terminal.
+pub fn watched<T>(output: &Output, recording: Recording, work: impl FnOnce(Watch<'_>) -> T) -> T {
+    let progress = Progress::default();
+    let position =
+        || Position { done: progress.done.load(Ordering::Relaxed), total: progress.total.load(Ordering::Relaxed) };
+    let watching = Watch { progress: Some(&progress), recording, ..Watch::default() };
+    watch::with_progress(output, "simulating", position, || work(watching))
+}
+
+/// The GPU that starts last, if one does.
+fn late(delays: &[Picos], placement: &[NodeId]) -> Option<NodeId> {
+    let (delay, device) = delays.iter().zip(placement).rev().max_by_key(|(delay, _)| **delay)?;
+    (*delay > Picos::ZERO).then_some(*device)
 }
 
 fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
@@ -99,6 +128,12 @@ struct Answer {
     cost_us: CostsJson,
     links: Vec<LinkJson>,
     links_omitted: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    critical_path: Option<Vec<StepJson>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<LoadJson>,
+    #[serde(skip)]
+    path: Option<CriticalPath>,
     #[serde(skip)]
     busiest: Option<String>,
     #[serde(skip)]
@@ -126,42 +161,6 @@ struct CostsJson {
     waiting: f64,
 }
 
-/// How much of a link direction was used.
-#[derive(Serialize)]
-pub struct LinkJson {
-    link: String,
-    bytes: u64,
-    utilization: f64,
-}
-
-/// Links are listed up to this number; of more, those that were used most.
-const MOST_LINKS: usize = 20_000;
-
-impl LinkJson {
-    /// The links among the capacities that were used, in order of id, and how many were left out.
-    pub fn list(utilization: &[Utilization], fabric: &Fabric) -> (Vec<Self>, usize) {
-        let mut links: Vec<(LinkId, &Utilization)> = utilization
-            .iter()
-            .filter_map(|used| match used.resource {
-                Resource::Link(link) => Some((link, used)),
-                _ => None,
-            })
-            .collect();
-        let omitted = links.len().saturating_sub(MOST_LINKS);
-        if omitted > 0 {
-            links.sort_by(|a, b| b.1.fraction.total_cmp(&a.1.fraction).then(a.0.cmp(&b.0)));
-            links.truncate(MOST_LINKS);
-        }
-        links.sort_by_key(|&(link, _)| link);
-        let listed = links.into_iter().map(|(link, used)| Self {
-            link: fabric.link_name(link),
-            bytes: used.bytes.round() as u64,
-            utilization: used.fraction,
-        });
-        (listed.collect(), omitted)
-    }
-}
-
 impl Answer {
     fn new(header: &Header, timeline: &Timeline, bound: Picos, fabric: &Fabric, format: Format) -> Self {
         // Only JSON lists links; naming half a million of them takes a while.
@@ -184,7 +183,7 @@ impl Answer {
             busbw_gbps: busbw_gbps(call.collective, call.bytes, timeline.time, call.ranks),
             bound_us: bound.us(),
             bound_share: if timeline.time.0 == 0 { 1.0 } else { bound.0 as f64 / timeline.time.0 as f64 },
-            binds: binds::of_utilization(&timeline.utilization, fabric),
+            binds: String::new(),
             operations: timeline.operations,
             events: timeline.events,
             folded: timeline.fold_factor.is_some(),
@@ -197,7 +196,10 @@ impl Answer {
             },
             links,
             links_omitted,
-            busiest: busiest_links(&timeline.utilization, fabric),
+            critical_path: None,
+            load: None,
+            path: None,
+            busiest: links::busiest(&timeline.utilization, fabric),
             time: timeline.time,
             bound,
             costs: vec![
@@ -259,76 +261,12 @@ impl Answer {
         };
         let (operations, events) = (counted(self.operations, "operation"), counted(self.events, "event"));
         text.push_str(&format!("{operations}{folded}, {events}\n"));
+        if let Some(path) = &self.path {
+            text.push_str(&format!("\n{}", path.text(&output.look())));
+        }
+        if let Some(load) = &self.load {
+            text.push_str(&format!("\n{}", load.text(output.look().glyphs)));
+        }
         text
-    }
-}
-
-/// The link that was used most, how many others were used as much, and how much that is.
-fn busiest_links(utilization: &[Utilization], fabric: &Fabric) -> Option<String> {
-    let links = || utilization.iter().filter(|used| matches!(used.resource, Resource::Link(_)));
-    let most = links().reduce(|a, b| if b.fraction > a.fraction { b } else { a }).filter(|most| most.bytes > 0.0)?;
-    let like = links().filter(|used| used.fraction >= most.fraction * 0.999).count();
-    let others = if like > 1 { format!(" and {} more", format::grouped(like as u64 - 1)) } else { String::new() };
-    let share = format::percent(most.fraction);
-    Some(format!("{}{others}, used to {share} %", binds::name(most.resource, fabric)))
-}
-
-/// A span per operation, a process per rank, a thread per channel.
-fn trace_of(generator: &dyn Generate, timeline: &Timeline, output: &Output) -> Result<Vec<u8>, Failure> {
-    let lanes = Lanes::new(generator);
-    let spans = timeline.spans.iter().map(|span| {
-        let rank = timeline.rank_of(span.run);
-        let run = lanes.run(rank, span.run - timeline.rank_starts[rank.0 as usize]);
-        TraceSpan {
-            rank,
-            channel: run.channel,
-            name: lanes.name(rank, span.run - timeline.rank_starts[rank.0 as usize], span.index).into(),
-            start: span.ready,
-            end: span.done,
-            arguments: vec![
-                ("operation", trace::Argument::Number(span.index.into())),
-                ("first byte", trace::Argument::Time(span.flowing)),
-            ],
-        }
-    });
-    let mut bytes = Vec::new();
-    let written = trace::write(spans, trace::BUDGET, &mut bytes)
-        .map_err(|error| Failure::Failed(format!("cannot write the trace: {error}")))?;
-    if written.joined > 1 {
-        output.warn(&format!("the trace joins {} operations into one span to stay small", written.joined));
-    }
-    Ok(bytes)
-}
-
-/// The runs of all ranks, to name the spans of a trace.
-struct Lanes(Vec<fabricast_sim::schedule::Program>);
-
-impl Lanes {
-    fn new(generator: &dyn Generate) -> Self {
-        let programs = (0..generator.header().call.ranks).map(|rank| {
-            let mut program = fabricast_sim::schedule::Program::default();
-            generator.program(Rank(rank), &mut program);
-            program
-        });
-        Self(programs.collect())
-    }
-
-    fn run(&self, rank: Rank, run: u32) -> &fabricast_sim::schedule::Run {
-        &self.0[rank.0 as usize].runs()[run as usize]
-    }
-
-    fn name(&self, rank: Rank, run: u32, index: u32) -> String {
-        let run = self.run(rank, run);
-        let chunk = run.dst.at(index);
-        if run.kind.is_transfer() {
-            format!(
-                "{} chunk {chunk} {} rank {}",
-                run.kind.name(),
-                if run.kind.reads_peer() { "from" } else { "to" },
-                run.peer.at(index)
-            )
-        } else {
-            format!("{} chunk {chunk}", run.kind.name())
-        }
     }
 }

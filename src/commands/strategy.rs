@@ -12,7 +12,7 @@ use fabricast_topologies::{Bytes, Fabric};
 
 use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
 use crate::failure::Failure;
-use crate::{setup, watch};
+use crate::setup;
 
 /// The size of a single run where none is given.
 const DEFAULT_BYTES: Bytes = Bytes(1 << 20);
@@ -113,7 +113,7 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
         restriction: &restriction,
         effort: Effort::Contenders,
     };
-    match plan(&request, Watcher { interrupt: Some(watch::interrupt()), rows_done: None }) {
+    match plan(&request, Watcher::default()) {
         Ok(plan) => Ok(plan.rows.first().map(|row| row.pick.strategy)),
         // The flags name what does not exist: said below, with what does.
         Err(PlanError::NothingToChoose { .. }) => Ok(None),

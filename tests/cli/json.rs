@@ -233,17 +233,6 @@ fn sizes_round_down_to_elements_where_a_type_is_named() {
 }
 
 #[test]
-fn threads_do_not_show() {
-    let plan = |threads: u32| {
-        run(&format!(
-            "plan --fabric dgx-a100 --collective all_reduce --sizes 1KiB..1MiB --format json --threads {threads}"
-        ))
-        .stdout
-    };
-    assert_eq!(plan(1), plan(3));
-}
-
-#[test]
 fn without_a_gpu_the_exit_code_is_three() {
     let probe = run("gpu probe --format json");
     match probe.code {

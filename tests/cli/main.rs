@@ -6,8 +6,12 @@
 
 mod files;
 mod hostile;
+mod identical;
 mod json;
 mod run;
+mod stop;
+mod timeline;
+mod what_if;
 
 #[test]
 fn transcripts() {

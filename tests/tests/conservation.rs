@@ -139,7 +139,7 @@ proptest! {
         prop_assume!(schedule.operation_count() < 1500);
         let ledger = Ledger::new(&world, &schedule);
         let mut flows: HashMap<Resource, Vec<(Picos, Picos, f64)>> = HashMap::new();
-        for (op, span) in schedule.operations().zip(&timeline.spans) {
+        for (op, span) in schedule.operations().zip(timeline.spans.iter()) {
             prop_assert!(span.ready <= span.flowing && span.flowing <= span.done && span.done <= timeline.time);
             for (resource, bytes) in ledger.of(&op) {
                 flows.entry(resource).or_default().push((span.flowing, span.done, bytes));
@@ -187,7 +187,7 @@ proptest! {
         let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
         let ledger = Ledger::new(&world, &schedule);
         let mut busy: HashMap<Resource, Vec<(Picos, Picos)>> = HashMap::new();
-        for (op, span) in schedule.operations().zip(&timeline.spans) {
+        for (op, span) in schedule.operations().zip(timeline.spans.iter()) {
             for (resource, _) in ledger.of(&op) {
                 busy.entry(resource).or_default().push((span.flowing, span.done));
             }

@@ -5,6 +5,7 @@ use fabricast_sim::engine::{Edge, EngineError, Pace, Passage, Recording, Watch, 
 use fabricast_sim::load::load_over_time;
 use fabricast_sim::quantity::{Rate, Work};
 use fabricast_sim::sharing::{System, Use, WHOLE};
+use fabricast_sim::spans::Spans;
 use fabricast_topologies::{Bandwidth, Picos};
 use proptest::prelude::*;
 
@@ -186,14 +187,19 @@ proptest! {
         workload.paces[0].not_before = Picos(late);
         let watch = Watch { recording: Recording::Spans, ..Watch::default() };
         let outcome = run(&workload, watch).unwrap();
-        let path = critical_path(&workload, &outcome.spans);
+        let path = critical_path(&workload, &Spans::of_workload(&workload, outcome.spans));
         let sum: Picos = path.iter().map(CriticalStep::total).sum();
         prop_assert_eq!(sum, outcome.end);
+        let of = |part: fn(&CriticalStep) -> Picos| path.iter().map(part).sum::<Picos>();
+        prop_assert_eq!(of(|step| step.software), outcome.costs.software);
+        prop_assert_eq!(of(|step| step.latency), outcome.costs.latency);
+        prop_assert_eq!(of(|step| step.bandwidth), outcome.costs.bandwidth);
+        prop_assert_eq!(of(|step| step.held_back + step.sharing), outcome.costs.waiting);
         for pair in path.windows(2) {
             prop_assert!(pair[0].span.done <= pair[1].span.ready);
         }
         let load = load_over_time(&workload, &outcome.rates, outcome.end, 37);
-        for row in &load.loads {
+        for row in load.iter() {
             let used: f64 = row.iter().sum::<f64>() * load.slice.0 as f64 * 450.0 * 1e-3;
             // Each transfer's end is rounded up by less than a picosecond: 0.45 bytes.
             prop_assert!((used - f64::from(steps) * chunk as f64).abs() <= 0.46 * f64::from(steps), "{used}");

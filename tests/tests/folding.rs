@@ -2,6 +2,7 @@
 //! schedule, whatever symmetry is claimed; and it folds where everything is alike.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::critical::CriticalStep;
 use fabricast_sim::engine::EngineError;
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program, Protocol,
@@ -56,9 +57,19 @@ fn are_equal(whole: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
     prop_assert_eq!(whole.operations, folded.operations);
     prop_assert_eq!(&whole.utilization, &folded.utilization);
     prop_assert_eq!(&whole.rank_starts, &folded.rank_starts);
-    prop_assert_eq!(whole.spans.len() as u64, whole.operations);
+    prop_assert_eq!(whole.spans.iter().count() as u64, whole.operations);
     prop_assert_eq!(&whole.spans, &folded.spans);
+    prop_assert!(whole.spans.by_start().iter().eq(folded.spans.by_start().iter()));
+    prop_assert_eq!(&whole.critical_path, &folded.critical_path);
+    let (of_whole, of_folded) = (whole.load.as_ref().unwrap(), folded.load.as_ref().unwrap());
+    prop_assert_eq!(of_whole.iter().count(), whole.utilization.len());
+    prop_assert!(of_whole.iter().eq(of_folded.iter()));
     prop_assert_eq!(whole.costs.total(), whole.time);
+    let path: Picos = whole.critical_path.iter().map(CriticalStep::total).sum();
+    let done = whole.critical_path.last().map_or(whole.time - whole.launch, |last| last.span.done);
+    prop_assert_eq!(whole.critical_path.is_empty(), whole.operations == 0);
+    prop_assert!(whole.operations == 0 || path == done);
+    prop_assert_eq!(done + whole.launch, whole.time);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod conservation;
 mod corpus;
 mod crossovers;
 mod engine;
+mod flows;
 mod folding;
 mod generators;
 mod monotone;

@@ -4,68 +4,68 @@ use std::io::{self, Write};
 
 use fabricast_topologies::Picos;
 
-use super::{Argument, TraceSpan};
+use super::lines::Lines;
+use super::{Argument, Counter, TraceSpan};
 use crate::format::exact_micros;
 
-/// Writes the events of a trace, one a line, with the commas where they belong.
-pub(super) struct Events<W: Write> {
-    out: W,
-    first: bool,
+/// Makes the lines of a trace's events.
+pub(super) struct Events<'a, L> {
+    lines: &'a mut L,
+    /// The line at hand.
+    text: Vec<u8>,
 }
 
-impl<W: Write> Events<W> {
-    pub(super) fn begin(mut out: W) -> io::Result<Self> {
-        out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        Ok(Self { out, first: true })
+impl<'a, L: Lines> Events<'a, L> {
+    pub(super) fn new(lines: &'a mut L) -> Self {
+        Self { lines, text: Vec::new() }
     }
 
-    pub(super) fn end(mut self) -> io::Result<()> {
-        self.out.write_all(b"\n]}\n")
-    }
-
-    fn line(&mut self) -> io::Result<()> {
-        let separator: &[u8] = if self.first { b"\n" } else { b",\n" };
-        self.first = false;
-        self.out.write_all(separator)
+    fn end_line(&mut self, at: Option<Picos>) {
+        self.lines.line(at, &self.text);
+        self.text.clear();
     }
 
     /// Names a process and gives it its place.
-    pub(super) fn process(&mut self, pid: u32) -> io::Result<()> {
-        self.line()?;
-        write!(self.out, r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":"rank {pid}"}}}}"#)?;
-        self.line()?;
-        write!(self.out, r#"{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{pid}}}}}"#)
+    pub(super) fn process(&mut self, pid: u32, name: &str, place: i64) -> io::Result<()> {
+        write!(self.text, r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":"{name}"}}}}"#)?;
+        self.end_line(None);
+        write!(self.text, r#"{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{place}}}}}"#)?;
+        self.end_line(None);
+        Ok(())
     }
 
     /// Names a thread and gives it its place.
     pub(super) fn thread(&mut self, pid: u32, tid: u32, name: &str) -> io::Result<()> {
-        self.line()?;
-        write!(self.out, r#"{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}}"#)?;
-        self.line()?;
+        write!(self.text, r#"{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}}"#)?;
+        self.end_line(None);
         let sort = r#""name":"thread_sort_index""#;
-        write!(self.out, r#"{{"ph":"M",{sort},"pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}"#)
+        write!(self.text, r#"{{"ph":"M",{sort},"pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}"#)?;
+        self.end_line(None);
+        Ok(())
     }
 
     /// Writes a span that stands for itself.
     pub(super) fn span(&mut self, tid: u32, span: &TraceSpan<'_>) -> io::Result<()> {
         self.complete(span.rank.0, tid, &span.name, span.start, span.end)?;
         if !span.arguments.is_empty() {
-            self.out.write_all(b",\"args\":{")?;
+            self.text.write_all(b",\"args\":{")?;
             for (number, (key, argument)) in span.arguments.iter().enumerate() {
                 if number > 0 {
-                    self.out.write_all(b",")?;
+                    self.text.write_all(b",")?;
                 }
-                serde_json::to_writer(&mut self.out, key)?;
-                self.out.write_all(b":")?;
+                serde_json::to_writer(&mut self.text, key)?;
+                self.text.write_all(b":")?;
                 match argument {
-                    Argument::Number(number) => write!(self.out, "{number}")?,
-                    Argument::Time(time) => write!(self.out, "{}", exact_micros(*time))?,
-                    Argument::Text(text) => serde_json::to_writer(&mut self.out, text.as_ref())?,
+                    Argument::Number(number) => write!(self.text, "{number}")?,
+                    Argument::Time(time) => write!(self.text, "{}", exact_micros(*time))?,
+                    Argument::Text(text) => serde_json::to_writer(&mut self.text, text.as_ref())?,
                 }
             }
-            self.out.write_all(b"}")?;
+            self.text.write_all(b"}")?;
         }
-        self.out.write_all(b"}")
+        self.text.write_all(b"}")?;
+        self.end_line(Some(span.start));
+        Ok(())
     }
 
     /// Writes a span that stands for `count` others, which were busy for `busy` of its time.
@@ -76,15 +76,44 @@ impl<W: Write> Events<W> {
         };
         self.complete(pid, tid, &name, joined.start, joined.end)?;
         let (count, busy) = (joined.count, exact_micros(joined.busy));
-        write!(self.out, r#","args":{{"spans":{count},"busy_us":{busy}}}}}"#)
+        write!(self.text, r#","args":{{"spans":{count},"busy_us":{busy}}}}}"#)?;
+        self.end_line(Some(joined.start));
+        Ok(())
     }
 
     fn complete(&mut self, pid: u32, tid: u32, name: &str, start: Picos, end: Picos) -> io::Result<()> {
-        self.line()?;
-        write!(self.out, r#"{{"ph":"X","pid":{pid},"tid":{tid},"name":"#)?;
-        serde_json::to_writer(&mut self.out, name)?;
-        write!(self.out, r#","ts":{},"dur":{}"#, exact_micros(start), exact_micros(end - start))
+        write!(self.text, r#"{{"ph":"X","pid":{pid},"tid":{tid},"name":"#)?;
+        serde_json::to_writer(&mut self.text, name)?;
+        write!(self.text, r#","ts":{},"dur":{}"#, exact_micros(start), exact_micros(end - start))
     }
+
+    fn counter(&mut self, pid: u32, name: &str, at: Picos, percent: f64) -> io::Result<()> {
+        write!(self.text, r#"{{"ph":"C","pid":{pid},"name":"#)?;
+        serde_json::to_writer(&mut self.text, name)?;
+        write!(self.text, r#","ts":{},"args":{{"percent":{percent}}}}}"#, exact_micros(at))?;
+        self.end_line(Some(at));
+        Ok(())
+    }
+}
+
+/// Writes counters as graphs of a process of their own, above the ranks: a value wherever it changes, in tenths of a
+/// percent, and 0 at the end.
+pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Lines) -> io::Result<()> {
+    if counters.is_empty() {
+        return Ok(());
+    }
+    let mut events = Events::new(lines);
+    events.process(ranks, "fabric", -1)?;
+    for counter in counters {
+        let mut last = None;
+        let percents = counter.values.iter().map(|value| (value * 1e3).round() / 10.0);
+        for (number, percent) in (0..).zip(percents.chain([0.0])) {
+            if last.replace(percent) != Some(percent) {
+                events.counter(ranks, &counter.name, Picos(counter.slice.0.saturating_mul(number)), percent)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Several spans as one.

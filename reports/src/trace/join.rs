@@ -1,29 +1,34 @@
 //! Sorts spans into threads and joins neighbours.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::Picos;
 
-use super::TraceSpan;
 use super::event::{Events, Joined};
+use super::lines::Lines;
+use super::{Summary, TraceSpan};
 
 /// Threads that a channel can have: its first is its number times this.
 const THREADS: u32 = 1 << 12;
 
-/// Writes all spans, up to `joined` neighbours of a thread as one. Returns how many spans there were.
-pub(super) fn write<'a, W: Write>(spans: impl Iterator<Item = TraceSpan<'a>>, joined: u32, out: W) -> io::Result<u64> {
-    let mut events = Events::begin(out)?;
+/// Writes all spans, up to `joined` neighbours of a thread as one.
+pub(super) fn write<'a>(
+    spans: impl Iterator<Item = TraceSpan<'a>>,
+    joined: u32,
+    lines: &mut impl Lines,
+) -> io::Result<Summary> {
+    let mut events = Events::new(lines);
     let mut lanes = Lanes { lanes: BTreeMap::new(), joined };
-    let mut count = 0;
+    let mut summary = Summary::default();
     for span in spans {
+        summary.spans += 1;
+        summary.ranks = summary.ranks.max(span.rank.0.saturating_add(1));
         lanes.add(span, &mut events)?;
-        count += 1;
     }
     lanes.finish(&mut events)?;
-    events.end()?;
-    Ok(count)
+    Ok(summary)
 }
 
 /// The threads of each channel of each rank.
@@ -48,12 +53,12 @@ struct Waiting<'a> {
 }
 
 impl<'a> Lanes<'a> {
-    fn add<W: Write>(&mut self, span: TraceSpan<'a>, events: &mut Events<W>) -> io::Result<()> {
+    fn add<L: Lines>(&mut self, span: TraceSpan<'a>, events: &mut Events<'_, L>) -> io::Result<()> {
         let (rank, channel) = (span.rank, span.channel);
         // A rank's first channel in the map need not be its first here: ask for any of them.
         let ranks_channels = (rank, Channel(0))..=(rank, Channel(u16::MAX));
         if self.lanes.range(ranks_channels).next().is_none() {
-            events.process(rank.0)?;
+            events.process(rank.0, &format!("rank {}", rank.0), rank.0.into())?;
         }
         let threads = self.lanes.entry((rank, channel)).or_default();
         let number = threads.iter().position(|thread| thread.end <= span.start).unwrap_or(threads.len());
@@ -81,7 +86,7 @@ impl<'a> Lanes<'a> {
         if full >= self.joined { thread.flush(tid, events) } else { Ok(()) }
     }
 
-    fn finish<W: Write>(&mut self, events: &mut Events<W>) -> io::Result<()> {
+    fn finish<L: Lines>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {
         for (&(_, channel), threads) in &mut self.lanes {
             for (number, thread) in (0..).zip(threads) {
                 thread.flush(u32::from(channel.0) * THREADS + number, events)?;
@@ -92,7 +97,7 @@ impl<'a> Lanes<'a> {
 }
 
 impl Thread<'_> {
-    fn flush<W: Write>(&mut self, tid: u32, events: &mut Events<W>) -> io::Result<()> {
+    fn flush<L: Lines>(&mut self, tid: u32, events: &mut Events<'_, L>) -> io::Result<()> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         if waiting.count == 1 {
             return events.span(tid, &waiting.first);

@@ -7,16 +7,20 @@
 //! Viewers give up on files of hundreds of megabytes, so a trace has a budget: above it, neighbouring spans of a thread
 //! are joined, as many at a time as the budget asks for, and say so.
 //!
-//! Source of the format: "Trace Event Format", the JSON object form with complete (`X`) and metadata (`M`) events.
+//! Source of the format: "Trace Event Format", the JSON object form with complete (`X`), counter (`C`) and metadata (`M`)
+//! events.
 
 mod event;
 mod join;
+mod lines;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::{Bytes, Picos};
+
+use lines::{Scale, Sorted};
 
 /// Something that a channel of a rank was busy with.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,8 +64,19 @@ pub struct Written {
 /// What a trace may weigh if nobody says otherwise: opens in Perfetto within seconds.
 pub const BUDGET: Bytes = Bytes(50_000_000);
 
+/// How much of something was used over time: a graph above the ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counter<'a> {
+    /// What it is: `gpu0->nvswitch0`.
+    pub name: Cow<'a, str>,
+    /// Length of a slice of time.
+    pub slice: Picos,
+    /// The part that was used in each slice from 0 on, 0 to 1.
+    pub values: &'a [f64],
+}
+
 /// Writes a trace of at most `budget` bytes, joining neighbours where needed; even a trace beyond the budget keeps one
-/// span a thread.
+/// span a thread, and its counters. Events come in order of time, with the names of ranks and channels before them.
 ///
 /// The spans are read once more for each size that is tried (two or three times as a rule), so `spans` is to be cheap
 /// to clone: a slice's iterator, or one that computes them. Those of a channel come by rising start; the same spans
@@ -69,42 +84,36 @@ pub const BUDGET: Bytes = Bytes(50_000_000);
 ///
 /// # Errors
 /// What the writer returns.
-pub fn write<'a, S>(spans: S, budget: Bytes, out: impl Write) -> io::Result<Written>
+pub fn write<'a, S>(spans: S, counters: &[Counter<'_>], budget: Bytes, out: impl Write) -> io::Result<Written>
 where
     S: Iterator<Item = TraceSpan<'a>> + Clone,
 {
+    let measure = |joined| -> io::Result<(u64, Summary)> {
+        let mut scale = Scale::default();
+        let summary = join::write(spans.clone(), joined, &mut scale)?;
+        event::counters(counters, summary.ranks, &mut scale)?;
+        Ok((scale.bytes(), summary))
+    };
     let mut joined = 1;
-    let (mut size, mut written) = measure(spans.clone(), joined)?;
-    while size > budget.0 && u64::from(joined) < written {
+    let (mut size, summary) = measure(joined)?;
+    while size > budget.0 && u64::from(joined) < summary.spans {
         let factor = u32::try_from(size.div_ceil(budget.0.max(1))).unwrap_or(u32::MAX).max(2);
         joined = joined.saturating_mul(factor);
-        (size, _) = measure(spans.clone(), joined)?;
+        (size, _) = measure(joined)?;
     }
-    let mut out = io::BufWriter::new(out);
-    written = join::write(spans, joined, &mut out)?;
-    out.flush()?;
-    Ok(Written { bytes: Bytes(size), spans: written, joined })
+    let mut lines = Sorted::default();
+    join::write(spans, joined, &mut lines)?;
+    event::counters(counters, summary.ranks, &mut lines)?;
+    lines.write(io::BufWriter::new(out))?;
+    Ok(Written { bytes: Bytes(size), spans: summary.spans, joined })
 }
 
-/// Bytes that a trace would take, and the number of its spans.
-fn measure<'a>(spans: impl Iterator<Item = TraceSpan<'a>>, joined: u32) -> io::Result<(u64, u64)> {
-    let mut scale = Scale(0);
-    let spans = join::write(spans, joined, &mut scale)?;
-    Ok((scale.0, spans))
-}
-
-/// Counts what is written to it.
-struct Scale(u64);
-
-impl Write for Scale {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// What was seen while spans were written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Summary {
+    spans: u64,
+    /// One more than the highest rank.
+    ranks: u32,
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ fn span(rank: u32, channel: u16, start: u64, end: u64) -> TraceSpan<'static> {
 
 fn written(spans: &[TraceSpan<'_>], budget: Bytes) -> (Written, String) {
     let mut out = Vec::new();
-    let summary = write(spans.iter().cloned(), budget, &mut out).unwrap();
+    let summary = write(spans.iter().cloned(), &[], budget, &mut out).unwrap();
     assert_eq!(summary.bytes.0, out.len() as u64);
     (summary, String::from_utf8(out).unwrap())
 }
@@ -55,9 +55,9 @@ fn a_trace_names_ranks_and_channels() {
         {"ph":"M","name":"process_sort_index","pid":3,"args":{"sort_index":3}},
         {"ph":"M","name":"thread_name","pid":3,"tid":0,"args":{"name":"channel 0"}},
         {"ph":"M","name":"thread_sort_index","pid":3,"tid":0,"args":{"sort_index":0}},
-        {"ph":"X","pid":3,"tid":0,"name":"put","ts":0,"dur":1},
         {"ph":"M","name":"thread_name","pid":3,"tid":4096,"args":{"name":"channel 1"}},
         {"ph":"M","name":"thread_sort_index","pid":3,"tid":4096,"args":{"sort_index":4096}},
+        {"ph":"X","pid":3,"tid":0,"name":"put","ts":0,"dur":1},
         {"ph":"X","pid":3,"tid":4096,"name":"put \"3\" → 4\n","ts":2.000001,"dur":2.499999,"args":{"bytes":4096,"waited":1.5,"protocol":"ll\\128"}}
         ]}
         "#);
@@ -98,6 +98,22 @@ fn over_the_budget_neighbours_are_joined() {
 }
 
 #[test]
+fn counters_are_graphs_above_the_ranks() {
+    let counter = Counter { name: "a->b".into(), slice: Picos(500_000), values: &[0.25, 0.25, 1.0, 0.000_01, 0.5] };
+    let mut out = Vec::new();
+    let summary = write([span(1, 0, 0, 2_500_000)].into_iter(), &[counter], BUDGET, &mut out).unwrap();
+    assert_eq!(summary.bytes.0, out.len() as u64);
+    let text = String::from_utf8(out).unwrap();
+    let graph: Vec<(f64, f64)> = events(&text, "C")
+        .iter()
+        .map(|event| (event["ts"].as_f64().unwrap(), event["args"]["percent"].as_f64().unwrap()))
+        .collect();
+    assert_eq!(graph, [(0.0, 25.0), (1.0, 100.0), (1.5, 0.0), (2.0, 50.0), (2.5, 0.0)]);
+    assert!(events(&text, "C").iter().all(|event| event["pid"] == 2 && event["name"] == "a->b"));
+    assert_eq!(events(&text, "M")[4]["args"]["name"], "fabric");
+}
+
+#[test]
 fn a_failing_writer_fails_the_trace() {
     struct Full;
     impl Write for Full {
@@ -108,7 +124,7 @@ fn a_failing_writer_fails_the_trace() {
             Ok(())
         }
     }
-    let error = write(std::iter::once(span(0, 0, 0, 1)), BUDGET, Full).unwrap_err();
+    let error = write(std::iter::once(span(0, 0, 0, 1)), &[], BUDGET, Full).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 
@@ -125,9 +141,10 @@ proptest! {
         let mut threads: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let (mut count, mut busy) = (0, 0);
         let mut exact = Vec::new();
-        let mut read = events(&text, "X");
-        read.sort_by_key(|event| picos(&event["ts"]));
-        for event in &read {
+        let mut now = 0;
+        for event in &events(&text, "X") {
+            prop_assert!(now <= picos(&event["ts"]), "{} comes after {}", event, now);
+            now = picos(&event["ts"]);
             let (start, length) = (picos(&event["ts"]), picos(&event["dur"]));
             let thread = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
             let free = threads.entry(thread).or_default();

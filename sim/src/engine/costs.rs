@@ -13,6 +13,8 @@ pub struct Costs {
     pub bandwidth: Picos,
     /// Everything else: shared capacities, ranks that start late.
     pub waiting: Picos,
+    /// The part of `waiting` that was for ranks that start late.
+    pub late: Picos,
 }
 
 impl Costs {
@@ -20,6 +22,12 @@ impl Costs {
     #[must_use]
     pub fn total(self) -> Picos {
         self.software + self.latency + self.bandwidth + self.waiting
+    }
+
+    /// What sharing capacities with others added.
+    #[must_use]
+    pub fn sharing(self) -> Picos {
+        self.waiting - self.late
     }
 }
 
@@ -29,12 +37,14 @@ pub(super) struct Spent {
     pub software: Picos,
     pub latency: Picos,
     pub bandwidth: Picos,
+    /// For ranks that start late: part of what was waited for.
+    pub late: Picos,
 }
 
 impl Spent {
     /// The costs of the chain, which ends at `until`.
     pub fn until(self, until: Picos) -> Costs {
-        let Self { software, latency, bandwidth } = self;
-        Costs { software, latency, bandwidth, waiting: until - software - latency - bandwidth }
+        let Self { software, latency, bandwidth, late } = self;
+        Costs { software, latency, bandwidth, waiting: until - software - latency - bandwidth, late }
     }
 }

@@ -38,13 +38,22 @@ pub enum Recording {
     Spans,
 }
 
+/// How far a run is.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Operations done so far.
+    pub done: AtomicU64,
+    /// Operations in all; 0 until the engine starts.
+    pub total: AtomicU64,
+}
+
 /// How the outside follows a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch<'a> {
     /// Set from outside to stop the run.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Operations done so far.
-    pub progress: Option<&'a AtomicU64>,
+    /// Kept up to date every few thousand events.
+    pub progress: Option<&'a Progress>,
     /// What to keep.
     pub recording: Recording,
 }
@@ -62,6 +71,8 @@ pub struct Span {
     pub flowing: Picos,
     /// Its last byte arrived.
     pub done: Picos,
+    /// Where the time went along the chain of operations that ends with this one; adds up to `done`.
+    pub costs: Costs,
 }
 
 /// What all transfers of a route together carry from an instant on.
@@ -190,6 +201,9 @@ impl<'a> Engine<'a> {
 
     fn run(mut self) -> Result<Outcome, EngineError> {
         let workload = self.workload;
+        if let Some(progress) = self.watch.progress {
+            progress.total.store(workload.operation_count(), Ordering::Relaxed);
+        }
         self.now = workload.startup;
         let begun = Spent { software: workload.startup, ..Spent::default() };
         (self.outcome.end, self.outcome.costs) = (self.now, begun.until(self.now));
@@ -221,7 +235,7 @@ impl<'a> Engine<'a> {
 
     fn breathe(&self) -> Result<(), EngineError> {
         if let Some(progress) = self.watch.progress {
-            progress.store(self.outcome.operations, Ordering::Relaxed);
+            progress.done.store(self.outcome.operations, Ordering::Relaxed);
         }
         match self.watch.interrupt {
             Some(flag) if flag.load(Ordering::Relaxed) => Err(EngineError::Interrupted),
@@ -251,6 +265,7 @@ impl<'a> Engine<'a> {
                 .and_then(|t| t.checked_add(passage.latency.0))
                 .ok_or(EngineError::TooLong { run, index })?,
         );
+        spent.late += ready - self.now;
         spent.software += pace.software;
         spent.latency += passage.latency;
         let flight = Flight { run, index, flowing, spent };
@@ -322,9 +337,10 @@ impl<'a> Engine<'a> {
             (self.outcome.end, self.outcome.costs) = ending.max((self.outcome.end, self.outcome.costs));
         }
         if self.watch.recording == Recording::Spans {
-            let Flight { run, index, flowing, .. } = flight;
+            let Flight { run, index, flowing, spent } = flight;
             let ready = flowing - self.workload.pace(run).software - self.workload.passage(run, index).latency;
-            self.outcome.spans.push(Span { run, index, ready, flowing, done: self.now });
+            let costs = spent.until(self.now);
+            self.outcome.spans.push(Span { run, index, ready, flowing, done: self.now, costs });
         }
         for i in self.waiting.dependents_of(flight.run) {
             let edge = self.waiting.dependent(i);

@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::engine::{Edge, Passage, PerOp, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
+use crate::spans::Spans;
 use signature::Signature;
 
 /// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and a schedule with a defect
@@ -82,25 +83,16 @@ impl Folded {
 
     /// Load of every capacity of the whole workload from that of the folded one.
     #[must_use]
-    pub fn unfold_load(&self, folded: &LoadOverTime) -> LoadOverTime {
-        let row = |&class: &u32| folded.of(ResourceId(class)).to_vec();
-        LoadOverTime { slice: folded.slice, loads: self.resource_class_of.iter().map(row).collect() }
+    pub fn unfold_load(&self, folded: LoadOverTime) -> LoadOverTime {
+        let resources: Vec<ResourceId> = self.resource_class_of.iter().copied().map(ResourceId).collect();
+        folded.standing_for(&resources)
     }
 
-    /// Spans of the whole workload from those of the folded one (sorted by run and index), in the same order.
+    /// Spans of the whole workload, background aside, from those of the folded one; `runs` is the number of its runs
+    /// without the background's.
     #[must_use]
-    pub fn unfold_spans(&self, folded: &[Span]) -> Vec<Span> {
-        let classes = self.workload.runs.len();
-        let mut starts = vec![0usize; classes + 1];
-        for span in folded {
-            starts[span.run as usize + 1] += 1;
-        }
-        for class in 0..classes {
-            starts[class + 1] += starts[class];
-        }
-        let of_class = |class: u32| &folded[starts[class as usize]..starts[class as usize + 1]];
-        let runs = (0u32..).zip(&self.class_of);
-        runs.flat_map(|(run, &class)| of_class(class).iter().map(move |span| Span { run, ..*span })).collect()
+    pub fn unfold_spans(&self, folded: Vec<Span>, runs: usize) -> Spans {
+        Spans::new(&self.workload, folded, self.class_of.iter().copied().take(runs).collect())
     }
 }
 

@@ -1,8 +1,9 @@
 //! A fabric with something out of service or slowed down: the same ids, another mask.
 
 use petgraph::graph::EdgeIndex;
+use rustc_hash::FxHashSet;
 
-use super::{Fabric, LinkId, NodeId};
+use super::{Fabric, Link, LinkId, NodeId};
 use crate::Bandwidth;
 use crate::error::{Error, Result};
 
@@ -19,14 +20,16 @@ impl Fabric {
         copy
     }
 
-    /// A copy with all links of these devices out of service. The devices keep their ids, and GPUs among them stay
-    /// ranks: who needs them finds them unreachable.
+    /// A copy with these devices out of service, and all of their links. They keep their ids; GPUs among them are ranks
+    /// no more.
     #[must_use]
     pub fn without_devices(&self, devices: &[NodeId]) -> Self {
-        let touched = |node: NodeId| devices.contains(&node);
-        let links: Vec<LinkId> =
-            self.links().filter(|(_, link)| touched(link.from) || touched(link.to)).map(|(id, _)| id).collect();
-        self.without_links(&links)
+        let devices: FxHashSet<NodeId> = devices.iter().copied().collect();
+        let touched = |link: &Link| devices.contains(&link.from) || devices.contains(&link.to);
+        let links: Vec<LinkId> = self.links().filter(|(_, link)| touched(link)).map(|(id, _)| id).collect();
+        let mut copy = self.without_links(&links);
+        copy.gpus.retain(|gpu| !devices.contains(gpu));
+        copy
     }
 
     /// A copy with what `name` means out of service: a link (`a->b`, `a-b`, `a-b#1`), a device, or a host.
@@ -39,10 +42,9 @@ impl Fabric {
             return Ok(self.without_devices(&[device]));
         }
         if let Some(host) = self.hosts().iter().position(|host| **host == *name) {
-            let inside = |node: NodeId| self.node(node).host.0 as usize == host;
-            let links: Vec<LinkId> =
-                self.links().filter(|(_, link)| inside(link.from) || inside(link.to)).map(|(id, _)| id).collect();
-            return Ok(self.without_links(&links));
+            let inside = self.nodes().filter(|(_, node)| node.host.0 as usize == host);
+            let devices: Vec<NodeId> = inside.map(|(id, _)| id).collect();
+            return Ok(self.without_devices(&devices));
         }
         match self.find_link(name) {
             Ok(links) => Ok(self.without_links(&links)),

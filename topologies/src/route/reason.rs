@@ -4,18 +4,24 @@ use std::collections::VecDeque;
 
 use crate::{Fabric, NodeId};
 
+/// Failed links that are named.
+const MOST_NAMED: usize = 4;
+
 /// What stands between two devices that no path joins.
 pub(super) fn of(fabric: &Fabric, from: NodeId, to: NodeId) -> String {
     let isolated = [from, to].into_iter().find(|&node| fabric.leaving(node).is_empty());
     let joined = connected(fabric, from, to, Failed::Avoided);
     if !joined && connected(fabric, from, to, Failed::Crossed) {
-        let failed: Vec<String> = fabric
-            .links()
-            .filter(|(id, link)| link.failed && id.0 % 2 == 0)
-            .take(4)
+        let failed = || fabric.links().filter(|(id, link)| link.failed && id.0 % 2 == 0);
+        let mut names: Vec<String> = failed()
+            .take(MOST_NAMED)
             .map(|(_, link)| format!("{}-{}", fabric.node(link.from).id, fabric.node(link.to).id))
             .collect();
-        return format!("all ways are out of service ({} failed)", failed.join(", "));
+        let others = failed().count().saturating_sub(MOST_NAMED);
+        if others > 0 {
+            names.push(format!("and {others} more"));
+        }
+        return format!("all ways are out of service ({} failed)", names.join(", "));
     }
     if let Some(node) = isolated {
         return format!("{} has no usable link", fabric.node(node).id);

@@ -116,6 +116,10 @@ fn failures_are_routed_around_or_named() {
     let Error::Unreachable { to, reason, .. } = &error else { panic!("{error}") };
     assert!(to == "n1/gpu3" && reason.contains("out of service"), "{error}");
     assert!(router.paths_from(at(&broken, "n0/gpu0")).get(8).is_none());
+    // What is gone is no rank any more; the others keep their order.
+    assert_eq!(broken.gpus(), &fabric.gpus()[..8]);
+    assert_eq!(fabric.without("n0/gpu3").unwrap().gpus().len(), 15);
+    assert_eq!(fabric.without("n0/nic3").unwrap().gpus(), fabric.gpus());
 }
 
 #[test]

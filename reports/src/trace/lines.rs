@@ -1,0 +1,68 @@
+//! The lines of a trace: counted, or kept and written in order of time.
+
+use std::io::{self, Write};
+
+use fabricast_topologies::Picos;
+
+const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+const TAIL: &[u8] = b"\n]}\n";
+
+/// Takes the events of a trace, in any order.
+pub(super) trait Lines {
+    /// An event, without a line's end; `at` is its time, nothing for one that names something.
+    fn line(&mut self, at: Option<Picos>, text: &[u8]);
+}
+
+/// Counts the bytes of a trace.
+#[derive(Default)]
+pub(super) struct Scale {
+    lines: u64,
+    text: u64,
+}
+
+impl Lines for Scale {
+    fn line(&mut self, _: Option<Picos>, text: &[u8]) {
+        self.lines += 1;
+        self.text += text.len() as u64;
+    }
+}
+
+impl Scale {
+    pub(super) fn bytes(&self) -> u64 {
+        let separators = 2 * self.lines - self.lines.min(1);
+        (HEAD.len() + TAIL.len()) as u64 + separators + self.text
+    }
+}
+
+/// Keeps the lines of a trace.
+#[derive(Default)]
+pub(super) struct Sorted {
+    text: Vec<u8>,
+    /// When each event is, and where its line ends in `text`.
+    ends: Vec<(Option<Picos>, usize)>,
+}
+
+impl Lines for Sorted {
+    fn line(&mut self, at: Option<Picos>, text: &[u8]) {
+        self.text.extend_from_slice(text);
+        self.ends.push((at, self.text.len()));
+    }
+}
+
+impl Sorted {
+    /// Writes all of them: names first, then by time; those of one instant in the order in which they came.
+    pub(super) fn write(self, mut out: impl Write) -> io::Result<()> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
+        let mut lines: Vec<_> = starts.zip(&self.ends).map(|(start, &(at, end))| (at, start..end)).collect();
+        lines.sort_by_key(|&(at, _)| at);
+        out.write_all(HEAD)?;
+        let mut separator: &[u8] = b"\n";
+        for (_, line) in lines {
+            out.write_all(separator)?;
+            out.write_all(self.text.get(line).unwrap_or_default())?;
+            separator = b",\n";
+        }
+        out.write_all(TAIL)?;
+        out.flush()
+    }
+}

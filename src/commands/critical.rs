@@ -1,0 +1,257 @@
+//! `--critical-path`: the chain of operations that the end of a run hangs on.
+
+use fabricast_reports::format;
+use fabricast_reports::table::{Column, Look, Table, Unit, Value};
+use fabricast_sim::Timeline;
+use fabricast_sim::critical::CriticalStep;
+use fabricast_sim::schedule::Generate;
+use fabricast_topologies::Picos;
+use serde::Serialize;
+
+use super::counted;
+use super::operations::{Operation, Operations};
+
+/// Rows of the table; of more, those that take longest.
+const MOST_ROWS: usize = 12;
+
+/// The steps of a run, first to last; what launching adds is the last.
+pub struct CriticalPath {
+    steps: Vec<Step>,
+    launch: Picos,
+}
+
+/// An operation of the chain.
+struct Step {
+    operation: Operation,
+    took: CriticalStep,
+}
+
+impl CriticalPath {
+    /// The critical path of a recorded run.
+    pub fn new(generator: &dyn Generate, timeline: &Timeline) -> Self {
+        let ranks = timeline.critical_path.iter().map(|step| timeline.rank_of(step.span.run));
+        let operations = Operations::of(generator, timeline, ranks);
+        let step = |took: &CriticalStep| Some(Step { operation: operations.get(&took.span)?, took: *took });
+        let steps: Vec<Step> = timeline.critical_path.iter().filter_map(step).collect();
+        let chain: Picos = steps.iter().map(|step| step.took.total()).sum();
+        // Without any operation the start-up is all there is.
+        Self { steps, launch: timeline.time - chain }
+    }
+
+    /// What JSON says of it: their durations add up to the time of the run.
+    pub fn json(&self) -> Vec<StepJson> {
+        let mut steps: Vec<StepJson> = self.steps.iter().map(StepJson::from).collect();
+        if self.launch > Picos::ZERO {
+            let end = self.steps.last().map(|step| step.took.span.done).unwrap_or_default();
+            steps.push(StepJson::launch(end, self.launch));
+        }
+        steps
+    }
+
+    /// A table with a row for steps that are alike; it adds up to the time of the run.
+    pub fn text(&self, look: &Look) -> String {
+        let mut rows: Vec<Row<'_>> = self.steps.chunk_by(Step::is_like).map(Row::new).collect();
+        let launch = Row { launch: self.launch, ..Row::new(&[]) };
+        rows.extend((self.launch > Picos::ZERO).then_some(launch));
+        let all = Sums::of(&rows);
+        let rest = keep_longest(&mut rows);
+        let mut fields = vec![
+            Column::new("steps", "steps", Unit::Number),
+            Column::new("kind", "kind", Unit::Text),
+            Column::new("ranks", "ranks", Unit::Text),
+            Column::new("chunks", "chunks", Unit::Text),
+        ];
+        // What is nothing anywhere gets no column.
+        let kinds: Vec<usize> = (0..KINDS.len()).filter(|&kind| all.0[kind] > Picos::ZERO).collect();
+        fields.extend(kinds.iter().map(|&kind| Column::new(KINDS[kind], KINDS[kind], Unit::Micros)));
+        fields.push(Column::new("sum", "sum", Unit::Micros));
+        let mut table = Table::new(fields);
+        table.heading(format!("critical path: {}", counted(self.steps.len() as u64, "operation")));
+        let mut add = |steps: Value, words: [String; 3], sums: &Sums| {
+            let times = kinds.iter().map(|&kind| sums.0[kind]).chain([sums.total()]);
+            let cells = std::iter::once(steps).chain(words.map(Value::text)).chain(times.map(Value::Time));
+            table.row(cells.map(Into::into).collect());
+        };
+        for row in &rows {
+            add(Value::Count(row.steps.len() as u64), row.words(), &row.sums());
+        }
+        if let Some((steps, sums)) = &rest {
+            let name = format!("… {} more steps", format::grouped(*steps as u64));
+            add(Value::Missing, [name, String::new(), String::new()], sums);
+        }
+        add(Value::Count(self.steps.len() as u64), ["sum".to_owned(), String::new(), String::new()], &all);
+        table.text(look)
+    }
+}
+
+impl Step {
+    /// Whether two neighbours may share a row: the same kind of operation with much the same durations.
+    fn is_like(&self, other: &Self) -> bool {
+        let tolerance = self.took.total().0 / 50;
+        let mut pairs = durations(&self.took).into_iter().zip(durations(&other.took));
+        self.operation.kind == other.operation.kind && pairs.all(|(a, b)| a.0.abs_diff(b.0) <= tolerance)
+    }
+}
+
+/// The kinds of durations, in the order of [`durations`].
+const KINDS: [&str; 5] = ["software", "latency", "bandwidth", "sharing", "held back"];
+
+fn durations(step: &CriticalStep) -> [Picos; 5] {
+    [step.software, step.latency, step.bandwidth, step.sharing, step.held_back]
+}
+
+/// Durations by kind.
+#[derive(Clone, Copy, Default)]
+struct Sums([Picos; 5]);
+
+impl Sums {
+    fn add(&mut self, other: [Picos; 5]) {
+        for (sum, one) in self.0.iter_mut().zip(other) {
+            *sum += one;
+        }
+    }
+
+    fn of(rows: &[Row<'_>]) -> Self {
+        let mut sums = Self::default();
+        for row in rows {
+            sums.add(row.sums().0);
+        }
+        sums
+    }
+
+    fn total(&self) -> Picos {
+        self.0.iter().copied().sum()
+    }
+}
+
+/// Neighbours of the chain that are alike, or what launching adds.
+struct Row<'a> {
+    steps: &'a [Step],
+    launch: Picos,
+}
+
+impl<'a> Row<'a> {
+    fn new(steps: &'a [Step]) -> Self {
+        Self { steps, launch: Picos::ZERO }
+    }
+
+    fn sums(&self) -> Sums {
+        let mut sums = Sums([self.launch, Picos::ZERO, Picos::ZERO, Picos::ZERO, Picos::ZERO]);
+        for step in self.steps {
+            sums.add(durations(&step.took));
+        }
+        sums
+    }
+
+    /// Kind, ranks and chunks: `put`, `3 → 4 … → 7`, `5 … 2`.
+    fn words(&self) -> [String; 3] {
+        let [first, .., last] = self.steps else {
+            let Some(Step { operation, .. }) = self.steps.first() else {
+                return ["launch".to_owned(), String::new(), String::new()];
+            };
+            return [operation.kind.name().to_owned(), ends(operation), operation.chunks()];
+        };
+        let (first, last) = (&first.operation, &last.operation);
+        let span = |a: String, b: String, between: &str| if a == b { a } else { format!("{a} …{between} {b}") };
+        let ranks = if first.from == last.from && first.to == last.to {
+            ends(first)
+        } else if first.from == first.to {
+            span(ends(first), ends(last), "")
+        } else {
+            format!("{} … → {}", ends(first), last.to.0)
+        };
+        [first.kind.name().to_owned(), ranks, span(first.chunks(), last.chunks(), "")]
+    }
+}
+
+/// `3 → 4`, or `3` where nothing leaves the rank.
+fn ends(operation: &Operation) -> String {
+    let Operation { from, to, .. } = operation;
+    if from == to { from.0.to_string() } else { format!("{} → {}", from.0, to.0) }
+}
+
+/// Keeps the rows that take longest, in their order; returns the steps and the sums of the others.
+fn keep_longest(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
+    if rows.len() <= MOST_ROWS {
+        return None;
+    }
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let totals: Vec<Picos> = rows.iter().map(|row| row.sums().total()).collect();
+    order.sort_by_key(|&row| std::cmp::Reverse(totals[row]));
+    let mut kept = vec![false; rows.len()];
+    for &row in order.iter().take(MOST_ROWS) {
+        kept[row] = true;
+    }
+    let (mut steps, mut sums, mut number) = (0, Sums::default(), 0);
+    rows.retain(|row| {
+        number += 1;
+        if !kept[number - 1] {
+            steps += row.steps.len();
+            sums.add(row.sums().0);
+        }
+        kept[number - 1]
+    });
+    Some((steps, sums))
+}
+
+/// A step in JSON. The five durations fill the time from `start_us` to `end_us`, where the next step begins.
+#[derive(Serialize)]
+pub struct StepJson {
+    kind: &'static str,
+    rank: Option<u32>,
+    channel: Option<u16>,
+    from: Option<u32>,
+    to: Option<u32>,
+    chunk: Option<u32>,
+    chunks: u32,
+    start_us: f64,
+    end_us: f64,
+    software_us: f64,
+    latency_us: f64,
+    bandwidth_us: f64,
+    sharing_us: f64,
+    held_back_us: f64,
+}
+
+impl StepJson {
+    fn launch(end: Picos, launch: Picos) -> Self {
+        Self {
+            kind: "launch",
+            rank: None,
+            channel: None,
+            from: None,
+            to: None,
+            chunk: None,
+            chunks: 0,
+            start_us: end.us(),
+            end_us: (end + launch).us(),
+            software_us: launch.us(),
+            latency_us: 0.0,
+            bandwidth_us: 0.0,
+            sharing_us: 0.0,
+            held_back_us: 0.0,
+        }
+    }
+}
+
+impl From<&Step> for StepJson {
+    fn from(step: &Step) -> Self {
+        let Step { operation, took } = step;
+        Self {
+            kind: operation.kind.name(),
+            rank: Some(operation.rank.0),
+            channel: Some(operation.channel.0),
+            from: Some(operation.from.0),
+            to: Some(operation.to.0),
+            chunk: (operation.chunks > 0).then_some(operation.chunk),
+            chunks: operation.chunks,
+            start_us: (took.span.done - took.total()).us(),
+            end_us: took.span.done.us(),
+            software_us: took.software.us(),
+            latency_us: took.latency.us(),
+            bandwidth_us: took.bandwidth.us(),
+            sharing_us: took.sharing.us(),
+            held_back_us: took.held_back.us(),
+        }
+    }
+}

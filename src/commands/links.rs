@@ -1,0 +1,55 @@
+//! How much of each link a run used.
+
+use fabricast_reports::format;
+use fabricast_sim::lower::Resource;
+use fabricast_sim::timeline::Utilization;
+use fabricast_topologies::{Fabric, LinkId};
+use serde::Serialize;
+
+use super::binds;
+
+/// How much of a link direction was used, as JSON says it.
+#[derive(Serialize)]
+pub struct LinkJson {
+    link: String,
+    bytes: u64,
+    utilization: f64,
+}
+
+/// Links are listed up to this number; of more, those that were used most.
+const MOST_LINKS: usize = 20_000;
+
+impl LinkJson {
+    /// The links among the capacities that were used, in order of id, and how many were left out.
+    pub fn list(utilization: &[Utilization], fabric: &Fabric) -> (Vec<Self>, usize) {
+        let mut links: Vec<(LinkId, &Utilization)> = utilization
+            .iter()
+            .filter_map(|used| match used.resource {
+                Resource::Link(link) => Some((link, used)),
+                _ => None,
+            })
+            .collect();
+        let omitted = links.len().saturating_sub(MOST_LINKS);
+        if omitted > 0 {
+            links.sort_by(|a, b| b.1.fraction.total_cmp(&a.1.fraction).then(a.0.cmp(&b.0)));
+            links.truncate(MOST_LINKS);
+        }
+        links.sort_by_key(|&(link, _)| link);
+        let listed = links.into_iter().map(|(link, used)| Self {
+            link: fabric.link_name(link),
+            bytes: used.bytes.round() as u64,
+            utilization: used.fraction,
+        });
+        (listed.collect(), omitted)
+    }
+}
+
+/// The link that was used most, how many others were used as much, and how much that is.
+pub fn busiest(utilization: &[Utilization], fabric: &Fabric) -> Option<String> {
+    let links = || utilization.iter().filter(|used| matches!(used.resource, Resource::Link(_)));
+    let most = links().reduce(|a, b| if b.fraction > a.fraction { b } else { a }).filter(|most| most.bytes > 0.0)?;
+    let like = links().filter(|used| used.fraction >= most.fraction * 0.999).count();
+    let others = if like > 1 { format!(" and {} more", format::grouped(like as u64 - 1)) } else { String::new() };
+    let share = format::percent(most.fraction);
+    Some(format!("{}{others}, used to {share} %", binds::name(most.resource, fabric)))
+}

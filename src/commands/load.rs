@@ -1,0 +1,95 @@
+//! `--utilization-over-time`: how much of the busiest capacities was used when.
+
+use fabricast_reports::format::{self, Glyphs};
+use fabricast_reports::spark;
+use fabricast_sim::load::LoadOverTime;
+use fabricast_sim::lower::Resource;
+use fabricast_sim::timeline::Utilization;
+use fabricast_topologies::{Fabric, Picos};
+use serde::Serialize;
+
+use super::binds;
+
+/// A capacity, and the part of it that was used in each slice of time.
+#[derive(Clone, Copy)]
+pub struct Busy<'a> {
+    pub used: &'a Utilization,
+    pub values: &'a [f64],
+}
+
+/// What is listed together: what the ranks have in common, or what is a rank's own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Links, memories, switches.
+    Fabric,
+    /// Channels, where the profile limits them.
+    Channels,
+}
+
+/// The capacities of a kind that were used most, at most `count` of them; of equals the first.
+pub fn busiest<'a>(utilization: &'a [Utilization], load: &'a LoadOverTime, kind: Kind, count: usize) -> Vec<Busy<'a>> {
+    let busy = utilization.iter().zip(load.iter()).map(|(used, values)| Busy { used, values });
+    let is_channel = |one: &Busy<'_>| matches!(one.used.resource, Resource::Lane(..));
+    let mut busy: Vec<Busy<'_>> =
+        busy.filter(|one| one.used.bytes > 0.0 && is_channel(one) == (kind == Kind::Channels)).collect();
+    busy.sort_by(|a, b| b.used.fraction.total_cmp(&a.used.fraction));
+    busy.truncate(count);
+    busy
+}
+
+/// What JSON says of it.
+#[derive(Serialize)]
+pub struct LoadJson {
+    slice_us: f64,
+    resources: Vec<ResourceJson>,
+    #[serde(skip)]
+    slice: Picos,
+}
+
+#[derive(Serialize)]
+struct ResourceJson {
+    resource: String,
+    values: Vec<f64>,
+    #[serde(skip)]
+    mean: f64,
+}
+
+/// What the flag asks for; nothing without it.
+pub fn of(
+    flag: Option<u32>,
+    utilization: &[Utilization],
+    load: Option<&LoadOverTime>,
+    fabric: &Fabric,
+) -> Option<LoadJson> {
+    Some(LoadJson::new(utilization, load?, flag?, fabric))
+}
+
+/// Marks of a sparkline.
+const WIDTH: usize = 50;
+
+impl LoadJson {
+    fn new(utilization: &[Utilization], load: &LoadOverTime, count: u32, fabric: &Fabric) -> Self {
+        let of = |kind| busiest(utilization, load, kind, count as usize);
+        let resources = of(Kind::Fabric).into_iter().chain(of(Kind::Channels)).map(|busy| ResourceJson {
+            resource: binds::name(busy.used.resource, fabric),
+            values: busy.values.to_vec(),
+            mean: busy.used.fraction,
+        });
+        Self { slice_us: load.slice.us(), resources: resources.collect(), slice: load.slice }
+    }
+
+    /// A line for each: its name, a sparkline, its mean and its peak.
+    pub fn text(&self, glyphs: Glyphs) -> String {
+        let slices = self.resources.first().map_or(0, |one| one.values.len());
+        let each = Picos(self.slice.0 * slices.div_ceil(WIDTH.max(1)) as u64);
+        let mut text = format!("utilization over time, {} a mark\n", format::time(each));
+        let width = self.resources.iter().map(|one| one.resource.chars().count()).max().unwrap_or(0);
+        for one in &self.resources {
+            let peak = one.values.iter().copied().fold(0.0, f64::max);
+            let line = spark::line(&one.values, WIDTH, glyphs);
+            let (mean, peak) = (format::percent(one.mean), format::percent(peak));
+            text.push_str(&format!("{:width$}  {line}  {mean:>4} %, at most {peak} %\n", one.resource));
+        }
+        text
+    }
+}

@@ -1,0 +1,125 @@
+//! The same answer whatever does not matter: threads, the order of lines and of blocks.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::run::{run, run_in};
+
+#[test]
+fn threads_do_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let flows: String = (0..64)
+        .map(|i| format!("n{}/gpu{},n{}/gpu{},{},{}\n", i % 4, i % 8, (i + 1) % 4, i * 3 % 8, 1000 * i, i % 5))
+        .collect();
+    std::fs::write(folder.path().join("flows.csv"), format!("src,dst,bytes,start_us\n{flows}")).unwrap();
+    let ring = "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB";
+    for command in [
+        format!("{ring} --critical-path --utilization-over-time"),
+        format!("{ring} --critical-path --utilization-over-time --slow gpu2=0.3 --straggler gpu5=9us --format json"),
+        "simulate --fabric hgx-h200 --nodes 4 --collective all_to_all --bytes 1MiB --no-fold --format json".to_owned(),
+        "simulate --fabric hgx-h200 --nodes 4 --flows flows.csv --format json".to_owned(),
+        "simulate --fabric hgx-h200 --nodes 4 --flows flows.csv --ecmp hashed=3 --utilization-over-time".to_owned(),
+        "plan --fabric dgx-a100 --collective all --sizes 1KiB..1MiB:16 --format json".to_owned(),
+        "plan --fabric hgx-h200 --nodes 2 --collective all_reduce --sizes 64KiB..1GiB:128".to_owned(),
+        "plan --fabric dgx-a100 --collective all_reduce --sizes 1KiB..1MiB:32 --format csv".to_owned(),
+    ] {
+        let seen = |threads: u32| run_in(folder.path(), &format!("{command} --threads {threads}"));
+        let one = seen(1);
+        assert_eq!(one.code, 0, "{command}: {}", one.stderr);
+        for threads in [2, 8] {
+            let several = seen(threads);
+            assert_eq!(
+                (several.code, several.stdout, several.stderr),
+                (0, one.stdout.clone(), one.stderr.clone()),
+                "{command} on {threads}"
+            );
+        }
+    }
+}
+
+/// A line without its end, as the content of a flow.
+fn flows_of(folder: &Path, lines: &[&str]) -> Vec<String> {
+    std::fs::write(folder.join("flows.csv"), format!("src,dst,bytes,start_us\n{}\n", lines.join("\n"))).unwrap();
+    let run = run_in(folder, "simulate --fabric hgx-h200 --nodes 2 --ecmp hashed=5 --flows flows.csv --format json");
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap();
+    let mut flows: Vec<String> = answer["flows"].as_array().unwrap().iter().map(Value::to_string).collect();
+    flows.sort();
+    flows
+}
+
+#[test]
+fn the_order_of_flows_does_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut lines = [
+        "n0/gpu0,n1/gpu2,45000000,0",
+        "n0/gpu1,n1/gpu2,45000000,0",
+        "n0/gpu0,n1/gpu2,45000000,0",
+        "n0/gpu0,n1/gpu2,1000000,0",
+        "n0/gpu0,n1/gpu2,1000000,50",
+        "n1/gpu3,n1/gpu4,45000000,100",
+    ];
+    let expected = flows_of(folder.path(), &lines);
+    for step in 0..lines.len() {
+        lines.rotate_left(step);
+        lines.swap(0, step);
+        assert_eq!(flows_of(folder.path(), &lines), expected, "{lines:?}");
+    }
+}
+
+/// A spec's blocks, each a device or a link; GPUs first.
+fn blocks() -> Vec<String> {
+    let gpus = (0..6).map(|i| format!("[[node]]\nid = \"gpu{i}\"\nkind = \"gpu\"\n"));
+    let switches = ["left", "right"].map(|id| format!("[[node]]\nid = \"{id}\"\nkind = \"switch\"\n"));
+    let link = |a: &str, b: &str, gbps: u32| {
+        format!(
+            "[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"infiniband\"\nbandwidth = \"{gbps} GB/s\"\nlatency = \"400 ns\"\n"
+        )
+    };
+    let ports = (0..6).map(|i| link(&format!("gpu{i}"), if i < 3 { "left" } else { "right" }, 50));
+    let trunks = [link("left", "right", 60), link("left", "right", 25)];
+    gpus.chain(switches).chain(ports).chain(trunks).collect()
+}
+
+#[test]
+fn the_order_of_a_spec_does_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let answers = |blocks: &[String]| {
+        std::fs::write(folder.path().join("spec.toml"), blocks.concat()).unwrap();
+        ["all_reduce --algorithm ring", "all_to_all", "broadcast --algorithm tree", "all_reduce --ecmp hashed=2"].map(
+            |collective| {
+                let command = format!(
+                    "simulate --fabric spec.toml --profile ideal --bytes 3MB --collective {collective} --format json"
+                );
+                let run = run_in(folder.path(), &command);
+                assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{command}");
+                let answer: Value = serde_json::from_str(&run.stdout).unwrap();
+                (answer["time_us"].clone(), answer["cost_us"].clone(), answer["bound_us"].clone())
+            },
+        )
+    };
+    let mut blocks = blocks();
+    let expected = answers(&blocks);
+    // The GPUs' order is that of the ranks: it stays. Everything else goes elsewhere, before and between them, too.
+    let fixed: Vec<String> = blocks.drain(..6).collect();
+    blocks.reverse();
+    assert_eq!(answers(&[blocks.clone(), fixed.clone()].concat()), expected);
+    for (number, gpu) in fixed.into_iter().enumerate() {
+        blocks.insert(2 * number, gpu);
+    }
+    blocks.swap(9, 11);
+    assert_eq!(answers(&blocks), expected);
+}
+
+#[test]
+fn folding_does_not_show_in_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB --critical-path";
+    let trace = |flags: &str, file: &str| {
+        let run = run_in(folder.path(), &format!("{ring} {flags} --trace {file}"));
+        let path = run.stdout.split("critical path").nth(1).unwrap().to_owned();
+        (std::fs::read(folder.path().join(file)).unwrap(), path)
+    };
+    assert!(run(ring).stdout.contains("folded"));
+    assert_eq!(trace("", "folded.json"), trace("--no-fold", "whole.json"));
+}

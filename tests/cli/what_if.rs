@@ -1,0 +1,97 @@
+//! Failures, slow links, late ranks and other traffic: the run goes on over what is left, and says what it cost.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::run::{json, refused, run, run_in};
+
+const RING: &str = "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 64MiB --profile ideal";
+
+fn number(value: &Value, key: &str) -> f64 {
+    value.pointer(key).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {key} in {value:#}"))
+}
+
+/// A run with a warning or two.
+fn warned(arguments: &str, warning: &str) -> Value {
+    let run = run(&format!("{arguments} --format json"));
+    assert!(run.code == 0 && run.stderr.contains(warning), "{arguments}: {}", run.stderr);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+#[test]
+fn without_the_switch_traffic_takes_the_sockets() {
+    let (whole, left) = (json(RING), json(&format!("{RING} --fail nvswitch0")));
+    assert_eq!((&whole["binds"], &left["binds"]), (&"gpu0->nvswitch0".into(), &"cpu0->cpu1".into()));
+    assert!(number(&left, "/time_us") > 5.0 * number(&whole, "/time_us"));
+}
+
+#[test]
+fn a_failed_gpu_drops_out() {
+    let left = warned(&format!("{RING} --fail gpu3"), "7 of 8 GPUs are left");
+    assert_eq!(left["ranks"], 7);
+    assert!(!left["links"].to_string().contains("gpu3"));
+    // As if it had never been there.
+    let seven = json(&format!("{RING} --gpus 7"));
+    assert_eq!(left["time_us"], seven["time_us"]);
+    assert_eq!(warned(&format!("{RING} --nodes 2 --fail n1"), "8 of 16 GPUs are left")["ranks"], 8);
+    let plan = warned("plan --fabric hgx-h200 --collective all_reduce --bytes 1MiB --fail gpu3", "7 of 8 GPUs");
+    assert_eq!(plan["ranks"], 7);
+    refused(Path::new("."), &format!("{RING} --fail gpu3 --straggler gpu3=1us"), "gpu3 is not a rank");
+    refused(Path::new("."), "plan --fabric hgx-h200 --gpus 1 --collective all_reduce --fail gpu0", "no GPUs in use");
+}
+
+#[test]
+fn where_no_way_is_left_both_ends_are_named() {
+    let cut = format!("{RING} --fail gpu3-nvswitch0 --fail gpu3-pcie_switch3");
+    refused(
+        Path::new("."),
+        &cut,
+        "no path from gpu2 to gpu3: all ways are out of service (gpu3-nvswitch0, gpu3-pcie_switch3 failed)",
+    );
+    refused(
+        Path::new("."),
+        &format!(
+            "{RING} --nodes 2 --fail leaf0 --fail leaf1 --fail leaf2 --fail leaf3 --fail leaf4 --fail leaf5 --fail leaf6 --fail leaf7"
+        ),
+        "more failed)",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("flows.csv"), "src,dst,bytes,start_us\ngpu3,gpu0,1,0\n").unwrap();
+    refused(folder.path(), "simulate --fabric hgx-h200 --flows flows.csv --fail gpu3", "no path from gpu3 to gpu0");
+}
+
+#[test]
+fn the_slow_link_binds_and_costs_bandwidth() {
+    let (whole, slow) = (json(RING), json(&format!("{RING} --slow nvswitch0->gpu6=0.5")));
+    assert_eq!(slow["binds"], "nvswitch0->gpu6");
+    assert!(number(&slow, "/time_us") > 1.5 * number(&whole, "/time_us"));
+    let lost = |of: &Value| number(of, "/cost_us/bandwidth") + number(of, "/cost_us/waiting");
+    let (time, cost) = (number(&slow, "/time_us") - number(&whole, "/time_us"), lost(&slow) - lost(&whole));
+    assert!((time - cost).abs() < 1e-6, "{time} {cost}");
+}
+
+#[test]
+fn a_late_rank_binds_where_nothing_costs_more() {
+    let late = json(&format!("{} --straggler gpu2=3us --straggler gpu5=500us", RING.replace("64MiB", "64KiB")));
+    assert_eq!(late["binds"], "late start of gpu5");
+    assert!(number(&late, "/cost_us/waiting") >= 500.0);
+    // A rank that is hardly late costs hardly anything.
+    assert_eq!(json(&format!("{RING} --straggler gpu5=1us"))["binds"], "gpu0->nvswitch0");
+    assert_eq!(json(&RING.replace("64MiB", "1KiB"))["binds"], "latency");
+    assert_eq!(
+        json(&RING.replace("64MiB", "1KiB").replace("ideal", "nccl-2.28-h200 --protocol simple"))["binds"],
+        "software"
+    );
+}
+
+#[test]
+fn background_traffic_costs_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("other.csv"), "src,dst,bytes,start_us\ngpu0,gpu4,450000000,0\n").unwrap();
+    let run = run_in(folder.path(), &format!("{RING} --background other.csv --format json"));
+    let (whole, beside): (Value, Value) = (json(RING), serde_json::from_str(&run.stdout).unwrap());
+    assert_eq!(beside["binds"], "gpu0->nvswitch0");
+    let gain = |key: &str| number(&beside, key) - number(&whole, key);
+    assert!(gain("/time_us") > 100.0 && (gain("/cost_us/waiting") - gain("/time_us")).abs() < 1e-6, "{beside:#}");
+}
