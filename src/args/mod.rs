@@ -122,7 +122,7 @@ pub struct SimulateArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
-    /// Run this schedule file instead of a generated one
+    /// Run this schedule file instead of a generated one: fabricast's JSON, MSCCL XML or an MSCCL++ plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place"])]
     pub schedule: Option<PathBuf>,
     /// Run timed flows instead of a collective: CSV with the header `src,dst,bytes,start_us`
@@ -163,7 +163,7 @@ impl SimulateArgs {
 #[expect(clippy::large_enum_variant, reason = "made once, from the command line")]
 #[derive(Debug, Subcommand)]
 pub enum ScheduleCommand {
-    /// Write the schedule of a strategy as JSON
+    /// Write the schedule of a strategy as a file
     Generate {
         #[command(flatten)]
         fabric: FabricArgs,
@@ -173,10 +173,13 @@ pub enum ScheduleCommand {
         strategy: StrategyArgs,
         #[command(flatten)]
         costs: CostArgs,
+        /// The format
+        #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+        to: ScheduleFormat,
     },
     /// Prove that a schedule computes its collective, without races and deadlocks
     Verify {
-        /// The schedule file
+        /// The schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ execution plan (JSON)
         file: PathBuf,
         /// Let at most this many transfers wait unread on a connection, as FIFO protocols do
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -184,27 +187,35 @@ pub enum ScheduleCommand {
     },
     /// The schedule in another format
     Convert {
-        /// The schedule file
+        /// The schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ execution plan (JSON)
         file: PathBuf,
         /// The format
         #[arg(long, value_enum)]
         to: ScheduleFormat,
     },
-    /// What each rank does, as a table
+    /// What each rank does, as a table and as a picture
     Show {
-        /// The schedule file
+        /// The schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ execution plan (JSON)
         file: PathBuf,
         /// At most this many operations
         #[arg(long, value_name = "N", default_value_t = 200)]
         limit: usize,
+        /// Draw steps against ranks (.svg or .png)
+        #[arg(long, value_name = "FILE", help_heading = "Output")]
+        picture: Option<PathBuf>,
     },
 }
 
 /// Formats a schedule can be written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ScheduleFormat {
     /// fabricast's own, lossless
+    #[default]
     Json,
+    /// An algorithm file of MSCCL and RCCL
+    MscclXml,
+    /// An execution plan of MSCCL++
+    Mscclpp,
 }
 
 /// A plan.

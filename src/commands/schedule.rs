@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::schedule::format::{self, Format};
 use fabricast_sim::schedule::{Operation, Schedule, json};
 use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
 use fabricast_topologies::route::Router;
@@ -11,12 +12,12 @@ use serde::Serialize;
 use super::{counted, strategy};
 use crate::args::{ScheduleCommand, ScheduleFormat, WhatIfArgs};
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::{self, Output};
 use crate::setup;
 
 pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
     match command {
-        ScheduleCommand::Generate { fabric, call, strategy, costs } => {
+        ScheduleCommand::Generate { fabric, call, strategy, costs, to } => {
             let loaded = setup::fabric(&fabric.fabric, &fabric.size, &WhatIfArgs::default(), output)?;
             let profile = setup::profile(costs, &loaded)?;
             let router = Router::new(&loaded, setup::route_options(&fabric.size));
@@ -25,28 +26,41 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
             let generator = strategy::single(call, strategy, place)?;
             let built = Schedule::build(generator.as_ref());
             let schedule = built.map_err(|error| Failure::input(error.to_string()))?;
-            output.write(&json::to_json(&schedule))
+            write(&schedule, *to, output)
         }
         ScheduleCommand::Verify { file, fifo_depth } => prove(&read(file)?, *fifo_depth, output),
-        ScheduleCommand::Convert { file, to: ScheduleFormat::Json } => output.write(&json::to_json(&read(file)?)),
-        ScheduleCommand::Show { file, limit } => show(&read(file)?, *limit, output),
+        ScheduleCommand::Convert { file, to } => write(&read(file)?, *to, output),
+        ScheduleCommand::Show { file, limit, picture: _ } => show(&read(file)?, *limit, output),
     }
 }
 
 /// The largest schedule file that is read.
 const MOST: u64 = 4 << 30;
 
-/// Reads a schedule file.
+/// Reads a schedule file, in whichever format it is.
 pub fn read(path: &Path) -> Result<Schedule, Failure> {
     let name = path.display().to_string();
     let text = fabricast_topologies::read::text_up_to(path, MOST)?;
-    json::from_json(&text, &name).map_err(|error| {
+    format::read(&text, &name).map_err(|error| {
         let failure = Failure::at(error.to_string(), None, Some(&error.place));
-        if text.contains("\"fabricast_schedule\"") {
+        if Format::of(&text) != Format::Json || text.contains("\"fabricast_schedule\"") {
             return failure;
         }
-        failure.or_help("a schedule file is JSON as `fabricast schedule generate` writes it")
+        failure.or_help(
+            "a schedule file is JSON as `fabricast schedule generate` writes it, an MSCCL algorithm (XML) or an MSCCL++ \
+             execution plan (JSON)",
+        )
     })
+}
+
+fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(), Failure> {
+    let to = match to {
+        ScheduleFormat::Json => Format::Json,
+        ScheduleFormat::MscclXml => Format::MscclXml,
+        ScheduleFormat::Mscclpp => Format::Mscclpp,
+    };
+    let text = format::write(schedule, to).map_err(|error| Failure::input(format!("cannot be written: {error}")))?;
+    output.write(&text)
 }
 
 #[derive(Serialize)]
@@ -68,8 +82,8 @@ struct Refutation<'a> {
 fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {
-            Format::Json => output.write_json(&Proof { ok: true, operations: verified.operations }),
-            Format::Text | Format::Csv => {
+            output::Format::Json => output.write_json(&Proof { ok: true, operations: verified.operations }),
+            output::Format::Text | output::Format::Csv => {
                 let name = &schedule.header().name;
                 let call = schedule.header().call;
                 let (ranks, operations) =
@@ -79,7 +93,7 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
         },
         Err(fault) if fault.kind == FaultKind::TooLarge => Err(Failure::input(fault.to_string())),
         Err(fault) => {
-            if output.format == Format::Json {
+            if output.format == output::Format::Json {
                 let proof = Proof { ok: false, operations: schedule.operation_count().into() };
                 output.write_json(&Refutation { proof, fields: &fault, fault: &fault })?;
             }
@@ -130,9 +144,9 @@ fn show(schedule: &Schedule, limit: usize, output: &Output) -> Result<(), Failur
         table.note(format!("{} not shown; --limit shows more", counted(left as u64, "operation")));
     }
     match output.format {
-        Format::Text => output.write(&table.text(&output.look())),
-        Format::Csv => output.write(&super::csv(&table)?),
-        Format::Json => output.write(&json::to_json(schedule)),
+        output::Format::Text => output.write(&table.text(&output.look())),
+        output::Format::Csv => output.write(&super::csv(&table)?),
+        output::Format::Json => output.write(&json::to_json(schedule)),
     }
 }
 

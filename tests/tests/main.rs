@@ -8,6 +8,7 @@ mod crossovers;
 mod engine;
 mod flows;
 mod folding;
+mod formats;
 mod generators;
 mod monotone;
 mod mutations;

@@ -9,11 +9,19 @@
 mod builder;
 mod call;
 mod check;
+mod draft;
 pub mod fifo;
+pub mod format;
 pub mod json;
 mod layout;
+pub mod msccl_xml;
+pub mod mscclpp;
 pub(crate) mod order;
+mod places;
+mod plain;
+mod precedence;
 mod run;
+mod units;
 
 pub use builder::{Generate, Header, Program, RotationDigit, Schedule, ScheduleError, Symmetry};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownWord};

@@ -18,7 +18,7 @@ mod contents;
 mod execute;
 mod fault;
 mod memory;
-mod reach;
+pub(crate) mod reach;
 mod sets;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ const LANES: usize = 256;
 
 /// What is known at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Before,
     NotBefore,
     /// To be asked of [`Reach::resolve`].
@@ -33,7 +33,7 @@ struct Interval {
 }
 
 /// Answers questions about positions in an [`Order`].
-pub(super) struct Reach<'a> {
+pub(crate) struct Reach<'a> {
     graph: &'a Graph<'a>,
     order: &'a Order,
     /// The forest of main dependencies on other ranks, and of those on the own rank.
@@ -52,7 +52,7 @@ pub(super) struct Reach<'a> {
 }
 
 impl<'a> Reach<'a> {
-    pub(super) fn new(graph: &'a Graph<'a>, order: &'a Order) -> Self {
+    pub(crate) fn new(graph: &'a Graph<'a>, order: &'a Order) -> Self {
         let count = order.operations.len();
         let mut parents = [vec![NONE; count], vec![NONE; count]];
         let mut heirs = [vec![[NONE; 2]; count], vec![[NONE; 2]; count]];
@@ -84,7 +84,7 @@ impl<'a> Reach<'a> {
     }
 
     /// Sets the later operation of the questions to come.
-    pub(super) fn enter(&mut self, later: u32) {
+    pub(crate) fn enter(&mut self, later: u32) {
         self.current = later;
         self.direct.clear();
         let op = self.order.operations[later as usize];
@@ -97,7 +97,7 @@ impl<'a> Reach<'a> {
 
     /// Whether the operation at position `earlier` is before the one entered.
     #[inline]
-    pub(super) fn before_current(&mut self, earlier: u32) -> Answer {
+    pub(crate) fn before_current(&mut self, earlier: u32) -> Answer {
         if self.seen_direct[earlier as usize] == self.current || is_ancestor(&self.forests[0], earlier, self.current) {
             return Answer::Before;
         }
@@ -150,7 +150,7 @@ impl<'a> Reach<'a> {
 
     /// Whether each question's first position is before its second: one pass over the operations between per
     /// [`LANES`] different origins.
-    pub(super) fn resolve(&self, questions: &[(u32, u32)]) -> Vec<bool> {
+    pub(crate) fn resolve(&self, questions: &[(u32, u32)]) -> Vec<bool> {
         let mut by_origin: Vec<usize> = (0..questions.len()).collect();
         by_origin.sort_unstable_by_key(|&i| questions[i]);
         let mut answers = vec![false; questions.len()];

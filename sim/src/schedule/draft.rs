@@ -1,0 +1,121 @@
+//! A schedule written down operation by operation, as files of other tools give them: every operation has a number, and
+//! says by number what it waits for.
+
+use super::{Buffer, Generate};
+use super::{Channel, ChunkRef, Dependency, Header, OpKind, Program, Rank, Run, Schedule, ScheduleError, Walk};
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(super) struct DraftOp {
+    pub(super) rank: u32,
+    pub(super) peer: u32,
+    pub(super) channel: u16,
+    pub(super) kind: OpKind,
+    pub(super) src: ChunkRef,
+    pub(super) dst: ChunkRef,
+    pub(super) span: u32,
+    /// Numbers of the operations that it waits for.
+    pub(super) after: Vec<u32>,
+}
+
+impl DraftOp {
+    /// An operation that moves nothing.
+    pub(super) fn still(kind: OpKind, rank: u32, peer: u32, channel: u16) -> Self {
+        let nowhere = ChunkRef { buffer: Buffer::Output, index: 0 };
+        Self { rank, peer, channel, kind, src: nowhere, dst: nowhere, span: 0, after: Vec::new() }
+    }
+}
+
+/// The operations of all ranks, in any order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft {
+    pub(super) ops: Vec<DraftOp>,
+}
+
+impl Draft {
+    /// Adds an operation; returns its number.
+    pub(super) fn push(&mut self, op: DraftOp) -> u32 {
+        self.ops.push(op);
+        self.ops.len() as u32 - 1
+    }
+
+    /// Makes an operation wait for others, each once.
+    pub(super) fn wait(&mut self, op: u32, on: impl IntoIterator<Item = u32>) {
+        if let Some(op) = self.ops.get_mut(op as usize) {
+            for on in on {
+                if !op.after.contains(&on) {
+                    op.after.push(on);
+                }
+            }
+        }
+    }
+
+    /// The schedule as [`Self::schedule`] makes it, of operations known to be within bounds; an empty one otherwise.
+    pub(super) fn schedule_unchecked(&self, header: Header) -> Schedule {
+        let empty = || Schedule {
+            header: header.clone(),
+            rank_starts: vec![0; header.call.ranks as usize + 1],
+            runs: Vec::new(),
+            first_ops: vec![0],
+            dependency_starts: vec![0],
+            dependencies: Vec::new(),
+        };
+        self.schedule(header.clone()).unwrap_or_else(|_| empty())
+    }
+
+    /// The schedule: runs of one operation each, rank by rank, otherwise in the order of the draft.
+    pub(super) fn schedule(&self, header: Header) -> Result<Schedule, ScheduleError> {
+        let mut by_rank: Vec<Vec<u32>> = vec![Vec::new(); header.call.ranks as usize];
+        let mut numbers = vec![0u32; self.ops.len()];
+        for (i, (op, number)) in self.ops.iter().zip(&mut numbers).enumerate() {
+            if let Some(list) = by_rank.get_mut(op.rank as usize) {
+                *number = list.len() as u32;
+                list.push(i as u32);
+            }
+        }
+        Schedule::build(&Numbered { draft: self, header, by_rank, numbers })
+    }
+}
+
+/// A draft whose operations have their numbers within their ranks.
+struct Numbered<'a> {
+    draft: &'a Draft,
+    header: Header,
+    by_rank: Vec<Vec<u32>>,
+    numbers: Vec<u32>,
+}
+
+impl Generate for Numbered<'_> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let mut after = Vec::new();
+        for op in self.by_rank.get(rank.0 as usize).into_iter().flatten().filter_map(|&i| self.op(i)) {
+            after.clear();
+            after.extend(op.after.iter().filter_map(|&on| {
+                let number = self.numbers.get(on as usize)?;
+                Some(Dependency::on(Rank(self.op(on)?.rank), *number, 0))
+            }));
+            let run = Run {
+                len: 1,
+                kind: op.kind,
+                channel: Channel(op.channel),
+                peer: Walk::fixed(op.peer),
+                src_buffer: op.src.buffer,
+                src: Walk::fixed(op.src.index),
+                dst_buffer: op.dst.buffer,
+                dst: Walk::fixed(op.dst.index),
+                span: op.span,
+            };
+            program.push(run, &after);
+        }
+    }
+}
+
+impl Numbered<'_> {
+    fn op(&self, number: u32) -> Option<&DraftOp> {
+        self.draft.ops.get(number as usize)
+    }
+}

@@ -1,0 +1,142 @@
+//! The formats of schedule files: which one a text is, and reading and writing by name.
+//!
+//! | format | what it is | read by |
+//! |---|---|---|
+//! | `json` | this project's own, lossless ([`json`](super::json)) | fabricast |
+//! | `msccl-xml` | two-sided steps of thread blocks ([`msccl_xml`](super::msccl_xml)) | MSCCL, RCCL |
+//! | `mscclpp` | one-sided operations of thread blocks ([`mscclpp`](super::mscclpp)) | MSCCL++ |
+
+use std::ops::Range;
+
+use fabricast_topologies::Place;
+
+use super::{OpId, Schedule, json, msccl_xml, mscclpp};
+
+/// A format of schedule files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// This project's own.
+    Json,
+    /// MSCCL's algorithm files.
+    MscclXml,
+    /// MSCCL++'s execution plans.
+    Mscclpp,
+}
+
+impl Format {
+    /// The format that a text looks like. What is none of them is taken for [`Format::Json`], whose reader says what is
+    /// wrong with it.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') {
+            return Self::MscclXml;
+        }
+        // Own files begin with their version; plans have neither it nor a call.
+        if !text.contains("\"fabricast_schedule\"") && text.contains("\"gpus\"") { Self::Mscclpp } else { Self::Json }
+    }
+}
+
+/// Why a text is not a schedule, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct FormatError {
+    /// Where in the text.
+    pub place: Place,
+    /// What was found and what was expected.
+    pub message: String,
+}
+
+impl From<json::JsonError> for FormatError {
+    fn from(error: json::JsonError) -> Self {
+        Self { place: error.place, message: error.message }
+    }
+}
+
+/// Why a schedule cannot be written in a format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// More operations than a file of this format should have.
+    #[error("{operations} operations; {format} files are written up to {most}")]
+    TooLarge {
+        /// The format.
+        format: &'static str,
+        /// How many there are.
+        operations: u64,
+        /// How many there may be.
+        most: u64,
+    },
+    /// The chunks have no common size.
+    #[error("chunks of different sizes that are not multiples of a common one: {reason}")]
+    UnequalChunks {
+        /// What they are.
+        reason: String,
+    },
+    /// An operation that the format has no words for.
+    #[error("operation {} ({what}): {reason}", .operation.0)]
+    Unsupported {
+        /// The operation.
+        operation: OpId,
+        /// What it is: `rank 0, put to rank 4`.
+        what: String,
+        /// What the format cannot say.
+        reason: String,
+    },
+    /// Operations that wait for each other: no file can have them in order.
+    #[error("operation {} waits for itself", .operation.0)]
+    Deadlock {
+        /// One of them.
+        operation: OpId,
+    },
+}
+
+/// Reads a schedule in whichever format it is. `source` is what errors call the text.
+///
+/// # Errors
+/// [`FormatError`] with line and column.
+pub fn read(text: &str, source: &str) -> Result<Schedule, FormatError> {
+    match Format::of(text) {
+        Format::Json => Ok(json::from_json(text, source)?),
+        Format::MscclXml => msccl_xml::from_xml(text, source),
+        Format::Mscclpp => mscclpp::from_plan(text, source),
+    }
+}
+
+/// Writes a schedule in a format.
+///
+/// # Errors
+/// [`WriteError`] where the format cannot say what the schedule says.
+pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> {
+    match format {
+        Format::Json => Ok(json::to_json(schedule)),
+        Format::MscclXml => msccl_xml::to_xml(schedule),
+        Format::Mscclpp => mscclpp::to_plan(schedule),
+    }
+}
+
+/// A text that is read, for errors with places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    pub(super) text: &'a str,
+    pub(super) name: &'a str,
+}
+
+impl Source<'_> {
+    /// An error about a part of the text.
+    pub(super) fn error(&self, bytes: Range<usize>, message: impl Into<String>) -> FormatError {
+        FormatError { place: Place::in_text(self.name, self.text, bytes), message: message.into() }
+    }
+
+    /// Where a part of the text stands in it.
+    pub(super) fn offset(&self, part: &str) -> usize {
+        (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize).min(self.text.len())
+    }
+}
+
+/// At most the first 40 characters, for error messages.
+pub(super) fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,295 @@
+//! Which thread block does what, and in which order.
+//!
+//! A thread block sends to one GPU and receives from one. So every lane becomes a thread block for each peer that it sends
+//! to (the first of them also has its local operations), and every connection one that receives. Where what is received is
+//! sent on as it comes, one thread block does both, in single steps (`rcs`, `rrcs`): a thread block *relays* a connection
+//! if it sends on, in their order, things that it takes from there, and waits for nothing else before doing so.
+//!
+//! Connections between the same GPUs are told apart by channel. A thread block has one channel for both its ways, so all
+//! connections along a chain of relays have the same.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::schedule::OpKind;
+use crate::schedule::format::WriteError;
+use crate::schedule::plain::{Plain, PlainOp};
+
+/// A transfer's way: from, to, and which of several between them, in the order of the lanes that send.
+pub(super) type Connection = (u32, u32, u32);
+
+/// What one step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// A copy or sum in the GPU's memory.
+    Local(u32),
+    /// The transfer `.0` is sent.
+    Send(u32),
+    /// The transfer `.0` is received.
+    Receive(u32),
+    /// The transfer `.0` is received and `.1` sends it on.
+    Relay(u32, u32),
+}
+
+impl Act {
+    pub(super) fn sent(self) -> Option<u32> {
+        match self {
+            Self::Send(op) | Self::Relay(_, op) => Some(op),
+            Self::Local(_) | Self::Receive(_) => None,
+        }
+    }
+
+    pub(super) fn received(self) -> Option<u32> {
+        match self {
+            Self::Receive(op) | Self::Relay(op, _) => Some(op),
+            Self::Local(_) | Self::Send(_) => None,
+        }
+    }
+}
+
+/// A thread block.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    pub(super) sends: Option<Connection>,
+    pub(super) receives: Option<Connection>,
+    pub(super) acts: Vec<Act>,
+}
+
+/// The thread blocks of every GPU.
+pub(super) struct Assignment {
+    pub(super) gpus: Vec<Vec<Block>>,
+    /// The channel of every connection.
+    pub(super) channels: FxHashMap<Connection, u32>,
+}
+
+/// A lane of a GPU: what it executes of its own comes first, then what it sends because others get it.
+type LaneKey = (bool, u16);
+
+impl Assignment {
+    /// Assigns everything; relays only if `relaying`.
+    pub(super) fn new(plain: &Plain, ranks: u32, relaying: bool) -> Result<Self, WriteError> {
+        // By level, then by id: an order in which nothing waits for what comes later.
+        let mut order: Vec<u32> = (0..plain.ops.len() as u32).collect();
+        order.sort_by_key(|&op| (plain.ops[op as usize].level, op));
+        let connections = connections(plain);
+        let mut owns: Vec<FxHashMap<(LaneKey, Option<u32>), Vec<Act>>> = vec![FxHashMap::default(); ranks as usize];
+        let mut arrivals: FxHashMap<Connection, Vec<u32>> = FxHashMap::default();
+        for &id in &order {
+            let op = &plain.ops[id as usize];
+            if !op.kind.moves_data() {
+                continue;
+            }
+            if op.crosses() {
+                let connection = connections[id as usize];
+                owns[connection.0 as usize].entry((lane(op), Some(op.target()))).or_default().push(Act::Send(id));
+                arrivals.entry(connection).or_default().push(id);
+            } else if op.kind == OpKind::PutReduceInput {
+                return Err(plain.unsupported(id, "it reduces within a rank into a third place"));
+            } else {
+                owns[op.rank as usize].entry((lane(op), None)).or_default().push(Act::Local(id));
+            }
+        }
+        let mut chains = Chains::new(arrivals.keys().copied().collect());
+        let mut gpus = Vec::with_capacity(ranks as usize);
+        for (rank, own) in owns.into_iter().enumerate() {
+            let mut keys: Vec<(LaneKey, Option<u32>)> = own.keys().copied().collect();
+            keys.sort_unstable();
+            let mut blocks: Vec<Block> = Vec::new();
+            let mut locals: Option<(LaneKey, Vec<Act>)> = None;
+            let mut own = own;
+            for key in keys {
+                let acts = own.remove(&key).unwrap_or_default();
+                if key.1.is_none() {
+                    if let Some((_, acts)) = locals.replace((key.0, acts)) {
+                        blocks.push(Block { acts, ..Block::default() });
+                    }
+                    continue;
+                }
+                let sends = acts.first().and_then(|act| act.sent()).map(|op| connections[op as usize]);
+                let acts = match locals.take() {
+                    Some((lane, local)) if lane == key.0 => merged(plain, local, acts),
+                    Some((_, local)) => {
+                        blocks.push(Block { acts: local, ..Block::default() });
+                        acts
+                    }
+                    None => acts,
+                };
+                blocks.push(Block { sends, receives: None, acts });
+            }
+            if let Some((_, acts)) = locals {
+                blocks.push(Block { acts, ..Block::default() });
+            }
+            let mut incoming: Vec<Connection> = arrivals.keys().copied().filter(|to| to.1 == rank as u32).collect();
+            incoming.sort_unstable_by_key(|&(from, to, channel)| (to, channel, from));
+            if relaying {
+                relay(plain, &mut blocks, &mut incoming, &arrivals, &mut chains);
+            }
+            for connection in incoming {
+                let acts = arrivals[&connection].iter().map(|&op| Act::Receive(op)).collect();
+                blocks.push(Block { sends: None, receives: Some(connection), acts });
+            }
+            gpus.push(blocks);
+        }
+        Ok(Self { gpus, channels: chains.channels() })
+    }
+}
+
+fn lane(op: &PlainOp) -> LaneKey {
+    (op.kind.reads_peer() && op.crosses(), op.channel)
+}
+
+/// The connection of every transfer.
+fn connections(plain: &Plain) -> Vec<Connection> {
+    let mut lanes: FxHashMap<(u32, u32), Vec<LaneKey>> = FxHashMap::default();
+    for op in plain.ops.iter().filter(|op| op.crosses()) {
+        lanes.entry((op.source(), op.target())).or_default().push(lane(op));
+    }
+    for known in lanes.values_mut() {
+        known.sort_unstable();
+        known.dedup();
+    }
+    let channel = |op: &PlainOp| {
+        let known = lanes.get(&(op.source(), op.target()))?;
+        known.binary_search(&lane(op)).ok().map(|at| at as u32)
+    };
+    plain.ops.iter().map(|op| (op.source(), op.target(), channel(op).unwrap_or(0))).collect()
+}
+
+/// Two lists in order as one in order.
+fn merged(plain: &Plain, mut a: Vec<Act>, b: Vec<Act>) -> Vec<Act> {
+    a.extend(b);
+    a.sort_by_key(|act| match act {
+        Act::Local(op) | Act::Send(op) | Act::Receive(op) | Act::Relay(op, _) => (plain.ops[*op as usize].level, *op),
+    });
+    a
+}
+
+/// Gives connections to the thread blocks that relay them.
+fn relay(
+    plain: &Plain,
+    blocks: &mut [Block],
+    incoming: &mut Vec<Connection>,
+    arrivals: &FxHashMap<Connection, Vec<u32>>,
+    chains: &mut Chains,
+) {
+    // The connection and place of everything that arrives.
+    let mut places: FxHashMap<u32, (Connection, usize)> = FxHashMap::default();
+    for connection in incoming.iter() {
+        places.extend(arrivals[connection].iter().enumerate().map(|(i, &op)| (op, (*connection, i))));
+    }
+    for block in blocks.iter_mut() {
+        let mut best: Option<(usize, Connection, Vec<Act>)> = None;
+        let Some(sends) = block.sends else { continue };
+        for &connection in incoming.iter().filter(|connection| chains.can_join(**connection, sends)) {
+            let found = relayed(plain, &block.acts, connection, &arrivals[&connection], &places);
+            if let Some((count, acts)) = found
+                && best.as_ref().is_none_or(|(most, ..)| count > *most)
+            {
+                best = Some((count, connection, acts));
+            }
+        }
+        if let Some((_, connection, acts)) = best {
+            chains.join(connection, sends);
+            block.receives = Some(connection);
+            block.acts = acts;
+            incoming.retain(|&other| other != connection);
+        }
+    }
+}
+
+/// The acts of a thread block that also takes what arrives by a connection, and how many of them relay it; nothing if it
+/// does not.
+fn relayed(
+    plain: &Plain,
+    acts: &[Act],
+    connection: Connection,
+    arrivals: &[u32],
+    places: &FxHashMap<u32, (Connection, usize)>,
+) -> Option<(usize, Vec<Act>)> {
+    let mut own: FxHashSet<u32> = FxHashSet::default();
+    let mut result = Vec::with_capacity(acts.len() + arrivals.len());
+    let (mut taken, mut count) = (0, 0);
+    for &act in acts {
+        let Act::Send(id) = act else { return None };
+        let op = &plain.ops[id as usize];
+        let source = op.after.iter().find(|&&on| {
+            let from = &plain.ops[on as usize];
+            let arrives = places.get(&on).is_some_and(|place| place.0 == connection && place.1 >= taken);
+            arrives && from.dst == op.src
+        });
+        let forwards = source.and_then(|source| places.get(source)).map(|place| place.1);
+        let known = forwards.map_or(taken, |at| at + 1);
+        let waits_for_others = op.after.iter().any(|on| {
+            !own.contains(on) && places.get(on).is_none_or(|place| place.0 != connection || place.1 >= known)
+        });
+        match forwards {
+            Some(_) if waits_for_others => return None,
+            Some(at) => {
+                result.extend(arrivals[taken..at].iter().map(|&op| Act::Receive(op)));
+                result.push(Act::Relay(arrivals[at], id));
+                (taken, count) = (at + 1, count + 1);
+            }
+            // It must not wait for what this thread block takes only later.
+            None if op.after.iter().any(|on| places.get(on).is_some_and(|p| p.0 == connection && p.1 >= taken)) => {
+                return None;
+            }
+            None => result.push(act),
+        }
+        own.insert(id);
+    }
+    result.extend(arrivals[taken..].iter().map(|&op| Act::Receive(op)));
+    (count > 0).then_some((count, result))
+}
+
+/// Connections that must have the same channel.
+struct Chains {
+    chain_of: FxHashMap<Connection, usize>,
+    chains: Vec<Vec<Connection>>,
+}
+
+impl Chains {
+    fn new(mut connections: Vec<Connection>) -> Self {
+        connections.sort_unstable();
+        let chain_of = connections.iter().copied().zip(0..).collect();
+        Self { chain_of, chains: connections.into_iter().map(|connection| vec![connection]).collect() }
+    }
+
+    fn chain(&self, connection: Connection) -> Option<usize> {
+        self.chain_of.get(&connection).copied()
+    }
+
+    /// Whether two chains can be one: they must not have connections between the same GPUs.
+    fn can_join(&self, a: Connection, b: Connection) -> bool {
+        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return false };
+        let ends: FxHashSet<(u32, u32)> = self.chains[a].iter().map(|&(from, to, _)| (from, to)).collect();
+        a == b || self.chains[b].iter().all(|&(from, to, _)| !ends.contains(&(from, to)))
+    }
+
+    fn join(&mut self, a: Connection, b: Connection) {
+        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return };
+        if a == b {
+            return;
+        }
+        let (kept, gone) = if self.chains[a].len() < self.chains[b].len() { (b, a) } else { (a, b) };
+        for connection in std::mem::take(&mut self.chains[gone]) {
+            self.chain_of.insert(connection, kept);
+            self.chains[kept].push(connection);
+        }
+    }
+
+    /// The lowest channel for each chain that no other has between the same GPUs, chain by chain.
+    fn channels(mut self) -> FxHashMap<Connection, u32> {
+        self.chains.iter_mut().for_each(|chain| chain.sort_unstable());
+        self.chains.sort_unstable();
+        let mut taken: FxHashSet<(u32, u32, u32)> = FxHashSet::default();
+        let mut channels = FxHashMap::default();
+        for chain in &self.chains {
+            let is_free = |channel: &u32| chain.iter().all(|&(from, to, _)| !taken.contains(&(from, to, *channel)));
+            let channel = (0..).find(is_free).unwrap_or(0);
+            for &connection in chain {
+                taken.insert((connection.0, connection.1, channel));
+                channels.insert(connection, channel);
+            }
+        }
+        channels
+    }
+}

@@ -1,0 +1,143 @@
+//! Memory of a receiver that a transfer must not write yet.
+//!
+//! In MSCCL the receiving thread block takes data out of the FIFO when it comes to that step, so whatever it did before,
+//! or waited for, is done with the memory it writes. A transfer that goes straight to its place must wait for exactly
+//! that: for operations that touch the same memory, come before the receiving step in the file, and do not come before
+//! the transfer anyway. What the file leaves unordered stays unordered, for the verifier to find.
+
+use rustc_hash::FxHashMap;
+
+use super::pair::{NONE, Steps};
+use crate::schedule::draft::Draft;
+use crate::schedule::format::FormatError;
+use crate::schedule::order::{Cycle, Graph, Order};
+use crate::schedule::places::cell;
+use crate::schedule::precedence::{are_before, waits};
+use crate::schedule::{Buffer, ChunkRef, Header, OpKind, Schedule};
+
+/// Operations on one chunk since it was last written, the write first.
+#[derive(Default)]
+struct Touched {
+    writer: Option<u32>,
+    readers: Vec<u32>,
+}
+
+/// An operation that touches a chunk before a transfer does, in one order of the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Conflict {
+    transfer: u32,
+    earlier: u32,
+}
+
+/// Makes transfers wait for what else touches the memory of their receivers. `acts_at` has the steps at which each
+/// operation reads its source and writes its destination.
+pub(super) fn settle(
+    steps: &Steps<'_>,
+    draft: &mut Draft,
+    acts_at: &[(u32, u32)],
+    header: &Header,
+) -> Result<(), FormatError> {
+    let by_steps = step_schedule(steps);
+    let step_graph = Graph::new(&by_steps);
+    let step_order = step_graph.order().map_err(|cycle| deadlock(steps, &cycle))?;
+    let conflicts = conflicts(draft, acts_at, &step_order, header);
+    // Whatever comes before the transfer anyway needs no word.
+    let joined = |draft: &Draft| waits(draft.ops.iter().map(|op| op.after.clone()));
+    let before = joined(draft);
+    let graph = Graph::new(&before);
+    let order = graph.order().map_err(|cycle| unjoinable(steps, acts_at, &cycle))?;
+    let open: Vec<Conflict> = {
+        let pairs: Vec<(u32, u32)> = conflicts.iter().map(|c| (c.earlier, c.transfer)).collect();
+        let ordered = are_before(&graph, &order, &pairs);
+        conflicts.iter().zip(ordered).filter(|(_, ordered)| !ordered).map(|(conflict, _)| *conflict).collect()
+    };
+    let pairs: Vec<(u32, u32)> =
+        open.iter().map(|c| (last_step_of(steps, draft, acts_at, *c), acts_at[c.transfer as usize].1)).collect();
+    let said = are_before(&step_graph, &step_order, &pairs);
+    let mut changed = false;
+    for (conflict, _) in open.iter().zip(said).filter(|(_, said)| *said) {
+        draft.wait(conflict.transfer, [conflict.earlier]);
+        changed = true;
+    }
+    if changed {
+        Graph::new(&joined(draft)).order().map_err(|cycle| unjoinable(steps, acts_at, &cycle))?;
+    }
+    Ok(())
+}
+
+/// The step at which the earlier operation of a conflict is done with the memory of the transfer's receiver.
+fn last_step_of(steps: &Steps<'_>, draft: &Draft, acts_at: &[(u32, u32)], conflict: Conflict) -> u32 {
+    let receiver = draft.ops[conflict.transfer as usize].peer;
+    let (reads_at, writes_at) = acts_at[conflict.earlier as usize];
+    if steps.block(writes_at).gpu == receiver { writes_at } else { reads_at }
+}
+
+/// The steps as operations that do nothing but wait for each other.
+fn step_schedule(steps: &Steps<'_>) -> Schedule {
+    let ops = steps.blocks.iter().flat_map(|at| at.steps().map(move |step| (at.first, step))).map(|(first, step)| {
+        let before = (step > first).then(|| step - 1);
+        let others = [steps.sender[step as usize], steps.awaited[step as usize]];
+        before.into_iter().chain(others.into_iter().filter(|&on| on != NONE)).collect()
+    });
+    waits(ops)
+}
+
+/// Whoever touches a receiver's memory before a transfer does, in the order of the steps.
+fn conflicts(draft: &Draft, acts_at: &[(u32, u32)], order: &Order, header: &Header) -> Vec<Conflict> {
+    // Every operation acts where it reads and where it writes; at one step, what arrives comes first.
+    let mut acts: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(acts_at.len() * 2);
+    for (op, &(reads_at, writes_at)) in acts_at.iter().enumerate() {
+        let own = reads_at == writes_at;
+        acts.push((order.positions[reads_at as usize], true, op as u32, false));
+        acts.push((order.positions[writes_at as usize], own, op as u32, true));
+    }
+    acts.sort_unstable();
+    let mut memory: FxHashMap<(u32, ChunkRef), Touched> = FxHashMap::default();
+    let mut found = Vec::new();
+    for (_, own, id, writes) in acts {
+        let op = &draft.ops[id as usize];
+        let (rank, first) = if writes { (op.peer, op.dst) } else { (op.rank, op.src) };
+        for chunk in (0..op.span).map(|i| ChunkRef { index: first.index + i, ..first }) {
+            if writes && op.kind == OpKind::PutReduceInput {
+                let input = ChunkRef { buffer: Buffer::Input, ..chunk };
+                let held = memory.entry((rank, cell(input, header.call.buffers))).or_default();
+                found.extend(held.writer.map(|earlier| Conflict { transfer: id, earlier }));
+                held.readers.push(id);
+            }
+            let held = memory.entry((rank, cell(chunk, header.call.buffers))).or_default();
+            if !writes {
+                held.readers.push(id);
+                continue;
+            }
+            if !own {
+                let earlier = held.writer.into_iter().chain(held.readers.iter().copied());
+                found
+                    .extend(earlier.filter(|&earlier| earlier != id).map(|earlier| Conflict { transfer: id, earlier }));
+            }
+            *held = Touched { writer: Some(id), readers: Vec::new() };
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
+    const SHOWN: usize = 6;
+    let names: Vec<String> = cycle.0.iter().skip(1).take(SHOWN).map(|op| steps.name(op.0)).collect();
+    let more = if cycle.0.len() > SHOWN + 1 { ", and more" } else { "" };
+    let first = cycle.0.first().map_or(0, |op| op.0);
+    steps.error(first, format!("waits for itself, by way of {}{more}", names.join(", ")))
+}
+
+/// The file's steps are in order, but not with each send and its receive as one.
+fn unjoinable(steps: &Steps<'_>, acts_at: &[(u32, u32)], cycle: &Cycle) -> FormatError {
+    let crossing = cycle.0.iter().map(|op| acts_at[op.0 as usize]).find(|(sends, receives)| sends != receives);
+    let (sends, receives) = crossing.unwrap_or_default();
+    let message = format!(
+        "must be done before {} can begin to take it: data would have to stay in the FIFO between them, which is not \
+         supported",
+        steps.name(receives)
+    );
+    steps.error(sends, message)
+}

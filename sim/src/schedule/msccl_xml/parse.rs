@@ -1,0 +1,368 @@
+//! The elements of an MSCCL file, read one after the other; nothing is kept but numbers.
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use super::tag::Tag;
+use crate::schedule::format::{FormatError, Source, shortened};
+use crate::schedule::json::MAX_RANKS;
+use crate::schedule::{Buffer, Collective, Protocol};
+
+/// More thread blocks of a GPU than this are refused.
+const MOST_BLOCKS: u32 = 1 << 16;
+
+/// `<algo>`.
+#[derive(Debug)]
+pub(super) struct Algo {
+    pub(super) name: String,
+    pub(super) collective: Collective,
+    pub(super) protocol: Protocol,
+    pub(super) in_place: bool,
+    pub(super) min_bytes: u64,
+    pub(super) max_bytes: u64,
+    pub(super) root: u32,
+    pub(super) gpus: Vec<Gpu>,
+    /// Where its tag stands.
+    pub(super) at: std::ops::Range<usize>,
+}
+
+/// `<gpu>`.
+#[derive(Debug, Default)]
+pub(super) struct Gpu {
+    pub(super) input_chunks: u32,
+    pub(super) output_chunks: u32,
+    pub(super) scratch_chunks: u32,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// `<tb>`, a thread block.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) send: Option<u32>,
+    pub(super) recv: Option<u32>,
+    pub(super) channel: u32,
+    pub(super) at: usize,
+    pub(super) steps: Vec<Step>,
+}
+
+/// What a step does, in the file's letters: receive, reduce, copy, send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepKind {
+    Send,
+    Receive,
+    ReceiveCopySend,
+    ReceiveReduceCopy,
+    ReceiveReduceSend,
+    ReceiveReduceCopySend,
+    Copy,
+    Reduce,
+    Nothing,
+}
+
+/// Names of steps.
+const KINDS: [(&str, StepKind); 9] = [
+    ("s", StepKind::Send),
+    ("r", StepKind::Receive),
+    ("rcs", StepKind::ReceiveCopySend),
+    ("rrc", StepKind::ReceiveReduceCopy),
+    ("rrs", StepKind::ReceiveReduceSend),
+    ("rrcs", StepKind::ReceiveReduceCopySend),
+    ("cpy", StepKind::Copy),
+    ("re", StepKind::Reduce),
+    ("nop", StepKind::Nothing),
+];
+
+impl StepKind {
+    /// Its name in the file.
+    pub(super) fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    pub(super) fn sends(self) -> bool {
+        matches!(self, Self::Send | Self::ReceiveCopySend | Self::ReceiveReduceSend | Self::ReceiveReduceCopySend)
+    }
+
+    pub(super) fn receives(self) -> bool {
+        !matches!(self, Self::Send | Self::Copy | Self::Reduce | Self::Nothing)
+    }
+
+    /// Whether what is received is added to what `src` holds.
+    pub(super) fn reduces_received(self) -> bool {
+        matches!(self, Self::ReceiveReduceCopy | Self::ReceiveReduceSend | Self::ReceiveReduceCopySend)
+    }
+
+    /// Whether it reads `src`, and whether it writes `dst`.
+    fn touches(self) -> (bool, bool) {
+        match self {
+            Self::Send | Self::ReceiveReduceSend => (true, false),
+            Self::Receive | Self::ReceiveCopySend => (false, true),
+            Self::ReceiveReduceCopy | Self::ReceiveReduceCopySend | Self::Copy | Self::Reduce => (true, true),
+            Self::Nothing => (false, false),
+        }
+    }
+}
+
+/// `<step>`.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) kind: StepKind,
+    /// As written; meaningless where the step does not read it.
+    pub(super) src: (Buffer, u32),
+    /// As written; meaningless where the step does not write it.
+    pub(super) dst: (Buffer, u32),
+    pub(super) count: u32,
+    /// The thread block and step waited for.
+    pub(super) after: Option<(u32, u32)>,
+    /// Whether it says that it is done.
+    pub(super) tells: bool,
+    pub(super) at: usize,
+}
+
+/// Reads the elements.
+pub(super) fn parse(source: Source<'_>) -> Result<Algo, FormatError> {
+    let mut reader = Reader::from_str(source.text);
+    let mut parser = Parser { source, algo: None, gpu_seen: Vec::new(), path: Vec::new(), gpu: 0 };
+    loop {
+        let from = reader.buffer_position() as usize;
+        let event = reader.read_event().map_err(|error| {
+            let at = reader.error_position() as usize;
+            source.error(at..at, error.to_string())
+        })?;
+        let bytes = from..reader.buffer_position() as usize;
+        match event {
+            Event::Start(start) => {
+                let level = parser.open(&start, bytes)?;
+                parser.path.push(level);
+            }
+            Event::Empty(start) => {
+                parser.open(&start, bytes)?;
+            }
+            Event::End(_) => {
+                parser.path.pop();
+            }
+            Event::Eof if !parser.path.is_empty() => {
+                return Err(source.error(bytes, "the file ends within an element"));
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    parser.finish()
+}
+
+/// Elements that matter, by nesting.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Algo,
+    Gpu,
+    Block,
+    Step,
+    /// Passed over, as MSCCL does.
+    Other,
+}
+
+struct Parser<'a> {
+    source: Source<'a>,
+    algo: Option<Algo>,
+    gpu_seen: Vec<bool>,
+    path: Vec<Level>,
+    /// The GPU at hand.
+    gpu: usize,
+}
+
+impl Parser<'_> {
+    fn open(
+        &mut self,
+        start: &quick_xml::events::BytesStart<'_>,
+        bytes: std::ops::Range<usize>,
+    ) -> Result<Level, FormatError> {
+        let name = start.name();
+        let level = match (self.path.last(), name.as_ref()) {
+            (None, "algo") => Level::Algo,
+            (Some(Level::Algo), "gpu") => Level::Gpu,
+            (Some(Level::Gpu), "tb") => Level::Block,
+            (Some(Level::Block), "step") => Level::Step,
+            (None, other) => {
+                let message = format!("<{}>; an MSCCL file is one <algo>", shortened(other));
+                return Err(self.source.error(bytes, message));
+            }
+            _ => return Ok(Level::Other),
+        };
+        let tag = Tag::new(self.source, start, bytes)?;
+        match level {
+            Level::Algo if self.algo.is_some() => return Err(tag.error("a second <algo>; expected one")),
+            Level::Algo => self.open_algo(&tag)?,
+            Level::Gpu => self.open_gpu(&tag)?,
+            Level::Block => self.open_block(&tag)?,
+            Level::Step => self.open_step(&tag)?,
+            Level::Other => {}
+        }
+        Ok(level)
+    }
+
+    fn open_algo(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
+        let most = i64::from(MAX_RANKS) + 1;
+        let ranks = tag.number("ngpus", 1..most, None)?;
+        // Every GPU has an element; what is not there is not waited for.
+        let elements = self.source.text.get(tag.bytes.end..).unwrap_or_default().matches("<gpu").count() as i64;
+        if ranks > elements {
+            return Err(tag.error_in("ngpus", format!("ngpus: {ranks}, but there are {elements} <gpu> elements")));
+        }
+        let word = tag.required("coll")?;
+        let collective = word.parse().map_err(|error| tag.error_in("coll", format!("coll: {error}")))?;
+        let word = tag.required("proto")?;
+        let protocol = match word.to_ascii_lowercase().as_str() {
+            "simple" => Protocol::Simple,
+            "ll" => Protocol::Ll,
+            "ll128" => Protocol::Ll128,
+            _ => {
+                let message = format!("proto: `{}`; expected Simple, LL or LL128", shortened(word));
+                return Err(tag.error_in("proto", message));
+            }
+        };
+        let in_place = tag.flag("inplace", Some(0))?;
+        // Where only `inplace` is given, it says which of the two the file is for.
+        let out_of_place = tag.flag("outofplace", Some(i64::from(!in_place)))?;
+        if !in_place && !out_of_place {
+            return Err(tag.error_in("outofplace", "neither in place nor out of place; expected one of them to be 1"));
+        }
+        let bytes = |attribute, missing| tag.number(attribute, 0..i64::MAX, Some(missing)).map(|n| n as u64);
+        let (min_bytes, max_bytes) = (bytes("minBytes", 0)?, bytes("maxBytes", 0)?);
+        self.gpu_seen = vec![false; ranks as usize];
+        self.algo = Some(Algo {
+            name: tag.text("name").unwrap_or("msccl").to_owned(),
+            collective,
+            protocol,
+            in_place: !out_of_place,
+            min_bytes,
+            max_bytes,
+            root: tag.number("root", 0..ranks, Some(0))? as u32,
+            gpus: (0..ranks).map(|_| Gpu::default()).collect(),
+            at: tag.bytes.clone(),
+        });
+        Ok(())
+    }
+
+    fn open_gpu(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
+        let ranks = self.gpu_seen.len();
+        let id = tag.index("id")? as usize;
+        match self.gpu_seen.get_mut(id) {
+            None => return Err(tag.error_in("id", format!("gpu {id} of {ranks}"))),
+            Some(seen @ false) => *seen = true,
+            Some(true) => return Err(tag.error_in("id", format!("gpu {id} a second time"))),
+        }
+        self.gpu = id;
+        if let Some(gpu) = self.algo.as_mut().and_then(|algo| algo.gpus.get_mut(id)) {
+            gpu.input_chunks = tag.index("i_chunks")?;
+            gpu.output_chunks = tag.index("o_chunks")?;
+            gpu.scratch_chunks = tag.index("s_chunks")?;
+        }
+        Ok(())
+    }
+
+    fn open_block(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
+        let (ranks, id) = (self.gpu_seen.len(), self.gpu);
+        let Some(gpu) = self.algo.as_mut().and_then(|algo| algo.gpus.get_mut(id)) else { return Ok(()) };
+        let (number, expected) = (tag.index("id")?, gpu.blocks.len() as u32);
+        if number != expected || number >= MOST_BLOCKS {
+            let message = format!("thread block {number} of gpu {id}; expected {expected}, below {MOST_BLOCKS}");
+            return Err(tag.error_in("id", message));
+        }
+        let peer = |attribute| {
+            let peer = tag.optional_index(attribute)?;
+            match peer {
+                Some(peer) if peer as usize >= ranks => {
+                    Err(tag.error_in(attribute, format!("{attribute}: gpu {peer} of {ranks}")))
+                }
+                Some(peer) if peer as usize == id => {
+                    Err(tag.error_in(attribute, format!("{attribute}: gpu {peer} is the thread block's own")))
+                }
+                _ => Ok(peer),
+            }
+        };
+        gpu.blocks.push(Block {
+            send: peer("send")?,
+            recv: peer("recv")?,
+            channel: tag.index("chan")?,
+            at: tag.bytes.start,
+            steps: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn open_step(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
+        let id = self.gpu;
+        let Some(algo) = self.algo.as_mut() else { return Ok(()) };
+        let in_place = algo.in_place;
+        let Some(gpu) = algo.gpus.get_mut(id) else { return Ok(()) };
+        let block_number = gpu.blocks.len().saturating_sub(1);
+        let limits = (gpu.input_chunks, gpu.output_chunks, gpu.scratch_chunks);
+        let Some(block) = gpu.blocks.last_mut() else { return Ok(()) };
+        let word = tag.required("type")?;
+        let number = block.steps.len();
+        let called = format!("step {number} ({}) of thread block {block_number} of gpu {id}", shortened(word));
+        let Some(kind) = KINDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind) else {
+            let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+            return Err(tag.error_in("type", format!("{called} is of no known type; expected {}", known.join(", "))));
+        };
+        if tag.index("s")? as usize != number {
+            return Err(tag.error_in("s", format!("{called} is numbered {}", tag.required("s")?)));
+        }
+        for (does, peer, attribute) in [(kind.sends(), block.send, "send"), (kind.receives(), block.recv, "recv")] {
+            if does && peer.is_none() {
+                return Err(tag.error(format!("{called} needs a peer, but {attribute} of the thread block is -1")));
+            }
+        }
+        let count = tag.index("cnt")?;
+        if count == 0 && kind != StepKind::Nothing {
+            return Err(tag.error_in("cnt", format!("{called} moves no chunk; expected at least 1")));
+        }
+        let (reads, writes) = kind.touches();
+        let range = |used: bool, buffer_attribute, offset_attribute| {
+            let buffer = match tag.required(buffer_attribute)? {
+                "i" => Buffer::Input,
+                "o" => Buffer::Output,
+                "s" => Buffer::Scratch,
+                other => {
+                    let message = format!("{called}: {buffer_attribute} is `{}`; expected i, o or s", shortened(other));
+                    return Err(tag.error_in(buffer_attribute, message));
+                }
+            };
+            if !used {
+                return Ok((buffer, 0));
+            }
+            let chunks = match buffer {
+                // In place they are one, and a file may count the chunks of either.
+                Buffer::Input | Buffer::Output if in_place => limits.0.max(limits.1),
+                Buffer::Input => limits.0,
+                Buffer::Output => limits.1,
+                Buffer::Scratch => limits.2,
+            };
+            let offset = tag.index(offset_attribute)?;
+            if u64::from(offset) + u64::from(count) > u64::from(chunks) {
+                let last = u64::from(offset) + u64::from(count) - 1;
+                let message = format!("{called} uses {buffer} chunk {last} of {chunks}");
+                return Err(tag.error_in(offset_attribute, message));
+            }
+            Ok((buffer, offset))
+        };
+        let src = range(reads, "srcbuf", "srcoff")?;
+        let dst = range(writes, "dstbuf", "dstoff")?;
+        let after = match tag.optional_index("depid")? {
+            Some(on) => Some((on, tag.index("deps")?)),
+            None => None,
+        };
+        let tells = tag.flag("hasdep", Some(0))?;
+        block.steps.push(Step { kind, src, dst, count, after, tells, at: tag.bytes.start });
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Algo, FormatError> {
+        let end = self.source.text.len();
+        let algo = self.algo.ok_or_else(|| self.source.error(end..end, "no <algo>; expected an MSCCL file"))?;
+        match self.gpu_seen.iter().position(|seen| !seen) {
+            Some(id) => Err(self.source.error(algo.at, format!("gpu {id} of {} is missing", algo.gpus.len()))),
+            None => Ok(algo),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A tag of an XML file and its attributes, each fault with its place.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use quick_xml::events::BytesStart;
+
+use crate::schedule::format::{FormatError, Source, shortened};
+
+/// Most attributes of an element that are read; MSCCL itself takes 16.
+const MOST_ATTRIBUTES: usize = 32;
+
+/// An opening or empty tag.
+pub(super) struct Tag<'a> {
+    pub(super) source: Source<'a>,
+    /// Where it stands.
+    pub(super) bytes: Range<usize>,
+    name: String,
+    attributes: Vec<(String, String, Range<usize>)>,
+}
+
+impl<'a> Tag<'a> {
+    pub(super) fn new(source: Source<'a>, start: &BytesStart<'_>, bytes: Range<usize>) -> Result<Self, FormatError> {
+        let mut tag =
+            Self { source, bytes: bytes.clone(), name: start.name().as_ref().to_owned(), attributes: Vec::new() };
+        for attribute in start.attributes().with_checks(false) {
+            let attribute = attribute.map_err(|error| source.error(bytes.clone(), error.to_string()))?;
+            let key = attribute.key.as_ref();
+            let place = match &attribute.value {
+                Cow::Borrowed(value) => {
+                    let at = source.offset(value);
+                    at..at + value.len()
+                }
+                Cow::Owned(_) => bytes.clone(),
+            };
+            if tag.attributes.len() == MOST_ATTRIBUTES {
+                return Err(source.error(place, format!("more than {MOST_ATTRIBUTES} attributes")));
+            }
+            if tag.attributes.iter().any(|(known, ..)| known == key) {
+                return Err(source.error(place, format!("the attribute `{}` a second time", shortened(key))));
+            }
+            let value = attribute
+                .normalized_value(quick_xml::XmlVersion::Implicit1_0)
+                .map_err(|error| source.error(place.clone(), error.to_string()))?;
+            tag.attributes.push((key.to_owned(), value.into_owned(), place));
+        }
+        Ok(tag)
+    }
+
+    /// An error about the tag.
+    pub(super) fn error(&self, message: impl Into<String>) -> FormatError {
+        self.source.error(self.bytes.clone(), message)
+    }
+
+    /// An error about an attribute's value, or the tag where it has none.
+    pub(super) fn error_in(&self, attribute: &str, message: impl Into<String>) -> FormatError {
+        let place = self.find(attribute).map_or(self.bytes.clone(), |(_, place)| place);
+        self.source.error(place, message)
+    }
+
+    /// An attribute's text.
+    pub(super) fn text(&self, attribute: &str) -> Option<&str> {
+        self.find(attribute).map(|(value, _)| value)
+    }
+
+    /// An attribute's text, which must be there.
+    pub(super) fn required(&self, attribute: &str) -> Result<&str, FormatError> {
+        self.text(attribute).ok_or_else(|| self.error(format!("<{}> needs the attribute `{attribute}`", self.name)))
+    }
+
+    /// A whole number in a range; missing is the default, if there is one.
+    pub(super) fn number(&self, attribute: &str, range: Range<i64>, missing: Option<i64>) -> Result<i64, FormatError> {
+        let text = match (self.text(attribute), missing) {
+            (None, Some(missing)) => return Ok(missing),
+            _ => self.required(attribute)?,
+        };
+        text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            let (from, to) = (range.start, range.end - 1);
+            let message = format!("{attribute}: `{}`; expected a whole number from {from} to {to}", shortened(text));
+            self.error_in(attribute, message)
+        })
+    }
+
+    /// A count or index of 32 bits.
+    pub(super) fn index(&self, attribute: &str) -> Result<u32, FormatError> {
+        Ok(self.number(attribute, 0..1 << 32, None)? as u32)
+    }
+
+    /// An index, or −1 for none.
+    pub(super) fn optional_index(&self, attribute: &str) -> Result<Option<u32>, FormatError> {
+        Ok(u32::try_from(self.number(attribute, -1..1 << 32, None)?).ok())
+    }
+
+    /// 0 or 1.
+    pub(super) fn flag(&self, attribute: &str, missing: Option<i64>) -> Result<bool, FormatError> {
+        Ok(self.number(attribute, 0..2, missing)? == 1)
+    }
+
+    fn find(&self, attribute: &str) -> Option<(&str, Range<usize>)> {
+        let found = self.attributes.iter().find(|(key, ..)| key == attribute);
+        found.map(|(_, value, place)| (value.as_str(), place.clone()))
+    }
+}

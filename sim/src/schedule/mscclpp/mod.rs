@@ -1,0 +1,32 @@
+//! MSCCL++'s execution plans, which its executor runs.
+//!
+//! Every GPU has thread blocks, which execute their operations one after the other: stores into and loads from memory of
+//! peers, local copies and sums, signals and waits. `lower` says what operations become. Semantics are those of the
+//! executor (`src/executor/execution_plan.cc` and `src/include/execution_kernel.hpp` of microsoft/mscclpp).
+//!
+//! A plan is for a range of sizes and a schedule for one: reading takes the largest, or 1 MiB where there is no limit;
+//! `Schedule::scaled` gives others.
+
+mod lower;
+mod order;
+mod parse;
+mod sequence;
+#[cfg(test)]
+mod tests;
+mod text;
+mod write;
+
+pub use write::to_plan;
+
+use super::Schedule;
+use super::format::{FormatError, Source};
+
+/// Reads an execution plan. `source` is what errors call the text.
+///
+/// # Errors
+/// [`FormatError`] with line and column, naming the operation: not JSON, not this format, operations of unknown or not
+/// supported types, channels, buffers and chunks that do not exist, waits for what never comes.
+pub fn from_plan(text: &str, source: &str) -> Result<Schedule, FormatError> {
+    let source = Source { text, name: source };
+    lower::lower(source, &parse::parse(source)?)
+}

@@ -1,0 +1,352 @@
+//! From the text of a plan to numbers that name things that exist.
+
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::text::{BlockText, ChannelType, ChunksText, GpuText, OpText, PlanText};
+use crate::schedule::format::{FormatError, Source, shortened};
+use crate::schedule::json::MAX_RANKS;
+use crate::schedule::{Buffer, Collective, Protocol};
+
+/// Thread blocks in a group are refused where chunks would have to be cut into more pieces than this.
+const MOST_PIECES: u32 = 1 << 12;
+
+/// Thread blocks of a GPU: a plan has 64 at most, lanes have 16 bits.
+const MOST_BLOCKS: usize = 1 << 16;
+
+/// A plan.
+pub(super) struct Plan<'a> {
+    pub(super) name: String,
+    pub(super) collective: Collective,
+    pub(super) protocol: Protocol,
+    pub(super) in_place: bool,
+    pub(super) root: u32,
+    /// From, to; 0 means no limit.
+    pub(super) sizes: (u64, u64),
+    /// Chunks are cut into so many pieces, for thread blocks that share them.
+    pub(super) pieces: u32,
+    pub(super) gpus: Vec<Gpu<'a>>,
+    /// The other end of every channel.
+    other_ends: FxHashMap<ChannelKey, ChannelKey>,
+}
+
+/// A GPU.
+pub(super) struct Gpu<'a> {
+    /// In the file's chunks.
+    pub(super) input_chunks: u32,
+    pub(super) output_chunks: u32,
+    pub(super) scratch_chunks: u32,
+    /// Peers of the memory and of the port channels.
+    peers: [Vec<u32>; 2],
+    remote: Vec<(u32, Buffer)>,
+    pub(super) semaphores: Vec<u32>,
+    pub(super) blocks: Vec<Block<'a>>,
+}
+
+/// A thread block.
+pub(super) struct Block<'a> {
+    channels: [Vec<u32>; 2],
+    remote: [Vec<u32>; 2],
+    pub(super) ops: Vec<Op<'a>>,
+}
+
+/// An operation with the place where it stands.
+pub(super) struct Op<'a> {
+    pub(super) text: OpText<'a>,
+    pub(super) at: usize,
+    /// `operation 3 (put) of thread block 0 of gpu 1`
+    number: usize,
+}
+
+/// Chunks of a rank's buffer, in pieces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunks {
+    pub(super) rank: u32,
+    pub(super) buffer: Buffer,
+    pub(super) from: u32,
+    pub(super) count: u32,
+}
+
+/// A channel of a rank by type (0: memory, 1: port) and number among those of its type.
+pub(super) type ChannelKey = (u32, usize, u32);
+
+fn slot(channel: ChannelType) -> Option<usize> {
+    match channel {
+        ChannelType::Memory => Some(0),
+        ChannelType::Port => Some(1),
+        ChannelType::Switch | ChannelType::None => None,
+    }
+}
+
+/// Reads a plan.
+pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
+    let text: PlanText<'_> = object(source, source.text, 0)?;
+    let at_key = |key: &str, message: String| {
+        let at = source.text.find(&format!("\"{key}\"")).unwrap_or(0);
+        source.error(at..at, message)
+    };
+    if text.gpus.is_empty() || text.gpus.len() > MAX_RANKS as usize {
+        return Err(at_key("gpus", format!("{} gpus; expected 1 to {MAX_RANKS}", text.gpus.len())));
+    }
+    let collective = text.collective.parse().map_err(|error| at_key("collective", format!("collective: {error}")))?;
+    let protocol = match text.protocol.as_str() {
+        "Simple" => Protocol::Symmetric,
+        "LL" => Protocol::Ll,
+        other => {
+            return Err(at_key("protocol", format!("protocol: `{}`; expected Simple or LL", shortened(other))));
+        }
+    };
+    if text.root as usize >= text.gpus.len() {
+        return Err(at_key("root", format!("root: {} of {} gpus", text.root, text.gpus.len())));
+    }
+    let mut plan = Plan {
+        name: text.name,
+        collective,
+        protocol,
+        in_place: text.inplace,
+        root: text.root,
+        sizes: (text.min_message_size, text.max_message_size),
+        pieces: 1,
+        gpus: Vec::with_capacity(text.gpus.len()),
+        other_ends: FxHashMap::default(),
+    };
+    for (rank, raw) in text.gpus.iter().enumerate() {
+        let gpu = parse_gpu(source, raw, rank, text.gpus.len(), &mut plan.pieces)?;
+        plan.gpus.push(gpu);
+    }
+    plan.other_ends = other_ends(&plan.gpus);
+    Ok(plan)
+}
+
+/// Joins channels: the k-th of a rank to a peer and the k-th of the peer to the rank, type by type.
+fn other_ends(gpus: &[Gpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
+    let mut of_pair: FxHashMap<(u32, u32, usize), Vec<u32>> = FxHashMap::default();
+    for (rank, gpu) in gpus.iter().enumerate() {
+        for (slot, peers) in gpu.peers.iter().enumerate() {
+            for (channel, &peer) in peers.iter().enumerate() {
+                of_pair.entry((rank as u32, peer, slot)).or_default().push(channel as u32);
+            }
+        }
+    }
+    let mut ends = FxHashMap::default();
+    for (&(rank, peer, slot), channels) in &of_pair {
+        for (&ours, &theirs) in channels.iter().zip(of_pair.get(&(peer, rank, slot)).into_iter().flatten()) {
+            ends.insert((rank, slot, ours), (peer, slot, theirs));
+        }
+    }
+    ends
+}
+
+/// An object of the file.
+fn object<'a, T: Deserialize<'a>>(source: Source<'_>, part: &'a str, from: usize) -> Result<T, FormatError> {
+    serde_json::from_str(part).map_err(|error| {
+        // serde_json counts lines from 1 and columns in bytes.
+        let line: usize = part.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+        let at = from + line + error.column().saturating_sub(1);
+        let message = error.to_string();
+        source.error(at..at, message.split(" at line ").next().unwrap_or_default())
+    })
+}
+
+fn parse_gpu<'a>(
+    source: Source<'_>,
+    raw: &'a RawValue,
+    rank: usize,
+    ranks: usize,
+    pieces: &mut u32,
+) -> Result<Gpu<'a>, FormatError> {
+    let at = source.offset(raw.get());
+    let wrong = |message: String| source.error(at..at, message);
+    let text: GpuText<'a> = object(source, raw.get(), at)?;
+    if text.id as usize != rank {
+        return Err(wrong(format!("gpu {} in place {rank}; expected gpus in order", text.id)));
+    }
+    let mut peers = [Vec::new(), Vec::new()];
+    for channel in &text.channels {
+        if let Some(slot) = slot(channel.channel_type) {
+            peers[slot].extend(&channel.connected_to);
+        }
+    }
+    let named = peers.iter().flatten().chain(text.remote_buffers.iter().map(|buffer| &buffer.rank));
+    if let Some(peer) = named.copied().find(|&peer| peer as usize >= ranks || peer as usize == rank) {
+        return Err(wrong(format!("gpu {rank} is joined to gpu {peer}; expected another one of {ranks}")));
+    }
+    if text.threadblocks.len() > MOST_BLOCKS {
+        return Err(wrong(format!("{} thread blocks; expected at most {MOST_BLOCKS}", text.threadblocks.len())));
+    }
+    let mut gpu = Gpu {
+        input_chunks: text.input_chunks,
+        output_chunks: text.output_chunks,
+        scratch_chunks: text.scratch_chunks,
+        peers,
+        remote: text.remote_buffers.iter().map(|buffer| (buffer.rank, buffer.buffer.into())).collect(),
+        semaphores: text.semaphores.iter().map(|semaphore| semaphore.init_value).collect(),
+        blocks: Vec::new(),
+    };
+    for (number, block) in text.threadblocks.into_iter().enumerate() {
+        if block.id as usize != number {
+            return Err(wrong(format!(
+                "thread block {} of gpu {rank} in place {number}; expected them in order",
+                block.id
+            )));
+        }
+        gpu.blocks.push(parse_block(source, block, &gpu, at, pieces)?);
+    }
+    Ok(gpu)
+}
+
+fn parse_block<'a>(
+    source: Source<'_>,
+    text: BlockText<'a>,
+    gpu: &Gpu<'_>,
+    at: usize,
+    pieces: &mut u32,
+) -> Result<Block<'a>, FormatError> {
+    let mut block = Block { channels: Default::default(), remote: Default::default(), ops: Vec::new() };
+    for list in &text.channels {
+        if let Some(slot) = slot(list.channel_type) {
+            block.channels[slot].extend(&list.channel_ids);
+        }
+    }
+    for list in &text.remote_buffer_refs {
+        if let Some(slot) = slot(list.access_channel_type) {
+            block.remote[slot].extend(&list.remote_buffer_ids);
+        }
+    }
+    let channels = (0..2).find_map(|s| block.channels[s].iter().find(|id| **id as usize >= gpu.peers[s].len()));
+    let buffers = block.remote.iter().flatten().find(|id| **id as usize >= gpu.remote.len());
+    for (what, id) in [("channel", channels), ("remote buffer", buffers)] {
+        if let Some(id) = id {
+            let message = format!("thread block {} uses {what} {id}, which its gpu does not have", text.id);
+            return Err(source.error(at..at, message));
+        }
+    }
+    let mut parse_op = |raw: &'a RawValue, number: usize| -> Result<Op<'a>, FormatError> {
+        let at = source.offset(raw.get());
+        let text: OpText<'a> = object(source, raw.get(), at)?;
+        if let Some(group) = text.tbg_info {
+            let common = group.tbg_size.max(1) / gcd(*pieces, group.tbg_size.max(1));
+            *pieces = pieces.checked_mul(common).filter(|&pieces| pieces <= MOST_PIECES).ok_or_else(|| {
+                source.error(at..at, format!("a group of {} thread blocks; chunks cannot be cut so", group.tbg_size))
+            })?;
+        }
+        Ok(Op { text, at, number })
+    };
+    for (number, raw) in text.ops.into_iter().enumerate() {
+        let op = parse_op(raw, number)?;
+        // A pipeline does its operations slice by slice; what they move, and in which order, is the same.
+        let inner = if op.text.name == "pipeline" { op.text.ops.clone() } else { Vec::new() };
+        block.ops.push(op);
+        for raw in inner {
+            block.ops.push(parse_op(raw, number)?);
+        }
+    }
+    Ok(block)
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Where an operation stands, to look up what it names.
+#[derive(Clone, Copy)]
+pub(super) struct At<'p, 'a> {
+    pub(super) source: Source<'p>,
+    pub(super) plan: &'p Plan<'a>,
+    pub(super) rank: u32,
+    pub(super) block: u32,
+    pub(super) op: &'p Op<'a>,
+}
+
+impl At<'_, '_> {
+    fn gpu(&self) -> &Gpu<'_> {
+        &self.plan.gpus[self.rank as usize]
+    }
+
+    fn block(&self) -> &Block<'_> {
+        &self.gpu().blocks[self.block as usize]
+    }
+
+    /// An error about the operation, which the message begins with.
+    pub(super) fn error(&self, message: impl std::fmt::Display) -> FormatError {
+        let (name, number) = (shortened(&self.op.text.name), self.op.number);
+        let what = format!("operation {number} ({name}) of thread block {} of gpu {}", self.block, self.rank);
+        self.source.error(self.op.at..self.op.at + 1, format!("{what} {message}"))
+    }
+
+    fn slot(&self) -> Result<usize, FormatError> {
+        let channel = self.op.text.channel_type.unwrap_or(ChannelType::None);
+        slot(channel).ok_or_else(|| self.error("names no memory or port channel"))
+    }
+
+    /// The channels that it names, and their peers.
+    pub(super) fn channels(&self) -> Result<Vec<(ChannelKey, u32)>, FormatError> {
+        let slot = self.slot()?;
+        let ids = self.op.text.channel_ids.iter().map(|&id| {
+            let known = self.block().channels[slot].get(id as usize);
+            let peer = known.and_then(|&channel| Some((channel, *self.gpu().peers[slot].get(channel as usize)?)));
+            let message = || self.error(format!("uses channel {id} of its thread block, which has no such channel"));
+            peer.map(|(channel, peer)| ((self.rank, slot, channel), peer)).ok_or_else(message)
+        });
+        ids.collect()
+    }
+
+    /// The channel at the other end.
+    pub(super) fn other_end(&self, channel: ChannelKey) -> Option<ChannelKey> {
+        self.plan.other_ends.get(&channel).copied()
+    }
+
+    /// What it reads and writes, in order.
+    pub(super) fn chunks(&self) -> Result<(Vec<Chunks>, Vec<Chunks>), FormatError> {
+        let all = |list: &[ChunksText]| list.iter().map(|chunks| self.chunk(*chunks)).collect::<Result<Vec<_>, _>>();
+        Ok((all(&self.op.text.src_buff)?, all(&self.op.text.dst_buff)?))
+    }
+
+    fn chunk(&self, text: ChunksText) -> Result<Chunks, FormatError> {
+        let (rank, buffer) = match (text.buffer, text.buffer_id) {
+            (_, Some(id)) => {
+                let slot = self.slot()?;
+                let found = self.block().remote[slot].get(id as usize);
+                let found = found.and_then(|&id| self.gpu().remote.get(id as usize)).copied();
+                found.ok_or_else(|| {
+                    self.error(format!("uses remote buffer {id} of its thread block, which has no such buffer"))
+                })?
+            }
+            (Some(letter), None) => (self.rank, letter.into()),
+            (None, None) => {
+                return Err(
+                    self.error("uses a buffer that is neither its own nor a peer's; multicast is not supported")
+                );
+            }
+        };
+        let owner = &self.plan.gpus[rank as usize];
+        let chunks = match buffer {
+            Buffer::Input | Buffer::Output if self.plan.in_place => owner.input_chunks.max(owner.output_chunks),
+            Buffer::Input => owner.input_chunks,
+            Buffer::Output => owner.output_chunks,
+            Buffer::Scratch => owner.scratch_chunks,
+        };
+        let end = u64::from(text.index) + u64::from(text.size);
+        if end > u64::from(chunks) || text.size == 0 {
+            return Err(self.error(format!(
+                "uses {} {buffer} chunks from {} on of gpu {rank}, which has {chunks}",
+                text.size, text.index
+            )));
+        }
+        let pieces = u64::from(self.plan.pieces);
+        let (mut from, mut count) = (u64::from(text.index) * pieces, u64::from(text.size) * pieces);
+        if let Some(group) = self.op.text.tbg_info {
+            let size = u64::from(group.tbg_size.max(1));
+            if u64::from(group.tb_id) >= size {
+                return Err(self.error(format!("is done by thread block {} of a group of {size}", group.tb_id)));
+            }
+            from += count / size * u64::from(group.tb_id);
+            count /= size;
+        }
+        match (u32::try_from(from), u32::try_from(from + count)) {
+            (Ok(from), Ok(_)) => Ok(Chunks { rank, buffer, from, count: count as u32 }),
+            _ => Err(self.error(format!("uses chunk {}, beyond what can be counted", text.index))),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Writes schedules as MSCCL++ execution plans.
+//!
+//! Lanes become thread blocks. MSCCL++ cannot add to a peer's memory, so what puts and reduces is written as the peer's
+//! read and reduce, in the peer's thread block of that lane. Thread blocks of different GPUs signal each other through a
+//! memory channel for each pair, those of one GPU through a semaphore for each direction; each waits only for what it
+//! does not know to be done.
+//!
+//! A plan, like a schedule, takes for granted that buffers are ready on all GPUs when it begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use super::sequence::{Sequences, Signal};
+use crate::schedule::format::WriteError;
+use crate::schedule::plain::{Plain, PlainOp, collective_name, named_once};
+use crate::schedule::units::Stretch;
+use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Schedule};
+
+/// Memory of a rank that an operation touches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Touched {
+    rank: u32,
+    stretch: Stretch,
+    writes: bool,
+}
+
+impl Touched {
+    fn conflicts(self, other: Self) -> bool {
+        let apart =
+            |a: Stretch, b: Stretch| a.buffer != b.buffer || a.from + a.count <= b.from || b.from + b.count <= a.from;
+        (self.writes || other.writes) && self.rank == other.rank && !apart(self.stretch, other.stretch)
+    }
+}
+
+/// More operations without a barrier of the thread block than this are not kept in mind.
+const MOST_LOOSE: usize = 64;
+
+/// Writes a schedule as an execution plan, for exactly its size.
+///
+/// # Errors
+/// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that wait for each other.
+pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
+    let plain = Plain::new(schedule, "MSCCL++")?;
+    let (header, call) = (schedule.header(), schedule.header().call);
+    let sequences = Sequences::new(schedule, &plain)?;
+    let writer = Writer { schedule, plain: &plain, sequences: &sequences };
+    let protocol = match header.protocol {
+        Protocol::Ll | Protocol::Ll128 => "LL",
+        Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => "Simple",
+    };
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "{{\n  \"name\": {},\n  \"collective\": \"{}\",\n  \"protocol\": \"{protocol}\",\n  \"inplace\": {},\n  \
+         \"reuse_resources\": false,",
+        serde_json::Value::from(header.name.as_str()),
+        collective_name(call.collective),
+        call.buffers == BufferUse::InPlace
+    );
+    if call.root.0 != 0 {
+        let _ = writeln!(text, "  \"root\": {},", call.root.0);
+    }
+    text.push_str("  \"gpus\": [");
+    for rank in 0..call.ranks {
+        text.push_str(if rank == 0 { "\n" } else { ",\n" });
+        writer.gpu(rank, &mut text)?;
+    }
+    let bytes = call.bytes.0;
+    let _ = writeln!(
+        text,
+        "\n  ],\n  \"num_threads_per_block\": 1024,\n  \"use_double_scratch_buffer\": false,\n  \
+         \"buffer_alignment\": 16,\n  \"min_message_size\": {bytes},\n  \"max_message_size\": {bytes}\n}}"
+    );
+    Ok(text)
+}
+
+struct Writer<'a> {
+    schedule: &'a Schedule,
+    plain: &'a Plain,
+    sequences: &'a Sequences,
+}
+
+/// What the thread blocks of a GPU share.
+struct Shared {
+    /// Ends of channels, by own and other thread block.
+    channels: BTreeMap<(u32, u32), u32>,
+    semaphores: BTreeMap<(u32, u32), u32>,
+    /// Buffers of peers.
+    remote: BTreeMap<(u32, Buffer), u32>,
+}
+
+/// A thread block as it is written.
+struct BlockText {
+    lines: Vec<String>,
+    /// Operations since the last barrier of the thread block.
+    loose: Vec<Touched>,
+    /// Whether it has waited since.
+    waited: bool,
+}
+
+impl BlockText {
+    fn barrier(&mut self) {
+        self.lines.push("{\"name\": \"nop\"}".to_owned());
+        self.loose.clear();
+        self.waited = false;
+    }
+}
+
+impl Writer<'_> {
+    fn gpu(&self, rank: u32, text: &mut String) -> Result<(), WriteError> {
+        let shared = self.shared(rank);
+        let (input, output) = self.plain.places.per_gpu;
+        let _ = write!(
+            text,
+            "    {{\n      \"id\": {rank},\n      \"input_chunks\": {input},\n      \"output_chunks\": {output},\n      \
+             \"scratch_chunks\": {},\n      \"threadblocks\": [",
+            self.plain.scratch
+        );
+        for (number, block) in self.sequences.blocks_of(rank).enumerate() {
+            text.push_str(if number == 0 { "\n" } else { ",\n" });
+            self.block(number, block, &shared, text)?;
+        }
+        let peers: Vec<String> =
+            self.sequences.channels_of(rank).iter().map(|&(_, other)| self.sequences.rank(other).to_string()).collect();
+        let channels = if peers.is_empty() {
+            String::new()
+        } else {
+            format!("{{\"channel_type\": \"memory\", \"connected_to\": [{}]}}", peers.join(", "))
+        };
+        let remote: Vec<String> = shared
+            .remote
+            .keys()
+            .map(|(peer, buffer)| {
+                let letter = letter(*buffer);
+                format!("{{\"rank\": {peer}, \"type\": \"{letter}\", \"access_channel_types\": [\"memory\"]}}")
+            })
+            .collect();
+        let semaphores = vec!["{\"init_value\": 0}"; shared.semaphores.len()].join(", ");
+        let _ = write!(
+            text,
+            "\n      ],\n      \"channels\": [{channels}],\n      \"remote_buffers\": [{}],\n      \
+             \"semaphores\": [{semaphores}]\n    }}",
+            remote.join(", ")
+        );
+        Ok(())
+    }
+
+    fn shared(&self, rank: u32) -> Shared {
+        let numbered = |ends: Vec<(u32, u32)>| ends.into_iter().zip(0..).collect();
+        let buffers: BTreeSet<(u32, Buffer)> =
+            self.sequences.blocks_of(rank).flat_map(|block| self.remote_of(block)).collect();
+        Shared {
+            channels: numbered(self.sequences.channels_of(rank)),
+            semaphores: numbered(self.sequences.semaphores_of(rank)),
+            remote: buffers.into_iter().zip(0..).collect(),
+        }
+    }
+
+    /// Buffers of peers that a thread block uses.
+    fn remote_of(&self, block: u32) -> BTreeSet<(u32, Buffer)> {
+        let rank = self.sequences.rank(block);
+        let ops = self.sequences.ops(block).iter().map(|&op| &self.plain.ops[op as usize]);
+        let ends = ops.filter(|op| op.crosses()).flat_map(|op| [(op.source(), op.src), (op.target(), op.dst)]);
+        ends.filter(|(owner, _)| *owner != rank).map(|(owner, stretch)| (owner, stretch.buffer)).collect()
+    }
+
+    fn block(&self, number: usize, block: u32, shared: &Shared, text: &mut String) -> Result<(), WriteError> {
+        let own_channels: Vec<u32> =
+            shared.channels.iter().filter(|((own, _), _)| *own == block).map(|(_, channel)| *channel).collect();
+        let own_remote: Vec<(u32, Buffer)> = self.remote_of(block).into_iter().collect();
+        let mut lines = BlockText { lines: Vec::new(), loose: Vec::new(), waited: false };
+        let ops = self.sequences.ops(block);
+        let channel = |other: u32| {
+            let channel = shared.channels.get(&(block, other));
+            channel.and_then(|channel| own_channels.binary_search(channel).ok()).unwrap_or(0)
+        };
+        let mut begun = None;
+        // Not yet written: what comes between two others of them is nothing.
+        let mut waits: Vec<Signal> = Vec::new();
+        let mut position = 0;
+        while let Some(&op) = ops.get(position as usize) {
+            waits.extend(self.sequences.waits(block, position));
+            let first = position;
+            position += 1;
+            let next = ops.get(position as usize);
+            let waits_next = !self.sequences.waits(block, position).is_empty();
+            // A copy that a read adds to at once is one operation with it.
+            let joined = !waits_next && self.sequences.signals(block, first).is_empty();
+            if joined && next.is_some_and(|&next| self.begins_sum(op, next, begun)) {
+                begun = Some(op);
+                continue;
+            }
+            if self.plain.ops[op as usize].kind.moves_data() {
+                self.waits(block, &mut waits, &mut lines, shared, channel);
+                self.data(op, begun.take(), &own_remote, &mut lines)?;
+            }
+            // What moves nothing and waits for nobody is done with what is before it.
+            let mut signals = self.sequences.signals(block, first).to_vec();
+            while let Some(&still) = ops.get(position as usize)
+                && !self.plain.ops[still as usize].kind.moves_data()
+                && self.sequences.waits(block, position).is_empty()
+            {
+                signals.extend(self.sequences.signals(block, position));
+                position += 1;
+            }
+            signals.sort_unstable_by_key(|signal| signal.other);
+            if !signals.is_empty() {
+                self.waits(block, &mut waits, &mut lines, shared, channel);
+                self.signals(block, &signals, &mut lines, shared, channel);
+            }
+        }
+        waits.extend(self.sequences.waits(block, ops.len() as u32));
+        self.waits(block, &mut waits, &mut lines, shared, channel);
+        let ids = |list: &[u32]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let channels = if own_channels.is_empty() {
+            String::new()
+        } else {
+            format!("{{\"channel_type\": \"memory\", \"channel_ids\": [{}]}}", ids(&own_channels))
+        };
+        let remote: Vec<u32> = own_remote.iter().filter_map(|buffer| shared.remote.get(buffer).copied()).collect();
+        let refs = if remote.is_empty() {
+            String::new()
+        } else {
+            format!("{{\"access_channel_type\": \"memory\", \"remote_buffer_ids\": [{}]}}", ids(&remote))
+        };
+        let _ = write!(
+            text,
+            "        {{\n          \"id\": {number},\n          \"ops\": [\n            {}\n          ],\n          \
+             \"channels\": [{channels}],\n          \"remote_buffer_refs\": [{refs}]\n        }}",
+            lines.lines.join(",\n            ")
+        );
+        Ok(())
+    }
+
+    fn waits(
+        &self,
+        block: u32,
+        waits: &mut Vec<Signal>,
+        lines: &mut BlockText,
+        shared: &Shared,
+        channel: impl Fn(u32) -> usize,
+    ) {
+        waits.sort_unstable_by_key(|signal| (signal.other, signal.position));
+        for Signal { other, .. } in std::mem::take(waits) {
+            let line = match shared.semaphores.get(&(other, block)) {
+                Some(id) => format!("{{\"name\": \"sem_acquire\", \"semaphore_ids\": [{id}]}}"),
+                None => format!(
+                    "{{\"name\": \"wait\", \"channel_ids\": [{}], \"channel_type\": \"memory\"}}",
+                    channel(other)
+                ),
+            };
+            lines.lines.push(line);
+            lines.waited = true;
+        }
+    }
+
+    fn signals(
+        &self,
+        block: u32,
+        signals: &[Signal],
+        lines: &mut BlockText,
+        shared: &Shared,
+        channel: impl Fn(u32) -> usize,
+    ) {
+        if !lines.loose.is_empty() {
+            lines.barrier();
+        }
+        for &Signal { other, .. } in signals {
+            lines.lines.push(match shared.semaphores.get(&(block, other)) {
+                Some(id) => format!("{{\"name\": \"sem_release\", \"semaphore_ids\": [{id}]}}"),
+                None => format!(
+                    "{{\"name\": \"signal\", \"channel_ids\": [{}], \"channel_type\": \"memory\"}}",
+                    channel(other)
+                ),
+            });
+        }
+    }
+
+    /// Whether an operation copies what the next one adds a peer's chunks to.
+    fn begins_sum(&self, op: u32, next: u32, begun: Option<u32>) -> bool {
+        let (op, next) = (&self.plain.ops[op as usize], &self.plain.ops[next as usize]);
+        let adds = next.crosses() && matches!(next.kind, OpKind::GetReduce | OpKind::PutReduce);
+        begun.is_none() && op.kind == OpKind::Copy && adds && next.target() == op.rank && next.dst == op.dst
+    }
+
+    /// Writes an operation, with the copy that it begins with.
+    fn data(
+        &self,
+        id: u32,
+        begun: Option<u32>,
+        remote: &[(u32, Buffer)],
+        lines: &mut BlockText,
+    ) -> Result<(), WriteError> {
+        let op = &self.plain.ops[id as usize];
+        let into = Touched { rank: op.target(), stretch: op.dst, writes: true };
+        let from = Touched { rank: op.source(), stretch: op.src, writes: false };
+        // What a sum begins with lies in the memory of the target.
+        let first = match (begun, op.kind) {
+            (Some(copy), _) => self.plain.ops[copy as usize].src,
+            (None, OpKind::PutReduceInput) => self.input_of(op),
+            (None, _) => op.dst,
+        };
+        let first = Touched { rank: op.target(), stretch: first, writes: false };
+        let mut touched = vec![from, into];
+        if op.kind.reduces() {
+            touched.push(first);
+        }
+        let conflict = touched.iter().any(|a| lines.loose.iter().any(|b| a.conflicts(*b)));
+        if lines.waited || conflict || lines.loose.len() > MOST_LOOSE {
+            lines.barrier();
+        }
+        lines.loose.extend(&touched);
+        let rank = if op.crosses() { Sequences::executor(op) } else { op.rank };
+        let words = |end: Touched| -> Result<String, WriteError> {
+            let (letter, index) = self.plain.name(id, end.rank, end.stretch)?;
+            let size = end.stretch.count;
+            if end.rank == rank {
+                return Ok(format!("{{\"type\": \"{letter}\", \"index\": {index}, \"size\": {size}}}"));
+            }
+            let buffer = remote.binary_search(&(end.rank, end.stretch.buffer)).unwrap_or(0);
+            Ok(format!("{{\"buffer_id\": {buffer}, \"index\": {index}, \"size\": {size}}}"))
+        };
+        let (source, target) = (words(from)?, words(into)?);
+        let channel = if op.crosses() { ", \"channel_type\": \"memory\"" } else { "" };
+        let line = if op.kind.reduces() {
+            let name = if op.crosses() { "rre" } else { "re" };
+            format!(
+                "{{\"name\": \"{name}\", \"src_buff\": [{}, {source}], \"dst_buff\": [{target}]{channel}, \
+                 \"reduce_op\": \"sum\"}}",
+                words(first)?
+            )
+        } else {
+            let name = match (op.crosses(), op.kind.reads_peer()) {
+                (false, _) => "copy",
+                (true, true) => "get",
+                (true, false) => "put",
+            };
+            format!("{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}]{channel}}}")
+        };
+        lines.lines.push(line);
+        Ok(())
+    }
+
+    /// The target's own contribution to what an operation reduces there.
+    fn input_of(&self, op: &PlainOp) -> Stretch {
+        let call = self.schedule.header().call;
+        let input = ChunkRef { buffer: Buffer::Input, index: op.dst.from };
+        let input = named_once(input, call.collective, call.buffers);
+        Stretch { buffer: input.buffer, from: input.index, count: op.dst.count }
+    }
+}
+
+fn letter(buffer: Buffer) -> char {
+    match buffer {
+        Buffer::Input => 'i',
+        Buffer::Output => 'o',
+        Buffer::Scratch => 's',
+    }
+}

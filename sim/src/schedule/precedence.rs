@@ -1,0 +1,60 @@
+//! What comes before what, of anything that is numbered and waits.
+
+use fabricast_topologies::Bytes;
+
+use super::draft::{Draft, DraftOp};
+use super::order::{Graph, Order};
+use super::{BufferUse, Call, Collective, Header, Layout, OpKind, Protocol, Rank, Schedule};
+use crate::verify::reach::{Answer, Reach};
+
+/// A schedule of one rank whose operations move nothing: each waits for those with the numbers given.
+pub(super) fn waits(after: impl Iterator<Item = Vec<u32>>) -> Schedule {
+    let ops = after.map(|after| DraftOp { after, ..DraftOp::still(OpKind::Wait, 0, 0, 0) }).collect();
+    let call = Call {
+        collective: Collective::SendRecv,
+        bytes: Bytes(0),
+        ranks: 1,
+        root: Rank(0),
+        buffers: BufferUse::OutOfPlace,
+    };
+    let header = Header {
+        name: String::new(),
+        call,
+        protocol: Protocol::Simple,
+        channels: 1,
+        layout: Layout::default(),
+        scratch_chunks: 0,
+        teams: Vec::new(),
+    };
+    Draft { ops }.schedule_unchecked(header)
+}
+
+/// Whether the first of each pair comes before the second.
+pub(super) fn are_before(graph: &Graph<'_>, order: &Order, pairs: &[(u32, u32)]) -> Vec<bool> {
+    let at = |op: u32| order.positions[op as usize];
+    let mut by_later: Vec<usize> = (0..pairs.len()).collect();
+    by_later.sort_unstable_by_key(|&i| at(pairs[i].1));
+    let mut reach = Reach::new(graph, order);
+    let mut answers = vec![false; pairs.len()];
+    let (mut open, mut entered) = (Vec::new(), u32::MAX);
+    for i in by_later {
+        let (earlier, later) = (at(pairs[i].0), at(pairs[i].1));
+        if earlier >= later {
+            continue;
+        }
+        if entered != later {
+            reach.enter(later);
+            entered = later;
+        }
+        match reach.before_current(earlier) {
+            Answer::Before => answers[i] = true,
+            Answer::NotBefore => {}
+            Answer::Open => open.push((i, (earlier, later))),
+        }
+    }
+    let questions: Vec<(u32, u32)> = open.iter().map(|(_, question)| *question).collect();
+    for ((i, _), answer) in open.iter().zip(reach.resolve(&questions)) {
+        answers[*i] = answer;
+    }
+    answers
+}

@@ -1,0 +1,121 @@
+//! Chunks in units of one size. Other tools cut buffers into equal chunks; where the segments of a layout have chunks of
+//! different sizes, each is a whole number of their largest common measure.
+
+use super::format::WriteError;
+use super::{Buffer, ChunkRef, Collective, Schedule};
+
+/// More units than this are not written.
+const MOST_UNITS: u64 = 1 << 20;
+
+/// Where chunks begin, in units.
+pub(super) struct Units {
+    /// Of the chunks of the call, and the end.
+    starts: Vec<u32>,
+    /// Scratch of a rank.
+    pub(super) scratch: u32,
+}
+
+/// A stretch of a buffer, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Stretch {
+    pub(super) buffer: Buffer,
+    pub(super) from: u32,
+    pub(super) count: u32,
+}
+
+impl Units {
+    /// # Errors
+    /// [`WriteError::UnequalChunks`] where the chunks have no common measure, or blocks of ranks are unequal.
+    pub(super) fn new(schedule: &Schedule) -> Result<Self, WriteError> {
+        let header = schedule.header();
+        let unequal = |reason: String| WriteError::UnequalChunks { reason };
+        if header.call.bytes.0 == 0 {
+            return Err(unequal("there are no bytes to cut".to_owned()));
+        }
+        let segments = header.layout.segments();
+        // Sizes as fractions of one denominator, and their common divisor.
+        let mut denominator = 1u128;
+        for segment in segments {
+            let parts = u128::from(segment.parts);
+            denominator = denominator / gcd(denominator, parts) * parts;
+            if denominator > 1 << 64 || segment.bytes.0 == 0 {
+                return Err(unequal(format!("{} bytes in {} parts beside others", segment.bytes.0, segment.parts)));
+            }
+        }
+        let size = |segment: &super::Segment| u128::from(segment.bytes.0) * (denominator / u128::from(segment.parts));
+        let unit = segments.iter().map(size).fold(0, gcd).max(1);
+        let total: u128 = segments.iter().map(|segment| u128::from(segment.parts) * (size(segment) / unit)).sum();
+        if total == 0 || total > u128::from(MOST_UNITS) {
+            return Err(unequal(format!(
+                "they would have to be cut into {total} pieces; expected at most {MOST_UNITS}"
+            )));
+        }
+        let mut starts = Vec::with_capacity(header.layout.chunks() as usize + 1);
+        let mut next = 0u32;
+        for segment in segments {
+            let units = (size(segment) / unit) as u32;
+            for _ in 0..segment.parts {
+                starts.push(next);
+                next += units;
+            }
+        }
+        starts.push(next);
+        let mut units = Self { starts, scratch: 0 };
+        units.scratch = units
+            .scratch_start(header.scratch_chunks)
+            .ok_or_else(|| unequal(format!("{} scratch chunks are more than can be counted", header.scratch_chunks)))?;
+        units.check_blocks(schedule)?;
+        Ok(units)
+    }
+
+    /// Units of the call.
+    pub(super) fn total(&self) -> u32 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// A span of chunks in units.
+    pub(super) fn stretch(&self, chunk: ChunkRef, span: u32) -> Option<Stretch> {
+        let (from, to) = (self.start(chunk)?, self.start(ChunkRef { index: chunk.index.checked_add(span)?, ..chunk })?);
+        Some(Stretch { buffer: chunk.buffer, from, count: to.checked_sub(from)? })
+    }
+
+    fn start(&self, chunk: ChunkRef) -> Option<u32> {
+        match chunk.buffer {
+            Buffer::Input | Buffer::Output => self.starts.get(chunk.index as usize).copied(),
+            Buffer::Scratch => self.scratch_start(chunk.index),
+        }
+    }
+
+    /// Scratch slots repeat the chunks of the call.
+    fn scratch_start(&self, slot: u32) -> Option<u32> {
+        let chunks = self.starts.len() as u32 - 1;
+        let start = self.starts.get((slot % chunks) as usize)?;
+        (slot / chunks).checked_mul(self.total())?.checked_add(*start)
+    }
+
+    /// Files count the chunks of a block from its start: all must be alike.
+    fn check_blocks(&self, schedule: &Schedule) -> Result<(), WriteError> {
+        let call = schedule.header().call;
+        match call.collective {
+            Collective::AllGather
+            | Collective::Gather
+            | Collective::ReduceScatter
+            | Collective::Scatter
+            | Collective::AllToAll => {}
+            _ => return Ok(()),
+        }
+        let (chunks, ranks) = (self.starts.len() as u32 - 1, call.ranks);
+        let even = chunks.is_multiple_of(ranks)
+            && self.total().is_multiple_of(ranks)
+            && (0..ranks)
+                .all(|rank| self.starts.get((chunks / ranks * rank) as usize) == Some(&(self.total() / ranks * rank)));
+        if even {
+            return Ok(());
+        }
+        Err(WriteError::UnequalChunks { reason: format!("the blocks of {ranks} ranks are not equal") })
+    }
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
