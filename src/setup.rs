@@ -88,10 +88,10 @@ pub fn ranks(fabric: &Fabric) -> Result<&[NodeId], Failure> {
     }
 }
 
-/// GPUs in use on each host; the largest number where hosts differ.
-pub fn ranks_per_node(fabric: &Fabric) -> u32 {
+/// Ranks on each host; the largest number where hosts differ.
+pub fn ranks_per_node(fabric: &Fabric, placement: &[NodeId]) -> u32 {
     let mut counts = vec![0u32; fabric.hosts().len()];
-    for &gpu in fabric.gpus() {
+    for &gpu in placement {
         if let Some(count) = counts.get_mut(fabric.node(gpu).host.0 as usize) {
             *count += 1;
         }
@@ -126,7 +126,7 @@ pub fn launch_mode(flags: &CostArgs, fabric: &Fabric) -> LaunchMode {
             Processes::PerGpu => profile::Processes::PerGpu,
             Processes::Single => profile::Processes::Single,
         },
-        gpus_per_host: ranks_per_node(fabric),
+        gpus_per_host: ranks_per_node(fabric, fabric.gpus()),
     }
 }
 

@@ -29,4 +29,5 @@ pub mod spans;
 pub mod timeline;
 pub mod verify;
 
-pub use timeline::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate};
+pub use lower::Party;
+pub use timeline::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate, simulate_together};

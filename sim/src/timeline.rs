@@ -7,7 +7,7 @@ use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workloa
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, LowerError, Lowered, Resource, Setting, Traffic};
+use crate::lower::{self, LowerError, Lowered, Party, Resource, Setting, Traffic};
 use crate::profile::{Launch, Processes};
 use crate::quantity::Work;
 use crate::schedule::{Generate, Rank};
@@ -50,6 +50,9 @@ pub struct Surroundings<'a> {
 /// Why a schedule could not be simulated.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SimulateError {
+    /// Nothing was to be run.
+    #[error("no schedule to run")]
+    NoParties,
     /// It does not fit the fabric.
     #[error(transparent)]
     Lower(#[from] LowerError),
@@ -93,6 +96,8 @@ pub struct Timeline {
     pub time: Picos,
     /// The part of `time` that launching adds to the end of the last operation: launch costs and floors.
     pub launch: Picos,
+    /// As `time`, of each party by itself.
+    pub party_times: Vec<Picos>,
     /// Where the time went along the chain of operations that ended last; adds up to `time`, launching (which is
     /// software) included.
     pub costs: Costs,
@@ -134,7 +139,25 @@ pub fn simulate(
     surroundings: Surroundings<'_>,
     watch: Watch<'_>,
 ) -> Result<Timeline, SimulateError> {
-    let mut lowered = lower::lower(generator, setting)?;
+    simulate_together(&[Party { generator, setting }], mode, surroundings, watch)
+}
+
+/// Runs several schedules that start together and share the fabric: the groups of a job, or the calls of an NCCL group.
+/// `time` is that of the last one to end, [`Timeline::party_times`] has each. Ranks are numbered through.
+///
+/// # Errors
+/// [`SimulateError`]: no party at all, ranks without devices or paths, a deadlock, an interrupt.
+pub fn simulate_together(
+    parties: &[Party<'_>],
+    mode: LaunchMode,
+    surroundings: Surroundings<'_>,
+    watch: Watch<'_>,
+) -> Result<Timeline, SimulateError> {
+    let setting = parties.first().ok_or(SimulateError::NoParties)?.setting;
+    let recording =
+        if parties.len() > 1 && watch.recording == Recording::End { Recording::RunEnds } else { watch.recording };
+    let watch = Watch { recording, ..watch };
+    let mut lowered = lower::lower(parties)?;
     let operations = lowered.workload.operation_count();
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
@@ -144,18 +167,23 @@ pub fn simulate(
     };
     let (outcome, records) = run(&lowered.workload, folded.as_ref(), watch)?;
     let Records { spans, load } = records.unwrap_or_default();
-    let time = setting.profile.launch(mode.launch, mode.processes).apply(outcome.end, mode.gpus_per_host);
+    let launched = |end| setting.profile.launch(mode.launch, mode.processes).apply(end, mode.gpus_per_host);
+    let time = launched(outcome.end);
     let launch = time - outcome.end;
+    let ends =
+        if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, folded.as_ref(), &outcome) };
+    let party_times = ends.into_iter().map(launched).collect();
     let mut costs = outcome.costs;
     costs.software += launch;
     let fold_factor = folded.as_ref().map(Folded::factor);
     let critical_path = critical::critical_path(&lowered.workload, &spans);
-    let Lowered { workload, resources, traffic, rank_starts } = lowered;
+    let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
     // Of a large workload the system is the small part, and nothing else is needed any more.
     let system = only_system(workload);
     Ok(Timeline {
         time,
+        party_times,
         launch,
         costs,
         operations,
@@ -205,6 +233,19 @@ fn run(
             Ok((outcome, records))
         }
     }
+}
+
+/// When the last operation of each party was done; that of a party without operations is the start-up.
+fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> Vec<Picos> {
+    // Where the folded run failed, the whole one was run.
+    let ends = match folded.filter(|folded| folded.workload.runs.len() == outcome.run_ends.len()) {
+        Some(folded) => folded.unfold_runs(&outcome.run_ends),
+        None => outcome.run_ends.clone(),
+    };
+    let runs = lowered.workload.background_from as usize;
+    let bounds = lowered.party_starts.iter().map(|&start| start as usize).chain([runs]).collect::<Vec<_>>();
+    let end_of = |party: &[usize]| ends.get(party[0]..party[1]).and_then(|ends| ends.iter().max()).copied();
+    bounds.windows(2).map(|party| end_of(party).unwrap_or_default().max(lowered.workload.startup)).collect()
 }
 
 /// Drops everything else.

@@ -1,5 +1,6 @@
 //! The command line: every flag and its meaning, in one place. Parsing only; nothing is read or done here.
 
+mod ranks;
 mod shared;
 mod sizes;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
+pub use ranks::RankSet;
 pub use shared::{
     CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
@@ -134,6 +136,10 @@ pub struct SimulateArgs {
     /// Start a GPU later than the others, as in `gpu5=20us`; may be repeated
     #[arg(long = "straggler", value_name = "GPU=TIME")]
     pub stragglers: Vec<String>,
+    /// Run the call on these ranks only (`0-3,8`); repeated, on each group at the same time, sharing the fabric, as the
+    /// tensor-parallel groups of a job do
+    #[arg(long = "group", value_name = "RANKS", conflicts_with_all = ["schedule", "flows", "trace", "critical_path", "utilization_over_time"])]
+    pub groups: Vec<RankSet>,
     /// Simulate every operation, also where ranks are proved to be interchangeable
     #[arg(long)]
     pub no_fold: bool,

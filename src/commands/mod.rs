@@ -5,6 +5,7 @@ mod critical;
 pub mod fabric;
 mod flows;
 pub mod gpu;
+mod groups;
 mod links;
 mod load;
 mod operations;

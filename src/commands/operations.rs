@@ -50,6 +50,8 @@ impl<'a> Operations<'a> {
         let (kind, peer) = (run.kind, Rank(run.peer.at(span.index)));
         let (from, to) = match kind {
             OpKind::Copy | OpKind::Reduce | OpKind::Wait => (rank, rank),
+            // A team's number is no rank.
+            _ if kind.is_multicast() => (rank, rank),
             _ if kind.reads_peer() => (peer, rank),
             _ => (rank, peer),
         };

@@ -35,7 +35,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         router: &router,
         placement,
         profile: &profile,
-        ranks_per_node: setup::ranks_per_node(&fabric),
+        ranks_per_node: setup::ranks_per_node(&fabric, placement),
         nvls: setup::nvls(&args.strategy),
         mode: setup::launch_mode(&args.costs, &fabric),
         buffers: if args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },

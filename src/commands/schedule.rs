@@ -22,7 +22,13 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
             let profile = setup::profile(costs, &loaded)?;
             let router = Router::new(&loaded, setup::route_options(&fabric.size));
             let mode = setup::launch_mode(costs, &loaded);
-            let place = strategy::Place { fabric: &loaded, router: &router, profile: &profile, mode };
+            let place = strategy::Place {
+                fabric: &loaded,
+                router: &router,
+                placement: setup::ranks(&loaded)?,
+                profile: &profile,
+                mode,
+            };
             let generator = strategy::single(call, strategy, place)?;
             let built = Schedule::build(generator.as_ref());
             let schedule = built.map_err(|error| Failure::input(error.to_string()))?;

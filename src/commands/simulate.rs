@@ -36,6 +36,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.flows {
         return super::flows::run(args, path, &fabric, output);
     }
+    if !args.groups.is_empty() {
+        return super::groups::run(args, &fabric, output);
+    }
     let gpus = setup::ranks(&fabric)?;
     let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
     let profile = setup::profile(&args.costs, &fabric)?;
@@ -47,7 +50,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         }
         None => {
             let mode = setup::launch_mode(&args.costs, &fabric);
-            let place = strategy::Place { fabric: &fabric, router: &router, profile: &profile, mode };
+            let place = strategy::Place { fabric: &fabric, router: &router, placement: gpus, profile: &profile, mode };
             strategy::single(&args.call, &args.strategy, place)?
         }
     };

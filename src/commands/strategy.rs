@@ -8,7 +8,7 @@ use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Generate, Protocol, Rank};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, Fabric};
+use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
 use crate::failure::Failure;
@@ -24,6 +24,8 @@ pub struct Place<'a> {
     pub fabric: &'a Fabric,
     /// Its routes.
     pub router: &'a Router<'a>,
+    /// The device of each rank.
+    pub placement: &'a [NodeId],
     /// What software costs.
     pub profile: &'a Profile,
     /// How calls are launched.
@@ -37,7 +39,8 @@ pub fn single(
     strategy: &StrategyArgs,
     place: Place<'_>,
 ) -> Result<Box<dyn Generate + Send + Sync>, Failure> {
-    let Place { fabric, profile, .. } = place;
+    let Place { fabric, placement, profile, .. } = place;
+    let ranks_per_node = setup::ranks_per_node(fabric, placement);
     let collective = match call.collective {
         Some(CollectiveChoice::One(collective)) => collective,
         Some(CollectiveChoice::All) => {
@@ -45,7 +48,6 @@ pub fn single(
         }
         None => return Err(Failure::input_with_help("which collective?", "add --collective all_reduce, say")),
     };
-    let placement = setup::ranks(fabric)?;
     super::check_root(call, placement)?;
     let ranks = placement.len() as u32;
     let sizes = call.sizes.as_ref().map(|sizes| sizes.0.as_slice());
@@ -62,7 +64,7 @@ pub fn single(
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = one("--algorithm", None, Some(&strategy.algorithm), first)?;
     let nvls = setup::nvls(strategy);
-    let abilities = Abilities::of(fabric, place.router, placement, setup::ranks_per_node(fabric), nvls);
+    let abilities = Abilities::of(fabric, place.router, placement, ranks_per_node, nvls);
     let usual = Protocol::ALL.into_iter().rev().filter(|p| *p != Protocol::CopyEngine);
     let usual: Vec<Protocol> = usual.filter(|&p| combination(algorithm, p, collective, &abilities).is_ok()).collect();
     let simple = usual.iter().copied().find(|p| *p == Protocol::Simple);
@@ -79,7 +81,7 @@ pub fn single(
     let shape = Shape {
         channels: one("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
         chunk: strategy.chunk.or(profile.protocol(protocol).chunk),
-        ranks_per_node: setup::ranks_per_node(fabric),
+        ranks_per_node,
         ranks_per_team: abilities.ranks_per_team(),
         ..Shape::new(call, protocol)
     };
@@ -101,9 +103,9 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
     let request = PlanRequest {
         fabric: place.fabric,
         router: place.router,
-        placement: setup::ranks(place.fabric)?,
+        placement: place.placement,
         profile: place.profile,
-        ranks_per_node: setup::ranks_per_node(place.fabric),
+        ranks_per_node: setup::ranks_per_node(place.fabric, place.placement),
         nvls: setup::nvls(flags),
         mode: place.mode,
         buffers: call.buffers,

@@ -29,6 +29,7 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
     let text = match write(schedule, format) {
         Ok(text) => text,
         Err(WriteError::UnequalChunks { .. }) => return Ok(false),
+        Err(WriteError::Unsupported { .. }) if !schedule.header().teams.is_empty() => return Ok(false),
         Err(other) => return Err(TestCaseError::fail(format!("{case:?}: {other}"))),
     };
     prop_assert_eq!(Format::of(&text), format);

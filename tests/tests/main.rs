@@ -13,6 +13,7 @@ mod generators;
 mod monotone;
 mod mutations;
 mod nvls;
+mod parties;
 mod pipelines;
 mod sharing;
 mod worlds;

@@ -34,7 +34,9 @@ pub enum Recording {
     /// Only the end.
     #[default]
     End,
-    /// A [`Span`] per operation.
+    /// And the end of every run.
+    RunEnds,
+    /// And a [`Span`] per operation.
     Spans,
 }
 
@@ -97,6 +99,8 @@ pub struct Outcome {
     pub operations: u64,
     /// Events handled.
     pub events: u64,
+    /// When the last operation of each run was done (0 for a run of none), if asked for.
+    pub run_ends: Vec<Picos>,
     /// Per operation, in order of run and index, if asked for.
     pub spans: Vec<Span>,
     /// Every change of a route's rate, in order of time, if spans were asked for.
@@ -203,6 +207,9 @@ impl<'a> Engine<'a> {
         let workload = self.workload;
         if let Some(progress) = self.watch.progress {
             progress.total.store(workload.operation_count(), Ordering::Relaxed);
+        }
+        if self.watch.recording != Recording::End {
+            self.outcome.run_ends = vec![Picos::ZERO; workload.runs.len()];
         }
         self.now = workload.startup;
         let begun = Spent { software: workload.startup, ..Spent::default() };
@@ -335,6 +342,9 @@ impl<'a> Engine<'a> {
         if counts && self.now >= self.outcome.end {
             let ending = (self.now, flight.spent.until(self.now));
             (self.outcome.end, self.outcome.costs) = ending.max((self.outcome.end, self.outcome.costs));
+        }
+        if let Some(end) = self.outcome.run_ends.get_mut(flight.run as usize) {
+            *end = self.now;
         }
         if self.watch.recording == Recording::Spans {
             let Flight { run, index, flowing, spent } = flight;

@@ -75,6 +75,11 @@ impl Folded {
         self.operations as f64 / self.workload.operation_count().max(1) as f64
     }
 
+    /// A value for every run of the whole workload from those of the folded one.
+    pub fn unfold_runs<T: Copy>(&self, folded: &[T]) -> Vec<T> {
+        self.class_of.iter().map(|&class| folded[class as usize]).collect()
+    }
+
     /// Operations of the whole workload.
     #[must_use]
     pub fn operations(&self) -> u64 {

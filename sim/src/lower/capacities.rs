@@ -27,6 +27,7 @@ pub(super) struct Capacities<'a> {
     lane: Option<Bandwidth>,
     /// Whether memories serve local copies and reductions as well as transfers.
     has_local_work: bool,
+    first_rank: u32,
     known: Known,
     made: Vec<Resource>,
 }
@@ -37,20 +38,27 @@ pub(super) const REDUCTION_MEMORY_USES: u64 = 3;
 pub(super) const COPY_MEMORY_USES: u64 = 2;
 
 impl<'a> Capacities<'a> {
-    pub(super) fn new(setting: Setting<'a>, header: &Header, has_local_work: bool) -> Self {
+    /// For a schedule in a system that has the capacities `made`, in order of id. Its ranks are numbered from `first_rank`
+    /// on among those of all schedules.
+    pub(super) fn new(
+        setting: Setting<'a>,
+        header: &Header,
+        has_local_work: bool,
+        first_rank: u32,
+        made: Vec<Resource>,
+    ) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
         let lanes = costs.channel.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
-        let known = Known::new(setting.fabric, header.channels, lanes);
-        Self { setting, lane: costs.channel, has_local_work, known, made: Vec::new() }
+        let mut known = Known::new(setting.fabric, header.channels, lanes);
+        known.note(&made);
+        Self { setting, lane: costs.channel, has_local_work, first_rank, known, made }
     }
 
     /// For plain transfers in a system that has these capacities, in order of id.
     pub(super) fn continued(setting: Setting<'a>, made: Vec<Resource>) -> Self {
         let mut known = Known::new(setting.fabric, 0, 0);
-        for (&resource, id) in made.iter().zip(0..) {
-            known.set(resource, Some(ResourceId(id)));
-        }
-        Self { setting, lane: None, has_local_work: false, known, made }
+        known.note(&made);
+        Self { setting, lane: None, has_local_work: false, first_rank: 0, known, made }
     }
 
     /// Whether channels limit anything.
@@ -64,7 +72,10 @@ impl<'a> Capacities<'a> {
             return id;
         }
         let id = self.rate(resource).map(|rate| {
-            self.made.push(resource);
+            self.made.push(match resource {
+                Resource::Lane(rank, channel) => Resource::Lane(Rank(self.first_rank + rank.0), channel),
+                other => other,
+            });
             system.add_resource(rate)
         });
         self.known.set(resource, id);
@@ -126,6 +137,13 @@ impl Known {
     fn new(fabric: &Fabric, channels: u16, lanes: usize) -> Self {
         let (links, nodes) = (fabric.link_count(), fabric.node_count());
         Self { words: vec![0; links + 2 * nodes + lanes], links, nodes, channels }
+    }
+
+    /// Notes what a system has already. Lanes are those of other schedules' ranks.
+    fn note(&mut self, made: &[Resource]) {
+        for (&resource, id) in made.iter().zip(0..).filter(|(resource, _)| !matches!(resource, Resource::Lane(..))) {
+            self.set(resource, Some(ResourceId(id)));
+        }
     }
 
     fn place(&self, resource: Resource) -> usize {

@@ -53,9 +53,8 @@ impl<'a> Devices<'a> {
     }
 
     /// For the operations of a schedule.
-    pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, has_local_work: bool) -> Self {
+    pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
-        let capacities = Capacities::new(setting, header, has_local_work);
         Self { setting, framing, capacities, hops: Vec::new(), uses: Vec::new() }
     }
 

@@ -16,6 +16,7 @@ use crate::engine::{Edge, Pace, PerOp, WorkRun, Workload};
 use crate::profile::Profile;
 use crate::quantity::Work;
 use crate::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId};
+use capacities::Capacities;
 pub use capacities::Resource;
 pub(crate) use devices::Devices;
 use passages::Passages;
@@ -87,46 +88,86 @@ pub struct Lowered {
     pub traffic: Traffic,
     /// First run of each rank, and the number of runs at the end.
     pub rank_starts: Vec<u32>,
+    /// First run of each party.
+    pub party_starts: Vec<u32>,
 }
 
-/// Lowers all ranks.
+/// A schedule and where it runs.
+#[derive(Clone, Copy)]
+pub struct Party<'a> {
+    /// What is run.
+    pub generator: &'a dyn Generate,
+    /// Where. Parties of one run share fabric, router and profile; each has devices and delays of its own.
+    pub setting: Setting<'a>,
+}
+
+/// Lowers all ranks of all parties into one workload: they start together and share every capacity of the fabric. Ranks
+/// and runs are numbered through, party after party.
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn lower(generator: &dyn Generate, setting: Setting<'_>) -> Result<Lowered, LowerError> {
-    let header = generator.header();
-    let ranks = header.call.ranks;
-    if setting.placement.len() < ranks as usize {
-        return Err(LowerError::TooFewDevices { ranks, devices: setting.placement.len() });
+pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
+    for Party { generator, setting } in parties {
+        let (ranks, devices) = (generator.header().call.ranks, setting.placement.len());
+        if devices < ranks as usize {
+            return Err(LowerError::TooFewDevices { ranks, devices });
+        }
     }
-    let survey = Survey::of(generator);
-    let costs = setting.profile.protocol(header.protocol);
-    let mut workload = Workload { startup: costs.startup, ..Workload::new() };
+    let surveys: Vec<Survey> = parties.iter().map(|party| Survey::of(party.generator)).collect();
+    let has_local_work = surveys.iter().any(|survey| survey.has_local_work);
+    let startup = |party: &Party<'_>| party.setting.profile.protocol(party.generator.header().protocol).startup;
+    let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
+    lowered.workload = Workload { startup: parties.iter().map(startup).min().unwrap_or_default(), ..Workload::new() };
     let mut tables = Tables::default();
-    let mut passages = Passages::new(setting, header, survey.has_local_work);
+    for (&party, survey) in parties.iter().zip(surveys) {
+        lowered.party_starts.push(lowered.workload.runs.len() as u32);
+        add_party(party, &survey, has_local_work, &mut tables, &mut lowered)?;
+    }
+    Ok(lowered)
+}
+
+/// Adds the ranks of one party behind those that are there.
+fn add_party(
+    party: Party<'_>,
+    survey: &Survey,
+    has_local_work: bool,
+    tables: &mut Tables,
+    lowered: &mut Lowered,
+) -> Result<(), LowerError> {
+    let Party { generator, setting } = party;
+    let header = generator.header();
+    let costs = setting.profile.protocol(header.protocol);
+    let first_rank = lowered.rank_starts.len() as u32 - 1;
+    let first_run = lowered.workload.runs.len() as u32;
+    let resources = std::mem::take(&mut lowered.resources);
+    let traffic = std::mem::take(&mut lowered.traffic);
+    let workload = &mut lowered.workload;
+    let capacities = Capacities::new(setting, header, has_local_work, first_rank, resources);
+    let mut passages = Passages::new(setting, header, capacities, traffic);
     let mut program = Program::default();
     let mut waits = Vec::new();
-    for rank in (0..ranks).map(Rank) {
+    for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
         program.clear();
         generator.program(rank, &mut program);
         let not_before = costs.startup + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
-            let passage = passages.of_run(rank, run, work, &mut workload)?;
+            let passage = passages.of_run(rank, run, work, workload)?;
             let steps = run.kind.is_transfer() || run.kind == OpKind::Signal;
             let software = if steps { costs.step } else { Picos::ZERO };
             let pace = tables.pace(Pace { software, not_before }, &mut workload.paces);
             waits.clear();
             for dependency in program.dependencies(number) {
-                let edge = survey.edge(*dependency);
+                let edge = survey.edge(*dependency, first_run);
                 waits.push(edge.ok_or(LowerError::NoSuchRun { rank, run: number as u32 })?);
             }
             workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
         }
     }
-    let (resources, traffic) = passages.finish();
-    Ok(Lowered { workload, resources, traffic, rank_starts: survey.rank_starts })
+    (lowered.resources, lowered.traffic) = passages.finish();
+    lowered.rank_starts.extend(survey.rank_starts[1..].iter().map(|start| first_run + start));
+    Ok(())
 }
 
 /// What must be known of all ranks before the first is lowered. Programs are written twice rather than kept: those of
@@ -154,12 +195,13 @@ impl Survey {
         survey
     }
 
-    /// A dependency between runs numbered through; `None` where it names a run that does not exist.
-    fn edge(&self, dependency: Dependency) -> Option<Edge> {
+    /// A dependency between runs numbered through, the party's from `first_run` on; `None` where it names a run that does
+    /// not exist.
+    fn edge(&self, dependency: Dependency, first_run: u32) -> Option<Edge> {
         let rank = dependency.rank.0 as usize;
         let (&first, &end) = (self.rank_starts.get(rank)?, self.rank_starts.get(rank + 1)?);
         let run = first.checked_add(dependency.run).filter(|&run| run < end)?;
-        Some(Edge { run, start: dependency.start, step: dependency.step })
+        Some(Edge { run: first_run + run, start: dependency.start, step: dependency.step })
     }
 }
 

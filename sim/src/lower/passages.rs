@@ -3,6 +3,7 @@
 use fabricast_topologies::NodeId;
 use rustc_hash::FxHashMap;
 
+use super::capacities::Capacities;
 use super::devices::{Devices, Flavour, Trip};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
@@ -33,14 +34,14 @@ pub(super) struct Passages<'a> {
 }
 
 impl<'a> Passages<'a> {
-    pub(super) fn new(setting: Setting<'a>, header: &'a Header, has_local_work: bool) -> Self {
+    pub(super) fn new(setting: Setting<'a>, header: &'a Header, capacities: Capacities<'a>, traffic: Traffic) -> Self {
         Self {
             placement: setting.placement,
             teams: &header.teams,
-            devices: Devices::for_schedule(setting, header, has_local_work),
+            devices: Devices::for_schedule(setting, header, capacities),
             known: FxHashMap::default(),
             last: None,
-            traffic: Traffic::default(),
+            traffic,
         }
     }
 

@@ -4,7 +4,7 @@ use super::format::WriteError;
 use super::order::Graph;
 use super::places::{Places, cell};
 use super::units::{Stretch, Units};
-use super::{Buffer, BufferUse, ChunkRef, Collective, OpId, OpKind, Schedule};
+use super::{Buffer, BufferUse, ChunkRef, Collective, OpId, OpKind, Operation, RunId, Schedule};
 
 /// More operations than this are not written: a line each.
 pub(super) const MOST_OPERATIONS: u32 = 1 << 18;
@@ -42,6 +42,13 @@ impl PlainOp {
     }
 }
 
+/// The first operation of a team, if there is one.
+fn first_multicast(schedule: &Schedule) -> Option<Operation> {
+    let is_multicast = |run: RunId| schedule.run(run).kind.is_multicast() && schedule.run(run).len > 0;
+    let run = (0..schedule.run_count()).map(RunId).find(|&run| is_multicast(run))?;
+    Some(schedule.operation(schedule.op_id(run, 0)))
+}
+
 /// All operations, by id.
 pub(super) struct Plain {
     pub(super) ops: Vec<PlainOp>,
@@ -55,6 +62,11 @@ impl Plain {
     /// [`WriteError`]: too many operations, chunks of no common size, operations that wait for each other.
     pub(super) fn new(schedule: &Schedule, format: &'static str) -> Result<Self, WriteError> {
         let header = schedule.header();
+        if let Some(op) = first_multicast(schedule) {
+            let what = format!("rank {}, {}", op.rank.0, op.kind.name());
+            let reason = format!("{format} files are written without multicast");
+            return Err(WriteError::Unsupported { operation: op.id, what, reason });
+        }
         if schedule.operation_count() > MOST_OPERATIONS {
             let (operations, most) = (u64::from(schedule.operation_count()), u64::from(MOST_OPERATIONS));
             return Err(WriteError::TooLarge { format, operations, most });

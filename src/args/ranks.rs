@@ -1,0 +1,76 @@
+//! Sets of ranks as people write them: `0-3,8`, `0-7:2`.
+
+use std::str::FromStr;
+
+/// More ranks than this in a set are refused.
+const MOST: usize = 1 << 20;
+
+/// Different ranks, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankSet {
+    /// The ranks.
+    pub ranks: Vec<u32>,
+    /// As it was written.
+    pub text: String,
+}
+
+impl FromStr for RankSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut ranks = Vec::new();
+        for part in text.split(',') {
+            let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let number = |word: &str| {
+                let number = word.trim().parse::<u32>().ok();
+                number
+                    .ok_or_else(|| format!("`{part}` is not a rank, a range as in 0-3, or one with a step as in 0-7:2"))
+            };
+            let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+            if last < first || step == 0 {
+                return Err(format!("`{part}` holds no rank"));
+            }
+            if ranks.len() + ((last - first) / step) as usize >= MOST {
+                return Err(format!("more than {MOST} ranks"));
+            }
+            ranks.extend((first..=last).step_by(step as usize));
+        }
+        let mut sorted = ranks.clone();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("rank {} is in it twice", pair[0]));
+        }
+        Ok(Self { ranks, text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(text: &str) -> Result<Vec<u32>, String> {
+        text.parse::<RankSet>().map(|set| set.ranks)
+    }
+
+    #[test]
+    fn ranges_and_steps() {
+        assert_eq!(ranks("0-3,8"), Ok(vec![0, 1, 2, 3, 8]));
+        assert_eq!(ranks("1-7:2"), Ok(vec![1, 3, 5, 7]));
+        assert_eq!(ranks("5"), Ok(vec![5]));
+    }
+
+    #[test]
+    fn what_is_no_set_is_refused() {
+        for (text, message) in [
+            ("", "`` is not a rank"),
+            ("0-x", "`0-x` is not a rank"),
+            ("3-0", "`3-0` holds no rank"),
+            ("0-7:0", "holds no rank"),
+            ("0-3,2", "rank 2 is in it twice"),
+            ("0-4294967295", "more than 1048576 ranks"),
+        ] {
+            assert!(ranks(text).unwrap_err().contains(message), "{text}: {:?}", ranks(text));
+        }
+    }
+}

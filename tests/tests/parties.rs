@@ -1,0 +1,101 @@
+//! Several schedules at once: what shares nothing does not feel each other, what shares is slower, and neither folding
+//! nor the order of the parties changes a time.
+
+use fabricast_sim::engine::Watch;
+use fabricast_sim::lower::Setting;
+use fabricast_sim::{Folding, LaunchMode, Party, Surroundings, simulate_together};
+use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, load};
+use proptest::prelude::*;
+
+use crate::generators::Case;
+use crate::worlds::{Order, World, orders};
+
+fn hosts(nodes: u32) -> Fabric {
+    let network = Some("rail,nics_per_node=8".parse().unwrap());
+    load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of("hgx-h200") }).unwrap()
+}
+
+/// Times of calls on groups of devices, all at once.
+fn together(world: &World, calls: &[(Case, Vec<NodeId>)], folding: Folding) -> Vec<Picos> {
+    let router = world.router();
+    let generators: Vec<_> = calls.iter().map(|(case, _)| case.generator()).collect();
+    let parties: Vec<Party<'_>> = generators
+        .iter()
+        .zip(calls)
+        .map(|(generator, (_, placement))| Party {
+            generator: generator.as_ref(),
+            setting: Setting {
+                fabric: &world.fabric,
+                router: &router,
+                placement,
+                profile: &world.profile,
+                delays: &[],
+            },
+        })
+        .collect();
+    let surroundings = Surroundings { folding, ..Surroundings::default() };
+    let timeline = simulate_together(&parties, LaunchMode::default(), surroundings, Watch::default()).unwrap();
+    assert_eq!(timeline.party_times.iter().max(), Some(&timeline.time));
+    timeline.party_times
+}
+
+/// A call on the GPUs `numbers` of a world.
+fn call(world: &World, order: &Order, numbers: &[usize]) -> (Case, Vec<NodeId>) {
+    let placement: Vec<NodeId> = numbers.iter().map(|&number| world.fabric.gpus()[number]).collect();
+    (order.over(placement.len() as u32, 0), placement)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn groups_of_different_hosts_do_not_feel_each_other(first in orders(), second in orders(), gpus in 2usize..=8) {
+        let world = World::ideal(hosts(2));
+        let own: Vec<usize> = (0..gpus).collect();
+        let other: Vec<usize> = (8..16).collect();
+        let calls = [call(&world, &first, &own), call(&world, &second, &other)];
+        let both = together(&world, &calls, Folding::Off);
+        for (time, call) in both.iter().zip(calls) {
+            prop_assert_eq!(*time, together(&world, &[call], Folding::Off)[0]);
+        }
+    }
+
+    #[test]
+    fn neither_folding_nor_order_changes_a_time(first in orders(), second in orders(), split in 1usize..8) {
+        let world = World::ideal(hosts(2));
+        // Interleaved over both hosts, so that they share NICs and switches.
+        let numbers: Vec<usize> = (0..16).map(|i| i % 2 * 8 + i / 2).collect();
+        let (own, other) = numbers.split_at(2 * split);
+        let calls = [call(&world, &first, own), call(&world, &second, other)];
+        let times = together(&world, &calls, Folding::Off);
+        prop_assert_eq!(&times, &together(&world, &calls, Folding::WhereProved));
+        let [a, b] = calls;
+        let turned = together(&world, &[b, a], Folding::WhereProved);
+        prop_assert_eq!(times, turned.into_iter().rev().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn equal_groups_take_equal_time(order in orders(), count in 2usize..=4) {
+        let world = World::ideal(hosts(4));
+        let calls: Vec<_> = (0..count).map(|host| call(&world, &order, &(8 * host..8 * host + 8).collect::<Vec<_>>())).collect();
+        let times = together(&world, &calls, Folding::WhereProved);
+        prop_assert!(times.iter().all(|&time| time == times[0]), "{times:?}");
+    }
+}
+
+#[test]
+fn groups_that_share_a_rail_are_slower() {
+    use fabricast_planner::algorithm::{Algorithm, Shape};
+    use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+    use fabricast_topologies::Bytes;
+    let world = World::ideal(hosts(2));
+    let collective = Collective::SendRecv;
+    let call = Call { collective, bytes: Bytes(1 << 30), ranks: 2, root: Rank(0), buffers: BufferUse::OutOfPlace };
+    let case = Case { algorithm: Algorithm::Direct, shape: Shape::new(call, Protocol::Simple) };
+    let gpu = |number: usize| world.fabric.gpus()[number];
+    // GPU 0 and GPU 1 of the first host both talk to GPU 0 of the second: its NIC receives both.
+    let pairs = [(case.clone(), vec![gpu(0), gpu(8)]), (case.clone(), vec![gpu(1), gpu(8)])];
+    let alone = together(&world, &pairs[..1], Folding::Off)[0];
+    let both = together(&world, &pairs, Folding::Off);
+    assert!(both.iter().all(|time| time.0 as f64 > 1.9 * alone.0 as f64), "{both:?} against {alone:?}");
+}
