@@ -60,10 +60,10 @@ impl Spans {
         Some(Span { run: run as u32, ..*last })
     }
 
-    /// All of them by the instant at which they were ready, then by run and index.
+    /// Those of the runs that are wanted, by the instant at which they were ready, then by run and index.
     #[must_use]
-    pub fn by_start(&self) -> ByStart<'_> {
-        ByStart::new(self)
+    pub fn by_start(&self, wanted: impl Fn(u32) -> bool) -> ByStart<'_> {
+        ByStart::new(self, wanted)
     }
 
     /// The spans that stand for those of a run; their `run` is that of the simulated one.
@@ -96,24 +96,25 @@ pub struct ByStart<'a> {
 }
 
 impl<'a> ByStart<'a> {
-    fn new(spans: &'a Spans) -> Self {
+    fn new(spans: &'a Spans, wanted: impl Fn(u32) -> bool) -> Self {
         let mut order: Vec<u32> = (0..spans.simulated.len() as u32).collect();
         order.sort_by_key(|&place| spans.simulated[place as usize].ready);
+        let members = || (0..).zip(&spans.simulated_run).filter(|&(run, _)| wanted(run));
         let mut first_member = vec![0u32; spans.starts.len().max(1)];
-        for &simulated in &spans.simulated_run {
+        for (_, &simulated) in members() {
             first_member[simulated as usize + 1] += 1;
         }
         for simulated in 1..first_member.len() {
             first_member[simulated] += first_member[simulated - 1];
         }
         let mut next = first_member.clone();
-        let mut members = vec![0; spans.simulated_run.len()];
-        for (run, &simulated) in (0..).zip(&spans.simulated_run) {
+        let mut members_of = vec![0; first_member.last().map_or(0, |&count| count as usize)];
+        for (run, &simulated) in members() {
             let place = &mut next[simulated as usize];
-            members[*place as usize] = run;
+            members_of[*place as usize] = run;
             *place += 1;
         }
-        Self { spans, order, members, first_member }
+        Self { spans, order, members: members_of, first_member }
     }
 
     /// The spans.
@@ -140,17 +141,19 @@ impl Iterator for Instants<'_> {
     type Item = Span;
 
     fn next(&mut self) -> Option<Span> {
-        if let Some(span) = self.now.next() {
-            return Some(span);
-        }
         let simulated = |place: &u32| self.spans.spans.simulated.get(*place as usize);
-        let ready = simulated(self.rest.first()?)?.ready;
-        let count = self.rest.partition_point(|place| simulated(place).is_some_and(|span| span.ready <= ready));
-        let (instant, rest) = self.rest.split_at(count);
-        let alike = |span: Span| self.spans.members_of(span.run).iter().map(move |&run| Span { run, ..span });
-        let mut now: Vec<Span> = instant.iter().filter_map(simulated).flat_map(|&span| alike(span)).collect();
-        now.sort_unstable_by_key(|span| (span.run, span.index));
-        (self.rest, self.now) = (rest, now.into_iter());
-        self.now.next()
+        loop {
+            if let Some(span) = self.now.next() {
+                return Some(span);
+            }
+            // Of the spans of an instant none may be wanted.
+            let ready = simulated(self.rest.first()?)?.ready;
+            let count = self.rest.partition_point(|place| simulated(place).is_some_and(|span| span.ready <= ready));
+            let (instant, rest) = self.rest.split_at(count);
+            let alike = |span: Span| self.spans.members_of(span.run).iter().map(move |&run| Span { run, ..span });
+            let mut now: Vec<Span> = instant.iter().filter_map(simulated).flat_map(|&span| alike(span)).collect();
+            now.sort_unstable_by_key(|span| (span.run, span.index));
+            (self.rest, self.now) = (rest, now.into_iter());
+        }
     }
 }

@@ -148,7 +148,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub trace: Option<PathBuf>,
     /// Show the chain of operations that the end hangs on, whose durations add up to the time. Like --trace and
-    /// --utilization-over-time it keeps some 70 bytes for each operation simulated
+    /// --utilization-over-time it keeps some 120 bytes for each operation simulated
     #[arg(long, help_heading = "Output")]
     pub critical_path: bool,
     /// Show how much of the N busiest links, memories and switches, and of the N busiest channels where the profile

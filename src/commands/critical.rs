@@ -29,8 +29,10 @@ struct Step {
 impl CriticalPath {
     /// The critical path of a recorded run.
     pub fn new(generator: &dyn Generate, timeline: &Timeline) -> Self {
-        let ranks = timeline.critical_path.iter().map(|step| timeline.rank_of(step.span.run));
-        let operations = Operations::of(generator, timeline, ranks);
+        let mut operations = Operations::new(timeline);
+        for step in &timeline.critical_path {
+            operations.add(generator, timeline.rank_of(step.span.run));
+        }
         let step = |took: &CriticalStep| Some(Step { operation: operations.get(&took.span)?, took: *took });
         let steps: Vec<Step> = timeline.critical_path.iter().filter_map(step).collect();
         let chain: Picos = steps.iter().map(|step| step.took.total()).sum();

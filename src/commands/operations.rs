@@ -29,17 +29,23 @@ pub struct Operation {
 }
 
 impl<'a> Operations<'a> {
-    /// The operations of these ranks.
-    pub fn of(generator: &dyn Generate, timeline: &'a Timeline, ranks: impl IntoIterator<Item = Rank>) -> Self {
-        let mut programs = FxHashMap::default();
-        for rank in ranks {
-            programs.entry(rank).or_insert_with(|| {
-                let mut program = Program::default();
-                generator.program(rank, &mut program);
-                program
-            });
-        }
-        Self { timeline, programs }
+    /// Those of no rank.
+    pub fn new(timeline: &'a Timeline) -> Self {
+        Self { timeline, programs: FxHashMap::default() }
+    }
+
+    /// Those of one rank more; returns what it does.
+    pub fn add(&mut self, generator: &dyn Generate, rank: Rank) -> &Program {
+        self.programs.entry(rank).or_insert_with(|| {
+            let mut program = Program::default();
+            generator.program(rank, &mut program);
+            program
+        })
+    }
+
+    /// Whether a rank is among them.
+    pub fn has(&self, rank: Rank) -> bool {
+        self.programs.contains_key(&rank)
     }
 
     /// The operation that a span tells of; `None` where it belongs to none of the ranks.

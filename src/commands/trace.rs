@@ -4,9 +4,10 @@ use fabricast_reports::trace::{self, Argument, Counter, TraceSpan};
 use fabricast_sim::Timeline;
 use fabricast_sim::engine::Span;
 use fabricast_sim::load::LoadOverTime;
-use fabricast_sim::schedule::{Generate, Rank};
+use fabricast_sim::schedule::{Channel, Generate, Rank};
 use fabricast_sim::timeline::Utilization;
 use fabricast_topologies::Fabric;
+use rustc_hash::FxHashSet;
 
 use super::binds;
 use super::load::{self, Kind};
@@ -14,13 +15,24 @@ use super::operations::Operations;
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// Ranks are added until they have so many spans, which are read a few times and joined.
+const MOST_SPANS: u64 = 2_500_000;
+
+/// A channel costs at least as much as so many spans: its names, and what cannot be joined any further.
+const SPANS_A_CHANNEL: u64 = 64;
+
 /// Graphs of this many capacities lie above the ranks.
 const GRAPHS: usize = 16;
 
 /// The trace of a recorded run, below [`trace::BUDGET`].
 pub fn of(generator: &dyn Generate, timeline: &Timeline, fabric: &Fabric, output: &Output) -> Result<Vec<u8>, Failure> {
-    let operations = Operations::of(generator, timeline, (0..generator.header().call.ranks).map(Rank));
-    let spans = timeline.spans.by_start();
+    let (operations, shown) = shown(generator, timeline);
+    let all = generator.header().call.ranks;
+    if shown < all {
+        let few = "the trace shows the first ranks and those that the end hangs on";
+        output.warn(&format!("{few}, {shown} of {all}, to stay small"));
+    }
+    let spans = timeline.spans.by_start(|run| operations.has(timeline.rank_of(run)));
     let spans = spans.iter().filter_map(|span| trace_span(&span, &operations));
     let counters = timeline.load.as_ref().map(|load| graphs(timeline, load, fabric)).unwrap_or_default();
     let mut bytes = Vec::new();
@@ -30,6 +42,26 @@ pub fn of(generator: &dyn Generate, timeline: &Timeline, fabric: &Fabric, output
         output.warn(&format!("the trace joins up to {} operations into one span to stay small", written.joined));
     }
     Ok(bytes)
+}
+
+/// The operations of as many ranks as a trace can hold, and the number of those ranks: of those that the end hangs on, the
+/// last first, and then from rank 0 on.
+fn shown<'a>(generator: &dyn Generate, timeline: &'a Timeline) -> (Operations<'a>, u32) {
+    let mut operations = Operations::new(timeline);
+    let (mut spans, mut count) = (0, 0);
+    let path = timeline.critical_path.iter().rev().map(|step| timeline.rank_of(step.span.run));
+    let path = path.map(|rank| (rank, MOST_SPANS / 2));
+    let others = (0..generator.header().call.ranks).map(|rank| (Rank(rank), MOST_SPANS));
+    for (rank, most) in path.chain(others) {
+        if spans < most && !operations.has(rank) {
+            let program = operations.add(generator, rank);
+            let channels: FxHashSet<Channel> = program.runs().iter().map(|run| run.channel).collect();
+            let length: u64 = program.runs().iter().map(|run| u64::from(run.len)).sum();
+            spans += length.max(SPANS_A_CHANNEL * channels.len() as u64);
+            count += 1;
+        }
+    }
+    (operations, count)
 }
 
 /// The busiest capacities over time. Channels are among the tracks already.

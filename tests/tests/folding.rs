@@ -3,7 +3,7 @@
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::critical::CriticalStep;
-use fabricast_sim::engine::EngineError;
+use fabricast_sim::engine::{EngineError, Span};
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program, Protocol,
     Rank, RotationDigit, Run, Segment, Symmetry, Walk,
@@ -59,7 +59,11 @@ fn are_equal(whole: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
     prop_assert_eq!(&whole.rank_starts, &folded.rank_starts);
     prop_assert_eq!(whole.spans.iter().count() as u64, whole.operations);
     prop_assert_eq!(&whole.spans, &folded.spans);
-    prop_assert!(whole.spans.by_start().iter().eq(folded.spans.by_start().iter()));
+    let (all, odd) = (|_| true, |run| run % 3 == 1);
+    let mut by_start: Vec<Span> = whole.spans.iter().filter(|span| odd(span.run)).collect();
+    by_start.sort_by_key(|span| (span.ready, span.run, span.index));
+    prop_assert!(folded.spans.by_start(odd).iter().eq(by_start));
+    prop_assert!(whole.spans.by_start(all).iter().eq(folded.spans.by_start(all).iter()));
     prop_assert_eq!(&whole.critical_path, &folded.critical_path);
     let (of_whole, of_folded) = (whole.load.as_ref().unwrap(), folded.load.as_ref().unwrap());
     prop_assert_eq!(of_whole.iter().count(), whole.utilization.len());

@@ -13,6 +13,9 @@ use super::{Summary, TraceSpan};
 /// Threads that a channel can have: its first is its number times this.
 const THREADS: u32 = 1 << 12;
 
+/// Threads of a channel where neighbours are joined: what overlaps even more is joined, too.
+const MOST_THREADS: usize = 4;
+
 /// Writes all spans, up to `joined` neighbours of a thread as one.
 pub(super) fn write<'a>(
     spans: impl Iterator<Item = TraceSpan<'a>>,
@@ -20,7 +23,8 @@ pub(super) fn write<'a>(
     lines: &mut impl Lines,
 ) -> io::Result<Summary> {
     let mut events = Events::new(lines);
-    let mut lanes = Lanes { lanes: BTreeMap::new(), joined };
+    let most_threads = if joined > 1 { MOST_THREADS } else { usize::MAX };
+    let mut lanes = Lanes { lanes: BTreeMap::new(), joined, most_threads };
     let mut summary = Summary::default();
     for span in spans {
         summary.spans += 1;
@@ -35,6 +39,7 @@ pub(super) fn write<'a>(
 struct Lanes<'a> {
     lanes: BTreeMap<(Rank, Channel), Vec<Thread<'a>>>,
     joined: u32,
+    most_threads: usize,
 }
 
 /// What waits to be written on a thread.
@@ -61,7 +66,8 @@ impl<'a> Lanes<'a> {
             events.process(rank.0, &format!("rank {}", rank.0), rank.0.into())?;
         }
         let threads = self.lanes.entry((rank, channel)).or_default();
-        let number = threads.iter().position(|thread| thread.end <= span.start).unwrap_or(threads.len());
+        let free = threads.iter().position(|thread| thread.end <= span.start).unwrap_or(threads.len());
+        let number = free.min(self.most_threads - 1);
         let tid = u32::from(channel.0) * THREADS + number as u32;
         if number == threads.len() {
             let name = match number {
@@ -72,18 +78,16 @@ impl<'a> Lanes<'a> {
             threads.push(Thread { end: Picos::ZERO, waiting: None });
         }
         let Some(thread) = threads.get_mut(number) else { return Ok(()) };
+        let is_full = thread.waiting.as_ref().is_some_and(|waiting| waiting.count >= self.joined);
+        if is_full && thread.end <= span.start {
+            thread.flush(tid, events)?;
+        }
         thread.end = thread.end.max(span.end);
-        let full = match &mut thread.waiting {
-            Some(waiting) => {
-                waiting.take(&span);
-                waiting.count
-            }
-            None => {
-                thread.waiting = Some(Waiting::new(span));
-                1
-            }
-        };
-        if full >= self.joined { thread.flush(tid, events) } else { Ok(()) }
+        match &mut thread.waiting {
+            Some(waiting) => waiting.take(&span),
+            None => thread.waiting = Some(Waiting::new(span)),
+        }
+        Ok(())
     }
 
     fn finish<L: Lines>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {

@@ -5,7 +5,8 @@
 //! decimals of a microsecond, the unit of the format.
 //!
 //! Viewers give up on files of hundreds of megabytes, so a trace has a budget: above it, neighbouring spans of a thread
-//! are joined, as many at a time as the budget asks for, and say so.
+//! are joined, as many at a time as the budget asks for, and say so; what overlaps in more than a few threads is then
+//! joined as well.
 //!
 //! Source of the format: "Trace Event Format", the JSON object form with complete (`X`), counter (`C`) and metadata (`M`)
 //! events.

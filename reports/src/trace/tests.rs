@@ -147,6 +147,7 @@ proptest! {
             now = picos(&event["ts"]);
             let (start, length) = (picos(&event["ts"]), picos(&event["dur"]));
             let thread = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+            prop_assert!(summary.joined == 1 || thread.1 % 4096 < 4, "{}", event);
             let free = threads.entry(thread).or_default();
             prop_assert!(*free <= start, "{} begins before {}", event, *free);
             *free = start + length;
