@@ -128,8 +128,9 @@ impl Bounds {
     }
 }
 
-/// Bytes that all ranks together must receive, whatever the schedule.
-pub(crate) fn least_traffic(call: &Call) -> u128 {
+/// Bytes that all ranks together must receive, whatever the schedule, without in-network reduction.
+#[must_use]
+pub fn least_traffic(call: &Call) -> u128 {
     let (bytes, n) = (u128::from(call.bytes.0), u128::from(call.ranks));
     let others = n.saturating_sub(1);
     match call.collective {

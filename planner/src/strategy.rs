@@ -69,6 +69,9 @@ pub enum Mismatch {
     /// Hosts are its levels.
     #[error("has levels of hosts, and there is one host")]
     NeedsHosts,
+    /// Copy engines are driven in one step: every copy is queued before any arrives.
+    #[error("passes on what arrived, and copy engines are driven in one step")]
+    NeedsThreads,
     /// The one-sided protocols have no implementation of pipelined chains.
     #[error("is a pipeline over FIFO slots")]
     NeedsFifo,
@@ -92,7 +95,7 @@ pub fn combination(
         (_, Protocol::CopyEngine) if reduces => Err(Mismatch::CopyEnginesCannotReduce),
         (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => Ok(()),
         (Algorithm::OneShot | Algorithm::TwoShot, _) => Err(Mismatch::NeedsOneSided),
-        (Algorithm::Direct, _) => Ok(()),
+        (Algorithm::Direct | Algorithm::Pairwise, _) => Ok(()),
         (Algorithm::Nvls | Algorithm::NvlsTree, Protocol::Simple) => match abilities.multicast {
             Err(why) => Err(Mismatch::NoMulticast(why)),
             Ok(team) if (team == abilities.ranks) == (algorithm == Algorithm::Nvls) => Ok(()),
@@ -101,7 +104,20 @@ pub fn combination(
         },
         (Algorithm::Nvls | Algorithm::NvlsTree, _) => Err(Mismatch::NeedsSimple),
         (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
-        (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, _) => Ok(()),
+        // What arrived is passed on, and that takes somebody who waits for it.
+        (_, Protocol::CopyEngine) => Err(Mismatch::NeedsThreads),
+        (
+            Algorithm::Ring
+            | Algorithm::Tree
+            | Algorithm::Hierarchical
+            | Algorithm::RecursiveDoubling
+            | Algorithm::RecursiveHalvingDoubling
+            | Algorithm::Bruck
+            | Algorithm::Pat
+            | Algorithm::GridRing
+            | Algorithm::ScatterAllGather,
+            _,
+        ) => Ok(()),
     }
 }
 

@@ -13,9 +13,11 @@
 //! | [`trace`] | Chrome trace JSON for Perfetto | the spans of a timeline |
 //! | [`table`] | aligned text, CSV | rows of typed values |
 //! | [`share`] | bars of text | the shares of a whole |
+//! | [`algorithms`] | Markdown | what the planner knows of its algorithms |
 //! | [`format`](mod@format) | short figures with the right number of digits | bytes, times, rates, shares |
 #![warn(missing_docs)]
 
+pub mod algorithms;
 pub mod chart;
 pub mod format;
 pub mod share;

@@ -83,6 +83,7 @@ pub fn single(
         chunk: strategy.chunk.or(profile.protocol(protocol).chunk),
         ranks_per_node,
         ranks_per_team: abilities.ranks_per_team(),
+        grid: fabric.host_grid().to_vec(),
         ..Shape::new(call, protocol)
     };
     algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))

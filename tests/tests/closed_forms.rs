@@ -1,16 +1,17 @@
-//! Times in closed form: under `ideal`, on equal links, every algorithm takes what its formula says, to one picosecond a
-//! step.
+//! Times in closed form: under `ideal`, on equal links, every algorithm takes what its facts and formulas say, to one
+//! picosecond a step.
 //!
 //! L is the latency of a path (two links), B the bandwidth of a link, n the ranks. The engine rounds the end of each
 //! transfer up to a picosecond, and a shared rate down by less than 10⁻³ B/s; nothing else.
 
+use fabricast_planner::algorithm::facts::{Count, Time, facts};
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::{Bandwidth, Bytes, Picos, cluster};
 use proptest::prelude::*;
 
-use crate::generators::Case;
+use crate::generators::{Case, is_rooted};
 use crate::worlds::{World, switch};
 
 /// Equal links, and a call.
@@ -89,48 +90,60 @@ fn is_rounded_up(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// 2(n−1)(L + bytes/(n·B)), half of it for reduce_scatter and all_gather; channels share the links, and change
-    /// nothing.
+    /// Every algorithm whose time the facts tell, on any number of ranks, in any place, with any root and any number of
+    /// channels, which share the links: a latency for each step, and the bytes that they say.
     #[test]
-    fn rings(setup in setups()) {
-        let n = setup.ranks;
-        let step = setup.latency() + setup.whole() / f64::from(n);
-        for (collective, steps) in
-            [(Collective::AllReduce, 2 * (n - 1)), (Collective::AllGather, n - 1), (Collective::ReduceScatter, n - 1)]
-        {
-            let time = setup.time(&setup.case(Algorithm::Ring, collective, 0));
-            is_rounded_up(time, f64::from(steps) * step, steps, setup.channels.into(), setup.bandwidth)?;
+    fn times_are_those_of_the_facts(setup in setups(), root in any::<prop::sample::Index>()) {
+        for facts in facts().filter(|facts| facts.holds_for(setup.ranks)) {
+            let Time::Flat(bytes) = facts.time else { continue };
+            // Lanes over different sides, and two trees, get out of step.
+            let in_step = !matches!(facts.algorithm, Algorithm::GridRing | Algorithm::Tree);
+            let setup = Setup { channels: if in_step { setup.channels } else { 1 }, ..setup };
+            let root = if is_rooted(facts.collective) { root.index(setup.ranks as usize) as u32 } else { 0 };
+            let count = Count { ranks: setup.ranks, per_host: setup.ranks };
+            let steps = (facts.steps.of)(count);
+            let exact = steps * setup.latency() + (bytes.of)(count) * setup.whole();
+            let time = setup.time(&setup.case(facts.algorithm, facts.collective, root));
+            let sharers = setup.ranks * u32::from(setup.channels);
+            let checked = is_rounded_up(time, exact, steps as u32, sharers, setup.bandwidth);
+            prop_assert!(checked.is_ok(), "{} {}: {:?}", facts.algorithm, facts.collective, checked);
         }
     }
 
-    /// L + (n−1)·bytes/B in one shot, 2(L + (n−1)/n·bytes/B) in two.
+    /// PAT of 2ᵏ ranks with messages of at most 2ᵃ blocks: a + 2ᵏ⁻ᵃ − 1 steps, and the bytes of any other.
     #[test]
-    fn shots(setup in setups()) {
-        let others = f64::from(setup.ranks - 1);
-        let flows = setup.ranks * u32::from(setup.channels);
-        let time = setup.time(&setup.case(Algorithm::OneShot, Collective::AllReduce, 0));
-        is_rounded_up(time, setup.latency() + others * setup.whole(), 1, flows, setup.bandwidth)?;
-        let time = setup.time(&setup.case(Algorithm::TwoShot, Collective::AllReduce, 0));
-        let step = setup.latency() + others / f64::from(setup.ranks) * setup.whole();
-        is_rounded_up(time, 2.0 * step, 2, flows, setup.bandwidth)?;
+    fn pats_with_small_messages(setup in setups(), k in 1u32..=5, a in 0u32..5) {
+        let (ranks, together) = (1u32 << k, 1u64 << a.min(k - 1));
+        let block = setup.bytes / u64::from(setup.channels) / u64::from(ranks) + 1;
+        let bytes = block * u64::from(setup.channels) * u64::from(ranks);
+        let setup = Setup { ranks, bytes, ..setup };
+        let steps = a.min(k - 1) + (ranks >> a.min(k - 1)) - 1;
+        let exact = f64::from(steps) * setup.latency() + f64::from(ranks - 1) / f64::from(ranks) * setup.whole();
+        for collective in [Collective::AllGather, Collective::ReduceScatter] {
+            let mut case = setup.case(Algorithm::Pat, collective, 0);
+            case.shape.chunk = Some(Bytes(block * together));
+            let sharers = ranks * u32::from(setup.channels);
+            is_rounded_up(setup.time(&case), exact, steps, sharers, setup.bandwidth)?;
+        }
     }
 
-    /// L + (n−1)/n·bytes/B, whoever must send or get that much; L + bytes/B for a shift.
+    /// A grid of equal sides, with as many channels as there are dimensions and directions, all in step: Σ(aᵢ−1) steps.
     #[test]
-    fn direct_exchanges(setup in setups(), root in any::<prop::sample::Index>()) {
-        let flows = setup.ranks * u32::from(setup.channels);
-        let part = f64::from(setup.ranks - 1) / f64::from(setup.ranks);
-        let root = root.index(setup.ranks as usize) as u32;
-        for (collective, root, part) in [
-            (Collective::AllToAll, 0, part),
-            (Collective::AllGather, 0, part),
-            (Collective::ReduceScatter, 0, part),
-            (Collective::Gather, root, part),
-            (Collective::Scatter, root, part),
-            (Collective::SendRecv, 0, 1.0),
-        ] {
-            let time = setup.time(&setup.case(Algorithm::Direct, collective, root));
-            is_rounded_up(time, setup.latency() + part * setup.whole(), 1, flows, setup.bandwidth)?;
+    fn grids_of_equal_sides(setup in setups(), side in 2u32..=4, dimensions in 1u32..=3) {
+        let ranks = side.pow(dimensions);
+        let channels = 2 * dimensions as u16;
+        let setup = Setup { ranks, channels, ..setup };
+        let steps = dimensions * (side - 1);
+        let exact = f64::from(steps) * setup.latency() + f64::from(ranks - 1) / f64::from(ranks) * setup.whole();
+        for (collective, times) in
+            [(Collective::AllReduce, 2), (Collective::AllGather, 1), (Collective::ReduceScatter, 1)]
+        {
+            let mut case = setup.case(Algorithm::GridRing, collective, 0);
+            case.shape.ranks_per_node = 1;
+            case.shape.grid = vec![side; dimensions as usize];
+            let sharers = ranks * u32::from(channels);
+            let exact = f64::from(times) * exact;
+            is_rounded_up(setup.time(&case), exact, times * steps, sharers, setup.bandwidth)?;
         }
     }
 
@@ -146,21 +159,6 @@ proptest! {
             let mut case = setup.case(Algorithm::Ring, collective, root);
             case.shape.chunk = Some(Bytes(chunk));
             is_rounded_up(setup.time(&case), exact, steps, setup.channels.into(), setup.bandwidth)?;
-        }
-    }
-
-    /// One chunk down a binomial tree: ⌈log₂ n⌉(L + bytes/B); up, for a power of two, the same.
-    #[test]
-    fn binomial_trees(setup in setups(), root in any::<prop::sample::Index>()) {
-        let height = setup.ranks.next_power_of_two().trailing_zeros();
-        let exact = f64::from(height) * (setup.latency() + setup.whole());
-        let root = root.index(setup.ranks as usize) as u32;
-        let sharers = setup.channels.into();
-        let time = setup.time(&setup.case(Algorithm::Tree, Collective::Broadcast, root));
-        is_rounded_up(time, exact, height, sharers, setup.bandwidth)?;
-        if setup.ranks.is_power_of_two() {
-            let time = setup.time(&setup.case(Algorithm::Tree, Collective::Reduce, root));
-            is_rounded_up(time, exact, height, sharers, setup.bandwidth)?;
         }
     }
 
@@ -192,9 +190,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     /// h hosts of g ranks, a rail a rank of L' and B': 2(L + (g−1)/g·bytes/B) within the hosts, and
-    /// 2(h−1)(L' + bytes/(g·h·B')) between them.
+    /// 2(h−1)(L' + bytes/(g·h·B')) between them for all_reduce; other collectives likewise.
     #[test]
-    fn hierarchies_on_rails(setup in setups(), hosts in 2u32..=4, per_host in 1u32..=8, nic_gbps in 1u32..=50) {
+    fn hierarchies_on_rails(
+        setup in setups(),
+        hosts in 2u32..=4,
+        per_host in 1u32..=8,
+        nic_gbps in 1u32..=50,
+        root in any::<prop::sample::Index>(),
+    ) {
         let setup = Setup { ranks: hosts * per_host, ..setup };
         let network = format!("rail,nics_per_node={per_host},nic={nic_gbps}GB/s,nic_latency=1us,switch_latency=200ns");
         // NICs hang on the GPUs where a host has nothing else.
@@ -206,14 +210,35 @@ proptest! {
         prop_assert_eq!(rail.latency, Picos(150_000 + 1_000_000 + 200_000 + 150_000));
         prop_assert_eq!(rail.bandwidth, Some(Bandwidth::from_gbps(nic_gbps.into())));
 
-        let mut case = setup.case(Algorithm::Hierarchical, Collective::AllReduce, 0);
-        case.shape.ranks_per_node = per_host;
-        let time = world.run(&*case.generator(), Folding::Off).unwrap().time;
-        let (g, h) = (f64::from(per_host), f64::from(hosts));
-        let within = if per_host == 1 { 0.0 } else { 2.0 * (setup.latency() + (g - 1.0) / g * setup.whole()) };
-        let part = setup.bytes as f64 / (g * h) * 1e3 / f64::from(nic_gbps);
-        let between = 2.0 * (h - 1.0) * (rail.latency.0 as f64 + part);
+        let (g, h, n) = (f64::from(per_host), f64::from(hosts), f64::from(setup.ranks));
+        let over_rail = |part: f64| rail.latency.0 as f64 + part * setup.bytes as f64 * 1e3 / f64::from(nic_gbps);
+        let within = |part: f64| if per_host == 1 { 0.0 } else { setup.latency() + part * setup.whole() };
+        let run = |collective, root| {
+            let mut case = setup.case(Algorithm::Hierarchical, collective, root);
+            case.shape.ranks_per_node = per_host;
+            world.run(&*case.generator(), Folding::Off).unwrap().time
+        };
         let slower = Bandwidth(setup.bandwidth.0.min(u64::from(nic_gbps) * 1_000_000_000));
-        is_rounded_up(time, within + between, 2 + 2 * (hosts - 1), per_host * u32::from(setup.channels), slower)?;
+        let sharers = setup.ranks * u32::from(setup.channels);
+        let is_exact = |found, exact| is_rounded_up(found, exact, 2 + 2 * hosts, sharers, slower);
+
+        let exact = 2.0 * within((g - 1.0) / g) + 2.0 * (h - 1.0) * over_rail(1.0 / n);
+        is_exact(run(Collective::AllReduce, 0), exact)?;
+        let root = root.index(setup.ranks as usize) as u32;
+        for collective in [Collective::Broadcast, Collective::Reduce] {
+            is_exact(run(collective, root), 2.0 * within((g - 1.0) / g) + (h - 1.0) * over_rail(1.0 / g))?;
+        }
+        // Block by block, the hosts keep up with the rails where these are no faster.
+        let (step, share) = (over_rail(1.0 / n), within((g - 1.0) / n));
+        if share + f64::from(sharers) <= step {
+            is_exact(run(Collective::AllGather, 0), (h - 1.0) * step + share)?;
+            is_exact(run(Collective::ReduceScatter, 0), (h - 1.0) * step + 2.0 * share)?;
+        }
+        // Own blocks are on their way while those of the mates are gathered.
+        let across = over_rail((h - 1.0) / h);
+        let found = run(Collective::AllToAll, 0).0 as f64;
+        prop_assert!(found >= across - 1.0, "{found} is less than {across}");
+        let most = (within((g - 1.0) / g) + across) * (1.0 + 1e-9) + f64::from(sharers);
+        prop_assert!(found <= most, "{found} is more than {most}");
     }
 }

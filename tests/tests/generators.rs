@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
+use fabricast_planner::algorithm::facts::{Count, Facts, Time, Traffic, facts};
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_planner::bound::least_traffic;
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Call, ChunkRef, Collective, Generate, OpId, OpKind, Operation, Program, Protocol, Rank,
     RotationDigit, Run, RunId, Schedule, Symmetry, fifo, json,
@@ -44,11 +46,28 @@ pub(crate) fn team_of(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> 
     }
 }
 
+pub(crate) fn is_rooted(collective: Collective) -> bool {
+    matches!(collective, Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter)
+}
+
 /// A permutation of `0..ranks` from numbers to sort by.
 fn permuted(ranks: u32, keys: &[u32]) -> Vec<Rank> {
     let mut order: Vec<u32> = (0..ranks).collect();
     order.sort_by_key(|&rank| (keys[rank as usize % keys.len()], rank));
     order.into_iter().map(Rank).collect()
+}
+
+/// Sides of a grid in as many dimensions as hosts have prime factors.
+pub(crate) fn grid_of(mut hosts: u32) -> Vec<u32> {
+    let mut sides = Vec::new();
+    for prime in [2, 3, 5, 7, 11, 13] {
+        while hosts.is_multiple_of(prime) {
+            sides.push(prime);
+            hosts /= prime;
+        }
+    }
+    sides.extend((hosts > 1).then_some(hosts));
+    sides
 }
 
 /// Random calls of up to `most` ranks.
@@ -61,29 +80,30 @@ pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
     let call = (prop::sample::select(offers()), 1..=most, any::<prop::sample::Index>(), any::<bool>());
     let shape = (
         prop_oneof![Just(0u64), Just(1), 2u64..5000],
-        1u16..5,
+        1u16..7,
         prop::option::of(prop_oneof![Just(40u64), 64u64..1000]),
         any::<prop::sample::Index>(),
         prop::sample::select(Protocol::ALL.to_vec()),
+        any::<bool>(),
     );
     (call, shape, orders, prop::collection::vec(any::<u32>(), 64)).prop_map(
         |(
             ((algorithm, collective), ranks, root, in_place),
-            (bytes, channels, chunk, hosts, protocol),
+            (bytes, channels, chunk, hosts, protocol, grid),
             orders,
             keys,
         )| {
             let buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
-            let rooted = [Collective::Broadcast, Collective::Reduce, Collective::Gather, Collective::Scatter];
-            let root = if rooted.contains(&collective) { root.index(ranks as usize) as u32 } else { 0 };
+            let root = if is_rooted(collective) { root.index(ranks as usize) as u32 } else { 0 };
             let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers };
             let divisors: Vec<u32> = (1..=ranks).filter(|d| ranks.is_multiple_of(*d)).chain([0]).collect();
-            let ranks_per_node = *hosts.get(&divisors);
+            let per_host = *hosts.get(&divisors);
             let shape = Shape {
                 channels,
                 chunk: chunk.map(Bytes),
-                ranks_per_node,
-                ranks_per_team: team_of(algorithm, ranks, ranks_per_node),
+                ranks_per_node: per_host,
+                ranks_per_team: team_of(algorithm, ranks, per_host),
+                grid: if grid { grid_of(ranks / per_host.max(1)) } else { Vec::new() },
                 orders: match orders {
                     0 => Vec::new(),
                     1 => vec![permuted(ranks, &keys)],
@@ -225,6 +245,37 @@ proptest! {
     }
 }
 
+/// Ranks of a host to try: one host, and equal hosts.
+fn hosts_of(ranks: u32) -> Vec<u32> {
+    std::iter::once(0).chain((1..ranks).filter(|size| ranks.is_multiple_of(*size))).collect()
+}
+
+#[test]
+fn every_call_of_few_ranks_is_computed() {
+    for (algorithm, collective) in offers() {
+        for ranks in 2..=17 {
+            let roots = if is_rooted(collective) { vec![0, ranks / 2, ranks - 1] } else { vec![0] };
+            for root in roots {
+                for ranks_per_node in hosts_of(ranks) {
+                    for (channels, loops, buffers) in [(1, 1, BufferUse::OutOfPlace), (3, 2, BufferUse::InPlace)] {
+                        let bytes = u64::from(ranks) * u64::from(channels) * 8 * loops;
+                        let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers };
+                        let shape = Shape {
+                            channels,
+                            chunk: (loops > 1).then_some(Bytes(8)),
+                            ranks_per_node,
+                            ..Shape::new(call, Protocol::Simple)
+                        };
+                        let case = Case { algorithm, shape };
+                        let verified = verify(&case.schedule(), &VerifyOptions { fifo_depth: Some(fifo::NCCL_DEPTH) });
+                        assert!(verified.is_ok(), "{case:?}: {}", verified.unwrap_err());
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Whether turning one digit of every rank by one maps the schedule to itself, chunks of equal size being
 /// interchangeable as long as it is done consistently.
 fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String> {
@@ -337,45 +388,53 @@ fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
     (deepest, sent.into_iter().fold(0.0, f64::max))
 }
 
+/// What all ranks send together, in bytes.
+fn sent_together(schedule: &Schedule) -> f64 {
+    let size = |chunk| schedule.header().layout.size(chunk);
+    let of = |op: Operation| (0..op.span).map(move |i| size(op.src.index + i));
+    let transfers = schedule.operations().filter(|op| op.kind.is_transfer());
+    transfers.flat_map(of).map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
+}
+
 #[test]
-fn steps_and_traffic_are_those_of_the_formulas() {
-    let bytes = 1 << 20;
-    for ranks in [2u32, 3, 4, 7, 8, 16] {
-        let n = f64::from(ranks);
-        let log = ranks.next_power_of_two().trailing_zeros();
-        // Ranks between a rank and the root of a binomial tree are its bits.
-        let most_ones = (0..ranks).map(u32::count_ones).max().unwrap();
-        let whole = bytes as f64;
-        let expectations = [
-            (Algorithm::Ring, Collective::AllReduce, 0, 2 * (ranks - 1), 2.0 * (n - 1.0) / n),
-            (Algorithm::Ring, Collective::AllGather, 0, ranks - 1, (n - 1.0) / n),
-            (Algorithm::Ring, Collective::ReduceScatter, 0, ranks - 1, (n - 1.0) / n),
-            (Algorithm::Ring, Collective::Broadcast, 0, ranks - 1, 1.0),
-            (Algorithm::Ring, Collective::Reduce, 0, ranks - 1, 1.0),
-            (Algorithm::Tree, Collective::Broadcast, 0, log, f64::from(log)),
-            (Algorithm::Tree, Collective::Reduce, 0, most_ones, 1.0),
-            (Algorithm::OneShot, Collective::AllReduce, 0, 1, n - 1.0),
-            (Algorithm::TwoShot, Collective::AllReduce, 0, 2, 2.0 * (n - 1.0) / n),
-            (Algorithm::Direct, Collective::AllGather, 0, 1, (n - 1.0) / n),
-            (Algorithm::Direct, Collective::ReduceScatter, 0, 1, (n - 1.0) / n),
-            (Algorithm::Direct, Collective::AllToAll, 0, 1, (n - 1.0) / n),
-            (Algorithm::Direct, Collective::SendRecv, 0, 1, 1.0),
-            // A chain up and down inside one host.
-            (Algorithm::Tree, Collective::AllReduce, ranks, 2 * (ranks - 1), if ranks == 2 { 1.0 } else { 2.0 }),
-            (Algorithm::Hierarchical, Collective::AllReduce, ranks, 2, 2.0 * (n - 1.0) / n),
-            (Algorithm::Hierarchical, Collective::AllReduce, 1, 2 * (ranks - 1), 2.0 * (n - 1.0) / n),
-        ];
-        for (algorithm, collective, ranks_per_node, depth, traffic) in expectations {
-            for buffers in [BufferUse::InPlace, BufferUse::OutOfPlace] {
-                let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers };
-                let shape = Shape { ranks_per_node, ..Shape::new(call, Protocol::Simple) };
-                let schedule = Schedule::build(&*generator(algorithm, &shape).unwrap()).unwrap();
-                let (found_depth, found_traffic) = depth_and_traffic(&schedule);
-                let what = format!("{algorithm} {collective} of {ranks}, {ranks_per_node} per host");
-                assert_eq!(found_depth, depth, "{what}");
-                assert!((found_traffic - traffic * whole).abs() < 1.0, "{what}: {found_traffic} of {whole}");
+fn facts_are_told_once_of_every_algorithm_and_collective() {
+    let mut told: Vec<_> = facts().map(|facts| (facts.algorithm, facts.collective)).collect();
+    let mut offered = offers();
+    told.sort_unstable();
+    offered.sort_unstable();
+    assert_eq!(told, offered);
+}
+
+/// Steps, what the busiest rank sends, and whether all together send the least that there is; `nvls.rs` has what goes through switches.
+#[test]
+fn steps_and_traffic_are_those_of_the_facts() {
+    let bytes = 1u64 << 20;
+    for facts in facts().filter(|facts| facts.traffic != Traffic::Switched) {
+        let Facts { algorithm, collective, .. } = facts;
+        let (mut sends_more, mut counts) = (false, 0);
+        for ranks in (2..=17).chain([24, 32, 37]).filter(|&ranks| facts.holds_for(ranks)) {
+            let is_flat = matches!(facts.time, Time::Flat(_));
+            for per_host in (1..=ranks).filter(|size| ranks.is_multiple_of(*size) && (!is_flat || *size == ranks)) {
+                for buffers in [BufferUse::InPlace, BufferUse::OutOfPlace] {
+                    let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(ranks / 3), buffers };
+                    let call = if is_rooted(collective) { call } else { Call { root: Rank(0), ..call } };
+                    let shape = Shape { ranks_per_node: per_host, ..Shape::new(call, Protocol::Simple) };
+                    let schedule = Schedule::build(&*generator(algorithm, &shape).unwrap()).unwrap();
+                    let what = format!("{algorithm} {collective} of {ranks}, {per_host} per host");
+                    let count = Count { ranks, per_host };
+                    let (depth, sent) = depth_and_traffic(&schedule);
+                    assert_eq!(f64::from(depth), (facts.steps.of)(count), "{what}");
+                    let expected = (facts.sent.of)(count) * bytes as f64;
+                    assert!((sent - expected).abs() < 1.0, "{what}: {sent}, not {expected}");
+                    let (together, least) = (sent_together(&schedule), least_traffic(&call) as f64);
+                    assert!(together > least - 1.0, "{what}: {together} is less than possible");
+                    sends_more |= together > least + 1.0;
+                    counts += 1;
+                }
             }
         }
+        assert!(counts > 0);
+        assert_eq!(sends_more, facts.traffic == Traffic::More, "{algorithm} {collective}");
     }
 }
 
@@ -444,6 +503,26 @@ fn runs_do_not_grow_with_ranks_where_all_ranks_do_the_same() {
         assert_eq!(runs(Algorithm::Tree, Collective::AllReduce, ranks, None), 2 * 4);
         assert_eq!(runs(Algorithm::Ring, Collective::Broadcast, ranks, None), 2);
     }
+    // Per channel, two pieces and a wait for each of log2 n steps, and a copy.
+    for (ranks, steps) in [(16, 4), (4096, 12)] {
+        for (algorithm, collective, most) in [
+            (Algorithm::RecursiveDoubling, Collective::AllReduce, 2 * steps + 2),
+            (Algorithm::RecursiveDoubling, Collective::AllGather, 3 * steps + 1),
+            (Algorithm::RecursiveHalvingDoubling, Collective::AllReduce, 4 * steps),
+            (Algorithm::RecursiveHalvingDoubling, Collective::ReduceScatter, 3 * steps),
+            (Algorithm::Bruck, Collective::AllGather, 3 * steps + 1),
+            (Algorithm::Pat, Collective::AllGather, 3 * steps + 1),
+            (Algorithm::Pat, Collective::ReduceScatter, 4 * steps),
+            (Algorithm::ScatterAllGather, Collective::Broadcast, 3 * steps + 2),
+            (Algorithm::Tree, Collective::Scatter, 3 * steps),
+            (Algorithm::Tree, Collective::Gather, 3 * steps),
+            (Algorithm::Pairwise, Collective::AllToAll, 2),
+        ] {
+            assert!(runs(algorithm, collective, ranks, None) <= 2 * most, "{algorithm} {collective} of {ranks}");
+        }
+    }
+    // Rows or columns of blocks: some √n.
+    assert!(runs(Algorithm::Bruck, Collective::AllToAll, 4096, None) <= 2 * 16 * 64);
     // Many loops of a small ring take a run per step.
     assert_eq!(runs(Algorithm::Ring, Collective::AllReduce, 8, Some(64)), 2 * 14);
 }

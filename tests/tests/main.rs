@@ -1,6 +1,7 @@
 //! Behaviours across crates, one module each.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test binary: it states expectations
 
+mod algorithms_page;
 mod closed_forms;
 mod conservation;
 mod corpus;

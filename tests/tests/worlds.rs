@@ -18,7 +18,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::generators::Case;
+use crate::generators::{Case, grid_of, is_rooted};
 
 /// GPUs on one NVSwitch, all links alike; `latency` is that of each of the two links between a pair.
 pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
@@ -262,11 +262,7 @@ impl Order {
 
     /// The call over `ranks` ranks, so many a host.
     pub(crate) fn over(&self, ranks: u32, per_host: u32) -> Case {
-        let rooted = matches!(
-            self.collective,
-            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
-        );
-        let root = if rooted { self.root.index(ranks as usize) as u32 } else { 0 };
+        let root = if is_rooted(self.collective) { self.root.index(ranks as usize) as u32 } else { 0 };
         let call = Call {
             collective: self.collective,
             bytes: Bytes(self.bytes),
@@ -281,6 +277,7 @@ impl Order {
             channels: self.channels,
             chunk: (self.loops > 1).then(|| Bytes(self.bytes.div_ceil(chunks).max(1))),
             ranks_per_node: if self.levels { per_host } else { 0 },
+            grid: if self.levels { grid_of(ranks / per_host) } else { Vec::new() },
             orders: if self.both_ways { vec![forth, back] } else { vec![] },
             ..Shape::new(call, self.protocol)
         };

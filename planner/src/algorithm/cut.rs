@@ -62,10 +62,10 @@ impl Cut {
         Walk::linear(self.chunk(part, 0, lane), self.lanes * self.lane_stride)
     }
 
-    /// The chunks of one loop, part by part as `parts` (a cyclic walk without a stride) says.
+    /// The chunks of one loop, part by part as `parts` says.
     pub(super) fn over_parts(&self, parts: Walk, round: u32, lane: u32) -> Walk {
         let base = parts.base * self.part_stride + self.chunk(0, round, lane);
-        Walk { base, stride: self.part_stride, ..parts }
+        Walk { base, stride: parts.stride * self.part_stride, ..parts }
     }
 }
 

@@ -1,12 +1,18 @@
 //! Direct: every rank puts what another must get straight into its output. all_gather, all_to_all, gather, scatter and
-//! send_recv; reduce_scatter is the first shot of [`super::two_shot`].
+//! send_recv; reduce_scatter is the first shot of [`super::two_shot`]. Pairwise is the same all_to_all with one partner at
+//! a time.
 //!
-//! One step. Equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L + bytes/B. All puts of a loop
+//! **Direct** takes one step. Equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L + bytes/B. All puts of a loop
 //! are under way at once; the chunk of the next loop follows on the same connection when the one before has arrived.
 //! Per rank and lane one run per host and loop. In place, all_to_all and send_recv go through scratch, because what
 //! arrives would overwrite what is yet to be sent, with a run per peer.
 //!
-//! Source: NCCL 2.28 src/enqueue.cc (all_to_all, gather and scatter as send and receive of every pair) and
+//! **Pairwise** takes n − 1 steps: in step k a rank sends to the one k on and gets from the one k before, and begins the
+//! next step when what it sent has arrived. The last loop's last partner is followed by the next loop's first. With one
+//! loop (n−1)(L + bytes/(n·B)). It loads no port with more than one message at a time.
+//!
+//! Sources: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.2
+//! (pairwise exchange); NCCL 2.28 src/enqueue.cc (all_to_all, gather and scatter as send and receive of every pair) and
 //! src/sym_kernels.cc AllGather_ST.
 
 use fabricast_sim::schedule::{
@@ -22,9 +28,20 @@ use super::{Algorithm, Shape, Unsupported};
 /// Direct exchanges.
 pub(super) struct Direct {
     header: Header,
+    partners: Partners,
     cut: Cut,
     peers: Peers,
     per_host: u32,
+    rotation: RotationDigit,
+}
+
+/// How many partners a rank sends to at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Partners {
+    /// All of them.
+    Together,
+    /// One after the other.
+    InTurn,
 }
 
 /// Which part of the buffer a put takes.
@@ -37,7 +54,11 @@ enum Part {
 }
 
 impl Direct {
-    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+    pub(super) fn new(shape: &Shape, partners: Partners) -> Result<Self, Unsupported> {
+        let algorithm = match partners {
+            Partners::Together => Algorithm::Direct,
+            Partners::InTurn => Algorithm::Pairwise,
+        };
         let (cut, layout) = match shape.call.collective {
             Collective::SendRecv => Cut::by_loops(shape, u32::from(shape.channels), 1)?,
             _ => Cut::by_blocks(shape)?,
@@ -46,10 +67,12 @@ impl Direct {
         let in_place = shape.call.buffers == BufferUse::InPlace;
         let scratch = if crosses && in_place { layout.chunks() } else { 0 };
         Ok(Self {
-            header: shape.header(Algorithm::Direct, layout, scratch),
+            header: shape.header(algorithm, layout, scratch),
+            partners,
             cut,
             peers: Peers::new(shape),
             per_host: shape.ranks_per_host(),
+            rotation: shape.rotation(),
         })
     }
 
@@ -60,6 +83,8 @@ impl Direct {
     /// Puts to all others.
     fn scatter_out(&self, rank: Rank, src: Part, dst: Part, program: &mut Program) {
         for lane in 0..self.cut.lanes {
+            // The run with the last partner so far, and how long it is.
+            let mut before: Option<(u32, u32)> = None;
             for round in 0..self.cut.loops {
                 for (peers, len) in self.peers.walks(rank.0) {
                     let chunks = |part| match part {
@@ -70,8 +95,19 @@ impl Direct {
                     let run = self.lane(rank, lane).put(len, peers, src, dst);
                     let hosts = self.header.call.ranks / self.per_host;
                     let number = program.runs().len() as u32;
-                    let same_connection = Dependency::shifted(rank, number.wrapping_sub(hosts), 0);
-                    program.push(run, &[same_connection][..usize::from(round > 0)]);
+                    match self.partners {
+                        Partners::Together => {
+                            let same_connection = Dependency::shifted(rank, number.wrapping_sub(hosts), 0);
+                            program.push(run, &[same_connection][..usize::from(round > 0)]);
+                        }
+                        Partners::InTurn => {
+                            let turn =
+                                before.map(|(run, len)| Dependency { rank, run, start: len as i32 - 1, step: 1 });
+                            let awaited = [Some(Dependency::shifted(rank, number, -1)), turn];
+                            program.push(run, &awaited.into_iter().flatten().collect::<Vec<_>>());
+                            before = if len > 0 { Some((number, len)) } else { before };
+                        }
+                    }
                 }
             }
         }
@@ -100,10 +136,13 @@ impl Direct {
                 let target = self.peers.target(rank.0, offset);
                 let src = (Buffer::Input, self.cut.over_loops(target, lane));
                 let dst = (Buffer::Scratch, self.cut.over_loops(rank.0, lane));
-                program.push(
-                    at.put(loops, Walk::fixed(target), src, dst),
-                    &[Dependency::shifted(rank, run_of(offset), -1)],
-                );
+                let order = match self.partners {
+                    Partners::Together => Dependency::shifted(rank, run_of(offset), -1),
+                    Partners::InTurn if offset > 1 => Dependency::shifted(rank, run_of(offset - 1), 0),
+                    // The first partner of a loop follows the last one of the loop before.
+                    Partners::InTurn => Dependency::shifted(rank, run_of(others), -1),
+                };
+                program.push(at.put(loops, Walk::fixed(target), src, dst), &[order]);
             }
             for offset in self.peers.offsets() {
                 let source = self.peers.source(rank.0, offset);
@@ -164,13 +203,7 @@ impl Generate for Direct {
     fn symmetry(&self) -> Symmetry {
         match self.header.call.collective {
             Collective::AllGather | Collective::AllToAll => self.peers.symmetry(),
-            Collective::SendRecv if self.per_host < self.header.call.ranks => {
-                let length = self.header.call.ranks / self.per_host;
-                Symmetry::Rotations(vec![RotationDigit { stride: self.per_host, length }])
-            }
-            Collective::SendRecv => {
-                Symmetry::Rotations(vec![RotationDigit { stride: 1, length: self.header.call.ranks }])
-            }
+            Collective::SendRecv => Symmetry::Rotations(vec![self.rotation]),
             _ => Symmetry::None,
         }
     }

@@ -9,9 +9,15 @@
 //!   scratch.
 //! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, where that divides them.
 
+mod binomial_blocks;
+mod bruck;
 mod circle;
 mod cut;
 mod direct;
+mod doubling;
+pub mod facts;
+mod grid;
+mod halving_doubling;
 mod hierarchical;
 mod host_trees;
 mod lane;
@@ -20,9 +26,13 @@ mod nvls;
 mod nvls_tree;
 mod one_shot;
 mod order;
+mod pat;
 mod peers;
+mod places;
 mod ring;
+mod scatter_all_gather;
 mod shape;
+mod steps;
 mod tree;
 mod two_shot;
 
@@ -33,6 +43,7 @@ use fabricast_sim::schedule::{Call, Collective, Generate, UnknownWord};
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
+use direct::Partners;
 pub use shape::{Shape, Unsupported};
 
 /// A communication pattern.
@@ -41,7 +52,7 @@ pub use shape::{Shape, Unsupported};
 pub enum Algorithm {
     /// Chunks travel round a ring; broadcast and reduce along the ring as a chain.
     Ring,
-    /// all_reduce over a double binary tree of hosts with chains inside; broadcast and reduce over a binomial tree.
+    /// all_reduce over a double binary tree of hosts with chains inside; collectives with a root over a binomial tree.
     Tree,
     /// Every rank gives its whole input to every other.
     OneShot,
@@ -49,8 +60,22 @@ pub enum Algorithm {
     TwoShot,
     /// Every pair exchanges what it must, in one step.
     Direct,
-    /// reduce_scatter in each host, a ring over hosts per GPU position, all_gather in each host.
+    /// Exchanges in each host, rings, chains or exchanges over hosts per GPU position.
     Hierarchical,
+    /// Partners at distances 1, 2, 4, … exchange all that they have.
+    RecursiveDoubling,
+    /// reduce_scatter by halving what is left to sum from step to step; all_reduce doubles the results back.
+    RecursiveHalvingDoubling,
+    /// ⌈log2 n⌉ messages over distances 1, 2, 4, … for any number of ranks.
+    Bruck,
+    /// A binomial tree for every block, the trees in parallel as far as messages may grow.
+    Pat,
+    /// Rings over the dimensions of a grid of ranks, one dimension after the other.
+    GridRing,
+    /// The root scatters, all gather.
+    ScatterAllGather,
+    /// Every pair exchanges what it must, one partner at a time.
+    Pairwise,
     /// The NVSwitch combines and copies, in one NVLink domain.
     Nvls,
     /// NVLS in each domain, trees between them.
@@ -59,30 +84,39 @@ pub enum Algorithm {
 
 use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv};
 
-/// Name and collectives of every algorithm.
-const ALGORITHMS: [(Algorithm, &str, &[Collective]); 8] = [
+/// How many algorithms there are.
+const COUNT: usize = 15;
+
+/// Name and collectives of every algorithm, in the order of the documentation.
+const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
     (Algorithm::Ring, "ring", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce]),
-    (Algorithm::Tree, "tree", &[AllReduce, Broadcast, Reduce]),
+    (Algorithm::Tree, "tree", &[AllReduce, Broadcast, Reduce, Gather, Scatter]),
     (Algorithm::OneShot, "one_shot", &[AllReduce]),
     (Algorithm::TwoShot, "two_shot", &[AllReduce]),
     (Algorithm::Direct, "direct", &[AllGather, ReduceScatter, AllToAll, Gather, Scatter, SendRecv]),
-    (Algorithm::Hierarchical, "hierarchical", &[AllReduce]),
+    (Algorithm::Hierarchical, "hierarchical", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll]),
+    (Algorithm::RecursiveDoubling, "recursive_doubling", &[AllReduce, AllGather]),
+    (Algorithm::RecursiveHalvingDoubling, "recursive_halving_doubling", &[AllReduce, ReduceScatter]),
+    (Algorithm::Bruck, "bruck", &[AllGather, AllToAll]),
+    (Algorithm::Pat, "pat", &[AllGather, ReduceScatter]),
+    (Algorithm::GridRing, "grid_ring", &[AllReduce, AllGather, ReduceScatter]),
+    (Algorithm::ScatterAllGather, "scatter_all_gather", &[Broadcast]),
+    (Algorithm::Pairwise, "pairwise", &[AllToAll]),
     (Algorithm::Nvls, "nvls", &[AllReduce, AllGather, ReduceScatter]),
     (Algorithm::NvlsTree, "nvls_tree", &[AllReduce]),
 ];
 
 impl Algorithm {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
-        Self::Ring,
-        Self::Tree,
-        Self::OneShot,
-        Self::TwoShot,
-        Self::Direct,
-        Self::Hierarchical,
-        Self::Nvls,
-        Self::NvlsTree,
-    ];
+    pub const ALL: [Self; COUNT] = {
+        let mut all = [Self::Ring; COUNT];
+        let mut i = 0;
+        while i < COUNT {
+            all[i] = ALGORITHMS[i].0;
+            i += 1;
+        }
+        all
+    };
 
     /// Its name: `two_shot`.
     #[must_use]
@@ -151,13 +185,28 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
         (Algorithm::Ring, Broadcast | Reduce) => Box::new(ring::Chain::new(shape)?),
         (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape)?),
         (Algorithm::Tree, AllReduce) => Box::new(tree::DoubleTree::new(shape)?),
+        (Algorithm::Tree, Gather | Scatter) => Box::new(binomial_blocks::BinomialBlocks::new(shape)?),
         (Algorithm::Tree, _) => Box::new(tree::Binomial::new(shape)?),
         (Algorithm::OneShot, _) => Box::new(one_shot::OneShot::new(shape)?),
         (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
         (Algorithm::Direct, ReduceScatter) => Box::new(two_shot::ReduceScatter::new(shape)?),
-        (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape)?),
+        (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape, Partners::Together)?),
+        (Algorithm::Pairwise, _) => Box::new(direct::Direct::new(shape, Partners::InTurn)?),
+        (Algorithm::GridRing, _) => Box::new(grid::GridRing::new(shape)?),
+        (Algorithm::ScatterAllGather, _) => Box::new(scatter_all_gather::ScatterAllGather::new(shape)?),
+        (Algorithm::Hierarchical, AllGather) => Box::new(hierarchical::AllGather::new(shape)?),
+        (Algorithm::Hierarchical, ReduceScatter) => Box::new(hierarchical::ReduceScatter::new(shape)?),
+        (Algorithm::Hierarchical, Broadcast) => Box::new(hierarchical::Broadcast::new(shape)?),
+        (Algorithm::Hierarchical, Reduce) => Box::new(hierarchical::Reduce::new(shape)?),
+        (Algorithm::Hierarchical, AllToAll) => Box::new(hierarchical::AllToAll::new(shape)?),
+        (Algorithm::Hierarchical, _) => Box::new(hierarchical::AllReduce::new(shape)?),
+        (Algorithm::RecursiveDoubling, AllReduce) => Box::new(doubling::AllReduce::new(shape)?),
+        (Algorithm::RecursiveDoubling, _) => Box::new(doubling::AllGather::new(shape)?),
+        (Algorithm::Bruck, AllGather) => Box::new(bruck::AllGather::new(shape)?),
+        (Algorithm::Bruck, _) => Box::new(bruck::AllToAll::new(shape)?),
+        (Algorithm::Pat, _) => Box::new(pat::Pat::new(shape)?),
+        (Algorithm::RecursiveHalvingDoubling, _) => Box::new(halving_doubling::HalvingDoubling::new(shape)?),
         (Algorithm::Nvls, _) => Box::new(nvls::Nvls::new(shape)?),
         (Algorithm::NvlsTree, _) => Box::new(nvls_tree::NvlsTree::new(shape)?),
-        (Algorithm::Hierarchical, _) => Box::new(hierarchical::Hierarchical::new(shape)?),
     })
 }

@@ -1,6 +1,6 @@
 //! Ring orders: who follows whom.
 
-use fabricast_sim::schedule::{Rank, RotationDigit, Symmetry};
+use fabricast_sim::schedule::{Rank, Symmetry};
 
 use super::{Shape, Unsupported};
 
@@ -74,12 +74,7 @@ impl Order {
 
 /// Rotation by one rank on a single host; from host to host on several. None where some order does not allow it.
 pub(super) fn rotations(shape: &Shape, orders: &[Order]) -> Symmetry {
-    let (ranks, per_host) = (shape.call.ranks, shape.ranks_per_host());
-    let digit = if per_host == ranks {
-        RotationDigit { stride: 1, length: ranks }
-    } else {
-        RotationDigit { stride: per_host, length: ranks / per_host }
-    };
+    let digit = shape.rotation();
     if orders.iter().all(|order| order.is_invariant(digit.stride)) {
         Symmetry::Rotations(vec![digit])
     } else {

@@ -12,8 +12,10 @@
 //! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the fused
 //! receive-reduce-send are NCCL's; its reduce_scatter keeps intermediates in the FIFO).
 
+use std::ops::Range;
+
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk,
+    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Run, Symmetry, Walk,
 };
 
 use super::circle::{Circle, Stage, joined};
@@ -128,10 +130,16 @@ impl Generate for Ring {
 
 /// Copies a part from the rank's input to its output, lane by lane.
 pub(super) fn copy_own(header: &Header, cut: &Cut, rank: u32, part: u32, program: &mut Program) {
+    copy_parts(header, cut, rank, part..part + 1, program);
+}
+
+/// Copies parts, of which several must be neighbours as in a buffer cut by loops.
+pub(super) fn copy_parts(header: &Header, cut: &Cut, rank: u32, parts: Range<u32>, program: &mut Program) {
     for lane in 0..cut.lanes {
         let at = Lane { rank, channel: channel_of(header.channels, lane) };
-        let chunks = cut.over_loops(part, lane);
-        program.push(at.local(OpKind::Copy, cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks)), &[]);
+        let chunks = cut.over_loops(parts.start, lane);
+        let copy = at.local(OpKind::Copy, cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
+        program.push(Run { span: parts.end - parts.start, ..copy }, &[]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a strategy fixes besides its algorithm, and why there may be no schedule for it.
 
-use fabricast_sim::schedule::{Call, Collective, Header, Layout, Protocol, Rank};
+use fabricast_sim::schedule::{Call, Collective, Header, Layout, Protocol, Rank, RotationDigit};
 use fabricast_topologies::Bytes;
 
 use super::{Algorithm, cut};
@@ -21,6 +21,8 @@ pub struct Shape {
     /// Ranks of an NVLink domain whose switches combine and copy, which are numbered one after the other; 0: there is no
     /// multicast.
     pub ranks_per_team: u32,
+    /// Sides of the grid that the hosts stand in, those of neighbouring hosts first; empty where they stand in none.
+    pub grid: Vec<u32>,
     /// Ring orders: channel c goes round `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
     pub orders: Vec<Vec<Rank>>,
 }
@@ -29,7 +31,16 @@ impl Shape {
     /// One channel, one loop, one host, ranks in order.
     #[must_use]
     pub fn new(call: Call, protocol: Protocol) -> Self {
-        Self { call, protocol, channels: 1, chunk: None, ranks_per_node: 0, ranks_per_team: 0, orders: Vec::new() }
+        Self {
+            call,
+            protocol,
+            channels: 1,
+            chunk: None,
+            ranks_per_node: 0,
+            ranks_per_team: 0,
+            grid: Vec::new(),
+            orders: Vec::new(),
+        }
     }
 
     pub(super) fn header(&self, algorithm: Algorithm, layout: Layout, scratch_chunks: u32) -> Header {
@@ -48,6 +59,16 @@ impl Shape {
     pub(super) fn ranks_per_host(&self) -> u32 {
         let whole = self.ranks_per_node > 0 && self.call.ranks.is_multiple_of(self.ranks_per_node);
         if whole { self.ranks_per_node } else { self.call.ranks }
+    }
+
+    /// What a pattern that is the same from every rank may be turned by without a host's ranks parting.
+    pub(super) fn rotation(&self) -> RotationDigit {
+        let (ranks, per_host) = (self.call.ranks, self.ranks_per_host());
+        if per_host == ranks {
+            RotationDigit { stride: 1, length: ranks }
+        } else {
+            RotationDigit { stride: per_host, length: ranks / per_host }
+        }
     }
 
     /// As [`Self::ranks_per_host`], for algorithms that need equal hosts.

@@ -1,4 +1,5 @@
-//! Trees: all_reduce over a double binary tree, broadcast and reduce over a binomial tree.
+//! Trees: all_reduce over a double binary tree, broadcast and reduce over a binomial tree. (gather and scatter over the
+//! same binomial tree are [`super::binomial_blocks`]'.)
 //!
 //! **all_reduce.** Half of the lanes reduce up and broadcast down one binary tree of the hosts, half the other, in which
 //! hosts that are leaves of the first are inner nodes. In a host, ranks form a chain; its first rank talks to the parent

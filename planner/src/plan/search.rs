@@ -162,6 +162,7 @@ impl<'a> Search<'a> {
             chunk: strategy.chunk.or(request.profile.protocol(strategy.protocol).chunk),
             ranks_per_node: request.ranks_per_node,
             ranks_per_team: self.abilities.ranks_per_team(),
+            grid: request.fabric.host_grid().to_vec(),
             ..Shape::new(self.call, strategy.protocol)
         };
         let generator = match algorithm::generator(strategy.algorithm, &shape) {

@@ -17,6 +17,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
         let message = format!("a torus of {} does not hold {} hosts exactly", written.join(" x "), hosts.len());
         return Err(Error::Request(message));
     }
+    builder.host_grid(sides.iter().filter_map(|&side| u32::try_from(side).ok()).collect());
     let mut routers = Vec::with_capacity(hosts.len());
     for (number, nics) in hosts.iter().enumerate() {
         let router = network.switch(builder, &format!("router{number}"))?;

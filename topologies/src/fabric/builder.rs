@@ -52,6 +52,7 @@ impl FabricBuilder {
             by_id: FxHashMap::default(),
             hosts: Vec::new(),
             gpus: Vec::new(),
+            host_grid: Vec::new(),
             sources: Vec::new(),
             warnings: Vec::new(),
         };
@@ -70,6 +71,11 @@ impl FabricBuilder {
         self.fabric.graph.reserve_nodes(nodes);
         self.fabric.graph.reserve_edges(links);
         self.fabric.by_id.reserve(nodes);
+    }
+
+    /// Says that the hosts stand in a grid of these sides.
+    pub fn host_grid(&mut self, sides: Vec<u32>) {
+        self.fabric.host_grid = sides;
     }
 
     /// Notes where figures come from.

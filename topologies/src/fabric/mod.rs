@@ -49,6 +49,7 @@ pub struct Fabric {
     pub(crate) by_id: FxHashMap<Box<str>, NodeId>,
     pub(crate) hosts: Vec<Box<str>>,
     pub(crate) gpus: Vec<NodeId>,
+    pub(crate) host_grid: Vec<u32>,
     pub(crate) sources: Vec<String>,
     pub(crate) warnings: Vec<String>,
 }
@@ -76,6 +77,13 @@ impl Fabric {
     #[must_use]
     pub fn gpus(&self) -> &[NodeId] {
         &self.gpus
+    }
+
+    /// Sides of the grid that the hosts stand in, that of neighbouring numbers first: a torus built as such has one. Empty
+    /// where none is known, and for what was read from a file that lists links.
+    #[must_use]
+    pub fn host_grid(&self) -> &[u32] {
+        &self.host_grid
     }
 
     /// Names of the hosts.

@@ -24,7 +24,7 @@ use origin::Origin;
 #[derive(Debug)]
 pub enum Topology {
     /// A fabric, complete.
-    Fabric(Fabric),
+    Fabric(Box<Fabric>),
     /// A spec, whose `[cluster]` (if it has one) is still to be expanded.
     Spec(Box<spec::Spec>),
 }
@@ -57,9 +57,9 @@ pub fn file(path: &Path) -> Result<Topology> {
 /// [`Error::Syntax`](crate::Error::Syntax) where the text is of no format; otherwise those of the format's own reader.
 pub fn parse(text: &str, source: &str) -> Result<Topology> {
     match detect(text) {
-        Some(Format::NcclXml) => nccl_xml::parse(text, source).map(Topology::Fabric),
-        Some(Format::Json) => json::parse(text, source).map(Topology::Fabric),
-        Some(Format::Smi) => smi::parse(text, source).map(Topology::Fabric),
+        Some(Format::NcclXml) => nccl_xml::parse(text, source).map(|fabric| Topology::Fabric(Box::new(fabric))),
+        Some(Format::Json) => json::parse(text, source).map(|fabric| Topology::Fabric(Box::new(fabric))),
+        Some(Format::Smi) => smi::parse(text, source).map(|fabric| Topology::Fabric(Box::new(fabric))),
         Some(Format::Spec) => spec::parse(text, source).map(|spec| Topology::Spec(Box::new(spec))),
         None => {
             let message = "no topology: expected NCCL topology XML, a spec in TOML, a matrix of `nvidia-smi topo -m`, \

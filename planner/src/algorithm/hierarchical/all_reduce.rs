@@ -8,22 +8,22 @@
 //! The three phases of different loops overlap: each waits for the same phase of the loop before.
 //!
 //! Source: the decomposition of NCCL's CollNet and of Jia et al., *Highly Scalable Deep Learning Training System with
-//! Mixed-Precision*, 2018, §3.3 (hierarchical all-reduce), with the inner phases as in [`super::two_shot`].
+//! Mixed-Precision*, 2018, §3.3 (hierarchical all-reduce), with the inner phases as in `two_shot`.
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Run, Symmetry, Walk,
+    Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Run, Symmetry, Walk,
 };
 
-use super::cut::{Cut, channel_of};
-use super::lane::Lane;
-use super::{Algorithm, Shape, Unsupported};
+use super::Levels;
+use crate::algorithm::cut::{Cut, channel_of};
+use crate::algorithm::lane::Lane;
+use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Hierarchical all_reduce.
-pub(super) struct Hierarchical {
+pub(in crate::algorithm) struct AllReduce {
     header: Header,
     cut: Cut,
-    hosts: u32,
-    per_host: u32,
+    levels: Levels,
     out_of_place: bool,
 }
 
@@ -55,22 +55,21 @@ struct Round {
     round: u32,
 }
 
-impl Hierarchical {
-    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let per_host = shape.equal_hosts(Algorithm::Hierarchical)?;
+impl AllReduce {
+    pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let levels = Levels::new(shape)?;
         let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
         let slots = layout.chunks();
         Ok(Self {
             header: shape.header(Algorithm::Hierarchical, layout, slots),
             cut,
-            hosts: shape.call.ranks / per_host,
-            per_host,
+            levels,
             out_of_place: shape.call.buffers == BufferUse::OutOfPlace,
         })
     }
 
     fn runs(&self, first: u32) -> Runs {
-        let (copies, others) = (u32::from(self.out_of_place), self.per_host - 1);
+        let (copies, others) = (u32::from(self.out_of_place), self.levels.per_host - 1);
         let after_sum = first + 1 + copies + others;
         Runs {
             give: first,
@@ -85,12 +84,13 @@ impl Hierarchical {
 
     /// Chunks of the part of one position.
     fn part(&self, position: u32, at: Round) -> Walk {
-        Walk::fixed(self.cut.chunk(position * self.hosts, at.round, at.lane))
+        Walk::fixed(self.cut.chunk(position * self.levels.hosts, at.round, at.lane))
     }
 
     /// Parts of the other positions of the host, beginning after `position`.
     fn other_parts(&self, position: u32, at: Round) -> Walk {
-        Walk::cyclic(self.cut.chunk(0, at.round, at.lane), position + 1, 1, self.per_host).strided(self.hosts)
+        Walk::cyclic(self.cut.chunk(0, at.round, at.lane), position + 1, 1, self.levels.per_host)
+            .strided(self.levels.hosts)
     }
 
     /// Every operation waits for the same one of the loop before.
@@ -99,10 +99,10 @@ impl Hierarchical {
     }
 
     fn write_inside(&self, at: Round, program: &mut Program) {
-        let (rank, others) = (at.at.rank, self.per_host - 1);
-        let (host, position) = (rank / self.per_host, rank % self.per_host);
-        let mates = Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host);
-        let whole_part = |run: Run| Run { span: self.hosts, ..run };
+        let (rank, others) = (at.at.rank, self.levels.per_host - 1);
+        let (host, position) = (rank / self.levels.per_host, rank % self.levels.per_host);
+        let mates = Walk::cyclic(host * self.levels.per_host, position + 1, 1, self.levels.per_host);
+        let whole_part = |run: Run| Run { span: self.levels.hosts, ..run };
         let own = self.part(position, at);
         let give = at.at.put(others, mates, (Buffer::Input, self.other_parts(position, at)), (Buffer::Scratch, own));
         program.push(whole_part(give), Self::loop_before(at, at.runs.give).as_slice());
@@ -111,11 +111,11 @@ impl Hierarchical {
             let copy = at.at.local(OpKind::Copy, 1, (Buffer::Input, own), (Buffer::Output, own));
             last = Some(program.push(whole_part(copy), &[]));
         }
-        for back in 1..self.per_host {
-            let source = (position + self.per_host - back) % self.per_host;
+        for back in 1..self.levels.per_host {
+            let source = (position + self.levels.per_host - back) % self.levels.per_host;
             let slot = (Buffer::Scratch, self.part(source, at));
             let reduce = at.at.local(OpKind::Reduce, 1, slot, (Buffer::Output, own));
-            let mut awaited = vec![Dependency::on(Rank(host * self.per_host + source), at.runs.give, back - 1)];
+            let mut awaited = vec![Dependency::on(Rank(host * self.levels.per_host + source), at.runs.give, back - 1)];
             awaited.extend(last.map(|last| Dependency::shifted(at.at.rank(), last, 0)));
             last = Some(program.push(whole_part(reduce), &awaited));
         }
@@ -123,12 +123,14 @@ impl Hierarchical {
 
     fn write_between(&self, at: Round, program: &mut Program) {
         let (rank, ranks) = (at.at.rank, self.header.call.ranks);
-        let (host, position) = (rank / self.per_host, rank % self.per_host);
-        let (next, previous) = ((rank + self.per_host) % ranks, Rank((rank + ranks - self.per_host) % ranks));
-        let steps = self.hosts - 1;
-        let base = self.cut.chunk(position * self.hosts, at.round, at.lane);
+        let (host, position) = (rank / self.levels.per_host, rank % self.levels.per_host);
+        let (next, previous) =
+            ((rank + self.levels.per_host) % ranks, Rank((rank + ranks - self.levels.per_host) % ranks));
+        let steps = self.levels.hosts - 1;
+        let base = self.cut.chunk(position * self.levels.hosts, at.round, at.lane);
         // The chunk of step t is the host's own number minus t, modulo the hosts.
-        let back_from = |start: u32| (Buffer::Output, Walk::cyclic(base, start, self.hosts - 1, self.hosts));
+        let back_from =
+            |start: u32| (Buffer::Output, Walk::cyclic(base, start, self.levels.hosts - 1, self.levels.hosts));
         let last_step = steps as i32 - 1;
         let runs = at.runs;
 
@@ -160,18 +162,18 @@ impl Hierarchical {
     }
 
     fn write_share(&self, at: Round, program: &mut Program) {
-        let (host, position) = (at.at.rank / self.per_host, at.at.rank % self.per_host);
-        let mates = Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host);
+        let (host, position) = (at.at.rank / self.levels.per_host, at.at.rank % self.levels.per_host);
+        let mates = Walk::cyclic(host * self.levels.per_host, position + 1, 1, self.levels.per_host);
         let own = (Buffer::Output, self.part(position, at));
-        let share = at.at.put(self.per_host - 1, mates, own, own);
-        let complete = if self.hosts > 1 { (at.runs.arrive, self.hosts - 2) } else { (at.runs.sum, 0) };
+        let share = at.at.put(self.levels.per_host - 1, mates, own, own);
+        let complete = if self.levels.hosts > 1 { (at.runs.arrive, self.levels.hosts - 2) } else { (at.runs.sum, 0) };
         let mut awaited = vec![Dependency::on(at.at.rank(), complete.0, complete.1)];
         awaited.extend(Self::loop_before(at, at.runs.share));
-        program.push(Run { span: self.hosts, ..share }, &awaited);
+        program.push(Run { span: self.levels.hosts, ..share }, &awaited);
     }
 }
 
-impl Generate for Hierarchical {
+impl Generate for AllReduce {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -191,10 +193,6 @@ impl Generate for Hierarchical {
     }
 
     fn symmetry(&self) -> Symmetry {
-        let digits = [
-            RotationDigit { stride: 1, length: self.per_host },
-            RotationDigit { stride: self.per_host, length: self.hosts },
-        ];
-        Symmetry::Rotations(digits.into_iter().filter(|digit| digit.length > 1).collect())
+        self.levels.symmetry()
     }
 }

@@ -1,0 +1,294 @@
+//! What is known of every algorithm without running it: steps, bytes and, on equal links, time. Documentation that is
+//! tested: the table of docs/algorithms.md is printed from here, and tests hold schedules and simulations against it.
+
+use fabricast_sim::schedule::Collective;
+
+use super::Algorithm;
+
+/// For whom a figure is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Ranks of each host.
+    pub per_host: u32,
+}
+
+impl Count {
+    fn n(self) -> f64 {
+        f64::from(self.ranks)
+    }
+
+    /// (n−1)/n: the part of a buffer that a rank does not have or keep.
+    fn others(self) -> f64 {
+        (self.n() - 1.0) / self.n()
+    }
+
+    /// ⌈log2 n⌉.
+    fn log(self) -> f64 {
+        f64::from(self.ranks.next_power_of_two().ilog2())
+    }
+
+    /// Ranks of a host.
+    fn g(self) -> f64 {
+        f64::from(self.per_host)
+    }
+
+    /// Hosts.
+    fn h(self) -> f64 {
+        f64::from(self.ranks / self.per_host)
+    }
+
+    /// Steps along hosts, and `inside` more where hosts have several ranks.
+    fn steps(self, along: f64, inside: f64) -> f64 {
+        if self.per_host > 1 { along + inside } else { along }
+    }
+
+    /// Σ(aᵢ−1) over the two sides of the most square grid.
+    fn along_sides(self) -> f64 {
+        let side = (1..=self.ranks.isqrt()).rev().find(|&side| self.ranks.is_multiple_of(side)).unwrap_or(1);
+        f64::from(side - 1 + self.ranks / side - 1)
+    }
+
+    /// Hops of one block to each rank over distances of powers of two: the bits of all numbers below n.
+    fn hops(self) -> f64 {
+        (0..self.ranks).map(|offset| f64::from(offset.count_ones())).sum()
+    }
+}
+
+/// A figure, in words and in numbers. n is the number of ranks, h that of hosts, g that of the ranks of a host.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// In words.
+    pub text: &'static str,
+    /// In numbers.
+    pub of: fn(Count) -> f64,
+}
+
+/// For how many ranks figures are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exact {
+    /// Any number.
+    Always,
+    /// Powers of two; others take up to two steps, and some ranks up to twice the bytes, more.
+    PowersOfTwo,
+}
+
+/// Time with one loop, one channel and no software cost.
+#[derive(Clone, Copy, Debug)]
+pub enum Time {
+    /// On equal links of latency L and bandwidth B: a step takes L, and the bytes of all steps this many times bytes/B.
+    Flat(Figure),
+    /// In words: latency L and bandwidth B within hosts, L′ and B′ between them.
+    Levels(&'static str),
+}
+
+/// Whether the ranks together send the least that the collective takes without in-network reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// No schedule sends less.
+    Least,
+    /// Fewer steps, or a simpler pattern, for more bytes.
+    More,
+    /// Switches combine and copy: what ranks send is no measure.
+    Switched,
+}
+
+/// What is known of an algorithm for a collective.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// The collective.
+    pub collective: Collective,
+    /// For how many ranks the figures are exact.
+    pub exact: Exact,
+    /// Transfers one after the other.
+    pub steps: Figure,
+    /// Bytes that the busiest rank sends, in buffers.
+    pub sent: Figure,
+    /// What all send together.
+    pub traffic: Traffic,
+    /// How long it takes.
+    pub time: Time,
+}
+
+const fn figure(text: &'static str, of: fn(Count) -> f64) -> Figure {
+    Figure { text, of }
+}
+
+const ONE: Figure = figure("1", |_| 1.0);
+const TWO: Figure = figure("2", |_| 2.0);
+const OTHERS: Figure = figure("(n−1)/n", Count::others);
+const TWICE_OTHERS: Figure = figure("2(n−1)/n", |c| 2.0 * c.others());
+const RING: Figure = figure("n−1", |c| c.n() - 1.0);
+const TWICE_RING: Figure = figure("2(n−1)", |c| 2.0 * (c.n() - 1.0));
+const LOG: Figure = figure("⌈log₂ n⌉", Count::log);
+const TWICE_LOG: Figure = figure("2·log₂ n", |c| 2.0 * c.log());
+const SIDES: Figure = figure("Σ(aᵢ−1)", Count::along_sides);
+const TWICE_SIDES: Figure = figure("2·Σ(aᵢ−1)", |c| 2.0 * c.along_sides());
+
+use Algorithm::{
+    Bruck, Direct, GridRing, Hierarchical, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling,
+    RecursiveHalvingDoubling, Ring, ScatterAllGather, Tree, TwoShot,
+};
+use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv};
+use Exact::{Always, PowersOfTwo};
+use Traffic::{Least, More, Switched};
+
+/// The columns of the table below.
+type Row = (Collective, Algorithm, Exact, Figure, Figure, Traffic, Time);
+
+/// By collective. Tree all_reduce is that of a single host, and chains and trees take one chunk.
+const FACTS: [Row; 41] = [
+    (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
+    (
+        AllReduce,
+        Tree,
+        Always,
+        figure("2(n−1) in a host, 2(g−1) + 4·log₂ h at most", |c| 2.0 * (c.n() - 1.0)),
+        figure("2", |c| if c.ranks == 2 { 1.0 } else { 2.0 }),
+        Least,
+        Time::Flat(TWICE_RING),
+    ),
+    (AllReduce, OneShot, Always, ONE, RING, More, Time::Flat(RING)),
+    (AllReduce, TwoShot, Always, TWO, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
+    (
+        AllReduce,
+        Hierarchical,
+        Always,
+        figure("2h", |c| c.steps(2.0 * (c.h() - 1.0), 2.0)),
+        TWICE_OTHERS,
+        Least,
+        Time::Levels("2(L + (g−1)/g·bytes/B) + 2(h−1)(L′ + bytes/(n·B′))"),
+    ),
+    (AllReduce, RecursiveDoubling, PowersOfTwo, LOG, LOG, More, Time::Flat(LOG)),
+    (AllReduce, RecursiveHalvingDoubling, PowersOfTwo, TWICE_LOG, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
+    (AllReduce, GridRing, Always, TWICE_SIDES, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
+    (
+        AllReduce,
+        Nvls,
+        Always,
+        TWO,
+        figure("(n+1)/n", |c| (c.n() + 1.0) / c.n()),
+        Switched,
+        Time::Levels("2(L + bytes/B)"),
+    ),
+    (
+        AllReduce,
+        NvlsTree,
+        Always,
+        figure("2 + 2·log₂ h", |c| 2.0 + 2.0 * c.h().log2()),
+        figure("(g+1)/g + up to 3/g", |c| (c.g() + 4.0) / c.g()),
+        Switched,
+        Time::Levels("2(L + bytes/B) + 2·log₂ h·(L′ + bytes/(g·B′)) at most"),
+    ),
+    (AllGather, Nvls, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Switched, Time::Levels("L + bytes/B")),
+    (ReduceScatter, Nvls, Always, ONE, ONE, Switched, Time::Levels("L + bytes/B")),
+    (AllGather, Ring, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllGather, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
+    (
+        AllGather,
+        Hierarchical,
+        Always,
+        figure("h", |c| c.steps(c.h() - 1.0, 1.0)),
+        OTHERS,
+        Least,
+        Time::Levels("(h−1)·T + S, T = L′ + bytes/(n·B′), S = L + (g−1)·bytes/(n·B) ≤ T"),
+    ),
+    (AllGather, RecursiveDoubling, PowersOfTwo, LOG, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllGather, Bruck, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllGather, Pat, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllGather, GridRing, Always, SIDES, OTHERS, Least, Time::Flat(OTHERS)),
+    (ReduceScatter, Ring, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
+    (ReduceScatter, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
+    (
+        ReduceScatter,
+        Hierarchical,
+        Always,
+        figure("h+1", |c| c.steps(c.h() - 1.0, if c.ranks > c.per_host { 2.0 } else { 1.0 })),
+        OTHERS,
+        Least,
+        Time::Levels("(h−1)·T + 2S, T and S as for all_gather"),
+    ),
+    (ReduceScatter, RecursiveHalvingDoubling, PowersOfTwo, LOG, OTHERS, Least, Time::Flat(OTHERS)),
+    (ReduceScatter, Pat, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
+    (ReduceScatter, GridRing, Always, SIDES, OTHERS, Least, Time::Flat(OTHERS)),
+    (Broadcast, Ring, Always, RING, ONE, Least, Time::Flat(RING)),
+    (Broadcast, Tree, Always, LOG, LOG, Least, Time::Flat(LOG)),
+    (
+        Broadcast,
+        Hierarchical,
+        Always,
+        figure("h+1", |c| c.steps(c.h() - 1.0, 2.0)),
+        figure("2(g−1)/g + 1/g", |c| (2.0 * (c.g() - 1.0) + if c.ranks > c.per_host { 1.0 } else { 0.0 }) / c.g()),
+        Least,
+        Time::Levels("2(L + (g−1)/g·bytes/B) + (h−1)(L′ + bytes/(g·B′))"),
+    ),
+    (
+        Broadcast,
+        ScatterAllGather,
+        Always,
+        figure("1 + ⌈log₂ n⌉", |c| 1.0 + c.log()),
+        TWICE_OTHERS,
+        Least,
+        Time::Flat(TWICE_OTHERS),
+    ),
+    (Reduce, Ring, Always, RING, ONE, Least, Time::Flat(RING)),
+    (Reduce, Tree, PowersOfTwo, LOG, ONE, Least, Time::Flat(LOG)),
+    (
+        Reduce,
+        Hierarchical,
+        Always,
+        figure("h+1", |c| c.steps(c.h() - 1.0, 2.0)),
+        ONE,
+        More,
+        Time::Levels("2(L + (g−1)/g·bytes/B) + (h−1)(L′ + bytes/(g·B′))"),
+    ),
+    (AllToAll, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
+    (
+        AllToAll,
+        Hierarchical,
+        Always,
+        figure("2", |c| if c.ranks > c.per_host && c.per_host > 1 { 2.0 } else { 1.0 }),
+        figure("(2n−g−h)/n", |c| (2.0 * c.n() - c.g() - c.h()) / c.n()),
+        More,
+        Time::Levels("L + (g−1)/g·bytes/B + L′ + (h−1)/h·bytes/B′ at most"),
+    ),
+    (
+        AllToAll,
+        Bruck,
+        Always,
+        LOG,
+        figure("Σ bits of 1…n−1, ÷ n (½·log₂ n)", |c| c.hops() / c.n()),
+        More,
+        Time::Flat(figure("(Σ bits of 1…n−1)/n", |c| c.hops() / c.n())),
+    ),
+    (AllToAll, Pairwise, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
+    (Gather, Tree, PowersOfTwo, LOG, figure("½", |_| 0.5), More, Time::Flat(OTHERS)),
+    (Gather, Direct, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Least, Time::Flat(OTHERS)),
+    (Scatter, Tree, Always, LOG, OTHERS, More, Time::Flat(OTHERS)),
+    (Scatter, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
+    (SendRecv, Direct, Always, ONE, ONE, Least, Time::Flat(ONE)),
+];
+
+/// What is known, by collective, then algorithm: every pair that there is, once.
+pub fn facts() -> impl Iterator<Item = Facts> {
+    FACTS.into_iter().map(|(collective, algorithm, exact, steps, sent, traffic, time)| Facts {
+        algorithm,
+        collective,
+        exact,
+        steps,
+        sent,
+        traffic,
+        time,
+    })
+}
+
+impl Facts {
+    /// Whether the figures are exact for so many ranks.
+    #[must_use]
+    pub fn holds_for(&self, ranks: u32) -> bool {
+        self.exact == Always || ranks.is_power_of_two()
+    }
+}

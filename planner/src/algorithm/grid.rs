@@ -1,0 +1,308 @@
+//! Rings over the dimensions of a grid of ranks, one dimension after the other.
+//!
+//! With sides a₁, a₂, …, all n ranks together: **reduce_scatter** goes round the rings of the first dimension with all
+//! bytes, round those of the second with the a₁-th part that is left, and so on; **all_gather** the other way round, from
+//! the last dimension to the first; **all_reduce** is both. Σ(aᵢ−1) steps, twice for all_reduce, instead of n − 1 of a
+//! single ring; as there, every rank sends (n−1)/n of the bytes, twice for all_reduce. Equal links of latency L and
+//! bandwidth B: Σᵢ(aᵢ−1)(L + bytes/(a₁…aᵢ·B)), twice for all_reduce.
+//! Channels begin with different dimensions, and after as many as there are go the other way round, so that the links of
+//! all dimensions and directions are in use at once.
+//!
+//! The sides are those of the grid of hosts ([`Shape::grid`]), after the ranks of a host where it has several; where no
+//! grid is known, two as equal as they can be.
+//! Per rank and lane two runs a step for all_reduce; the others a few for each loop of a step.
+//!
+//! Source: Barnett, Littlefield, Payne, van de Geijn, *Global Combine on Mesh Architectures with Wormhole Routing*, IPPS
+//! 1993; Sack & Gropp, *Collective Algorithms for Multiported Torus Networks*, ACM TOPC 2015 (all dimensions at once).
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+};
+
+use super::cut::Cut;
+use super::ring::copy_own;
+use super::steps::{self, Parts, Pattern, Piece};
+use super::{Algorithm, Shape, Unsupported};
+
+/// Rings over the dimensions of a grid.
+pub(super) struct GridRing {
+    header: Header,
+    cut: Cut,
+    /// The dimensions, that of neighbouring ranks first.
+    sides: Vec<Side>,
+}
+
+/// A dimension: how many ranks, and how far apart their numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Side {
+    length: u32,
+    stride: u32,
+}
+
+/// The sides of the grid of ranks, each at least 2.
+fn sides_of(shape: &Shape) -> Vec<Side> {
+    let (ranks, per_host) = (shape.call.ranks, shape.ranks_per_host());
+    let hosts = ranks / per_host;
+    // Ranks of one host alone, or hosts of one rank, are a grid themselves.
+    let (inside, outside) = if hosts == 1 { (1, ranks) } else { (per_host, hosts) };
+    let product = shape.grid.iter().try_fold(1u32, |product, &side| product.checked_mul(side));
+    let outside: Vec<u32> = if product == Some(outside) { shape.grid.clone() } else { square(outside) };
+    let lengths = std::iter::once(inside).chain(outside).filter(|&length| length > 1);
+    let sides = lengths.scan(1, |stride, length| {
+        let side = Side { length, stride: *stride };
+        *stride *= length;
+        Some(side)
+    });
+    sides.collect()
+}
+
+/// Two sides with this product, as equal as can be.
+fn square(ranks: u32) -> Vec<u32> {
+    let side = (1..=ranks.isqrt()).rev().find(|&side| ranks.is_multiple_of(side)).unwrap_or(1);
+    vec![ranks / side, side]
+}
+
+impl GridRing {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let ((cut, layout), slots) = match shape.call.collective {
+            Collective::AllReduce => (Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?, 0),
+            collective => {
+                let cut = Cut::by_blocks(shape)?;
+                let slots = if collective == Collective::ReduceScatter { cut.1.chunks() } else { 0 };
+                (cut, slots)
+            }
+        };
+        Ok(Self { header: shape.header(Algorithm::GridRing, layout, slots), cut, sides: sides_of(shape) })
+    }
+
+    /// What a lane does: which dimensions it takes one after the other, and whether it goes backwards.
+    fn course(&self, lane: u32) -> Course {
+        let dimensions = self.sides.len();
+        let mut sides = self.sides.clone();
+        sides.rotate_left(lane as usize % dimensions);
+        let backwards = !(lane as usize / dimensions).is_multiple_of(2);
+        let collective = self.header.call.collective;
+        let mut steps = Vec::new();
+        for (dimension, side) in sides.iter().enumerate().filter(|_| collective != Collective::AllGather) {
+            steps.extend((0..side.length - 1).map(|time| Step { dimension, time, reduces: true }));
+        }
+        for (dimension, side) in sides.iter().enumerate().rev().filter(|_| collective != Collective::ReduceScatter) {
+            steps.extend((0..side.length - 1).map(|time| Step { dimension, time, reduces: false }));
+        }
+        Course { sides, backwards, steps }
+    }
+}
+
+/// A step along a dimension, by its place in the course.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    dimension: usize,
+    time: u32,
+    reduces: bool,
+}
+
+/// The dimensions in the order in which a lane reduces along them.
+struct Course {
+    sides: Vec<Side>,
+    backwards: bool,
+    steps: Vec<Step>,
+}
+
+impl Course {
+    fn step(&self, step: u32) -> Step {
+        self.steps[step as usize]
+    }
+
+    /// The rank some places further on along a dimension, in the lane's direction.
+    fn along(&self, rank: u32, dimension: usize, by: u32) -> u32 {
+        let Side { length, stride } = self.sides[dimension];
+        let by = if self.backwards { length - by % length } else { by };
+        let place = rank / stride % length;
+        rank - place * stride + (place + by) % length * stride
+    }
+
+    /// A rank whose data moves in a step: it has the sender's coordinates but for that of the dimension.
+    fn mover(&self, rank: u32, step: Step) -> u32 {
+        let length = self.sides[step.dimension].length;
+        // The last sum to move along a dimension is the receiver's, the first data its sender's own.
+        let back = step.time + u32::from(step.reduces);
+        self.along(rank, step.dimension, length - back % length)
+    }
+
+    /// The number of a rank's part of a loop, in which those that share more of the first dimensions are nearer.
+    fn part(&self, rank: u32) -> u32 {
+        self.sides.iter().fold(0, |part, side| part * side.length + rank / side.stride % side.length)
+    }
+
+    /// The rank that a rank sends to in a step.
+    fn receiver(&self, rank: u32, step: Step) -> u32 {
+        self.along(rank, step.dimension, 1)
+    }
+
+    fn sender(&self, rank: u32, step: Step) -> u32 {
+        self.along(rank, step.dimension, self.sides[step.dimension].length - 1)
+    }
+
+    /// How a sum goes on; along the first dimension it is begun.
+    fn kind(step: Step) -> OpKind {
+        match step {
+            Step { reduces: false, .. } => OpKind::Put,
+            Step { dimension: 0, .. } => OpKind::PutReduceInput,
+            Step { .. } => OpKind::PutReduce,
+        }
+    }
+
+    fn is_input(step: Step) -> bool {
+        step.reduces && step.dimension == 0 && step.time == 0
+    }
+
+    /// The ranks that differ from `rank` in dimensions after `dimension` only, as two dimensions, the longer one last. What
+    /// a course has left are neighbouring dimensions, which are one, but for where it began.
+    fn rows(&self, dimension: usize) -> [Side; 2] {
+        let mut free: Vec<Side> = self.sides[dimension + 1..].to_vec();
+        free.sort_by_key(|side| side.stride);
+        let mut merged = [Side { length: 1, stride: 1 }; 2];
+        for side in free {
+            let last = &mut merged[1];
+            if last.length == 1 {
+                *last = side;
+            } else if last.stride * last.length == side.stride {
+                last.length *= side.length;
+            } else {
+                merged = [*last, side];
+            }
+        }
+        merged.sort_by_key(|side| side.length);
+        merged
+    }
+}
+
+/// The ranks from `rank` on along a side, round it.
+fn round(rank: u32, side: Side) -> Walk {
+    let place = rank / side.stride % side.length;
+    Walk::cyclic(rank - place * side.stride, place, 1, side.length).strided(side.stride)
+}
+
+/// all_reduce: what moves are neighbouring parts.
+struct Whole(Course);
+
+impl Pattern for Whole {
+    const SINGLE: bool = true;
+
+    fn steps(&self) -> u32 {
+        self.0.steps.len() as u32
+    }
+
+    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+        let step = self.0.step(step);
+        let span = self.0.sides[step.dimension + 1..].iter().map(|side| side.length).product();
+        let first = Walk::fixed(self.0.part(self.0.mover(rank, step)) / span * span);
+        let src = if Course::is_input(step) { Buffer::Input } else { Buffer::Output };
+        let to = self.0.receiver(rank, step);
+        let piece = Piece::put(to, Parts::of(src, first), Parts::of(Buffer::Output, first), 1);
+        vec![Piece { span, ..piece.reducing(Course::kind(step)) }]
+    }
+
+    fn source(&self, rank: u32, step: u32) -> Option<u32> {
+        Some(self.0.sender(rank, self.0.step(step)))
+    }
+}
+
+/// all_gather and reduce_scatter: what moves are the blocks of ranks.
+struct Blocks(Course);
+
+impl Pattern for Blocks {
+    fn steps(&self) -> u32 {
+        self.0.steps.len() as u32
+    }
+
+    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+        let step = self.0.step(step);
+        let (mover, to) = (self.0.mover(rank, step), self.0.receiver(rank, step));
+        let [rows, row] = self.0.rows(step.dimension);
+        // Sums come from scratch and end in the receiver's output, data begins in the sender's input.
+        let (src, dst) = match step.reduces {
+            true if Course::is_input(step) => (Buffer::Input, Buffer::Scratch),
+            true => (Buffer::Scratch, Buffer::Scratch),
+            false => (Buffer::Output, Buffer::Output),
+        };
+        let (odd, odd_src) = if step.reduces { (to, src) } else { (rank, Buffer::Input) };
+        let has_odd = u32::from(mover == odd);
+        let piece = |src: Buffer, dst: Buffer, blocks: Walk, len: u32| {
+            Piece::put(to, Parts::of(src, blocks), Parts::of(dst, blocks), len).reducing(Course::kind(step))
+        };
+        let mut pieces = vec![piece(odd_src, Buffer::Output, Walk::fixed(mover), has_odd)];
+        let firsts = round(mover, rows);
+        for number in 0..rows.length {
+            let left_out = if number == 0 { has_odd } else { 0 };
+            let blocks = round(firsts.at(number), row).advanced(left_out);
+            pieces.push(piece(src, dst, blocks, row.length - left_out));
+        }
+        pieces
+    }
+
+    fn source(&self, rank: u32, step: u32) -> Option<u32> {
+        Some(self.0.sender(rank, self.0.step(step)))
+    }
+}
+
+impl Generate for GridRing {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let (header, cut) = (&self.header, &self.cut);
+        for lane in 0..cut.lanes {
+            let course = self.course(lane);
+            match header.call.collective {
+                Collective::AllReduce => steps::write_lane(&Whole(course), header, cut, (rank, lane), program),
+                _ => steps::write_lane(&Blocks(course), header, cut, (rank, lane), program),
+            }
+        }
+        if header.call.collective == Collective::AllGather && header.call.buffers == BufferUse::OutOfPlace {
+            copy_own(header, cut, rank.0, rank.0, program);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        let digit = |side: &Side| RotationDigit { stride: side.stride, length: side.length };
+        // Blocks of three dimensions and more go by rows that join dimensions, of which only the last can be turned.
+        let joins = self.header.call.collective != Collective::AllReduce && self.sides.len() > 2;
+        let turned = if joins { &self.sides[self.sides.len() - 1..] } else { &self.sides[..] };
+        Symmetry::Rotations(turned.iter().map(digit).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::schedule::{Call, Protocol};
+    use fabricast_topologies::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn sides_are_those_of_the_hosts_or_as_equal_as_can_be() {
+        let call = |ranks| Call {
+            collective: Collective::AllReduce,
+            bytes: Bytes(0),
+            ranks,
+            root: Rank(0),
+            buffers: BufferUse::InPlace,
+        };
+        let lengths = |ranks, ranks_per_node, grid: &[u32]| {
+            let shape = Shape { ranks_per_node, grid: grid.to_vec(), ..Shape::new(call(ranks), Protocol::Simple) };
+            let sides = sides_of(&shape);
+            let strides: Vec<u32> = sides.iter().map(|side| side.stride).collect();
+            let expected = sides.iter().scan(1, |stride, side| Some(std::mem::replace(stride, *stride * side.length)));
+            assert_eq!(strides, expected.collect::<Vec<_>>());
+            sides.iter().map(|side| side.length).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(64, 8, &[2, 4]), [8, 2, 4]);
+        assert_eq!(lengths(64, 1, &[4, 4, 4]), [4, 4, 4]);
+        assert_eq!(lengths(64, 8, &[]), [8, 4, 2]);
+        assert_eq!(lengths(64, 8, &[3, 3]), [8, 4, 2]);
+        assert_eq!(lengths(24, 0, &[]), [6, 4]);
+        assert_eq!(lengths(7, 0, &[]), [7]);
+    }
+}

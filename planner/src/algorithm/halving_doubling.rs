@@ -1,0 +1,192 @@
+//! Recursive halving and doubling: a reduce_scatter that halves what is still to be summed from step to step, and an
+//! all_gather that doubles what is done.
+//!
+//! **reduce_scatter.** Over distances of n/2, n/4, …, 1 places two ranks exchange the half of what they still sum that the
+//! other goes on with: log2 n steps, (n−1)/n of the bytes sent by every rank. Partial sums are in scratch.
+//! **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2, …, n/2: 2·log2 n steps,
+//! 2(n−1)/n of the bytes, and a transfer a step, since what it takes is neighbouring parts of the buffer.
+//! Equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice for all_reduce.
+//! Ranks beyond a power of two are guests ([`super::places`]): two steps and twice their input more for who acts for them.
+//!
+//! Per rank and lane two runs a step for all_reduce; reduce_scatter three for each loop of a step. The all_gather alone is
+//! [`super::doubling`]'s.
+//!
+//! Source: Rabenseifner, *Optimization of Collective Reduction Operations*, ICCS 2004; Thakur, Rabenseifner, Gropp,
+//! *Optimization of Collective Communication Operations in MPICH*, 2005, §4.3–4.5.
+
+use fabricast_sim::schedule::{Buffer, Collective, Generate, Header, OpKind, Program, Rank, Walk};
+
+use super::cut::Cut;
+use super::places::{Phase, Places};
+use super::steps::{self, Parts, Pattern, Piece, all_but};
+use super::{Algorithm, Shape, Unsupported};
+
+/// Rabenseifner's all_reduce, and reduce_scatter by halving.
+pub(super) struct HalvingDoubling {
+    header: Header,
+    cut: Cut,
+    places: Places,
+}
+
+impl HalvingDoubling {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let places = Places::new(shape.call.ranks);
+        let ((cut, layout), slots) = match shape.call.collective {
+            Collective::AllReduce => (Cut::by_loops(shape, u32::from(shape.channels), places.count())?, 0),
+            _ => {
+                let cut = Cut::by_blocks(shape)?;
+                let slots = cut.1.chunks();
+                (cut, slots)
+            }
+        };
+        Ok(Self { header: shape.header(Algorithm::RecursiveHalvingDoubling, layout, slots), cut, places })
+    }
+
+    /// How a sum begins, or goes on, at a rank that gets its first partial sum in step k among the places.
+    fn kind(&self, to: u32, k: u32) -> OpKind {
+        let is_first = k == 0 && self.places.guest(to).is_none();
+        if is_first { OpKind::PutReduceInput } else { OpKind::PutReduce }
+    }
+
+    /// Whether a rank has nothing but its input in step k.
+    fn has_input_only(&self, rank: u32, k: u32) -> bool {
+        k == 0 && self.places.guest(rank).is_none()
+    }
+
+    /// The distance of the places that halve in step k.
+    fn distance(&self, k: u32) -> u32 {
+        self.places.count() >> (k + 1)
+    }
+}
+
+/// all_reduce: parts are those of the places.
+struct Whole<'a>(&'a HalvingDoubling);
+
+impl Whole<'_> {
+    /// What happens in a step; the second half of the exchanges doubles.
+    fn phase(&self, step: u32) -> Phase {
+        Phase::of(step, 2 * self.0.places.bits(), self.0.places)
+    }
+
+    fn distance(&self, k: u32) -> u32 {
+        match k.checked_sub(self.0.places.bits()) {
+            None => self.0.distance(k),
+            Some(k) => 1 << k,
+        }
+    }
+}
+
+impl Pattern for Whole<'_> {
+    const SINGLE: bool = true;
+
+    fn steps(&self) -> u32 {
+        2 * (self.0.places.bits() + u32::from(self.0.places.has_guests()))
+    }
+
+    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+        let places = self.0.places;
+        let message = |to: u32, src: Buffer, first: u32, span: u32| {
+            let part = Walk::fixed(first);
+            Piece { span, ..Piece::put(to, Parts::of(src, part), Parts::of(Buffer::Output, part), 1) }
+        };
+        let piece = match self.phase(step) {
+            Phase::Come => places
+                .stand_in(rank)
+                .map(|to| message(to, Buffer::Input, 0, places.count()).reducing(OpKind::PutReduceInput)),
+            Phase::Exchange(k) => places.place(rank).map(|place| {
+                let distance = self.distance(k);
+                let other = place ^ distance;
+                let to = places.rank(other);
+                if k < places.bits() {
+                    let src = if self.0.has_input_only(rank, k) { Buffer::Input } else { Buffer::Output };
+                    message(to, src, Places::group(other, distance), distance).reducing(self.0.kind(to, k))
+                } else {
+                    message(to, Buffer::Output, Places::group(place, distance), distance)
+                }
+            }),
+            Phase::Leave => places.guest(rank).map(|to| message(to, Buffer::Output, 0, places.count())),
+        };
+        vec![piece.unwrap_or_else(|| Piece::nothing(rank))]
+    }
+
+    fn source(&self, rank: u32, step: u32) -> Option<u32> {
+        match self.phase(step) {
+            Phase::Come => self.0.places.guest(rank),
+            Phase::Exchange(k) => self.0.places.partner(rank, self.distance(k)),
+            Phase::Leave => self.0.places.stand_in(rank),
+        }
+    }
+}
+
+/// reduce_scatter: parts are the ranks' blocks.
+struct Blocks<'a>(&'a HalvingDoubling);
+
+impl Blocks<'_> {
+    /// Partial sums of some blocks, the receiver's own to where it wants it.
+    fn sums(to: u32, src: Buffer, first: u32, count: u32, kind: OpKind) -> Vec<Piece> {
+        let (own, others) = (Walk::fixed(to), all_but(to, first, count));
+        vec![
+            Piece::put(to, Parts::of(src, own), Parts::of(Buffer::Output, own), 1).reducing(kind),
+            Piece::put(to, Parts::of(src, others), Parts::of(Buffer::Scratch, others), count - 1).reducing(kind),
+        ]
+    }
+}
+
+impl Pattern for Blocks<'_> {
+    fn steps(&self) -> u32 {
+        self.0.places.bits() + 2 * u32::from(self.0.places.has_guests())
+    }
+
+    fn widths(&self, _: u32, step: u32) -> Vec<u32> {
+        let others = match Phase::of(step, self.0.places.bits(), self.0.places) {
+            Phase::Come => self.0.header.call.ranks - 1,
+            Phase::Exchange(k) => self.0.places.most_blocks(self.0.distance(k)) - 1,
+            Phase::Leave => 0,
+        };
+        vec![1, others]
+    }
+
+    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+        let places = self.0.places;
+        let message = match Phase::of(step, places.bits(), places) {
+            Phase::Come => places
+                .stand_in(rank)
+                .map(|to| Self::sums(to, Buffer::Input, 0, self.0.header.call.ranks, OpKind::PutReduceInput)),
+            Phase::Exchange(k) => places.place(rank).map(|place| {
+                let distance = self.0.distance(k);
+                let other = place ^ distance;
+                let (first, count) = places.blocks(Places::group(other, distance), distance);
+                let src = if self.0.has_input_only(rank, k) { Buffer::Input } else { Buffer::Scratch };
+                let to = places.rank(other);
+                Self::sums(to, src, first, count, self.0.kind(to, k))
+            }),
+            Phase::Leave => places.guest(rank).map(|to| {
+                let block = Walk::fixed(to);
+                let sum = Piece::put(to, Parts::of(Buffer::Scratch, block), Parts::of(Buffer::Output, block), 1);
+                vec![sum, Piece::nothing(rank)]
+            }),
+        };
+        message.unwrap_or_else(|| vec![Piece::nothing(rank); 2])
+    }
+
+    fn source(&self, rank: u32, step: u32) -> Option<u32> {
+        match Phase::of(step, self.0.places.bits(), self.0.places) {
+            Phase::Come => self.0.places.guest(rank),
+            Phase::Exchange(k) => self.0.places.partner(rank, self.0.distance(k)),
+            Phase::Leave => self.0.places.stand_in(rank),
+        }
+    }
+}
+
+impl Generate for HalvingDoubling {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        match self.header.call.collective {
+            Collective::AllReduce => steps::write(&Whole(self), &self.header, &self.cut, rank, program),
+            _ => steps::write(&Blocks(self), &self.header, &self.cut, rank, program),
+        }
+    }
+}

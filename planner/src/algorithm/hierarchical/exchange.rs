@@ -1,0 +1,171 @@
+//! Two-level all_to_all: within each host, blocks are gathered at the rank that is at the position of their destination;
+//! from there the blocks of a whole host travel on its rail.
+//!
+//! With h hosts of g ranks: first a rank gives each mate the h − 1 blocks for the mate's position in the other hosts, and
+//! the block for the mate itself; when all mates' blocks for a host are there, they go to it, g blocks together. Links
+//! between hosts carry (h−1)/h · bytes per rank as in a direct exchange, but messages are g times as large and g times as
+//! few; those within carry (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and B' between: at most
+//! L + (g−1)/g · bytes/B + L' + (h−1)/h · bytes/B'; a rank's own blocks need not wait for its mates'.
+//! In place, what arrives waits in scratch until everything that lies in its place has left. Per rank, lane and loop 2g + 3
+//! runs, in place 3g + 3.
+//!
+//! Source: NCCL 2.12's PXN (src/graph/paths.cc, and Jeaugey, *Doubling all2all Performance with NVIDIA Collective
+//! Communication Library 2.12*, 2022); MSCCL's two-step all-to-all (msccl-tools, examples/mscclang/alltoall_a100_two_step.py).
+
+use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
+
+use super::Levels;
+use crate::algorithm::cut::{Cut, channel_of, checked};
+use crate::algorithm::lane::{Chunks, Lane};
+use crate::algorithm::ring::copy_own;
+use crate::algorithm::{Algorithm, Shape, Unsupported};
+
+/// Two-level all_to_all.
+pub(in crate::algorithm) struct AllToAll {
+    header: Header,
+    cut: Cut,
+    levels: Levels,
+    in_place: bool,
+}
+
+/// Numbers of the runs of one loop of a lane, the same on all ranks.
+#[derive(Clone, Copy)]
+struct Runs {
+    /// Blocks for other hosts to the mates, a run each.
+    gather: u32,
+    /// The mates' own blocks.
+    inside: u32,
+    /// All blocks for a host are there.
+    ready: u32,
+    /// Blocks of a mate, the own ones first, to the other hosts: a run each.
+    across: u32,
+    /// In place: everything has left.
+    left: u32,
+    count: u32,
+}
+
+impl AllToAll {
+    pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let levels = Levels::new(shape)?;
+        let (cut, layout) = Cut::by_blocks(shape)?;
+        let in_place = shape.call.buffers == BufferUse::InPlace;
+        // What passes through and, in place, what has arrived.
+        let slots = checked(u64::from(layout.chunks()) * (1 + u64::from(in_place)))?;
+        Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, in_place })
+    }
+
+    fn runs(&self, first: u32) -> Runs {
+        let (mates, per_host) = (self.levels.mates(), self.levels.per_host);
+        let inside = first + mates;
+        let across = inside + 2;
+        let left = across + per_host;
+        let count = left - first + if self.in_place { 2 + per_host } else { 0 };
+        Runs { gather: first, inside, ready: inside + 1, across, left, count }
+    }
+
+    /// Where blocks arrive.
+    fn arrival(&self, walk: Walk) -> Chunks {
+        if self.in_place {
+            (Buffer::Scratch, Walk { base: walk.base + self.header.layout.chunks(), ..walk })
+        } else {
+            (Buffer::Output, walk)
+        }
+    }
+
+    fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
+        let Self { levels, ref cut, .. } = *self;
+        let place = levels.place(at.rank);
+        let (host, position) = place;
+        let runs = self.runs(program.runs().len() as u32);
+        let hosts = levels.hosts - 1;
+        // Blocks of a position, from the next host on.
+        let away = |position: u32| {
+            let walk = Walk::cyclic(position, host + 1, 1, levels.hosts).strided(levels.per_host);
+            cut.over_parts(walk, round, lane)
+        };
+        let block = |rank: u32| Walk::fixed(cut.chunk(rank, round, lane));
+        let loop_before =
+            |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(runs.count), 0));
+        for further in 1..=levels.mates() {
+            let mate = levels.mate(place, further);
+            let (src, dst) = ((Buffer::Input, away(levels.place(mate).1)), (Buffer::Scratch, away(position)));
+            program.push(at.put(hosts, Walk::fixed(mate), src, dst), loop_before(runs.gather + further - 1).as_slice());
+        }
+        let mates = levels.mates_of(place);
+        let inside = at.put(
+            levels.mates(),
+            mates,
+            (Buffer::Input, cut.over_parts(mates, round, lane)),
+            self.arrival(block(at.rank)),
+        );
+        program.push(inside, loop_before(runs.inside).as_slice());
+        let gathered = |further: u32| {
+            let mate = levels.mate(place, levels.per_host - further);
+            Dependency::shifted(Rank(mate), runs.gather + further - 1, 0)
+        };
+        program.push(at.wait(hosts), &(1..=levels.mates()).map(gathered).collect::<Vec<_>>());
+        let rail = Walk::cyclic(position, host + 1, 1, levels.hosts).strided(levels.per_host);
+        for further in 0..levels.per_host {
+            let mate = levels.mate(place, further);
+            let buffer = if further == 0 { Buffer::Input } else { Buffer::Scratch };
+            let mut awaited: Vec<Dependency> = loop_before(runs.across + further).into_iter().collect();
+            if further > 0 {
+                awaited.push(Dependency::shifted(at.rank(), runs.ready, 0));
+            }
+            let src = (buffer, away(levels.place(mate).1));
+            program.push(at.put(hosts, rail, src, self.arrival(block(mate))), &awaited);
+        }
+        if self.in_place {
+            self.write_settling(at, lane, round, runs, program);
+        }
+    }
+
+    /// In place: what arrived, to where it belongs, when nothing that was there is needed any more.
+    fn write_settling(&self, at: Lane, lane: u32, round: u32, runs: Runs, program: &mut Program) {
+        let Self { levels, ref cut, .. } = *self;
+        let place = levels.place(at.rank);
+        let (rank, hosts) = (at.rank(), levels.hosts - 1);
+        let waits = hosts.max(levels.mates());
+        let own_sends = (0..levels.mates()).map(|run| runs.gather + run).chain([runs.inside, runs.across]);
+        let mut awaited: Vec<Dependency> = own_sends.map(|run| Dependency::shifted(rank, run, 0)).collect();
+        awaited.push(Dependency::shifted(rank, runs.left, -1));
+        program.push(at.wait(waits), &awaited);
+        let left = Dependency::on(rank, runs.left, waits - 1);
+        let settle = |walk: Walk, len: u32| at.local(OpKind::Copy, len, self.arrival(walk), (Buffer::Output, walk));
+        for further in 0..levels.per_host {
+            let position = levels.place(levels.mate(place, further)).1;
+            let blocks = cut.over_parts(levels.back_from(place.0 + hosts, position), round, lane);
+            let arrived = (1..=hosts).map(|back| {
+                Dependency::on(Rank(levels.on_rail(place, levels.hosts - back)), runs.across + further, back - 1)
+            });
+            program.push(settle(blocks, hosts), &arrived.chain([left]).collect::<Vec<_>>());
+        }
+        let blocks = cut.over_parts(levels.mates_of(place), round, lane);
+        let arrived = (1..=levels.mates()).map(|further| {
+            Dependency::on(Rank(levels.mate(place, further)), runs.inside, levels.per_host - further - 1)
+        });
+        program.push(settle(blocks, levels.mates()), &arrived.chain([left]).collect::<Vec<_>>());
+    }
+}
+
+impl Generate for AllToAll {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            for round in 0..self.cut.loops {
+                self.write_loop(at, lane, round, program);
+            }
+        }
+        if !self.in_place {
+            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.levels.symmetry()
+    }
+}

@@ -1,0 +1,69 @@
+//! Algorithms of two levels: what crosses from host to host travels on rails, between the ranks at the same position of
+//! their hosts, and what stays inside goes straight to where it belongs.
+
+mod all_reduce;
+mod blocks;
+mod exchange;
+mod rooted;
+mod sum;
+
+use fabricast_sim::schedule::{RotationDigit, Symmetry, Walk};
+
+use super::{Algorithm, Shape, Unsupported};
+pub(super) use all_reduce::AllReduce;
+pub(super) use blocks::{AllGather, ReduceScatter};
+pub(super) use exchange::AllToAll;
+pub(super) use rooted::{Broadcast, Reduce};
+
+/// The ranks as hosts × positions.
+#[derive(Clone, Copy, Debug)]
+struct Levels {
+    hosts: u32,
+    per_host: u32,
+}
+
+impl Levels {
+    fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let per_host = shape.equal_hosts(Algorithm::Hierarchical)?;
+        Ok(Self { hosts: shape.call.ranks / per_host, per_host })
+    }
+
+    /// Host and position of a rank.
+    fn place(self, rank: u32) -> (u32, u32) {
+        (rank / self.per_host, rank % self.per_host)
+    }
+
+    /// The rank at a position of the host so many further on.
+    fn on_rail(self, (host, position): (u32, u32), further: u32) -> u32 {
+        (host + further) % self.hosts * self.per_host + position
+    }
+
+    /// The rank of a host so many positions further on.
+    fn mate(self, (host, position): (u32, u32), further: u32) -> u32 {
+        host * self.per_host + (position + further) % self.per_host
+    }
+
+    /// How many others a host has.
+    fn mates(self) -> u32 {
+        self.per_host - 1
+    }
+
+    /// The others of a rank's host, from the next one on.
+    fn mates_of(self, (host, position): (u32, u32)) -> Walk {
+        Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host)
+    }
+
+    /// Blocks of a position, host by host backwards from `host`.
+    fn back_from(self, host: u32, position: u32) -> Walk {
+        Walk::cyclic(position, host % self.hosts, self.hosts - 1, self.hosts).strided(self.per_host)
+    }
+
+    /// Rotations of positions and of hosts.
+    fn symmetry(self) -> Symmetry {
+        let digits = [
+            RotationDigit { stride: 1, length: self.per_host },
+            RotationDigit { stride: self.per_host, length: self.hosts },
+        ];
+        Symmetry::Rotations(digits.into_iter().filter(|digit| digit.length > 1).collect())
+    }
+}

@@ -1,0 +1,185 @@
+//! Hierarchical broadcast and reduce: the root's host divides the data over its positions, each takes its part along the
+//! hosts on its own rail, and every host puts the parts together again.
+//!
+//! With h hosts of g ranks: **broadcast** scatters g parts within the root's host, passes them from host to host as chains,
+//! chunk after chunk, and gathers them within each host. **reduce** is the same backwards: every position sums its part of
+//! its host, the chains add up towards the root's host, whose ranks give their parts to the root. A link between hosts
+//! carries bytes/g. With one loop, latency L and bandwidth B within, L' and B' between, S = L + (g−1)/g · bytes/B and
+//! T = L' + bytes/(g·B'): 2S + (h−1)·T each, if g > 1. Per rank and lane 2g − 1 runs for broadcast, 2g for reduce, whatever
+//! the loops.
+//!
+//! Source: the scatter and all_gather of van de Geijn's broadcast within hosts, NCCL 2.28's chains (src/device/broadcast.h,
+//! reduce.h) between them.
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk,
+};
+
+use super::Levels;
+use super::sum::Sum;
+use crate::algorithm::cut::{Cut, channel_of};
+use crate::algorithm::lane::Lane;
+use crate::algorithm::ring::copy_parts;
+use crate::algorithm::{Algorithm, Shape, Unsupported};
+
+/// What broadcast and reduce have in common.
+struct Rooted {
+    header: Header,
+    cut: Cut,
+    levels: Levels,
+    /// Host and position of the root.
+    root: (u32, u32),
+}
+
+impl Rooted {
+    fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let levels = Levels::new(shape)?;
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), levels.per_host)?;
+        let slots = if shape.call.collective == Collective::Reduce { layout.chunks() } else { 0 };
+        let root = levels.place(shape.call.root.0);
+        Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, root })
+    }
+
+    /// How many hosts further on from the root's a host is.
+    fn hosts_after_root(&self, host: u32) -> u32 {
+        (host + self.levels.hosts - self.root.0) % self.levels.hosts
+    }
+
+    fn is_root(&self, rank: u32) -> bool {
+        self.header.call.root.0 == rank
+    }
+
+    fn lanes(&self, rank: Rank) -> impl Iterator<Item = (u32, Lane)> {
+        let channels = self.header.channels;
+        (0..self.cut.lanes).map(move |lane| (lane, Lane { rank: rank.0, channel: channel_of(channels, lane) }))
+    }
+}
+
+/// Hierarchical broadcast.
+pub(in crate::algorithm) struct Broadcast(Rooted);
+
+impl Broadcast {
+    pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        Rooted::new(shape).map(Self)
+    }
+
+    /// Runs of a lane: the root's parts to its mates, the chain, the own part to each mate.
+    fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
+        let Rooted { levels, root, ref cut, .. } = self.0;
+        let first = program.runs().len() as u32;
+        let (chain, share) = (first + levels.mates(), first + levels.mates() + 1);
+        let (rank, loops) = (at.rank(), cut.loops);
+        let (host, position) = levels.place(rank.0);
+        let part = |position: u32| cut.over_loops(position, lane);
+        let is_root = self.0.is_root(rank.0);
+        let src = if is_root { Buffer::Input } else { Buffer::Output };
+        let only = |wanted: bool| if wanted { loops } else { 0 };
+        let chunk_before = |run: u32| Dependency::shifted(rank, run, -1);
+        for further in 1..=levels.mates() {
+            let mate = levels.mate((host, position), further);
+            let chunks = part(levels.place(mate).1);
+            let run = at.put(only(is_root), Walk::fixed(mate), (src, chunks), (Buffer::Output, chunks));
+            program.push(run, &[chunk_before(first + further - 1)]);
+        }
+        // How the own part comes: in the root's host from the root, elsewhere along the chain.
+        let from_root = (position + levels.per_host - root.1) % levels.per_host;
+        let came = match (host == root.0, from_root.checked_sub(1)) {
+            (true, None) => None,
+            (true, Some(run)) => Some(Dependency::shifted(self.0.header.call.root, first + run, 0)),
+            (false, _) => Some(Dependency::shifted(Rank(levels.on_rail((host, position), levels.hosts - 1)), chain, 0)),
+        };
+        let own = part(position);
+        let is_last = self.0.hosts_after_root(host) + 1 == levels.hosts;
+        let next = Walk::fixed(levels.on_rail((host, position), 1));
+        let awaited: Vec<Dependency> = came.into_iter().chain([chunk_before(chain)]).collect();
+        program.push(at.put(only(!is_last), next, (src, own), (Buffer::Output, own)), &awaited);
+        for further in 1..=levels.mates() {
+            let mate = levels.mate((host, position), further);
+            let run = at.put(only(!self.0.is_root(mate)), Walk::fixed(mate), (src, own), (Buffer::Output, own));
+            // The root's own part follows that of the mate on the same connection.
+            let scattered = is_root.then(|| Dependency::shifted(rank, first + further - 1, 0));
+            let awaited: Vec<Dependency> =
+                came.into_iter().chain(scattered).chain([chunk_before(share + further - 1)]).collect();
+            program.push(run, &awaited);
+        }
+    }
+}
+
+impl Generate for Broadcast {
+    fn header(&self) -> &Header {
+        &self.0.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for (lane, at) in self.0.lanes(rank) {
+            self.write_lane(at, lane, program);
+        }
+        if self.0.is_root(rank.0) && self.0.header.call.buffers == BufferUse::OutOfPlace {
+            copy_parts(&self.0.header, &self.0.cut, rank.0, 0..self.0.levels.per_host, program);
+        }
+    }
+}
+
+/// Hierarchical reduce.
+pub(in crate::algorithm) struct Reduce(Rooted);
+
+impl Reduce {
+    pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        Rooted::new(shape).map(Self)
+    }
+
+    /// Runs of a lane: the sums within the host, the chain, the own part to the root.
+    fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
+        let Rooted { levels, root, ref cut, .. } = self.0;
+        let first = program.runs().len() as u32;
+        let (chain, give) = (first + Sum::runs(levels), first + Sum::runs(levels) + 1);
+        let (rank, loops) = (at.rank(), cut.loops);
+        let (host, position) = levels.place(rank.0);
+        let part = |position: u32| cut.over_loops(position, lane);
+        let sums = |host: u32, position: u32| if (host, position) == root { Buffer::Output } else { Buffer::Scratch };
+        Sum {
+            at,
+            levels,
+            first_run: first,
+            items: loops,
+            part: &part,
+            sums: &|position| sums(host, position),
+            in_place: self.0.header.call.buffers == BufferUse::InPlace,
+            after: &|_| None,
+        }
+        .write(program);
+        let summed = |rank: u32| {
+            let (rank, run) = Sum::done(levels, first, rank);
+            Dependency::shifted(rank, run, 0)
+        };
+        let own = part(position);
+        let place = self.0.hosts_after_root(host);
+        let next = levels.on_rail((host, position), 1);
+        let previous = levels.on_rail((host, position), levels.hosts - 1);
+        // The host after the root's begins.
+        let came = (place != 1 && levels.hosts > 1).then(|| Dependency::shifted(Rank(previous), chain, 0));
+        let dst = (sums((host + 1) % levels.hosts, position), own);
+        let len = if place > 0 { loops } else { 0 };
+        let pass = at.transfer(OpKind::PutReduce, len, Walk::fixed(next), (Buffer::Scratch, own), dst);
+        let mut awaited = vec![summed(rank.0), summed(next), Dependency::shifted(rank, chain, -1)];
+        awaited.extend(came);
+        program.push(pass, &awaited);
+        let len = if place == 0 && position != root.1 { loops } else { 0 };
+        let to = Walk::fixed(self.0.header.call.root.0);
+        let mut awaited = vec![summed(rank.0), Dependency::shifted(rank, give, -1)];
+        awaited.extend(came);
+        program.push(at.put(len, to, (Buffer::Scratch, own), (Buffer::Output, own)), &awaited);
+    }
+}
+
+impl Generate for Reduce {
+    fn header(&self) -> &Header {
+        &self.0.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for (lane, at) in self.0.lanes(rank) {
+            self.write_lane(at, lane, program);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! PAT, parallel aggregated trees: every block travels a binomial tree of its own, the far hops first, and hops of many
+//! trees between the same two ranks are one message, as large as a chunk may be.
+//!
+//! **all_gather.** Counted from its owner, the rank at position p gets a block from position p − d, d the lowest set bit of
+//! p; there are trees for all n blocks, and n need not be a power of two. Let N be the next power of two, and A, a power
+//! of two of at most N/2, how many blocks a message may take. log2 A steps over distances N/2, N/4, …, N/A bring every
+//! block to A positions, with at most A/2 blocks a message. The N/A − 1 hops of the trees below each of them follow depth
+//! first, A blocks a message. So ⌈log2 n⌉ steps with whole trees in parallel, n − 1 for blocks as large as a chunk.
+//! **reduce_scatter** is the same backwards, partial sums instead of blocks. As trees are finished depth first, no more
+//! than A·log2(N/A) partial sums are under way at a rank; in scratch each has the place of its block.
+//! Every rank sends (n−1)/n of the bytes. Equal links of latency L and bandwidth B, without a limit to chunks:
+//! ⌈log2 n⌉·L + (n−1)/n · bytes/B.
+//! Per rank, lane and loop four runs a step at most.
+//!
+//! Source: Jeaugey, *PAT: a new algorithm for all-gather and reduce-scatter operations at scale*, arXiv 2506.20252, 2025;
+//! NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+};
+
+use super::bruck::on;
+use super::cut::Cut;
+use super::ring::copy_own;
+use super::steps::{self, Parts, Pattern, Piece};
+use super::{Algorithm, Shape, Unsupported};
+
+/// PAT all_gather and reduce_scatter.
+pub(super) struct Pat {
+    header: Header,
+    cut: Cut,
+    rotation: RotationDigit,
+    /// Hops in the order of all_gather.
+    hops: Vec<Hop>,
+    trees: Trees,
+}
+
+/// Hops over one distance, from positions `first, first + stride, …` counted from the owners of the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hop {
+    distance: u32,
+    first: u32,
+    stride: u32,
+    /// How many there are.
+    count: u32,
+}
+
+/// How many blocks are under way together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trees {
+    ranks: u32,
+    /// Blocks of a message.
+    together: u32,
+    /// Positions of the subtree that is gone through hop by hop.
+    subtree: u32,
+}
+
+impl Trees {
+    fn new(shape: &Shape, cut: &Cut) -> Self {
+        let ranks = shape.call.ranks;
+        let whole = ranks.next_power_of_two();
+        let pieces = u64::from(ranks) * u64::from(cut.lanes) * u64::from(cut.loops);
+        let fitting = |chunk: u64| chunk.saturating_mul(pieces) / shape.call.bytes.0.max(1);
+        let together = shape.chunk.map_or(whole, |chunk| {
+            let fitting = fitting(chunk.0).clamp(1, u64::from(whole)) as u32;
+            1 << fitting.ilog2()
+        });
+        let together = together.min(whole / 2);
+        Self { ranks, together, subtree: whole / together }
+    }
+
+    /// All hops, from the owners outwards.
+    fn hops(self) -> Vec<Hop> {
+        let whole = self.together * self.subtree;
+        let hop = |distance: u32, first: u32, stride: u32| {
+            // Positions beyond the last rank are not there.
+            let count = self.ranks.saturating_sub(first + distance).div_ceil(stride);
+            Hop { distance, first, stride, count }
+        };
+        let far = (1..=self.together.ilog2()).map(|k| hop(whole >> k, 0, 2 * (whole >> k)));
+        let mut hops: Vec<Hop> = far.collect();
+        let mut open = vec![(0, self.subtree)];
+        while let Some((first, size)) = open.pop() {
+            if size > 1 {
+                let half = size / 2;
+                hops.push(hop(half, first, self.subtree));
+                // What hangs on the far half comes next, then the rest of the near one.
+                open.push((first, half));
+                open.push((first + half, half));
+            }
+        }
+        hops.retain(|hop| hop.count > 0);
+        hops
+    }
+
+    /// The blocks that have come so far at a rank: those of the owners `first, first + stride, …` positions before it.
+    fn blocks_at(self, rank: u32, first: u32, stride: u32) -> Walk {
+        let back = on(0, self.ranks - stride % self.ranks, self.ranks);
+        Walk::cyclic(0, on(rank, self.ranks - first % self.ranks, self.ranks), back, self.ranks)
+    }
+}
+
+impl Pat {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_blocks(shape)?;
+        let trees = Trees::new(shape, &cut);
+        let sums = shape.call.collective == Collective::ReduceScatter;
+        let slots = if sums { layout.chunks() } else { 0 };
+        Ok(Self {
+            header: shape.header(Algorithm::Pat, layout, slots),
+            cut,
+            rotation: shape.rotation(),
+            hops: trees.hops(),
+            trees,
+        })
+    }
+
+    fn reduces(&self) -> bool {
+        self.header.call.collective == Collective::ReduceScatter
+    }
+
+    fn hop(&self, step: u32) -> Hop {
+        let step = step as usize;
+        self.hops[if self.reduces() { self.hops.len() - 1 - step } else { step }]
+    }
+
+    /// Blocks go on; a rank's own comes from its input.
+    fn spread(&self, rank: u32, hop: Hop) -> Vec<Piece> {
+        let to = on(rank, hop.distance, self.trees.ranks);
+        let own = u32::from(hop.first == 0);
+        let blocks = |skipped: u32| self.trees.blocks_at(rank, hop.first + skipped * hop.stride, hop.stride);
+        let (output, others) = (Parts::of(Buffer::Output, blocks(0)), Parts::of(Buffer::Output, blocks(own)));
+        vec![
+            Piece::put(to, Parts::of(Buffer::Input, blocks(0)), output, own),
+            Piece::put(to, others, others, hop.count - own),
+        ]
+    }
+
+    /// Partial sums go back; what comes home goes to the output. The last position sends its input alone, as those do that
+    /// nothing hangs on.
+    fn collect(&self, rank: u32, hop: Hop) -> Vec<Piece> {
+        let trees = self.trees;
+        let to = on(rank, trees.ranks - hop.distance, trees.ranks);
+        let is_leaf = |i: u32| hop.distance == 1 || hop.first + i * hop.stride + hop.distance + 1 == trees.ranks;
+        let home = u32::from(hop.first == 0);
+        let alone = u32::from(hop.count > home && hop.distance > 1 && is_leaf(hop.count - 1));
+        // The first to add to a sum of an inner position comes from the next one.
+        let kind = if hop.distance == 1 { OpKind::PutReduceInput } else { OpKind::PutReduce };
+        let piece = |from: u32, len: u32| {
+            let position = hop.first + from * hop.stride;
+            let blocks = trees.blocks_at(rank, position + hop.distance, hop.stride);
+            let src = if is_leaf(from) { Buffer::Input } else { Buffer::Scratch };
+            let dst = if position == 0 { Buffer::Output } else { Buffer::Scratch };
+            let (src, dst) = (Parts::of(src, blocks), Parts::of(dst, blocks));
+            if len > 0 { Piece::put(to, src, dst, len).reducing(kind) } else { Piece::nothing(rank) }
+        };
+        let between = hop.count - home - alone;
+        vec![piece(0, home), piece(home, between), piece(home + between, alone)]
+    }
+}
+
+impl Pattern for Pat {
+    fn steps(&self) -> u32 {
+        self.hops.len() as u32
+    }
+
+    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+        let hop = self.hop(step);
+        if self.reduces() { self.collect(rank, hop) } else { self.spread(rank, hop) }
+    }
+
+    fn source(&self, rank: u32, step: u32) -> Option<u32> {
+        let (distance, ranks) = (self.hop(step).distance, self.trees.ranks);
+        Some(on(rank, if self.reduces() { distance } else { ranks - distance }, ranks))
+    }
+}
+
+impl Generate for Pat {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        steps::write(self, &self.header, &self.cut, rank, program);
+        if !self.reduces() && self.header.call.buffers == BufferUse::OutOfPlace {
+            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Rotations(vec![self.rotation])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_position_is_reached_once_from_one_that_was() {
+        for ranks in 2..140u32 {
+            let whole = ranks.next_power_of_two();
+            for together in (0..whole.ilog2()).map(|k| 1 << k) {
+                let trees = Trees { ranks, together, subtree: whole / together };
+                let mut reached = vec![false; ranks as usize];
+                reached[0] = true;
+                for hop in trees.hops() {
+                    assert!(hop.count <= together);
+                    let before = reached.clone();
+                    for i in 0..hop.count {
+                        let from = (hop.first + i * hop.stride) as usize;
+                        let to = from + hop.distance as usize;
+                        assert!(before[from] && !reached[to], "{from} to {to} of {ranks}, {together} together");
+                        reached[to] = true;
+                    }
+                }
+                assert!(reached.iter().all(|&reached| reached), "{ranks} ranks, {together} together");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_few_as_long_as_messages_may_grow() {
+        let steps = |ranks: u32, together: u32| {
+            Trees { ranks, together, subtree: ranks.next_power_of_two() / together }.hops().len()
+        };
+        assert_eq!((steps(64, 32), steps(64, 1), steps(64, 8)), (6, 63, 3 + 7));
+        assert_eq!((steps(13, 8), steps(13, 1), steps(1024, 512)), (4, 12, 10));
+    }
+}

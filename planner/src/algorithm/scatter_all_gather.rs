@@ -1,0 +1,107 @@
+//! Scatter and all_gather: a broadcast for large data, in which the root sends every byte about once and the others twice
+//! as little as a tree would.
+//!
+//! The root gives every other rank a part of its own; then all but the root gather the parts as in [`super::bruck`], over
+//! distances 1, 2, 4, … . 1 + ⌈log2 n⌉ steps. The root sends 2(n−1)/n of the bytes, no other rank more than (n−1)/n. Equal
+//! links of latency L and bandwidth B: (1 + ⌈log2 n⌉)·L + 2(n−1)/n · bytes/B. Parts are counted from the root, so that what
+//! a step takes is a transfer, or two where it goes beyond the last part.
+//! Per rank, lane and loop three runs a step.
+//!
+//! Source: van de Geijn, *On Global Combine Operations*, JPDC 1994; Thakur, Rabenseifner, Gropp, *Optimization of
+//! Collective Communication Operations in MPICH*, 2005, §4.4 (binomial scatter, then a ring or recursive doubling). The
+//! scatter here is direct: nobody passes parts on, so nobody gets a part twice.
+
+use fabricast_sim::schedule::{Buffer, BufferUse, Generate, Header, Program, Rank, Walk};
+
+use super::bruck::{on, steps_of};
+use super::cut::Cut;
+use super::ring::copy_parts;
+use super::steps::{self, Parts, Pattern, Piece};
+use super::{Algorithm, Shape, Unsupported};
+
+/// Scatter and all_gather broadcast.
+pub(super) struct ScatterAllGather {
+    header: Header,
+    cut: Cut,
+}
+
+impl ScatterAllGather {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
+        Ok(Self { header: shape.header(Algorithm::ScatterAllGather, layout, 0), cut })
+    }
+
+    fn place(&self, rank: u32) -> u32 {
+        on(rank, self.header.call.ranks - self.header.call.root.0, self.header.call.ranks)
+    }
+
+    fn rank_at(&self, place: u32) -> u32 {
+        on(place, self.header.call.root.0, self.header.call.ranks)
+    }
+
+    /// The root's parts, to all others; others have the like of it as nothing.
+    fn scatter(&self, rank: u32) -> Vec<Piece> {
+        let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
+        let others = Walk::linear(1, 1);
+        let parts = |buffer| Parts::of(buffer, others);
+        let piece = Piece::put(rank, parts(Buffer::Input), parts(Buffer::Output), 0);
+        let len = if rank == root { ranks - 1 } else { 0 };
+        vec![Piece { to: Walk::cyclic(0, on(root, 1, ranks), 1, ranks), len, ..piece }]
+    }
+
+    /// What a place has, own part and next ones, to the place `distance` before it.
+    fn gather(&self, rank: u32, distance: u32) -> Vec<Piece> {
+        let ranks = self.header.call.ranks;
+        let place = self.place(rank);
+        let to = on(place, ranks - distance, ranks);
+        let count = distance.min(ranks - distance);
+        let straight = count.min(ranks - place);
+        let buffer = if place == 0 { Buffer::Input } else { Buffer::Output };
+        let piece = |first: u32, span: u32| {
+            let part = Walk::fixed(first);
+            let len = u32::from(span > 0 && to != 0);
+            let (src, dst) = (Parts::of(buffer, part), Parts::of(Buffer::Output, part));
+            Piece { span: span.max(1), ..Piece::put(self.rank_at(to), src, dst, len) }
+        };
+        vec![piece(place, straight), piece(0, count - straight)]
+    }
+}
+
+impl Pattern for ScatterAllGather {
+    fn steps(&self) -> u32 {
+        1 + steps_of(self.header.call.ranks)
+    }
+
+    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+        match step.checked_sub(1) {
+            None => self.scatter(rank),
+            Some(k) => self.gather(rank, 1 << k),
+        }
+    }
+
+    fn source(&self, rank: u32, step: u32) -> Option<u32> {
+        let (ranks, place) = (self.header.call.ranks, self.place(rank));
+        match step.checked_sub(1) {
+            _ if place == 0 => None,
+            None => Some(self.header.call.root.0),
+            Some(k) => Some(self.rank_at(on(place, 1 << k, ranks))),
+        }
+    }
+
+    fn share(&self, rank: u32, step: u32) -> Option<u32> {
+        if step == 0 { self.place(rank).checked_sub(1) } else { None }
+    }
+}
+
+impl Generate for ScatterAllGather {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        steps::write(self, &self.header, &self.cut, rank, program);
+        if rank == self.header.call.root && self.header.call.buffers == BufferUse::OutOfPlace {
+            copy_parts(&self.header, &self.cut, rank.0, 0..self.header.call.ranks, program);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Step by step: what the algorithms of few, large messages have in common.
+//!
+//! In a step a rank sends one message and gets one, each of several pieces. It begins a step when the one before is done:
+//! when everything that it sends there has left and everything that it gets there has arrived. A run of waits says so,
+//! one at the end of each step. Loops overlap: a loop waits in no step for anything but the same step of the loop before.
+
+use fabricast_sim::schedule::{Buffer, Dependency, Header, OpKind, Program, Rank, Run, Walk};
+
+use super::cut::{Cut, channel_of};
+use super::lane::{Chunks, Lane};
+
+/// Parts of a buffer, one after the other as a walk says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    buffer: Buffer,
+    /// Scratch has several regions, each as large as the buffer.
+    region: u32,
+    walk: Walk,
+}
+
+impl Parts {
+    pub(super) fn of(buffer: Buffer, walk: Walk) -> Self {
+        Self { buffer, region: 0, walk }
+    }
+
+    pub(super) fn scratch(region: u32, walk: Walk) -> Self {
+        Self { buffer: Buffer::Scratch, region, walk }
+    }
+}
+
+/// A piece of a message: like transfers, to one rank unless they are all there is of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) kind: OpKind,
+    pub(super) to: Walk,
+    pub(super) src: Parts,
+    pub(super) dst: Parts,
+    /// Transfers; none where the rank has nothing to send.
+    pub(super) len: u32,
+    /// Neighbouring parts that each transfer takes; more than one only of a buffer cut by loops.
+    pub(super) span: u32,
+}
+
+impl Piece {
+    /// `len` copies of one part each within the rank.
+    pub(super) fn copy(rank: u32, src: Parts, dst: Parts, len: u32) -> Self {
+        Self { kind: OpKind::Copy, ..Self::put(rank, src, dst, len) }
+    }
+
+    /// `len` puts of one part each.
+    pub(super) fn put(to: u32, src: Parts, dst: Parts, len: u32) -> Self {
+        Self { kind: OpKind::Put, to: Walk::fixed(to), src, dst, len, span: 1 }
+    }
+
+    /// Nothing, of a rank that sends less than others.
+    pub(super) fn nothing(rank: u32) -> Self {
+        let parts = Parts::of(Buffer::Output, Walk::fixed(0));
+        Self::put(rank, parts, parts, 0)
+    }
+
+    /// Sums instead of replacing.
+    pub(super) fn reducing(self, kind: OpKind) -> Self {
+        Self { kind, ..self }
+    }
+}
+
+/// Who sends what in which step.
+pub(super) trait Pattern {
+    /// Whether no piece has more than one transfer: then it is a run over all loops, otherwise one for each loop.
+    const SINGLE: bool = false;
+
+    /// How many steps there are.
+    fn steps(&self) -> u32;
+
+    /// The pieces that a rank sends, as many on every rank.
+    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece>;
+
+    /// The rank whose message this one gets.
+    fn source(&self, rank: u32, step: u32) -> Option<u32>;
+
+    /// Of a message of one piece to many ranks, the transfer that is for this one.
+    fn share(&self, _rank: u32, _step: u32) -> Option<u32> {
+        None
+    }
+
+    /// The most transfers that each piece has that the rank sends or gets. Where sums are added to, those of all ranks must
+    /// be the same.
+    fn widths(&self, rank: u32, step: u32) -> Vec<u32> {
+        let mut widths: Vec<u32> = self.pieces(rank, step).iter().map(|piece| piece.len).collect();
+        if let (Some(source), None) = (self.source(rank, step), self.share(rank, step)) {
+            for (width, piece) in widths.iter_mut().zip(self.pieces(source, step)) {
+                *width = piece.len.max(*width);
+            }
+        }
+        widths
+    }
+}
+
+/// A step of one rank, and the numbers of its runs from that of the first step's first run.
+struct Step {
+    pieces: Vec<Piece>,
+    source: Option<u32>,
+    share: Option<u32>,
+    first_run: u32,
+    /// The most transfers of each piece.
+    widths: Vec<u32>,
+}
+
+impl Step {
+    fn wait_run(&self) -> u32 {
+        self.first_run + self.pieces.len() as u32
+    }
+
+    /// Waits at its end: one for each transfer, piece after piece, as they are sent and so take the slots of a FIFO.
+    fn waits(&self) -> u32 {
+        self.widths.iter().sum::<u32>().max(1)
+    }
+}
+
+/// Writes all lanes of a rank's steps.
+pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Cut, rank: Rank, program: &mut Program) {
+    let steps = steps_of(pattern, rank.0);
+    for lane in 0..cut.lanes {
+        write_steps::<P>(&steps, header, cut, (rank, lane), program);
+    }
+}
+
+/// Writes one lane of a rank's steps, where lanes differ.
+pub(super) fn write_lane<P: Pattern>(
+    pattern: &P,
+    header: &Header,
+    cut: &Cut,
+    (rank, lane): (Rank, u32),
+    program: &mut Program,
+) {
+    write_steps::<P>(&steps_of(pattern, rank.0), header, cut, (rank, lane), program);
+}
+
+fn steps_of(pattern: &impl Pattern, rank: u32) -> Vec<Step> {
+    let mut runs = 0;
+    let steps = (0..pattern.steps()).map(|number| {
+        let step = Step {
+            pieces: pattern.pieces(rank, number),
+            source: pattern.source(rank, number),
+            share: pattern.share(rank, number),
+            first_run: runs,
+            widths: pattern.widths(rank, number),
+        };
+        runs = step.wait_run() + 1;
+        step
+    });
+    steps.collect()
+}
+
+fn write_steps<P: Pattern>(
+    steps: &[Step],
+    header: &Header,
+    cut: &Cut,
+    (rank, lane): (Rank, u32),
+    program: &mut Program,
+) {
+    let at = Lane { rank: rank.0, channel: channel_of(header.channels, lane) };
+    let runs = steps.last().map_or(0, |last| last.wait_run() + 1);
+    let mut writer = Writer { at, cut, header, lane, first_run: program.runs().len() as u32, runs };
+    if P::SINGLE {
+        writer.write_over_loops(steps, program);
+        return;
+    }
+    for round in 0..cut.loops {
+        writer.write_loop(steps, round, program);
+        writer.first_run += runs;
+    }
+}
+
+struct Writer<'a> {
+    at: Lane,
+    cut: &'a Cut,
+    header: &'a Header,
+    lane: u32,
+    /// The run with which this lane or loop begins, the same on all ranks.
+    first_run: u32,
+    /// Runs of a loop.
+    runs: u32,
+}
+
+impl Writer<'_> {
+    fn region(&self, parts: Parts) -> u32 {
+        parts.region * self.header.layout.chunks()
+    }
+
+    fn write_over_loops(&self, steps: &[Step], program: &mut Program) {
+        let rank = self.at.rank();
+        let chunks = |parts: Parts| -> Chunks {
+            let walk = self.cut.over_loops(parts.walk.at(0), self.lane);
+            (parts.buffer, Walk { base: walk.base + self.region(parts), ..walk })
+        };
+        let mut before: Option<u32> = None;
+        for step in steps {
+            let number = |run: u32| self.first_run + run;
+            for (run, piece) in (step.first_run..).zip(&step.pieces) {
+                let len = piece.len * self.cut.loops;
+                let transfer = self.at.transfer(piece.kind, len, piece.to, chunks(piece.src), chunks(piece.dst));
+                let mut awaited = vec![Dependency::shifted(rank, number(run), -1)];
+                awaited.extend(before.map(|wait| Dependency::shifted(rank, wait, 0)));
+                awaited.extend(
+                    before.filter(|_| adds(piece)).map(|wait| Dependency::shifted(Rank(piece.to.at(0)), wait, 0)),
+                );
+                program.push(Run { span: piece.span, ..transfer }, &awaited);
+            }
+            let mut awaited = self.moved(step, &vec![0; step.pieces.len()]);
+            awaited.extend(before.map(|wait| Dependency::shifted(rank, wait, 0)));
+            program.push(self.at.wait(self.cut.loops), &awaited);
+            before = Some(number(step.wait_run()));
+        }
+    }
+
+    fn write_loop(&self, steps: &[Step], round: u32, program: &mut Program) {
+        let rank = self.at.rank();
+        let chunks = |parts: Parts| -> Chunks {
+            let walk = self.cut.over_parts(parts.walk, round, self.lane);
+            (parts.buffer, Walk { base: walk.base + self.region(parts), ..walk })
+        };
+        // The last wait of the step before.
+        let mut before: Option<(u32, u32)> = None;
+        for step in steps {
+            let number = |run: u32| self.first_run + run;
+            for (run, piece) in (step.first_run..).zip(&step.pieces) {
+                let transfer = self.at.transfer(piece.kind, piece.len, piece.to, chunks(piece.src), chunks(piece.dst));
+                let mut awaited = Vec::with_capacity(3);
+                awaited.extend(before.map(|(wait, last)| Dependency::on(rank, wait, last)));
+                let adds = before.filter(|_| adds(piece));
+                awaited.extend(adds.map(|(wait, last)| Dependency::on(Rank(piece.to.at(0)), wait, last)));
+                if round > 0 {
+                    awaited.push(Dependency::shifted(rank, number(run) - self.runs, 0));
+                }
+                program.push(Run { span: piece.span, ..transfer }, if piece.len > 0 { &awaited } else { &[] });
+            }
+            let wait = number(step.wait_run());
+            let offsets: Vec<u32> =
+                step.widths.iter().scan(0, |sum, width| Some(std::mem::replace(sum, *sum + width))).collect();
+            let mut awaited = self.moved(step, &offsets);
+            awaited.push(Dependency::shifted(rank, wait, -1));
+            // The first wait goes on from the last of the step before.
+            awaited.extend(before.map(|(run, last)| Dependency { rank, run, start: last as i32, step: 1 }));
+            program.push(self.at.wait(step.waits()), &awaited);
+            before = Some((wait, step.waits() - 1));
+        }
+    }
+
+    /// What comes and goes in a step, transfer by transfer, each piece beginning with the wait that its offset says.
+    fn moved(&self, step: &Step, offsets: &[u32]) -> Vec<Dependency> {
+        let mut awaited = Vec::with_capacity(2 * offsets.len() + 2);
+        for ((run, piece), &offset) in (self.first_run + step.first_run..).zip(&step.pieces).zip(offsets) {
+            let from = |rank| Dependency::shifted(rank, run, -(offset as i32));
+            awaited.extend(step.source.map(|source| match step.share {
+                Some(index) => Dependency::on(Rank(source), run, index),
+                None => from(Rank(source)),
+            }));
+            if piece.len > 0 {
+                awaited.push(from(self.at.rank()));
+            }
+        }
+        awaited
+    }
+}
+
+/// Whether a piece adds to a sum at another rank, which must be through with what it did there in the step before.
+fn adds(piece: &Piece) -> bool {
+    piece.kind.reduces() && piece.len > 0
+}
+
+/// All parts of `first..first + count` but one of them, which is left out: the walk begins behind it.
+pub(super) fn all_but(left_out: u32, first: u32, count: u32) -> Walk {
+    Walk::cyclic(first, left_out + 1 - first, 1, count)
+}

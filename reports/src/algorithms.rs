@@ -1,0 +1,145 @@
+//! The page on algorithms, written from what the planner knows of them: docs/algorithms.md.
+
+use std::fmt::Write;
+
+use fabricast_planner::abilities::{Abilities, Hosts};
+use fabricast_planner::algorithm::Algorithm;
+use fabricast_planner::algorithm::facts::{Exact, Facts, Time, Traffic, facts};
+use fabricast_planner::strategy::combination;
+use fabricast_sim::schedule::{Collective, Protocol};
+
+/// GPUs on switches that reduce and multicast: what then does not go together never does.
+const ONE_HOST: Abilities = Abilities { hosts: Hosts::One, multicast: Ok(8), ranks: 8 };
+const SEVERAL_HOSTS: Abilities = Abilities { hosts: Hosts::Several, multicast: Ok(8), ranks: 16 };
+
+const INTRODUCTION: &str = "\
+# Algorithms
+
+What `fabricast` generates for each collective, and what it takes. This page is printed by
+`cargo run --example algorithms`; a test compares it with what the code says, and others hold every schedule's steps, bytes
+and simulated time against it.
+
+n ranks on h hosts of g each (n = h·g); *bytes* is the larger buffer of a rank. **Steps** are transfers one after the other,
+with one loop. **Sent** is what the busiest rank sends, in buffers; a * says that all ranks together send the least that the
+collective takes without in-network reduction. **Time** is that of one loop without software cost, on equal links of latency
+L and bandwidth B; where algorithms have levels, L and B are those within hosts, L′ and B′ those between them. Figures
+marked ² are exact for powers of two. Chains and trees pass on chunk after chunk; the time of one chunk is given. aᵢ are the
+sides of the grid of ranks.
+";
+
+/// The whole page, as Markdown.
+#[must_use]
+pub fn markdown() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for collective in Collective::ALL {
+        let _ = write!(
+            page,
+            "\n## {collective}\n\n| algorithm | protocols | needs | steps | sent | time |\n|---|---|---|---|---|---|\n"
+        );
+        for facts in facts().filter(|facts| facts.collective == collective) {
+            page.push_str(&row(&facts));
+        }
+    }
+    page.push_str("\n## What does not go together\n\n");
+    page.push_str("| algorithm | collectives | protocols | hosts | why not |\n|---|---|---|---|---|\n");
+    for Refusal { algorithm, collectives, protocols, hosts, why } in refusals() {
+        let collectives: Vec<&str> = collectives.iter().map(|collective| collective.name()).collect();
+        let (collectives, protocols) = (collectives.join(", "), names(&protocols));
+        let _ = writeln!(page, "| {algorithm} | {collectives} | {protocols} | {hosts} | {why} |");
+    }
+    page
+}
+
+fn names(protocols: &[Protocol]) -> String {
+    protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
+}
+
+fn row(facts: &Facts) -> String {
+    let Facts { algorithm, collective, steps, sent, .. } = facts;
+    let goes = |protocol: &Protocol| {
+        [ONE_HOST, SEVERAL_HOSTS].iter().any(|on| combination(*algorithm, *protocol, *collective, on).is_ok())
+    };
+    let protocols: Vec<Protocol> = Protocol::ALL.into_iter().filter(goes).collect();
+    let exact = if facts.exact == Exact::PowersOfTwo { "²" } else { "" };
+    let least = if facts.traffic == Traffic::Least { "\\*" } else { "" };
+    let time = match facts.time {
+        Time::Levels(text) => text.to_owned(),
+        Time::Flat(bytes) => format!("{}{}", times(steps.text, "L"), plus_bytes(bytes.text)),
+    };
+    format!(
+        "| {algorithm}{exact} | {} | {} | {} | {}{least} | {time} |\n",
+        names(&protocols),
+        needs(*algorithm, *collective),
+        steps.text,
+        sent.text
+    )
+}
+
+/// A coefficient and what it multiplies.
+fn times(coefficient: &str, unit: &str) -> String {
+    // A remark after a comma is about another shape of the call.
+    let coefficient = coefficient.split(" in a host").next().unwrap_or(coefficient);
+    match coefficient {
+        "1" => unit.to_owned(),
+        sum if sum.contains(" + ") || sum.ends_with("−1") && !sum.contains('(') => format!("({sum})·{unit}"),
+        product => format!("{product}·{unit}"),
+    }
+}
+
+fn plus_bytes(coefficient: &str) -> String {
+    format!(" + {}", times(coefficient, "bytes/B"))
+}
+
+/// What an algorithm needs of ranks and fabric, protocols aside.
+fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
+    match (algorithm, collective) {
+        (Algorithm::Hierarchical, _) => "several hosts of equally many ranks",
+        (Algorithm::Tree, Collective::AllReduce) => "hosts of equally many ranks",
+        (Algorithm::OneShot, _) => "scratch for n buffers",
+        (Algorithm::Nvls, _) => "one NVLink domain whose switches reduce and multicast",
+        (Algorithm::NvlsTree, _) => "several such domains of equally many ranks",
+        _ => "–",
+    }
+}
+
+/// Why some protocols do not go with an algorithm.
+struct Refusal {
+    algorithm: Algorithm,
+    collectives: Vec<Collective>,
+    protocols: Vec<Protocol>,
+    hosts: &'static str,
+    why: String,
+}
+
+/// One for each algorithm and reason.
+fn refusals() -> Vec<Refusal> {
+    let mut found: Vec<Refusal> = Vec::new();
+    let asked = Algorithm::ALL.into_iter().flat_map(|algorithm| {
+        let collectives = algorithm.collectives().iter();
+        collectives.flat_map(move |&collective| Protocol::ALL.map(|protocol| (algorithm, collective, protocol)))
+    });
+    for (algorithm, collective, protocol) in asked {
+        for (abilities, word) in [(SEVERAL_HOSTS, "any"), (ONE_HOST, "one")] {
+            let Err(why) = combination(algorithm, protocol, collective, &abilities) else { continue };
+            let why = why.to_string();
+            match found.iter_mut().find(|refusal| refusal.algorithm == algorithm && refusal.why == why) {
+                None => found.push(Refusal {
+                    algorithm,
+                    collectives: vec![collective],
+                    protocols: vec![protocol],
+                    hosts: word,
+                    why,
+                }),
+                Some(refusal) => {
+                    if !refusal.collectives.contains(&collective) {
+                        refusal.collectives.push(collective);
+                    }
+                    if !refusal.protocols.contains(&protocol) {
+                        refusal.protocols.push(protocol);
+                    }
+                }
+            }
+        }
+    }
+    found
+}
