@@ -264,6 +264,7 @@ fn every_call_of_few_ranks_is_computed() {
                             channels,
                             chunk: (loops > 1).then_some(Bytes(8)),
                             ranks_per_node,
+                            ranks_per_team: team_of(algorithm, ranks, ranks_per_node),
                             ..Shape::new(call, Protocol::Simple)
                         };
                         let case = Case { algorithm, shape };

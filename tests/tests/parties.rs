@@ -42,7 +42,7 @@ fn together(world: &World, calls: &[(Case, Vec<NodeId>)], folding: Folding) -> V
 /// A call on the GPUs `numbers` of a world.
 fn call(world: &World, order: &Order, numbers: &[usize]) -> (Case, Vec<NodeId>) {
     let placement: Vec<NodeId> = numbers.iter().map(|&number| world.fabric.gpus()[number]).collect();
-    (order.over(placement.len() as u32, 0), placement)
+    (order.over(placement.len() as u32, placement.len() as u32), placement)
 }
 
 proptest! {

@@ -144,7 +144,8 @@ impl<'a> Search<'a> {
         let reached = costs.wire_efficiency * best_link;
         let ports = self.bound.transfer.0 as f64 / reached.max(1e-6);
         let transfer = Picos(ports.max(self.lanes(strategy)) as u64);
-        costs.startup + costs.step + (self.bound.time - self.bound.transfer) + transfer
+        let step = if self.call.ranks > 1 { costs.step } else { Picos::ZERO };
+        costs.startup + step + (self.bound.time - self.bound.transfer) + transfer
     }
 
     /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies

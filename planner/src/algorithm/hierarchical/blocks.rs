@@ -56,7 +56,13 @@ impl AllGather {
         let comes =
             [Dependency { rank: previous, run: start, start: 0, step: 1 }, Dependency::shifted(previous, ring, -1)];
         let steps = levels.hosts - 1;
-        program.push(at.put(steps.min(1), next, input, output), loop_before(start).as_slice());
+        // A loop begins on the rail when the one before has passed everything on: with full FIFOs, loops that begin before
+        // others end would wait for each other all the way round.
+        let rail_before = match steps.checked_sub(2) {
+            Some(last) => loop_before(ring).map(|before| Dependency::on(before.rank, before.run, last)),
+            None => loop_before(start),
+        };
+        program.push(at.put(steps.min(1), next, input, output), rail_before.as_slice());
         let awaited: Vec<Dependency> = comes.into_iter().chain(loop_before(ring)).collect();
         program.push(at.put(steps.saturating_sub(1), next, others, others), &awaited);
         let own_to_all = at.put(levels.mates(), levels.mates_of((host, position)), input, output);
@@ -156,7 +162,8 @@ impl ReduceScatter {
         let sums = (Buffer::Scratch, part(position));
         let mut awaited =
             vec![Dependency::shifted(previous, ring, -1), summed(away, at.rank, 0), summed(away, next, 1)];
-        awaited.extend(loop_before(ring));
+        // The first after the last of the loop before, as in all_gather.
+        awaited.extend(loop_before(ring + 1));
         let passing = steps.saturating_sub(1);
         program.push(at.transfer(OpKind::PutReduce, passing, Walk::fixed(next), sums, sums), &awaited);
         // The last is what the next rank keeps.
