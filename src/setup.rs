@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fabricast_planner::abilities::Nvls;
+use fabricast_planner::bound::InNetwork;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
 use fabricast_sim::{LaunchMode, lower::Setting};
@@ -110,9 +110,9 @@ pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     Ok(Profile::named(name)?)
 }
 
-/// Whether switches may combine and copy.
-pub fn nvls(flags: &StrategyArgs) -> Nvls {
-    if flags.no_nvls { Nvls::Off } else { Nvls::Allowed }
+/// Whether switches may reduce and multicast.
+pub fn in_network(flags: &StrategyArgs) -> InNetwork {
+    if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed }
 }
 
 /// How calls are launched.

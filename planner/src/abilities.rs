@@ -4,6 +4,8 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{PeerAccess, Router};
 use fabricast_topologies::{Fabric, NodeId, fabric::NodeKind};
 
+use crate::bound::InNetwork;
+
 /// How many hosts the ranks are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hosts {
@@ -19,16 +21,6 @@ impl Hosts {
     pub fn of(ranks: u32, ranks_per_node: u32) -> Self {
         if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }
     }
-}
-
-/// Whether reduction and multicast in NVSwitches (NVLS) may be used where the fabric has them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Nvls {
-    /// Used.
-    #[default]
-    Allowed,
-    /// Switched off (`--no-nvls`, NCCL_NVLS_ENABLE=0).
-    Off,
 }
 
 /// Why there is no multicast.
@@ -65,12 +57,12 @@ pub struct Abilities {
 impl Abilities {
     /// Of the ranks placed on these devices.
     #[must_use]
-    pub fn of(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], ranks_per_node: u32, nvls: Nvls) -> Self {
+    pub fn of(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], ranks_per_node: u32, in_network: InNetwork) -> Self {
         let ranks = placement.len() as u32;
-        let multicast = match nvls {
-            Nvls::Off => Err(NoMulticast::SwitchedOff),
-            Nvls::Allowed if router.options().p2p == PeerAccess::Off => Err(NoMulticast::NoPeerAccess),
-            Nvls::Allowed => domains(fabric, placement),
+        let multicast = match in_network {
+            InNetwork::Off => Err(NoMulticast::SwitchedOff),
+            InNetwork::Allowed if router.options().p2p == PeerAccess::Off => Err(NoMulticast::NoPeerAccess),
+            InNetwork::Allowed => domains(fabric, placement),
         };
         Self { hosts: Hosts::of(ranks, ranks_per_node), multicast, ranks }
     }

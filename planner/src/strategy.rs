@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::abilities::{Abilities, Hosts, NoMulticast};
 use crate::algorithm::Algorithm;
+use crate::bound::InNetwork;
 
 /// A way to do a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -39,6 +40,8 @@ pub struct Restriction {
     pub channels: Vec<u16>,
     /// The chunk to use.
     pub chunk: Option<Bytes>,
+    /// Whether switches may reduce and multicast.
+    pub in_network: InNetwork,
 }
 
 /// Channel counts that are tried where none is given: NCCL's usual powers of two and its 24 on NVSwitch hosts

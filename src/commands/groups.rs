@@ -61,7 +61,8 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let groups = args.groups.iter().zip(&parties).zip(together.party_times.iter().zip(&alone));
     let groups = groups.map(|((set, party), (&time, alone))| {
         let call = party.generator.header().call;
-        let bound = Bounds::new(fabric, &router, party.setting.placement, call.root.0).of(&call).time;
+        let bounds = Bounds::new(fabric, &router, party.setting.placement, call.root.0);
+        let bound = bounds.with(setup::in_network(&args.strategy)).of(&call).time;
         Group::new(set, party.generator.header(), time, alone.time, bound)
     });
     let answer = Answer::new(&together, groups.collect());

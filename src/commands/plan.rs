@@ -36,7 +36,6 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         placement,
         profile: &profile,
         ranks_per_node: setup::ranks_per_node(&fabric, placement),
-        nvls: setup::nvls(&args.strategy),
         mode: setup::launch_mode(&args.costs, &fabric),
         buffers: if args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
         root: args.call.root,
@@ -90,6 +89,7 @@ fn restriction(flags: &StrategyArgs) -> Restriction {
         protocols: flags.protocol.clone(),
         channels: flags.channels.clone(),
         chunk: flags.chunk,
+        in_network: setup::in_network(flags),
     }
 }
 

@@ -68,7 +68,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let timeline = watched(output, args.recording(), |watching| {
         simulate(generator.as_ref(), setting, mode, surroundings, watching)
     })?;
-    let bound = Bounds::new(&fabric, &router, placement, call.root.0).of(&call);
+    let bound = Bounds::new(&fabric, &router, placement, call.root.0)
+        .with(setup::in_network(&args.strategy))
+        .of(&call);
     let mut answer = Answer::new(generator.header(), &timeline, bound.time, &fabric, output.format);
     answer.binds = binds::of_run(&timeline, &fabric, late(&delays, placement));
     answer.path = args.critical_path.then(|| CriticalPath::new(generator.as_ref(), &timeline));

@@ -63,8 +63,7 @@ pub fn single(
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = one("--algorithm", None, Some(&strategy.algorithm), first)?;
-    let nvls = setup::nvls(strategy);
-    let abilities = Abilities::of(fabric, place.router, placement, ranks_per_node, nvls);
+    let abilities = Abilities::of(fabric, place.router, placement, ranks_per_node, setup::in_network(strategy));
     let usual = Protocol::ALL.into_iter().rev().filter(|p| *p != Protocol::CopyEngine);
     let usual: Vec<Protocol> = usual.filter(|&p| combination(algorithm, p, collective, &abilities).is_ok()).collect();
     let simple = usual.iter().copied().find(|p| *p == Protocol::Simple);
@@ -100,6 +99,7 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
         protocols: flags.protocol.clone(),
         channels: flags.channels.clone(),
         chunk: flags.chunk,
+        in_network: setup::in_network(flags),
     };
     let request = PlanRequest {
         fabric: place.fabric,
@@ -107,7 +107,6 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
         placement: place.placement,
         profile: place.profile,
         ranks_per_node: setup::ranks_per_node(place.fabric, place.placement),
-        nvls: setup::nvls(flags),
         mode: place.mode,
         buffers: call.buffers,
         root: call.root.0,

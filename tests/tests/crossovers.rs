@@ -1,7 +1,6 @@
 //! On the measured 8 × H200 host, the protocol of a ring all_reduce changes where nccl-tests' logs cross, within a factor
 //! of two in size.
 
-use fabricast_planner::abilities::Nvls;
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::Restriction;
@@ -48,7 +47,6 @@ fn predicted(fabric: &str) -> Plan {
         placement: fabric.gpus(),
         profile: &Profile::for_fabric(&fabric).unwrap(),
         ranks_per_node: 8,
-        nvls: Nvls::Off,
         mode: LaunchMode { launch: Launch::Graph, processes: Processes::Single, gpus_per_host: 8 },
         buffers: BufferUse::OutOfPlace,
         root: 0,

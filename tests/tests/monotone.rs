@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fabricast_planner::abilities::Nvls;
 use fabricast_planner::bound::Bounds;
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::Restriction;
@@ -232,7 +231,6 @@ fn planned(world: &World, collective: Collective, effort: Effort, threads: usize
         placement: world.fabric.gpus(),
         profile: &world.profile,
         ranks_per_node: per_host(&world.fabric),
-        nvls: Nvls::Off,
         mode: world.mode,
         buffers: BufferUse::OutOfPlace,
         root: 0,
@@ -273,7 +271,7 @@ proptest! {
             planned(&world, collective, Effort::EveryPair, 1),
         );
         let picks = |plan: Option<Plan>| plan.map(|plan| {
-            plan.rows.iter().map(|row| (row.pick, row.runner_up, row.bound)).collect::<Vec<_>>()
+            plan.rows.iter().map(|row| (row.pick, row.runner_up, row.bound.clone())).collect::<Vec<_>>()
         });
         prop_assert_eq!(picks(some), picks(all));
     }

@@ -1,7 +1,8 @@
 //! Reduction and multicast in switches: times in closed form, what passes over the links, folding, and who is refused.
 
-use fabricast_planner::abilities::{Abilities, NoMulticast, Nvls};
+use fabricast_planner::abilities::{Abilities, NoMulticast};
 use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_planner::bound::InNetwork;
 use fabricast_sim::Folding;
 use fabricast_sim::lower::{LowerError, Resource};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
@@ -32,8 +33,8 @@ fn case(algorithm: Algorithm, collective: Collective, ranks: u32, per_team: u32,
     Case { algorithm, shape }
 }
 
-fn abilities(fabric: &Fabric, nvls: Nvls) -> Abilities {
-    Abilities::of(fabric, &World::ideal(fabric.clone()).router(), fabric.gpus(), 8, nvls)
+fn abilities(fabric: &Fabric, in_network: InNetwork) -> Abilities {
+    Abilities::of(fabric, &World::ideal(fabric.clone()).router(), fabric.gpus(), 8, in_network)
 }
 
 proptest! {
@@ -94,12 +95,12 @@ fn trees_between_domains_fold() {
 #[test]
 fn only_switches_that_combine_are_asked_to() {
     let h200 = hosts("hgx-h200", 1);
-    assert_eq!(abilities(&h200, Nvls::Allowed).multicast, Ok(8));
-    assert_eq!(abilities(&h200, Nvls::Off).multicast, Err(NoMulticast::SwitchedOff));
-    assert_eq!(abilities(&hosts("hgx-h200", 3), Nvls::Allowed).multicast, Ok(8));
-    assert_eq!(abilities(&hosts("gb200-nvl72", 18), Nvls::Allowed).multicast, Ok(72));
-    assert_eq!(abilities(&hosts("dgx-a100", 1), Nvls::Allowed).multicast, Err(NoMulticast::OnlyForwards));
-    assert_eq!(abilities(&hosts("l40s-pcie", 1), Nvls::Allowed).multicast, Err(NoMulticast::NoSwitch));
+    assert_eq!(abilities(&h200, InNetwork::Allowed).multicast, Ok(8));
+    assert_eq!(abilities(&h200, InNetwork::Off).multicast, Err(NoMulticast::SwitchedOff));
+    assert_eq!(abilities(&hosts("hgx-h200", 3), InNetwork::Allowed).multicast, Ok(8));
+    assert_eq!(abilities(&hosts("gb200-nvl72", 18), InNetwork::Allowed).multicast, Ok(72));
+    assert_eq!(abilities(&hosts("dgx-a100", 1), InNetwork::Allowed).multicast, Err(NoMulticast::OnlyForwards));
+    assert_eq!(abilities(&hosts("l40s-pcie", 1), InNetwork::Allowed).multicast, Err(NoMulticast::NoSwitch));
 
     let a100 = World::ideal(hosts("dgx-a100", 1));
     let refused = a100.run(&*case(Algorithm::Nvls, Collective::AllReduce, 8, 8, 1024, 1).generator(), Folding::Off);

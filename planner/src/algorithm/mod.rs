@@ -43,6 +43,7 @@ use fabricast_sim::schedule::{Call, Collective, Generate, UnknownWord};
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::bound::InNetwork;
 use direct::Partners;
 pub use shape::{Shape, Unsupported};
 
@@ -128,6 +129,15 @@ impl Algorithm {
     #[must_use]
     pub fn collectives(self) -> &'static [Collective] {
         ALGORITHMS.iter().find(|row| row.0 == self).map_or(&[], |row| row.2)
+    }
+
+    /// Whether switches reduce and multicast for it, which lets it pass bounds that others cannot.
+    #[must_use]
+    pub fn in_network(self) -> InNetwork {
+        match self {
+            Self::Nvls | Self::NvlsTree => InNetwork::Allowed,
+            _ => InNetwork::Off,
+        }
     }
 
     /// Whether it offers a collective.

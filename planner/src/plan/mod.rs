@@ -9,7 +9,6 @@ use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
-use crate::abilities::Nvls;
 use crate::algorithm::Unsupported;
 use crate::bound::Bound;
 use crate::strategy::{Restriction, Strategy};
@@ -29,8 +28,6 @@ pub struct PlanRequest<'a> {
     pub profile: &'a Profile,
     /// Ranks on each host, for algorithms with levels.
     pub ranks_per_node: u32,
-    /// Whether switches may combine and copy.
-    pub nvls: Nvls,
     /// How calls are launched.
     pub mode: LaunchMode,
     /// In place or not.

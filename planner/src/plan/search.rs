@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, ranges};
 use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape, Unsupported};
-use crate::bound::{Bound, Bounds, least_traffic};
+use crate::bound::{Bound, Bounds, Efficiency, InNetwork, least_traffic};
 use crate::strategy::{Strategy, candidates, possible};
 
 /// How the outside follows a search.
@@ -32,9 +32,15 @@ pub struct Watcher<'a> {
 /// # Errors
 /// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
 pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
-    let bounds = Bounds::new(request.fabric, request.router, request.placement, request.root);
-    let abilities =
-        Abilities::of(request.fabric, request.router, request.placement, request.ranks_per_node, request.nvls);
+    let bounds = Bounds::new(request.fabric, request.router, request.placement, request.root)
+        .with(request.restriction.in_network);
+    let abilities = Abilities::of(
+        request.fabric,
+        request.router,
+        request.placement,
+        request.ranks_per_node,
+        request.restriction.in_network,
+    );
     let cells: Vec<(Collective, Bytes)> =
         request.collectives.iter().flat_map(|&c| request.sizes.iter().map(move |&bytes| (c, bytes))).collect();
     let found: Vec<Result<Row, PlanError>> = cells
@@ -78,6 +84,7 @@ struct Search<'a> {
     request: &'a PlanRequest<'a>,
     abilities: Abilities,
     call: Call,
+    bounds: &'a Bounds,
     bound: Bound,
 }
 
@@ -85,7 +92,7 @@ impl<'a> Search<'a> {
     fn new(
         request: &'a PlanRequest<'a>,
         abilities: Abilities,
-        bounds: &Bounds,
+        bounds: &'a Bounds,
         collective: Collective,
         bytes: Bytes,
     ) -> Self {
@@ -96,7 +103,7 @@ impl<'a> Search<'a> {
             root: Rank(request.root),
             buffers: request.buffers,
         };
-        Self { request, abilities, call, bound: bounds.of(&call) }
+        Self { request, abilities, call, bounds, bound: bounds.of(&call) }
     }
 
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
@@ -129,29 +136,33 @@ impl<'a> Search<'a> {
             bytes: self.call.bytes,
             pick,
             runner_up: fastest.next(),
-            bound: self.bound,
+            bound: self.bound.clone(),
             pairs,
         })
     }
 
-    /// Less than this no run of the strategy takes: start-up, the fewest steps, and the bytes through the ports
-    /// or through the channels at the protocol's rate.
+    /// Less than this no run of the strategy takes: start-up, a step, and the bytes through the fabric or through the
+    /// channels at the protocol's rate.
     fn least_time(&self, strategy: Strategy) -> Picos {
         let profile = self.request.profile;
         let costs = profile.protocol(strategy.protocol);
         let links = profile.links;
         let best_link = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
-        let reached = costs.wire_efficiency * best_link;
-        let ports = self.bound.transfer.0 as f64 / reached.max(1e-6);
-        let transfer = Picos(ports.max(self.lanes(strategy)) as u64);
+        let efficiency = Efficiency { wire: costs.wire_efficiency, links: best_link };
+        let fabric = self.bounds.reached(&self.call, strategy.algorithm.in_network(), efficiency);
+        let lanes = self.bounds.first_byte() + Picos(self.lanes(strategy) as u64);
         let step = if self.call.ranks > 1 { costs.step } else { Picos::ZERO };
-        costs.startup + step + (self.bound.time - self.bound.transfer) + transfer
+        costs.startup + step + fabric.max(lanes)
     }
 
     /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies
     /// within its rank besides only takes longer.
     fn lanes(&self, strategy: Strategy) -> f64 {
         let Some(lane) = self.request.profile.protocol(strategy.protocol).channel else { return 0.0 };
+        // What switches copy passes no channel.
+        if strategy.algorithm.in_network() == InNetwork::Allowed {
+            return 0.0;
+        }
         let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane.0 as f64;
         least_traffic(&self.call) as f64 * 1e12 / lanes.max(1.0)
     }

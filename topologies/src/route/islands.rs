@@ -67,6 +67,16 @@ impl Islands {
         &self.shapes[self.shape_of[island as usize] as usize]
     }
 
+    /// Number of the shape of an island.
+    pub fn shape_number(&self, island: u32) -> u32 {
+        self.shape_of[island as usize]
+    }
+
+    /// A vertex that the shape numbers `local`, in this island.
+    pub fn node(&self, island: u32, local: u32) -> NodeId {
+        NodeId(self.nodes[(self.node_start[island as usize] + local) as usize])
+    }
+
     /// A link that the shape numbers `link`, in this island.
     pub fn link(&self, island: u32, link: u32) -> LinkId {
         let pair = self.links[(self.link_start[island as usize] + (link >> 1)) as usize];

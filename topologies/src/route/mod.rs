@@ -26,10 +26,12 @@ mod segment;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod transit;
 
 pub use class::{PathClass, UnknownClass};
 pub use path::{Hop, Path, PathTable, Share, Summary};
 pub use router::Router;
+pub use transit::Transit;
 
 /// Whether GPUs of a host read and write each other's memory (`--no-p2p` takes it away, as `NCCL_P2P_DISABLE=1` does).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -28,6 +28,7 @@ struct Edge {
     to: u32,
     link: LinkId,
     failed: bool,
+    back_failed: bool,
 }
 
 /// How far the other switches are from one of them, and the ways there.
@@ -54,7 +55,8 @@ impl Network {
             let (from, to) = (number[link.from.0 as usize], number[link.to.0 as usize]);
             let network = || is_network(fabric.node(link.from).kind, fabric.node(link.to).kind, link.kind);
             if from != NONE && to != NONE && network() {
-                links.push((from, Edge { to, link: id, failed: link.failed }));
+                let back_failed = fabric.link(id.reverse()).failed;
+                links.push((from, Edge { to, link: id, failed: link.failed, back_failed }));
             }
         }
         links.sort_by_key(|&(from, _)| from);
@@ -96,6 +98,23 @@ impl Network {
         }
         let segment = self.ways(fabric, reach, from, to, weight)?;
         Some(slot.get_or_init(|| Box::new(segment)))
+    }
+
+    /// Whether every forwarding device reaches every other.
+    pub fn is_joined(&self) -> bool {
+        let count = self.from.len();
+        let mut seen = vec![false; count];
+        let mut queue: Vec<u32> = (count > 0).then_some(0).into_iter().collect();
+        seen.iter_mut().take(1).for_each(|first| *first = true);
+        while let Some(at) = queue.pop() {
+            // A cable that has failed in one direction serves in none here: what is reached then reaches back.
+            for edge in self.leaving(at).iter().filter(|edge| !edge.failed && !edge.back_failed) {
+                if !std::mem::replace(&mut seen[edge.to as usize], true) {
+                    queue.push(edge.to);
+                }
+            }
+        }
+        seen.into_iter().all(|seen| seen)
     }
 
     fn leaving(&self, number: u32) -> &[Edge] {

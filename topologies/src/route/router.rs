@@ -21,18 +21,18 @@ use crate::{Error, Fabric, LinkId, NodeId, Result};
 /// answers never depend on who asked first.
 #[derive(Debug)]
 pub struct Router<'f> {
-    fabric: &'f Fabric,
-    options: RouteOptions,
-    islands: Islands,
-    network: Network,
+    pub(super) fabric: &'f Fabric,
+    pub(super) options: RouteOptions,
+    pub(super) islands: Islands,
+    pub(super) network: Network,
     names: OnceLock<Vec<u64>>,
 }
 
 /// One way through the network.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
-    exit: Attachment,
-    entry: Attachment,
+pub(super) struct Candidate {
+    pub exit: Attachment,
+    pub entry: Attachment,
     out: LinkId,
     back: LinkId,
     /// The forwarding devices at both ends; `None` where one cable joins the islands.
@@ -132,13 +132,13 @@ impl<'f> Router<'f> {
         } else {
             self.write_shared(from, to, &ways, total, hops);
         }
-        let latency = first.exit.latency.saturating_add(self.net_latency(first)).saturating_add(self.tail(first).1);
+        let latency = self.latency(first);
         let bandwidth = self.bandwidth(&hops[start..]);
         Some(Summary { class: PathClass::Net, bandwidth, latency: picos(latency) })
     }
 
     /// The equally good ways through the network, without regard to what lies between the switches at first.
-    fn through_network(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
+    pub(super) fn through_network(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
         let (a, b) = (self.islands.of(from), self.islands.of(to));
         let exits = &self.islands.shape(a).attachments(self.islands.local(from), &self.options).exits;
         let entries = &self.islands.shape(b).attachments(self.islands.local(to), &self.options).entries;
@@ -186,12 +186,8 @@ impl<'f> Router<'f> {
         if best.len() > 1 {
             let figures = |way: &Candidate| {
                 let middle = self.middle(way).map_or(u64::MAX, |segment| segment.bandwidth);
-                let (tail_bandwidth, tail_latency) = self.tail(way);
-                let bandwidth = way.exit.bandwidth.min(middle).min(tail_bandwidth);
-                (
-                    Reverse(bandwidth),
-                    way.exit.latency.saturating_add(self.net_latency(way)).saturating_add(tail_latency),
-                )
+                let bandwidth = way.exit.bandwidth.min(middle).min(self.tail(way).0);
+                (Reverse(bandwidth), self.latency(way))
             };
             if let Some(least) = best.iter().map(figures).min() {
                 best.retain(|way| figures(way) == least);
@@ -221,6 +217,11 @@ impl<'f> Router<'f> {
     fn middle(&self, way: &Candidate) -> Option<&Segment> {
         let (near, far) = way.switches?;
         self.network.segment(self.fabric, near, far, |link, parallel| self.weight(0, LinkId(link), parallel))
+    }
+
+    /// Latency from end to end.
+    pub(super) fn latency(&self, way: &Candidate) -> u64 {
+        way.exit.latency.saturating_add(self.net_latency(way)).saturating_add(self.tail(way).1)
     }
 
     fn net_latency(&self, way: &Candidate) -> u64 {

@@ -94,6 +94,11 @@ impl Shape {
         &self.key.links[link as usize]
     }
 
+    /// Directions of links inside.
+    pub fn link_count(&self) -> u32 {
+        self.key.links.len() as u32
+    }
+
     pub fn ports(&self) -> &[Port] {
         &self.key.ports
     }

@@ -5,6 +5,7 @@ mod machines;
 mod network;
 mod properties;
 mod small;
+mod transit;
 
 use crate::route::{Path, PathClass, RouteOptions, Router};
 use crate::{Fabric, NodeId};

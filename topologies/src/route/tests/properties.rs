@@ -179,7 +179,7 @@ fn check(fabric: &Fabric, from: NodeId, to: NodeId, path: &Path) {
     assert_eq!(path.bandwidth, bandwidth);
 }
 
-fn options() -> impl Strategy<Value = RouteOptions> {
+pub(super) fn options() -> impl Strategy<Value = RouteOptions> {
     let switch = |on: bool| if on { 0 } else { 1 };
     (any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0u64..3)).prop_map(move |(p2p, gdr, pxn, seed)| {
         RouteOptions {
@@ -236,7 +236,7 @@ fn by_name(fabric: &Fabric, path: &Path) -> BTreeMap<(String, String), Vec<Share
     named
 }
 
-fn networks() -> impl Strategy<Value = (&'static str, u32, &'static str)> {
+pub(super) fn networks() -> impl Strategy<Value = (&'static str, u32, &'static str)> {
     let hosts =
         prop::sample::select(vec!["hgx-h200", "dgx-a100", "dgx-v100", "l40s-pcie", "rtx4090-pcie", "gh200", "mi300x"]);
     let networks = prop::sample::select(vec![

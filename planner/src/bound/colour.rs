@@ -1,0 +1,59 @@
+//! Which devices look alike: colour refinement of the graph.
+//!
+//! A search of all cuts starts at one rank of each colour where it would take too long to start at all. Ranks that can
+//! be exchanged have one colour; where ranks of one colour cannot be exchanged some cut may be missed, and what is found
+//! still bounds.
+
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::wiring::Wiring;
+
+/// The first device of each colour, ascending. `ranks` are those of each device; `root` is told apart.
+pub(super) fn representatives(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
+    let colours = refine(wiring, ranks, root);
+    let mut seen: FxHashMap<u32, ()> = FxHashMap::default();
+    (0..ranks.len() as u32).filter(|&device| seen.insert(colours[device as usize], ()).is_none()).collect()
+}
+
+/// Colours of all vertices, numbered by first use.
+fn refine(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
+    let count = wiring.vertices as usize;
+    let mut colours: Vec<u32> = (0..wiring.vertices)
+        .map(|vertex| match ranks.get(vertex as usize) {
+            Some(_) if root == Some(vertex) => 1,
+            Some(&ranks) => ranks.saturating_add(1),
+            None => 0,
+        })
+        .collect();
+    let mut known = 0;
+    loop {
+        // What a vertex sees is a sum over its wires, so that their order does not matter.
+        let mut sights = vec![0u64; count];
+        for wire in &wiring.wires {
+            let (from, to) = (wire.from as usize, wire.to as usize);
+            sights[from] = sights[from].wrapping_add(mix((0u8, wire.capacity, colours[to])));
+            sights[to] = sights[to].wrapping_add(mix((1u8, wire.capacity, colours[from])));
+        }
+        let mut numbers: FxHashMap<(u32, u64), u32> = FxHashMap::default();
+        for (colour, sight) in colours.iter_mut().zip(sights) {
+            let next = numbers.len() as u32;
+            *colour = *numbers.entry((*colour, sight)).or_insert(next);
+        }
+        if numbers.len() == known {
+            return colours;
+        }
+        known = numbers.len();
+    }
+}
+
+/// A well-spread number of a value (SplitMix64's finaliser; Steele, Lea, Flood, OOPSLA 2014).
+fn mix(value: impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    let mut z = hasher.finish().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,63 @@
+//! What a collective forces across the border of a set of ranks, whatever the schedule.
+
+use fabricast_sim::schedule::{Call, Collective};
+
+use super::line::Share;
+use super::parts::Part;
+
+/// The least that must come in and go out, as shares of the call's bytes (the larger buffer of a rank).
+pub(super) struct Demand {
+    pub into: Option<Share>,
+    pub out: Option<Share>,
+}
+
+impl Demand {
+    /// Of a set among `ranks` ranks.
+    ///
+    /// Without reductions on the way these are what the schedule's own blocks need. With them they still hold: of what
+    /// several ranks send to be added up, one sum must cross; of what several ranks want, one copy.
+    pub(super) fn of(collective: Collective, part: &Part, ranks: u32) -> Self {
+        let (inside, n) = (u128::from(part.ranks), u128::from(ranks));
+        let outside = n - inside.min(n);
+        let blocks = |blocks: u128| Some(Share::new(blocks, n));
+        let whole = Some(Share::WHOLE);
+        let (into, out) = match collective {
+            Collective::AllReduce => (whole, whole),
+            Collective::AllGather => (blocks(outside), blocks(inside)),
+            Collective::ReduceScatter => (blocks(inside), blocks(outside)),
+            Collective::AllToAll => (blocks(inside * outside), blocks(inside * outside)),
+            Collective::Broadcast if part.has_root => (None, whole),
+            Collective::Broadcast => (whole, None),
+            Collective::Reduce if part.has_root => (whole, None),
+            Collective::Reduce => (None, whole),
+            Collective::Gather if part.has_root => (blocks(outside), None),
+            Collective::Gather => (None, blocks(inside)),
+            Collective::Scatter if part.has_root => (None, blocks(outside)),
+            Collective::Scatter => (blocks(inside), None),
+            Collective::SendRecv => {
+                let buffers = Some(Share::new(part.next_outside.into(), 1));
+                (buffers, buffers)
+            }
+        };
+        Self { into, out }
+    }
+}
+
+/// Bytes that all ranks together must receive, whatever the schedule, without in-network reduction.
+#[must_use]
+pub fn least_traffic(call: &Call) -> u128 {
+    let (bytes, n) = (u128::from(call.bytes.0), u128::from(call.ranks));
+    let others = n.saturating_sub(1);
+    match call.collective {
+        Collective::AllReduce => 2 * others * bytes,
+        Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Broadcast
+        | Collective::Reduce => others * bytes,
+        Collective::Gather | Collective::Scatter => others * bytes / n.max(1),
+        // A rank by itself may already hold what it gets.
+        Collective::SendRecv if n < 2 => 0,
+        Collective::SendRecv => n * bytes,
+    }
+}

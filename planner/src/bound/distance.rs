@@ -1,0 +1,98 @@
+//! How long a first byte takes: shortest ways by latency, through switches and ranks alike.
+//!
+//! A third rank may pass data on, so that a route's own latency bounds nothing; the shortest of all ways does.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fabricast_topologies::Picos;
+
+use super::cut::Direction;
+use super::wiring::Wiring;
+
+/// The graph by latency, one way round.
+pub(super) struct Distances {
+    start: Vec<u32>,
+    /// Vertex and latency of each way on.
+    onward: Vec<(u32, u64)>,
+    /// The first vertices are devices of ranks.
+    devices: usize,
+    found: Vec<u64>,
+    queue: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Distances {
+    /// Distances by latency.
+    pub(super) fn new(wiring: &Wiring, devices: usize, direction: Direction) -> Self {
+        Self::by(wiring, devices, direction, |wire| wiring.wires[wire].latency.0)
+    }
+
+    /// Distances by any length of a wire (its number).
+    pub(super) fn by(wiring: &Wiring, devices: usize, direction: Direction, length: impl Fn(usize) -> u64) -> Self {
+        let ends = |wire: &super::wiring::Wire| match direction {
+            Direction::Away => (wire.from, wire.to),
+            Direction::Towards => (wire.to, wire.from),
+        };
+        let mut start = vec![0u32; wiring.vertices as usize + 1];
+        for wire in &wiring.wires {
+            start[ends(wire).0 as usize + 1] += 1;
+        }
+        for i in 1..start.len() {
+            start[i] += start[i - 1];
+        }
+        let mut place = start.clone();
+        let mut onward = vec![(0, 0); wiring.wires.len()];
+        for (number, wire) in wiring.wires.iter().enumerate() {
+            let (from, to) = ends(wire);
+            let slot = &mut place[from as usize];
+            onward[*slot as usize] = (to, length(number));
+            *slot += 1;
+        }
+        let found = vec![u64::MAX; wiring.vertices as usize];
+        Self { start, onward, devices, found, queue: BinaryHeap::new() }
+    }
+
+    /// From some devices to each; `u64::MAX` where no way leads.
+    pub(super) fn from(&mut self, sources: impl IntoIterator<Item = u32>) -> &[u64] {
+        self.search(sources, |_| false);
+        &self.found[..self.devices]
+    }
+
+    /// From one device to another; `None` where no way leads.
+    pub(super) fn between(&mut self, from: u32, to: u32) -> Option<Picos> {
+        self.search([from], |vertex| vertex == to).map(Picos)
+    }
+
+    /// From the devices inside a set to the nearest outside; `None` where no way leads out.
+    pub(super) fn nearest_outside(&mut self, inside: &[bool]) -> Option<Picos> {
+        let sources: Vec<u32> = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| device).collect();
+        let outside = |vertex: u32| inside.get(vertex as usize).is_some_and(|inside| !inside);
+        self.search(sources, outside).map(Picos)
+    }
+
+    /// Dijkstra's method; returns the distance of the first vertex to be settled that `is_end`.
+    fn search(&mut self, sources: impl IntoIterator<Item = u32>, is_end: impl Fn(u32) -> bool) -> Option<u64> {
+        self.found.fill(u64::MAX);
+        self.queue.clear();
+        for source in sources {
+            self.found[source as usize] = 0;
+            self.queue.push(Reverse((0, source)));
+        }
+        while let Some(Reverse((distance, at))) = self.queue.pop() {
+            if distance > self.found[at as usize] {
+                continue;
+            }
+            if is_end(at) {
+                return Some(distance);
+            }
+            for &(to, length) in &self.onward[self.start[at as usize] as usize..self.start[at as usize + 1] as usize] {
+                let there = distance.saturating_add(length);
+                if there < self.found[to as usize] {
+                    self.found[to as usize] = there;
+                    self.queue.push(Reverse((there, to)));
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,215 @@
+//! Maximum flow, exact, on flat arrays.
+//!
+//! From one vertex into drains that vertices may have. The method is Dinitz's: layers by breadth first, then augmenting
+//! paths through the layers until none is left. A phase serves the drains of all layers, not of the nearest only; a
+//! drain that is still open after it has moved away by a layer at least, so there are at most as many phases as
+//! vertices, and in a network of drains everywhere only as many as it is deep.
+
+use std::collections::VecDeque;
+
+/// An amount that no sum of finite capacities reaches: links are at most 10¹⁵ B/s, and there are fewer than 2³² of them,
+/// scaled by fewer than 2³² ranks.
+pub(super) const UNLIMITED: u128 = 1 << 120;
+
+/// An arc: from, to, capacity.
+pub(super) type Arc = (u32, u32, u128);
+
+/// A network and the residual state of one flow in it.
+#[derive(Clone, Debug)]
+pub(super) struct FlowNetwork {
+    /// First arc of each vertex, and the number of arcs at the end.
+    start: Vec<u32>,
+    head: Vec<u32>,
+    /// The same arc backwards.
+    twin: Vec<u32>,
+    capacity: Vec<u128>,
+    residual: Vec<u128>,
+    /// Arcs whose residual differs from their capacity times the scale.
+    touched: Vec<u32>,
+    scale: u128,
+    /// Open rest of the drains.
+    open: Vec<u128>,
+    layer: Vec<u32>,
+    next: Vec<u32>,
+    queue: VecDeque<u32>,
+    path: Vec<u32>,
+}
+
+const UNREACHED: u32 = u32::MAX;
+
+impl FlowNetwork {
+    /// A network of `vertices` vertices.
+    pub(super) fn new(vertices: usize, arcs: &[Arc]) -> Self {
+        let mut start = vec![0u32; vertices + 1];
+        for &(from, to, _) in arcs {
+            start[from as usize + 1] += 1;
+            start[to as usize + 1] += 1;
+        }
+        for i in 1..start.len() {
+            start[i] += start[i - 1];
+        }
+        let mut place = start.clone();
+        let count = 2 * arcs.len();
+        let (mut head, mut twin, mut capacity) = (vec![0; count], vec![0; count], vec![0; count]);
+        let mut take = |vertex: u32| {
+            let slot = &mut place[vertex as usize];
+            *slot += 1;
+            *slot - 1
+        };
+        for &(from, to, most) in arcs {
+            let (forth, back) = (take(from), take(to));
+            (head[forth as usize], twin[forth as usize], capacity[forth as usize]) = (to, back, most);
+            (head[back as usize], twin[back as usize]) = (from, forth);
+        }
+        Self {
+            start,
+            head,
+            twin,
+            residual: capacity.clone(),
+            capacity,
+            touched: Vec::new(),
+            scale: 1,
+            open: vec![0; vertices],
+            layer: vec![UNREACHED; vertices],
+            next: vec![0; vertices],
+            queue: VecDeque::new(),
+            path: Vec::new(),
+        }
+    }
+
+    /// The largest flow from `source` into `drains` (vertex, capacity; not the source), finite capacities of arcs times
+    /// `scale`; [`UNLIMITED`] where nothing bounds it.
+    pub(super) fn run(&mut self, source: u32, drains: impl IntoIterator<Item = (u32, u128)>, scale: u128) -> u128 {
+        self.reset(scale);
+        self.open.fill(0);
+        for (vertex, most) in drains {
+            self.open[vertex as usize] += most;
+        }
+        let mut flow = 0;
+        while flow < UNLIMITED && self.layers(source) {
+            flow += self.augment(source);
+        }
+        flow.min(UNLIMITED)
+    }
+
+    /// Whether the last flow could still grow to this vertex: the source's side of the least cut nearest to the source.
+    pub(super) fn on_source_side(&self, vertex: u32) -> bool {
+        self.layer[vertex as usize] != UNREACHED
+    }
+
+    fn reset(&mut self, scale: u128) {
+        if self.scale == scale {
+            for arc in self.touched.drain(..) {
+                self.residual[arc as usize] = scaled(self.capacity[arc as usize], scale);
+            }
+            return;
+        }
+        self.scale = scale;
+        self.touched.clear();
+        for (residual, &capacity) in self.residual.iter_mut().zip(&self.capacity) {
+            *residual = scaled(capacity, scale);
+        }
+    }
+
+    /// Layers by distance from the source; whether an open drain is reached.
+    fn layers(&mut self, source: u32) -> bool {
+        self.layer.fill(UNREACHED);
+        self.next.copy_from_slice(&self.start[..self.open.len()]);
+        self.layer[source as usize] = 0;
+        self.queue.clear();
+        self.queue.push_back(source);
+        let mut found = false;
+        while let Some(at) = self.queue.pop_front() {
+            let open = self.open[at as usize];
+            found |= open > 0;
+            // It takes whatever comes: nothing needs to pass through.
+            if open >= UNLIMITED {
+                continue;
+            }
+            for arc in self.start[at as usize]..self.start[at as usize + 1] {
+                let to = self.head[arc as usize] as usize;
+                if self.residual[arc as usize] > 0 && self.layer[to] == UNREACHED {
+                    self.layer[to] = self.layer[at as usize] + 1;
+                    self.queue.push_back(to as u32);
+                }
+            }
+        }
+        found
+    }
+
+    /// Augmenting paths through the layers, until none is left.
+    fn augment(&mut self, source: u32) -> u128 {
+        let mut flow = 0;
+        let mut at = source;
+        self.path.clear();
+        loop {
+            if self.open[at as usize] > 0 {
+                let narrowest = self.path.iter().map(|&arc| self.residual[arc as usize]).min();
+                let more = narrowest.unwrap_or(UNLIMITED).min(self.open[at as usize]);
+                flow += more;
+                if more >= UNLIMITED {
+                    return flow;
+                }
+                if self.open[at as usize] < UNLIMITED {
+                    self.open[at as usize] -= more;
+                }
+                // Back to where the first full arc starts, or on from here.
+                if let Some(full) = self.push(more) {
+                    at = self.tail(self.path[full]);
+                    self.path.truncate(full);
+                }
+                continue;
+            }
+            if let Some(arc) = self.onward(at) {
+                self.path.push(arc);
+                at = self.head[arc as usize];
+            } else if let Some(arc) = self.path.pop() {
+                at = self.tail(arc);
+                self.next[at as usize] += 1;
+            } else {
+                return flow;
+            }
+        }
+    }
+
+    /// Adds to the flow along the path; returns the place of its first arc that is full now.
+    fn push(&mut self, more: u128) -> Option<usize> {
+        let mut full = None;
+        for (place, &arc) in self.path.iter().enumerate() {
+            let back = self.twin[arc as usize];
+            if self.residual[arc as usize] < UNLIMITED {
+                self.residual[arc as usize] -= more;
+            }
+            if self.residual[back as usize] < UNLIMITED {
+                self.residual[back as usize] += more;
+            }
+            self.touched.extend([arc, back]);
+            if self.residual[arc as usize] == 0 && full.is_none() {
+                full = Some(place);
+            }
+        }
+        full
+    }
+
+    /// The next arc to a deeper layer.
+    fn onward(&mut self, at: u32) -> Option<u32> {
+        let end = self.start[at as usize + 1];
+        let deeper = self.layer[at as usize] + 1;
+        while self.next[at as usize] < end {
+            let arc = self.next[at as usize];
+            if self.residual[arc as usize] > 0 && self.layer[self.head[arc as usize] as usize] == deeper {
+                return Some(arc);
+            }
+            self.next[at as usize] += 1;
+        }
+        None
+    }
+
+    fn tail(&self, arc: u32) -> u32 {
+        self.head[self.twin[arc as usize] as usize]
+    }
+}
+
+fn scaled(capacity: u128, scale: u128) -> u128 {
+    if capacity >= UNLIMITED { UNLIMITED } else { capacity * scale }
+}

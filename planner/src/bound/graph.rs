@@ -1,0 +1,307 @@
+//! What the graph as a whole forces: its slowest cuts and its longest ways, by collective.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Fabric, NodeId, Picos};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::colour::representatives;
+use super::cut::{Cut, Direction, Search};
+use super::demand::Demand;
+use super::distance::Distances;
+use super::flow::UNLIMITED;
+use super::lengths;
+use super::line::{Line, Share};
+use super::parts::{Level, Part, Start, Survey, Way};
+use super::source::BoundSource;
+use super::wiring::Wiring;
+
+/// Searches start at every device while devices × wires are at most this, otherwise at one of each colour.
+const MOST_STARTS: usize = 1 << 20;
+
+/// Longest ways are looked for from every device while devices × wires are at most this.
+const MOST_WAYS: usize = 1 << 22;
+
+/// The graph, and what is known of the ranks on it.
+#[derive(Clone, Debug)]
+pub(super) struct Graph {
+    wiring: Wiring,
+    /// Ranks of each device.
+    ranks: Vec<u32>,
+    device_of_rank: Vec<u32>,
+    root: u32,
+    labels: Vec<Label>,
+}
+
+/// How a device is called.
+#[derive(Clone, Debug)]
+struct Label {
+    device: Box<str>,
+    host: Box<str>,
+}
+
+impl Graph {
+    pub(super) fn new(survey: &Survey<'_>, devices: &[NodeId]) -> Self {
+        let Survey { fabric, router, placement, transits, links, root } = *survey;
+        let number: FxHashMap<NodeId, u32> = devices.iter().copied().zip(0..).collect();
+        let device_of_rank: Vec<u32> =
+            placement.iter().map(|device| number.get(device).copied().unwrap_or(0)).collect();
+        let mut ranks = vec![0; devices.len()];
+        for &device in &device_of_rank {
+            ranks[device as usize] += 1;
+        }
+        let root = device_of_rank.get(root as usize).copied().unwrap_or(0);
+        let wiring = Wiring::new(fabric, router, devices, transits, links);
+        let labels = devices.iter().map(|&device| Label::new(fabric, device)).collect();
+        Self { wiring, ranks, device_of_rank, root, labels }
+    }
+
+    /// Replaces what parts were read to carry by what the graph lets them: the flow into and out of each device, and the
+    /// latency of the shortest way across each border.
+    pub(super) fn sharpen(&self, levels: &mut [Level]) {
+        for direction in [Direction::Away, Direction::Towards] {
+            let mut search = self.search(direction);
+            let mut distances = self.distances(direction);
+            for level in &mut *levels {
+                let part_of = level.parts_of(&self.device_of_rank, self.ranks.len());
+                let mut inside = vec![false; self.ranks.len()];
+                for (number, part) in (0..).zip(&mut level.parts) {
+                    for (inside, &of) in inside.iter_mut().zip(&part_of) {
+                        *inside = of == number;
+                    }
+                    let way = match direction {
+                        Direction::Away => &mut part.out,
+                        Direction::Towards => &mut part.into,
+                    };
+                    way.nearest = distances.nearest_outside(&inside).unwrap_or(way.nearest);
+                    if level.source == BoundSource::RankPorts {
+                        way.through = way.through.min(search.port(number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What cuts and ways of the whole graph force.
+    pub(super) fn lines(&self, collective: Collective, levels: &[Level], first_byte: Picos) -> Vec<Line> {
+        use Collective::*;
+        use Direction::{Away, Towards};
+        let mut lines = match collective {
+            AllGather => self.blocks(Towards, self.starts(None), collective, levels),
+            ReduceScatter => self.blocks(Away, self.starts(None), collective, levels),
+            Gather => self.blocks(Towards, vec![self.root], collective, levels),
+            Scatter => self.blocks(Away, vec![self.root], collective, levels),
+            Broadcast => self.whole(Away, self.root, collective, levels),
+            Reduce => self.whole(Towards, self.root, collective, levels),
+            AllReduce => {
+                let mut lines = self.whole(Away, 0, collective, levels);
+                lines.extend(self.whole(Towards, 0, collective, levels));
+                lines
+            }
+            AllToAll => {
+                let mut lines = self.blocks(Towards, self.starts(None), collective, levels);
+                lines.extend(lengths::all_pairs(&self.wiring, &self.ranks, first_byte));
+                lines
+            }
+            SendRecv => Vec::new(),
+        };
+        lines.extend(self.ways(collective, levels));
+        lines
+    }
+
+    fn search(&self, direction: Direction) -> Search<'_> {
+        Search::new(&self.wiring, &self.ranks, direction)
+    }
+
+    fn distances(&self, direction: Direction) -> Distances {
+        Distances::new(&self.wiring, self.ranks.len(), direction)
+    }
+
+    /// The devices that searches start at.
+    fn starts(&self, root: Option<u32>) -> Vec<u32> {
+        if self.ranks.len() * self.wiring.wires.len() <= MOST_STARTS {
+            return (0..self.ranks.len() as u32).collect();
+        }
+        representatives(&self.wiring, &self.ranks, root)
+    }
+
+    /// The slowest cut for equal blocks from (to) each other rank to (from) one of `starts`.
+    fn blocks(&self, direction: Direction, starts: Vec<u32>, collective: Collective, levels: &[Level]) -> Vec<Line> {
+        let mut search = self.search(direction);
+        let mut slowest = self.slowest_part(direction, &starts, levels);
+        let mut found = None;
+        for start in starts {
+            found = search.slowest_blocks(start, &mut slowest).or(found);
+        }
+        found.into_iter().flat_map(|cut| self.lines_of(&cut, direction, collective)).collect()
+    }
+
+    /// The least cut between `start` and any other rank.
+    fn whole(&self, direction: Direction, start: u32, collective: Collective, levels: &[Level]) -> Vec<Line> {
+        let mut search = self.search(direction);
+        let mut least = self.finite() + 1;
+        for level in levels {
+            let own = self.device_of_rank.iter().position(|&device| device == start);
+            let own = own.and_then(|rank| level.part_of_rank.get(rank)).copied();
+            for (number, part) in (0..).zip(&level.parts) {
+                least = least
+                    .min(part.way(direction, if Some(number) == own { Start::Inside } else { Start::Outside }).through);
+            }
+        }
+        let mut found = None;
+        for other in self.starts(Some(start)).into_iter().filter(|&other| other != start) {
+            if let Some(cut) = search.least_cut(start, other, least) {
+                least = cut.through;
+                found = Some(cut);
+            }
+        }
+        found.into_iter().flat_map(|cut| self.lines_of(&cut, direction, collective)).collect()
+    }
+
+    /// Sum of all finite capacities: more crosses no cut.
+    fn finite(&self) -> u128 {
+        self.wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum()
+    }
+
+    /// The slowest of the cuts around parts, to start from: ranks cut off, and what crosses. With one start, that is the
+    /// root.
+    fn slowest_part(&self, direction: Direction, starts: &[u32], levels: &[Level]) -> (u128, u128) {
+        let total: u128 = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
+        let any = starts.len() > 1;
+        let mut slowest = (1, self.finite() + 1);
+        for part in levels.iter().flat_map(|level| &level.parts) {
+            let inside = u128::from(part.ranks);
+            let around_start =
+                (any || part.has_root).then(|| (total - inside, part.way(direction, Start::Inside).through));
+            let apart = (any || !part.has_root).then(|| (inside, part.way(direction, Start::Outside).through));
+            for cut in [around_start, apart].into_iter().flatten() {
+                if cut.1 < UNLIMITED && cut.0 * slowest.1 > slowest.0 * cut.1 {
+                    slowest = cut;
+                }
+            }
+        }
+        slowest
+    }
+
+    /// What a collective forces across a cut, each way that the cut was found to be slow.
+    fn lines_of(&self, cut: &Cut, direction: Direction, collective: Collective) -> Vec<Line> {
+        let nearest = self.distances(direction).nearest_outside(&not(&cut.beyond)).unwrap_or(Picos::ZERO);
+        let way = Way { through: cut.through, nearest };
+        let total: u32 = self.ranks.iter().sum();
+        // The side that the search started from.
+        let beyond = u32::try_from(cut.ranks).unwrap_or(total);
+        let has_root = !cut.beyond.get(self.root as usize).copied().unwrap_or(false);
+        let part = Part { ranks: total - beyond.min(total), has_root, ..Part::default() };
+        let demand = Demand::of(collective, &part, total);
+        let share = match direction {
+            Direction::Away => demand.out,
+            Direction::Towards => demand.into,
+        };
+        share.into_iter().map(|share| Line::crossing(share, way, self.named(&cut.beyond))).collect()
+    }
+
+    /// The lesser side of a cut (of equals the first), by its hosts where it is made of whole ones.
+    fn named(&self, beyond: &[bool]) -> BoundSource {
+        const MOST_NAMES: usize = 4;
+        let counted = |side: bool| -> u32 {
+            beyond.iter().zip(&self.ranks).filter(|(beyond, _)| **beyond == side).map(|(_, &ranks)| ranks).sum()
+        };
+        let first = beyond.first().copied().unwrap_or_default();
+        let side = if counted(first) <= counted(!first) { first } else { !first };
+        let inside = || self.labels.iter().zip(beyond).filter(|(_, beyond)| **beyond == side).map(|(label, _)| label);
+        let mut hosts: FxHashSet<&str> = FxHashSet::default();
+        let whole: Vec<&str> = inside().map(|label| &*label.host).filter(|&host| hosts.insert(host)).collect();
+        let mut others = self.labels.iter().zip(beyond).filter(|(_, beyond)| **beyond != side);
+        let split = others.any(|(label, _)| hosts.contains(&*label.host));
+        let names = if split { inside().map(|label| &*label.device).collect() } else { whole };
+        let more = if names.len() > MOST_NAMES { ", …" } else { "" };
+        let count = counted(side);
+        let ranks = if count == 1 { "rank" } else { "ranks" };
+        let shown = names[..names.len().min(MOST_NAMES)].join(", ");
+        BoundSource::Cut(format!("cut of {count} {ranks}: {shown}{more}").into())
+    }
+
+    /// The longest of the shortest ways between ranks that depend on each other.
+    fn ways(&self, collective: Collective, levels: &[Level]) -> Vec<Line> {
+        let devices = levels.iter().find(|level| level.source == BoundSource::RankPorts);
+        let parts = devices.map_or(&[][..], |level| &level.parts);
+        match collective {
+            Collective::Broadcast | Collective::Scatter => self.ways_from_root(collective, parts),
+            Collective::Reduce | Collective::Gather => {
+                vec![Line::latency(longest(self.distances(Direction::Towards).from([self.root])))]
+            }
+            Collective::SendRecv => self.ways_to_next(parts),
+            Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
+                vec![Line::latency(self.diameter())]
+            }
+        }
+    }
+
+    /// Of each device: the way from the root, and only then its bytes through its own ports. (Backwards that does not
+    /// hold: a reduction's first bytes may leave for a near rank while others wait to go a long way.)
+    fn ways_from_root(&self, collective: Collective, parts: &[Part]) -> Vec<Line> {
+        let total = self.device_of_rank.len() as u32;
+        let mut distances = self.distances(Direction::Away);
+        let reached = parts.iter().zip(distances.from([self.root])).filter(|(_, latency)| **latency != u64::MAX);
+        let line = |(part, &latency): (&Part, &u64)| {
+            let share = Demand::of(collective, part, total).into?;
+            Some(Line::crossing(share, Way { nearest: Picos(latency), ..part.into }, BoundSource::RankPorts))
+        };
+        reached.filter_map(line).collect()
+    }
+
+    /// Of each rank: the way to the next, and only then a buffer through the ports there.
+    fn ways_to_next(&self, parts: &[Part]) -> Vec<Line> {
+        let next = self.device_of_rank.iter().cycle().skip(1);
+        let mut pairs: Vec<(u32, u32)> = self.device_of_rank.iter().copied().zip(next.copied()).collect();
+        pairs.retain(|&(from, to)| from != to);
+        pairs.sort_unstable();
+        pairs.dedup();
+        let mut distances = self.distances(Direction::Away);
+        let line = |&(from, to): &(u32, u32)| {
+            let way = Way { nearest: distances.between(from, to)?, ..parts.get(to as usize)?.into };
+            Some(Line::crossing(Share::WHOLE, way, BoundSource::RankPorts))
+        };
+        pairs.iter().filter_map(line).collect()
+    }
+
+    /// The longest way between two ranks, or that from a few in a large graph.
+    fn diameter(&self) -> Picos {
+        let devices = self.ranks.len();
+        let mut distances = self.distances(Direction::Away);
+        if devices * self.wiring.wires.len() <= MOST_WAYS {
+            return (0..devices as u32).map(|from| longest(distances.from([from]))).max().unwrap_or(Picos::ZERO);
+        }
+        let first = distances.from([0]);
+        let latency = longest(first);
+        let farthest = first.iter().position(|&reached| reached == latency.0).unwrap_or(0);
+        latency.max(longest(distances.from([farthest as u32])))
+    }
+}
+
+impl Label {
+    fn new(fabric: &Fabric, device: NodeId) -> Self {
+        let node = fabric.node(device);
+        let host = fabric.hosts().get(node.host.0 as usize).cloned().unwrap_or_default();
+        Self { device: node.id.clone(), host }
+    }
+}
+
+impl Level {
+    /// The set of each device.
+    fn parts_of(&self, device_of_rank: &[u32], devices: usize) -> Vec<u32> {
+        let mut part_of = vec![u32::MAX; devices];
+        for (&device, &part) in device_of_rank.iter().zip(&self.part_of_rank) {
+            part_of[device as usize] = part;
+        }
+        part_of
+    }
+}
+
+fn not(side: &[bool]) -> Vec<bool> {
+    side.iter().map(|&inside| !inside).collect()
+}
+
+/// The longest of some latencies, those of devices that are not reached left out.
+fn longest(latencies: &[u64]) -> Picos {
+    Picos(latencies.iter().copied().filter(|&latency| latency != u64::MAX).max().unwrap_or(0))
+}

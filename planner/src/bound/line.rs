@@ -1,0 +1,94 @@
+//! A bound as a function of the size: a latency, then so much time a byte.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::parts::Way;
+use super::source::BoundSource;
+use super::{Bound, flow::UNLIMITED};
+
+/// A part of a call's bytes, or a multiple of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub numerator: u128,
+    pub denominator: u128,
+}
+
+impl Share {
+    pub(super) const WHOLE: Self = Self { numerator: 1, denominator: 1 };
+
+    pub(super) fn new(numerator: u128, denominator: u128) -> Self {
+        Self { numerator, denominator: denominator.max(1) }
+    }
+}
+
+/// What any schedule takes at least, by size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub latency: Picos,
+    /// Seconds a byte of the call, as a fraction.
+    numerator: u128,
+    denominator: u128,
+    pub source: BoundSource,
+}
+
+impl Line {
+    /// This share of the bytes must cross, after the first has travelled.
+    pub(super) fn crossing(share: Share, way: Way, source: BoundSource) -> Self {
+        if way.through >= UNLIMITED || share.numerator == 0 {
+            return Self { latency: way.nearest, numerator: 0, denominator: 1, source: BoundSource::Latency };
+        }
+        let through = share.denominator * way.through.max(1);
+        let divisor = gcd(share.numerator, through);
+        let (numerator, denominator) = (share.numerator / divisor, through / divisor);
+        Self { latency: way.nearest, numerator, denominator, source }
+    }
+
+    /// Nothing but latency.
+    pub(super) fn latency(latency: Picos) -> Self {
+        Self { latency, numerator: 0, denominator: 1, source: BoundSource::Latency }
+    }
+
+    /// The bound for a call of this size, rounded down: it must not exceed the truth.
+    pub(super) fn at(&self, bytes: Bytes) -> Bound {
+        const PICOS: u128 = 1_000_000_000_000;
+        let seconds = u128::from(bytes.0).saturating_mul(self.numerator);
+        let time = match seconds.checked_mul(PICOS) {
+            Some(picos) => picos / self.denominator,
+            None => (seconds / self.denominator).saturating_mul(PICOS),
+        };
+        let transfer = Picos(u64::try_from(time).unwrap_or(u64::MAX));
+        let set_by = if transfer == Picos::ZERO { BoundSource::Latency } else { self.source.clone() };
+        Bound { time: Picos(self.latency.0.saturating_add(transfer.0)), transfer, set_by }
+    }
+
+    /// Whether it is at most the other at every size.
+    fn is_below(&self, other: &Self) -> bool {
+        self.latency <= other.latency && !steeper(self, other)
+    }
+}
+
+/// Whether the first takes longer for a byte.
+fn steeper(a: &Line, b: &Line) -> bool {
+    match (a.numerator.checked_mul(b.denominator), b.numerator.checked_mul(a.denominator)) {
+        (Some(left), Some(right)) => left > right,
+        // Fractions of this size differ by their whole parts.
+        _ => a.numerator / a.denominator > b.numerator / b.denominator,
+    }
+}
+
+/// Keeps the lines that set the bound at some size, the first of equals.
+pub(super) fn keep_highest(lines: Vec<Line>) -> Vec<Line> {
+    let mut kept: Vec<Line> = Vec::new();
+    for line in lines {
+        if kept.iter().any(|other| line.is_below(other)) {
+            continue;
+        }
+        kept.retain(|other| !other.is_below(&line));
+        kept.push(line);
+    }
+    kept
+}
+
+pub(super) fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a.max(1) } else { gcd(b, a % b) }
+}

@@ -1,0 +1,237 @@
+//! Sets of ranks that are looked at as they stand: each device, each host, each NVLink rack, the hosts under a switch.
+//!
+//! What crosses the border of such a set must pass the links there. Sets of one level are disjoint and hold all ranks, so
+//! that they can also be added up.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{Router, Transit};
+use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
+
+use super::cut::Direction;
+use super::flow::UNLIMITED;
+use super::source::BoundSource;
+
+/// One direction through the border of a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Bytes per second; [`UNLIMITED`] where nothing limits it.
+    pub through: u128,
+    /// Latency of the shortest route that crosses, or less.
+    pub nearest: Picos,
+}
+
+/// A set of ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Part {
+    pub into: Way,
+    pub out: Way,
+    /// Ranks inside.
+    pub ranks: u32,
+    pub has_root: bool,
+    /// Ranks inside whose next rank is outside.
+    pub next_outside: u32,
+    /// What the memory reads and writes in all, where the set is a device and that is known.
+    pub memory: Option<u128>,
+}
+
+impl Part {
+    /// What a search crosses here.
+    pub(super) fn way(&self, direction: Direction, start: Start) -> Way {
+        match (direction, start) {
+            (Direction::Away, Start::Inside) | (Direction::Towards, Start::Outside) => self.out,
+            (Direction::Away, Start::Outside) | (Direction::Towards, Start::Inside) => self.into,
+        }
+    }
+}
+
+/// Where a search starts, as seen from a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Inside,
+    Outside,
+}
+
+/// Disjoint sets that hold all ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    pub source: BoundSource,
+    pub parts: Vec<Part>,
+    /// The set of each rank.
+    pub part_of_rank: Vec<u32>,
+    /// Whether switches that reduce or multicast may lie between the sets.
+    pub switches_between: SwitchesBetween,
+}
+
+/// Whether switches that reduce or multicast lie between the sets of a level rather than inside one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SwitchesBetween {
+    /// They do not: only ranks and their own switches reduce.
+    None,
+    /// They do.
+    Some,
+}
+
+/// What all levels are read from.
+pub(super) struct Survey<'a> {
+    pub fabric: &'a Fabric,
+    pub router: &'a Router<'a>,
+    /// The device of each rank.
+    pub placement: &'a [NodeId],
+    pub transits: &'a [Transit],
+    /// Directions of links that traffic may take.
+    pub links: &'a [LinkId],
+    pub root: u32,
+}
+
+/// No set.
+const NONE: u32 = u32::MAX;
+
+impl Survey<'_> {
+    /// Devices, hosts, islands; coarser levels that are no coarser are left out.
+    pub(super) fn levels(&self) -> Vec<Level> {
+        let nodes = || (0..self.fabric.node_count() as u32).map(NodeId);
+        let shortest = |latency: fn(&Transit) -> Option<Picos>| self.transits.iter().filter_map(latency).min();
+        let within = shortest(|transit| transit.within_host);
+        let hosts = shortest(|transit| transit.between_hosts);
+        let islands = shortest(|transit| transit.between_islands);
+        let nearest = |ways: &[Option<Picos>]| ways.iter().copied().flatten().min().unwrap_or(Picos::ZERO);
+
+        let mut levels = Vec::new();
+        let device: Vec<u32> = nodes().map(|node| node.0).collect();
+        self.add_level(&mut levels, BoundSource::RankPorts, &device, nearest(&[within, hosts, islands]));
+        let host: Vec<u32> = nodes().map(|node| self.fabric.node(node).host.0).collect();
+        self.add_level(&mut levels, BoundSource::HostPorts, &host, nearest(&[hosts, islands]));
+        let island: Vec<u32> = nodes().map(|node| self.router.island_of(node)).collect();
+        self.add_level(&mut levels, BoundSource::RackPorts, &island, nearest(&[islands]));
+        for groups in self.switch_groups() {
+            self.add_level(&mut levels, BoundSource::SwitchPorts, &groups, nearest(&[islands]));
+        }
+        levels
+    }
+
+    /// Adds a level with a set for each label of vertices that has ranks, unless it is the one before again, or one set.
+    fn add_level(&self, levels: &mut Vec<Level>, source: BoundSource, label: &[u32], nearest: Picos) {
+        let mut number = vec![NONE; label.len().max(1 + label.iter().map(|&l| l as usize).max().unwrap_or(0))];
+        let mut parts: Vec<Part> = Vec::new();
+        let way = Way { through: 0, nearest };
+        let part_of_rank: Vec<u32> = self
+            .placement
+            .iter()
+            .map(|device| {
+                let slot = &mut number[label[device.0 as usize] as usize];
+                if *slot == NONE {
+                    *slot = parts.len() as u32;
+                    parts.push(Part { into: way, out: way, ..Part::default() });
+                }
+                *slot
+            })
+            .collect();
+        if parts.len() < 2 || levels.last().is_some_and(|finer| finer.parts.len() == parts.len()) {
+            return;
+        }
+        for (rank, &part) in part_of_rank.iter().enumerate() {
+            let next = part_of_rank[(rank + 1) % part_of_rank.len()];
+            let set = &mut parts[part as usize];
+            set.ranks += 1;
+            set.has_root |= rank as u32 == self.root;
+            set.next_outside += u32::from(next != part);
+            if source == BoundSource::RankPorts {
+                set.memory = memory(self.fabric, self.placement[rank]);
+            }
+        }
+        let part = |node: NodeId| number[label[node.0 as usize] as usize];
+        for &id in self.links {
+            let link = self.fabric.link(id);
+            let (from, to) = (part(link.from), part(link.to));
+            if from == to {
+                continue;
+            }
+            let capacity = link.bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
+            if let Some(set) = parts.get_mut(from as usize) {
+                set.out.through = (set.out.through + capacity).min(UNLIMITED);
+            }
+            if let Some(set) = parts.get_mut(to as usize) {
+                set.into.through = (set.into.through + capacity).min(UNLIMITED);
+            }
+        }
+        let reduces = self.fabric.nodes().filter(|(_, node)| match &node.figures {
+            Figures::Switch(figures) => figures.multicast == Some(true),
+            _ => false,
+        });
+        let between = reduces.map(|(id, _)| part(id)).any(|part| part == NONE);
+        let switches_between = if between { SwitchesBetween::Some } else { SwitchesBetween::None };
+        levels.push(Level { source, parts, part_of_rank, switches_between });
+    }
+
+    /// Labels of vertices by what hangs together below each tier of network switches, finest first.
+    fn switch_groups(&self) -> Vec<Vec<u32>> {
+        let count = self.fabric.node_count();
+        let tier = self.tiers();
+        let top = tier.iter().copied().filter(|&tier| tier != NONE).max().unwrap_or(0);
+        let mut groups = Vec::new();
+        let mut parent: Vec<u32> = (0..count as u32).collect();
+        for highest in 1..top {
+            for &id in self.links {
+                let (from, to) = self.fabric.ends(id);
+                let (a, b) = (tier[from.0 as usize], tier[to.0 as usize]);
+                // Switches of one tier are not below each other: a torus has no groups.
+                if a.max(b) <= highest && (a != b || a == 0) {
+                    join(&mut parent, from.0, to.0);
+                }
+            }
+            groups.push((0..count as u32).map(|node| root(&mut parent, node)).collect());
+        }
+        groups
+    }
+
+    /// How many links of the network each vertex is above the islands of ranks; they themselves are at 0.
+    fn tiers(&self) -> Vec<u32> {
+        let mut has_ranks = vec![false; self.fabric.node_count()];
+        for transit in self.transits {
+            for &island in &transit.islands {
+                if let Some(here) = has_ranks.get_mut(island as usize) {
+                    *here = true;
+                }
+            }
+        }
+        let in_island = |node: NodeId| has_ranks.get(self.router.island_of(node) as usize).copied().unwrap_or(false);
+        let mut tier: Vec<u32> =
+            (0..self.fabric.node_count() as u32).map(|node| if in_island(NodeId(node)) { 0 } else { NONE }).collect();
+        for height in 0.. {
+            let mut higher = Vec::new();
+            for &id in self.links {
+                let (from, to) = self.fabric.ends(id);
+                if tier[from.0 as usize] == height && tier[to.0 as usize] == NONE {
+                    higher.push(to.0);
+                }
+            }
+            if higher.is_empty() {
+                break;
+            }
+            for node in higher {
+                tier[node as usize] = height + 1;
+            }
+        }
+        tier
+    }
+}
+
+fn memory(fabric: &Fabric, device: NodeId) -> Option<u128> {
+    match &fabric.node(device).figures {
+        Figures::Gpu(figures) => figures.memory_bandwidth.map(|bandwidth| bandwidth.0.into()),
+        _ => None,
+    }
+}
+
+fn root(parent: &mut [u32], mut node: u32) -> u32 {
+    while parent[node as usize] != node {
+        parent[node as usize] = parent[parent[node as usize] as usize];
+        node = parent[node as usize];
+    }
+    node
+}
+
+fn join(parent: &mut [u32], a: u32, b: u32) {
+    let (a, b) = (root(parent, a), root(parent, b));
+    parent[a.max(b) as usize] = a.min(b);
+}

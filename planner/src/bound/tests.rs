@@ -1,0 +1,344 @@
+//! The bound against all cuts counted one by one, published optima, and what must not lower it.
+
+use std::collections::BTreeSet;
+
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, NodeKind, Picos, load, read_text};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::cut::{Direction, Search};
+use super::distance::Distances;
+use super::flow::{FlowNetwork, UNLIMITED};
+use super::line::gcd;
+use super::wiring::{Wire, Wiring};
+use super::*;
+
+const GIB: Bytes = Bytes(1 << 30);
+
+fn call(collective: Collective, bytes: Bytes, ranks: u32) -> Call {
+    Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace }
+}
+
+fn bounds(fabric: &Fabric) -> Bounds {
+    Bounds::new(fabric, &Router::new(fabric, RouteOptions::default()), fabric.gpus(), 0)
+}
+
+/// Bytes over the time that they need, GB/s.
+fn rate(fabric: &Fabric, in_network: InNetwork, collective: Collective) -> f64 {
+    let bound = bounds(fabric).with(in_network).of(&call(collective, GIB, fabric.gpus().len() as u32));
+    GIB.0 as f64 * 1e3 / bound.transfer.0 as f64
+}
+
+fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
+    let network = (nodes > 1).then(|| network.parse().unwrap());
+    load(&FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network }).unwrap()
+}
+
+/// As ForestColl's paper draws it: GPUs on an NVSwitch, and each on the one network switch by a link of its own.
+fn boxes(count: u32) -> Fabric {
+    let mut text = String::from("name = \"boxes\"\n[[node]]\nid = \"ib\"\nkind = \"switch\"\n");
+    for host in 0..count {
+        text += &format!("[[node]]\nid = \"n{host}/sw\"\nkind = \"nvswitch\"\nhost = \"n{host}\"\n");
+        for gpu in 0..8 {
+            text += &format!("[[node]]\nid = \"n{host}/gpu{gpu}\"\nkind = \"gpu\"\nhost = \"n{host}\"\n");
+            for (to, kind, rate) in [(format!("n{host}/sw"), "nvlink", 300), ("ib".to_owned(), "infiniband", 25)] {
+                text += &format!(
+                    "[[link]]\na = \"n{host}/gpu{gpu}\"\nb = \"{to}\"\nkind = \"{kind}\"\nbandwidth = \"{rate} GB/s\"\n"
+                );
+            }
+        }
+    }
+    read_text(&text, "boxes.toml").unwrap()
+}
+
+#[test]
+fn a100_boxes_reach_forestcolls_published_optima() {
+    for boxes_of_8 in [1u32, 2, 4, 8] {
+        let n = f64::from(8 * boxes_of_8);
+        let (per_rank, per_host) = (325.0 * n / (n - 1.0), if n > 8.0 { 8.0 * 25.0 * n / (n - 8.0) } else { f64::MAX });
+        let expected = if boxes_of_8 == 1 { 300.0 * 8.0 / 7.0 } else { per_rank.min(per_host) };
+        let preset = hosts("dgx-a100", boxes_of_8, "rail,nic=200Gb/s");
+        let close = |rate: f64| (rate / expected - 1.0).abs() < 1e-6;
+        assert!(close(rate(&preset, InNetwork::Allowed, Collective::AllGather)), "{boxes_of_8} boxes: {expected}");
+        if boxes_of_8 > 1 {
+            let drawn = boxes(boxes_of_8);
+            for collective in [Collective::AllGather, Collective::ReduceScatter] {
+                let found = rate(&drawn, InNetwork::Allowed, collective);
+                assert!(close(found), "{boxes_of_8} boxes: {collective} {found}, published {expected}");
+            }
+            let found = rate(&drawn, InNetwork::Allowed, Collective::AllReduce);
+            assert!(close(2.0 * found), "{boxes_of_8} boxes: all_reduce at {found}");
+        }
+    }
+    let close = |found: f64, published: f64| assert!((found - published).abs() < 0.005, "{found}, not {published}");
+    close(rate(&hosts("dgx-a100", 1, ""), InNetwork::Allowed, Collective::AllGather), 342.86);
+    close(rate(&boxes(2), InNetwork::Allowed, Collective::AllGather), 346.67);
+}
+
+#[test]
+fn switches_that_reduce_lift_the_bound_of_all_reduce_only() {
+    let h200 = hosts("hgx-h200", 1, "");
+    let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
+    close(rate(&h200, InNetwork::Allowed, Collective::AllReduce), 450.0);
+    close(rate(&h200, InNetwork::Off, Collective::AllReduce), 450.0 * 4.0 / 7.0);
+    for collective in [Collective::AllGather, Collective::ReduceScatter] {
+        close(rate(&h200, InNetwork::Allowed, collective), 450.0 * 8.0 / 7.0);
+    }
+    // Between hosts nothing reduces: 16 of them at 400 GB/s each.
+    let many = hosts("hgx-h200", 16, "rail");
+    close(rate(&many, InNetwork::Allowed, Collective::AllReduce), 400.0 * 8.0 / 15.0);
+    // The NVSwitch of an A100 does not.
+    let a100 = hosts("dgx-a100", 1, "");
+    close(rate(&a100, InNetwork::Allowed, Collective::AllReduce), 300.0 * 4.0 / 7.0);
+}
+
+/// Accelerators in a line, the link in the middle slow.
+const LINE: &str = r#"
+name = "line"
+[[node]]
+id = "tpu[0-5]"
+kind = "accelerator"
+[[link]]
+a = "tpu[0-1]"
+b = "tpu[1-2]"
+kind = "nvlink"
+bandwidth = "100 GB/s"
+latency = "1 us"
+[[link]]
+a = "tpu[3-4]"
+b = "tpu[4-5]"
+kind = "nvlink"
+bandwidth = "100 GB/s"
+latency = "1 us"
+[[link]]
+a = "tpu2"
+b = "tpu3"
+kind = "nvlink"
+bandwidth = "20 GB/s"
+latency = "1 us"
+"#;
+
+#[test]
+fn the_cut_that_binds_is_named() {
+    let line = read_text(LINE, "line.toml").unwrap();
+    let bound = bounds(&line).of(&call(Collective::AllToAll, Bytes(6_000_000), 6));
+    assert_eq!(bound.set_by.to_string(), "cut of 3 ranks: tpu0, tpu1, tpu2", "{bound:?}");
+    // 9 pairs of 1 MB over 20 GB/s.
+    assert_eq!(bound.transfer, Picos::from_us(450.0));
+    assert_eq!(BoundSource::HostPorts.to_string(), "host ports");
+}
+
+#[test]
+fn a_circle_is_bounded_by_the_sum_of_its_ways() {
+    let link = |i: usize| {
+        format!("[[link]]\na = \"tpu{i}\"\nb = \"tpu{}\"\nkind = \"nvlink\"\nbandwidth = \"50 GB/s\"\n", (i + 1) % 7)
+    };
+    let links: String = (0..7).map(link).collect();
+    let devices = "name = \"circle\"\n[[node]]\nid = \"tpu[0-6]\"\nkind = \"accelerator\"\n";
+    let circle = read_text(&format!("{devices}{links}"), "circle.toml").unwrap();
+    // Each rank's blocks of 1 MB travel 2 × (1 + 2 + 3) links; there are 14 directions of 50 GB/s.
+    let bound = bounds(&circle).of(&call(Collective::AllToAll, Bytes(7_000_000), 7));
+    assert_eq!(bound.transfer, Picos(7 * 12 * 1_000_000 * 1_000 / (14 * 50)));
+}
+
+#[test]
+fn the_longest_way_bounds_small_calls() {
+    let line = read_text(LINE, "line.toml").unwrap();
+    for (collective, latency) in [
+        (Collective::AllReduce, 5.0),
+        (Collective::AllGather, 5.0),
+        (Collective::Broadcast, 5.0),
+        (Collective::Gather, 5.0),
+        // From the last rank to the first.
+        (Collective::SendRecv, 5.0),
+    ] {
+        let bound = bounds(&line).of(&call(collective, Bytes(1), 6));
+        assert!(bound.time >= Picos::from_us(latency) && bound.time < Picos::from_us(latency + 0.01), "{bound:?}");
+    }
+}
+
+/// Everything that routes take right after what.
+fn turns(fabric: &Fabric) -> BTreeSet<(LinkId, LinkId)> {
+    let router = Router::new(fabric, RouteOptions::default());
+    let mut turns = BTreeSet::new();
+    for transit in router.transits(fabric.gpus()) {
+        for &island in &transit.islands {
+            let link = |number: u32| router.island_link(island, number);
+            turns.extend(transit.turns.iter().map(|&(into, out)| (link(into), link(out))));
+        }
+    }
+    turns
+}
+
+#[test]
+fn a_failure_that_opens_no_other_way_lowers_no_bound() {
+    for fabric in [hosts("dgx-a100", 2, "rail,nic=200Gb/s"), hosts("hgx-h200", 2, "fat_tree"), boxes(2)] {
+        let (whole, taken) = (bounds(&fabric), turns(&fabric));
+        let mut compared = 0;
+        for link in (0..fabric.link_count() as u32).step_by(2).map(LinkId) {
+            let name = fabric.link_name(link).replace("->", "-");
+            let broken = fabric.without(&name).unwrap();
+            // Routing may now take ways that it left idle, and they may be better ones.
+            if !turns(&broken).is_subset(&taken) {
+                continue;
+            }
+            compared += 1;
+            let after = bounds(&broken);
+            for collective in Collective::ALL {
+                let call = call(collective, GIB, fabric.gpus().len() as u32);
+                let (before, after) = (whole.of(&call), after.of(&call));
+                assert!(after.transfer >= before.transfer, "{collective} without {name}: {after:?} under {before:?}");
+            }
+        }
+        assert!(compared >= 16, "{compared} of {}", fabric.link_count());
+    }
+}
+
+/// Wirings of up to ten vertices, with the ranks of each device.
+fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
+    let capacity = prop_oneof![8 => 1u128..20, 2 => (1u128..4).prop_map(|c| c * 1_000_000_007), 1 => Just(UNLIMITED)];
+    (2usize..7, 0u32..4).prop_flat_map(move |(devices, switches)| {
+        let vertices = devices as u32 + switches;
+        let wire = (0..vertices, 0..vertices, capacity.clone(), 0u64..9);
+        (vec(wire, 1..30), vec(prop_oneof![4 => Just(1u32), 1 => Just(2)], devices)).prop_map(move |(wires, ranks)| {
+            let ends = (NodeKind::Gpu, NodeKind::Nvswitch);
+            let wires = wires.into_iter().filter(|wire| wire.0 != wire.1);
+            let wires = wires.map(|(from, to, capacity, ns)| Wire { from, to, ends, capacity, latency: Picos(ns) });
+            (Wiring { vertices, wires: wires.collect() }, ranks)
+        })
+    })
+}
+
+/// What leaves a set of vertices.
+fn leaving(wiring: &Wiring, set: u32) -> u128 {
+    let leaves = |wire: &&Wire| set >> wire.from & 1 == 1 && set >> wire.to & 1 == 0;
+    wiring.wires.iter().filter(leaves).map(|wire| wire.capacity).sum::<u128>().min(UNLIMITED)
+}
+
+fn ranks_in(ranks: &[u32], set: u32) -> u128 {
+    ranks.iter().enumerate().filter(|(device, _)| set >> device & 1 == 1).map(|(_, &ranks)| u128::from(ranks)).sum()
+}
+
+fn lowest((a, b): (u128, u128)) -> (u128, u128) {
+    (a / gcd(a, b), b / gcd(a, b))
+}
+
+/// The slowest set of all: ranks in it and what leaves it, over the sets that leave `keep` out, in lowest terms.
+fn slowest_of_all(wiring: &Wiring, ranks: &[u32], keep: impl Fn(u32) -> bool) -> Option<(u128, u128)> {
+    let sets = (1u32..1 << wiring.vertices).filter(|&set| keep(set) && ranks_in(ranks, set) > 0);
+    let cuts = sets.map(|set| (ranks_in(ranks, set), leaving(wiring, set))).filter(|cut| cut.1 < UNLIMITED);
+    cuts.reduce(|a, b| if b.0 * a.1 > a.0 * b.1 { b } else { a })
+        .map(|cut| if cut.1 == 0 { (1, 0) } else { lowest(cut) })
+}
+
+fn all_finite(wiring: &Wiring) -> u128 {
+    wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum::<u128>() + 1
+}
+
+/// What the search finds from these devices.
+fn searched(
+    wiring: &Wiring,
+    ranks: &[u32],
+    direction: Direction,
+    starts: std::ops::Range<u32>,
+) -> Option<(u128, u128)> {
+    let mut search = Search::new(wiring, ranks, direction);
+    let mut slowest = (1, all_finite(wiring));
+    let found = starts.filter_map(|start| search.slowest_blocks(start, &mut slowest)).last();
+    found.map(|cut| if cut.through == 0 { (1, 0) } else { lowest((cut.ranks, cut.through)) })
+}
+
+fn reversed(wiring: &Wiring) -> Wiring {
+    let back = |wire: &Wire| Wire { from: wire.to, to: wire.from, ..*wire };
+    Wiring { vertices: wiring.vertices, wires: wiring.wires.iter().map(back).collect() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// A largest flow is a least cut, counted over all cuts.
+    #[test]
+    fn flow_is_the_least_cut((wiring, _) in wirings(), scale in 1u128..1_000_000_000_000) {
+        let arcs: Vec<_> = wiring.wires.iter().map(|wire| (wire.from, wire.to, wire.capacity)).collect();
+        let mut network = FlowNetwork::new(wiring.vertices as usize, &arcs);
+        for to in 1..wiring.vertices {
+            let cuts = (0u32..1 << wiring.vertices).filter(|set| set & 1 == 1 && set >> to & 1 == 0);
+            let least = cuts.map(|set| leaving(&wiring, set)).min().unwrap();
+            let least = if least >= UNLIMITED { UNLIMITED } else { least * scale };
+            prop_assert_eq!(network.run(0, [(to, UNLIMITED)], scale), least);
+            // Again, after another scale and another drain.
+            prop_assert_eq!(network.run(0, [(to, 1)], 1), least.min(1));
+        }
+    }
+
+    /// The search for all_gather and reduce_scatter, gather and scatter, finds the slowest of all sets, exactly.
+    #[test]
+    fn no_set_is_slower_than_the_one_found((wiring, ranks) in wirings()) {
+        let devices = ranks.len() as u32;
+        let others = |set: u32| (0..devices).any(|device| set >> device & 1 == 0);
+        let without_first = |set: u32| set & 1 == 0;
+        let back = reversed(&wiring);
+        let slowest = |wiring: &Wiring, keep: &dyn Fn(u32) -> bool| slowest_of_all(wiring, &ranks, keep);
+        prop_assert_eq!(searched(&wiring, &ranks, Direction::Towards, 0..devices), slowest(&wiring, &others));
+        prop_assert_eq!(searched(&wiring, &ranks, Direction::Away, 0..devices), slowest(&back, &others));
+        prop_assert_eq!(searched(&wiring, &ranks, Direction::Towards, 0..1), slowest(&wiring, &without_first));
+        prop_assert_eq!(searched(&wiring, &ranks, Direction::Away, 0..1), slowest(&back, &without_first));
+    }
+
+    /// The search for broadcast finds the least cut between the root and any other.
+    #[test]
+    fn no_cut_is_less_than_the_one_found((wiring, ranks) in wirings()) {
+        let sets = (0u32..1 << wiring.vertices).filter(|set| set & 1 == 1);
+        let cuts = sets.filter(|set| (1..ranks.len()).any(|device| set >> device & 1 == 0));
+        let least = cuts.map(|set| leaving(&wiring, set)).min().unwrap();
+        let mut search = Search::new(&wiring, &ranks, Direction::Away);
+        let mut through = all_finite(&wiring);
+        for other in 1..ranks.len() as u32 {
+            if let Some(cut) = search.least_cut(0, other, through) {
+                through = cut.through;
+                prop_assert!(!cut.beyond[0] && cut.beyond[other as usize]);
+            }
+        }
+        prop_assert_eq!(through, least.min(all_finite(&wiring)));
+    }
+
+    /// A faster wire slows nothing; one fewer speeds nothing up.
+    #[test]
+    fn more_capacity_is_never_slower((wiring, ranks) in wirings(), which in any::<prop::sample::Index>(), more in 1u128..50) {
+        prop_assume!(!wiring.wires.is_empty());
+        let devices = ranks.len() as u32;
+        let search = |wiring: &Wiring| searched(wiring, &ranks, Direction::Towards, 0..devices);
+        let slower = |a: Option<(u128, u128)>, b: Option<(u128, u128)>| match (a, b) {
+            (Some(a), Some(b)) => a.0 * b.1 > b.0 * a.1,
+            (a, b) => a.is_some() && b.is_none(),
+        };
+        let (mut faster, mut fewer) = (wiring.clone(), wiring.clone());
+        let number = which.index(wiring.wires.len());
+        faster.wires[number].capacity = (faster.wires[number].capacity + more).min(UNLIMITED);
+        fewer.wires.remove(number);
+        prop_assert!(!slower(search(&faster), search(&wiring)));
+        prop_assert!(!slower(search(&wiring), search(&fewer)));
+    }
+
+    /// Shortest ways, against all ways extended one by one (Bellman & Ford).
+    #[test]
+    fn ways_are_shortest((wiring, ranks) in wirings()) {
+        let mut distances = Distances::new(&wiring, ranks.len(), Direction::Away);
+        for from in 0..ranks.len() as u32 {
+            let mut shortest = vec![u64::MAX; wiring.vertices as usize];
+            shortest[from as usize] = 0;
+            for _ in 0..wiring.vertices {
+                for wire in &wiring.wires {
+                    let through = shortest[wire.from as usize].saturating_add(wire.latency.0);
+                    shortest[wire.to as usize] = shortest[wire.to as usize].min(through);
+                }
+            }
+            prop_assert_eq!(distances.from([from]), &shortest[..ranks.len()]);
+            let inside: Vec<bool> = (0..ranks.len() as u32).map(|device| device == from).collect();
+            let nearest = (0..ranks.len()).filter(|&to| to as u32 != from).map(|to| shortest[to]).min();
+            prop_assert_eq!(distances.nearest_outside(&inside), nearest.filter(|&l| l != u64::MAX).map(Picos));
+        }
+    }
+}

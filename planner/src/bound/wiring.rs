@@ -1,0 +1,247 @@
+//! The graph that bytes flow in: ranks' devices, what forwards between them, and the links that routes take.
+//!
+//! A device of ranks passes on anything, since a rank may. A switch passes on what routes turn there, no more: traffic
+//! that comes from the network through a PCIe switch goes up to a GPU, never down to another NIC. Where all ways in
+//! have all ways out the switch is one vertex, otherwise each group of ways in that go on alike is one. Turning back to a
+//! rank's device counts as allowed; it gains nothing, and it keeps a switch of *n* GPUs one vertex. In the network every
+//! usable link counts, whether a route takes it or not. Parallel links are merged.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{Router, Transit};
+use fabricast_topologies::{Fabric, LinkId, NodeId, NodeKind, Picos};
+use rustc_hash::FxHashMap;
+
+use super::flow::UNLIMITED;
+
+/// A link, or several between the same vertices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wire {
+    pub from: u32,
+    pub to: u32,
+    /// Kinds of the devices that it joins.
+    pub ends: (NodeKind, NodeKind),
+    /// [`UNLIMITED`] where nothing limits it.
+    pub capacity: u128,
+    pub latency: Picos,
+}
+
+/// The graph. Its first vertices are the devices of ranks, in the order of their first ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Wiring {
+    pub vertices: u32,
+    /// Sorted by ends; one a pair, except of different kinds.
+    pub wires: Vec<Wire>,
+}
+
+/// Where the arcs of links start and end, and vertices as they are made.
+struct Builder<'a> {
+    fabric: &'a Fabric,
+    vertices: u32,
+    tail: FxHashMap<LinkId, u32>,
+    head: FxHashMap<LinkId, u32>,
+    /// Vertices into and out of devices that pass on anything: two where what they forward in all is limited.
+    open: BTreeMap<NodeId, (u32, u32)>,
+    wires: Vec<Wire>,
+}
+
+impl Wiring {
+    /// The graph of what routes between `devices` may take; `links` are [`used_links`].
+    pub(super) fn new(
+        fabric: &Fabric,
+        router: &Router<'_>,
+        devices: &[NodeId],
+        transits: &[Transit],
+        links: &[LinkId],
+    ) -> Self {
+        let mut builder = Builder {
+            fabric,
+            vertices: devices.len() as u32,
+            tail: FxHashMap::default(),
+            head: FxHashMap::default(),
+            open: devices.iter().zip(0..).map(|(&device, vertex)| (device, (vertex, vertex))).collect(),
+            wires: Vec::new(),
+        };
+        for transit in transits {
+            builder.add_islands(router, transit);
+        }
+        for &link in links {
+            builder.add_link(link);
+        }
+        builder.wires.sort_unstable();
+        let mut wires: Vec<Wire> = Vec::with_capacity(builder.wires.len());
+        for wire in builder.wires {
+            match wires.last_mut() {
+                Some(last) if (last.from, last.to, last.ends) == (wire.from, wire.to, wire.ends) => {
+                    last.capacity = (last.capacity + wire.capacity).min(UNLIMITED);
+                    last.latency = last.latency.min(wire.latency);
+                }
+                _ => wires.push(wire),
+            }
+        }
+        Self { vertices: builder.vertices, wires }
+    }
+}
+
+/// Directions of links that traffic may take, ascending: in islands those of routes, in the network all usable ones.
+pub(super) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[Transit]) -> Vec<LinkId> {
+    let mut links = Vec::new();
+    for transit in transits {
+        for &island in &transit.islands {
+            links.extend(transit.links.iter().map(|&number| router.island_link(island, number)));
+        }
+    }
+    let trunks =
+        fabric.links().filter(|(_, link)| !link.failed && router.forwards(link.from) && router.forwards(link.to));
+    links.extend(trunks.map(|(id, _)| id));
+    links.sort_unstable();
+    links.dedup();
+    links
+}
+
+impl Builder<'_> {
+    fn vertex(&mut self) -> u32 {
+        self.vertices += 1;
+        self.vertices - 1
+    }
+
+    /// The vertices into and out of a device that passes on anything.
+    fn open(&mut self, device: NodeId) -> (u32, u32) {
+        if let Some(&known) = self.open.get(&device) {
+            return known;
+        }
+        let into = self.vertex();
+        let limit = capacity(self.fabric, device);
+        let pair = match limit {
+            None => (into, into),
+            Some(capacity) => {
+                let out = self.vertex();
+                let kind = self.fabric.node(device).kind;
+                self.wires.push(Wire { from: into, to: out, ends: (kind, kind), capacity, latency: Picos::ZERO });
+                (into, out)
+            }
+        };
+        self.open.insert(device, pair);
+        pair
+    }
+
+    /// Vertices of the devices in islands of one kind that pass on some turns only.
+    fn add_islands(&mut self, router: &Router<'_>, transit: &Transit) {
+        let Some(&first) = transit.islands.first() else { return };
+        let ends = |number: u32| self.fabric.ends(router.island_link(first, number));
+        let mut turns: BTreeMap<NodeId, Vec<(u32, u32)>> = BTreeMap::new();
+        for &(into, out) in &transit.turns {
+            turns.entry(ends(out).0).or_default().push((into, out));
+        }
+        let mut crossings: Vec<Crossing> = Vec::new();
+        let passes_all = |device: NodeId| {
+            self.open.contains_key(&device) || router.forwards(device) || capacity(self.fabric, device).is_some()
+        };
+        for (device, turns) in turns {
+            if !passes_all(device) {
+                crossings.push(Crossing::new(&turns, ends, passes_all));
+            }
+        }
+        for &island in &transit.islands {
+            for crossing in &crossings {
+                self.add_crossing(crossing, |number| router.island_link(island, number));
+            }
+        }
+    }
+
+    fn add_crossing(&mut self, crossing: &Crossing, link: impl Fn(u32) -> LinkId) {
+        let first = self.vertices;
+        self.vertices += crossing.groups;
+        for &(number, group) in &crossing.into {
+            self.head.insert(link(number), first + group);
+        }
+        for (number, groups) in &crossing.out {
+            let tail = match groups.as_slice() {
+                [only] => first + only,
+                several => {
+                    let tail = self.vertex();
+                    let ends = (NodeKind::Switch, NodeKind::Switch);
+                    let free = |&group: &u32| Wire {
+                        from: first + group,
+                        to: tail,
+                        ends,
+                        capacity: UNLIMITED,
+                        latency: Picos::ZERO,
+                    };
+                    self.wires.extend(several.iter().map(free));
+                    tail
+                }
+            };
+            self.tail.insert(link(*number), tail);
+        }
+    }
+
+    fn add_link(&mut self, id: LinkId) {
+        let link = self.fabric.link(id);
+        let from = match self.tail.get(&id) {
+            Some(&tail) => tail,
+            None => self.open(link.from).1,
+        };
+        let to = match self.head.get(&id) {
+            Some(&head) => head,
+            None => self.open(link.to).0,
+        };
+        let ends = (self.fabric.node(link.from).kind, self.fabric.node(link.to).kind);
+        let capacity = link.bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
+        self.wires.push(Wire { from, to, ends, capacity, latency: link.latency });
+    }
+}
+
+/// What a switch forwards in all.
+fn capacity(fabric: &Fabric, device: NodeId) -> Option<u128> {
+    match &fabric.node(device).figures {
+        Figures::Switch(figures) => figures.capacity.map(|capacity| capacity.0.into()),
+        _ => None,
+    }
+}
+
+/// A device that does not pass on everything: its ways in by group, and the groups that each way out takes from.
+struct Crossing {
+    groups: u32,
+    into: Vec<(u32, u32)>,
+    out: Vec<(u32, Vec<u32>)>,
+}
+
+impl Crossing {
+    /// `passes_all` says whether a device passes on anything: to turn back to it gains nothing, and may make ways in go
+    /// on alike.
+    fn new(turns: &[(u32, u32)], ends: impl Fn(u32) -> (NodeId, NodeId), passes_all: impl Fn(NodeId) -> bool) -> Self {
+        let mut onward: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut outs: Vec<u32> = turns.iter().map(|&(_, out)| out).collect();
+        outs.sort_unstable();
+        outs.dedup();
+        for &(into, out) in turns {
+            onward.entry(into).or_default().push(out);
+        }
+        let mut turning_back = onward.clone();
+        for (&into, onward) in &mut turning_back {
+            let back_to = ends(into).0;
+            onward.extend(outs.iter().filter(|&&out| ends(out).1 == back_to && passes_all(back_to)));
+        }
+        let [as_routed, turning_back] = [onward, turning_back].map(|onward| Self::grouped(onward, &outs));
+        if turning_back.groups < as_routed.groups { turning_back } else { as_routed }
+    }
+
+    fn grouped(mut onward: BTreeMap<u32, Vec<u32>>, outs: &[u32]) -> Self {
+        let mut groups: BTreeMap<&[u32], u32> = BTreeMap::new();
+        let mut into = Vec::new();
+        for onward in onward.values_mut() {
+            onward.sort_unstable();
+            onward.dedup();
+        }
+        for (&link, onward) in &onward {
+            let number = groups.len() as u32;
+            into.push((link, *groups.entry(onward).or_insert(number)));
+        }
+        let from =
+            |out: &u32| groups.iter().filter(|(onward, _)| onward.contains(out)).map(|(_, &group)| group).collect();
+        let out = outs.iter().map(|out| (*out, from(out))).collect();
+        Self { groups: groups.len() as u32, into, out }
+    }
+}

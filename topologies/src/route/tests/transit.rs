@@ -1,0 +1,96 @@
+//! What is said of where traffic may pass holds for every route.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::properties::{networks, options};
+use super::*;
+use crate::route::{Ecmp, Transit};
+use crate::{LinkId, NetworkSpec, Picos, cluster, preset};
+
+/// Links and turns of all islands.
+fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTreeSet<(LinkId, LinkId)>) {
+    let (mut links, mut turns) = (BTreeSet::new(), BTreeSet::new());
+    for transit in transits {
+        for &island in &transit.islands {
+            let link = |&number: &u32| router.island_link(island, number);
+            links.extend(transit.links.iter().map(link));
+            turns.extend(transit.turns.iter().map(|(into, out)| (link(into), link(out))));
+        }
+    }
+    (links, turns)
+}
+
+/// Every link of every route between `devices` is counted, and every turn; latencies are no longer than those of routes.
+fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs: usize) -> Result<(), TestCaseError> {
+    let router = Router::new(fabric, options);
+    let transits = router.transits_of(devices, most_pairs);
+    let (links, turns) = passed(&router, &transits);
+    let shortest = |latency: fn(&Transit) -> Option<Picos>| transits.iter().filter_map(latency).min();
+    for (from, to) in devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to))) {
+        let Ok(path) = router.path_of_flow(from, to, 7) else { continue };
+        for hop in &path.hops {
+            let (start, end) = fabric.ends(hop.link);
+            let trunk = router.forwards(start) && router.forwards(end);
+            prop_assert!(trunk || links.contains(&hop.link), "{}", fabric.link_name(hop.link));
+        }
+        // A flow that spreads lists its links side by side.
+        if matches!(options.ecmp, Ecmp::Hashed { .. }) {
+            for pair in path.hops.windows(2) {
+                let inside = !router.forwards(fabric.ends(pair[0].link).1);
+                let turn = (pair[0].link, pair[1].link);
+                prop_assert!(!inside || turns.contains(&turn), "{turn:?}");
+            }
+        }
+        if from != to && path.class != PathClass::Loc {
+            let same_host = fabric.node(from).host == fabric.node(to).host;
+            let least = match (path.class == PathClass::Net, same_host) {
+                (true, _) => shortest(|transit| transit.between_islands),
+                (false, true) => shortest(|transit| transit.within_host),
+                (false, false) => shortest(|transit| transit.between_hosts),
+            };
+            prop_assert!(least.is_some_and(|least| least <= path.latency), "{least:?} and {:?}", path.latency);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_route_passes_where_transits_say(
+        (name, nodes, network) in networks(),
+        options in options(),
+        broken in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
+        left_out in any::<prop::sample::Index>(),
+    ) {
+        let network: NetworkSpec = network.parse().unwrap();
+        let Ok(fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else { return Ok(()) };
+        let failed = broken.iter().map(|broken| LinkId(broken.index(fabric.link_count()) as u32));
+        let fabric = fabric.without_links(&failed.flat_map(|link| [link, link.reverse()]).collect::<Vec<_>>());
+        let mut devices = fabric.gpus().to_vec();
+        devices.remove(left_out.index(devices.len()));
+        holds(&fabric, &devices, options, usize::MAX)?;
+        // The shorter way, for many kinds of islands.
+        holds(&fabric, &devices, options, 0)?;
+    }
+}
+
+#[test]
+fn what_comes_from_the_network_does_not_go_down_again() {
+    // Two A100s and two NICs under a PCIe switch: each GPU is reached by its own NIC.
+    let network = "fat_tree".parse().unwrap();
+    let fabric = cluster::build(&preset::load("dgx-a100").unwrap(), 2, Some(&network)).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let transits = router.transits(fabric.gpus());
+    assert_eq!(transits.len(), 1, "the hosts are alike");
+    let (_, turns) = passed(&router, &transits);
+    let link = |name: &str| fabric.links().map(|(id, _)| id).find(|&id| fabric.link_name(id) == name).unwrap();
+    let turn = |a: &str, b: &str| turns.contains(&(link(a), link(b)));
+    assert!(turn("n0/nic0->n0/pcie_switch0", "n0/pcie_switch0->n0/gpu0"));
+    assert!(!turn("n0/nic1->n0/pcie_switch0", "n0/pcie_switch0->n0/gpu0"));
+    assert!(!turn("n0/gpu1->n0/pcie_switch0", "n0/pcie_switch0->n0/gpu0"));
+    assert!(!turn("n1/nic0->n1/pcie_switch0", "n1/pcie_switch0->n1/nic1"));
+}

@@ -1,0 +1,261 @@
+//! Where traffic between some devices may pass inside islands, whatever flows choose: what a bound counts as capacity.
+//!
+//! Routes between all pairs of a large cluster are too many to list. But a route is put together of three parts that
+//! each depend on little: the way out of an island, the network, the way into another. Islands of one shape whose ports
+//! lead to the same places are left and entered alike, so one of them stands for all, and pairs of kinds of islands
+//! stand for pairs of islands. Of the network nothing is worked out here: any of its links may be used.
+//!
+//! With very many kinds (a torus has one per host) a device is taken to use all its best ways out and in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Router;
+use super::attach::{Attachment, entry, exit};
+use super::segment::{Segment, picos};
+use super::shape::Shape;
+use crate::{LinkId, NodeId, Picos};
+
+/// Pairs of devices whose ways through the network are looked at one by one.
+const MOST_PAIRS: usize = 1 << 17;
+
+/// How traffic passes through islands that are alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transit {
+    /// The islands; [`Router::island_link`] turns the numbers below into links of each.
+    pub islands: Vec<u32>,
+    /// Directions of links that traffic takes, those to and from the network included, ascending.
+    pub links: Vec<u32>,
+    /// What traffic takes right after what, ascending. A way through the network is not a turn.
+    pub turns: Vec<(u32, u32)>,
+    /// Latency of the shortest route between two of the devices in one host of such an island.
+    pub within_host: Option<Picos>,
+    /// The same between two hosts of such an island.
+    pub between_hosts: Option<Picos>,
+    /// The same from such an island to another.
+    pub between_islands: Option<Picos>,
+}
+
+/// Islands that are left and entered alike.
+struct Kind {
+    islands: Vec<u32>,
+    /// The devices that traffic is between, as the shape numbers them.
+    devices: Vec<u32>,
+    /// Ways that some traffic takes: device, port.
+    exits: BTreeSet<(u32, u32)>,
+    entries: BTreeSet<(u32, u32)>,
+    between_islands: Option<Picos>,
+}
+
+/// What makes islands be left and entered alike: shape, devices, where the ports lead.
+type KindKey = (u32, Vec<u32>, Vec<NodeId>);
+
+impl Router<'_> {
+    /// Where traffic between `devices` may pass, kind by kind of island, in order of the first island. It is what the
+    /// routes of all pairs pass, or somewhat more; of several equal ways, all.
+    #[must_use]
+    pub fn transits(&self, devices: &[NodeId]) -> Vec<Transit> {
+        self.transits_of(devices, MOST_PAIRS)
+    }
+
+    pub(super) fn transits_of(&self, devices: &[NodeId], most_pairs: usize) -> Vec<Transit> {
+        let mut kinds = self.kinds(devices);
+        let pairs: usize = kinds.iter().map(|kind| kind.devices.len()).sum::<usize>().pow(2);
+        if pairs <= most_pairs {
+            self.choose_ways(&mut kinds);
+        } else {
+            self.take_best_ways(&mut kinds);
+        }
+        kinds.into_iter().map(|kind| self.transit(kind)).collect()
+    }
+
+    /// A direction of a link as [`Transit`] numbers it, in one of its islands.
+    #[must_use]
+    pub fn island_link(&self, island: u32, number: u32) -> LinkId {
+        let inside = self.islands.shape(island).link_count();
+        match number.checked_sub(inside) {
+            None => self.islands.link(island, number),
+            Some(port) => {
+                let out = self.islands.port(island, port >> 1);
+                if port & 1 == 0 { out } else { out.reverse() }
+            }
+        }
+    }
+
+    /// Number of the island of a device.
+    #[must_use]
+    pub fn island_of(&self, device: NodeId) -> u32 {
+        self.islands.of(device)
+    }
+
+    /// Whether a device passes network traffic on.
+    #[must_use]
+    pub fn forwards(&self, device: NodeId) -> bool {
+        self.network.at(device).is_some()
+    }
+
+    fn kinds(&self, devices: &[NodeId]) -> Vec<Kind> {
+        let mut by_island: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for &device in devices {
+            by_island.entry(self.islands.of(device)).or_default().push(self.islands.local(device));
+        }
+        let mut known: BTreeMap<KindKey, usize> = BTreeMap::new();
+        let mut kinds: Vec<Kind> = Vec::new();
+        for (island, mut devices) in by_island {
+            devices.sort_unstable();
+            devices.dedup();
+            let ports = 0..self.islands.shape(island).ports().len() as u32;
+            let far = ports.map(|port| self.fabric.link(self.islands.port(island, port)).to).collect();
+            let number = *known.entry((self.islands.shape_number(island), devices, far)).or_insert_with_key(|key| {
+                kinds.push(Kind {
+                    islands: Vec::new(),
+                    devices: key.1.clone(),
+                    exits: BTreeSet::new(),
+                    entries: BTreeSet::new(),
+                    between_islands: None,
+                });
+                kinds.len() - 1
+            });
+            if let Some(kind) = kinds.get_mut(number) {
+                kind.islands.push(island);
+            }
+        }
+        kinds
+    }
+
+    /// The ways that routes between all pairs choose.
+    fn choose_ways(&self, kinds: &mut [Kind]) {
+        for a in 0..kinds.len() {
+            for b in 0..kinds.len() {
+                let Some(&from) = kinds[a].islands.first() else { continue };
+                // Another island of the same kind where there is one.
+                let to = if a == b { kinds[b].islands.get(1) } else { kinds[b].islands.first() };
+                if let Some(&to) = to {
+                    self.choose_between(kinds, (a, from), (b, to));
+                }
+            }
+            if let Some(&island) = kinds[a].islands.first() {
+                self.choose_between(kinds, (a, island), (a, island));
+            }
+        }
+    }
+
+    fn choose_between(&self, kinds: &mut [Kind], (a, from): (usize, u32), (b, to): (usize, u32)) {
+        let (sources, targets) = (kinds[a].devices.clone(), kinds[b].devices.clone());
+        for &x in &sources {
+            for &y in &targets {
+                let inside = from == to && (x == y || self.islands.shape(from).between(x, y, &self.options).is_some());
+                if inside {
+                    continue;
+                }
+                let (source, target) = (self.islands.node(from, x), self.islands.node(to, y));
+                for way in self.through_network(source, target) {
+                    kinds[a].exits.insert((x, way.exit.port));
+                    kinds[b].entries.insert((y, way.entry.port));
+                    let latency = picos(self.latency(&way));
+                    kinds[a].between_islands = shorter(kinds[a].between_islands, latency);
+                }
+            }
+        }
+    }
+
+    /// All ways that could be best for some pair.
+    fn take_best_ways(&self, kinds: &mut [Kind]) {
+        let leads_on = |island: u32| {
+            let ports = 0..self.islands.shape(island).ports().len() as u32;
+            ports.map(|port| self.fabric.link(self.islands.port(island, port)).to).all(|far| self.forwards(far))
+        };
+        let joined =
+            self.network.is_joined() && kinds.iter().filter_map(|kind| kind.islands.first()).all(|&i| leads_on(i));
+        let mut shortest_entry = None;
+        for kind in &mut *kinds {
+            let Some(shape) = kind.islands.first().map(|&island| self.islands.shape(island)) else { continue };
+            for &device in &kind.devices {
+                let attachments = shape.attachments(device, &self.options);
+                // Where all parts of the network reach each other, no worse tier and no foreign entry is ever needed.
+                let tier = attachments.exits.first().map_or(0, |best| best.tier);
+                for exit in attachments.exits.iter().filter(|exit| !joined || exit.tier == tier) {
+                    kind.exits.insert((device, exit.port));
+                    kind.between_islands = shorter(kind.between_islands, picos(exit.latency));
+                }
+                let foreign = attachments.entries.first().map_or(0, |best| best.foreign);
+                for entry in attachments.entries.iter().filter(|entry| !joined || entry.foreign == foreign) {
+                    kind.entries.insert((device, entry.port));
+                    shortest_entry = shorter(shortest_entry, self.latency_behind_port(shape, entry));
+                }
+            }
+        }
+        for kind in kinds {
+            kind.between_islands = kind.between_islands.zip(shortest_entry).map(|(exit, entry)| exit + entry);
+        }
+    }
+
+    /// What an entry adds even where one cable joins two islands.
+    fn latency_behind_port(&self, shape: &Shape, entry: &Attachment) -> Picos {
+        let port = shape.ports().get(entry.port as usize).and_then(|port| port.back);
+        picos(entry.latency.saturating_sub(port.map_or(0, |(_, latency)| latency.0)))
+    }
+
+    fn transit(&self, kind: Kind) -> Transit {
+        let mut transit = Transit { between_islands: kind.between_islands, ..Transit::default() };
+        let mut marks = Marks::default();
+        if let Some(&island) = kind.islands.first() {
+            let shape = self.islands.shape(island);
+            let inside = shape.link_count();
+            for &x in &kind.devices {
+                for &y in kind.devices.iter().filter(|&&y| y != x) {
+                    let Some(way) = shape.between(x, y, &self.options) else { continue };
+                    marks.add(&way.segment, None, None);
+                    let same_host = shape.node(x).host == shape.node(y).host;
+                    let shortest = if same_host { &mut transit.within_host } else { &mut transit.between_hosts };
+                    *shortest = shorter(*shortest, picos(way.segment.latency));
+                }
+            }
+            for &(x, port) in &kind.exits {
+                if let Some((_, way)) = exit(shape, x, port, &self.options) {
+                    marks.add(&way.segment, None, Some(inside + 2 * port));
+                }
+            }
+            for &(y, port) in &kind.entries {
+                if let Some((_, way)) = entry(shape, y, port, &self.options) {
+                    marks.add(&way.segment, Some(inside + 2 * port + 1), None);
+                }
+            }
+        }
+        transit.islands = kind.islands;
+        transit.links = marks.links.into_iter().collect();
+        transit.turns = marks.turns.into_iter().collect();
+        transit
+    }
+}
+
+#[derive(Default)]
+struct Marks {
+    links: BTreeSet<u32>,
+    turns: BTreeSet<(u32, u32)>,
+}
+
+impl Marks {
+    /// A segment, after the link that traffic arrives by and before the one that it leaves by, if any.
+    fn add(&mut self, segment: &Segment, before: Option<u32>, after: Option<u32>) {
+        self.links.extend(before.into_iter().chain(after));
+        let last = segment.parts.last().map(|part| part.layer);
+        if let (Some(before), Some(after), None) = (before, after, last) {
+            self.turns.insert((before, after));
+        }
+        for part in &segment.parts {
+            self.links.insert(part.link);
+            if let Some(before) = before.filter(|_| part.layer == 0) {
+                self.turns.insert((before, part.link));
+            }
+            if let Some(after) = after.filter(|_| Some(part.layer) == last) {
+                self.turns.insert((part.link, after));
+            }
+            let next = segment.parts.iter().filter(|next| next.layer == part.layer + 1 && next.from == part.to);
+            self.turns.extend(next.map(|next| (part.link, next.link)));
+        }
+    }
+}
+
+fn shorter(shortest: Option<Picos>, latency: Picos) -> Option<Picos> {
+    Some(shortest.map_or(latency, |shortest| shortest.min(latency)))
+}
