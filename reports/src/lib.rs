@@ -9,6 +9,7 @@
 //! | module | makes | of |
 //! |---|---|---|
 //! | [`chart`] | SVG and PNG line charts | a plan: time and bus bandwidth against size |
+//! | [`steps`] | SVG and PNG | a schedule: steps against ranks |
 //! | [`topology`] | SVG | a [`Fabric`](fabricast_topologies::Fabric), with the load of its links if wished |
 //! | [`trace`] | Chrome trace JSON for Perfetto | the spans of a timeline |
 //! | [`table`] | aligned text, CSV | rows of typed values |
@@ -22,6 +23,7 @@ pub mod chart;
 pub mod format;
 pub mod share;
 pub mod spark;
+pub mod steps;
 mod svg;
 pub mod table;
 pub mod topology;

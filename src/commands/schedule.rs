@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use fabricast_reports::chart;
+use fabricast_reports::steps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::schedule::format::{self, Format};
-use fabricast_sim::schedule::{Operation, Schedule, json};
+use fabricast_sim::schedule::{OpId, Operation, Schedule, json};
 use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
 use fabricast_topologies::route::Router;
 use serde::Serialize;
@@ -36,7 +38,10 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
         }
         ScheduleCommand::Verify { file, fifo_depth } => prove(&read(file)?, *fifo_depth, output),
         ScheduleCommand::Convert { file, to } => write(&read(file)?, *to, output),
-        ScheduleCommand::Show { file, limit, picture: _ } => show(&read(file)?, *limit, output),
+        ScheduleCommand::Show { file, limit, picture } => {
+            let format = picture.as_deref().map(|path| picture_format(path, output)).transpose()?;
+            show(&read(file)?, *limit, picture.as_deref().zip(format), output)
+        }
     }
 }
 
@@ -66,6 +71,10 @@ fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(),
         ScheduleFormat::Mscclpp => Format::Mscclpp,
     };
     let text = format::write(schedule, to).map_err(|error| Failure::input(format!("cannot be written: {error}")))?;
+    let protocol = schedule.header().protocol;
+    if to.protocol(protocol) != protocol {
+        output.warn(&format!("{} has no protocol {protocol}: written as {}", to.name(), to.protocol(protocol)));
+    }
     output.write(&text)
 }
 
@@ -108,8 +117,40 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
     }
 }
 
-fn show(schedule: &Schedule, limit: usize, output: &Output) -> Result<(), Failure> {
+/// What a picture is written as; refused before any work where it cannot be.
+fn picture_format(path: &Path, output: &Output) -> Result<chart::Format, Failure> {
+    output.check_beside(path)?;
+    chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))
+}
+
+fn show(
+    schedule: &Schedule,
+    limit: usize,
+    picture: Option<(&Path, chart::Format)>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let picture = picture
+        .map(|(path, format)| steps::render(schedule, format).map(|bytes| (path, bytes)))
+        .transpose()
+        .map_err(|error| Failure::input(error.to_string()))?;
+    let text = match output.format {
+        output::Format::Text => table(schedule, limit)?.text(&output.look()),
+        output::Format::Csv => super::csv(&table(schedule, limit)?)?,
+        output::Format::Json => json::to_json(schedule),
+    };
+    output.write_with(&text, picture.as_ref().map(|(path, bytes)| (*path, bytes.as_slice())))
+}
+
+/// What each rank does, step by step.
+fn table(schedule: &Schedule, limit: usize) -> Result<Table, Failure> {
+    let steps = schedule.steps().map_err(|op| {
+        let message = format!("operation {} waits for itself, so it has no step", op.0);
+        Failure::input_with_help(message, "`fabricast schedule verify` says by way of which others")
+    })?;
+    let mut order: Vec<u32> = (0..schedule.operation_count()).collect();
+    order.sort_by_key(|&op| steps.get(op as usize).copied());
     let mut table = Table::new(vec![
+        Column::new("step", "step", Unit::Number),
         Column::new("operation", "operation", Unit::Number),
         Column::new("rank", "rank", Unit::Number),
         Column::new("channel", "channel", Unit::Number),
@@ -130,11 +171,12 @@ fn show(schedule: &Schedule, limit: usize, output: &Output) -> Result<(), Failur
         header.protocol,
         counted(header.layout.chunks().into(), "chunk")
     ));
-    for op in schedule.operations().take(limit) {
+    for op in order.into_iter().take(limit).map(|op| schedule.operation(OpId(op))) {
         let waits: Vec<String> = schedule.waits_for(op.run, op.index).map(|on| on.0.to_string()).collect();
         let (from, to) =
             if op.kind.moves_data() { (chunk(&op, op.src), chunk(&op, op.dst)) } else { Default::default() };
         table.row(vec![
+            Value::or_missing(steps.get(op.id.0 as usize), |&step| Value::Count(step.into())).into(),
             Value::Count(op.id.0.into()).into(),
             Value::Count(op.rank.0.into()).into(),
             Value::Count(op.channel.0.into()).into(),
@@ -149,11 +191,7 @@ fn show(schedule: &Schedule, limit: usize, output: &Output) -> Result<(), Failur
     if left > 0 {
         table.note(format!("{} not shown; --limit shows more", counted(left as u64, "operation")));
     }
-    match output.format {
-        output::Format::Text => output.write(&table.text(&output.look())),
-        output::Format::Csv => output.write(&super::csv(&table)?),
-        output::Format::Json => output.write(&json::to_json(schedule)),
-    }
+    Ok(table)
 }
 
 fn chunk(op: &Operation, of: fabricast_sim::schedule::ChunkRef) -> String {

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_sim::{flows, schedule::json};
+use fabricast_sim::flows;
+use fabricast_sim::schedule::format::{Format, write};
+use fabricast_sim::schedule::{Schedule, json, msccl_xml, mscclpp};
 use fabricast_topologies::read::{nccl_xml, smi, spec};
 use fabricast_topologies::read_text;
 
@@ -10,10 +12,16 @@ use fabricast_topologies::read_text;
 /// A target's name, and whether its reader takes a text.
 type Reader = (&'static str, fn(&str) -> bool);
 
-const READERS: [Reader; 5] = [
+const READERS: [Reader; 7] = [
     ("flows", |text| {
         let fabric = std::fs::read_to_string(folder().join("flows-fabric.toml")).unwrap();
         flows::parse(text, "corpus", &read_text(&fabric, "fabric").unwrap()).is_ok()
+    }),
+    ("msccl_xml", |text| {
+        msccl_xml::from_xml(text, "corpus").is_ok_and(|schedule| is_read_back(&schedule, Format::MscclXml))
+    }),
+    ("mscclpp", |text| {
+        mscclpp::from_plan(text, "corpus").is_ok_and(|schedule| is_read_back(&schedule, Format::Mscclpp))
     }),
     ("nccl_xml", |text| nccl_xml::parse(text, "corpus").is_ok()),
     ("schedule", |text| match json::from_json(text, "corpus") {
@@ -27,6 +35,15 @@ const READERS: [Reader; 5] = [
     ("smi", |text| smi::parse(text, "corpus").is_ok()),
     ("spec", |text| spec::parse(text, "corpus").is_ok_and(|spec| spec.cluster.is_some() || spec.build_nodes().is_ok())),
 ];
+
+/// Whether a schedule is written again as it was written, where it can be written.
+fn is_read_back(schedule: &Schedule, format: Format) -> bool {
+    if let Ok(text) = write(schedule, format) {
+        let again = fabricast_sim::schedule::format::read(&text, "written").map(|again| write(&again, format));
+        assert_eq!(again, Ok(Ok(text)));
+    }
+    true
+}
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz")

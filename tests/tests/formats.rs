@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::schedule::format::{Format, FormatError, WriteError, read, write};
-use fabricast_sim::schedule::{OpKind, Schedule};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};
+use fabricast_topologies::Bytes;
 use proptest::prelude::*;
 
-use crate::generators::{Case, cases};
+use crate::generators::{Case, cases, offers};
 
 /// Bytes from the memory of each rank into that of each other.
 fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
@@ -36,6 +38,7 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
     let back = read(&text, "written").map_err(|error: FormatError| TestCaseError::fail(format!("{error}\n{text}")))?;
     prop_assert_eq!(back.header().call, schedule.header().call);
     prop_assert_eq!(&back.header().name, &schedule.header().name);
+    prop_assert_eq!(back.header().protocol, format.protocol(schedule.header().protocol));
     if let Err(fault) = verify(&back, &VerifyOptions::default()) {
         return Err(TestCaseError::fail(format!("{fault}\n{text}")));
     }
@@ -60,6 +63,54 @@ proptest! {
     #[test]
     fn mscclpp_plans_are_read_back(case in cases(10)) {
         round_trip(&case, &case.schedule(), Format::Mscclpp)?;
+    }
+}
+
+#[test]
+fn every_algorithm_is_written_in_every_format() {
+    for (algorithm, collective) in offers() {
+        let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let shape = Shape { channels: 2, ..Shape::new(call, Protocol::Simple) };
+        let case = Case { algorithm, shape };
+        for format in [Format::MscclXml, Format::Mscclpp] {
+            let written = round_trip(&case, &case.schedule(), format);
+            assert!(written.unwrap(), "{algorithm:?} {collective} as {format:?}");
+        }
+    }
+}
+
+#[test]
+fn no_wait_of_a_file_can_be_left_out() {
+    let call = Call {
+        collective: Collective::AllReduce,
+        bytes: Bytes(1 << 10),
+        ranks: 4,
+        root: Rank(0),
+        buffers: BufferUse::InPlace,
+    };
+    for algorithm in [Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Tree] {
+        let case = Case { algorithm, shape: Shape::new(call, Protocol::Ll) };
+        let right = |text: &str| read(text, "cut").is_ok_and(|cut| verify(&cut, &VerifyOptions::default()).is_ok());
+        let msccl = write(&case.schedule(), Format::MscclXml).unwrap();
+        let plan = write(&case.schedule(), Format::Mscclpp).unwrap();
+        assert!(right(&msccl) && right(&plan));
+        // MSCCL: a step that waits for another thread block.
+        let mut tried = 0;
+        for (at, _) in msccl.match_indices("depid=\"").filter(|(at, _)| !msccl[*at..].starts_with("depid=\"-1\"")) {
+            let end = at + msccl[at..].find(" hasdep").unwrap();
+            let cut = format!("{}depid=\"-1\" deps=\"-1\"{}", &msccl[..at], &msccl[end..]);
+            assert!(!right(&cut), "{algorithm:?}: {}", &msccl[at - 90..end]);
+            tried += 1;
+        }
+        // MSCCL++: a wait in the middle, which would then be that for a later signal.
+        for (at, wait) in plan.match_indices("{\"name\": \"wait\"") {
+            if plan[at..].lines().nth(1).is_some_and(|next| next.contains("nop")) {
+                let cut = format!("{}{}{}", &plan[..at], "{\"name\": \"nop\"", &plan[at + wait.len()..]);
+                assert!(!right(&cut), "{algorithm:?}: {}", &plan[at..at + 60]);
+                tried += 1;
+            }
+        }
+        assert!(tried >= 8, "{algorithm:?}: {tried}");
     }
 }
 

@@ -32,7 +32,7 @@ impl Case {
 }
 
 /// All pairs of algorithm and collective that there are.
-fn offers() -> Vec<(Algorithm, Collective)> {
+pub(crate) fn offers() -> Vec<(Algorithm, Collective)> {
     Algorithm::ALL.iter().flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect()
 }
 

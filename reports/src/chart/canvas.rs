@@ -14,13 +14,13 @@ use super::font::FAMILY;
 use super::palette::Marker;
 
 /// Drawn pixels per logical pixel.
-pub(super) const DETAIL: u32 = 4;
+pub(crate) const DETAIL: u32 = 4;
 
 /// A place in logical pixels, from the top left.
-pub(super) type At = (f64, f64);
+pub(crate) type At = (f64, f64);
 
 /// A drawing area that speaks logical pixels.
-pub(super) struct Canvas<DB: DrawingBackend> {
+pub(crate) struct Canvas<DB: DrawingBackend> {
     area: DrawingArea<DB, Shift>,
     /// How far texts are moved down, in ems.
     drop: f64,
@@ -28,7 +28,7 @@ pub(super) struct Canvas<DB: DrawingBackend> {
 
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stroke {
+pub(crate) struct Stroke {
     pub colour: RGBColor,
     /// In logical pixels.
     pub width: f64,
@@ -36,7 +36,7 @@ pub(super) struct Stroke {
 
 /// How a text is set.
 #[derive(Clone, Copy)]
-pub(super) struct Lettering {
+pub(crate) struct Lettering {
     pub colour: RGBColor,
     /// Size of an em in logical pixels.
     pub size: f64,
@@ -46,21 +46,21 @@ pub(super) struct Lettering {
 
 /// Weight of the letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(crate) enum Weight {
     Regular,
     Bold,
 }
 
 impl Lettering {
-    pub(super) fn new(colour: RGBColor, size: f64) -> Self {
+    pub(crate) fn new(colour: RGBColor, size: f64) -> Self {
         Self { colour, size, weight: Weight::Regular, align: HPos::Left }
     }
 
-    pub(super) fn bold(self) -> Self {
+    pub(crate) fn bold(self) -> Self {
         Self { weight: Weight::Bold, ..self }
     }
 
-    pub(super) fn align(self, align: HPos) -> Self {
+    pub(crate) fn align(self, align: HPos) -> Self {
         Self { align, ..self }
     }
 
@@ -72,13 +72,13 @@ impl Lettering {
     }
 
     /// Width of a text in logical pixels.
-    pub(super) fn width(&self, text: &str) -> Result<f64, ChartError> {
+    pub(crate) fn width(&self, text: &str) -> Result<f64, ChartError> {
         let (width, _) = self.font().box_size(text).map_err(|error| ChartError::Draw(error.to_string()))?;
         Ok(f64::from(width) / f64::from(DETAIL))
     }
 
     /// The text, cut with an ellipsis where it is wider than `room`.
-    pub(super) fn fit(&self, text: &str, room: f64) -> Result<String, ChartError> {
+    pub(crate) fn fit(&self, text: &str, room: f64) -> Result<String, ChartError> {
         if self.width(text)? <= room {
             return Ok(text.to_owned());
         }
@@ -95,22 +95,22 @@ impl Lettering {
 
 impl<DB: DrawingBackend> Canvas<DB> {
     /// A sheet over a drawing area. `drop` corrects where the back end puts the middle line of a text, in ems.
-    pub(super) fn new(area: DrawingArea<DB, Shift>, drop: f64) -> Self {
+    pub(crate) fn new(area: DrawingArea<DB, Shift>, drop: f64) -> Self {
         Self { area, drop }
     }
 
     /// Paints the whole sheet.
-    pub(super) fn fill(&self, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn fill(&self, colour: RGBColor) -> Result<(), ChartError> {
         self.area.fill(&colour).map_err(|error| ChartError::Draw(error.to_string()))
     }
 
     /// Finishes the drawing.
-    pub(super) fn finish(&self) -> Result<(), ChartError> {
+    pub(crate) fn finish(&self) -> Result<(), ChartError> {
         self.area.present().map_err(|error| ChartError::Draw(error.to_string()))
     }
 
     /// A line through points; a single point makes none.
-    pub(super) fn line(&self, points: &[At], stroke: Stroke) -> Result<(), ChartError> {
+    pub(crate) fn line(&self, points: &[At], stroke: Stroke) -> Result<(), ChartError> {
         if points.len() < 2 {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 
     /// A line of dashes (`on` drawn, `off` left out) through points.
-    pub(super) fn dashes(&self, points: &[At], stroke: Stroke, on: f64, off: f64) -> Result<(), ChartError> {
+    pub(crate) fn dashes(&self, points: &[At], stroke: Stroke, on: f64, off: f64) -> Result<(), ChartError> {
         for dash in cut_in_dashes(points, on, off) {
             self.line(&dash, stroke)?;
         }
@@ -126,22 +126,22 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 
     /// A filled shape.
-    pub(super) fn polygon(&self, corners: &[At], colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn polygon(&self, corners: &[At], colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Polygon::new(corners.iter().copied().map(drawn).collect::<Vec<_>>(), colour.filled()))
     }
 
     /// A filled rectangle between two corners.
-    pub(super) fn rectangle(&self, (x0, y0): At, (x1, y1): At, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn rectangle(&self, (x0, y0): At, (x1, y1): At, colour: RGBColor) -> Result<(), ChartError> {
         self.polygon(&[(x0, y0), (x1, y0), (x1, y1), (x0, y1)], colour)
     }
 
     /// A filled disc.
-    pub(super) fn disc(&self, centre: At, radius: f64, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn disc(&self, centre: At, radius: f64, colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Circle::new(drawn(centre), scaled(radius).max(1), colour.filled()))
     }
 
     /// A marker with a thin light rim that keeps it apart from the lines behind it.
-    pub(super) fn marker(&self, centre: At, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn marker(&self, centre: At, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
         for (radius, colour) in [(radius + 0.9, RGBColor(255, 255, 255)), (radius, colour)] {
             let corners: Vec<At> =
                 marker.corners().iter().map(|&(x, y)| (centre.0 + x * radius, centre.1 + y * radius)).collect();
@@ -155,13 +155,13 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 
     /// An open circle.
-    pub(super) fn ring(&self, centre: At, radius: f64, stroke: Stroke) -> Result<(), ChartError> {
+    pub(crate) fn ring(&self, centre: At, radius: f64, stroke: Stroke) -> Result<(), ChartError> {
         self.disc(centre, radius + stroke.width / 2.0, stroke.colour)?;
         self.disc(centre, radius - stroke.width / 2.0, RGBColor(255, 255, 255))
     }
 
     /// A line of text whose middle line runs through `at`.
-    pub(super) fn text(&self, text: &str, (x, y): At, lettering: Lettering) -> Result<(), ChartError> {
+    pub(crate) fn text(&self, text: &str, (x, y): At, lettering: Lettering) -> Result<(), ChartError> {
         if text.is_empty() {
             return Ok(());
         }

@@ -23,13 +23,13 @@
 //! `legend`, `ribbon` (what is drawn, in logical pixels) → `canvas` (plotters' SVG or bitmap back end).
 
 mod axis;
-mod canvas;
+pub(crate) mod canvas;
 mod figure;
 mod font;
 mod layout;
 mod legend;
-mod output;
-mod palette;
+pub(crate) mod output;
+pub(crate) mod palette;
 mod panel;
 mod plan;
 mod ribbon;

@@ -31,11 +31,52 @@ pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     let panels = panels.ok_or_else(|| ChartError::NoData { title: figure.title.clone() })?;
     let legend = Legend::of(figure)?;
     let layout = Layout::new(figure, legend.width);
-    let sheet = Sheet { figure, panels, legend, layout };
+    bytes(&Sheet { figure, panels, legend, layout }, format)
+}
+
+/// Anything that is drawn in logical pixels, whichever back end lies under it.
+pub(crate) trait Drawing {
+    /// Size in logical pixels.
+    fn size(&self) -> (u32, u32);
+
+    /// Draws everything. `drop` is for [`Canvas::new`].
+    fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError>;
+}
+
+/// The bytes of a file with a drawing in it.
+pub(crate) fn bytes(drawing: &impl Drawing, format: Format) -> Result<Vec<u8>, ChartError> {
+    font::register()?;
     match format {
-        Format::Svg => sheet.svg().map(String::into_bytes),
-        Format::Png => sheet.png(),
+        Format::Svg => svg(drawing).map(String::into_bytes),
+        Format::Png => png(drawing),
     }
+}
+
+fn svg(drawing: &impl Drawing) -> Result<String, ChartError> {
+    let (width, height) = drawing.size();
+    let drawn = (width * DETAIL, height * DETAIL);
+    let mut text = String::new();
+    drawing.draw(SVGBackend::with_string(&mut text, drawn), 0.0)?;
+    // The view box keeps the drawn size, the picture is shown at the logical one.
+    let (as_drawn, as_shown) = (size_attributes(drawn), size_attributes((width, height)));
+    Ok(text.replacen(&as_drawn, &as_shown, 1))
+}
+
+fn png(drawing: &impl Drawing) -> Result<Vec<u8>, ChartError> {
+    let (width, height) = drawing.size();
+    let drawn = (width * DETAIL, height * DETAIL);
+    let mut pixels = vec![255; 3 * drawn.0 as usize * drawn.1 as usize];
+    drawing.draw(BitMapBackend::with_buffer(&mut pixels, drawn), BITMAP_DROP)?;
+    let smooth = average(&pixels, drawn.0 as usize);
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, drawn.0 / SMOOTHING, drawn.1 / SMOOTHING);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_pixel_dims(Some(png::PixelDimensions { xppu: DENSITY, yppu: DENSITY, unit: png::Unit::Meter }));
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&smooth)?;
+    writer.finish()?;
+    Ok(file)
 }
 
 /// A figure with everything decided but the back end.
@@ -46,37 +87,9 @@ struct Sheet<'a> {
     layout: Layout,
 }
 
-impl Sheet<'_> {
-    /// Size in logical pixels.
+impl Drawing for Sheet<'_> {
     fn size(&self) -> (u32, u32) {
         (WIDTH as u32, self.layout.height as u32)
-    }
-
-    fn svg(&self) -> Result<String, ChartError> {
-        let (width, height) = self.size();
-        let drawn = (width * DETAIL, height * DETAIL);
-        let mut text = String::new();
-        self.draw(SVGBackend::with_string(&mut text, drawn), 0.0)?;
-        // The view box keeps the drawn size, the picture is shown at the logical one.
-        let (as_drawn, as_shown) = (size_attributes(drawn), size_attributes((width, height)));
-        Ok(text.replacen(&as_drawn, &as_shown, 1))
-    }
-
-    fn png(&self) -> Result<Vec<u8>, ChartError> {
-        let (width, height) = self.size();
-        let drawn = (width * DETAIL, height * DETAIL);
-        let mut pixels = vec![255; 3 * drawn.0 as usize * drawn.1 as usize];
-        self.draw(BitMapBackend::with_buffer(&mut pixels, drawn), BITMAP_DROP)?;
-        let smooth = average(&pixels, drawn.0 as usize);
-        let mut file = Vec::new();
-        let mut encoder = png::Encoder::new(&mut file, drawn.0 / SMOOTHING, drawn.1 / SMOOTHING);
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.set_depth(png::BitDepth::Eight);
-        encoder.set_pixel_dims(Some(png::PixelDimensions { xppu: DENSITY, yppu: DENSITY, unit: png::Unit::Meter }));
-        let mut writer = encoder.write_header()?;
-        writer.write_image_data(&smooth)?;
-        writer.finish()?;
-        Ok(file)
     }
 
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError> {

@@ -7,7 +7,7 @@
 use plotters::style::RGBColor;
 
 /// Colours of the named series.
-pub(super) const COLOURS: [RGBColor; 10] = [
+pub(crate) const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -21,25 +21,25 @@ pub(super) const COLOURS: [RGBColor; 10] = [
 ];
 
 /// Title and bound.
-pub(super) const INK: RGBColor = RGBColor(36, 41, 47);
+pub(crate) const INK: RGBColor = RGBColor(36, 41, 47);
 /// Labels.
-pub(super) const TEXT: RGBColor = RGBColor(87, 96, 106);
+pub(crate) const TEXT: RGBColor = RGBColor(87, 96, 106);
 /// Lines that need no name.
-pub(super) const OTHER: RGBColor = RGBColor(196, 202, 208);
+pub(crate) const OTHER: RGBColor = RGBColor(196, 202, 208);
 /// Grid lines with a label.
-pub(super) const GRID: RGBColor = RGBColor(228, 232, 236);
+pub(crate) const GRID: RGBColor = RGBColor(228, 232, 236);
 /// Grid lines without one.
-pub(super) const FINE_GRID: RGBColor = RGBColor(243, 245, 247);
+pub(crate) const FINE_GRID: RGBColor = RGBColor(243, 245, 247);
 /// The axis that values stand on.
-pub(super) const AXIS: RGBColor = RGBColor(140, 149, 159);
+pub(crate) const AXIS: RGBColor = RGBColor(140, 149, 159);
 /// The broad line under the picked points.
-pub(super) const PICK: RGBColor = RGBColor(255, 223, 128);
+pub(crate) const PICK: RGBColor = RGBColor(255, 223, 128);
 /// A shaded band.
-pub(super) const BAND: RGBColor = RGBColor(221, 229, 238);
+pub(crate) const BAND: RGBColor = RGBColor(221, 229, 238);
 
 /// Shapes of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
+pub(crate) enum Marker {
     Circle,
     Square,
     Triangle,
@@ -52,7 +52,7 @@ const MARKERS: [Marker; 6] =
     [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::TriangleDown, Marker::Pentagon];
 
 /// Colour and marker of a series; numbers past the palette start again.
-pub(super) fn series(number: usize) -> (RGBColor, Marker) {
+pub(crate) fn series(number: usize) -> (RGBColor, Marker) {
     let colour = COLOURS.get(number % COLOURS.len()).copied().unwrap_or(INK);
     let marker = MARKERS.get(number % MARKERS.len()).copied().unwrap_or(Marker::Circle);
     (colour, marker)
@@ -60,7 +60,7 @@ pub(super) fn series(number: usize) -> (RGBColor, Marker) {
 
 impl Marker {
     /// Corners of the shape around the origin, for a circle of the same weight with radius 1; none for the circle.
-    pub(super) fn corners(self) -> &'static [(f64, f64)] {
+    pub(crate) fn corners(self) -> &'static [(f64, f64)] {
         match self {
             Self::Circle => &[],
             Self::Square => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],

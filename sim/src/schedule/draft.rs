@@ -50,19 +50,6 @@ impl Draft {
         }
     }
 
-    /// The schedule as [`Self::schedule`] makes it, of operations known to be within bounds; an empty one otherwise.
-    pub(super) fn schedule_unchecked(&self, header: Header) -> Schedule {
-        let empty = || Schedule {
-            header: header.clone(),
-            rank_starts: vec![0; header.call.ranks as usize + 1],
-            runs: Vec::new(),
-            first_ops: vec![0],
-            dependency_starts: vec![0],
-            dependencies: Vec::new(),
-        };
-        self.schedule(header.clone()).unwrap_or_else(|_| empty())
-    }
-
     /// The schedule: runs of one operation each, rank by rank, otherwise in the order of the draft.
     pub(super) fn schedule(&self, header: Header) -> Result<Schedule, ScheduleError> {
         let mut by_rank: Vec<Vec<u32>> = vec![Vec::new(); header.call.ranks as usize];

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use fabricast_topologies::Place;
 
-use super::{OpId, Schedule, json, msccl_xml, mscclpp};
+use super::{OpId, Protocol, Schedule, json, msccl_xml, mscclpp};
 
 /// A format of schedule files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +33,28 @@ impl Format {
         }
         // Own files begin with their version; plans have neither it nor a call.
         if !text.contains("\"fabricast_schedule\"") && text.contains("\"gpus\"") { Self::Mscclpp } else { Self::Json }
+    }
+
+    /// Its name: `msccl-xml`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::MscclXml => "msccl-xml",
+            Self::Mscclpp => "mscclpp",
+        }
+    }
+
+    /// What becomes of a protocol in this format: MSCCL moves everything through FIFOs, MSCCL++ stores and loads straight
+    /// or sends packets.
+    #[must_use]
+    pub fn protocol(self, protocol: Protocol) -> Protocol {
+        match (self, protocol) {
+            (Self::MscclXml, Protocol::Symmetric | Protocol::CopyEngine) => Protocol::Simple,
+            (Self::Mscclpp, Protocol::Simple | Protocol::CopyEngine) => Protocol::Symmetric,
+            (Self::Mscclpp, Protocol::Ll128) => Protocol::Ll,
+            (_, protocol) => protocol,
+        }
     }
 }
 

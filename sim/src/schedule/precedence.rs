@@ -2,14 +2,15 @@
 
 use fabricast_topologies::Bytes;
 
-use super::draft::{Draft, DraftOp};
 use super::order::{Graph, Order};
-use super::{BufferUse, Call, Collective, Header, Layout, OpKind, Protocol, Rank, Schedule};
+use super::{
+    Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, Layout, OpKind, Protocol, Rank, Run, Schedule,
+    Walk,
+};
 use crate::verify::reach::{Answer, Reach};
 
 /// A schedule of one rank whose operations move nothing: each waits for those with the numbers given.
 pub(super) fn waits(after: impl Iterator<Item = Vec<u32>>) -> Schedule {
-    let ops = after.map(|after| DraftOp { after, ..DraftOp::still(OpKind::Wait, 0, 0, 0) }).collect();
     let call = Call {
         collective: Collective::SendRecv,
         bytes: Bytes(0),
@@ -26,7 +27,31 @@ pub(super) fn waits(after: impl Iterator<Item = Vec<u32>>) -> Schedule {
         scratch_chunks: 0,
         teams: Vec::new(),
     };
-    Draft { ops }.schedule_unchecked(header)
+    let (mut dependencies, mut dependency_starts) = (Vec::new(), vec![0]);
+    for after in after {
+        dependencies.extend(after.into_iter().map(|on| Dependency::on(Rank(0), on, 0)));
+        dependency_starts.push(dependencies.len() as u32);
+    }
+    let count = dependency_starts.len() as u32 - 1;
+    let nothing = Run {
+        len: 1,
+        kind: OpKind::Wait,
+        channel: Channel(0),
+        peer: Walk::fixed(0),
+        src_buffer: Buffer::Output,
+        src: Walk::fixed(0),
+        dst_buffer: Buffer::Output,
+        dst: Walk::fixed(0),
+        span: 0,
+    };
+    Schedule {
+        header,
+        rank_starts: vec![0, count],
+        runs: vec![nothing; count as usize],
+        first_ops: (0..=count).collect(),
+        dependency_starts,
+        dependencies,
+    }
 }
 
 /// Whether the first of each pair comes before the second.

@@ -64,6 +64,9 @@ pub(super) struct Assignment {
 /// A lane of a GPU: what it executes of its own comes first, then what it sends because others get it.
 type LaneKey = (bool, u16);
 
+/// What a GPU does without receiving: by lane and, for what it sends, by peer.
+type Own = FxHashMap<(LaneKey, Option<u32>), Vec<Act>>;
+
 impl Assignment {
     /// Assigns everything; relays only if `relaying`.
     pub(super) fn new(plain: &Plain, ranks: u32, relaying: bool) -> Result<Self, WriteError> {
@@ -71,7 +74,7 @@ impl Assignment {
         let mut order: Vec<u32> = (0..plain.ops.len() as u32).collect();
         order.sort_by_key(|&op| (plain.ops[op as usize].level, op));
         let connections = connections(plain);
-        let mut owns: Vec<FxHashMap<(LaneKey, Option<u32>), Vec<Act>>> = vec![FxHashMap::default(); ranks as usize];
+        let mut owns: Vec<Own> = vec![Own::default(); ranks as usize];
         let mut arrivals: FxHashMap<Connection, Vec<u32>> = FxHashMap::default();
         for &id in &order {
             let op = &plain.ops[id as usize];
@@ -91,33 +94,7 @@ impl Assignment {
         let mut chains = Chains::new(arrivals.keys().copied().collect());
         let mut gpus = Vec::with_capacity(ranks as usize);
         for (rank, own) in owns.into_iter().enumerate() {
-            let mut keys: Vec<(LaneKey, Option<u32>)> = own.keys().copied().collect();
-            keys.sort_unstable();
-            let mut blocks: Vec<Block> = Vec::new();
-            let mut locals: Option<(LaneKey, Vec<Act>)> = None;
-            let mut own = own;
-            for key in keys {
-                let acts = own.remove(&key).unwrap_or_default();
-                if key.1.is_none() {
-                    if let Some((_, acts)) = locals.replace((key.0, acts)) {
-                        blocks.push(Block { acts, ..Block::default() });
-                    }
-                    continue;
-                }
-                let sends = acts.first().and_then(|act| act.sent()).map(|op| connections[op as usize]);
-                let acts = match locals.take() {
-                    Some((lane, local)) if lane == key.0 => merged(plain, local, acts),
-                    Some((_, local)) => {
-                        blocks.push(Block { acts: local, ..Block::default() });
-                        acts
-                    }
-                    None => acts,
-                };
-                blocks.push(Block { sends, receives: None, acts });
-            }
-            if let Some((_, acts)) = locals {
-                blocks.push(Block { acts, ..Block::default() });
-            }
+            let mut blocks = own_blocks(plain, own, &connections);
             let mut incoming: Vec<Connection> = arrivals.keys().copied().filter(|to| to.1 == rank as u32).collect();
             incoming.sort_unstable_by_key(|&(from, to, channel)| (to, channel, from));
             if relaying {
@@ -131,6 +108,34 @@ impl Assignment {
         }
         Ok(Self { gpus, channels: chains.channels() })
     }
+}
+
+/// A thread block for each peer of each lane; the first of a lane also has its local operations.
+fn own_blocks(plain: &Plain, mut own: Own, connections: &[Connection]) -> Vec<Block> {
+    let mut keys: Vec<(LaneKey, Option<u32>)> = own.keys().copied().collect();
+    keys.sort_unstable();
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut locals: Option<(LaneKey, Vec<Act>)> = None;
+    let alone = |acts| Block { acts, ..Block::default() };
+    for key in keys {
+        let acts = own.remove(&key).unwrap_or_default();
+        if key.1.is_none() {
+            blocks.extend(locals.replace((key.0, acts)).map(|(_, acts)| alone(acts)));
+            continue;
+        }
+        let sends = acts.first().and_then(|act| act.sent()).map(|op| connections[op as usize]);
+        let acts = match locals.take() {
+            Some((lane, local)) if lane == key.0 => merged(plain, local, acts),
+            Some((_, local)) => {
+                blocks.push(alone(local));
+                acts
+            }
+            None => acts,
+        };
+        blocks.push(Block { sends, receives: None, acts });
+    }
+    blocks.extend(locals.map(|(_, acts)| alone(acts)));
+    blocks
 }
 
 fn lane(op: &PlainOp) -> LaneKey {

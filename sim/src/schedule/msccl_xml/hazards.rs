@@ -13,7 +13,7 @@ use crate::schedule::format::FormatError;
 use crate::schedule::order::{Cycle, Graph, Order};
 use crate::schedule::places::cell;
 use crate::schedule::precedence::{are_before, waits};
-use crate::schedule::{Buffer, ChunkRef, Header, OpKind, Schedule};
+use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Schedule};
 
 /// Operations on one chunk since it was last written, the write first.
 #[derive(Default)]
@@ -29,23 +29,34 @@ struct Conflict {
     earlier: u32,
 }
 
+/// What came of it.
+pub(super) enum Settled {
+    /// Every transfer can go straight to its place.
+    Joined,
+    /// These receiving steps cannot be one with their sends: each waits for the next.
+    Circle(Vec<u32>),
+}
+
 /// Makes transfers wait for what else touches the memory of their receivers. `acts_at` has the steps at which each
 /// operation reads its source and writes its destination.
 pub(super) fn settle(
     steps: &Steps<'_>,
     draft: &mut Draft,
     acts_at: &[(u32, u32)],
-    header: &Header,
-) -> Result<(), FormatError> {
+    buffers: BufferUse,
+) -> Result<Settled, FormatError> {
     let by_steps = step_schedule(steps);
     let step_graph = Graph::new(&by_steps);
     let step_order = step_graph.order().map_err(|cycle| deadlock(steps, &cycle))?;
-    let conflicts = conflicts(draft, acts_at, &step_order, header);
+    let conflicts = conflicts(draft, acts_at, &step_order, buffers);
     // Whatever comes before the transfer anyway needs no word.
     let joined = |draft: &Draft| waits(draft.ops.iter().map(|op| op.after.clone()));
     let before = joined(draft);
     let graph = Graph::new(&before);
-    let order = graph.order().map_err(|cycle| unjoinable(steps, acts_at, &cycle))?;
+    let order = match graph.order() {
+        Ok(order) => order,
+        Err(cycle) => return Ok(circle(acts_at, &cycle)),
+    };
     let open: Vec<Conflict> = {
         let pairs: Vec<(u32, u32)> = conflicts.iter().map(|c| (c.earlier, c.transfer)).collect();
         let ordered = are_before(&graph, &order, &pairs);
@@ -59,10 +70,10 @@ pub(super) fn settle(
         draft.wait(conflict.transfer, [conflict.earlier]);
         changed = true;
     }
-    if changed {
-        Graph::new(&joined(draft)).order().map_err(|cycle| unjoinable(steps, acts_at, &cycle))?;
+    if changed && let Err(cycle) = Graph::new(&joined(draft)).order() {
+        return Ok(circle(acts_at, &cycle));
     }
-    Ok(())
+    Ok(Settled::Joined)
 }
 
 /// The step at which the earlier operation of a conflict is done with the memory of the transfer's receiver.
@@ -83,7 +94,7 @@ fn step_schedule(steps: &Steps<'_>) -> Schedule {
 }
 
 /// Whoever touches a receiver's memory before a transfer does, in the order of the steps.
-fn conflicts(draft: &Draft, acts_at: &[(u32, u32)], order: &Order, header: &Header) -> Vec<Conflict> {
+fn conflicts(draft: &Draft, acts_at: &[(u32, u32)], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
     // Every operation acts where it reads and where it writes; at one step, what arrives comes first.
     let mut acts: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(acts_at.len() * 2);
     for (op, &(reads_at, writes_at)) in acts_at.iter().enumerate() {
@@ -100,11 +111,11 @@ fn conflicts(draft: &Draft, acts_at: &[(u32, u32)], order: &Order, header: &Head
         for chunk in (0..op.span).map(|i| ChunkRef { index: first.index + i, ..first }) {
             if writes && op.kind == OpKind::PutReduceInput {
                 let input = ChunkRef { buffer: Buffer::Input, ..chunk };
-                let held = memory.entry((rank, cell(input, header.call.buffers))).or_default();
+                let held = memory.entry((rank, cell(input, buffers))).or_default();
                 found.extend(held.writer.map(|earlier| Conflict { transfer: id, earlier }));
                 held.readers.push(id);
             }
-            let held = memory.entry((rank, cell(chunk, header.call.buffers))).or_default();
+            let held = memory.entry((rank, cell(chunk, buffers))).or_default();
             if !writes {
                 held.readers.push(id);
                 continue;
@@ -131,13 +142,7 @@ fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
 }
 
 /// The file's steps are in order, but not with each send and its receive as one.
-fn unjoinable(steps: &Steps<'_>, acts_at: &[(u32, u32)], cycle: &Cycle) -> FormatError {
-    let crossing = cycle.0.iter().map(|op| acts_at[op.0 as usize]).find(|(sends, receives)| sends != receives);
-    let (sends, receives) = crossing.unwrap_or_default();
-    let message = format!(
-        "must be done before {} can begin to take it: data would have to stay in the FIFO between them, which is not \
-         supported",
-        steps.name(receives)
-    );
-    steps.error(sends, message)
+fn circle(acts_at: &[(u32, u32)], cycle: &Cycle) -> Settled {
+    let acts = cycle.0.iter().map(|op| acts_at[op.0 as usize]);
+    Settled::Circle(acts.filter(|(sends, receives)| sends != receives).map(|(_, receives)| receives).collect())
 }

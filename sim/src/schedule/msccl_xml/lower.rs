@@ -13,11 +13,14 @@
 //! | `rrs` of an input chunk | put_reduce_input into a slot, for MSCCL stores nothing | – |
 //! | `rrs`, otherwise | put into a slot | reduce |
 //!
+//! Where a transfer straight to its place would have to wait for what itself waits for the sender, the data stays in the
+//! FIFO in truth: it is put into a slot of its own, and the receiving step copies or adds it from there.
+//!
 //! A step that also sends (`rcs`, `rrs`, `rrcs`) sends what then lies there. Lanes are thread blocks.
 
 use rustc_hash::FxHashSet;
 
-use super::hazards;
+use super::hazards::{self, Settled};
 use super::pair::{NONE, Steps};
 use super::parse::{Algo, Gpu, StepKind};
 use crate::schedule::draft::{Draft, DraftOp};
@@ -26,15 +29,27 @@ use crate::schedule::places::{Places, same_memory};
 use crate::schedule::{Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// More chunks than this, over all steps, are refused.
-const MOST_MOVED: u64 = 1 << 26;
+const MOST_MOVED: u64 = 1 << 22;
+
+/// Circles are cut one after the other; a file with more than so many is refused.
+const MOST_ROUNDS: u32 = 64;
 
 /// How what a step receives comes to rest.
 #[derive(Clone, Copy, Debug)]
 struct Landing {
     kind: OpKind,
     at: ChunkRef,
-    /// What is then added to it.
-    add: Option<ChunkRef>,
+    /// What the receiver then does: from, to.
+    then: [Option<(OpKind, ChunkRef, ChunkRef)>; 2],
+    /// Where the result lies.
+    result: ChunkRef,
+}
+
+impl Landing {
+    /// Straight to its place, where perhaps something is added to it.
+    fn at(kind: OpKind, at: ChunkRef, add: Option<ChunkRef>) -> Self {
+        Self { kind, at, then: [add.map(|src| (OpKind::Reduce, src, at)), None], result: at }
+    }
 }
 
 /// What is done when a step is: its thread block's own last operation, and the last transfer to it since.
@@ -57,42 +72,53 @@ pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatE
         return Err(in_algo(format!("{moved} chunks moved in all; expected at most {MOST_MOVED}")));
     }
     let slots_from = u64::from(places.scratch_from) + u64::from(scratch);
-    let mut lowering = Lowering {
-        steps: &steps,
-        places: &places,
-        draft: Draft::default(),
-        landings: vec![None; steps.steps.len()],
-        outgoing: vec![NONE; steps.steps.len()],
-        own_last: vec![NONE; steps.steps.len()],
-        own_first: vec![NONE; steps.steps.len()],
-        acts_at: Vec::new(),
-        next_slot: vec![slots_from; algo.gpus.len()],
+    let mut in_fifo: FxHashSet<u32> = FxHashSet::default();
+    let mut rounds = 0;
+    let (draft, all_scratch) = loop {
+        let mut lowering = Lowering {
+            steps: &steps,
+            places: &places,
+            draft: Draft::default(),
+            landings: vec![None; steps.steps.len()],
+            outgoing: vec![NONE; steps.steps.len()],
+            own_last: vec![NONE; steps.steps.len()],
+            own_first: vec![NONE; steps.steps.len()],
+            acts_at: Vec::new(),
+            next_slot: vec![slots_from; algo.gpus.len()],
+            in_fifo: &in_fifo,
+        };
+        lowering.land()?;
+        lowering.make()?;
+        lowering.order();
+        let all_scratch = lowering.next_slot.iter().copied().max().unwrap_or(slots_from);
+        let Lowering { mut draft, acts_at, .. } = lowering;
+        match hazards::settle(&steps, &mut draft, &acts_at, buffers)? {
+            Settled::Joined => break (draft, all_scratch),
+            Settled::Circle(receives) => {
+                let before = in_fifo.len();
+                in_fifo.extend(&receives);
+                rounds += 1;
+                if in_fifo.len() == before || rounds > MOST_ROUNDS {
+                    let first = receives.first().copied().unwrap_or(0);
+                    return Err(steps.error(first, "cannot take its data: too much would have to stay in FIFOs"));
+                }
+            }
+        }
     };
-    lowering.land()?;
-    lowering.make()?;
-    lowering.order();
-    let all_scratch = lowering.next_slot.iter().copied().max().unwrap_or(slots_from);
     let scratch_chunks = u32::try_from(all_scratch)
         .map_err(|_| in_algo(format!("{all_scratch} scratch chunks; expected fewer than {}", u32::MAX)))?;
     let blocks = algo.gpus.iter().map(|gpu| gpu.blocks.len()).max().unwrap_or(0);
     let bytes = places.assumed_bytes(algo.min_bytes, algo.max_bytes);
+    let ranks = algo.gpus.len() as u32;
     let header = Header {
         name: algo.name.clone(),
-        call: Call {
-            collective: algo.collective,
-            bytes,
-            ranks: algo.gpus.len() as u32,
-            root: Rank(algo.root),
-            buffers,
-        },
+        call: Call { collective: algo.collective, bytes, ranks, root: Rank(algo.root), buffers },
         protocol: algo.protocol,
         channels: u16::try_from(blocks).unwrap_or(u16::MAX).max(1),
         layout: Layout::equal(bytes, places.chunks),
         teams: Vec::new(),
         scratch_chunks,
     };
-    let Lowering { mut draft, acts_at, .. } = lowering;
-    hazards::settle(&steps, &mut draft, &acts_at, &header)?;
     draft.schedule(header).map_err(|error| in_algo(error.to_string()))
 }
 
@@ -110,6 +136,8 @@ struct Lowering<'a> {
     acts_at: Vec<(u32, u32)>,
     /// Scratch that is free, by GPU.
     next_slot: Vec<u64>,
+    /// Receiving steps whose data stays in the FIFO until then.
+    in_fifo: &'a FxHashSet<u32>,
 }
 
 impl Lowering<'_> {
@@ -130,7 +158,7 @@ impl Lowering<'_> {
                 continue;
             }
             let landing = if !step.kind.reduces_received() {
-                Landing { kind: OpKind::Put, at: self.place(number, step.dst)?, add: None }
+                Landing::at(OpKind::Put, self.place(number, step.dst)?, None)
             } else {
                 let src = self.place(number, step.src)?;
                 if step.kind == StepKind::ReceiveReduceSend {
@@ -140,18 +168,19 @@ impl Lowering<'_> {
                     self.land_reduced(src, dst)
                 }
             };
-            self.landings[number as usize] = Some(landing);
+            let waits = self.in_fifo.contains(&number);
+            self.landings[number as usize] = Some(if waits { self.land_in_fifo(number, landing) } else { landing });
         }
         Ok(())
     }
 
     fn land_reduced(&self, src: ChunkRef, dst: ChunkRef) -> Landing {
         if same_memory(src, dst, self.places.buffers) {
-            Landing { kind: OpKind::PutReduce, at: dst, add: None }
+            Landing::at(OpKind::PutReduce, dst, None)
         } else if self.places.is_input(src) && src.index == dst.index {
-            Landing { kind: OpKind::PutReduceInput, at: dst, add: None }
+            Landing::at(OpKind::PutReduceInput, dst, None)
         } else {
-            Landing { kind: OpKind::Put, at: dst, add: Some(src) }
+            Landing::at(OpKind::Put, dst, Some(src))
         }
     }
 
@@ -162,13 +191,31 @@ impl Lowering<'_> {
         if self.places.is_input(src) && span.clone().all(|chunk| !passing.contains(&(gpu, chunk))) {
             passing.extend(span.map(|chunk| (gpu, chunk)));
             let at = ChunkRef { buffer: Buffer::Scratch, index: src.index };
-            return Landing { kind: OpKind::PutReduceInput, at, add: None };
+            return Landing::at(OpKind::PutReduceInput, at, None);
         }
+        Landing::at(OpKind::Put, self.slot(gpu, count), Some(src))
+    }
+
+    /// What stays in the FIFO until the receiving step takes it.
+    fn land_in_fifo(&mut self, step: u32, landing: Landing) -> Landing {
+        let (gpu, count) = (self.steps.block(step).gpu, self.steps.steps[step as usize].count);
+        let (slot, dst) = (self.slot(gpu, count), landing.at);
+        let input = ChunkRef { buffer: Buffer::Input, index: dst.index };
+        let then = match landing.kind {
+            OpKind::PutReduce => [Some((OpKind::Reduce, slot, dst)), None],
+            OpKind::PutReduceInput => [Some((OpKind::Copy, input, dst)), Some((OpKind::Reduce, slot, dst))],
+            _ => [Some((OpKind::Copy, slot, dst)), landing.then[0]],
+        };
+        Landing { kind: OpKind::Put, at: slot, then, result: dst }
+    }
+
+    /// Scratch that nothing else uses.
+    fn slot(&mut self, gpu: u32, count: u32) -> ChunkRef {
         let slot = &mut self.next_slot[gpu as usize];
         // Where this passes 2³², the schedule is refused.
         let at = ChunkRef { buffer: Buffer::Scratch, index: *slot as u32 };
         *slot += u64::from(count);
-        Landing { kind: OpKind::Put, at, add: Some(src) }
+        at
     }
 
     /// Makes the operations, thread block by thread block.
@@ -191,8 +238,8 @@ impl Lowering<'_> {
                 span: step.count,
                 after: Vec::new(),
             };
-            if let Some(Landing { at, add: Some(add), .. }) = landing {
-                own.push((local(OpKind::Reduce, add, at), number));
+            for (kind, src, dst) in landing.iter().flat_map(|landing| landing.then).flatten() {
+                own.push((local(kind, src, dst), number));
             }
             if let StepKind::Copy | StepKind::Reduce = step.kind {
                 let kind = if step.kind == StepKind::Copy { OpKind::Copy } else { OpKind::Reduce };
@@ -201,7 +248,7 @@ impl Lowering<'_> {
             let receiver = self.receiver_of(number);
             if let Some((receiver, to)) = receiver {
                 let src = match landing {
-                    Some(landing) => landing.at,
+                    Some(landing) => landing.result,
                     None => self.place(number, step.src)?,
                 };
                 let peer = self.steps.block(receiver).gpu;
@@ -246,7 +293,7 @@ impl Lowering<'_> {
                     continue;
                 }
                 let (own, incoming) = (self.own_first[step as usize], self.incoming(step));
-                if let Some(incoming) = incoming {
+                if let Some(incoming) = incoming.filter(|_| !self.in_fifo.contains(&step)) {
                     // The thread block waits before it takes anything.
                     self.draft.wait(incoming, awaited.drain(..).filter(|&on| on != incoming));
                 }

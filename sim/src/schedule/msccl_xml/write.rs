@@ -12,7 +12,7 @@ use std::fmt::Write;
 use quick_xml::escape::escape;
 
 use super::assign::{Act, Assignment};
-use crate::schedule::format::WriteError;
+use crate::schedule::format::{Format, WriteError};
 use crate::schedule::order::Graph;
 use crate::schedule::plain::{Plain, collective_name, named_once};
 use crate::schedule::precedence::{are_before, waits};
@@ -181,10 +181,10 @@ impl Steps {
     fn text(&self, schedule: &Schedule, plain: &Plain) -> Result<String, WriteError> {
         let (header, call) = (schedule.header(), schedule.header().call);
         let channels = self.assignment.channels.values().map(|channel| channel + 1).max().unwrap_or(1);
-        let proto = match header.protocol {
+        let proto = match Format::MscclXml.protocol(header.protocol) {
             Protocol::Ll => "LL",
             Protocol::Ll128 => "LL128",
-            Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => "Simple",
+            _ => "Simple",
         };
         let in_place = call.buffers == BufferUse::InPlace;
         let (name, coll) = (escape(header.name.as_str()), collective_name(call.collective));

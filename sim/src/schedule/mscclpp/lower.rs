@@ -27,7 +27,7 @@ use crate::schedule::places::{Places, same_memory};
 use crate::schedule::{Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// More chunks than this, over all operations, are refused.
-const MOST_MOVED: u64 = 1 << 26;
+const MOST_MOVED: u64 = 1 << 22;
 
 /// Makes the schedule.
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {

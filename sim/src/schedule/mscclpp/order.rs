@@ -64,6 +64,8 @@ pub(super) struct Lane<'o> {
     sync: Vec<After>,
     /// Changes with `sync`.
     state: u32,
+    /// Whether it was told to wait for something that nothing has waited for yet.
+    unheeded: bool,
     pending: Vec<Pending>,
     /// Chunks that pending stores read.
     reading: FxHashMap<ChunkRef, Vec<u32>>,
@@ -72,7 +74,7 @@ pub(super) struct Lane<'o> {
 impl<'o> Lane<'o> {
     pub(super) fn new(all: &'o mut Ordered, rank: u32, channel: u16, buffers: BufferUse) -> Self {
         let (sync, pending, reading) = (Vec::new(), Vec::new(), FxHashMap::default());
-        Self { all, rank, channel, buffers, sync, state: 0, pending, reading }
+        Self { all, rank, channel, buffers, sync, state: 0, unheeded: false, pending, reading }
     }
 
     /// An operation that holds the thread block up; returns its number.
@@ -88,6 +90,7 @@ impl<'o> Lane<'o> {
         }
         let op = self.op(kind, peer, (src, dst), span);
         let op = self.all.push(op, after);
+        self.unheeded = false;
         self.sync = vec![After::Op(op)];
         self.state += 1;
         op
@@ -97,6 +100,7 @@ impl<'o> Lane<'o> {
     pub(super) fn store(&mut self, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> u32 {
         let op = self.op(OpKind::Put, peer, (src, dst), span);
         let op = self.all.push(op, self.sync.clone());
+        self.unheeded = false;
         if self.pending.len() >= MOST_WAITS * MOST_WAITS {
             self.catch_up();
         }
@@ -112,6 +116,7 @@ impl<'o> Lane<'o> {
         if !self.sync.contains(&on) {
             self.sync.push(on);
             self.state += 1;
+            self.unheeded = !matches!(on, After::Op(_)) || self.unheeded;
         }
         if self.sync.len() > MOST_WAITS {
             let op = self.still(OpKind::Wait, self.rank);
@@ -130,7 +135,7 @@ impl<'o> Lane<'o> {
 
     /// The end of the thread block, which waits for what it was told to.
     pub(super) fn finish(&mut self) {
-        if self.sync.len() > 1 || !matches!(self.sync[..], [] | [After::Op(_)]) {
+        if self.unheeded {
             let op = self.still(OpKind::Wait, self.rank);
             let op = self.all.push(op, std::mem::take(&mut self.sync));
             self.sync = vec![After::Op(op)];

@@ -1,7 +1,9 @@
 //! Plans as they are, and plans with one thing wrong.
 
-use super::from_plan;
-use crate::schedule::Schedule;
+use proptest::prelude::*;
+
+use super::{from_plan, to_plan};
+use crate::schedule::{OpKind, Schedule};
 use crate::verify::{VerifyOptions, verify};
 
 fn text(name: &str) -> String {
@@ -40,5 +42,207 @@ fn the_one_that_copies_for_nobody_is_right_without_the_copy() {
     let mut plan: serde_json::Value = serde_json::from_str(&text).unwrap();
     let ops = plan["gpus"][0]["threadblocks"][0]["ops"].as_array_mut().unwrap();
     assert_eq!(ops.remove(0)["name"], "copy");
-    assert_eq!(outcome(&from_plan(&plan.to_string(), "reduce").unwrap()), Ok(16));
+    assert_eq!(outcome(&from_plan(&plan.to_string(), "reduce").unwrap()), Ok(13));
+}
+
+/// A plan of two GPUs with a channel and all buffers of each other, given the operations of each GPU's thread blocks.
+fn pair(collective: &str, blocks: [&[&[&str]]; 2]) -> String {
+    let gpu = |id: usize| {
+        let block = |(number, ops): (usize, &&[&str])| {
+            format!(
+                r#"{{"id": {number}, "ops": [{}], "channels": [{{"channel_type": "memory", "channel_ids": [0]}}],
+                "remote_buffer_refs": [{{"access_channel_type": "memory", "remote_buffer_ids": [0, 1, 2]}}]}}"#,
+                ops.join(",\n")
+            )
+        };
+        let blocks: Vec<String> = blocks[id].iter().enumerate().map(block).collect();
+        let peer = 1 - id;
+        let remote = |letter| format!(r#"{{"rank": {peer}, "type": "{letter}", "access_channel_types": ["memory"]}}"#);
+        format!(
+            r#"{{"id": {id}, "input_chunks": 2, "output_chunks": 2, "scratch_chunks": 2,
+            "channels": [{{"channel_type": "memory", "connected_to": [{peer}]}}],
+            "remote_buffers": [{}, {}, {}], "semaphores": [{{"init_value": 0}}],
+            "threadblocks": [{}]}}"#,
+            remote("i"),
+            remote("o"),
+            remote("s"),
+            blocks.join(",\n")
+        )
+    };
+    format!(
+        r#"{{"name": "pair", "collective": "{collective}", "protocol": "Simple", "inplace": false,
+        "gpus": [{},
+        {}], "min_message_size": 0, "max_message_size": 64}}"#,
+        gpu(0),
+        gpu(1)
+    )
+}
+
+const SIGNAL: &str = r#"{"name": "signal", "channel_ids": [0], "channel_type": "memory"}"#;
+const WAIT: &str = r#"{"name": "wait", "channel_ids": [0], "channel_type": "memory"}"#;
+const RELEASE: &str = r#"{"name": "sem_release", "semaphore_ids": [0]}"#;
+const ACQUIRE: &str = r#"{"name": "sem_acquire", "semaphore_ids": [0]}"#;
+const BARRIER: &str = r#"{"name": "barrier", "barrier_id": 0, "num_threadblocks": 2}"#;
+
+/// `put i o`: both chunks, from the first buffer to the peer's second; `get` the other way.
+fn op(words: &str) -> String {
+    let words: Vec<&str> = words.split(' ').collect();
+    let own = |letter: &str| format!(r#"{{"type": "{letter}", "index": 0, "size": 2}}"#);
+    let peers = |letter: &str| format!(r#"{{"buffer_id": {}, "index": 0, "size": 2}}"#, "ios".find(letter).unwrap());
+    let (src, dst) = match words[0] {
+        "put" => (own(words[1]), peers(words[2])),
+        "get" => (peers(words[1]), own(words[2])),
+        _ => (own(words[1]), own(words[2])),
+    };
+    let channel = if words[0] == "copy" { "" } else { r#", "channel_type": "memory""# };
+    format!(r#"{{"name": "{}", "src_buff": [{src}], "dst_buff": [{dst}]{channel}}}"#, words[0])
+}
+
+/// Both put their input into the other's output.
+fn swap() -> String {
+    let put = op("put i o");
+    let ops: &[&[&str]] = &[&[put.as_str(), SIGNAL, WAIT]];
+    pair("sendrecv", [ops, ops])
+}
+
+fn kinds(text: &str) -> Vec<OpKind> {
+    from_plan(text, "test").unwrap_or_else(|error| panic!("{error}")).operations().map(|op| op.kind).collect()
+}
+
+fn error(text: &str) -> String {
+    from_plan(text, "f.json").unwrap_err().to_string()
+}
+
+#[test]
+fn a_signal_after_a_store_is_carried_by_it() {
+    assert_eq!(kinds(&swap()), [OpKind::Put, OpKind::Wait, OpKind::Put, OpKind::Wait]);
+    assert_eq!(outcome(&from_plan(&swap(), "swap").unwrap()), Ok(4));
+}
+
+#[test]
+fn a_signal_after_local_work_is_one_of_its_own() {
+    let (copy, get) = (op("copy i s"), op("get s o"));
+    let ops: &[&[&str]] = &[&[copy.as_str(), SIGNAL, WAIT, get.as_str()]];
+    let text = pair("sendrecv", [ops, ops]);
+    assert_eq!(kinds(&text)[..3], [OpKind::Copy, OpKind::Signal, OpKind::Get]);
+    assert_eq!(outcome(&from_plan(&text, "text").unwrap()), Ok(6));
+    // Without the wait nobody knows that the peer's copy is done.
+    let blind: &[&[&str]] = &[&[copy.as_str(), SIGNAL, get.as_str()]];
+    let fault = outcome(&from_plan(&pair("sendrecv", [blind, blind]), "blind").unwrap()).unwrap_err();
+    assert!(fault.contains("reads scratch chunk 0 of rank 1, which"), "{fault}");
+}
+
+#[test]
+fn thread_blocks_of_a_gpu_hear_of_each_other_by_barriers_and_semaphores() {
+    let (copy, put) = (op("copy i s"), op("put s o"));
+    for (first, second) in [(RELEASE, ACQUIRE), (BARRIER, BARRIER)] {
+        let told: &[&[&str]] = &[&[copy.as_str(), first], &[second, put.as_str(), SIGNAL, WAIT]];
+        assert!(outcome(&from_plan(&pair("sendrecv", [told, told]), "told").unwrap()).is_ok(), "{first}");
+        let untold: &[&[&str]] = &[&[copy.as_str()], &[put.as_str(), SIGNAL, WAIT]];
+        let fault = outcome(&from_plan(&pair("sendrecv", [untold, untold]), "untold").unwrap()).unwrap_err();
+        assert!(fault.contains("which may still change"), "{fault}");
+    }
+}
+
+#[test]
+fn thread_blocks_that_share_chunks_move_a_part_each() {
+    let half = |id: u32| {
+        op("put i o").replace("\"name\"", &format!("\"tbg_info\": {{\"tb_id\": {id}, \"tbg_size\": 3}}, \"name\""))
+    };
+    let parts = [half(0), half(1), half(2)];
+    let blocks: Vec<Vec<&str>> = parts.iter().map(|part| vec![part.as_str()]).collect();
+    let blocks: Vec<&[&str]> = blocks.iter().map(Vec::as_slice).collect();
+    let schedule = from_plan(&pair("sendrecv", [&blocks, &blocks]), "shared").unwrap();
+    assert_eq!((schedule.header().layout.chunks(), schedule.operation_count()), (6, 6));
+    assert_eq!(outcome(&schedule), Ok(6));
+}
+
+#[test]
+fn errors_name_line_column_and_operation() {
+    let right = swap();
+    let put = "operation 0 (put) of thread block 0 of gpu 0";
+    let wait = "operation 2 (wait) of thread block 0 of gpu 0";
+    let wrong = [
+        ("\"collective\": \"sendrecv\"", "\"collective\": \"sendrecvs\"", "f.json:1:18: collective: unknown collective `sendrecvs`".to_owned()),
+        ("\"Simple\"", "\"Hard\"", "protocol: `Hard`; expected Simple or LL".to_owned()),
+        ("\"connected_to\": [1]", "\"connected_to\": [0]", "gpu 0 is joined to gpu 0; expected another one of 2".to_owned()),
+        ("\"connected_to\": [1]", "\"connected_to\": [4000000000]", "gpu 0 is joined to gpu 4000000000".to_owned()),
+        ("\"id\": 0", "\"id\": 3", "gpu 3 in place 0; expected gpus in order".to_owned()),
+        ("\"name\": \"put\"", "\"name\": \"glres\"", "operation 0 (glres) of thread block 0 of gpu 0 goes through the switch: multicast is not supported".to_owned()),
+        ("\"name\": \"put\"", "\"name\": \"pull\"", "operation 0 (pull) of thread block 0 of gpu 0 is of no known type".to_owned()),
+        ("\"buffer_id\": 1", "\"buffer_id\": 7", format!("{put} uses remote buffer 7 of its thread block, which has no such buffer")),
+        ("\"buffer_id\": 1", "\"type\": \"o\"", format!("{put} uses its own memory as a peer's")),
+        ("\"buffer_id\": 1", "\"switch_channel_id\": 1", format!("{put} uses a buffer that is neither its own nor a peer's; multicast is not supported")),
+        ("\"index\": 0, \"size\": 2", "\"index\": 1, \"size\": 2", format!("{put} uses 2 input chunks from 1 on of gpu 0, which has 2")),
+        ("\"index\": 0, \"size\": 2", "\"index\": 0, \"size\": 1", format!("{put} moves 1 chunks to where there are 2 (in pieces)")),
+        ("\"index\": 0, \"size\": 2", "\"index\": 0, \"size\": 4294967295", "input chunks from 0 on of gpu 0, which has 2".to_owned()),
+        ("\"index\": 0, \"size\": 2", "\"index\": 0", "missing field `size`".to_owned()),
+        ("\"name\": \"wait\", \"channel_ids\": [0]", "\"name\": \"wait\", \"channel_ids\": [1]", format!("{wait} uses channel 1 of its thread block, which has no such channel")),
+        ("\"name\": \"signal\"", "\"name\": \"nop\"", "operation 2 (wait) of thread block 0 of gpu 1 waits for signal 0 from gpu 0, which sends 0 by that channel".to_owned()),
+        ("\"name\": \"signal\"", "\"name\": \"sem_acquire\", \"semaphore_ids\": [0]", "operation 1 (sem_acquire) of thread block 0 of gpu 0 acquires semaphore 0, which is released 0 times only".to_owned()),
+        ("\"name\": \"signal\"", "\"name\": \"sem_acquire\", \"semaphore_ids\": [5]", "uses semaphore 5 of 1".to_owned()),
+        ("\"name\": \"signal\"", "\"name\": \"barrier\", \"num_threadblocks\": 3", "waits at barrier 0 for 3 thread blocks, and 1 come".to_owned()),
+        ("\"name\": \"put\"", "\"name\": \"rppkt\"", "operation 0 (rppkt) of thread block 0 of gpu 0 reads packets in input; expected scratch".to_owned()),
+    ];
+    for (from, to, expected) in wrong {
+        assert!(right.contains(from), "{from}");
+        let message = error(&right.replacen(from, to, 1));
+        assert!(message.starts_with("f.json:") && message.contains(&expected), "{message}\nexpected {expected}");
+    }
+    let unsent = pair(
+        "sendrecv",
+        [
+            &[&[]],
+            &[&[
+                r#"{"name": "upkt", "src_buff": [{"type": "s", "index": 0, "size": 1}], "dst_buff": [{"type": "o", "index": 0, "size": 1}]}"#,
+            ]],
+        ],
+    );
+    assert!(
+        error(&unsent).contains("operation 0 (upkt) of thread block 0 of gpu 1 waits for packets in scratch chunk 0"),
+        "{}",
+        error(&unsent)
+    );
+    let place = error(&right.replacen("\"name\": \"put\"", "\"name\": \"pull\"", 1));
+    assert!(place.starts_with("f.json:5:48: "), "{place}");
+}
+
+#[test]
+fn the_largest_numbers_are_no_trouble() {
+    let most =
+        swap().replace("put_chunks\": 2", "put_chunks\": 4294967295").replace("\"size\": 2", "\"size\": 4294967295");
+    assert!(error(&most).contains("moves more than the 4194304 chunks"), "{}", error(&most));
+    let grouped = swap().replacen(
+        "\"name\": \"put\"",
+        "\"tbg_info\": {\"tb_id\": 0, \"tbg_size\": 4294967295}, \"name\": \"put\"",
+        1,
+    );
+    assert!(error(&grouped).contains("chunks cannot be cut so"), "{}", error(&grouped));
+    assert!(from_plan(&"[".repeat(1_000_000), "deep").is_err());
+    let deep = swap().replacen("\"ops\": [", &format!("\"ops\": [{}", "[".repeat(1_000_000)), 1);
+    assert!(from_plan(&deep, "deep").is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in ".{0,200}") {
+        let _ = from_plan(&text, "any");
+    }
+
+    #[test]
+    fn no_damage_makes_it_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in "[0-9a-z\"{}:,-]{0,8}") {
+        let mut chars: Vec<char> = swap().chars().collect();
+        let at = at.index(chars.len());
+        let end = (at + len).min(chars.len());
+        chars.splice(at..end, by.chars());
+        let text: String = chars.into_iter().collect();
+        if let Ok(schedule) = from_plan(&text, "damaged")
+            && schedule.header().layout.chunks().max(schedule.header().scratch_chunks) < 10_000
+        {
+            let _ = verify(&schedule, &VerifyOptions { fifo_depth: Some(1) });
+            if let Ok(written) = to_plan(&schedule) {
+                prop_assert!(from_plan(&written, "written").is_ok(), "{written}");
+            }
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::sequence::{Sequences, Signal};
-use crate::schedule::format::WriteError;
+use crate::schedule::format::{Format, WriteError};
 use crate::schedule::plain::{Plain, PlainOp, collective_name, named_once};
 use crate::schedule::units::Stretch;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Schedule};
@@ -44,9 +44,9 @@ pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
     let (header, call) = (schedule.header(), schedule.header().call);
     let sequences = Sequences::new(schedule, &plain)?;
     let writer = Writer { schedule, plain: &plain, sequences: &sequences };
-    let protocol = match header.protocol {
-        Protocol::Ll | Protocol::Ll128 => "LL",
-        Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => "Simple",
+    let protocol = match Format::Mscclpp.protocol(header.protocol) {
+        Protocol::Ll => "LL",
+        _ => "Simple",
     };
     let mut text = String::new();
     // Writing to a string does not fail.

@@ -1,0 +1,172 @@
+//! A schedule as a picture: a line for each rank, a column for each step, an arrow for what goes from one rank to
+//! another, a mark for what a rank does in its own memory.
+//!
+//! The step of an operation is the number of operations on the longest chain before it
+//! ([`Schedule::steps`]): time without sizes. Transfers of one step between the same ranks are one arrow, drawn broader.
+//! Of a large schedule the first ranks and steps are drawn, and the picture says what is not.
+
+mod draw;
+
+use fabricast_sim::schedule::{OpId, OpKind, Schedule};
+
+use crate::chart::{ChartError, Format, output};
+use crate::format;
+
+/// Ranks drawn at most.
+const MOST_RANKS: u32 = 32;
+/// Steps drawn at most.
+const MOST_STEPS: u32 = 32;
+/// Arrows drawn at most: steps are drawn up to there.
+const MOST_ARROWS: usize = 4000;
+/// Operations looked at, at most.
+const MOST_OPERATIONS: u32 = 1 << 24;
+
+/// Why there is no picture.
+#[derive(Debug, thiserror::Error)]
+pub enum StepsError {
+    /// Too many operations to look at.
+    #[error("a picture of {} operations; at most {} are drawn", format::grouped(*.0), format::grouped(MOST_OPERATIONS.into()))]
+    TooLarge(u64),
+    /// Operations that wait for each other have no step.
+    #[error("operation {} waits for itself, so it has no step; `schedule verify` says how", .0.0)]
+    Circle(OpId),
+    /// The drawing library refused.
+    #[error(transparent)]
+    Drawing(#[from] ChartError),
+}
+
+/// What is drawn at a place: transfers of one step from a rank to another, or what it does at home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mark {
+    step: u32,
+    /// Where the data comes from.
+    from: u32,
+    /// Where it goes; the same for what stays.
+    to: u32,
+    way: Way,
+}
+
+/// How data moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Put,
+    PutReduce,
+    Get,
+    GetReduce,
+    Copy,
+    Reduce,
+}
+
+impl Way {
+    /// Nothing for what moves nothing.
+    fn of(kind: OpKind) -> Option<Self> {
+        if !kind.moves_data() {
+            return None;
+        }
+        Some(match (kind.is_transfer(), kind.reads_peer(), kind.reduces()) {
+            (true, false, false) => Self::Put,
+            (true, false, true) => Self::PutReduce,
+            (true, true, false) => Self::Get,
+            (true, true, true) => Self::GetReduce,
+            (false, _, false) => Self::Copy,
+            (false, _, true) => Self::Reduce,
+        })
+    }
+}
+
+/// A mark with how often it is meant and the chunks of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Drawn {
+    mark: Mark,
+    operations: u32,
+    /// First and last chunk written.
+    chunks: (u32, u32),
+}
+
+/// Everything decided but where it stands.
+struct Picture {
+    title: String,
+    subtitle: String,
+    ranks: u32,
+    steps: u32,
+    marks: Vec<Drawn>,
+    /// What is not drawn, if anything.
+    remark: String,
+}
+
+/// Draws a schedule.
+///
+/// # Errors
+/// [`StepsError`]: more operations than are looked at, or operations that wait for each other.
+pub fn render(schedule: &Schedule, format: Format) -> Result<Vec<u8>, StepsError> {
+    Ok(output::bytes(&draw::Sheet::new(&Picture::of(schedule)?), format)?)
+}
+
+impl Picture {
+    fn of(schedule: &Schedule) -> Result<Self, StepsError> {
+        if schedule.operation_count() > MOST_OPERATIONS {
+            return Err(StepsError::TooLarge(schedule.operation_count().into()));
+        }
+        let all_steps = schedule.steps().map_err(StepsError::Circle)?;
+        let (header, call) = (schedule.header(), schedule.header().call);
+        let ranks = call.ranks.min(MOST_RANKS);
+        let mut marks: Vec<(Mark, (u32, u32))> = Vec::new();
+        let mut steps = 0;
+        for (op, &step) in schedule.operations().zip(&all_steps) {
+            let Some(way) = Way::of(op.kind) else { continue };
+            steps = steps.max(step + 1);
+            let (from, to) = if op.kind.reads_peer() { (op.peer.0, op.rank.0) } else { (op.rank.0, op.peer.0) };
+            if step < MOST_STEPS && from < ranks && to < ranks {
+                let last = op.dst.index.saturating_add(op.span.saturating_sub(1));
+                marks.push((Mark { step, from, to, way }, (op.dst.index, last)));
+            }
+        }
+        marks.sort_unstable();
+        let mut drawn: Vec<Drawn> = Vec::new();
+        for (mark, chunks) in marks {
+            match drawn.last_mut().filter(|last| last.mark == mark) {
+                Some(last) => last.operations += 1,
+                None => drawn.push(Drawn { mark, operations: 1, chunks }),
+            }
+        }
+        let mut shown = steps.min(MOST_STEPS);
+        if drawn.len() > MOST_ARROWS {
+            shown = drawn.get(MOST_ARROWS).map_or(shown, |first| first.mark.step).max(1);
+            drawn.retain(|drawn| drawn.mark.step < shown);
+            drawn.truncate(MOST_ARROWS);
+        }
+        let mut left_out = Vec::new();
+        if steps > shown {
+            left_out.push(format!("steps {shown} to {}", format::grouped((steps - 1).into())));
+        }
+        if call.ranks > ranks {
+            left_out.push(format!("ranks {ranks} to {}", format::grouped((call.ranks - 1).into())));
+        }
+        let remark = if left_out.is_empty() { String::new() } else { format!("not drawn: {}", left_out.join(", ")) };
+        let count = |n: u32, one: &str| format!("{} {one}{}", format::grouped(n.into()), if n == 1 { "" } else { "s" });
+        Ok(Self {
+            title: format!("{}: {}", header.name, call.collective),
+            subtitle: format!(
+                "{} · {} · {} · {} · {}",
+                count(call.ranks, "rank"),
+                format::bytes(call.bytes),
+                count(header.layout.chunks(), "chunk"),
+                count(schedule.operation_count(), "operation"),
+                count(steps, "step")
+            ),
+            ranks,
+            steps: shown,
+            marks: drawn,
+            remark,
+        })
+    }
+
+    /// Whether arrows are few enough for each to say its chunks.
+    fn has_labels(&self) -> bool {
+        let crossing = self.marks.iter().filter(|drawn| drawn.mark.from != drawn.mark.to).count();
+        crossing as u64 <= u64::from(self.steps) * u64::from(self.ranks) && self.ranks <= 16
+    }
+}
+
+#[cfg(test)]
+mod tests;

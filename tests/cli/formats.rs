@@ -1,0 +1,122 @@
+//! Schedules of other tools: read, proven, run, drawn and written by the command.
+
+use std::path::Path;
+
+use crate::run::{json, refused, run, run_in};
+
+/// The published files, with GPUs that they are for.
+const FILES: [(&str, u32); 7] = [
+    ("msccl-all-reduce-ring-ll.xml", 16),
+    ("msccl-allreduce-allpairs-8n-ll-32tb.xml", 8),
+    ("msccl-alltoall-8n-0-9kb.xml", 8),
+    ("mscclpp-allreduce.json", 2),
+    ("mscclpp-allreduce_packet.json", 2),
+    ("mscclpp-reduce.json", 2),
+    ("mscclpp-transfer_pack.json", 2),
+];
+
+fn path(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schedules").join(name).display().to_string()
+}
+
+/// A fabric of as many GPUs.
+fn fabric(gpus: u32) -> String {
+    if gpus > 8 { format!("hgx-h200 --nodes {}", gpus / 8) } else { format!("hgx-h200 --gpus {gpus}") }
+}
+
+#[test]
+fn every_published_file_is_proven_or_refused_by_operation() {
+    for (name, _) in FILES {
+        let run = run(&format!("schedule verify {}", path(name)));
+        if name == "mscclpp-reduce.json" {
+            let copied =
+                "operation 0 (rank 0, channel 0, local copy): writes scratch chunk 2 of rank 0, which nobody reads";
+            assert!(run.code == 1 && run.stderr.contains(copied), "{name}: {run:?}");
+        } else {
+            assert!(run.code == 0 && run.stdout.starts_with("ok: "), "{name}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn every_published_file_runs_and_so_does_what_is_written_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, gpus) in FILES {
+        let simulate = |file: &str| json(&format!("simulate --fabric {} --schedule {file}", fabric(gpus)));
+        let (time, bound) = (|run: &serde_json::Value| run["time_us"].as_f64().unwrap(), "bound_us");
+        let first = simulate(&path(name));
+        assert!(time(&first) >= first[bound].as_f64().unwrap(), "{name}");
+        for to in ["json", "msccl-xml", "mscclpp"] {
+            let written = run_in(folder.path(), &format!("schedule convert {} --to {to} -o written -q", path(name)));
+            assert_eq!((written.code, written.stderr.as_str()), (0, ""), "{name} {to}");
+            let again = simulate(&folder.path().join("written").display().to_string());
+            assert_eq!(again["bytes"], first["bytes"], "{name} {to}");
+            assert!(time(&again) >= again[bound].as_f64().unwrap(), "{name} {to}");
+            if to == "json" {
+                assert_eq!(again, first, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn generated_schedules_are_written_in_any_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate =
+        "schedule generate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1M --channels 2";
+    let times: Vec<f64> = ["json", "msccl-xml", "mscclpp"]
+        .map(|to| {
+            let run = run_in(folder.path(), &format!("{generate} --protocol ll --to {to} -o {to}"));
+            assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{to}");
+            let file = folder.path().join(to).display().to_string();
+            json(&format!("simulate --fabric hgx-h200 --schedule {file}"))["time_us"].as_f64().unwrap()
+        })
+        .to_vec();
+    // A ring of relays is the same ring.
+    assert_eq!(times[0], times[1]);
+    let run = run_in(folder.path(), &format!("{generate} --protocol simple --to mscclpp -o plan"));
+    assert!(run.code == 0 && run.stderr.contains("mscclpp has no protocol simple: written as symmetric"), "{run:?}");
+}
+
+#[test]
+fn a_picture_stands_beside_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let show = format!("schedule show {}", path("msccl-alltoall-8n-0-9kb.xml"));
+    let bytes = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(run_in(folder.path(), &format!("{show} --picture steps.png")).code, 0);
+    assert!(bytes("steps.png").starts_with(b"\x89PNG"));
+    assert_eq!(run_in(folder.path(), &format!("{show} --picture steps.svg")).code, 0);
+    assert!(String::from_utf8(bytes("steps.svg")).unwrap().contains("alltoall_llm: all_to_all"));
+    refused(
+        folder.path(),
+        &format!("{show} --picture steps.gif"),
+        "expected a file name that ends in `.svg` or `.png`",
+    );
+    refused(folder.path(), &format!("{show} --picture none/steps.svg"), "there is no folder none");
+}
+
+#[test]
+fn what_is_wrong_is_shown_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(path("msccl-alltoall-8n-0-9kb.xml")).unwrap();
+    let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
+    write("huge.xml", text.replacen("ngpus=\"8\"", "ngpus=\"4000000000\"", 1));
+    write("alone.xml", text.replacen("type=\"r\"", "type=\"nop\"", 1));
+    write(
+        "multicast.json",
+        std::fs::read_to_string(path("mscclpp-reduce.json")).unwrap().replacen("\"copy\"", "\"gstore\"", 1),
+    );
+    for (file, expected) in [
+        ("huge.xml", "huge.xml:3:"),
+        ("huge.xml", "expected a whole number from 1 to 1048576"),
+        ("alone.xml", "sends to gpu 0, which does not receive it on channel 0"),
+        (
+            "multicast.json",
+            "operation 0 (gstore) of thread block 0 of gpu 0 goes through the switch: multicast is not supported",
+        ),
+    ] {
+        for arguments in ["schedule verify FILE", "schedule show FILE", "simulate --fabric hgx-h200 --schedule FILE"] {
+            refused(folder.path(), &arguments.replace("FILE", file), expected);
+        }
+    }
+}
