@@ -57,7 +57,13 @@ pub struct Abilities {
 impl Abilities {
     /// Of the ranks placed on these devices.
     #[must_use]
-    pub fn of(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], ranks_per_node: u32, in_network: InNetwork) -> Self {
+    pub fn of(
+        fabric: &Fabric,
+        router: &Router<'_>,
+        placement: &[NodeId],
+        ranks_per_node: u32,
+        in_network: InNetwork,
+    ) -> Self {
         let ranks = placement.len() as u32;
         let multicast = match in_network {
             InNetwork::Off => Err(NoMulticast::SwitchedOff),

@@ -85,11 +85,11 @@ fn sizes(call: &CallArgs) -> Result<Sizes, Failure> {
 
 fn restriction(flags: &StrategyArgs) -> Restriction {
     Restriction {
+        in_network: setup::in_network(flags),
         algorithms: flags.algorithm.clone(),
         protocols: flags.protocol.clone(),
         channels: flags.channels.clone(),
         chunk: flags.chunk,
-        in_network: setup::in_network(flags),
     }
 }
 
@@ -220,6 +220,7 @@ struct RowJson {
     pick: PricedJson,
     bound_us: f64,
     bound_share: f64,
+    bound_by: String,
     binds: String,
     runner_up: Option<PricedJson>,
     library_default: Option<PricedJson>,
@@ -275,6 +276,7 @@ impl RowJson {
             pick: priced(row.pick),
             bound_us: row.bound.time.us(),
             bound_share: row.fraction_of_bound(),
+            bound_by: row.bound.set_by.to_string(),
             binds: binds::of_row(row, fabric),
             runner_up: row.runner_up.map(priced),
             library_default: None,

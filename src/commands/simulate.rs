@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fabricast_planner::bound::Bounds;
+use fabricast_planner::bound::{Bound, Bounds};
 use fabricast_planner::plan::{algbw_gbps, busbw_gbps};
 use fabricast_reports::format;
 use fabricast_reports::share::{self, Part};
@@ -68,10 +68,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let timeline = watched(output, args.recording(), |watching| {
         simulate(generator.as_ref(), setting, mode, surroundings, watching)
     })?;
-    let bound = Bounds::new(&fabric, &router, placement, call.root.0)
-        .with(setup::in_network(&args.strategy))
-        .of(&call);
-    let mut answer = Answer::new(generator.header(), &timeline, bound.time, &fabric, output.format);
+    let bounds = Bounds::new(&fabric, &router, placement, call.root.0).with(setup::in_network(&args.strategy));
+    let bound = bounds.of(&call);
+    let mut answer = Answer::new(generator.header(), &timeline, &bound, &fabric, output.format);
     answer.binds = binds::of_run(&timeline, &fabric, late(&delays, placement));
     answer.path = args.critical_path.then(|| CriticalPath::new(generator.as_ref(), &timeline));
     answer.critical_path = answer.path.as_ref().map(CriticalPath::json);
@@ -125,6 +124,7 @@ struct Answer {
     busbw_gbps: f64,
     bound_us: f64,
     bound_share: f64,
+    bound_by: String,
     binds: String,
     operations: u64,
     events: u64,
@@ -167,7 +167,7 @@ struct CostsJson {
 }
 
 impl Answer {
-    fn new(header: &Header, timeline: &Timeline, bound: Picos, fabric: &Fabric, format: Format) -> Self {
+    fn new(header: &Header, timeline: &Timeline, bound: &Bound, fabric: &Fabric, format: Format) -> Self {
         // Only JSON lists links; naming half a million of them takes a while.
         let (links, links_omitted) = match format {
             Format::Json => LinkJson::list(&timeline.utilization, fabric),
@@ -186,8 +186,9 @@ impl Answer {
             time_us: timeline.time.us(),
             algbw_gbps: algbw_gbps(call.bytes, timeline.time),
             busbw_gbps: busbw_gbps(call.collective, call.bytes, timeline.time, call.ranks),
-            bound_us: bound.us(),
-            bound_share: if timeline.time.0 == 0 { 1.0 } else { bound.0 as f64 / timeline.time.0 as f64 },
+            bound_us: bound.time.us(),
+            bound_share: if timeline.time.0 == 0 { 1.0 } else { bound.time.0 as f64 / timeline.time.0 as f64 },
+            bound_by: bound.set_by.to_string(),
             binds: String::new(),
             operations: timeline.operations,
             events: timeline.events,
@@ -206,7 +207,7 @@ impl Answer {
             path: None,
             busiest: links::busiest(&timeline.utilization, fabric),
             time: timeline.time,
-            bound,
+            bound: bound.time,
             costs: vec![
                 part("software", costs.software),
                 part("latency", costs.latency),

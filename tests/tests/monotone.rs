@@ -216,8 +216,10 @@ proptest! {
         };
         prop_assert_eq!(by_name(&world, a, &new_name), by_name(&other, b, &|name| name.to_owned()));
         let bound = |world: &World| {
+            // Cuts are named, and of equal ones any.
             let root = case.shape.call.root.0;
-            Bounds::new(&world.fabric, &world.router(), world.fabric.gpus(), root).of(&case.shape.call)
+            let bound = Bounds::new(&world.fabric, &world.router(), world.fabric.gpus(), root).of(&case.shape.call);
+            (bound.time, bound.transfer)
         };
         prop_assert_eq!(bound(&world), bound(&other));
     }

@@ -12,7 +12,7 @@ use fabricast_sim::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, 
 use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
 use fabricast_topologies::{
-    Bandwidth, Bytes, Fabric, FabricBuilder, FabricRequest, LinkKind, LinkSpec, NodeKind, Picos, load,
+    Bandwidth, Bytes, Fabric, FabricBuilder, FabricRequest, LinkKind, LinkSpec, NodeId, NodeKind, Picos, load,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -161,8 +161,17 @@ impl World {
 
     /// Runs a schedule on the first ranks of the fabric, times of all operations recorded.
     pub(crate) fn run(&self, generator: &dyn Generate, folding: Folding) -> Result<Timeline, SimulateError> {
+        self.run_on(self.fabric.gpus(), generator, folding)
+    }
+
+    /// The same with a device for each rank.
+    pub(crate) fn run_on(
+        &self,
+        placement: &[NodeId],
+        generator: &dyn Generate,
+        folding: Folding,
+    ) -> Result<Timeline, SimulateError> {
         let router = self.router();
-        let placement = self.fabric.gpus();
         let setting =
             Setting { fabric: &self.fabric, router: &router, placement, profile: &self.profile, delays: &self.delays };
         let watch = Watch { recording: Recording::Spans, ..Watch::default() };
