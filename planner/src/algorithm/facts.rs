@@ -285,6 +285,31 @@ pub fn facts() -> impl Iterator<Item = Facts> {
     })
 }
 
+/// What an algorithm takes at least on any fabric: transfers one after the other, and buffers that its busiest rank sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Toll {
+    /// Transfers one after the other.
+    pub steps: f64,
+    /// Buffers sent by one rank.
+    pub sent: f64,
+}
+
+/// The toll of a pair, as far as the facts are exact for so many ranks; zeros where they are not.
+#[must_use]
+pub fn toll(algorithm: Algorithm, collective: Collective, count: Count) -> Toll {
+    let told = facts().find(|facts| facts.algorithm == algorithm && facts.collective == collective);
+    let Some(facts) = told.filter(|facts| facts.holds_for(count.ranks) && facts.traffic != Switched) else {
+        return Toll::default();
+    };
+    match (algorithm, collective) {
+        // Its chains and trees are those of the hosts, and begin at another rank on every lane.
+        (Tree, AllReduce) => Toll::default(),
+        // Its steps are those of the fabric's own grid.
+        (GridRing, _) => Toll { steps: 0.0, sent: (facts.sent.of)(count) },
+        _ => Toll { steps: (facts.steps.of)(count), sent: (facts.sent.of)(count) },
+    }
+}
+
 impl Facts {
     /// Whether the figures are exact for so many ranks.
     #[must_use]

@@ -160,14 +160,31 @@ impl Bounds {
     pub fn reached(&self, call: &Call, in_network: InNetwork, efficiency: Efficiency) -> Picos {
         let time = |line: &Line| {
             let bound = line.at(call.bytes);
-            let part = match (bound.set_by, self.crossbars) {
-                (BoundSource::RankMemory, _) => 1.0,
-                (_, Crossbars::Limited) => efficiency.wire,
-                (_, Crossbars::Unlimited) => efficiency.wire * efficiency.links,
-            };
-            line.latency + Picos((bound.transfer.0 as f64 / part.clamp(1e-6, 1.0)) as u64)
+            let part = if bound.set_by == BoundSource::RankMemory { 1.0 } else { self.part(efficiency) };
+            line.latency + Picos((bound.transfer.0 as f64 / part) as u64)
         };
         self.lines(call.collective, in_network).iter().map(time).max().unwrap_or(Picos::ZERO)
+    }
+
+    /// What any rank needs to send this many bytes, where transfers reach only a part of nominal rates.
+    #[must_use]
+    pub fn sending(&self, bytes: f64, efficiency: Efficiency) -> Picos {
+        let ports = self.levels.first().map_or(&[][..], |level| &level.parts);
+        let widest = ports.iter().map(|part| part.out.through / u128::from(part.ranks.max(1))).max();
+        let Some(widest) = widest.filter(|&widest| widest > 0) else { return Picos::ZERO };
+        if ports.iter().any(|part| part.out.through == flow::UNLIMITED || part.ranks > 1) {
+            return Picos::ZERO;
+        }
+        Picos((bytes * 1e12 / (widest as f64 * self.part(efficiency))) as u64)
+    }
+
+    /// What of nominal rates transfers reach at most.
+    fn part(&self, efficiency: Efficiency) -> f64 {
+        let part = match self.crossbars {
+            Crossbars::Limited => efficiency.wire,
+            Crossbars::Unlimited => efficiency.wire * efficiency.links,
+        };
+        part.clamp(1e-6, 1.0)
     }
 
     /// Before this no byte arrives anywhere.

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, ranges};
 use crate::abilities::Abilities;
+use crate::algorithm::facts::{Count, Toll, toll};
 use crate::algorithm::{self, Shape, Unsupported};
 use crate::bound::{Bound, Bounds, Efficiency, InNetwork, least_traffic};
 use crate::strategy::{Strategy, candidates, possible};
@@ -141,8 +142,9 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Less than this no run of the strategy takes: start-up, a step, and the bytes through the fabric or through the
-    /// channels at the protocol's rate.
+    /// Less than this no run of the strategy takes: start-up, a step, and the bytes through the fabric, through the
+    /// channels at the protocol's rate, or those that the algorithm's busiest rank sends through its port; or as many steps
+    /// as the algorithm takes one after the other.
     fn least_time(&self, strategy: Strategy) -> Picos {
         let profile = self.request.profile;
         let costs = profile.protocol(strategy.protocol);
@@ -150,9 +152,18 @@ impl<'a> Search<'a> {
         let best_link = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
         let efficiency = Efficiency { wire: costs.wire_efficiency, links: best_link };
         let fabric = self.bounds.reached(&self.call, strategy.algorithm.in_network(), efficiency);
-        let lanes = self.bounds.first_byte() + Picos(self.lanes(strategy) as u64);
+        let first_byte = self.bounds.first_byte();
+        let lanes = first_byte + Picos(self.lanes(strategy) as u64);
         let step = if self.call.ranks > 1 { costs.step } else { Picos::ZERO };
-        costs.startup + step + fabric.max(lanes)
+        let per_host = match self.request.ranks_per_node {
+            size if size > 0 && self.call.ranks.is_multiple_of(size) => size,
+            _ => self.call.ranks,
+        };
+        let count = Count { ranks: self.call.ranks, per_host };
+        let Toll { steps, sent } = toll(strategy.algorithm, self.call.collective, count);
+        let port = first_byte + self.bounds.sending(sent * self.call.bytes.0 as f64, efficiency);
+        let steps = Picos(((step + first_byte).0 as f64 * steps) as u64);
+        costs.startup + (step + fabric.max(lanes).max(port)).max(steps)
     }
 
     /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies
