@@ -7,7 +7,7 @@ use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
 use fabricast_sim::{LaunchMode, lower::Setting};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions, Router};
-use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos};
+use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
 use rustc_hash::FxHashMap;
 
 use crate::args::{ClusterArgs, CostArgs, Launch, Processes, StrategyArgs, WhatIfArgs};
@@ -21,7 +21,7 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
     }
     let request =
         FabricRequest { fabric: name.to_owned(), nodes: size.nodes, gpus: size.gpus, network: size.network.clone() };
-    let mut fabric = fabricast_topologies::load(&request)?;
+    let mut fabric = partition::apply(fabricast_topologies::load(&request)?, &size.mig)?;
     let whole = fabric.gpus().len();
     for failed in &what_if.fail {
         fabric = fabric.without(failed)?;
@@ -80,11 +80,11 @@ pub fn route_options(size: &ClusterArgs) -> RouteOptions {
     }
 }
 
-/// The ranks of a fabric: its GPUs in order. At least one.
-pub fn ranks(fabric: &Fabric) -> Result<&[NodeId], Failure> {
+/// The device of each rank: the GPUs of a fabric in order, so many ranks on each. At least one.
+pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     match fabric.gpus() {
         [] => Err(Failure::input(format!("fabric `{}` has no GPUs in use, so there are no ranks", fabric.name()))),
-        gpus => Ok(gpus),
+        gpus => Ok(gpus.iter().flat_map(|&gpu| std::iter::repeat_n(gpu, per_gpu as usize)).collect()),
     }
 }
 
@@ -116,7 +116,7 @@ pub fn in_network(flags: &StrategyArgs) -> InNetwork {
 }
 
 /// How calls are launched.
-pub fn launch_mode(flags: &CostArgs, fabric: &Fabric) -> LaunchMode {
+pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> LaunchMode {
     LaunchMode {
         launch: match flags.launch {
             Launch::Graph => profile::Launch::Graph,
@@ -126,16 +126,18 @@ pub fn launch_mode(flags: &CostArgs, fabric: &Fabric) -> LaunchMode {
             Processes::PerGpu => profile::Processes::PerGpu,
             Processes::Single => profile::Processes::Single,
         },
-        gpus_per_host: ranks_per_node(fabric, fabric.gpus()),
+        gpus_per_host: ranks_per_node(fabric, placement),
     }
 }
 
-/// How much later than the others each rank starts: `gpu5=20us`, once a device.
+/// How much later than the others each rank starts: `gpu5=20us` for all ranks of a device.
 pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> Result<Vec<Picos>, Failure> {
     let mut delays = vec![Picos::ZERO; placement.len()];
-    let mut ranks: FxHashMap<NodeId, usize> = FxHashMap::default();
+    let mut ranks: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
     if !stragglers.is_empty() {
-        ranks.extend(placement.iter().enumerate().map(|(rank, &device)| (device, rank)));
+        for (rank, &device) in placement.iter().enumerate() {
+            ranks.entry(device).or_default().push(rank);
+        }
     }
     for text in stragglers {
         let (name, time) = text.rsplit_once('=').unwrap_or((text, ""));
@@ -143,11 +145,13 @@ pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> R
             Failure::input(format!("--straggler {text}: expected GPU=TIME, as in gpu5=20us: {error}"))
         })?;
         let device = fabric.device(name).map_err(|error| Failure::input(format!("--straggler {text}: {error}")))?;
-        let rank = ranks.get(&device).ok_or_else(|| {
+        let late = ranks.get(&device).ok_or_else(|| {
             Failure::input(format!("--straggler {text}: {name} is not a rank: expected one of the fabric's GPUs"))
         })?;
-        if let Some(delay) = delays.get_mut(*rank) {
-            *delay = time;
+        for &rank in late {
+            if let Some(delay) = delays.get_mut(rank) {
+                *delay = time;
+            }
         }
     }
     Ok(delays)

@@ -43,11 +43,24 @@ pub enum NoMulticast {
     Uneven,
 }
 
+/// Why some ranks do not reach the memory of others on their host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPeerAccess {
+    /// It was switched off.
+    #[error("needs peer access, which is switched off")]
+    SwitchedOff,
+    /// MIG instances reach nobody's memory, and nobody reaches theirs.
+    #[error("needs peer access, which MIG instances do not have")]
+    Mig,
+}
+
 /// What strategies may use of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// Hosts of the ranks.
     pub hosts: Hosts,
+    /// Whether ranks of a host read and write each other's memory.
+    pub peers: Result<(), NoPeerAccess>,
     /// Ranks in each NVLink domain whose switches combine and copy, which are numbered one after the other.
     pub multicast: Result<u32, NoMulticast>,
     /// Ranks in all.
@@ -70,7 +83,15 @@ impl Abilities {
             InNetwork::Allowed if router.options().p2p == PeerAccess::Off => Err(NoMulticast::NoPeerAccess),
             InNetwork::Allowed => domains(fabric, placement),
         };
-        Self { hosts: Hosts::of(ranks, ranks_per_node), multicast, ranks }
+        let is_mig = |device: &NodeId| fabric.node(*device).kind == NodeKind::Mig;
+        let peers = if router.options().p2p == PeerAccess::Off {
+            Err(NoPeerAccess::SwitchedOff)
+        } else if placement.iter().any(is_mig) {
+            Err(NoPeerAccess::Mig)
+        } else {
+            Ok(())
+        };
+        Self { hosts: Hosts::of(ranks, ranks_per_node), peers, multicast, ranks }
     }
 
     /// Ranks of a multicast team; 0 where there is none.

@@ -6,7 +6,7 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 use serde::Serialize;
 
-use crate::abilities::{Abilities, Hosts, NoMulticast};
+use crate::abilities::{Abilities, Hosts, NoMulticast, NoPeerAccess};
 use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
 
@@ -57,6 +57,9 @@ pub enum Mismatch {
     /// FIFO protocols forward chunk by chunk; one-sided algorithms write into the peers' buffers at once.
     #[error("writes straight into peers' buffers, which needs symmetric memory or copy engines")]
     NeedsOneSided,
+    /// Ranks do not reach each other's memory.
+    #[error(transparent)]
+    NoPeerAccess(#[from] NoPeerAccess),
     /// There is no multicast.
     #[error(transparent)]
     NoMulticast(#[from] NoMulticast),
@@ -91,6 +94,13 @@ pub fn combination(
     abilities: &Abilities,
 ) -> Result<(), Mismatch> {
     let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
+    // Without peer access the driver still copies between GPUs, through host memory; MIG instances it leaves apart.
+    match (protocol, abilities.peers) {
+        (Protocol::Symmetric, Err(why)) | (Protocol::CopyEngine, Err(why @ NoPeerAccess::Mig)) => {
+            return Err(why.into());
+        }
+        _ => {}
+    }
     match (algorithm, protocol) {
         (Algorithm::Hierarchical | Algorithm::NvlsTree, _) if abilities.hosts == Hosts::One => {
             Err(Mismatch::NeedsHosts)

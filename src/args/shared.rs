@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_sim::schedule::{Collective, DataType, Protocol, ReduceOp};
+use fabricast_topologies::partition::Partition;
 use fabricast_topologies::route::Ecmp;
 use fabricast_topologies::{Bytes, NetworkSpec};
 
@@ -18,7 +19,13 @@ pub struct FabricArgs {
     pub fabric: String,
     #[command(flatten)]
     pub size: ClusterArgs,
+    /// Ranks on each GPU or MIG instance, under MPS: they share its memory, links, SMs and copy engines
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MPS_CLIENTS))]
+    pub ranks_per_gpu: u32,
 }
+
+/// Clients that MPS lets onto one GPU (NVIDIA Multi-Process Service, "Volta MPS client limit").
+const MPS_CLIENTS: i64 = 48;
 
 /// How much of the fabric.
 #[derive(Clone, Debug, Args)]
@@ -33,6 +40,10 @@ pub struct ClusterArgs {
     /// The network between hosts: a kind, then what differs from the default, as in `rail,nics_per_node=8,nic=400Gb/s`
     #[arg(long, value_name = "KIND[,key=value…]")]
     pub network: Option<NetworkSpec>,
+    /// Cut a GPU into MIG instances, which are ranks in its place, as in `gpu0=3g.71gb,4g.71gb` or `gpu[0-7]=7g.141gb`; may
+    /// be repeated
+    #[arg(long, value_name = "GPU=PROFILE[,…]")]
+    pub mig: Vec<Partition>,
     /// No GPU reads or writes a peer's memory: GPUs of a host talk through host memory
     #[arg(long)]
     pub no_p2p: bool,

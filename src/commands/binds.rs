@@ -51,12 +51,14 @@ pub fn of_run(timeline: &Timeline, fabric: &Fabric, late: Option<NodeId>) -> Str
     if costs.software > costs.latency { "software".to_owned() } else { "latency".to_owned() }
 }
 
-/// The name of a capacity: `gpu0->nvswitch0`, `memory of gpu0`, `channel 3 of rank 0`.
+/// The name of a capacity: `gpu0->nvswitch0`, `memory of gpu0`, `channel 3 of rank 0`, `SMs of gpu0`.
 pub fn name(resource: Resource, fabric: &Fabric) -> String {
     match resource {
         Resource::Link(link) => fabric.link_name(link),
         Resource::Memory(node) => format!("memory of {}", fabric.node(node).id),
         Resource::Crossbar(node) => format!("switching of {}", fabric.node(node).id),
+        Resource::Processors(node) => format!("SMs of {}", fabric.node(node).id),
+        Resource::CopyEngines(node) => format!("copy engines of {}", fabric.node(node).id),
         Resource::Lane(rank, channel) => format!("channel {} of rank {}", channel.0, rank.0),
     }
 }

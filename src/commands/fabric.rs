@@ -135,7 +135,7 @@ fn json(fabric: &Fabric, target: &FabricTarget, output: &Output) -> Result<Strin
             let table = router.paths_from(from);
             for (rank, &to) in gpus.iter().enumerate() {
                 if let (true, Some((_, summary))) = (from != to, table.get(rank)) {
-                    let Summary { class, bandwidth, latency } = summary;
+                    let Summary { class, bandwidth, latency, .. } = summary;
                     let class = class.name();
                     paths.push(write::json::PathEntry { src: from, dst: to, class, bandwidth, latency });
                 }
@@ -151,13 +151,26 @@ fn overview(fabric: &Fabric) -> String {
     let hosts = counted(hosts_with_gpus(fabric), "host");
     let gpus = match fabric.gpus() {
         [] => "no GPUs".to_owned(),
-        gpus @ [first, ..] => match model(fabric, *first) {
-            Some(model) => format!("{} × {model} on {hosts}", grouped(gpus.len() as u64)),
-            None => format!("{} on {hosts}", counted(gpus.len() as u64, "GPU")),
-        },
+        gpus => format!("{} on {hosts}", models(fabric, gpus)),
     };
     let links = counted((fabric.link_count() / 2) as u64, "link");
     format!("{}: {gpus}\n{} · {links}\n", fabric.name(), topology::counts(fabric))
+}
+
+/// GPUs by model, in order of first use: `8 × H200 SXM`, `3 GPUs` where models are unknown.
+fn models(fabric: &Fabric, gpus: &[NodeId]) -> String {
+    let mut counts: Vec<(Option<String>, u64)> = Vec::new();
+    for model in gpus.iter().map(|&gpu| model(fabric, gpu)) {
+        match counts.iter_mut().find(|(known, _)| *known == model) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((model, 1)),
+        }
+    }
+    let worded = counts.into_iter().map(|(model, count)| match model {
+        Some(model) => format!("{} × {model}", grouped(count)),
+        None => counted(count, "GPU"),
+    });
+    worded.collect::<Vec<_>>().join(", ")
 }
 
 /// How GPUs reach each other: every pair where that can be read, and the kinds of paths.
@@ -198,7 +211,7 @@ fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table
         let paths = router.paths_from(from);
         for (rank, &to) in fabric.gpus().iter().enumerate().filter(|&(_, &to)| to != from) {
             let key = match paths.get(rank) {
-                Some((_, Summary { class, bandwidth, latency })) => (class, bandwidth, latency),
+                Some((_, Summary { class, bandwidth, latency, .. })) => (class, bandwidth, latency),
                 None => (PathClass::Dis, None, Picos::ZERO),
             };
             kinds.entry(key).or_insert((0, from, to)).0 += 1;

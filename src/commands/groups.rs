@@ -21,14 +21,14 @@ use crate::output::{self, Format, Output};
 use crate::setup;
 
 pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
-    let gpus = setup::ranks(fabric)?;
+    let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(fabric, setup::route_options(&args.fabric.size));
     let profile = setup::profile(&args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
-    let mode = setup::launch_mode(&args.costs, fabric);
-    let placements = placements(&args.groups, gpus)?;
-    let everywhere = setup::delays(&args.stragglers, fabric, gpus)?;
-    let delay_of: FxHashMap<NodeId, Picos> = gpus.iter().copied().zip(everywhere).collect();
+    let mode = setup::launch_mode(&args.costs, fabric, &ranks);
+    let placements = placements(&args.groups, &ranks)?;
+    let everywhere = setup::delays(&args.stragglers, fabric, &ranks)?;
+    let delay_of: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(everywhere).collect();
     let generators: Vec<Box<dyn Generate + Send + Sync>> = placements
         .iter()
         .map(|placement| {

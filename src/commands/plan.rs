@@ -24,19 +24,19 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let chart = args.chart.as_deref().map(|path| Chart::new(path, &collectives, output)).transpose()?;
     let sizes = sizes(&args.call)?;
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
-    let placement = setup::ranks(&fabric)?;
+    let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let restriction = restriction(&args.strategy);
-    super::check_root(&args.call, placement)?;
+    super::check_root(&args.call, &placement)?;
     let request = PlanRequest {
         fabric: &fabric,
         router: &router,
-        placement,
+        placement: &placement,
         profile: &profile,
-        ranks_per_node: setup::ranks_per_node(&fabric, placement),
-        mode: setup::launch_mode(&args.costs, &fabric),
+        ranks_per_node: setup::ranks_per_node(&fabric, &placement),
+        mode: setup::launch_mode(&args.costs, &fabric, &placement),
         buffers: if args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
         root: args.call.root,
         collectives: &collectives,

@@ -23,14 +23,10 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
             let loaded = setup::fabric(&fabric.fabric, &fabric.size, &WhatIfArgs::default(), output)?;
             let profile = setup::profile(costs, &loaded)?;
             let router = Router::new(&loaded, setup::route_options(&fabric.size));
-            let mode = setup::launch_mode(costs, &loaded);
-            let place = strategy::Place {
-                fabric: &loaded,
-                router: &router,
-                placement: setup::ranks(&loaded)?,
-                profile: &profile,
-                mode,
-            };
+            let placement = setup::ranks(&loaded, fabric.ranks_per_gpu)?;
+            let mode = setup::launch_mode(costs, &loaded, &placement);
+            let place =
+                strategy::Place { fabric: &loaded, router: &router, placement: &placement, profile: &profile, mode };
             let generator = strategy::single(call, strategy, place)?;
             let built = Schedule::build(generator.as_ref());
             let schedule = built.map_err(|error| Failure::input(error.to_string()))?;

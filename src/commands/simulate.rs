@@ -39,7 +39,8 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     if !args.groups.is_empty() {
         return super::groups::run(args, &fabric, output);
     }
-    let gpus = setup::ranks(&fabric)?;
+    let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
+    let mode = setup::launch_mode(&args.costs, &fabric, &ranks);
     let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
@@ -49,16 +50,15 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
             Box::new(super::schedule::read(path)?.scaled(bytes))
         }
         None => {
-            let mode = setup::launch_mode(&args.costs, &fabric);
-            let place = strategy::Place { fabric: &fabric, router: &router, placement: gpus, profile: &profile, mode };
+            let place =
+                strategy::Place { fabric: &fabric, router: &router, placement: &ranks, profile: &profile, mode };
             strategy::single(&args.call, &args.strategy, place)?
         }
     };
     let call = generator.header().call;
-    let placement = placement(gpus, call.ranks)?;
+    let placement = placement(&ranks, call.ranks)?;
     let delays = setup::delays(&args.stragglers, &fabric, placement)?;
     let setting = setup::setting(&fabric, &router, placement, &profile, &delays);
-    let mode = setup::launch_mode(&args.costs, &fabric);
     let background = match &args.background {
         Some(path) => setup::flows(path, &fabric)?,
         None => Vec::new(),

@@ -6,28 +6,29 @@ use std::collections::HashMap;
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::{Bounds, Efficiency};
 use fabricast_sim::lower::Resource;
-use fabricast_sim::schedule::{Buffer, Collective, OpKind, Operation, Rank, Schedule};
+use fabricast_sim::schedule::{Buffer, Collective, OpKind, Operation, Protocol, Rank, Schedule};
 use fabricast_sim::{Folding, Timeline};
-use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::fabric::{Figures, GpuFigures, Link};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, Pxn, Router};
-use fabricast_topologies::{Bandwidth, FabricBuilder, LinkKind, LinkSpec, NodeKind, Picos};
+use fabricast_topologies::{Bandwidth, FabricBuilder, LinkKind, LinkSpec, NodeId, NodeKind, Picos};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::generators::Case;
-use crate::worlds::{World, orders, per_host, plain, scenes, switch};
+use crate::worlds::{World, orders, plain, scenes, switch};
 
 /// Counts what operations put on capacities, along the routes and by the words of the profile.
 struct Ledger<'a> {
     world: &'a World,
     schedule: &'a Schedule,
     router: Router<'a>,
+    placement: Vec<NodeId>,
 }
 
 impl<'a> Ledger<'a> {
     fn new(world: &'a World, schedule: &'a Schedule) -> Self {
-        Self { world, schedule, router: world.router() }
+        Self { world, schedule, router: world.router(), placement: world.placement() }
     }
 
     /// Bytes of an operation's chunks.
@@ -40,14 +41,16 @@ impl<'a> Ledger<'a> {
     }
 
     /// What one operation puts on each capacity: on links the part that each carries, framing included; on memories a
-    /// read and a write, or two and one where a reduction arrives; on its lane the payload.
+    /// read and a write, or two and one where a reduction arrives; on its lane the payload. Host memory that it rests in is
+    /// written and read.
     fn of(&self, op: &Operation) -> Vec<(Resource, f64)> {
         if !op.kind.moves_data() {
             return vec![];
         }
         let payload = self.payload(op);
-        let device = |rank: Rank| self.world.fabric.gpus()[rank.0 as usize];
+        let device = |rank: Rank| self.placement[rank.0 as usize];
         let mut passed = vec![(Resource::Lane(op.rank, op.channel), payload)];
+        passed.push((Resource::Processors(device(op.rank)), payload));
         if !op.kind.is_transfer() {
             let times = if op.kind == OpKind::Reduce { 3.0 } else { 2.0 };
             passed.push((Resource::Memory(device(op.rank)), times * payload));
@@ -61,6 +64,20 @@ impl<'a> Ledger<'a> {
             let bytes = on_wire * hop.share.fraction();
             passed.push((Resource::Link(hop.link), bytes));
             passed.push((Resource::Crossbar(self.world.fabric.ends(hop.link).1), bytes));
+        }
+        for cpu in path.staging.cpus() {
+            passed.push((Resource::Memory(cpu), 2.0 * on_wire));
+        }
+        if self.schedule.header().protocol == Protocol::CopyEngine && device(from) != device(to) {
+            let by = device(op.rank);
+            let both = path.staging.cpus().next().is_some();
+            let engines = [device(from), device(to)].into_iter().filter(|&end| both || end == by);
+            passed.extend(engines.map(|end| (Resource::CopyEngines(end), payload)));
+        }
+        if device(from) == device(to) {
+            let times = if op.kind.reduces() { 3.0 } else { 2.0 };
+            passed.push((Resource::Memory(device(to)), times * payload));
+            return passed;
         }
         let written = if op.kind.reduces() { 3.0 } else { 1.0 };
         passed.push((Resource::Memory(device(from)), payload));
@@ -87,8 +104,11 @@ fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f6
         }
         Resource::Memory(node) => match &world.fabric.node(node).figures {
             Figures::Gpu(figures) => figures.memory_bandwidth,
+            Figures::Cpu(figures) => figures.memory_bandwidth,
             _ => None,
         },
+        Resource::Processors(node) => return processors(world, schedule, node),
+        Resource::CopyEngines(node) => return copy_engines(world, node),
         Resource::Crossbar(node) => match &world.fabric.node(node).figures {
             Figures::Switch(figures) => figures.capacity,
             _ => None,
@@ -96,6 +116,40 @@ fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f6
         Resource::Lane(..) => world.profile.protocol(schedule.header().protocol).channel,
     };
     stated.map(|b: Bandwidth| b.0 as f64 * 1e-12)
+}
+
+fn gpu(world: &World, node: NodeId) -> GpuFigures {
+    match &world.fabric.node(node).figures {
+        Figures::Gpu(figures) => (**figures).clone(),
+        _ => GpuFigures::default(),
+    }
+}
+
+/// All SMs at the rate of a channel, where there are more channels than SMs.
+fn processors(world: &World, schedule: &Schedule, node: NodeId) -> Option<f64> {
+    let header = schedule.header();
+    let lane = world.profile.protocol(header.protocol).channel?.0 as f64 * 1e-12;
+    let ranks = world.placement().iter().filter(|&&device| device == node).count() as u32;
+    let sms = gpu(world, node).sm_count?;
+    let crowded = header.protocol != Protocol::CopyEngine && ranks * u32::from(header.channels) > sms;
+    crowded.then(|| lane * f64::from(sms))
+}
+
+/// All engines at the rate of the fastest link to the outside, where the links could carry more than that.
+fn copy_engines(world: &World, node: NodeId) -> Option<f64> {
+    let engines = f64::from(gpu(world, node).copy_engines?);
+    let is_mig = |node: NodeId| world.fabric.node(node).kind == NodeKind::Mig;
+    let whole = if is_mig(node) { world.fabric.ends(world.fabric.leaving(node)[0]).1 } else { node };
+    let outside = |link: &Link| {
+        let ends = [link.from, link.to];
+        let own = ends.contains(&whole) && !link.failed && !ends.into_iter().any(is_mig);
+        own && (whole == node || link.kind != LinkKind::Nvlink)
+    };
+    let links = world.fabric.links().map(|(_, link)| link).filter(|link| outside(link));
+    let rate = |link: &Link| Some(link.bandwidth?.0 as f64 * 1e-12 * world.profile.links.of(link.kind));
+    let rates: Vec<f64> = links.map(rate).collect::<Option<_>>()?;
+    let all = engines * rates.iter().copied().fold(0.0, f64::max);
+    (rates.iter().sum::<f64>() > all).then_some(all)
 }
 
 fn is_close(a: f64, b: f64) -> bool {
@@ -116,7 +170,7 @@ proptest! {
     #[test]
     fn capacities_pass_what_is_sent(scene in scenes(16), order in orders()) {
         let world = scene.world();
-        let case = order.over(world.ranks(), per_host(&world.fabric));
+        let case = order.over(world.ranks(), world.per_host());
         let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
         let mut expected = Ledger::new(&world, &schedule).totals();
         for used in &timeline.utilization {
@@ -136,7 +190,7 @@ proptest! {
     #[test]
     fn no_interval_passes_more_than_it_can(scene in scenes(8), order in orders()) {
         let world = scene.world();
-        let case = order.over(world.ranks(), per_host(&world.fabric));
+        let case = order.over(world.ranks(), world.per_host());
         let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
         prop_assume!(schedule.operation_count() < 1500);
         let ledger = Ledger::new(&world, &schedule);
@@ -177,7 +231,7 @@ proptest! {
         world.routes.gdr = if gdr { GpuDirect::Allowed } else { GpuDirect::Off };
         world.routes.pxn = if pxn { Pxn::Allowed } else { Pxn::Off };
         let (placement, per_host) = match &placed[..] {
-            [] => (world.fabric.gpus().to_vec(), per_host(&world.fabric)),
+            [] => (world.placement(), world.per_host()),
             placed => (placed.iter().map(|which| *which.get(world.fabric.gpus())).collect(), 1),
         };
         world.delays.resize(placement.len(), Picos::ZERO);

@@ -6,6 +6,7 @@ mod closed_forms;
 mod conservation;
 mod corpus;
 mod crossovers;
+mod devices;
 mod engine;
 mod flows;
 mod folding;

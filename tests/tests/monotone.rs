@@ -191,7 +191,7 @@ proptest! {
         let other =
             if all_ranks { read_text(&write::spec::write(&other).unwrap(), "shuffled").unwrap() } else { other };
 
-        let case = order.over(world.ranks(), per_host(&world.fabric));
+        let case = order.over(world.ranks(), world.per_host());
         let other = World { fabric: other, ..scene.world() };
         let (a, b) = (world.run(&*case.generator(), Folding::WhereProved), other.run(&*case.generator(), Folding::WhereProved));
         let (Ok(a), Ok(b)) = (&a, &b) else {
@@ -207,6 +207,8 @@ proptest! {
                     Resource::Link(link) => format!("{} to {}", name(world.fabric.link(link).from), name(world.fabric.link(link).to)),
                     Resource::Memory(node) => format!("memory of {}", name(node)),
                     Resource::Crossbar(node) => format!("crossbar of {}", name(node)),
+                    Resource::Processors(node) => format!("SMs of {}", name(node)),
+                    Resource::CopyEngines(node) => format!("copy engines of {}", name(node)),
                     Resource::Lane(rank, channel) => format!("{rank:?} {channel:?}"),
                 };
                 format!("{what}: {} bytes, {}", one.bytes, one.fraction)
@@ -218,7 +220,7 @@ proptest! {
         let bound = |world: &World| {
             // Cuts are named, and of equal ones any.
             let root = case.shape.call.root.0;
-            let bound = Bounds::new(&world.fabric, &world.router(), world.fabric.gpus(), root).of(&case.shape.call);
+            let bound = Bounds::new(&world.fabric, &world.router(), &world.placement(), root).of(&case.shape.call);
             (bound.time, bound.transfer)
         };
         prop_assert_eq!(bound(&world), bound(&other));
@@ -226,13 +228,13 @@ proptest! {
 }
 
 fn planned(world: &World, collective: Collective, effort: Effort, threads: usize) -> Option<Plan> {
-    let (router, restriction) = (world.router(), Restriction::default());
+    let (router, restriction, placement) = (world.router(), Restriction::default(), world.placement());
     let request = PlanRequest {
         fabric: &world.fabric,
         router: &router,
-        placement: world.fabric.gpus(),
+        placement: &placement,
         profile: &world.profile,
-        ranks_per_node: per_host(&world.fabric),
+        ranks_per_node: world.per_host(),
         mode: world.mode,
         buffers: BufferUse::OutOfPlace,
         root: 0,

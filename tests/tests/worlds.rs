@@ -10,9 +10,10 @@ use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Protocol, Rank};
 use fabricast_sim::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate};
 use fabricast_topologies::fabric::{Figures, GpuFigures};
-use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
+use fabricast_topologies::route::{Ecmp, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{
     Bandwidth, Bytes, Fabric, FabricBuilder, FabricRequest, LinkKind, LinkSpec, NodeId, NodeKind, Picos, load,
+    partition,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -102,6 +103,30 @@ pub(crate) struct Scene {
     pub(crate) profile: &'static str,
     pub(crate) mode: (Launch, Processes),
     pub(crate) ecmp: Ecmp,
+    pub(crate) p2p: PeerAccess,
+    pub(crate) gdr: GpuDirect,
+    /// Ranks on each GPU.
+    pub(crate) per_gpu: u32,
+    /// Whether the first GPU of each host is cut into instances, where its model can be.
+    pub(crate) mig: Mig,
+}
+
+/// Whether GPUs are cut into MIG instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mig {
+    Off,
+    On,
+}
+
+/// Instances for the first GPU of a preset's hosts.
+fn instances(preset: &str) -> Option<&'static str> {
+    match preset {
+        "hgx-h200" => Some("gpu0=3g.71gb,2g.35gb,1g.18gb,1g.18gb"),
+        "dgx-a100" => Some("gpu0=3g.40gb,3g.40gb"),
+        "gb200-nvl72" => Some("gpu0=1g.23gb,1g.47gb"),
+        "gh200" => Some("gpu0=4g.48gb,3g.48gb"),
+        _ => None,
+    }
 }
 
 /// A scene, built.
@@ -111,29 +136,39 @@ pub(crate) struct World {
     pub(crate) delays: Vec<Picos>,
     pub(crate) mode: LaunchMode,
     pub(crate) routes: RouteOptions,
+    /// Ranks on each GPU.
+    pub(crate) per_gpu: u32,
 }
 
 impl Scene {
     pub(crate) fn world(&self) -> World {
         let whole = self.plant.build();
+        // Links by the names that they have before: those inside a partitioned GPU have no rate to slow.
         let names = whole.link_names();
-        let mut fabric = whole;
+        let cut = match &self.plant {
+            Plant::Hosts { preset, .. } if self.mig == Mig::On => instances(preset),
+            _ => None,
+        };
+        let cut: Vec<_> = cut.into_iter().map(|text| text.parse().unwrap()).collect();
+        let mut fabric = partition::apply(whole, &cut).unwrap();
         for (which, percent) in &self.slow {
             fabric = fabric.slowed(which.get::<String>(&names), f64::from(*percent) / 100.0).unwrap();
         }
         for which in &self.failed {
             fabric = fabric.without(which.get::<String>(&names)).unwrap();
         }
-        let mut delays = vec![Picos::ZERO; if self.late.is_empty() { 0 } else { fabric.gpus().len() }];
+        let ranks = fabric.gpus().len() * self.per_gpu as usize;
+        let mut delays = vec![Picos::ZERO; if self.late.is_empty() { 0 } else { ranks }];
         for (which, ns) in &self.late {
-            delays[which.index(fabric.gpus().len())] = Picos::from_ns((*ns).into());
+            delays[which.index(ranks)] = Picos::from_ns((*ns).into());
         }
-        let gpus_per_host = per_host(&fabric);
+        let gpus_per_host = per_host(&fabric) * self.per_gpu;
         World {
             profile: Profile::named(self.profile).unwrap(),
             delays,
             mode: LaunchMode { launch: self.mode.0, processes: self.mode.1, gpus_per_host },
-            routes: RouteOptions { ecmp: self.ecmp, ..RouteOptions::default() },
+            routes: RouteOptions { ecmp: self.ecmp, p2p: self.p2p, gdr: self.gdr, ..RouteOptions::default() },
+            per_gpu: self.per_gpu,
             fabric,
         }
     }
@@ -148,11 +183,22 @@ pub(crate) fn per_host(fabric: &Fabric) -> u32 {
 impl World {
     pub(crate) fn ideal(fabric: Fabric) -> Self {
         let profile = Profile::ideal();
-        Self { fabric, profile, delays: vec![], mode: LaunchMode::default(), routes: RouteOptions::default() }
+        let (mode, routes) = (LaunchMode::default(), RouteOptions::default());
+        Self { fabric, profile, delays: vec![], mode, routes, per_gpu: 1 }
     }
 
     pub(crate) fn ranks(&self) -> u32 {
-        self.fabric.gpus().len() as u32
+        self.fabric.gpus().len() as u32 * self.per_gpu
+    }
+
+    /// Ranks on the first host.
+    pub(crate) fn per_host(&self) -> u32 {
+        per_host(&self.fabric) * self.per_gpu
+    }
+
+    /// The device of each rank.
+    pub(crate) fn placement(&self) -> Vec<NodeId> {
+        self.fabric.gpus().iter().flat_map(|&gpu| std::iter::repeat_n(gpu, self.per_gpu as usize)).collect()
     }
 
     pub(crate) fn router(&self) -> Router<'_> {
@@ -161,7 +207,7 @@ impl World {
 
     /// Runs a schedule on the first ranks of the fabric, times of all operations recorded.
     pub(crate) fn run(&self, generator: &dyn Generate, folding: Folding) -> Result<Timeline, SimulateError> {
-        self.run_on(self.fabric.gpus(), generator, folding)
+        self.run_on(&self.placement(), generator, folding)
     }
 
     /// The same with a device for each rank.
@@ -234,8 +280,18 @@ pub(crate) fn scenes(most: u32) -> impl Strategy<Value = Scene> {
     let profile = select(vec!["ideal", "nccl-2.28-h200"]);
     let mode = (select(vec![Launch::Graph, Launch::Stream]), select(vec![Processes::PerGpu, Processes::Single]));
     let ecmp = prop_oneof![3 => Just(Ecmp::Averaged), 1 => (0u64..4).prop_map(|seed| Ecmp::Hashed { seed })];
-    (plants(most), slow, failed, late, profile, mode, ecmp).prop_map(
-        |(plant, slow, failed, late, profile, mode, ecmp)| Scene { plant, slow, failed, late, profile, mode, ecmp },
+    let p2p = prop_oneof![4 => Just(PeerAccess::Allowed), 1 => Just(PeerAccess::Off)];
+    let gdr = prop_oneof![4 => Just(GpuDirect::Allowed), 1 => Just(GpuDirect::Off)];
+    let per_gpu = prop_oneof![4 => Just(1u32), 1 => 2u32..=3];
+    let mig = prop_oneof![4 => Just(Mig::Off), 1 => Just(Mig::On)];
+    let sharing = per_gpu.prop_flat_map(move |per_gpu| (Just(per_gpu), plants((most / per_gpu).max(2))));
+    (sharing, slow, failed, late, profile, mode, (ecmp, p2p, gdr, mig)).prop_map(
+        |((per_gpu, plant), slow, failed, late, profile, mode, (ecmp, p2p, gdr, mig))| {
+            // Without peer access or NICs' direct access, a circle of accelerators has no way at all.
+            let circle = matches!(plant, Plant::Circle { .. } | Plant::Switches { .. });
+            let p2p = if circle { PeerAccess::Allowed } else { p2p };
+            Scene { plant, slow, failed, late, profile, mode, ecmp, p2p, gdr, per_gpu, mig }
+        },
     )
 }
 

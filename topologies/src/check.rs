@@ -116,10 +116,10 @@ fn usual<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     counts.into_iter().max_by_key(|&(value, count)| (count, value)).map(|(value, _)| value)
 }
 
-/// GPUs in the order of their hosts.
+/// GPUs in the order of their hosts; MIG instances have no links of their own to compare.
 fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
     let mut hosts: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
-    for &gpu in fabric.gpus() {
+    for &gpu in fabric.gpus().iter().filter(|&&gpu| fabric.node(gpu).kind != NodeKind::Mig) {
         hosts.entry(fabric.node(gpu).host).or_default().push(gpu);
     }
     hosts

@@ -27,6 +27,7 @@ pub mod fabric;
 mod keys;
 mod load;
 mod network_spec;
+pub mod partition;
 pub mod preset;
 pub mod read;
 pub mod route;

@@ -1,12 +1,13 @@
 //! Which capacities of a fabric a run can feel, made as they are first used.
 
 use super::Setting;
+use super::crowd::Crowd;
 use crate::profile::ProtocolCosts;
 use crate::quantity::Rate;
-use crate::schedule::{Channel, Header, Rank};
+use crate::schedule::{Channel, Header, Protocol, Rank};
 use crate::sharing::{ResourceId, System};
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeId};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
 
 /// What a capacity is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,14 +20,22 @@ pub enum Resource {
     Crossbar(NodeId),
     /// The copy throughput of one channel of a rank.
     Lane(Rank, Channel),
+    /// The SMs of a GPU or a MIG instance, where its ranks have more channels together than it has SMs: a channel is a
+    /// thread block, and an SM runs one at the channel's rate or several at a part of it each. Counted in what the fastest
+    /// channels of the run would pass.
+    Processors(NodeId),
+    /// The copy engines of a GPU or a MIG instance together.
+    CopyEngines(NodeId),
 }
 
 /// Makes capacities on demand, so that ids depend on use only.
 pub(super) struct Capacities<'a> {
     setting: Setting<'a>,
     lane: Option<Bandwidth>,
-    /// Whether memories serve local copies and reductions as well as transfers.
-    has_local_work: bool,
+    /// Who else is there; nobody for plain transfers.
+    crowd: Option<&'a Crowd>,
+    /// What a copy-engine stream reaches, where the protocol copies by engines and the profile says it.
+    stream: Option<Bandwidth>,
     first_rank: u32,
     known: Known,
     made: Vec<Resource>,
@@ -43,7 +52,7 @@ impl<'a> Capacities<'a> {
     pub(super) fn new(
         setting: Setting<'a>,
         header: &Header,
-        has_local_work: bool,
+        crowd: &'a Crowd,
         first_rank: u32,
         made: Vec<Resource>,
     ) -> Self {
@@ -51,14 +60,26 @@ impl<'a> Capacities<'a> {
         let lanes = costs.channel.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
         let mut known = Known::new(setting.fabric, header.channels, lanes);
         known.note(&made);
-        Self { setting, lane: costs.channel, has_local_work, first_rank, known, made }
+        let stream = costs.channel.filter(|_| header.protocol == Protocol::CopyEngine);
+        Self { setting, lane: costs.channel, crowd: Some(crowd), stream, first_rank, known, made }
     }
 
     /// For plain transfers in a system that has these capacities, in order of id.
     pub(super) fn continued(setting: Setting<'a>, made: Vec<Resource>) -> Self {
         let mut known = Known::new(setting.fabric, 0, 0);
         known.note(&made);
-        Self { setting, lane: None, has_local_work: false, first_rank: 0, known, made }
+        Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, made }
+    }
+
+    /// How many of the fastest channels' SMs one of this schedule's takes for the same bytes: its coefficient.
+    pub(super) fn processor_share(&self, coefficient: u64) -> u64 {
+        match (self.crowd.and_then(|crowd| crowd.lane), self.lane) {
+            (Some(fastest), Some(own)) if own.0 > 0 && fastest != own => {
+                let slower = u128::from(coefficient) * u128::from(fastest.0);
+                u64::try_from(slower.div_ceil(u128::from(own.0))).unwrap_or(u64::MAX)
+            }
+            _ => coefficient,
+        }
     }
 
     /// Whether channels limit anything.
@@ -99,7 +120,56 @@ impl<'a> Capacities<'a> {
                 _ => None,
             },
             Resource::Lane(..) => self.lane.map(Rate::from),
+            Resource::Processors(node) => self.processors(node),
+            Resource::CopyEngines(node) => self.copy_engines(node),
         }
+    }
+
+    /// SMs × what the fastest channel reaches on one of them; `None` where each channel has an SM to itself.
+    fn processors(&self, node: NodeId) -> Option<Rate> {
+        let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
+        let (sms, lane) = (figures.sm_count.filter(|&sms| sms > 0)?, self.crowd?.lane?);
+        let is_crowded = self.crowd?.channels(node) > sms;
+        is_crowded.then(|| Rate::from(Bandwidth(lane.0.saturating_mul(u64::from(sms)))))
+    }
+
+    /// Engines × what one reaches. An engine moves data one way at a time and fills the fastest link of its GPU alone
+    /// (395 of 450 GB/s of NVLink and 55 of 63 GB/s of PCIe measured on H200: validate/data/h200-node/p2p.csv). So
+    /// engines limit where links could carry more than that in both directions together: an instance with one engine
+    /// does not send and receive at once, a GPU with three never notices.
+    fn copy_engines(&self, node: NodeId) -> Option<Rate> {
+        let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
+        let engines = u64::from(figures.copy_engines.filter(|&engines| engines > 0)?);
+        let links = self.links_outside(node);
+        let rate = |link: &LinkId| {
+            let link = self.setting.fabric.link(*link);
+            Some(scaled(link.bandwidth?, self.setting.profile.links.of(link.kind)))
+        };
+        let rates: Option<Vec<Rate>> = links.iter().flat_map(|&l| [l, l.reverse()]).map(|l| rate(&l)).collect();
+        let rates = rates?;
+        let one = match self.stream {
+            Some(stream) => Rate::from(stream),
+            None => rates.iter().copied().max()?,
+        };
+        let all = Rate(one.0.saturating_mul(engines));
+        let most: u128 = rates.iter().map(|rate| u128::from(rate.0)).sum();
+        (most > u128::from(all.0)).then_some(all)
+    }
+
+    /// The links that a device's traffic takes to the world: those of the GPU around it, without NVLink, where it is a
+    /// MIG instance.
+    fn links_outside(&self, node: NodeId) -> Vec<LinkId> {
+        let fabric = self.setting.fabric;
+        let own = fabric.leaving(node);
+        if fabric.node(node).kind != NodeKind::Mig {
+            return own;
+        }
+        let carriers = own.into_iter().map(|link| fabric.ends(link).1);
+        let links = carriers.flat_map(|carrier| fabric.leaving(carrier));
+        let is_outside = |link: &LinkId| {
+            fabric.link(*link).kind != LinkKind::Nvlink && fabric.node(fabric.ends(*link).1).kind != NodeKind::Mig
+        };
+        links.filter(is_outside).collect()
     }
 
     /// A memory is left out where the links of its device cannot fill it and nothing else uses it: that never changes a
@@ -120,11 +190,12 @@ impl<'a> Capacities<'a> {
         let most =
             sum(|l| l).zip(sum(LinkId::reverse)).map(|(out, into)| out + u128::from(REDUCTION_MEMORY_USES) * into);
         let can_fill = most.is_none_or(|most| most > u128::from(bandwidth.0));
-        (self.has_local_work || can_fill).then(|| Rate::from(bandwidth))
+        (self.crowd.is_some_and(|crowd| crowd.has_local_work) || can_fill).then(|| Rate::from(bandwidth))
     }
 }
 
-/// Ids by what they stand for: a word for every link, node (as a memory, as a crossbar) and lane that could be asked for.
+/// Ids by what they stand for: a word for every link, node (as a memory, a crossbar, SMs and copy engines) and lane that
+/// could be asked for.
 struct Known {
     /// 0: not asked for yet, 1: cannot limit anything, otherwise 2 more than the id.
     words: Vec<u32>,
@@ -134,9 +205,12 @@ struct Known {
 }
 
 impl Known {
+    /// What a node can stand for.
+    const PER_NODE: usize = 4;
+
     fn new(fabric: &Fabric, channels: u16, lanes: usize) -> Self {
         let (links, nodes) = (fabric.link_count(), fabric.node_count());
-        Self { words: vec![0; links + 2 * nodes + lanes], links, nodes, channels }
+        Self { words: vec![0; links + Self::PER_NODE * nodes + lanes], links, nodes, channels }
     }
 
     /// Notes what a system has already. Lanes are those of other schedules' ranks.
@@ -151,9 +225,11 @@ impl Known {
             Resource::Link(link) => link.0 as usize,
             Resource::Memory(node) => self.links + node.0 as usize,
             Resource::Crossbar(node) => self.links + self.nodes + node.0 as usize,
+            Resource::Processors(node) => self.links + 2 * self.nodes + node.0 as usize,
+            Resource::CopyEngines(node) => self.links + 3 * self.nodes + node.0 as usize,
             Resource::Lane(rank, channel) => {
                 let lane = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
-                self.links + 2 * self.nodes + lane
+                self.links + Self::PER_NODE * self.nodes + lane
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::route::{Ecmp, Hop};
+use fabricast_topologies::route::{Ecmp, Hop, Staging, Summary};
 use fabricast_topologies::{LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES};
 use super::{Framing, LowerError, Resource, Setting};
 use crate::engine::Passage;
 use crate::quantity::Rate;
-use crate::schedule::{Channel, Header, Rank, TeamId};
+use crate::schedule::{Channel, Header, Protocol, Rank, TeamId};
 use crate::sharing::{System, Use, WHOLE};
 
 /// What an operation does to the memories at its ends.
@@ -30,16 +30,28 @@ pub(super) enum Flavour {
 pub(super) struct Trip {
     pub from: NodeId,
     pub to: NodeId,
+    /// The device that executes it.
+    pub by: NodeId,
     pub flavour: Flavour,
     pub lane: Option<(Rank, Channel)>,
     /// Tells flows between the same devices apart, where ways are chosen by hash.
     pub label: u64,
 }
 
+/// Who moves the data of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopiedBy {
+    /// Thread blocks, or nobody that counts.
+    Sms,
+    /// Copy engines.
+    Engines,
+}
+
 /// Makes passages between devices, and the capacities on them.
 pub(crate) struct Devices<'a> {
     setting: Setting<'a>,
     framing: Framing,
+    copies: CopiedBy,
     capacities: Capacities<'a>,
     hops: Vec<Hop>,
     uses: Vec<Use>,
@@ -49,13 +61,15 @@ impl<'a> Devices<'a> {
     /// For plain transfers, in a system that has these capacities already.
     pub(crate) fn new(setting: Setting<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
-        Self { setting, framing: Framing::new(1.0), capacities, hops: Vec::new(), uses: Vec::new() }
+        let framing = Framing::new(1.0);
+        Self { setting, framing, copies: CopiedBy::Sms, capacities, hops: Vec::new(), uses: Vec::new() }
     }
 
     /// For the operations of a schedule.
     pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
-        Self { setting, framing, capacities, hops: Vec::new(), uses: Vec::new() }
+        let copies = if header.protocol == Protocol::CopyEngine { CopiedBy::Engines } else { CopiedBy::Sms };
+        Self { setting, framing, copies, capacities, hops: Vec::new(), uses: Vec::new() }
     }
 
     pub(super) fn framing(&self) -> Framing {
@@ -83,11 +97,11 @@ impl<'a> Devices<'a> {
         label: u64,
         system: &mut System,
     ) -> Result<Passage, LowerError> {
-        self.make(Trip { from, to, flavour: Flavour::Move, lane: None, label }, system)
+        self.make(Trip { from, to, by: from, flavour: Flavour::Move, lane: None, label }, system)
     }
 
     pub(super) fn make(&mut self, trip: Trip, system: &mut System) -> Result<Passage, LowerError> {
-        let Trip { from, to, flavour, lane, .. } = trip;
+        let Trip { from, to, by, flavour, lane, .. } = trip;
         self.uses.clear();
         let latency = if from == to { Picos::ZERO } else { self.travel(trip, system)? };
         if flavour == Flavour::Notify {
@@ -101,13 +115,15 @@ impl<'a> Devices<'a> {
         };
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
         self.add(Resource::Memory(to), self.framing.coefficient(written), system);
-        Ok(self.finish(latency, lane, system))
+        Ok(self.finish(latency, by, lane, system))
     }
 
-    /// The passage over what was added, through a lane.
-    fn finish(&mut self, latency: Picos, lane: Option<(Rank, Channel)>, system: &mut System) -> Passage {
+    /// The passage over what was added, through a lane of a device.
+    fn finish(&mut self, latency: Picos, by: NodeId, lane: Option<(Rank, Channel)>, system: &mut System) -> Passage {
         if let Some((rank, channel)) = lane {
-            self.add(Resource::Lane(rank, channel), self.framing.coefficient(1), system);
+            let payload = self.framing.coefficient(1);
+            self.add(Resource::Lane(rank, channel), payload, system);
+            self.add(Resource::Processors(by), self.capacities.processor_share(payload), system);
         }
         self.merge_uses(|a, b| a + b);
         let route = (!self.uses.is_empty()).then(|| system.add_route(&self.uses, Rate::UNLIMITED, 1));
@@ -160,7 +176,7 @@ impl<'a> Devices<'a> {
             self.add(Resource::Memory(member), self.framing.coefficient(1), system);
         }
         self.add(Resource::Memory(own), self.framing.coefficient(1), system);
-        Ok(self.finish(latency, lane, system))
+        Ok(self.finish(latency, own, lane, system))
     }
 
     /// Whether a link ends where it should, or at a switch that copies and combines.
@@ -170,7 +186,8 @@ impl<'a> Devices<'a> {
         at == to || switch(&self.setting.fabric.node(at).figures)
     }
 
-    /// Adds the links and switches of the way between two devices; returns its latency.
+    /// Adds the links and switches of the way between two devices, the host memory that it rests in and the copy engines
+    /// that move it; returns its latency.
     fn travel(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
         let mut hops = std::mem::take(&mut self.hops);
         hops.clear();
@@ -184,7 +201,20 @@ impl<'a> Devices<'a> {
             }
         }
         self.hops = hops;
-        Ok(summary?.latency)
+        let Summary { latency, staging, .. } = summary?;
+        if trip.flavour != Flavour::Notify {
+            for cpu in staging.cpus() {
+                self.add(Resource::Memory(cpu), COPY_MEMORY_USES * WHOLE, system);
+            }
+            if self.copies == CopiedBy::Engines {
+                // One engine puts or gets; through host memory, one at each end does its half.
+                let both = staging != Staging::default();
+                for device in [trip.from, trip.to].into_iter().filter(|&device| both || device == trip.by) {
+                    self.add(Resource::CopyEngines(device), self.framing.coefficient(1), system);
+                }
+            }
+        }
+        Ok(latency)
     }
 
     fn add(&mut self, resource: Resource, coefficient: u64, system: &mut System) {

@@ -4,6 +4,7 @@
 //! After it the engine knows only runs, routes and capacities.
 
 mod capacities;
+mod crowd;
 mod devices;
 mod passages;
 mod traffic;
@@ -18,6 +19,7 @@ use crate::quantity::Work;
 use crate::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId};
 use capacities::Capacities;
 pub use capacities::Resource;
+use crowd::Crowd;
 pub(crate) use devices::Devices;
 use passages::Passages;
 pub use traffic::Traffic;
@@ -114,14 +116,14 @@ pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
         }
     }
     let surveys: Vec<Survey> = parties.iter().map(|party| Survey::of(party.generator)).collect();
-    let has_local_work = surveys.iter().any(|survey| survey.has_local_work);
+    let crowd = Crowd::of(parties, surveys.iter().any(|survey| survey.has_local_work));
     let startup = |party: &Party<'_>| party.setting.profile.protocol(party.generator.header().protocol).startup;
     let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
     lowered.workload = Workload { startup: parties.iter().map(startup).min().unwrap_or_default(), ..Workload::new() };
     let mut tables = Tables::default();
     for (&party, survey) in parties.iter().zip(surveys) {
         lowered.party_starts.push(lowered.workload.runs.len() as u32);
-        add_party(party, &survey, has_local_work, &mut tables, &mut lowered)?;
+        add_party(party, &survey, &crowd, &mut tables, &mut lowered)?;
     }
     Ok(lowered)
 }
@@ -130,7 +132,7 @@ pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
 fn add_party(
     party: Party<'_>,
     survey: &Survey,
-    has_local_work: bool,
+    crowd: &Crowd,
     tables: &mut Tables,
     lowered: &mut Lowered,
 ) -> Result<(), LowerError> {
@@ -142,7 +144,7 @@ fn add_party(
     let resources = std::mem::take(&mut lowered.resources);
     let traffic = std::mem::take(&mut lowered.traffic);
     let workload = &mut lowered.workload;
-    let capacities = Capacities::new(setting, header, has_local_work, first_rank, resources);
+    let capacities = Capacities::new(setting, header, crowd, first_rank, resources);
     let mut passages = Passages::new(setting, header, capacities, traffic);
     let mut program = Program::default();
     let mut waits = Vec::new();

@@ -16,6 +16,8 @@ use crate::sharing::System;
 struct Key {
     from: Rank,
     to: Rank,
+    /// The rank that executes it: one of the two.
+    by: Rank,
     lane: Option<(Rank, Channel)>,
     flavour: Flavour,
     /// The channel, where ways are chosen by hash.
@@ -64,7 +66,7 @@ impl<'a> Passages<'a> {
     ) -> Result<PerOp, LowerError> {
         if run.len == 0 {
             // Nobody travels: its peer may be out of reach, and its route is no capacity in use.
-            let nowhere = Key { from: rank, to: rank, lane: None, flavour: Flavour::Notify, label: 0 };
+            let nowhere = Key { from: rank, to: rank, by: rank, lane: None, flavour: Flavour::Notify, label: 0 };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
         if run.peer.is_fixed() || run.len == 1 {
@@ -125,7 +127,7 @@ impl<'a> Passages<'a> {
         };
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
         let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
-        Key { from, to, lane: limited.then_some((rank, run.channel)), flavour, label }
+        Key { from, to, by: rank, lane: limited.then_some((rank, run.channel)), flavour, label }
     }
 
     /// The table entry of a passage, made if new.
@@ -137,7 +139,8 @@ impl<'a> Passages<'a> {
             Some(&entry) => entry,
             None => {
                 let Key { lane, flavour, label, .. } = key;
-                let trip = Trip { from: self.device(key.from)?, to: self.device(key.to)?, flavour, lane, label };
+                let (from, to, by) = (self.device(key.from)?, self.device(key.to)?, self.device(key.by)?);
+                let trip = Trip { from, to, by, flavour, lane, label };
                 let passage = match flavour {
                     Flavour::Spread(team) | Flavour::Gather(team) => {
                         let members = self.members(team)?;

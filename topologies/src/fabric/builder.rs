@@ -133,8 +133,14 @@ impl FabricBuilder {
         self.fabric.node(id)
     }
 
-    /// Adds a link; returns the direction from `a` to `b` (the other is its [`LinkId::reverse`]).
+    /// Adds a link; returns the direction from `a` to `b` (the other is its [`LinkId::reverse`]). A GPU that a MIG
+    /// instance is linked to carries it, and is no rank any more.
     pub fn link(&mut self, a: NodeId, b: NodeId, spec: &LinkSpec) -> LinkId {
+        for (gpu, instance) in [(a, b), (b, a)] {
+            if (self.get(gpu).kind, self.get(instance).kind) == (NodeKind::Gpu, NodeKind::Mig) {
+                self.fabric.gpus.retain(|&rank| rank != gpu);
+            }
+        }
         let (x, y) = (NodeIndex::new(a.0 as usize), NodeIndex::new(b.0 as usize));
         let direction = |from, to, bandwidth| Link {
             from,

@@ -3,7 +3,7 @@
 use petgraph::graph::EdgeIndex;
 use rustc_hash::FxHashSet;
 
-use super::{Fabric, Link, LinkId, NodeId};
+use super::{Fabric, Link, LinkId, NodeId, NodeKind};
 use crate::Bandwidth;
 use crate::error::{Error, Result};
 
@@ -20,11 +20,14 @@ impl Fabric {
         copy
     }
 
-    /// A copy with these devices out of service, and all of their links. They keep their ids; GPUs among them are ranks
-    /// no more.
+    /// A copy with these devices out of service, the MIG instances of GPUs among them, and all of their links. They keep
+    /// their ids, and are ranks no more.
     #[must_use]
     pub fn without_devices(&self, devices: &[NodeId]) -> Self {
-        let devices: FxHashSet<NodeId> = devices.iter().copied().collect();
+        let mut devices: FxHashSet<NodeId> = devices.iter().copied().collect();
+        let instances = self.links().filter(|(_, link)| devices.contains(&link.from) && self.is_inside(link));
+        let instances: Vec<NodeId> = instances.map(|(_, link)| link.to).collect();
+        devices.extend(instances);
         let touched = |link: &Link| devices.contains(&link.from) || devices.contains(&link.to);
         let links: Vec<LinkId> = self.links().filter(|(_, link)| touched(link)).map(|(id, _)| id).collect();
         let mut copy = self.without_links(&links);
@@ -66,7 +69,7 @@ impl Fabric {
         let mut copy = self.clone();
         for (id, link) in broken.links() {
             // What failing it would newly take out is what is meant.
-            if !link.failed || self.link(id).failed {
+            if !link.failed || self.link(id).failed || self.is_inside(link) || self.is_inside(self.link(id.reverse())) {
                 continue;
             }
             let Some(bandwidth) = link.bandwidth else {
@@ -78,6 +81,11 @@ impl Fabric {
             }
         }
         Ok(copy)
+    }
+
+    /// Whether a link leads from a GPU to one of its MIG instances.
+    fn is_inside(&self, link: &Link) -> bool {
+        (self.node(link.from).kind, self.node(link.to).kind) == (NodeKind::Gpu, NodeKind::Mig)
     }
 
     fn unknown_part(&self, name: &str) -> Error {

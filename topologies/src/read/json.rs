@@ -219,11 +219,15 @@ fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direc
 fn rank_order(origin: Origin<'_>, gpus: &[String], builder: &FabricBuilder) -> Result<Vec<NodeId>> {
     let at = origin.text.find("\"gpus\"").unwrap_or_default();
     let refuse = |message: String| origin.invalid(at..at + 6, message);
+    let known: FxHashSet<NodeId> = builder.ranks().iter().copied().collect();
     let mut seen = FxHashSet::default();
     let mut order = Vec::with_capacity(gpus.len());
     for id in gpus {
         let gpu = builder.find(id).filter(|&gpu| builder.get(gpu).kind.is_rank());
         let gpu = gpu.ok_or_else(|| refuse(format!("gpus: there is no GPU or accelerator `{id}`")))?;
+        if !known.contains(&gpu) {
+            return Err(refuse(format!("gpus: `{id}` cannot be a rank: its MIG instances are")));
+        }
         if !seen.insert(gpu) {
             return Err(refuse(format!("gpus: `{id}` is two ranks")));
         }

@@ -29,7 +29,7 @@ mod tests;
 mod transit;
 
 pub use class::{PathClass, UnknownClass};
-pub use path::{Hop, Path, PathTable, Share, Summary};
+pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
 pub use router::Router;
 pub use transit::Transit;
 

@@ -64,6 +64,26 @@ pub struct Hop {
     pub share: Share,
 }
 
+/// Where a flow rests in host memory: it is written there and read again, as one transfer or as many small ones.
+///
+/// Between devices of a host that is the memory at the receiver's CPU, where NCCL keeps the buffers of its shared-memory
+/// transport (`NCCL_SHM_LOCALITY`, receiver's side by default); towards the network that of the sender's own CPU, and
+/// from it that of the receiver's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Staging {
+    /// The CPU on the way out of the sender's host; also inside a host.
+    pub out: Option<NodeId>,
+    /// The CPU on the way into another host.
+    pub into: Option<NodeId>,
+}
+
+impl Staging {
+    /// The CPUs, in order of travel.
+    pub fn cpus(self) -> impl Iterator<Item = NodeId> {
+        self.out.into_iter().chain(self.into)
+    }
+}
+
 /// What the links of a flow add up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
@@ -73,11 +93,18 @@ pub struct Summary {
     pub bandwidth: Option<Bandwidth>,
     /// Sum of the latencies of the links that one byte crosses.
     pub latency: Picos,
+    /// The host memory that the flow passes, where devices do not reach each other's.
+    pub staging: Staging,
 }
 
 impl Summary {
     /// A device to itself.
-    pub const LOCAL: Self = Self { class: PathClass::Loc, bandwidth: None, latency: Picos::ZERO };
+    pub const LOCAL: Self = Self {
+        class: PathClass::Loc,
+        bandwidth: None,
+        latency: Picos::ZERO,
+        staging: Staging { out: None, into: None },
+    };
 }
 
 /// The way from one device to another.
@@ -91,6 +118,8 @@ pub struct Path {
     pub bandwidth: Option<Bandwidth>,
     /// Sum of the latencies of the links that one byte crosses.
     pub latency: Picos,
+    /// The host memory that the flow passes.
+    pub staging: Staging,
 }
 
 impl Path {

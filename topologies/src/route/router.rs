@@ -9,9 +9,10 @@ use rustc_hash::FxHasher;
 use super::attach::{Attachment, entry, exit};
 use super::islands::Islands;
 use super::network::Network;
-use super::path::{Hop, Path, PathTable, Share, Summary};
+use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
 use super::segment::{MOST_WAYS, Segment, comparable, picos, stated};
 use super::{Ecmp, PathClass, RouteOptions, reason};
+use crate::fabric::NodeKind;
 use crate::{Error, Fabric, LinkId, NodeId, Result};
 
 /// Answers which way traffic takes through one fabric.
@@ -74,8 +75,8 @@ impl<'f> Router<'f> {
     /// [`Error::Unreachable`] as in [`Router::path`].
     pub fn path_of_flow(&self, from: NodeId, to: NodeId, flow: u64) -> Result<Path> {
         let mut hops = Vec::new();
-        let Summary { class, bandwidth, latency } = self.route_into(from, to, flow, &mut hops)?;
-        Ok(Path { hops, class, bandwidth, latency })
+        let Summary { class, bandwidth, latency, staging } = self.route_into(from, to, flow, &mut hops)?;
+        Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
     /// Appends the way from one device to another to `hops`: [`Router::path`] without an allocation of its own.
@@ -116,7 +117,10 @@ impl<'f> Router<'f> {
                 let flow = self.flow(from, to, flow);
                 self.write_inside(a, &way.segment, flow, hops);
                 let bandwidth = self.bandwidth(&hops[start..]);
-                return Some(Summary { class: way.class, bandwidth, latency: picos(way.segment.latency) });
+                let is_staged = self.islands.shape(a).is_staged(x, y, &self.options);
+                let out = is_staged.then(|| self.last_cpu(&hops[start..])).flatten();
+                let staging = Staging { out, into: None };
+                return Some(Summary { class: way.class, bandwidth, latency: picos(way.segment.latency), staging });
             }
         }
         let ways = self.through_network(from, to);
@@ -134,7 +138,32 @@ impl<'f> Router<'f> {
         }
         let latency = self.latency(first);
         let bandwidth = self.bandwidth(&hops[start..]);
-        Some(Summary { class: PathClass::Net, bandwidth, latency: picos(latency) })
+        let staging = self.staging(from, to, first, &hops[start..]);
+        Some(Summary { class: PathClass::Net, bandwidth, latency: picos(latency), staging })
+    }
+
+    /// The host memory on a way through the network: next to the sender, next to the receiver.
+    fn staging(&self, from: NodeId, to: NodeId, way: &Candidate, hops: &[Hop]) -> Staging {
+        let (a, b) = (self.islands.of(from), self.islands.of(to));
+        let (near, far) = (self.islands.shape(a), self.islands.shape(b));
+        let port = |shape: &super::shape::Shape, port: u32| shape.ports().get(port as usize).map(|port| port.node);
+        let leaves =
+            port(near, way.exit.port).is_some_and(|at| near.is_staged(self.islands.local(from), at, &self.options));
+        let comes =
+            port(far, way.entry.port).is_some_and(|at| far.is_staged(at, self.islands.local(to), &self.options));
+        Staging {
+            out: leaves.then(|| self.first_cpu(hops)).flatten(),
+            into: comes.then(|| self.last_cpu(hops)).flatten(),
+        }
+    }
+
+    fn first_cpu(&self, hops: &[Hop]) -> Option<NodeId> {
+        hops.iter().map(|hop| self.fabric.ends(hop.link).1).find(|&node| self.fabric.node(node).kind == NodeKind::Cpu)
+    }
+
+    fn last_cpu(&self, hops: &[Hop]) -> Option<NodeId> {
+        let ends = hops.iter().rev().map(|hop| self.fabric.ends(hop.link).0);
+        ends.into_iter().find(|&node| self.fabric.node(node).kind == NodeKind::Cpu)
     }
 
     /// The equally good ways through the network, without regard to what lies between the switches at first.

@@ -1,8 +1,9 @@
 //! Which device may pass traffic on to which, and what that makes of the path's class.
 //!
 //! Switches and CPUs always forward. A GPU forwards from NVLink to NVLink (NVB, one GPU at most) and, for its host's
-//! sake, from NVLink to what leads to a NIC (PXN). Other accelerators forward over their own links any number of
-//! times (TPU slices do). NICs and MIG instances forward nothing. Classes follow NCCL's `paths.cc`.
+//! sake, from NVLink to what leads to a NIC (PXN). A GPU that carries MIG instances has no NVLink and forwards between
+//! them and its other links. Other accelerators forward over their own links any number of times (TPU slices do). NICs
+//! and MIG instances forward nothing. Classes follow NCCL's `paths.cc`.
 
 use super::PathClass;
 use crate::LinkKind;
@@ -44,6 +45,8 @@ pub(super) struct At {
     pub may_relay: bool,
     /// Whether the device has a C2C link (a Grace CPU does).
     pub has_c2c: bool,
+    /// Whether it is a GPU that MIG instances hang on.
+    pub carries: bool,
 }
 
 /// The phase after crossing a link from `at` to `to`, and the class that this link asks for; `None` where the device
@@ -62,7 +65,7 @@ pub(super) fn step(access: Access, phase: Phase, at: At, link: LinkKind, to: At)
             (next != Phase::Relayed || class <= PathClass::Pxn).then_some((next, class))
         }
         Access::Staged => {
-            let forwards = at.is_source || is_switch(at.kind) || at.kind == NodeKind::Cpu;
+            let forwards = at.is_source || at.carries || is_switch(at.kind) || at.kind == NodeKind::Cpu;
             // NVLink between peers is peer access; NVLink to a CPU (POWER) is the way to host memory.
             let usable = !nvlink || at.kind == NodeKind::Cpu || to.kind == NodeKind::Cpu;
             let staged = phase == Phase::Mixed || at.kind == NodeKind::Cpu || to.kind == NodeKind::Cpu;
@@ -83,6 +86,7 @@ fn direct(phase: Phase, at: At, nvlink: bool) -> Option<Phase> {
             (Phase::Relayed, false) => Some(Phase::Relayed),
             (Phase::Bridged, false) | (Phase::Relayed, true) => None,
         },
+        NodeKind::Gpu if at.carries => (phase == Phase::Mixed && !nvlink).then_some(Phase::Mixed),
         NodeKind::Gpu | NodeKind::Accelerator => match (phase, nvlink) {
             (Phase::Nvlink, true) => Some(Phase::Bridged),
             (Phase::Bridged, true) if at.kind == NodeKind::Accelerator => Some(Phase::Bridged),

@@ -46,6 +46,8 @@ pub(super) struct Port {
 pub(super) struct Shape {
     key: ShapeKey,
     has_c2c: Vec<bool>,
+    /// GPUs that MIG instances hang on.
+    carries: Vec<bool>,
     /// Links that leave each device, in id order, failed ones too.
     leaving: Vec<u32>,
     leaving_start: Vec<u32>,
@@ -58,9 +60,12 @@ impl Shape {
         let count = key.nodes.len();
         let mut leaving_start = vec![0u32; count + 1];
         let mut has_c2c = vec![false; count];
+        let mut carries = vec![false; count];
         for link in &key.links {
             leaving_start[link.from as usize + 1] += 1;
             has_c2c[link.from as usize] |= link.kind == LinkKind::C2c;
+            let kind = |node: u32| key.nodes[node as usize].kind;
+            carries[link.from as usize] |= (kind(link.from), kind(link.to)) == (NodeKind::Gpu, NodeKind::Mig);
         }
         for i in 1..leaving_start.len() {
             leaving_start[i] += leaving_start[i - 1];
@@ -74,7 +79,7 @@ impl Shape {
         }
         let inside = std::iter::repeat_with(OnceLock::new).take(count).collect();
         let attachments = std::iter::repeat_with(OnceLock::new).take(count).collect();
-        Self { key, has_c2c, leaving, leaving_start, inside, attachments }
+        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments }
     }
 
     /// Whether an island with this key has this shape.
@@ -113,7 +118,13 @@ impl Shape {
     pub fn at(&self, node: u32, source: u32, options: &RouteOptions) -> At {
         let device = self.node(node);
         let may_relay = options.relays() && device.host == self.node(source).host;
-        At { kind: device.kind, is_source: false, may_relay, has_c2c: self.has_c2c[node as usize] }
+        At {
+            kind: device.kind,
+            is_source: false,
+            may_relay,
+            has_c2c: self.has_c2c[node as usize],
+            carries: self.carries[node as usize],
+        }
     }
 
     /// The ways from a device to all others of the island.
@@ -130,6 +141,11 @@ impl Shape {
     pub fn between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<&Inside> {
         let access = self.access(from, to, options);
         self.ways(from, options).to(self, to, access, options).filter(|way| way.class <= PathClass::Sys)
+    }
+
+    /// Whether traffic between the two passes host memory because they do not reach each other's.
+    pub fn is_staged(&self, from: u32, to: u32, options: &RouteOptions) -> bool {
+        self.access(from, to, options) == Access::Staged
     }
 
     /// How the two may reach each other's memory.

@@ -88,6 +88,7 @@ impl Spec {
 
     /// The rank order: every GPU once.
     fn rank_order(&self, builder: &FabricBuilder) -> Result<Vec<NodeId>> {
+        let known: rustc_hash::FxHashSet<NodeId> = builder.ranks().iter().copied().collect();
         let mut order = Vec::with_capacity(self.ranks.len());
         let mut taken = rustc_hash::FxHashSet::default();
         for rank in &self.ranks {
@@ -95,6 +96,9 @@ impl Spec {
             let id = builder.find(&rank.id).ok_or_else(|| self.nowhere(&rank.id, rank.bytes.clone(), "no node"))?;
             if !builder.get(id).kind.is_rank() {
                 return Err(refuse(format!("`{}` cannot be a rank: it is no GPU or accelerator", rank.id)));
+            }
+            if !known.contains(&id) {
+                return Err(refuse(format!("`{}` cannot be a rank: its MIG instances are", rank.id)));
             }
             if !taken.insert(id) {
                 return Err(refuse(format!("`{}` is two ranks", rank.id)));

@@ -59,7 +59,7 @@ pub(crate) fn stands_for_itself(id: &str) -> bool {
 }
 
 /// All ids that a text stands for, the last range running fastest.
-pub(super) fn expand(id: &str) -> Result<Vec<Box<str>>, String> {
+pub(crate) fn expand(id: &str) -> Result<Vec<Box<str>>, String> {
     if id.is_empty() {
         return Err("an id must not be empty".to_owned());
     }

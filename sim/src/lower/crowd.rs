@@ -1,0 +1,47 @@
+//! Who shares a device: the ranks on it, of all schedules that run at once, and their channels.
+
+use fabricast_topologies::{Bandwidth, NodeId};
+
+use super::Party;
+use crate::schedule::Protocol;
+
+/// What the ranks of all parties together ask of each device.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// Channels that SMs run, by device.
+    channels: Vec<u32>,
+    /// What the fastest of these channels reaches; `None` where no protocol limits its channels.
+    pub lane: Option<Bandwidth>,
+    /// Whether memories serve more than the links of their device: local copies and reductions, or what ranks on one
+    /// device hand to each other.
+    pub has_local_work: bool,
+}
+
+impl Crowd {
+    /// Of all parties, some of which may copy or reduce locally.
+    pub fn of(parties: &[Party<'_>], has_local_work: bool) -> Self {
+        let nodes = parties.first().map_or(0, |party| party.setting.fabric.node_count());
+        let mut crowd = Self { channels: vec![0; nodes], lane: None, has_local_work };
+        let mut is_taken = vec![false; nodes];
+        for Party { generator, setting } in parties {
+            let header = generator.header();
+            let on_sms = header.protocol != Protocol::CopyEngine;
+            let lane = setting.profile.protocol(header.protocol).channel.filter(|_| on_sms);
+            crowd.lane = crowd.lane.max(lane);
+            for device in setting.placement.iter().take(header.call.ranks as usize) {
+                if let Some(taken) = is_taken.get_mut(device.0 as usize) {
+                    crowd.has_local_work |= std::mem::replace(taken, true);
+                }
+                if let (Some(_), Some(channels)) = (lane, crowd.channels.get_mut(device.0 as usize)) {
+                    *channels = channels.saturating_add(header.channels.into());
+                }
+            }
+        }
+        crowd
+    }
+
+    /// Channels on a device.
+    pub fn channels(&self, device: NodeId) -> u32 {
+        self.channels.get(device.0 as usize).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,189 @@
+//! Which GPUs can be partitioned, and into what: the table of NVIDIA's Multi-Instance GPU User Guide ("Supported MIG
+//! Profiles").
+//!
+//! All boards follow one of two patterns. Large ones have 7 compute and 8 memory slices and the profiles 1g, 1g with
+//! double memory, 2g, 3g, 4g and 7g; small ones have 4 of each and 1g, 2g and 4g. Only the GB in the names differ.
+//! Whatever profiles fit by their sums of slices can also be placed (the guide's placements, tried out exhaustively in
+//! the tests), so the sums are all that is checked.
+
+use super::profile::{MediaEngines, MigProfile};
+use crate::fabric::{GpuFigures, near_misses};
+
+/// A board, and the GB in the names of its profiles.
+#[derive(Debug)]
+pub(super) struct Board {
+    name: &'static str,
+    compute_capability: u32,
+    /// Memory in GB as data sheets or specs state it.
+    memory: &'static [u64],
+    /// GB of an eighth, a quarter, a half and the whole (7 slices), or of a quarter, a half and the whole (4 slices).
+    gigabytes: &'static [u32],
+}
+
+const BOARDS: [Board; 13] = [
+    Board { name: "A100 40GB", compute_capability: 80, memory: &[40], gigabytes: &[5, 10, 20, 40] },
+    Board { name: "A100 80GB", compute_capability: 80, memory: &[80], gigabytes: &[10, 20, 40, 80] },
+    Board { name: "A30", compute_capability: 80, memory: &[24], gigabytes: &[6, 12, 24] },
+    Board { name: "H100 80GB", compute_capability: 90, memory: &[80], gigabytes: &[10, 20, 40, 80] },
+    Board { name: "H100 94GB", compute_capability: 90, memory: &[94], gigabytes: &[12, 24, 47, 94] },
+    Board { name: "H100 96GB", compute_capability: 90, memory: &[96], gigabytes: &[12, 24, 48, 96] },
+    Board { name: "H200", compute_capability: 90, memory: &[141], gigabytes: &[18, 35, 71, 141] },
+    Board { name: "GH200 144GB", compute_capability: 90, memory: &[144], gigabytes: &[18, 36, 72, 144] },
+    Board { name: "B200", compute_capability: 100, memory: &[180], gigabytes: &[23, 45, 90, 180] },
+    Board { name: "GB200", compute_capability: 100, memory: &[186], gigabytes: &[23, 47, 93, 186] },
+    Board { name: "B300", compute_capability: 103, memory: &[269, 288], gigabytes: &[34, 67, 135, 269] },
+    Board { name: "GB300", compute_capability: 103, memory: &[278, 288], gigabytes: &[35, 70, 139, 278] },
+    Board { name: "RTX PRO 6000 Blackwell", compute_capability: 120, memory: &[96], gigabytes: &[24, 48, 96] },
+];
+
+/// What an instance has of its board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Compute slices; as many copy engines.
+    pub compute: u32,
+    /// Compute slices of the board.
+    pub compute_slices: u32,
+    /// Memory slices.
+    pub memory: u32,
+    /// Memory slices of the board.
+    pub memory_slices: u32,
+}
+
+/// SMs that instances of the large pattern have where it is not their share of slices, by the SMs of the board: of 1g,
+/// 1g with double memory, 2g, 3g, 4g and 7g. Read off `nvidia-smi mig -lgip` of A100, H100 PCIe, H100 SXM (and H200, of
+/// which 2g and 3g were found the same).
+const SMS: [(u32, [u32; 6]); 3] =
+    [(108, [14, 14, 28, 42, 56, 98]), (114, [14, 14, 30, 46, 62, 114]), (132, [16, 26, 32, 60, 64, 132])];
+
+/// Compute and memory slices of the profiles of a large board.
+const LARGE: [(u32, u32); 6] = [(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (7, 8)];
+/// Of a small one.
+const SMALL: [(u32, u32); 3] = [(1, 1), (2, 2), (4, 4)];
+
+impl Part {
+    /// SMs of the instance on a board that has `total`.
+    pub fn sms(&self, total: u32) -> u32 {
+        let listed = SMS.iter().find(|&&(board, _)| board == total && self.compute_slices == 7);
+        let row = LARGE.iter().position(|&slices| slices == (self.compute, self.memory));
+        let listed = listed.zip(row).and_then(|((_, sms), row)| sms.get(row).copied());
+        // SMs come in pairs.
+        listed.unwrap_or_else(|| {
+            (u64::from(total) * u64::from(self.compute) / u64::from(self.compute_slices)) as u32 & !1
+        })
+    }
+}
+
+impl Board {
+    /// The board that a GPU is; where its figures leave a choice, the first that has all the profiles.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn of(figures: &GpuFigures, profiles: &[MigProfile]) -> Result<&'static Self, String> {
+        let alike = |board: &&Self| {
+            figures.compute_capability.is_none_or(|capability| capability == board.compute_capability)
+                && figures.memory.is_none_or(|memory| {
+                    board.memory.iter().any(|&gb| (memory.0.abs_diff(gb * 1_000_000_000)) * 100 <= gb * 1_000_000_000)
+                })
+        };
+        let boards: Vec<&Self> = BOARDS.iter().filter(alike).collect();
+        let has_all = |board: &&&Self| profiles.iter().all(|profile| board.slices_of(*profile).is_some());
+        match (boards.iter().find(has_all), boards.first()) {
+            (Some(board), _) => Ok(board),
+            (None, Some(first)) => Err(first.unknown(&boards, profiles)),
+            (None, None) => {
+                let model = figures.model.as_deref().unwrap_or("this GPU");
+                let known: Vec<&str> = BOARDS.iter().map(|board| board.name).collect();
+                Err(format!("MIG profiles of {model} are not known; they are of {}", known.join(", ")))
+            }
+        }
+    }
+
+    fn unknown(&self, boards: &[&Self], profiles: &[MigProfile]) -> String {
+        let known = |profile: &&MigProfile| boards.iter().any(|board| board.slices_of(**profile).is_some());
+        let stranger = profiles.iter().find(|profile| !known(profile)).or(profiles.first());
+        let stranger = stranger.map(ToString::to_string).unwrap_or_default();
+        let names: Vec<Vec<String>> = boards.iter().map(|board| board.names()).collect();
+        let near = near_misses(&stranger, names.iter().flatten().map(String::as_str));
+        let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+        let lists = boards.iter().zip(&names).map(|(board, names)| format!("{} has {}", board.name, names.join(", ")));
+        format!("there is no MIG profile {stranger} here: {}{hint}", lists.collect::<Vec<_>>().join("; "))
+    }
+
+    /// What each instance has.
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    pub fn parts(&self, profiles: &[MigProfile]) -> Result<Vec<Part>, String> {
+        let (compute_slices, memory_slices) = self.slices();
+        let parts = profiles.iter().filter_map(|profile| self.slices_of(*profile));
+        let parts: Vec<Part> =
+            parts.map(|(compute, memory)| Part { compute, compute_slices, memory, memory_slices }).collect();
+        let together: Vec<String> = profiles.iter().map(ToString::to_string).collect();
+        let together = together.join(" + ");
+        let sum = |of: fn(&Part) -> u32| parts.iter().map(of).sum::<u32>();
+        let (compute, memory) = (sum(|part| part.compute), sum(|part| part.memory));
+        if compute > compute_slices {
+            return Err(format!("{together} take {compute} compute slices of {compute_slices}"));
+        }
+        if memory > memory_slices {
+            return Err(format!("{together} take {memory} memory slices of {memory_slices}"));
+        }
+        match profiles.iter().filter(|profile| profile.media == MediaEngines::Extended).count() {
+            0 | 1 => Ok(parts),
+            several => Err(format!("{several} instances with +me: one of a GPU can have its media engines")),
+        }
+    }
+
+    /// Compute and memory slices of the board.
+    fn slices(&self) -> (u32, u32) {
+        if self.gigabytes.len() == 4 { (7, 8) } else { (4, 4) }
+    }
+
+    /// The profiles: compute slices, memory slices, GB of the name.
+    fn profiles(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+        let (_, whole) = self.slices();
+        let pattern: &[(u32, u32)] = if whole == 8 { &LARGE } else { &SMALL };
+        // Sizes double from the smallest to the whole.
+        pattern.iter().filter_map(|&(compute, memory)| {
+            let gigabytes = self.gigabytes.get(memory.ilog2() as usize)?;
+            Some((compute, memory, *gigabytes))
+        })
+    }
+
+    /// Compute and memory slices of a profile; `None` where the board has no such profile.
+    fn slices_of(&self, profile: MigProfile) -> Option<(u32, u32)> {
+        let mut named =
+            self.profiles().filter(|&(compute, _, gb)| (compute, gb) == (profile.slices, profile.gigabytes));
+        let (compute, memory, _) = named.next()?;
+        let extends = profile.media == MediaEngines::Usual || self.extends(compute, memory);
+        extends.then_some((compute, memory))
+    }
+
+    /// Whether a profile has a variant with `+me`: the smallest does, and on A30 the next.
+    fn extends(&self, compute: u32, memory: u32) -> bool {
+        (compute, memory) == (1, 1) || (self.name == "A30" && compute == 2)
+    }
+
+    /// The names of all profiles.
+    fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (slices, memory, gigabytes) in self.profiles() {
+            let usual = MigProfile { slices, gigabytes, media: MediaEngines::Usual };
+            names.push(usual.to_string());
+            if self.extends(slices, memory) {
+                names.push(MigProfile { media: MediaEngines::Extended, ..usual }.to_string());
+            }
+        }
+        names
+    }
+
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        BOARDS.iter()
+    }
+
+    #[cfg(test)]
+    pub fn every_profile(&self) -> Vec<MigProfile> {
+        self.names().iter().filter_map(|name| name.parse().ok()).collect()
+    }
+}

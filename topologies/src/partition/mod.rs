@@ -1,0 +1,197 @@
+//! MIG: GPUs cut into instances that are ranks in their place.
+//!
+//! A partitioned GPU stays in the fabric as the carrier of its instances and is no rank any more. Each instance has its
+//! part of the SMs, the memory and its bandwidth, and the copy engines; what lies outside the GPU is shared: instances
+//! reach the world over the GPU's PCIe (or C2C) link. There is no NVLink and no peer access in MIG mode, neither between
+//! siblings nor to other GPUs (NVIDIA Multi-Instance GPU User Guide, "Deployment Considerations"), so that traffic
+//! between instances passes host memory; NICs still read and write an instance's memory (GPUDirect RDMA).
+//!
+//! ```text
+//! gpu0:0 ──┐
+//! gpu0:1 ──┼── gpu0 (carrier) ──PCIe── CPU memory, NICs
+//! gpu0:2 ──┘      └─NVLink: idle
+//! ```
+
+mod board;
+mod profile;
+#[cfg(test)]
+mod tests;
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::error::{Error, Result};
+use crate::fabric::{Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
+use crate::read::spec::ids;
+use crate::{Bandwidth, Bytes, Picos};
+use board::{Board, Part};
+pub use profile::{MigProfile, UnknownProfile};
+
+/// Where the profiles come from.
+const SOURCE: &str = "MIG profiles: NVIDIA Multi-Instance GPU User Guide, \"Supported MIG Profiles\"; SMs of an instance \
+                      as `nvidia-smi mig -lgip` lists them for A100, H100 and H200, elsewhere its share of compute slices";
+
+/// The instances of one GPU, or of several alike: `gpu0=3g.71gb,4g.71gb`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// A GPU's id (`n1/gpu0`), the id that it has in every host (`gpu0`), or a range of either (`gpu[0-7]`).
+    pub gpu: String,
+    /// Its instances, in order.
+    pub profiles: Vec<MigProfile>,
+}
+
+/// Why a text is no partition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPartition {
+    /// No `=`, or nothing on one side of it.
+    #[error("expected GPU=PROFILE[,PROFILE…], as in gpu0=3g.71gb,4g.71gb")]
+    Shape,
+    /// A profile that is none.
+    #[error(transparent)]
+    Profile(#[from] UnknownProfile),
+}
+
+impl FromStr for Partition {
+    type Err = NoPartition;
+
+    fn from_str(text: &str) -> Result<Self, NoPartition> {
+        let (gpu, profiles) = text.rsplit_once('=').ok_or(NoPartition::Shape)?;
+        let (gpu, profiles) = (gpu.trim(), profiles.trim());
+        if gpu.is_empty() || profiles.is_empty() {
+            return Err(NoPartition::Shape);
+        }
+        let profiles = profiles.split(',').map(str::parse).collect::<Result<_, UnknownProfile>>()?;
+        Ok(Self { gpu: gpu.to_owned(), profiles })
+    }
+}
+
+/// The fabric with these GPUs partitioned. Instances are called `gpu0:0`, `gpu0:1`, … (as NVIDIA's container tools count
+/// them) and are ranks in place of their GPU, in order.
+///
+/// # Errors
+/// [`Error::Unknown`] for a GPU that is not there; [`Error::Request`] for one that is no rank, named twice or without a
+/// PCIe or C2C link, for a model without MIG, a profile that it does not have, and profiles that do not fit together.
+pub fn apply(fabric: Fabric, partitions: &[Partition]) -> Result<Fabric> {
+    if partitions.is_empty() {
+        return Ok(fabric);
+    }
+    let mut cuts: Vec<Cut> = Vec::new();
+    let mut seen = FxHashSet::default();
+    for partition in partitions {
+        for gpu in gpus_called(&fabric, &partition.gpu)? {
+            if !seen.insert(gpu) {
+                return Err(Error::Request(format!("{} is partitioned twice", fabric.node(gpu).id)));
+            }
+            cuts.push(Cut::new(&fabric, gpu, &partition.profiles)?);
+        }
+    }
+    let mut ranks = fabric.gpus().to_vec();
+    let mut builder = FabricBuilder::reopen(fabric);
+    for cut in cuts {
+        let instances = cut.add_to(&mut builder)?;
+        if let Some(place) = ranks.iter().position(|&rank| rank == cut.gpu) {
+            ranks.splice(place..=place, instances);
+        }
+    }
+    builder.rank_order(ranks);
+    builder.source(SOURCE);
+    Ok(builder.finish())
+}
+
+/// The ranks that a name means: the one with this id, otherwise one in each host that has it.
+fn gpus_called(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
+    let mut found = Vec::new();
+    for id in ids::expand(name).map_err(Error::Request)? {
+        let called = |gpu: &NodeId| {
+            let whole = &fabric.node(*gpu).id;
+            whole.rsplit_once('/').is_some_and(|(_, short)| short == &*id)
+        };
+        match fabric.find(&id) {
+            Some(node) if fabric.gpus().contains(&node) => found.push(node),
+            Some(node) => {
+                let what = if fabric.node(node).kind.is_rank() { "not in use" } else { "no GPU" };
+                return Err(Error::Request(format!("{id} is {what}, so it cannot be partitioned")));
+            }
+            None => {
+                let before = found.len();
+                found.extend(fabric.gpus().iter().copied().filter(called));
+                if found.len() == before {
+                    return Err(fabric.device(&id).err().unwrap_or(Error::Request(format!("there is no GPU {id}"))));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// One GPU and what its instances will be.
+struct Cut {
+    gpu: NodeId,
+    instances: Vec<Node>,
+    /// Inside the GPU: nothing to wait for, nothing that limits.
+    inside: LinkSpec,
+}
+
+impl Cut {
+    fn new(fabric: &Fabric, gpu: NodeId, profiles: &[MigProfile]) -> Result<Self> {
+        let carrier = fabric.node(gpu);
+        let refuse = |why: String| Error::Request(format!("{}: {why}", carrier.id));
+        if carrier.kind != NodeKind::Gpu {
+            return Err(refuse("only GPUs have MIG instances".to_owned()));
+        }
+        let whole = match &carrier.figures {
+            Figures::Gpu(figures) => (**figures).clone(),
+            _ => GpuFigures::default(),
+        };
+        let parts = Board::of(&whole, profiles).and_then(|board| board.parts(profiles)).map_err(refuse)?;
+        let uplinks: Vec<LinkKind> = fabric.leaving(gpu).into_iter().map(|link| fabric.link(link).kind).collect();
+        let kind = [LinkKind::C2c, LinkKind::Pcie].into_iter().find(|kind| uplinks.contains(kind));
+        let kind =
+            kind.ok_or_else(|| refuse("its instances would talk over PCIe or C2C, and there is neither".to_owned()))?;
+        let inside = LinkSpec { kind, lanes: 1, forward: None, backward: None, latency: Picos::ZERO };
+        let instances = profiles.iter().zip(parts).enumerate().map(|(number, (profile, part))| Node {
+            id: format!("{}:{number}", carrier.id).into(),
+            kind: NodeKind::Mig,
+            host: carrier.host,
+            figures: Figures::Gpu(Arc::new(share(&whole, *profile, part))),
+            attributes: Box::default(),
+        });
+        Ok(Self { gpu, instances: instances.collect(), inside })
+    }
+
+    fn add_to(&self, builder: &mut FabricBuilder) -> Result<Vec<NodeId>> {
+        let add = |instance: &Node| {
+            let taken = || Error::Request(format!("there is a device called {} already", instance.id));
+            let id = builder.node_with(instance.clone()).ok_or_else(taken)?;
+            builder.link(id, self.gpu, &self.inside);
+            Ok(id)
+        };
+        self.instances.iter().map(add).collect()
+    }
+}
+
+/// What an instance has of its GPU.
+fn share(whole: &GpuFigures, profile: MigProfile, part: Part) -> GpuFigures {
+    let of_memory = |all: u64| {
+        let share = u128::from(all) * u128::from(part.memory) / u128::from(part.memory_slices.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX)
+    };
+    let sms = whole.sm_count.map(|sms| part.sms(sms));
+    let of_sms = |all: f64| match (sms, whole.sm_count) {
+        (Some(own), Some(total)) if total > 0 => all * f64::from(own) / f64::from(total),
+        _ => all * f64::from(part.compute) / f64::from(part.compute_slices.max(1)),
+    };
+    GpuFigures {
+        model: Some(
+            whole.model.as_ref().map_or_else(|| format!("MIG {profile}"), |model| format!("{model} MIG {profile}")),
+        ),
+        compute_capability: whole.compute_capability,
+        sm_count: sms,
+        memory: whole.memory.map(|memory| Bytes(of_memory(memory.0))),
+        memory_bandwidth: whole.memory_bandwidth.map(|rate| Bandwidth(of_memory(rate.0))),
+        copy_engines: Some(part.compute),
+        bf16_tflops: whole.bf16_tflops.map(of_sms),
+    }
+}
