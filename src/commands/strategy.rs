@@ -95,11 +95,11 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
         return Ok(None);
     }
     let restriction = Restriction {
+        in_network: setup::in_network(flags),
         algorithms: flags.algorithm.clone(),
         protocols: flags.protocol.clone(),
         channels: flags.channels.clone(),
         chunk: flags.chunk,
-        in_network: setup::in_network(flags),
     };
     let request = PlanRequest {
         fabric: place.fabric,

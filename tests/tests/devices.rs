@@ -110,7 +110,7 @@ proptest! {
     /// Two GPUs send to each other at once over full-duplex links: two engines each let them, one must turn round.
     #[test]
     fn one_copy_engine_is_not_duplex_through_host_memory(engines in 1u32..=3, kib in 64u64..4000) {
-        let text = read_spec_of(workstation(2), engines);
+        let text = spec_of(&workstation(2), engines);
         let mut world = World::ideal(read_text(&text, "t.toml").unwrap());
         let bytes = 2 * kib * 1024;
         let case = case(Algorithm::Direct, Collective::AllGather, Protocol::CopyEngine, &world, bytes);
@@ -163,8 +163,8 @@ proptest! {
 }
 
 /// The spec of a workstation with another number of copy engines.
-fn read_spec_of(fabric: Fabric, engines: u32) -> String {
-    let spec = fabricast_topologies::write::spec::write(&fabric).unwrap();
+fn spec_of(fabric: &Fabric, engines: u32) -> String {
+    let spec = fabricast_topologies::write::spec::write(fabric).unwrap();
     spec.replace("copy_engines = 1", &format!("copy_engines = {engines}"))
 }
 

@@ -9,8 +9,8 @@
 //!
 //! **Cuts.** A collective forces bytes out of any set of ranks, whatever the schedule; with what the links there carry
 //! that takes time, and the first byte takes the latency of the shortest route across besides. Sets that stand out
-//! are looked at one by one ([`parts`]); of all sets, the slowest for all_gather, reduce_scatter, broadcast, reduce,
-//! gather and scatter is found by maximum flow ([`cut`]): for these the throughput bound is exact, in that
+//! are looked at one by one (`parts`); of all sets, the slowest for all_gather, reduce_scatter, broadcast, reduce,
+//! gather and scatter is found by maximum flow (`cut`): for these the throughput bound is exact, in that
 //! some schedule of unlimited fineness reaches it on this graph.
 //!
 //! **All_reduce** passes every cut once each way. Where only ranks reduce, *k* disjoint sets receive 2(*k* − 1) times
@@ -21,12 +21,12 @@
 //! reduce a part of its own.
 //!
 //! **All_to_all** also needs the sum over all pairs of bytes × shortest way, by any lengths of links, to fit into what
-//! the links carry: the dual of the multicommodity flow, here with equal lengths for links of one kind ([`lengths`]).
+//! the links carry: the dual of the multicommodity flow, here with equal lengths for links of one kind (`lengths`).
 //!
 //! **Latency**: every rank that a collective makes depend on another hears from it by the shortest way, by way of other
-//! ranks too ([`distance`]).
+//! ranks too (`distance`).
 //!
-//! What counts as capacity is what routes may take ([`wiring`]): links that routing leaves idle (PCIe beside NVLink) add
+//! What counts as capacity is what routes may take (`wiring`): links that routing leaves idle (PCIe beside NVLink) add
 //! nothing. So a bound is that of a fabric under its routing; a failure that makes routes take another, better way may
 //! lower it. Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
 
@@ -81,6 +81,15 @@ pub struct Bound {
     pub transfer: Picos,
     /// What sets it.
     pub set_by: BoundSource,
+}
+
+/// Whether several ranks are on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Every rank has a device of its own.
+    None,
+    /// Some share one.
+    Some,
 }
 
 /// What transfers reach of nominal rates, 0 to 1: under which a bound is asked for.
@@ -166,6 +175,14 @@ impl Bounds {
         self.lines(call.collective, in_network).iter().map(time).max().unwrap_or(Picos::ZERO)
     }
 
+    /// Whether several ranks are on one device.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        let devices = self.levels.first().map_or(0, |level| level.parts.len());
+        // One device, or none, makes no level.
+        if devices == self.ranks as usize || self.ranks < 2 { Sharing::None } else { Sharing::Some }
+    }
+
     /// What any rank needs to send this many bytes, where transfers reach only a part of nominal rates.
     #[must_use]
     pub fn sending(&self, bytes: f64, efficiency: Efficiency) -> Picos {
@@ -244,7 +261,7 @@ fn all_parts(level: &Level) -> [Line; 2] {
     let moved = 2 * (level.parts.len() as u128).saturating_sub(1);
     [|part: &parts::Part| part.into, |part: &parts::Part| part.out].map(|way| {
         let ways = || level.parts.iter().map(way);
-        let through = ways().map(|way| way.through).sum();
+        let through = ways().fold(0, |sum: u128, way| (sum + way.through).min(flow::UNLIMITED));
         let nearest = ways().map(|way| way.nearest).min().unwrap_or(Picos::ZERO);
         Line::crossing(Share::new(moved, 1), Way { through, nearest }, level.source.clone())
     })

@@ -159,6 +159,20 @@ fn the_longest_way_bounds_small_calls() {
     }
 }
 
+#[test]
+fn links_without_a_stated_rate_limit_nothing() {
+    let mut text = String::from(
+        "name = \"free\"\n[[node]]\nid = \"gpu[0-3]\"\nkind = \"gpu\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n",
+    );
+    text += "[[link]]\na = \"gpu[0-3]\"\nb = \"sw\"\nkind = \"nvlink\"\nlatency = \"1 us\"\n";
+    let free = read_text(&text, "free.toml").unwrap();
+    for collective in Collective::ALL {
+        let bound = bounds(&free).with(InNetwork::Off).of(&call(collective, GIB, 4));
+        assert_eq!((bound.time, bound.transfer), (Picos::from_us(2.0), Picos::ZERO), "{collective}");
+        assert_eq!(bound.set_by, BoundSource::Latency);
+    }
+}
+
 /// Everything that routes take right after what.
 fn turns(fabric: &Fabric) -> BTreeSet<(LinkId, LinkId)> {
     let router = Router::new(fabric, RouteOptions::default());

@@ -14,7 +14,7 @@ use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, ranges};
 use crate::abilities::Abilities;
 use crate::algorithm::facts::{Count, Toll, toll};
 use crate::algorithm::{self, Shape, Unsupported};
-use crate::bound::{Bound, Bounds, Efficiency, InNetwork, least_traffic};
+use crate::bound::{Bound, Bounds, Efficiency, InNetwork, Sharing, least_traffic};
 use crate::strategy::{Strategy, candidates, possible};
 
 /// How the outside follows a search.
@@ -160,7 +160,11 @@ impl<'a> Search<'a> {
             _ => self.call.ranks,
         };
         let count = Count { ranks: self.call.ranks, per_host };
-        let Toll { steps, sent } = toll(strategy.algorithm, self.call.collective, count);
+        // Between ranks of one device a step has no latency, and what they send passes no port.
+        let Toll { steps, sent } = match self.bounds.sharing() {
+            Sharing::None => toll(strategy.algorithm, self.call.collective, count),
+            Sharing::Some => Toll::default(),
+        };
         let port = first_byte + self.bounds.sending(sent * self.call.bytes.0 as f64, efficiency);
         let steps = Picos(((step + first_byte).0 as f64 * steps) as u64);
         costs.startup + (step + fabric.max(lanes).max(port)).max(steps)

@@ -2,9 +2,9 @@
 //!
 //! | format | what it is | read by |
 //! |---|---|---|
-//! | `json` | this project's own, lossless ([`json`](super::json)) | fabricast |
-//! | `msccl-xml` | two-sided steps of thread blocks ([`msccl_xml`](super::msccl_xml)) | MSCCL, RCCL |
-//! | `mscclpp` | one-sided operations of thread blocks ([`mscclpp`](super::mscclpp)) | MSCCL++ |
+//! | `json` | this project's own, lossless ([`json`]) | fabricast |
+//! | `msccl-xml` | two-sided steps of thread blocks ([`msccl_xml`]) | MSCCL, RCCL |
+//! | `mscclpp` | one-sided operations of thread blocks ([`mscclpp`]) | MSCCL++ |
 
 use std::ops::Range;
 

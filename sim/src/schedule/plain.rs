@@ -6,6 +6,9 @@ use super::places::{Places, cell};
 use super::units::{Stretch, Units};
 use super::{Buffer, BufferUse, ChunkRef, Collective, OpId, OpKind, Operation, RunId, Schedule};
 
+/// More chunks moved in all than this are neither written nor read.
+pub(super) const MOST_MOVED: u64 = 1 << 22;
+
 /// More operations than this are not written: a line each.
 pub(super) const MOST_OPERATIONS: u32 = 1 << 18;
 
@@ -117,6 +120,12 @@ impl Plain {
                 after,
                 level,
             });
+        }
+        // A transfer is a step at each end, and files that move more are not read.
+        let moved: u64 = ops.iter().map(|op| 2 * u64::from(op.dst.count)).sum();
+        if moved > MOST_MOVED {
+            let reason = format!("the common one is so small that {moved} are moved; expected at most {MOST_MOVED}");
+            return Err(WriteError::UnequalChunks { reason });
         }
         Ok(Self { ops, places, scratch: units.scratch })
     }

@@ -132,11 +132,9 @@ fn who_takes_a_gpu_out_takes_its_instances_out() {
 
 #[test]
 fn partitioned_fabrics_read_back_as_they_were() {
-    for (preset, partition) in [
-        ("hgx-h200", "gpu[2-3]=1g.18gb,2g.35gb,4g.71gb"),
-        ("gh200", "gpu1=7g.96gb"),
-        ("a100-pcie", "gpu0=1g.10gb+me"),
-    ] {
+    for (preset, partition) in
+        [("hgx-h200", "gpu[2-3]=1g.18gb,2g.35gb,4g.71gb"), ("gh200", "gpu1=7g.96gb"), ("a100-pcie", "gpu0=1g.10gb+me")]
+    {
         let fabric = cut(preset, &[partition]).unwrap();
         let spec = write::spec::write(&fabric).unwrap();
         let again = read::spec::parse(&spec, "again").unwrap().build_nodes().unwrap();

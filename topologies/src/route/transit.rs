@@ -167,20 +167,29 @@ impl Router<'_> {
         let joined =
             self.network.is_joined() && kinds.iter().filter_map(|kind| kind.islands.first()).all(|&i| leads_on(i));
         let mut shortest_entry = None;
+        let mut worst_entry = 0;
         for kind in &mut *kinds {
             let Some(shape) = kind.islands.first().map(|&island| self.islands.shape(island)) else { continue };
             for &device in &kind.devices {
-                let attachments = shape.attachments(device, &self.options);
-                // Where all parts of the network reach each other, no worse tier and no foreign entry is ever needed.
-                let tier = attachments.exits.first().map_or(0, |best| best.tier);
-                for exit in attachments.exits.iter().filter(|exit| !joined || exit.tier == tier) {
-                    kind.exits.insert((device, exit.port));
-                    kind.between_islands = shorter(kind.between_islands, picos(exit.latency));
-                }
-                let foreign = attachments.entries.first().map_or(0, |best| best.foreign);
-                for entry in attachments.entries.iter().filter(|entry| !joined || entry.foreign == foreign) {
+                let entries = &shape.attachments(device, &self.options).entries;
+                // Where all parts of the network reach each other no foreign entry is ever needed.
+                let foreign = entries.first().map_or(0, |best| best.foreign);
+                for entry in entries.iter().filter(|entry| !joined || entry.foreign == foreign) {
                     kind.entries.insert((device, entry.port));
                     shortest_entry = shorter(shortest_entry, self.latency_behind_port(shape, entry));
+                    worst_entry = worst_entry.max(entry.tier);
+                }
+            }
+        }
+        for kind in &mut *kinds {
+            let Some(shape) = kind.islands.first().map(|&island| self.islands.shape(island)) else { continue };
+            for &device in &kind.devices {
+                let exits = &shape.attachments(device, &self.options).exits;
+                // A worse exit is as good as the best where the entry is no better.
+                let tier = exits.first().map_or(0, |best| best.tier).max(worst_entry);
+                for exit in exits.iter().filter(|exit| !joined || exit.tier <= tier) {
+                    kind.exits.insert((device, exit.port));
+                    kind.between_islands = shorter(kind.between_islands, picos(exit.latency));
                 }
             }
         }

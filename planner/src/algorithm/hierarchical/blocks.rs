@@ -56,13 +56,12 @@ impl AllGather {
         let comes =
             [Dependency { rank: previous, run: start, start: 0, step: 1 }, Dependency::shifted(previous, ring, -1)];
         let steps = levels.hosts - 1;
-        // A loop begins on the rail when the one before has passed everything on: with full FIFOs, loops that begin before
-        // others end would wait for each other all the way round.
-        let rail_before = match steps.checked_sub(2) {
-            Some(last) => loop_before(ring).map(|before| Dependency::on(before.rank, before.run, last)),
-            None => loop_before(start),
-        };
-        program.push(at.put(steps.min(1), next, input, output), rail_before.as_slice());
+        // A loop goes round when the one before has: otherwise full FIFOs would wait for each other.
+        let round_before = (round > 0).then(|| match steps {
+            0 | 1 => Dependency::on(at.rank(), start.wrapping_sub(self.runs()), 0),
+            _ => Dependency::on(at.rank(), ring.wrapping_sub(self.runs()), steps - 2),
+        });
+        program.push(at.put(steps.min(1), next, input, output), round_before.as_slice());
         let awaited: Vec<Dependency> = comes.into_iter().chain(loop_before(ring)).collect();
         program.push(at.put(steps.saturating_sub(1), next, others, others), &awaited);
         let own_to_all = at.put(levels.mates(), levels.mates_of((host, position)), input, output);
@@ -129,6 +128,8 @@ impl ReduceScatter {
         let ring = home + Sum::runs(levels);
         let runs = ring + 2 - away;
         let loop_before = |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(runs), 0));
+        // On each connection a loop follows the whole loop before, as the slots of a FIFO are taken.
+        let first_after = |last: Dependency| Dependency { start: 0, step: 1, ..last };
         let part = |position: u32| cut.over_parts(levels.back_from(host + steps, position), round, lane);
         let sum = Sum {
             at,
@@ -138,7 +139,7 @@ impl ReduceScatter {
             part: &part,
             sums: &|_| Buffer::Scratch,
             in_place,
-            after: &|run| loop_before(away + run),
+            after: &|run| loop_before(home + run).map(first_after),
         };
         sum.write(program);
         let own = |position: u32| Walk::fixed(cut.chunk(host * levels.per_host + position, round, lane));
@@ -162,8 +163,7 @@ impl ReduceScatter {
         let sums = (Buffer::Scratch, part(position));
         let mut awaited =
             vec![Dependency::shifted(previous, ring, -1), summed(away, at.rank, 0), summed(away, next, 1)];
-        // The first after the last of the loop before, as in all_gather.
-        awaited.extend(loop_before(ring + 1));
+        awaited.extend(loop_before(ring + 1).map(first_after));
         let passing = steps.saturating_sub(1);
         program.push(at.transfer(OpKind::PutReduce, passing, Walk::fixed(next), sums, sums), &awaited);
         // The last is what the next rank keeps.

@@ -26,10 +26,8 @@ use super::parse::{Algo, Gpu, StepKind};
 use crate::schedule::draft::{Draft, DraftOp};
 use crate::schedule::format::{FormatError, Source};
 use crate::schedule::places::{Places, same_memory};
+use crate::schedule::plain::MOST_MOVED;
 use crate::schedule::{Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
-
-/// More chunks than this, over all steps, are refused.
-const MOST_MOVED: u64 = 1 << 22;
 
 /// Circles are cut one after the other; a file with more than so many is refused.
 const MOST_ROUNDS: u32 = 64;

@@ -24,10 +24,8 @@ use super::parse::{At, ChannelKey, Chunks, Gpu, Plan};
 use crate::schedule::draft::Draft;
 use crate::schedule::format::{FormatError, Source};
 use crate::schedule::places::{Places, same_memory};
+use crate::schedule::plain::MOST_MOVED;
 use crate::schedule::{Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
-
-/// More chunks than this, over all operations, are refused.
-const MOST_MOVED: u64 = 1 << 22;
 
 /// Makes the schedule.
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {

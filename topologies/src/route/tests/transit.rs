@@ -40,7 +40,7 @@ fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs:
             for pair in path.hops.windows(2) {
                 let inside = !router.forwards(fabric.ends(pair[0].link).1);
                 let turn = (pair[0].link, pair[1].link);
-                prop_assert!(!inside || turns.contains(&turn), "{turn:?}");
+                prop_assert!(!inside || turns.contains(&turn), "{turn:?}, at most {most_pairs} pairs");
             }
         }
         if from != to && path.class != PathClass::Loc {
@@ -57,24 +57,41 @@ fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs:
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn every_route_passes_where_transits_say(
         (name, nodes, network) in networks(),
         options in options(),
-        broken in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
+        broken in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..3),
         left_out in any::<prop::sample::Index>(),
     ) {
         let network: NetworkSpec = network.parse().unwrap();
         let Ok(fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else { return Ok(()) };
-        let failed = broken.iter().map(|broken| LinkId(broken.index(fabric.link_count()) as u32));
-        let fabric = fabric.without_links(&failed.flat_map(|link| [link, link.reverse()]).collect::<Vec<_>>());
+        let failed = broken.iter().flat_map(|(broken, both_ways)| {
+            let link = LinkId(broken.index(fabric.link_count()) as u32);
+            [link, if *both_ways { link.reverse() } else { link }]
+        });
+        let fabric = fabric.without_links(&failed.collect::<Vec<_>>());
         let mut devices = fabric.gpus().to_vec();
         devices.remove(left_out.index(devices.len()));
         holds(&fabric, &devices, options, usize::MAX)?;
         // The shorter way, for many kinds of islands.
         holds(&fabric, &devices, options, 0)?;
+    }
+}
+
+#[test]
+fn hosts_of_one_machine_and_racks_pass_where_transits_say() {
+    for (name, nodes, network) in
+        [("hgx-h200", 4, "tcp-loopback"), ("gb200-nvl72", 20, "rail"), ("gb200-nvl72", 6, "mnnvl")]
+    {
+        let fabric = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network.parse().unwrap())).unwrap();
+        let hashed = RouteOptions { ecmp: Ecmp::Hashed { seed: 3 }, ..RouteOptions::default() };
+        for options in [RouteOptions::default(), hashed] {
+            holds(&fabric, fabric.gpus(), options, usize::MAX).unwrap();
+            holds(&fabric, fabric.gpus(), options, 0).unwrap();
+        }
     }
 }
 
