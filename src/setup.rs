@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fabricast_planner::bound::InNetwork;
+use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
 use fabricast_sim::{LaunchMode, lower::Setting};
@@ -115,6 +116,17 @@ pub fn in_network(flags: &StrategyArgs) -> InNetwork {
     if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed }
 }
 
+/// What the flags restrict a choice to.
+pub fn restriction(flags: &StrategyArgs) -> Restriction {
+    Restriction {
+        in_network: in_network(flags),
+        algorithms: flags.algorithm.clone(),
+        protocols: flags.protocol.clone(),
+        channels: flags.channels.clone(),
+        chunk: flags.chunk,
+    }
+}
+
 /// How calls are launched.
 pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> LaunchMode {
     LaunchMode {
@@ -162,6 +174,11 @@ pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     let name = path.display().to_string();
     let text = fabricast_topologies::read::text_of_file(path)?;
     flows::parse(&text, &name, fabric).map_err(|error| Failure::at(error.to_string(), None, Some(&error.place)))
+}
+
+/// What shares the fabric with a run: the flows of a file, or nothing.
+pub fn background(path: Option<&Path>, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
+    path.map_or(Ok(Vec::new()), |path| flows(path, fabric))
 }
 
 /// Ties what a simulation needs together.

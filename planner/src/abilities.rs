@@ -1,6 +1,5 @@
 //! What a fabric lets strategies do: its hosts, and whether its switches combine and copy.
 
-use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{PeerAccess, Router};
 use fabricast_topologies::{Fabric, NodeId, fabric::NodeKind};
 
@@ -111,12 +110,10 @@ fn domains(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
         let mut switches: Vec<NodeId> = ends.filter(|&end| fabric.node(end).kind == NodeKind::Nvswitch).collect();
         switches.sort_unstable();
         switches.dedup();
-        let multicasts =
-            |&switch: &NodeId| matches!(&fabric.node(switch).figures, Figures::Switch(s) if s.multicast == Some(true));
         if switches.is_empty() {
             return Err(NoMulticast::NoSwitch);
         }
-        if !switches.iter().all(multicasts) {
+        if !switches.iter().all(|&switch| fabric.node(switch).figures.multicasts()) {
             return Err(NoMulticast::OnlyForwards);
         }
         if std::mem::replace(&mut seen[device.0 as usize], true) {

@@ -7,6 +7,7 @@ mod sizes;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
@@ -158,6 +159,11 @@ pub struct SimulateArgs {
 }
 
 impl SimulateArgs {
+    /// Whether one of many equals may stand for all.
+    pub fn folding(&self) -> Folding {
+        if self.no_fold { Folding::Off } else { Folding::WhereProved }
+    }
+
     /// What must be kept of the run.
     pub fn recording(&self) -> Recording {
         let wanted = self.trace.is_some() || self.critical_path || self.utilization_over_time.is_some();

@@ -7,7 +7,7 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::engine::Recording;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::schedule::{Generate, Header};
-use fabricast_sim::{Folding, Party, Surroundings, Timeline, simulate_together};
+use fabricast_sim::{Party, Surroundings, Timeline, simulate_together};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
@@ -40,12 +40,8 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         .iter()
         .map(|placement| placement.iter().map(|gpu| delay_of.get(gpu).copied().unwrap_or_default()).collect())
         .collect();
-    let background = match &args.background {
-        Some(path) => setup::flows(path, fabric)?,
-        None => Vec::new(),
-    };
-    let folding = if args.no_fold { Folding::Off } else { Folding::WhereProved };
-    let surroundings = Surroundings { folding, background: &background };
+    let background = setup::background(args.background.as_deref(), fabric)?;
+    let surroundings = Surroundings { folding: args.folding(), background: &background };
     let settings = placements.iter().zip(&delays).map(|(p, d)| setup::setting(fabric, &router, p, &profile, d));
     let settings: Vec<Setting<'_>> = settings.collect();
     let parties: Vec<Party<'_>> = generators

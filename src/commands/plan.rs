@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Range, Row, Watcher, plan};
-use fabricast_planner::strategy::{Restriction, Strategy};
+use fabricast_planner::strategy::Strategy;
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
 use fabricast_sim::schedule::{BufferUse, Collective};
@@ -13,7 +13,7 @@ use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
 use super::{binds, counted};
-use crate::args::{CallArgs, CollectiveChoice, PlanArgs, Sizes, StrategyArgs};
+use crate::args::{CallArgs, CollectiveChoice, PlanArgs, Sizes};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -28,7 +28,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
-    let restriction = restriction(&args.strategy);
+    let restriction = setup::restriction(&args.strategy);
     super::check_root(&args.call, &placement)?;
     let request = PlanRequest {
         fabric: &fabric,
@@ -81,16 +81,6 @@ fn sizes(call: &CallArgs) -> Result<Sizes, Failure> {
     let mut whole = given.0.into_iter().map(|size| call.whole(size)).collect::<Result<Vec<Bytes>, _>>()?;
     whole.dedup();
     Ok(Sizes(whole))
-}
-
-fn restriction(flags: &StrategyArgs) -> Restriction {
-    Restriction {
-        in_network: setup::in_network(flags),
-        algorithms: flags.algorithm.clone(),
-        protocols: flags.protocol.clone(),
-        channels: flags.channels.clone(),
-        chunk: flags.chunk,
-    }
 }
 
 /// `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`

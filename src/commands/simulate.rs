@@ -9,7 +9,7 @@ use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::engine::{Progress, Recording, Watch};
 use fabricast_sim::schedule::{Generate, Header};
-use fabricast_sim::{Folding, Surroundings, Timeline, simulate};
+use fabricast_sim::{Surroundings, Timeline, simulate};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use serde::Serialize;
@@ -59,12 +59,8 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let placement = placement(&ranks, call.ranks)?;
     let delays = setup::delays(&args.stragglers, &fabric, placement)?;
     let setting = setup::setting(&fabric, &router, placement, &profile, &delays);
-    let background = match &args.background {
-        Some(path) => setup::flows(path, &fabric)?,
-        None => Vec::new(),
-    };
-    let folding = if args.no_fold { Folding::Off } else { Folding::WhereProved };
-    let surroundings = Surroundings { folding, background: &background };
+    let background = setup::background(args.background.as_deref(), &fabric)?;
+    let surroundings = Surroundings { folding: args.folding(), background: &background };
     let timeline = watched(output, args.recording(), |watching| {
         simulate(generator.as_ref(), setting, mode, surroundings, watching)
     })?;

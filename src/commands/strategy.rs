@@ -3,7 +3,7 @@
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{self, Algorithm, Shape};
 use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::{Restriction, Strategy, combination, possible};
+use fabricast_planner::strategy::{Strategy, combination, possible};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Generate, Protocol, Rank};
@@ -94,13 +94,7 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
     if place.profile.is_ideal() || lists.iter().all(|&given| given == 1) || lists.iter().any(|&given| given > 1) {
         return Ok(None);
     }
-    let restriction = Restriction {
-        in_network: setup::in_network(flags),
-        algorithms: flags.algorithm.clone(),
-        protocols: flags.protocol.clone(),
-        channels: flags.channels.clone(),
-        chunk: flags.chunk,
-    };
+    let restriction = setup::restriction(flags);
     let request = PlanRequest {
         fabric: place.fabric,
         router: place.router,

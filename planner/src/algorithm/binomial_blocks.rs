@@ -9,7 +9,7 @@
 //! Source: MPICH's binomial scatter and gather; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication
 //! Operations in MPICH*, 2005.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Collective, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Collective, Generate, Header, Program, Rank, Walk};
 
 use super::bruck::{on, steps_of};
 use super::cut::Cut;
@@ -107,7 +107,7 @@ impl Generate for BinomialBlocks {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        if rank == self.header.call.root && self.header.call.buffers == BufferUse::OutOfPlace {
+        if rank == self.header.call.root {
             copy_own(&self.header, &self.cut, rank.0, rank.0, program);
         }
     }

@@ -195,7 +195,7 @@ impl Generate for Direct {
             Collective::Gather | Collective::Scatter => is_root,
             _ => false,
         };
-        if keeps_own && !in_place {
+        if keeps_own {
             copy_own(&self.header, &self.cut, rank.0, rank.0, program);
         }
     }

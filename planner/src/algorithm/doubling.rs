@@ -78,9 +78,7 @@ impl Generate for AllGather {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        if self.header.call.buffers == BufferUse::OutOfPlace {
-            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
-        }
+        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
     }
 }
 

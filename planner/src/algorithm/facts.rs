@@ -15,6 +15,13 @@ pub struct Count {
 }
 
 impl Count {
+    /// So many ranks on hosts of so many each where those divide them, on one host otherwise.
+    #[must_use]
+    pub fn on_hosts(ranks: u32, ranks_per_node: u32) -> Self {
+        let is_whole = ranks_per_node > 0 && ranks.is_multiple_of(ranks_per_node);
+        Self { ranks, per_host: if is_whole { ranks_per_node } else { ranks } }
+    }
+
     fn n(self) -> f64 {
         f64::from(self.ranks)
     }

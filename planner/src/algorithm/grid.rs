@@ -16,7 +16,7 @@
 //! 1993; Sack & Gropp, *Collective Algorithms for Multiported Torus Networks*, ACM TOPC 2015 (all dimensions at once).
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+    Buffer, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
 };
 
 use super::cut::Cut;
@@ -260,7 +260,7 @@ impl Generate for GridRing {
                 _ => steps::write_lane(&Blocks(course), header, cut, (rank, lane), program),
             }
         }
-        if header.call.collective == Collective::AllGather && header.call.buffers == BufferUse::OutOfPlace {
+        if header.call.collective == Collective::AllGather {
             copy_own(header, cut, rank.0, rank.0, program);
         }
     }
@@ -276,7 +276,7 @@ impl Generate for GridRing {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_sim::schedule::{Call, Protocol};
+    use fabricast_sim::schedule::{BufferUse, Call, Protocol};
     use fabricast_topologies::Bytes;
 
     use super::*;

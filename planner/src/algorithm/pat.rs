@@ -16,7 +16,7 @@
 //! NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+    Buffer, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
 };
 
 use super::bruck::on;
@@ -182,7 +182,7 @@ impl Generate for Pat {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        if !self.reduces() && self.header.call.buffers == BufferUse::OutOfPlace {
+        if !self.reduces() {
             copy_own(&self.header, &self.cut, rank.0, rank.0, program);
         }
     }

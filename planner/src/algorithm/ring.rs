@@ -118,7 +118,7 @@ impl Generate for Ring {
             };
             first_run += Circle::runs(&self.stages, self.cut.loops, regular);
         }
-        if collective == Collective::AllGather && self.header.call.buffers == BufferUse::OutOfPlace {
+        if collective == Collective::AllGather {
             copy_own(&self.header, &self.cut, rank.0, rank.0, program);
         }
     }
@@ -128,13 +128,16 @@ impl Generate for Ring {
     }
 }
 
-/// Copies a part from the rank's input to its output, lane by lane.
+/// Copies a part from the rank's input to its output, lane by lane; in place it is there.
 pub(super) fn copy_own(header: &Header, cut: &Cut, rank: u32, part: u32, program: &mut Program) {
     copy_parts(header, cut, rank, part..part + 1, program);
 }
 
-/// Copies parts, of which several must be neighbours as in a buffer cut by loops.
+/// As [`copy_own`], parts of which several must be neighbours as in a buffer cut by loops.
 pub(super) fn copy_parts(header: &Header, cut: &Cut, rank: u32, parts: Range<u32>, program: &mut Program) {
+    if header.call.buffers == BufferUse::InPlace {
+        return;
+    }
     for lane in 0..cut.lanes {
         let at = Lane { rank, channel: channel_of(header.channels, lane) };
         let chunks = cut.over_loops(parts.start, lane);
@@ -187,7 +190,7 @@ impl Generate for Chain {
             let order_of_chunks = Dependency::shifted(rank, lane, -1);
             program.push(run, &[data, order_of_chunks][usize::from(is_first)..]);
         }
-        if !reduces && rank.0 == root && call.buffers == BufferUse::OutOfPlace {
+        if !reduces && rank.0 == root {
             copy_own(&self.header, &self.cut, rank.0, 0, program);
         }
     }

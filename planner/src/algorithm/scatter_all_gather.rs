@@ -11,7 +11,7 @@
 //! Collective Communication Operations in MPICH*, 2005, §4.4 (binomial scatter, then a ring or recursive doubling). The
 //! scatter here is direct: nobody passes parts on, so nobody gets a part twice.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank, Walk};
 
 use super::bruck::{on, steps_of};
 use super::cut::Cut;
@@ -100,7 +100,7 @@ impl Generate for ScatterAllGather {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        if rank == self.header.call.root && self.header.call.buffers == BufferUse::OutOfPlace {
+        if rank == self.header.call.root {
             copy_parts(&self.header, &self.cut, rank.0, 0..self.header.call.ranks, program);
         }
     }

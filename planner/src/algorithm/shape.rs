@@ -3,6 +3,7 @@
 use fabricast_sim::schedule::{Call, Collective, Header, Layout, Protocol, Rank, RotationDigit};
 use fabricast_topologies::Bytes;
 
+use super::facts::Count;
 use super::{Algorithm, cut};
 
 /// What a strategy fixes besides its algorithm.
@@ -57,8 +58,7 @@ impl Shape {
 
     /// Ranks of a host if hosts are equal, all ranks otherwise.
     pub(super) fn ranks_per_host(&self) -> u32 {
-        let whole = self.ranks_per_node > 0 && self.call.ranks.is_multiple_of(self.ranks_per_node);
-        if whole { self.ranks_per_node } else { self.call.ranks }
+        Count::on_hosts(self.call.ranks, self.ranks_per_node).per_host
     }
 
     /// What a pattern that is the same from every rank may be turned by without a host's ranks parting.

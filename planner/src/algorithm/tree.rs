@@ -15,9 +15,7 @@
 //! Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations
 //! in MPICH*, 2005.
 
-use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk,
-};
+use fabricast_sim::schedule::{Buffer, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk};
 
 use super::cut::{Cut, channel_of, checked};
 use super::host_trees::{Family, host_tree};
@@ -235,7 +233,7 @@ impl Generate for Binomial {
                 _ => self.reduce(place, at, lane, program),
             }
         }
-        if call.collective == Collective::Broadcast && place == 0 && call.buffers == BufferUse::OutOfPlace {
+        if call.collective == Collective::Broadcast && place == 0 {
             copy_own(&self.header, &self.cut, rank.0, 0, program);
         }
     }

@@ -154,10 +154,7 @@ impl Survey<'_> {
                 set.into.through = (set.into.through + capacity).min(UNLIMITED);
             }
         }
-        let reduces = self.fabric.nodes().filter(|(_, node)| match &node.figures {
-            Figures::Switch(figures) => figures.multicast == Some(true),
-            _ => false,
-        });
+        let reduces = self.fabric.nodes().filter(|(_, node)| node.figures.multicasts());
         let between = reduces.map(|(id, _)| part(id)).any(|part| part == NONE);
         let switches_between = if between { SwitchesBetween::Some } else { SwitchesBetween::None };
         levels.push(Level { source, parts, part_of_rank, switches_between });

@@ -155,11 +155,7 @@ impl<'a> Search<'a> {
         let first_byte = self.bounds.first_byte();
         let lanes = first_byte + Picos(self.lanes(strategy) as u64);
         let step = if self.call.ranks > 1 { costs.step } else { Picos::ZERO };
-        let per_host = match self.request.ranks_per_node {
-            size if size > 0 && self.call.ranks.is_multiple_of(size) => size,
-            _ => self.call.ranks,
-        };
-        let count = Count { ranks: self.call.ranks, per_host };
+        let count = Count::on_hosts(self.call.ranks, self.request.ranks_per_node);
         // Between ranks of one device a step has no latency, and what they send passes no port.
         let Toll { steps, sent } = match self.bounds.sharing() {
             Sharing::None => toll(strategy.algorithm, self.call.collective, count),

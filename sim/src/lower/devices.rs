@@ -1,6 +1,5 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
-use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Ecmp, Hop, Staging, Summary};
 use fabricast_topologies::{LinkId, NodeId, Picos};
 
@@ -182,8 +181,7 @@ impl<'a> Devices<'a> {
     /// Whether a link ends where it should, or at a switch that copies and combines.
     fn copies(&self, link: LinkId, to: NodeId) -> bool {
         let (_, at) = self.setting.fabric.ends(link);
-        let switch = |figures: &Figures| matches!(figures, Figures::Switch(switch) if switch.multicast == Some(true));
-        at == to || switch(&self.setting.fabric.node(at).figures)
+        at == to || self.setting.fabric.node(at).figures.multicasts()
     }
 
     /// Adds the links and switches of the way between two devices, the host memory that it rests in and the copy engines

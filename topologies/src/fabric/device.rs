@@ -84,6 +84,12 @@ impl Figures {
         }
     }
 
+    /// Whether it is a switch that reduces and multicasts.
+    #[must_use]
+    pub fn multicasts(&self) -> bool {
+        matches!(self, Self::Switch(figures) if figures.multicast == Some(true))
+    }
+
     /// Bytes of the names in them.
     pub(crate) fn text_bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);

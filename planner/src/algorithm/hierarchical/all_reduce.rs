@@ -14,8 +14,8 @@ use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Run, Symmetry, Walk,
 };
 
-use super::Levels;
-use crate::algorithm::cut::{Cut, channel_of};
+use super::{Levels, rounds};
+use crate::algorithm::cut::Cut;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
@@ -180,15 +180,12 @@ impl Generate for AllReduce {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         let mut runs = self.runs(0);
-        for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            for round in 0..self.cut.loops {
-                let at = Round { at, runs, lane, round };
-                self.write_inside(at, program);
-                self.write_between(at, program);
-                self.write_share(at, program);
-                runs = self.runs(runs.give + runs.count);
-            }
+        for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
+            let at = Round { at, runs, lane, round };
+            self.write_inside(at, program);
+            self.write_between(at, program);
+            self.write_share(at, program);
+            runs = self.runs(runs.give + runs.count);
         }
     }
 

@@ -14,8 +14,8 @@
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
 
-use super::Levels;
-use crate::algorithm::cut::{Cut, channel_of, checked};
+use super::{Levels, rounds};
+use crate::algorithm::cut::{Cut, checked};
 use crate::algorithm::lane::{Chunks, Lane};
 use crate::algorithm::ring::copy_own;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
@@ -154,15 +154,10 @@ impl Generate for AllToAll {
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            for round in 0..self.cut.loops {
-                self.write_loop(at, lane, round, program);
-            }
+        for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
+            self.write_loop(at, lane, round, program);
         }
-        if !self.in_place {
-            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
-        }
+        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
     }
 
     fn symmetry(&self) -> Symmetry {

@@ -7,13 +7,24 @@ mod exchange;
 mod rooted;
 mod sum;
 
-use fabricast_sim::schedule::{RotationDigit, Symmetry, Walk};
+use fabricast_sim::schedule::{Header, Rank, RotationDigit, Symmetry, Walk};
 
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 pub(super) use all_reduce::AllReduce;
 pub(super) use blocks::{AllGather, ReduceScatter};
 pub(super) use exchange::AllToAll;
 pub(super) use rooted::{Broadcast, Reduce};
+
+/// The loops of a rank's program in the order they are written: the rank on its channel, the lane, the round.
+fn rounds(header: &Header, cut: &Cut, rank: Rank) -> impl Iterator<Item = (Lane, u32, u32)> + use<> {
+    let (channels, loops) = (header.channels, cut.loops);
+    (0..cut.lanes).flat_map(move |lane| {
+        let at = Lane { rank: rank.0, channel: channel_of(channels, lane) };
+        (0..loops).map(move |round| (at, lane, round))
+    })
+}
 
 /// The ranks as hosts × positions.
 #[derive(Clone, Copy, Debug)]

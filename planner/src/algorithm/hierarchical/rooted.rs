@@ -114,7 +114,7 @@ impl Generate for Broadcast {
         for (lane, at) in self.0.lanes(rank) {
             self.write_lane(at, lane, program);
         }
-        if self.0.is_root(rank.0) && self.0.header.call.buffers == BufferUse::OutOfPlace {
+        if self.0.is_root(rank.0) {
             copy_parts(&self.0.header, &self.0.cut, rank.0, 0..self.0.levels.per_host, program);
         }
     }
