@@ -41,7 +41,7 @@ fn bound(criterion: &mut Criterion) {
         let router = Router::new(&fabric, RouteOptions::default());
         let mut group = criterion.benchmark_group(format!("{nodes} x {preset}, {network}"));
         group.sample_size(10);
-        for (name, collectives) in [("all_gather", &[Collective::AllGather][..]), ("all nine", &Collective::ALL)] {
+        for (name, collectives) in [("all_gather", &[Collective::AllGather][..]), ("all", &Collective::ALL)] {
             group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
                 bencher.iter(|| work_out(&fabric, &router, collectives));
             });

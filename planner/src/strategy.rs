@@ -54,6 +54,9 @@ pub enum Mismatch {
     /// Copy engines move data; they cannot add.
     #[error("copy engines cannot reduce")]
     CopyEnginesCannotReduce,
+    /// Copy engines move data, and there is none.
+    #[error("moves no data that copy engines could copy")]
+    NothingToCopy,
     /// FIFO protocols forward chunk by chunk; one-sided algorithms write into the peers' buffers at once.
     #[error("writes straight into peers' buffers, which needs symmetric memory or copy engines")]
     NeedsOneSided,
@@ -106,6 +109,7 @@ pub fn combination(
             Err(Mismatch::NeedsHosts)
         }
         (_, Protocol::CopyEngine) if reduces => Err(Mismatch::CopyEnginesCannotReduce),
+        (_, Protocol::CopyEngine) if collective == Collective::Barrier => Err(Mismatch::NothingToCopy),
         (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => Ok(()),
         (Algorithm::OneShot | Algorithm::TwoShot, _) => Err(Mismatch::NeedsOneSided),
         (Algorithm::Direct | Algorithm::Pairwise, _) => Ok(()),
@@ -128,7 +132,8 @@ pub fn combination(
             | Algorithm::Bruck
             | Algorithm::Pat
             | Algorithm::GridRing
-            | Algorithm::ScatterAllGather,
+            | Algorithm::ScatterAllGather
+            | Algorithm::Dissemination,
             _,
         ) => Ok(()),
     }
@@ -149,6 +154,8 @@ pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &R
                 continue;
             }
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
+                // Signals of a barrier are not divided.
+                _ if collective == Collective::Barrier => &CHANNELS[..1],
                 (Protocol::CopyEngine, []) => &CHANNELS[..1],
                 (_, []) => &CHANNELS,
                 (_, given) => given,

@@ -19,12 +19,12 @@ What `fabricast` generates for each collective, and what it takes. This page is 
 `cargo run --example algorithms`; a test compares it with what the code says, and others hold every schedule's steps, bytes
 and simulated time against it.
 
-n ranks on h hosts of g each (n = h·g); *bytes* is the larger buffer of a rank. **Steps** are transfers one after the other,
-with one loop. **Sent** is what the busiest rank sends, in buffers; a * says that all ranks together send the least that the
-collective takes without in-network reduction. **Time** is that of one loop without software cost, on equal links of latency
-L and bandwidth B; where algorithms have levels, L and B are those within hosts, L′ and B′ those between them. Figures
-marked ² are exact for powers of two. Chains and trees pass on chunk after chunk; the time of one chunk is given. aᵢ are the
-sides of the grid of ranks.
+n ranks on h hosts of g each (n = h·g); *bytes* is the larger buffer of a rank, of an all_to_allv all bytes of its matrix.
+**Steps** are transfers one after the other, with one loop; a barrier's are signals. **Sent** is what the busiest rank sends,
+in buffers; a * says that all ranks together send the least that the collective takes without in-network reduction. **Time**
+is that of one loop without software cost, on equal links of latency L and bandwidth B; where algorithms have levels, L and B
+are those within hosts, L′ and B′ those between them. Figures marked ² are exact for powers of two. Chains and trees pass on
+chunk after chunk; the time of one chunk is given. aᵢ are the sides of the grid of ranks.
 ";
 
 /// The whole page, as Markdown.
@@ -39,6 +39,7 @@ pub fn markdown() -> String {
         for facts in facts().filter(|facts| facts.collective == collective) {
             page.push_str(&row(&facts));
         }
+        page.push_str(remark(collective));
     }
     page.push_str("\n## What does not go together\n\n");
     page.push_str("| algorithm | collectives | protocols | hosts | why not |\n|---|---|---|---|---|\n");
@@ -75,6 +76,23 @@ fn row(facts: &Facts) -> String {
     )
 }
 
+/// What is to be said of a collective besides.
+fn remark(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllToAllV => {
+            "\nBlocks are as large as the matrix says; empty ones are skipped. With equal blocks, times are those of all_to_all. In \
+             place, a rank keeps its own block where it is; what it sends and what it gets are different memory. bruck packs \
+             blocks for several ranks into one message, whose sizes nobody but their senders knows: it is not offered. A halo \
+             exchange (`--collective halo --grid 4x2x1`) is an all_to_allv of one-sided puts between neighbours.\n"
+        }
+        Collective::Barrier => {
+            "\nSignals only: flags over symmetric memory, empty slots of a FIFO otherwise. Every rank's end waits for every rank's \
+             start.\n"
+        }
+        _ => "",
+    }
+}
+
 /// A coefficient and what it multiplies.
 fn times(coefficient: &str, unit: &str) -> String {
     // A remark after a comma is about another shape of the call.
@@ -87,6 +105,9 @@ fn times(coefficient: &str, unit: &str) -> String {
 }
 
 fn plus_bytes(coefficient: &str) -> String {
+    if coefficient == "0" {
+        return String::new();
+    }
     format!(" + {}", times(coefficient, "bytes/B"))
 }
 
@@ -95,6 +116,7 @@ fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
     match (algorithm, collective) {
         (Algorithm::Hierarchical, _) => "several hosts of equally many ranks",
         (Algorithm::Tree, Collective::AllReduce) => "hosts of equally many ranks",
+        (Algorithm::OneShot, Collective::Barrier) => "–",
         (Algorithm::OneShot, _) => "scratch for n buffers",
         (Algorithm::Nvls, _) => "one NVLink domain whose switches reduce and multicast",
         (Algorithm::NvlsTree, _) => "several such domains of equally many ranks",

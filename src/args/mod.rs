@@ -1,5 +1,6 @@
 //! The command line: every flag and its meaning, in one place. Parsing only; nothing is read or done here.
 
+mod grid;
 mod ranks;
 mod shared;
 mod sizes;
@@ -11,6 +12,7 @@ use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
+pub use grid::Grid;
 pub use ranks::RankSet;
 pub use shared::{
     CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
@@ -126,10 +128,10 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub what_if: WhatIfArgs,
     /// Run this schedule file instead of a generated one: fabricast's JSON, MSCCL XML or an MSCCL++ plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place", "matrix", "grid"])]
     pub schedule: Option<PathBuf>,
     /// Run timed flows instead of a collective: CSV with the header `src,dst,bytes,start_us`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "background", "stragglers", "trace", "critical_path"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path"])]
     pub flows: Option<PathBuf>,
     /// Flows that share the fabric with the run, in the form of --flows
     #[arg(long, value_name = "FILE")]

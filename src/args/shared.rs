@@ -1,13 +1,15 @@
 //! Flags that mean the same on every command.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use fabricast_planner::algorithm::Algorithm;
-use fabricast_sim::schedule::{Collective, DataType, Protocol, ReduceOp};
+use fabricast_sim::schedule::{Boundary, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::partition::Partition;
 use fabricast_topologies::route::Ecmp;
 use fabricast_topologies::{Bytes, NetworkSpec};
 
-use super::Sizes;
+use super::{Grid, Sizes};
 use crate::failure::Failure;
 
 /// Which fabric.
@@ -78,10 +80,13 @@ fn ecmp(text: &str) -> Result<Ecmp, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Call")]
 pub struct CallArgs {
-    /// The collective, in nccl-tests' sense; `all` on `plan`
+    /// The collective, in nccl-tests' sense: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather,
+    /// scatter, send_recv, all_to_allv (with --matrix), barrier; `halo` (with --grid) is an all_to_allv between neighbours.
+    /// `all` on `plan`: those that come in any size
     #[arg(long, value_name = "NAME", value_parser = collectives)]
     pub collective: Option<CollectiveChoice>,
-    /// One size: nccl-tests' size, the larger buffer of a rank, as in 4096, 64K, 64KiB or 64KB (64,000)
+    /// One size: nccl-tests' size, the larger buffer of a rank, as in 4096, 64K, 64KiB or 64KB (64,000). Of an all_to_allv
+    /// what the matrix is scaled to in all, of a halo a face
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, conflicts_with = "sizes")]
     pub bytes: Option<Bytes>,
     /// Several sizes, both ends included [default: 1KiB..1GiB by factors of 2]
@@ -100,9 +105,23 @@ pub struct CallArgs {
     /// Input and output are the same memory
     #[arg(long)]
     pub in_place: bool,
+    /// Who sends how much to whom in an all_to_allv: CSV, a line for each sender, a size for each receiver
+    #[arg(long, value_name = "FILE")]
+    pub matrix: Option<PathBuf>,
+    /// The grid that the ranks of a halo stand in: one to three sides, those of neighbouring ranks first
+    #[arg(long, value_name = "X[xY[xZ]]", conflicts_with = "matrix")]
+    pub grid: Option<Grid>,
+    /// Join the ends of each side of the grid
+    #[arg(long)]
+    pub periodic: bool,
 }
 
 impl CallArgs {
+    /// Whether the ends of a grid's sides are joined.
+    pub fn boundary(&self) -> Boundary {
+        if self.periodic { Boundary::Periodic } else { Boundary::Open }
+    }
+
     /// A size in whole elements of the type, where one is named.
     pub fn whole(&self, size: Bytes) -> Result<Bytes, Failure> {
         let Some(element) = self.dtype else { return Ok(size) };
@@ -120,22 +139,26 @@ impl CallArgs {
 pub enum CollectiveChoice {
     /// One.
     One(Collective),
-    /// All.
+    /// An all_to_allv between neighbours on a grid.
+    Halo,
+    /// All that come in any size.
     All,
 }
 
 fn collectives(word: &str) -> Result<CollectiveChoice, String> {
-    if word == "all" {
-        return Ok(CollectiveChoice::All);
+    match word {
+        "all" => return Ok(CollectiveChoice::All),
+        "halo" => return Ok(CollectiveChoice::Halo),
+        _ => {}
     }
     word.parse().map(CollectiveChoice::One).map_err(|error: fabricast_sim::schedule::UnknownWord| error.to_string())
 }
 
 /// Which strategy, or which to choose from.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Strategy")]
 pub struct StrategyArgs {
-    /// Algorithms: ring, tree, one_shot, two_shot, direct, hierarchical
+    /// Algorithms, as in ring, tree, one_shot, direct or hierarchical; docs/algorithms.md lists them by collective
     #[arg(long, value_name = "A[,A…]", value_delimiter = ',')]
     pub algorithm: Vec<Algorithm>,
     /// Protocols: ll, ll128, simple, symmetric, copy_engine

@@ -58,7 +58,8 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let groups = groups.map(|((set, party), (&time, alone))| {
         let call = party.generator.header().call;
         let bounds = Bounds::new(fabric, &router, party.setting.placement, call.root.0);
-        let bound = bounds.with(setup::in_network(&args.strategy)).of(&call).time;
+        let bounds = bounds.with(setup::in_network(&args.strategy));
+        let bound = bounds.with_matrix(party.generator.header().matrix().as_ref()).of(&call).time;
         Group::new(set, party.generator.header(), time, alone.time, bound)
     });
     let answer = Answer::new(&together, groups.collect());
@@ -141,8 +142,8 @@ impl Group {
             channels: header.channels,
             time_us: time.us(),
             alone_us: alone.us(),
-            algbw_gbps: algbw_gbps(call.bytes, time),
-            busbw_gbps: busbw_gbps(call.collective, call.bytes, time, call.ranks),
+            algbw_gbps: algbw_gbps(header.size(), time),
+            busbw_gbps: busbw_gbps(call.collective, header.size(), time, call.ranks),
             bound_us: bound.us(),
             name: set.text.clone(),
             time,

@@ -1,5 +1,6 @@
 //! One file a subcommand: gathers the inputs, calls the crates, shapes the output.
 
+mod asked;
 mod binds;
 mod critical;
 pub mod fabric;

@@ -12,24 +12,26 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
+use super::asked::{self, Asked};
 use super::{binds, counted};
-use crate::args::{CallArgs, CollectiveChoice, PlanArgs, Sizes};
+use crate::args::{PlanArgs, Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
 use crate::watch::{self, Position};
 
 pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
-    let collectives = collectives(&args.call)?;
+    let collectives = asked::collectives(&args.call)?;
     let chart = args.chart.as_deref().map(|path| Chart::new(path, &collectives, output)).transpose()?;
-    let sizes = sizes(&args.call)?;
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
-    let restriction = setup::restriction(&args.strategy);
+    let flags = StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
+    let restriction = setup::restriction(&flags);
     super::check_root(&args.call, &placement)?;
+    let Asked { collectives, matrix, sizes } = Asked::of(&args.call, placement.len(), &Sizes::default().0)?;
     let request = PlanRequest {
         fabric: &fabric,
         router: &router,
@@ -39,12 +41,13 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         mode: setup::launch_mode(&args.costs, &fabric, &placement),
         buffers: if args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
         root: args.call.root,
+        matrix: matrix.as_ref(),
         collectives: &collectives,
-        sizes: &sizes.0,
+        sizes: &sizes,
         restriction: &restriction,
         effort: if chart.is_some() { Effort::EveryPair } else { Effort::Contenders },
     };
-    let total = (collectives.len() * sizes.0.len()) as u64;
+    let total = (collectives.len() * sizes.len()) as u64;
     let rows_done = AtomicUsize::new(0);
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let watcher = Watcher { rows_done: Some(&rows_done), ..Watcher::default() };
@@ -61,26 +64,6 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         Some(chart) => output.write_with(&answer, Some((chart.path, &chart.draw(&found)?))),
         None => output.write(&answer),
     }
-}
-
-/// The collectives asked for, in the documentation's order.
-fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
-    match call.collective {
-        Some(CollectiveChoice::One(one)) => Ok(vec![one]),
-        Some(CollectiveChoice::All) => Ok(Collective::ALL.to_vec()),
-        None => Err(Failure::input_with_help("which collective?", "add --collective all_reduce, or --collective all")),
-    }
-}
-
-fn sizes(call: &CallArgs) -> Result<Sizes, Failure> {
-    let given = match (&call.sizes, call.bytes) {
-        (Some(sizes), _) => sizes.clone(),
-        (None, Some(bytes)) => Sizes(vec![bytes]),
-        (None, None) => Sizes::default(),
-    };
-    let mut whole = given.0.into_iter().map(|size| call.whole(size)).collect::<Result<Vec<Bytes>, _>>()?;
-    whole.dedup();
-    Ok(Sizes(whole))
 }
 
 /// `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`

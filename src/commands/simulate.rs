@@ -64,7 +64,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let timeline = watched(output, args.recording(), |watching| {
         simulate(generator.as_ref(), setting, mode, surroundings, watching)
     })?;
-    let bounds = Bounds::new(&fabric, &router, placement, call.root.0).with(setup::in_network(&args.strategy));
+    let bounds = Bounds::new(&fabric, &router, placement, call.root.0)
+        .with(setup::in_network(&args.strategy))
+        .with_matrix(generator.header().matrix().as_ref());
     let bound = bounds.of(&call);
     let mut answer = Answer::new(generator.header(), &timeline, &bound, &fabric, output.format);
     answer.binds = binds::of_run(&timeline, &fabric, late(&delays, placement));
@@ -180,8 +182,8 @@ impl Answer {
             bytes: call.bytes,
             ranks: call.ranks,
             time_us: timeline.time.us(),
-            algbw_gbps: algbw_gbps(call.bytes, timeline.time),
-            busbw_gbps: busbw_gbps(call.collective, call.bytes, timeline.time, call.ranks),
+            algbw_gbps: algbw_gbps(header.size(), timeline.time),
+            busbw_gbps: busbw_gbps(call.collective, header.size(), timeline.time, call.ranks),
             bound_us: bound.time.us(),
             bound_share: if timeline.time.0 == 0 { 1.0 } else { bound.time.0 as f64 / timeline.time.0 as f64 },
             bound_by: bound.set_by.to_string(),

@@ -6,10 +6,11 @@ use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::{Strategy, combination, possible};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Generate, Protocol, Rank};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Matrix, Protocol, Rank};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
 
+use super::asked::{self, Asked};
 use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
@@ -41,17 +42,16 @@ pub fn single(
 ) -> Result<Box<dyn Generate + Send + Sync>, Failure> {
     let Place { fabric, placement, profile, .. } = place;
     let ranks_per_node = setup::ranks_per_node(fabric, placement);
-    let collective = match call.collective {
-        Some(CollectiveChoice::One(collective)) => collective,
-        Some(CollectiveChoice::All) => {
-            return Err(Failure::input_with_help("one collective is wanted here, not all", "`plan` takes all"));
-        }
-        None => return Err(Failure::input_with_help("which collective?", "add --collective all_reduce, say")),
-    };
+    if call.collective == Some(CollectiveChoice::All) {
+        return Err(Failure::input_with_help("one collective is wanted here, not all", "`plan` takes all"));
+    }
     super::check_root(call, placement)?;
     let ranks = placement.len() as u32;
-    let sizes = call.sizes.as_ref().map(|sizes| sizes.0.as_slice());
-    let bytes = call.whole(one("--sizes", call.bytes, sizes, DEFAULT_BYTES)?)?;
+    let asked = Asked::of(call, placement.len(), &[DEFAULT_BYTES])?;
+    let collective = one("--collective", None, Some(&asked.collectives), Collective::AllReduce)?;
+    let bytes = one("--sizes", None, Some(&asked.sizes), DEFAULT_BYTES)?;
+    let matrix = asked.matrix.map(|matrix| matrix.scaled(bytes));
+    let strategy = &StrategyArgs { protocol: asked::protocols(call, strategy), ..strategy.clone() };
     let call = Call {
         collective,
         bytes,
@@ -59,7 +59,7 @@ pub fn single(
         root: Rank(call.root),
         buffers: if call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
     };
-    let picked = picked(&call, strategy, place)?;
+    let picked = picked(&call, matrix.as_ref(), strategy, place)?;
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = one("--algorithm", None, Some(&strategy.algorithm), first)?;
@@ -83,13 +83,19 @@ pub fn single(
         ranks_per_node,
         ranks_per_team: abilities.ranks_per_team(),
         grid: fabric.host_grid().to_vec(),
+        matrix,
         ..Shape::new(call, protocol)
     };
     algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
 }
 
 /// What the plan picks within the flags; `None` for `ideal`, and where the flags name everything or leave nothing.
-fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<Strategy>, Failure> {
+fn picked(
+    call: &Call,
+    matrix: Option<&Matrix>,
+    flags: &StrategyArgs,
+    place: Place<'_>,
+) -> Result<Option<Strategy>, Failure> {
     let lists = [flags.algorithm.len(), flags.protocol.len(), flags.channels.len()];
     if place.profile.is_ideal() || lists.iter().all(|&given| given == 1) || lists.iter().any(|&given| given > 1) {
         return Ok(None);
@@ -104,6 +110,7 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
         mode: place.mode,
         buffers: call.buffers,
         root: call.root.0,
+        matrix,
         collectives: &[call.collective],
         sizes: &[call.bytes],
         restriction: &restriction,

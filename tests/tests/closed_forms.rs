@@ -11,7 +11,7 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::{Bandwidth, Bytes, Picos, cluster};
 use proptest::prelude::*;
 
-use crate::generators::{Case, is_rooted};
+use crate::generators::{Case, is_rooted, with_matrix};
 use crate::worlds::{World, switch};
 
 /// Equal links, and a call.
@@ -29,7 +29,7 @@ impl Setup {
     fn case(&self, algorithm: Algorithm, collective: Collective, root: u32) -> Case {
         let Self { ranks, bytes, channels, buffers, .. } = *self;
         let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers };
-        Case { algorithm, shape: Shape { channels, ..Shape::new(call, Protocol::Simple) } }
+        Case { algorithm, shape: with_matrix(Shape { channels, ..Shape::new(call, Protocol::Simple) }, 0) }
     }
 
     fn time(&self, case: &Case) -> Picos {

@@ -274,7 +274,9 @@ proptest! {
         let call = case.shape.call;
         let router = world.router();
         let in_network = case.algorithm.in_network();
-        let bounds = Bounds::new(&world.fabric, &router, &placement, call.root.0).with(in_network);
+        let bounds = Bounds::new(&world.fabric, &router, &placement, call.root.0)
+            .with(in_network)
+            .with_matrix(case.shape.matrix.as_ref());
         let bound = bounds.of(&call);
         let costs = world.profile.protocol(case.shape.protocol);
         let links = world.profile.links;

@@ -50,6 +50,7 @@ fn predicted(fabric: &str) -> Plan {
         mode: LaunchMode { launch: Launch::Graph, processes: Processes::Single, gpus_per_host: 8 },
         buffers: BufferUse::OutOfPlace,
         root: 0,
+        matrix: None,
         collectives: &[Collective::AllReduce],
         sizes: &sizes,
         restriction: &restriction,

@@ -7,7 +7,7 @@ use fabricast_planner::algorithm::facts::{Count, Facts, Time, Traffic, facts};
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::least_traffic;
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Call, ChunkRef, Collective, Generate, OpId, OpKind, Operation, Program, Protocol, Rank,
+    Buffer, BufferUse, Call, ChunkRef, Collective, Generate, Matrix, OpId, OpKind, Operation, Program, Protocol, Rank,
     RotationDigit, Run, RunId, Schedule, Symmetry, fifo, json,
 };
 use fabricast_sim::verify::{FaultKind, VerifyOptions, verify};
@@ -49,6 +49,42 @@ pub(crate) fn team_of(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> 
     }
 }
 
+/// A matrix of up to `bytes` bytes: of equal blocks for seed 0, otherwise skewed, with empty rows, columns, diagonals or
+/// blocks here and there. No block shrinks as `bytes` grows.
+pub(crate) fn matrix_of(ranks: u32, bytes: u64, seed: u64) -> Matrix {
+    let mut state = seed | 1;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let (row, column, diagonal) = (random(2 * u64::from(ranks)), random(2 * u64::from(ranks)), random(3));
+    let mut weights = Vec::new();
+    for from in 0..u64::from(ranks) {
+        for to in 0..u64::from(ranks) {
+            let weight = [0, 1, 1, 5, 40][random(5) as usize];
+            let is_empty =
+                from == row || to == column || (diagonal == 0 && from == to) || (diagonal == 1 && from != to);
+            weights.push(if seed == 0 { 1 } else { weight * u64::from(!is_empty) });
+        }
+    }
+    let all: u64 = weights.iter().sum::<u64>().max(1);
+    let sizes = weights.iter().map(|weight| (u128::from(*weight) * u128::from(bytes) / u128::from(all)) as u64);
+    Matrix::new(ranks, sizes.collect()).unwrap()
+}
+
+/// The shape with a matrix where its collective wants one, the call then being of as many bytes as that has; of no bytes
+/// where its collective moves none.
+pub(crate) fn with_matrix(shape: Shape, seed: u64) -> Shape {
+    let Call { collective, ranks, bytes, .. } = shape.call;
+    match collective {
+        Collective::AllToAllV => {}
+        Collective::Barrier => return Shape { call: Call { bytes: Bytes(0), ..shape.call }, ..shape },
+        _ => return shape,
+    }
+    let matrix = matrix_of(ranks, bytes.0, seed);
+    Shape { call: Call { bytes: matrix.total(), ..shape.call }, matrix: Some(matrix), ..shape }
+}
+
 pub(crate) fn is_rooted(collective: Collective) -> bool {
     matches!(collective, Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter)
 }
@@ -80,7 +116,8 @@ pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
         1 => Just(1),
         1 => Just(2),
     ];
-    let call = (prop::sample::select(offers()), 1..=most, any::<prop::sample::Index>(), any::<bool>());
+    let seed = prop_oneof![1 => Just(0u64), 4 => any::<u64>()];
+    let call = (prop::sample::select(offers()), 1..=most, any::<prop::sample::Index>(), any::<bool>(), seed);
     let shape = (
         prop_oneof![Just(0u64), Just(1), 2u64..5000],
         1u16..7,
@@ -91,7 +128,7 @@ pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
     );
     (call, shape, orders, prop::collection::vec(any::<u32>(), 64)).prop_map(
         |(
-            ((algorithm, collective), ranks, root, in_place),
+            ((algorithm, collective), ranks, root, in_place, seed),
             (bytes, channels, chunk, hosts, protocol, grid),
             orders,
             keys,
@@ -114,7 +151,7 @@ pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
                 },
                 ..Shape::new(call, protocol)
             };
-            Case { algorithm, shape }
+            Case { algorithm, shape: with_matrix(shape, seed) }
         },
     )
 }
@@ -262,6 +299,7 @@ fn every_call_of_few_ranks_is_computed() {
                 for ranks_per_node in hosts_of(ranks) {
                     for (channels, loops, buffers) in [(1, 1, BufferUse::OutOfPlace), (3, 2, BufferUse::InPlace)] {
                         let bytes = u64::from(ranks) * u64::from(channels) * 8 * loops;
+                        let bytes = if collective == Collective::Barrier { 0 } else { bytes };
                         let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers };
                         let shape = Shape {
                             channels,
@@ -374,7 +412,11 @@ fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
         }
         let (run, index) = schedule.locate(op);
         let before = schedule.waits_for(run, index).map(|on| depth(schedule, on, known)).max().unwrap_or(0);
-        let depth = before + u32::from(schedule.run(run).kind.is_transfer());
+        let kind = schedule.run(run).kind;
+        // A barrier's steps are signals.
+        let is_step =
+            kind.is_transfer() || (kind == OpKind::Signal && schedule.header().call.collective == Collective::Barrier);
+        let depth = before + u32::from(is_step);
         known.insert(op.0, depth);
         depth
     }
@@ -412,13 +454,18 @@ fn facts_are_told_once_of_every_algorithm_and_collective() {
 /// Steps, what the busiest rank sends, and whether all together send the least that there is; `nvls.rs` has what goes through switches.
 #[test]
 fn steps_and_traffic_are_those_of_the_facts() {
-    let bytes = 1u64 << 20;
     for facts in facts().filter(|facts| facts.traffic != Traffic::Switched) {
         let Facts { algorithm, collective, .. } = facts;
         let (mut sends_more, mut counts) = (false, 0);
         for ranks in (2..=17).chain([24, 32, 37]).filter(|&ranks| facts.holds_for(ranks)) {
             let is_flat = matches!(facts.time, Time::Flat(_));
             for per_host in (1..=ranks).filter(|size| ranks.is_multiple_of(*size) && (!is_flat || *size == ranks)) {
+                // Blocks of whole bytes.
+                let bytes = match collective {
+                    Collective::AllToAllV => u64::from(ranks * ranks) << 10,
+                    Collective::Barrier => 0,
+                    _ => 1u64 << 20,
+                };
                 for buffers in [BufferUse::InPlace, BufferUse::OutOfPlace] {
                     let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(ranks / 3), buffers };
                     let call = if is_rooted(collective) { call } else { Call { root: Rank(0), ..call } };
@@ -430,7 +477,7 @@ fn steps_and_traffic_are_those_of_the_facts() {
                     assert_eq!(f64::from(depth), (facts.steps.of)(count), "{what}");
                     let expected = (facts.sent.of)(count) * bytes as f64;
                     assert!((sent - expected).abs() < 1.0, "{what}: {sent}, not {expected}");
-                    let (together, least) = (sent_together(&schedule), least_traffic(&call) as f64);
+                    let (together, least) = (sent_together(&schedule), least(&shape) as f64);
                     assert!(together > least - 1.0, "{what}: {together} is less than possible");
                     sends_more |= together > least + 1.0;
                     counts += 1;
@@ -440,6 +487,11 @@ fn steps_and_traffic_are_those_of_the_facts() {
         assert!(counts > 0);
         assert_eq!(sends_more, facts.traffic == Traffic::More, "{algorithm} {collective}");
     }
+}
+
+/// The least that all ranks must get from others.
+fn least(shape: &Shape) -> u128 {
+    shape.matrix.as_ref().map_or_else(|| least_traffic(&shape.call), |matrix| matrix.crossing().0.into())
 }
 
 #[test]
@@ -544,7 +596,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     let reason = |algorithm, shape: &Shape| generator(algorithm, shape).err().map(|e| e.to_string());
     assert_eq!(
         reason(Algorithm::OneShot, &Shape { call: call(Collective::Gather, 6), ..base.clone() }).as_deref(),
-        Some("one_shot does not offer gather; it offers all_reduce")
+        Some("one_shot does not offer gather; it offers all_reduce, barrier")
     );
     assert_eq!(
         reason(Algorithm::Hierarchical, &Shape { ranks_per_node: 4, ..base.clone() }).as_deref(),
@@ -568,7 +620,8 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
 fn one_rank_copies_or_does_nothing() {
     for (algorithm, collective) in offers() {
         for (buffers, operations) in [(BufferUse::OutOfPlace, 1), (BufferUse::InPlace, 0)] {
-            let call = Call { collective, bytes: Bytes(8), ranks: 1, root: Rank(0), buffers };
+            let (bytes, operations) = if collective == Collective::Barrier { (0, 0) } else { (8, operations) };
+            let call = Call { collective, bytes: Bytes(bytes), ranks: 1, root: Rank(0), buffers };
             let schedule = Case { algorithm, shape: Shape::new(call, Protocol::Ll) }.schedule();
             assert_eq!(verify(&schedule, &VerifyOptions::default()).unwrap().operations, operations);
             assert!(schedule.operations().all(|op| op.kind == OpKind::Copy && op.dst.buffer == Buffer::Output));

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test binary: it states expectations
 
 mod algorithms_page;
+mod barriers;
 mod closed_forms;
 mod conservation;
 mod corpus;
@@ -18,4 +19,5 @@ mod nvls;
 mod parties;
 mod pipelines;
 mod sharing;
+mod uneven;
 mod worlds;

@@ -120,11 +120,24 @@ impl Naive<'_> {
         chunk / (self.chunks / self.script.ranks())
     }
 
+    /// Sender, receiver and bytes of the block that a chunk of an all_to_allv is of.
+    fn pair(&self, chunk: u32) -> (u32, u32, u64) {
+        let (mut segment, mut first) = (0, 0);
+        let segments = self.script.header.layout.segments();
+        while first + segments[segment].parts <= chunk {
+            first += segments[segment].parts;
+            segment += 1;
+        }
+        let ranks = self.script.ranks();
+        (segment as u32 / ranks, segment as u32 % ranks, segments[segment].bytes.0)
+    }
+
     fn brings(&self, rank: u32, chunk: u32) -> bool {
         let call = &self.script.header.call;
         match call.collective {
             Collective::AllGather | Collective::Gather => self.block(chunk) == rank,
             Collective::Broadcast | Collective::Scatter => rank == call.root.0,
+            Collective::AllToAllV => self.pair(chunk).0 == rank,
             _ => true,
         }
     }
@@ -145,6 +158,10 @@ impl Naive<'_> {
             Collective::AllToAll => {
                 let per_block = self.chunks / ranks;
                 one(self.block(chunk), rank * per_block + chunk % per_block)
+            }
+            Collective::AllToAllV => {
+                let (sender, receiver, bytes) = self.pair(chunk);
+                if receiver == rank && bytes > 0 { one(sender, chunk) } else { None }
             }
             Collective::SendRecv => one((rank + ranks - 1) % ranks, chunk),
             _ => None,
@@ -231,6 +248,17 @@ impl Naive<'_> {
                 all.extend(&before[on]);
             }
             before[op] = all;
+        }
+        if self.script.header.call.collective == Collective::Barrier {
+            let waits_for = |rank: u32, other: u32| {
+                let of = |rank: u32| (0..operations.len()).filter(move |&op| operations[op].0 == rank);
+                of(rank).any(|last| of(other).any(|first| before[last].contains(&first)))
+            };
+            let ranks = 0..self.script.ranks();
+            let mut pairs = ranks.clone().flat_map(|rank| ranks.clone().map(move |other| (rank, other)));
+            if !pairs.all(|(rank, other)| rank == other || waits_for(rank, other)) {
+                return None;
+            }
         }
         // Conflicting accesses are ordered.
         let mut touched: BTreeMap<Place, Vec<(usize, bool)>> = BTreeMap::new();
@@ -442,11 +470,11 @@ fn verifies(script: &Script) -> bool {
     verify(&script.schedule(), &VerifyOptions::default()).is_ok()
 }
 
-/// Small calls of every kind.
+/// Small calls of every kind that moves something; random ones hold barriers, too.
 fn small_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
-        for &collective in algorithm.collectives() {
+        for &collective in algorithm.collectives().iter().filter(|&&collective| collective != Collective::Barrier) {
             for (ranks, ranks_per_node, chunk) in [(2, 0, None), (4, 2, None), (3, 0, Some(Bytes(8)))] {
                 for buffers in [BufferUse::InPlace, BufferUse::OutOfPlace] {
                     let call = Call { collective, bytes: Bytes(48), ranks, root: Rank(0), buffers };

@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::generators::{Case, grid_of, is_rooted};
+use crate::generators::{Case, grid_of, is_rooted, with_matrix};
 
 /// GPUs on one NVSwitch, all links alike; `latency` is that of each of the two links between a pair.
 pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
@@ -305,7 +305,7 @@ pub(crate) fn plain(algorithm: Algorithm, collective: Collective, ranks: u32, by
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     algorithm: Algorithm,
-    collective: Collective,
+    pub(crate) collective: Collective,
     protocol: Protocol,
     pub(crate) bytes: u64,
     channels: u16,
@@ -317,6 +317,8 @@ pub(crate) struct Order {
     levels: bool,
     /// Whether every second channel goes round the other way.
     both_ways: bool,
+    /// Of the matrix of an all_to_allv.
+    seed: u64,
 }
 
 impl Order {
@@ -346,7 +348,7 @@ impl Order {
             orders: if self.both_ways { vec![forth, back] } else { vec![] },
             ..Shape::new(call, self.protocol)
         };
-        Case { algorithm: self.algorithm, shape }
+        Case { algorithm: self.algorithm, shape: with_matrix(shape, self.seed) }
     }
 }
 
@@ -358,9 +360,11 @@ pub(crate) fn orders() -> impl Strategy<Value = Order> {
         everywhere.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect();
     let call = (select(offers), select(Protocol::ALL.to_vec()), any::<Index>(), any::<bool>());
     let bytes = prop_oneof![1 => select(vec![0u64, 1, 7, 4096]), 3 => 1_000u64..3_000_000, 1 => Just(1 << 26)];
-    let shape = (1u16..=4, prop_oneof![2 => Just(1u64), 1 => 2u64..=3], any::<bool>(), prop::bool::weighted(0.2));
-    (call, bytes, shape).prop_map(|((what, protocol, root, in_place), bytes, (channels, loops, levels, both_ways))| {
-        Order {
+    let seed = prop_oneof![1 => Just(0u64), 3 => any::<u64>()];
+    let loops = prop_oneof![2 => Just(1u64), 1 => 2u64..=3];
+    let shape = (1u16..=4, loops, any::<bool>(), prop::bool::weighted(0.2), seed);
+    (call, bytes, shape).prop_map(
+        |((what, protocol, root, in_place), bytes, (channels, loops, levels, both_ways, seed))| Order {
             algorithm: what.0,
             collective: what.1,
             protocol,
@@ -371,6 +375,7 @@ pub(crate) fn orders() -> impl Strategy<Value = Order> {
             root,
             levels,
             both_ways,
-        }
-    })
+            seed,
+        },
+    )
 }

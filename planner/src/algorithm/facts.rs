@@ -57,6 +57,11 @@ impl Count {
         f64::from(side - 1 + self.ranks / side - 1)
     }
 
+    /// Depth of a binomial tree: the most bits of a number below n.
+    fn deepest(self) -> f64 {
+        f64::from((0..self.ranks).map(u32::count_ones).max().unwrap_or(0))
+    }
+
     /// Hops of one block to each rank over distances of powers of two: the bits of all numbers below n.
     fn hops(self) -> f64 {
         (0..self.ranks).map(|offset| f64::from(offset.count_ones())).sum()
@@ -136,18 +141,28 @@ const SIDES: Figure = figure("Σ(aᵢ−1)", Count::along_sides);
 const TWICE_SIDES: Figure = figure("2·Σ(aᵢ−1)", |c| 2.0 * c.along_sides());
 
 use Algorithm::{
-    Bruck, Direct, GridRing, Hierarchical, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling,
+    Bruck, Direct, Dissemination, GridRing, Hierarchical, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling,
     RecursiveHalvingDoubling, Ring, ScatterAllGather, Tree, TwoShot,
 };
-use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv};
+use Collective::{
+    AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
+};
 use Exact::{Always, PowersOfTwo};
 use Traffic::{Least, More, Switched};
 
 /// The columns of the table below.
 type Row = (Collective, Algorithm, Exact, Figure, Figure, Traffic, Time);
 
-/// By collective. Tree all_reduce is that of a single host, and chains and trees take one chunk.
-const FACTS: [Row; 41] = [
+/// What barriers send.
+const NOTHING: Figure = figure("0", |_| 0.0);
+
+/// What the busiest rank of a direct all_to_allv sends.
+const ROW: Figure =
+    figure("the largest row without its own block ((n−1)/n² of equal blocks)", |c| c.others() / c.n());
+
+/// By collective. Tree all_reduce is that of a single host, and chains and trees take one chunk. The figures of all_to_allv
+/// are those of equal blocks, a buffer being the whole matrix.
+const FACTS: [Row; 47] = [
     (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
@@ -277,6 +292,38 @@ const FACTS: [Row; 41] = [
     (Scatter, Tree, Always, LOG, OTHERS, More, Time::Flat(OTHERS)),
     (Scatter, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
     (SendRecv, Direct, Always, ONE, ONE, Least, Time::Flat(ONE)),
+    (AllToAllV, Direct, Always, ONE, ROW, Least, Time::Levels("L + m/B, m the most to or from other ranks")),
+    (
+        AllToAllV,
+        Hierarchical,
+        Always,
+        figure("2", |c| if c.ranks > c.per_host && c.per_host > 1 { 2.0 } else { 1.0 }),
+        figure("what it passes on besides ((2n−g−h)/n² of equal blocks)", |c| {
+            (2.0 * c.n() - c.g() - c.h()) / (c.n() * c.n())
+        }),
+        More,
+        Time::Levels("as all_to_all, of what passes each link"),
+    ),
+    (
+        AllToAllV,
+        Pairwise,
+        Always,
+        figure("n−1, empty blocks skipped", |c| c.n() - 1.0),
+        ROW,
+        Least,
+        Time::Levels("(n−1)·(L + m/B) at most, m the largest block"),
+    ),
+    (Barrier, Dissemination, Always, LOG, NOTHING, Least, Time::Flat(NOTHING)),
+    (Barrier, OneShot, Always, ONE, NOTHING, Least, Time::Flat(NOTHING)),
+    (
+        Barrier,
+        Tree,
+        Always,
+        figure("2·(most bits of a number below n)", |c| 2.0 * c.deepest()),
+        NOTHING,
+        Least,
+        Time::Flat(NOTHING),
+    ),
 ];
 
 /// What is known, by collective, then algorithm: every pair that there is, once.
@@ -311,6 +358,8 @@ pub fn toll(algorithm: Algorithm, collective: Collective, count: Count) -> Toll 
     match (algorithm, collective) {
         // Its chains and trees are those of the hosts, and begin at another rank on every lane.
         (Tree, AllReduce) => Toll::default(),
+        // Of a matrix nothing is known here.
+        (_, AllToAllV) => Toll::default(),
         // Its steps are those of the fabric's own grid.
         (GridRing, _) => Toll { steps: 0.0, sent: (facts.sent.of)(count) },
         _ => Toll { steps: (facts.steps.of)(count), sent: (facts.sent.of)(count) },

@@ -44,6 +44,17 @@ impl Lane {
         Run { span: 0, ..self.local(OpKind::Wait, len, nothing, nothing) }
     }
 
+    /// Tells another rank that what this waited for is done.
+    pub(super) fn signal(self, peer: u32) -> Run {
+        self.signals(1, Walk::fixed(peer))
+    }
+
+    /// Tells `len` others, one each.
+    pub(super) fn signals(self, len: u32, peers: Walk) -> Run {
+        let nothing = (Buffer::Output, Walk::fixed(0));
+        Run { span: 0, ..self.transfer(OpKind::Signal, len, peers, nothing, nothing) }
+    }
+
     pub(super) fn rank(self) -> Rank {
         Rank(self.rank)
     }

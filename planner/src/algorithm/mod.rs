@@ -9,6 +9,7 @@
 //!   scratch.
 //! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, where that divides them.
 
+mod barrier;
 mod binomial_blocks;
 mod bruck;
 mod circle;
@@ -22,6 +23,7 @@ mod hierarchical;
 mod host_trees;
 mod lane;
 mod local;
+mod matrix_cut;
 mod nvls;
 mod nvls_tree;
 mod one_shot;
@@ -35,6 +37,7 @@ mod shape;
 mod steps;
 mod tree;
 mod two_shot;
+mod uneven;
 
 use std::fmt;
 use std::str::FromStr;
@@ -53,9 +56,10 @@ pub use shape::{Shape, Unsupported};
 pub enum Algorithm {
     /// Chunks travel round a ring; broadcast and reduce along the ring as a chain.
     Ring,
-    /// all_reduce over a double binary tree of hosts with chains inside; collectives with a root over a binomial tree.
+    /// all_reduce over a double binary tree of hosts with chains inside; collectives with a root, and barriers, over a
+    /// binomial tree.
     Tree,
-    /// Every rank gives its whole input to every other.
+    /// Every rank gives its whole input, or a flag, to every other.
     OneShot,
     /// reduce_scatter, then all_gather, both in one step between all pairs.
     TwoShot,
@@ -81,30 +85,39 @@ pub enum Algorithm {
     Nvls,
     /// NVLS in each domain, trees between them.
     NvlsTree,
+    /// Signals over distances 1, 2, 4, …, each after those of the distance before.
+    Dissemination,
 }
 
-use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv};
+use Collective::{
+    AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
+};
 
 /// How many algorithms there are.
-const COUNT: usize = 15;
+const COUNT: usize = 16;
 
 /// Name and collectives of every algorithm, in the order of the documentation.
 const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
     (Algorithm::Ring, "ring", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce]),
-    (Algorithm::Tree, "tree", &[AllReduce, Broadcast, Reduce, Gather, Scatter]),
-    (Algorithm::OneShot, "one_shot", &[AllReduce]),
+    (Algorithm::Tree, "tree", &[AllReduce, Broadcast, Reduce, Gather, Scatter, Barrier]),
+    (Algorithm::OneShot, "one_shot", &[AllReduce, Barrier]),
     (Algorithm::TwoShot, "two_shot", &[AllReduce]),
-    (Algorithm::Direct, "direct", &[AllGather, ReduceScatter, AllToAll, Gather, Scatter, SendRecv]),
-    (Algorithm::Hierarchical, "hierarchical", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll]),
+    (Algorithm::Direct, "direct", &[AllGather, ReduceScatter, AllToAll, Gather, Scatter, SendRecv, AllToAllV]),
+    (
+        Algorithm::Hierarchical,
+        "hierarchical",
+        &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, AllToAllV],
+    ),
     (Algorithm::RecursiveDoubling, "recursive_doubling", &[AllReduce, AllGather]),
     (Algorithm::RecursiveHalvingDoubling, "recursive_halving_doubling", &[AllReduce, ReduceScatter]),
     (Algorithm::Bruck, "bruck", &[AllGather, AllToAll]),
     (Algorithm::Pat, "pat", &[AllGather, ReduceScatter]),
     (Algorithm::GridRing, "grid_ring", &[AllReduce, AllGather, ReduceScatter]),
     (Algorithm::ScatterAllGather, "scatter_all_gather", &[Broadcast]),
-    (Algorithm::Pairwise, "pairwise", &[AllToAll]),
+    (Algorithm::Pairwise, "pairwise", &[AllToAll, AllToAllV]),
     (Algorithm::Nvls, "nvls", &[AllReduce, AllGather, ReduceScatter]),
     (Algorithm::NvlsTree, "nvls_tree", &[AllReduce]),
+    (Algorithm::Dissemination, "dissemination", &[Barrier]),
 ];
 
 impl Algorithm {
@@ -188,10 +201,11 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
     if shape.chunk == Some(Bytes(0)) {
         return Err(Unsupported::EmptyChunk);
     }
-    if ranks == 1 {
+    if ranks == 1 && collective.has_sizes() {
         return Ok(Box::new(local::Local::new(algorithm, shape)?));
     }
     Ok(match (algorithm, collective) {
+        (_, Barrier) | (Algorithm::Dissemination, _) => Box::new(barrier::Barrier::new(shape, algorithm)?),
         (Algorithm::Ring, Broadcast | Reduce) => Box::new(ring::Chain::new(shape)?),
         (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape)?),
         (Algorithm::Tree, AllReduce) => Box::new(tree::DoubleTree::new(shape)?),
@@ -199,6 +213,8 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
         (Algorithm::Tree, _) => Box::new(tree::Binomial::new(shape)?),
         (Algorithm::OneShot, _) => Box::new(one_shot::OneShot::new(shape)?),
         (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
+        (Algorithm::Direct, AllToAllV) => Box::new(uneven::Uneven::new(shape, Partners::Together)?),
+        (Algorithm::Pairwise, AllToAllV) => Box::new(uneven::Uneven::new(shape, Partners::InTurn)?),
         (Algorithm::Direct, ReduceScatter) => Box::new(two_shot::ReduceScatter::new(shape)?),
         (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape, Partners::Together)?),
         (Algorithm::Pairwise, _) => Box::new(direct::Direct::new(shape, Partners::InTurn)?),
@@ -208,6 +224,7 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
         (Algorithm::Hierarchical, ReduceScatter) => Box::new(hierarchical::ReduceScatter::new(shape)?),
         (Algorithm::Hierarchical, Broadcast) => Box::new(hierarchical::Broadcast::new(shape)?),
         (Algorithm::Hierarchical, Reduce) => Box::new(hierarchical::Reduce::new(shape)?),
+        (Algorithm::Hierarchical, AllToAllV) => Box::new(hierarchical::AllToAllV::new(shape)?),
         (Algorithm::Hierarchical, AllToAll) => Box::new(hierarchical::AllToAll::new(shape)?),
         (Algorithm::Hierarchical, _) => Box::new(hierarchical::AllReduce::new(shape)?),
         (Algorithm::RecursiveDoubling, AllReduce) => Box::new(doubling::AllReduce::new(shape)?),

@@ -41,6 +41,12 @@ impl Peers {
         host * self.per_host + (self.per_host - offset % self.per_host) % self.per_host
     }
 
+    /// Where the rank at an offset stands in [`Self::walks`]: the walk, and the step of it.
+    pub(super) fn place_of(self, offset: u32) -> (u32, u32) {
+        let (host, position) = (offset / self.per_host, offset % self.per_host);
+        (host, if host == 0 { position - 1 } else { position })
+    }
+
     /// All others as a walk per host: the walk and its length.
     pub(super) fn walks(self, rank: u32) -> impl Iterator<Item = (Walk, u32)> {
         let (host, position) = (rank / self.per_host, rank % self.per_host);

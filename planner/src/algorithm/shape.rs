@@ -1,6 +1,6 @@
 //! What a strategy fixes besides its algorithm, and why there may be no schedule for it.
 
-use fabricast_sim::schedule::{Call, Collective, Header, Layout, Protocol, Rank, RotationDigit};
+use fabricast_sim::schedule::{Call, Collective, Header, Layout, Matrix, Protocol, Rank, RotationDigit};
 use fabricast_topologies::Bytes;
 
 use super::facts::Count;
@@ -26,10 +26,12 @@ pub struct Shape {
     pub grid: Vec<u32>,
     /// Ring orders: channel c goes round `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
     pub orders: Vec<Vec<Rank>>,
+    /// Who sends how much to whom, of an all_to_allv.
+    pub matrix: Option<Matrix>,
 }
 
 impl Shape {
-    /// One channel, one loop, one host, ranks in order.
+    /// One channel, one loop, one host, ranks in order. Of an all_to_allv: equal blocks.
     #[must_use]
     pub fn new(call: Call, protocol: Protocol) -> Self {
         Self {
@@ -41,6 +43,10 @@ impl Shape {
             ranks_per_team: 0,
             grid: Vec::new(),
             orders: Vec::new(),
+            matrix: match call.collective {
+                Collective::AllToAllV => Matrix::even(call.ranks, call.bytes).ok(),
+                _ => None,
+            },
         }
     }
 
@@ -95,6 +101,27 @@ pub enum Unsupported {
     /// A call of no ranks.
     #[error("a call needs at least one rank")]
     NoRanks,
+    /// A barrier that is to move something.
+    #[error("a barrier moves no bytes, not {bytes}")]
+    BarrierOfBytes {
+        /// Bytes of the call.
+        bytes: Bytes,
+    },
+    /// An all_to_allv without its matrix.
+    #[error("an all_to_allv needs a matrix of at most {} ranks", Matrix::MOST_RANKS)]
+    NoMatrix,
+    /// The matrix is of another call.
+    #[error("the matrix is of {ranks} ranks and {bytes}; the call is of {call_ranks} ranks and {call_bytes}")]
+    OtherMatrix {
+        /// Ranks of the matrix.
+        ranks: u32,
+        /// Bytes of the matrix.
+        bytes: Bytes,
+        /// Ranks of the call.
+        call_ranks: u32,
+        /// Bytes of the call.
+        call_bytes: Bytes,
+    },
     /// The root is not one of the ranks.
     #[error("the root is rank {} of {ranks}", .root.0)]
     NoSuchRoot {

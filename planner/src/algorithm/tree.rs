@@ -208,13 +208,13 @@ impl Binomial {
 }
 
 /// Number of children of a place in the binomial tree of `ranks`: child i is `place + 2^i`.
-fn children_of(place: u32, ranks: u32) -> u32 {
+pub(super) fn children_of(place: u32, ranks: u32) -> u32 {
     let bits = if place == 0 { u32::BITS } else { place.trailing_zeros() };
     (0..bits).take_while(|&bit| u64::from(place) + (1 << bit) < u64::from(ranks)).count() as u32
 }
 
 /// Parent of a place other than 0, and which of its children this is.
-fn parent_of(place: u32) -> (u32, u32) {
+pub(super) fn parent_of(place: u32) -> (u32, u32) {
     (place & (place - 1), place.trailing_zeros())
 }
 

@@ -34,6 +34,8 @@ impl Demand {
             Collective::Gather => (None, blocks(inside)),
             Collective::Scatter if part.has_root => (None, blocks(outside)),
             Collective::Scatter => (blocks(inside), None),
+            // What a matrix forces is worked out from it (`uneven`); a barrier moves nothing.
+            Collective::AllToAllV | Collective::Barrier => (None, None),
             Collective::SendRecv => {
                 let buffers = Some(Share::new(part.next_outside.into(), 1));
                 (buffers, buffers)
@@ -43,7 +45,8 @@ impl Demand {
     }
 }
 
-/// Bytes that all ranks together must receive, whatever the schedule, without in-network reduction.
+/// Bytes that all ranks together must receive, whatever the schedule, without in-network reduction. Of an all_to_allv that
+/// is what [`Matrix::crossing`](fabricast_sim::schedule::Matrix::crossing) says, and nothing without its matrix.
 #[must_use]
 pub fn least_traffic(call: &Call) -> u128 {
     let (bytes, n) = (u128::from(call.bytes.0), u128::from(call.ranks));
@@ -59,5 +62,6 @@ pub fn least_traffic(call: &Call) -> u128 {
         // A rank by itself may already hold what it gets.
         Collective::SendRecv if n < 2 => 0,
         Collective::SendRecv => n * bytes,
+        Collective::AllToAllV | Collective::Barrier => 0,
     }
 }

@@ -13,6 +13,7 @@ use super::lengths;
 use super::line::{Line, Share};
 use super::parts::{Level, Part, Start, Survey, Way};
 use super::source::BoundSource;
+use super::uneven::DeviceDemand;
 use super::wiring::Wiring;
 
 /// Searches start at every device while devices × wires are at most this, otherwise at one of each colour.
@@ -99,13 +100,47 @@ impl Graph {
             }
             AllToAll => {
                 let mut lines = self.blocks(Towards, self.starts(None), collective, levels);
-                lines.extend(lengths::all_pairs(&self.wiring, &self.ranks, first_byte));
+                let pairs = |from: u32, to: u32| self.ranks_on(from) * self.ranks_on(to);
+                let total = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
+                lines.extend(lengths::all_pairs(&self.wiring, self.ranks.len(), (&pairs, total), first_byte));
                 lines
             }
-            SendRecv => Vec::new(),
+            SendRecv | AllToAllV | Barrier => Vec::new(),
         };
         lines.extend(self.ways(collective, levels));
         lines
+    }
+
+    /// What the blocks between devices force, lengths and the longest way.
+    pub(super) fn lines_of_demand(&self, demand: &DeviceDemand, first_byte: Picos) -> Vec<Line> {
+        let devices = self.ranks.len();
+        let pairs = |from: u32, to: u32| demand.between(from, to);
+        let mut lines = lengths::all_pairs(&self.wiring, devices, (&pairs, demand.total), first_byte);
+        if devices * self.wiring.wires.len() <= MOST_WAYS {
+            let mut distances = self.distances(Direction::Away);
+            let mut longest = 0;
+            for from in 0..devices as u32 {
+                let ways = (0..).zip(distances.from([from]));
+                let taken = ways.filter(|&(to, &latency)| latency != u64::MAX && demand.between(from, to) > 0);
+                longest = taken.map(|(_, &latency)| latency).fold(longest, u64::max);
+            }
+            lines.push(Line::latency(Picos(longest)));
+        }
+        lines
+    }
+
+    /// Devices with ranks.
+    pub(super) fn devices(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// The device of a rank.
+    pub(super) fn device_of(&self, rank: u32) -> Option<u32> {
+        self.device_of_rank.get(rank as usize).copied()
+    }
+
+    fn ranks_on(&self, device: u32) -> u128 {
+        self.ranks.get(device as usize).copied().unwrap_or(0).into()
     }
 
     fn search(&self, direction: Direction) -> Search<'_> {
@@ -230,9 +265,12 @@ impl Graph {
                 vec![Line::latency(longest(self.distances(Direction::Towards).from([self.root])))]
             }
             Collective::SendRecv => self.ways_to_next(parts),
-            Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
-                vec![Line::latency(self.diameter())]
-            }
+            Collective::AllReduce
+            | Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::AllToAll
+            | Collective::Barrier => vec![Line::latency(self.diameter())],
+            Collective::AllToAllV => Vec::new(),
         }
     }
 

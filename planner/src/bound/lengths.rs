@@ -1,4 +1,4 @@
-//! All_to_all by lengths: the dual of the multicommodity flow.
+//! All_to_all and all_to_allv by lengths: the dual of the multicommodity flow.
 //!
 //! Give every link a length. Each byte travels at least the shortest way by these lengths, and a link of capacity c
 //! adds at most c × its length a second; so bytes × shortest ways, over all pairs, fit into the sum of
@@ -20,9 +20,12 @@ use super::wiring::{Wire, Wiring};
 /// Kinds of lengths are left out once devices × wires looked at are more than this.
 const MOST_WORK: usize = 1 << 22;
 
-/// What links of one kind force on an all_to_all between devices with these numbers of ranks; no byte flows before `nearest`.
-pub(super) fn all_pairs(wiring: &Wiring, ranks: &[u32], nearest: Picos) -> Vec<Line> {
-    let devices = ranks.len();
+/// What each device sends to each, and what that is a share of: blocks and those of a rank's buffer, or bytes and those of
+/// the call.
+pub(super) type Pairs<'a> = (&'a dyn Fn(u32, u32) -> u128, u128);
+
+/// What links of one kind force on an exchange between so many devices; no byte flows before `nearest`.
+pub(super) fn all_pairs(wiring: &Wiring, devices: usize, pairs: Pairs<'_>, nearest: Picos) -> Vec<Line> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
         wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.capacity)).collect();
@@ -35,10 +38,11 @@ pub(super) fn all_pairs(wiring: &Wiring, ranks: &[u32], nearest: Picos) -> Vec<L
     let trunks = |wire: &Wire| wire.ends == trunk;
     let mut lines = Vec::new();
     if most > 0 && kinds.first().is_some_and(|&(ends, _)| ends == trunk) {
-        lines.extend(line(wiring, ranks, nearest, trunks));
+        lines.extend(line(wiring, devices, pairs, nearest, trunks));
     }
     for &(ends, capacity) in kinds.iter().take(most.saturating_sub(1)) {
-        lines.extend(line(wiring, ranks, nearest, |wire| ordered(wire.ends) == ends && wire.capacity == capacity));
+        let of_kind = |wire: &Wire| ordered(wire.ends) == ends && wire.capacity == capacity;
+        lines.extend(line(wiring, devices, pairs, nearest, of_kind));
     }
     lines
 }
@@ -47,20 +51,25 @@ fn ordered((a, b): (NodeKind, NodeKind)) -> (NodeKind, NodeKind) {
     (a.min(b), a.max(b))
 }
 
-fn line(wiring: &Wiring, ranks: &[u32], nearest: Picos, has_length: impl Fn(&Wire) -> bool) -> Option<Line> {
+fn line(
+    wiring: &Wiring,
+    devices: usize,
+    (between, whole): Pairs<'_>,
+    nearest: Picos,
+    has_length: impl Fn(&Wire) -> bool,
+) -> Option<Line> {
     let has_length = |wire: &Wire| wire.capacity < UNLIMITED && has_length(wire);
     let length = |number: usize| u64::from(has_length(&wiring.wires[number]));
-    let mut distances = Distances::by(wiring, ranks.len(), Direction::Away, length);
+    let mut distances = Distances::by(wiring, devices, Direction::Away, length);
     let mut travelled = 0u128;
-    for (from, &senders) in (0u32..).zip(ranks) {
-        for (&distance, &receivers) in distances.from([from]).iter().zip(ranks) {
+    for from in 0..devices as u32 {
+        for (to, &distance) in (0u32..).zip(distances.from([from])).take(devices) {
             if distance != u64::MAX {
-                travelled += u128::from(distance) * u128::from(senders) * u128::from(receivers);
+                travelled += u128::from(distance) * between(from, to);
             }
         }
     }
     let through: u128 = wiring.wires.iter().filter(|wire| has_length(wire)).map(|wire| wire.capacity).sum();
-    let total: u128 = ranks.iter().map(|&ranks| u128::from(ranks)).sum();
     let way = Way { through, nearest };
-    (travelled > 0).then(|| Line::crossing(Share::new(travelled, total), way, BoundSource::Lengths))
+    (travelled > 0).then(|| Line::crossing(Share::new(travelled, whole), way, BoundSource::Lengths))
 }

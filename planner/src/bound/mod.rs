@@ -23,6 +23,8 @@
 //! **All_to_all** also needs the sum over all pairs of bytes × shortest way, by any lengths of links, to fit into what
 //! the links carry: the dual of the multicommodity flow, here with equal lengths for links of one kind (`lengths`).
 //!
+//! **All_to_allv** is bounded by what its matrix forces out of sets that stand out, and by lengths (`uneven`).
+//!
 //! **Latency**: every rank that a collective makes depend on another hears from it by the shortest way, by way of other
 //! ranks too (`distance`).
 //!
@@ -42,11 +44,12 @@ mod parts;
 mod source;
 #[cfg(test)]
 mod tests;
+mod uneven;
 mod wiring;
 
 use std::sync::OnceLock;
 
-use fabricast_sim::schedule::{Call, Collective};
+use fabricast_sim::schedule::{Call, Collective, Matrix};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, NodeId, Picos};
@@ -110,6 +113,8 @@ pub struct Bounds {
     graph: Option<Graph>,
     /// Whether a switch limits what it forwards in all.
     crossbars: Crossbars,
+    /// Of an all_to_allv.
+    matrix: Option<Matrix>,
     /// By collective, and by whether switches reduce; worked out when first asked for.
     lines: Vec<OnceLock<Vec<Line>>>,
 }
@@ -146,8 +151,19 @@ impl Bounds {
             levels,
             graph,
             crossbars: if limited { Crossbars::Limited } else { Crossbars::Unlimited },
+            matrix: None,
             lines: vec![OnceLock::new(); 2 * Collective::ALL.len()],
         }
+    }
+
+    /// The same for an all_to_allv of this matrix; without one, nothing bounds an all_to_allv.
+    #[must_use]
+    pub fn with_matrix(mut self, matrix: Option<&Matrix>) -> Self {
+        self.matrix = matrix.cloned();
+        for lines in self.lines.iter_mut().skip(2 * Collective::AllToAllV as usize).take(2) {
+            *lines = OnceLock::new();
+        }
+        self
     }
 
     /// The same with or without reduction and multicast in switches; [`InNetwork::Allowed`] unless this says otherwise.
@@ -217,6 +233,9 @@ impl Bounds {
     }
 
     fn work_out(&self, collective: Collective, in_network: InNetwork) -> Vec<Line> {
+        if collective == Collective::AllToAllV {
+            return self.work_out_matrix();
+        }
         let mut lines = Vec::new();
         for level in &self.levels {
             for part in &level.parts {
@@ -225,7 +244,7 @@ impl Bounds {
                 for (share, way) in crossings.into_iter().filter_map(|(share, way)| Some((share?, way))) {
                     lines.push(Line::crossing(share, way, level.source.clone()));
                 }
-                if let Some(line) = memory(&demand, part) {
+                if let Some(line) = memory((demand.into, demand.out), part) {
                     lines.push(line);
                 }
             }
@@ -243,13 +262,24 @@ impl Bounds {
         }
         keep_highest(lines)
     }
+
+    fn work_out_matrix(&self) -> Vec<Line> {
+        let Some(matrix) = self.matrix.as_ref().filter(|matrix| matrix.ranks() == self.ranks) else {
+            return Vec::new();
+        };
+        let mut lines: Vec<Line> = self.levels.iter().flat_map(|level| uneven::of_level(level, matrix)).collect();
+        if let Some(graph) = &self.graph {
+            lines.extend(uneven::of_graph(graph, matrix, self.first_byte()));
+        }
+        keep_highest(lines)
+    }
 }
 
 /// A memory reads what goes out, and writes what comes in.
-fn memory(demand: &Demand, part: &parts::Part) -> Option<Line> {
+fn memory((into, out): (Option<Share>, Option<Share>), part: &parts::Part) -> Option<Line> {
     let through = part.memory?;
     let zero = Share::new(0, 1);
-    let (into, out) = (demand.into.unwrap_or(zero), demand.out.unwrap_or(zero));
+    let (into, out) = (into.unwrap_or(zero), out.unwrap_or(zero));
     let sum = into.numerator * out.denominator + out.numerator * into.denominator;
     let nearest = part.into.nearest.min(part.out.nearest);
     let share = Share::new(sum, into.denominator * out.denominator);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Matrix, Rank};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, NodeKind, Picos, load, read_text};
 use proptest::collection::vec;
@@ -167,7 +167,8 @@ fn links_without_a_stated_rate_limit_nothing() {
     text += "[[link]]\na = \"gpu[0-3]\"\nb = \"sw\"\nkind = \"nvlink\"\nlatency = \"1 us\"\n";
     let free = read_text(&text, "free.toml").unwrap();
     for collective in Collective::ALL {
-        let bound = bounds(&free).with(InNetwork::Off).of(&call(collective, GIB, 4));
+        let even = Matrix::even(4, GIB).unwrap();
+        let bound = bounds(&free).with(InNetwork::Off).with_matrix(Some(&even)).of(&call(collective, GIB, 4));
         assert_eq!((bound.time, bound.transfer), (Picos::from_us(2.0), Picos::ZERO), "{collective}");
         assert_eq!(bound.set_by, BoundSource::Latency);
     }

@@ -5,7 +5,7 @@ mod search;
 
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_sim::schedule::{BufferUse, Collective, Matrix};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
@@ -34,9 +34,11 @@ pub struct PlanRequest<'a> {
     pub buffers: BufferUse,
     /// The root of broadcast and reduce.
     pub root: u32,
+    /// Who sends how much to whom in an all_to_allv.
+    pub matrix: Option<&'a Matrix>,
     /// The collectives.
     pub collectives: &'a [Collective],
-    /// The sizes.
+    /// The sizes. An all_to_allv's matrix is scaled to them; a barrier has a single row whatever they are.
     pub sizes: &'a [Bytes],
     /// What may be chosen from.
     pub restriction: &'a Restriction,
@@ -83,8 +85,10 @@ pub struct Busiest {
 pub struct Row {
     /// The collective.
     pub collective: Collective,
-    /// nccl-tests' size.
+    /// The size of the call.
     pub bytes: Bytes,
+    /// What bandwidths count: nccl-tests' size. Only an all_to_allv's differs from `bytes`.
+    pub size: Bytes,
     /// The best strategy.
     pub pick: Priced,
     /// The best strategy of another algorithm or protocol.
@@ -150,7 +154,7 @@ impl Row {
     /// Bus bandwidth of a time, GB/s, as nccl-tests counts it.
     #[must_use]
     pub fn busbw_gbps(&self, time: Picos, ranks: u32) -> f64 {
-        busbw_gbps(self.collective, self.bytes, time, ranks)
+        busbw_gbps(self.collective, self.size, time, ranks)
     }
 
     /// The bound ÷ the pick's time, 0 to 1.

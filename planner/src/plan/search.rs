@@ -1,10 +1,11 @@
 //! The search: bound every candidate, simulate those that can still win, keep the best and the best of another kind.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
-use fabricast_sim::schedule::{Call, Collective, Rank};
+use fabricast_sim::schedule::{Call, Collective, Matrix, Rank};
 use fabricast_sim::timeline::Utilization;
 use fabricast_sim::{Surroundings, Timeline, simulate};
 use fabricast_topologies::{Bytes, Picos};
@@ -43,7 +44,7 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         request.restriction.in_network,
     );
     let cells: Vec<(Collective, Bytes)> =
-        request.collectives.iter().flat_map(|&c| request.sizes.iter().map(move |&bytes| (c, bytes))).collect();
+        request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
     let found: Vec<Result<Row, PlanError>> = cells
         .par_iter()
         .map(|&(collective, bytes)| {
@@ -81,11 +82,18 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
     })
 }
 
+/// The sizes of the rows of a collective.
+fn sizes<'a>(request: &PlanRequest<'a>, collective: Collective) -> &'a [Bytes] {
+    if collective == Collective::Barrier { &[Bytes(0)] } else { request.sizes }
+}
+
 struct Search<'a> {
     request: &'a PlanRequest<'a>,
     abilities: Abilities,
     call: Call,
-    bounds: &'a Bounds,
+    /// Of an all_to_allv, as large as the call.
+    matrix: Option<Matrix>,
+    bounds: Cow<'a, Bounds>,
     bound: Bound,
 }
 
@@ -97,14 +105,21 @@ impl<'a> Search<'a> {
         collective: Collective,
         bytes: Bytes,
     ) -> Self {
+        let matrix = request.matrix.filter(|_| collective == Collective::AllToAllV).map(|matrix| matrix.scaled(bytes));
         let call = Call {
             collective,
-            bytes,
+            // An empty matrix is empty at every size.
+            bytes: matrix.as_ref().map_or(bytes, Matrix::total),
             ranks: request.placement.len() as u32,
             root: Rank(request.root),
             buffers: request.buffers,
         };
-        Self { request, abilities, call, bounds, bound: bounds.of(&call) }
+        let bounds = match &matrix {
+            Some(matrix) => Cow::Owned(bounds.clone().with_matrix(Some(matrix))),
+            None => Cow::Borrowed(bounds),
+        };
+        let bound = bounds.of(&call);
+        Self { request, abilities, call, matrix, bounds, bound }
     }
 
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
@@ -135,6 +150,7 @@ impl<'a> Search<'a> {
         Ok(Row {
             collective: self.call.collective,
             bytes: self.call.bytes,
+            size: self.matrix.as_ref().map_or(self.call.bytes, Matrix::size),
             pick,
             runner_up: fastest.next(),
             bound: self.bound.clone(),
@@ -175,7 +191,11 @@ impl<'a> Search<'a> {
             return 0.0;
         }
         let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane.0 as f64;
-        least_traffic(&self.call) as f64 * 1e12 / lanes.max(1.0)
+        let least = match &self.matrix {
+            Some(matrix) => matrix.crossing().0.into(),
+            None => least_traffic(&self.call),
+        };
+        least as f64 * 1e12 / lanes.max(1.0)
     }
 
     fn price(&self, strategy: Strategy, watcher: Watcher<'_>) -> Result<Result<Priced, Unsupported>, PlanError> {
@@ -186,6 +206,7 @@ impl<'a> Search<'a> {
             ranks_per_node: request.ranks_per_node,
             ranks_per_team: self.abilities.ranks_per_team(),
             grid: request.fabric.host_grid().to_vec(),
+            matrix: self.matrix.clone(),
             ..Shape::new(self.call, strategy.protocol)
         };
         let generator = match algorithm::generator(strategy.algorithm, &shape) {

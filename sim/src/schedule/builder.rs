@@ -3,7 +3,8 @@
 //! One rank at a time, because a folded simulation asks only for the ranks that represent a class.
 
 use super::{
-    BufferUse, Call, Channel, ChunkRef, Dependency, Layout, OpId, Operation, Protocol, Rank, Run, RunId, TeamId,
+    BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, Matrix, OpId, Operation, Protocol, Rank, Run,
+    RunId, TeamId,
 };
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,21 @@ pub struct Header {
     pub scratch_chunks: u32,
     /// Teams for multicast: the ranks of each, in rising order. Mostly none.
     pub teams: Vec<Vec<Rank>>,
+}
+
+impl Header {
+    /// Who sends how much to whom, of an all_to_allv whose layout has a segment for each block.
+    #[must_use]
+    pub fn matrix(&self) -> Option<Matrix> {
+        let has_blocks = self.call.collective == Collective::AllToAllV;
+        has_blocks.then(|| Matrix::of_layout(self.call.ranks, &self.layout)).flatten()
+    }
+
+    /// What bandwidths count: nccl-tests' size, the larger buffer of a rank.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.matrix().map_or(self.call.bytes, |matrix| matrix.size())
+    }
 }
 
 /// The runs of one rank, with what they wait for.

@@ -31,6 +31,10 @@ pub enum Collective {
     Scatter,
     /// nccl-tests' shift: rank r ends with the input of rank r − 1 (of the last rank, for rank 0).
     SendRecv,
+    /// Rank r ends with what every rank has for it, as much as a [`Matrix`](super::Matrix) says.
+    AllToAllV,
+    /// Nothing moves: no rank goes on before every rank has come.
+    Barrier,
 }
 
 /// How a step moves bytes.
@@ -111,7 +115,7 @@ pub enum BufferUse {
 pub struct Call {
     /// The collective.
     pub collective: Collective,
-    /// nccl-tests' size: the larger buffer of a rank.
+    /// nccl-tests' size: the larger buffer of a rank. Of an all_to_allv the bytes of the whole matrix; 0 of a barrier.
     pub bytes: Bytes,
     /// How many ranks take part.
     pub ranks: u32,
@@ -122,7 +126,7 @@ pub struct Call {
 }
 
 /// Names, aliases (nccl-tests' spellings) and the busbw factor's shape, one row a collective.
-const COLLECTIVES: [(Collective, &str, &[&str]); 9] = [
+const COLLECTIVES: [(Collective, &str, &[&str]); 11] = [
     (Collective::AllReduce, "all_reduce", &["allreduce", "all_reduce_perf"]),
     (Collective::AllGather, "all_gather", &["allgather", "all_gather_perf"]),
     (Collective::ReduceScatter, "reduce_scatter", &["reducescatter", "reduce_scatter_perf"]),
@@ -132,11 +136,13 @@ const COLLECTIVES: [(Collective, &str, &[&str]); 9] = [
     (Collective::Gather, "gather", &["gather_perf"]),
     (Collective::Scatter, "scatter", &["scatter_perf"]),
     (Collective::SendRecv, "send_recv", &["sendrecv", "sendrecv_perf"]),
+    (Collective::AllToAllV, "all_to_allv", &["alltoallv", "alltoallv_perf", "all_to_all_v"]),
+    (Collective::Barrier, "barrier", &[]),
 ];
 
 impl Collective {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::AllReduce,
         Self::AllGather,
         Self::ReduceScatter,
@@ -146,12 +152,20 @@ impl Collective {
         Self::Gather,
         Self::Scatter,
         Self::SendRecv,
+        Self::AllToAllV,
+        Self::Barrier,
     ];
 
     /// Its name: `all_reduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         COLLECTIVES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+
+    /// Whether calls come in any size: those of a matrix are as large as it says, and a barrier moves nothing.
+    #[must_use]
+    pub fn has_sizes(self) -> bool {
+        !matches!(self, Self::AllToAllV | Self::Barrier)
     }
 
     /// busbw ÷ algbw for n ranks, as nccl-tests defines it (doc/PERFORMANCE.md of nccl-tests).
@@ -161,8 +175,10 @@ impl Collective {
         match self {
             _ if ranks < 2 => 1.0,
             Self::AllReduce => 2.0 * (n - 1.0) / n,
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => (n - 1.0) / n,
-            Self::Broadcast | Self::Reduce | Self::SendRecv => 1.0,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::AllToAllV | Self::Gather | Self::Scatter => {
+                (n - 1.0) / n
+            }
+            Self::Broadcast | Self::Reduce | Self::SendRecv | Self::Barrier => 1.0,
         }
     }
 }

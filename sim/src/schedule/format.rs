@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use fabricast_topologies::Place;
 
-use super::{OpId, Protocol, Schedule, json, msccl_xml, mscclpp};
+use super::{Collective, OpId, Protocol, Schedule, json, msccl_xml, mscclpp};
 
 /// A format of schedule files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +86,14 @@ pub enum WriteError {
         operations: u64,
         /// How many there may be.
         most: u64,
+    },
+    /// A collective that the format has no word for.
+    #[error("{format} files have no {collective}")]
+    Collective {
+        /// The format.
+        format: &'static str,
+        /// The collective.
+        collective: Collective,
     },
     /// The chunks have no common size.
     #[error("chunks of different sizes that are not multiples of a common one: {reason}")]

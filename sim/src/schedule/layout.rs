@@ -100,6 +100,12 @@ impl Layout {
         if self.segments.len() == 1 { 0 } else { self.starts.partition_point(|&start| start <= chunk) - 1 }
     }
 
+    /// The first chunk of a segment; the number of chunks for segments that do not exist.
+    #[must_use]
+    pub fn start_of(&self, segment: usize) -> u32 {
+        self.starts.get(segment).or(self.starts.last()).copied().unwrap_or(0)
+    }
+
     /// Byte offset of the start of a chunk, or of the end for `chunk == chunks()`, with boundaries inside a segment
     /// rounded down to whole elements of `element` bytes.
     #[must_use]

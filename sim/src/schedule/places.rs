@@ -32,6 +32,9 @@ impl Places {
         ranks: usize,
         per_gpu: (u32, u32),
     ) -> Result<Self, String> {
+        if !collective.has_sizes() {
+            return Err(format!("files of this format have no {collective}"));
+        }
         let (input, output, ranks) = (u64::from(per_gpu.0), u64::from(per_gpu.1), ranks as u64);
         let chunks = match collective {
             Collective::AllGather | Collective::Gather => (input * ranks).max(output),

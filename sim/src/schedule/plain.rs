@@ -65,6 +65,10 @@ impl Plain {
     /// [`WriteError`]: too many operations, chunks of no common size, operations that wait for each other.
     pub(super) fn new(schedule: &Schedule, format: &'static str) -> Result<Self, WriteError> {
         let header = schedule.header();
+        let collective = header.call.collective;
+        if !collective.has_sizes() {
+            return Err(WriteError::Collective { format, collective });
+        }
         if let Some(op) = first_multicast(schedule) {
             let what = format!("rank {}, {}", op.rank.0, op.kind.name());
             let reason = format!("{format} files are written without multicast");
@@ -216,5 +220,7 @@ pub(super) fn collective_name(collective: Collective) -> &'static str {
         Collective::Gather => "gather",
         Collective::Scatter => "scatter",
         Collective::SendRecv => "sendrecv",
+        Collective::AllToAllV => "alltoallv",
+        Collective::Barrier => "barrier",
     }
 }

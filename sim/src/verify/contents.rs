@@ -1,8 +1,9 @@
 //! What each rank has at the start and must have at the end, per collective, in the layout's numbering of chunks.
 //!
-//! Collectives with blocks (one per rank) cut the chunks into as many equal blocks of neighbouring chunks.
+//! Collectives with blocks (one per rank) cut the chunks into as many equal blocks of neighbouring chunks. An all_to_allv
+//! has a segment for each pair of ranks.
 
-use crate::schedule::{Call, Collective};
+use crate::schedule::{Call, Collective, Layout};
 
 /// What a chunk of the result must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,19 +16,29 @@ pub(super) enum Expected {
 
 /// The contents of a call's buffers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Contents {
+pub(super) struct Contents<'a> {
     collective: Collective,
     ranks: u32,
     root: u32,
     /// Chunks of a block; all chunks where the collective has no blocks.
     block: u32,
+    layout: &'a Layout,
 }
 
-impl Contents {
+impl<'a> Contents<'a> {
     /// Nothing if the collective has blocks and the chunks cannot be cut into them.
-    pub(super) fn new(call: &Call, chunks: u32) -> Option<Self> {
+    pub(super) fn new(call: &Call, layout: &'a Layout) -> Option<Self> {
+        let chunks = layout.chunks();
         let block = match call.collective {
             Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv => chunks,
+            Collective::AllToAllV => {
+                let pairs = u64::from(call.ranks) * u64::from(call.ranks);
+                if layout.segments().len() as u64 != pairs {
+                    return None;
+                }
+                chunks
+            }
+            Collective::Barrier => chunks,
             Collective::AllGather
             | Collective::ReduceScatter
             | Collective::AllToAll
@@ -39,11 +50,17 @@ impl Contents {
                 chunks / call.ranks
             }
         };
-        Some(Self { collective: call.collective, ranks: call.ranks, root: call.root.0, block })
+        Some(Self { collective: call.collective, ranks: call.ranks, root: call.root.0, block, layout })
     }
 
     fn is_in_block(self, rank: u32, chunk: u32) -> bool {
         chunk / self.block.max(1) == rank
+    }
+
+    /// Sender and receiver of a chunk of an all_to_allv.
+    fn pair(self, chunk: u32) -> (u32, u32) {
+        let segment = self.layout.segment_of(chunk) as u32;
+        (segment / self.ranks, segment % self.ranks)
     }
 
     /// Whether a rank brings this chunk of input.
@@ -57,6 +74,8 @@ impl Contents {
             | Collective::SendRecv => true,
             Collective::AllGather | Collective::Gather => self.is_in_block(rank, chunk),
             Collective::Broadcast | Collective::Scatter => rank == self.root,
+            Collective::AllToAllV => self.pair(chunk).0 == rank,
+            Collective::Barrier => false,
         }
     }
 
@@ -74,6 +93,14 @@ impl Contents {
             Collective::Scatter if self.is_in_block(rank, chunk) => from(self.root, chunk),
             Collective::Gather | Collective::Scatter => None,
             Collective::AllToAll => from(chunk / self.block, rank * self.block + chunk % self.block),
+            Collective::AllToAllV => {
+                let (sender, receiver) = self.pair(chunk);
+                if receiver != rank || self.layout.size(chunk).numerator == 0 {
+                    return None;
+                }
+                from(sender, chunk)
+            }
+            Collective::Barrier => None,
             Collective::SendRecv => from(if rank == 0 { self.ranks - 1 } else { rank - 1 }, chunk),
         }
     }

@@ -6,7 +6,7 @@ use super::memory::{Clash, Memory, NONE, Place, Value, reduce};
 use super::reach::{Answer, Reach};
 use super::sets::{Set, Sets};
 use crate::schedule::order::{Graph, Order};
-use crate::schedule::{Buffer, ChunkRef, OpId, OpKind, Rank, Run, Schedule, TeamId, Walk};
+use crate::schedule::{Buffer, ChunkRef, ChunkSize, Collective, OpId, OpKind, Rank, Run, Schedule, TeamId, Walk};
 
 /// More chunks than this (of all ranks together) are refused.
 const MAX_CELLS: u64 = 1 << 26;
@@ -44,11 +44,17 @@ pub(super) fn execute(
     if cells > MAX_CELLS || header.call.ranks > 1 << 30 {
         return Err(reporter.too_large(cells, "chunks over all ranks", MAX_CELLS));
     }
-    let chunks = header.layout.chunks();
-    let Some(contents) = Contents::new(&header.call, chunks) else {
+    let Some(contents) = Contents::new(&header.call, &header.layout) else {
+        let (chunks, ranks) = (header.layout.chunks(), header.call.ranks);
         let end = (Rank(0), ChunkRef { buffer: Buffer::Output, index: chunks });
-        let expected = format!("a multiple of {}", header.call.ranks);
-        return Err(reporter.of_chunk(FaultKind::UnevenBlocks, end, format!("{chunks} chunks"), expected));
+        let (found, expected) = match header.call.collective {
+            Collective::AllToAllV => {
+                let segments = header.layout.segments().len();
+                (format!("{segments} segments"), format!("one for each of {ranks} × {ranks} pairs of ranks"))
+            }
+            _ => (format!("{chunks} chunks"), format!("a multiple of {ranks}")),
+        };
+        return Err(reporter.of_chunk(FaultKind::UnevenBlocks, end, found, expected));
     };
     let mut execution = Execution {
         schedule,
@@ -75,8 +81,8 @@ struct Execution<'a> {
     graph: &'a Graph<'a>,
     order: &'a Order,
     reporter: &'a Reporter<'a>,
-    contents: Contents,
-    memory: Memory,
+    contents: Contents<'a>,
+    memory: Memory<'a>,
     sets: Sets,
     reach: Reach<'a>,
     /// Conflicts not decided at once.
@@ -172,6 +178,7 @@ impl Execution<'_> {
     /// Writes over what a chunk held.
     fn put(&mut self, moved: Value, place: (u32, ChunkRef)) -> Result<(), Fault> {
         let Some(cell) = self.writable(place)? else { return Ok(()) };
+        self.check_fits(moved, place)?;
         self.check_write(cell)?;
         self.check_overwritten(cell)?;
         self.memory.write(cell, moved, self.current);
@@ -200,6 +207,7 @@ impl Execution<'_> {
     ) -> Result<(), Fault> {
         let moved = self.read(source, src)?;
         let Some(cell) = self.writable((target, dst))? else { return Ok(()) };
+        self.check_fits(moved, (target, dst))?;
         self.check_write(cell)?;
         let value = match kind {
             OpKind::Put | OpKind::Get | OpKind::Copy => {
@@ -265,6 +273,24 @@ impl Execution<'_> {
             };
             self.fault_here(kind, place, format!("{arriving} arriving on {there}"), expected)
         })
+    }
+
+    /// What is moved must not be larger than where it goes.
+    fn check_fits(&self, moved: Value, place: (u32, ChunkRef)) -> Result<(), Fault> {
+        let layout = &self.schedule.header().layout;
+        if layout.segments().len() < 2 {
+            return Ok(());
+        }
+        let (data, room) = (layout.size(moved.chunk), layout.size(place.1.index));
+        let product = |bytes: u64, parts: u32| u128::from(bytes) * u128::from(parts);
+        if product(data.numerator, room.denominator) <= product(room.numerator, data.denominator) {
+            return Ok(());
+        }
+        let in_words = |size: ChunkSize| match size.denominator {
+            1 => format!("{} bytes", size.numerator),
+            parts => format!("{}/{parts} bytes", size.numerator),
+        };
+        Err(self.fault_here(FaultKind::DoesNotFit, place, in_words(data), format!("at most {}", in_words(room))))
     }
 
     /// What is overwritten must have been read.

@@ -34,9 +34,13 @@ pub enum FaultKind {
     WrongResult,
     /// Something was written that nobody reads and that is not the result.
     Unread,
+    /// Something is moved to a place that is smaller.
+    DoesNotFit,
+    /// A rank may leave a barrier before every other has come.
+    NotAwaited,
     /// A local operation names another rank.
     StrayPeer,
-    /// The chunks cannot be cut into one block per rank.
+    /// The chunks cannot be cut into one block per rank, or (all_to_allv) per pair of ranks.
     UnevenBlocks,
     /// Too large to be proven.
     TooLarge,
@@ -96,8 +100,10 @@ impl FaultKind {
             Self::CountedTwice => ("counted_twice", "reduces a contribution into @ twice"),
             Self::WrongResult => ("wrong_result", "leaves a wrong result in @"),
             Self::Unread => ("unread", "writes @, which nobody reads and which is not part of the result"),
+            Self::DoesNotFit => ("does_not_fit", "moves data to @, which is smaller"),
+            Self::NotAwaited => ("not_awaited", "a rank may leave before another has come"),
             Self::StrayPeer => ("stray_peer", "works on its own rank's memory and names another rank"),
-            Self::UnevenBlocks => ("uneven_blocks", "the layout has no equal block for every rank"),
+            Self::UnevenBlocks => ("uneven_blocks", "the layout has no block for every rank"),
             Self::TooLarge => ("too_large", "the schedule is too large to be proven"),
         }
     }

@@ -37,8 +37,8 @@ pub(super) enum Place {
 }
 
 /// The chunks of all ranks.
-pub(super) struct Memory {
-    contents: Contents,
+pub(super) struct Memory<'a> {
+    contents: Contents<'a>,
     in_place: bool,
     chunks: u32,
     cells_per_rank: usize,
@@ -47,7 +47,7 @@ pub(super) struct Memory {
     readers: Vec<(u32, u32)>,
 }
 
-impl Memory {
+impl<'a> Memory<'a> {
     /// Cells that a schedule needs.
     pub(super) fn cells_of(schedule: &Schedule) -> u64 {
         let header = schedule.header();
@@ -55,7 +55,7 @@ impl Memory {
         per_rank.saturating_mul(u64::from(header.call.ranks))
     }
 
-    pub(super) fn new(schedule: &Schedule, contents: Contents) -> Self {
+    pub(super) fn new(schedule: &Schedule, contents: Contents<'a>) -> Self {
         let header = schedule.header();
         let chunks = header.layout.chunks();
         let cells_per_rank = chunks as usize + header.scratch_chunks as usize;

@@ -4,7 +4,8 @@
 //! every operation moves or joins such values. Proven are: every chunk of the result holds each contribution that belongs
 //! there exactly once and nothing else; any two accesses to the same chunk of the same rank, at least one of them a
 //! write, are ordered by the dependencies; no operation waits for itself, with finite FIFOs too; nothing is read before
-//! it is written; nothing is written where the caller expects no output; nothing lies unread that is not the result.
+//! it is written; nothing is written where the caller expects no output; nothing is moved to a smaller place; nothing
+//! lies unread that is not the result. Of a barrier, that every rank waits for every other.
 //!
 //! Operations are taken in one order: each after those that it waits for, otherwise by id. "First" means this order.
 //!
@@ -12,8 +13,10 @@
 //! schedule::order   who runs when, cycles      contents   what ranks have and must get
 //! reach             is a before b, exactly     sets       sets of contributions, hash-consed
 //! memory            what each chunk holds      execute    the run itself
+//! barrier           who waits for whom
 //! ```
 
+mod barrier;
 mod contents;
 mod execute;
 mod fault;
@@ -23,7 +26,7 @@ mod sets;
 #[cfg(test)]
 mod tests;
 
-use crate::schedule::{Schedule, fifo, order};
+use crate::schedule::{Collective, Schedule, fifo, order};
 use fault::Reporter;
 pub use fault::{Fault, FaultKind};
 
@@ -63,6 +66,9 @@ pub fn verify(schedule: &Schedule, options: &VerifyOptions) -> Result<Verified, 
     let graph = order::Graph::new(schedule);
     let order = graph.order().map_err(|cycle| reporter.cycle(FaultKind::Deadlock, &cycle))?;
     execute::execute(schedule, &graph, &order, &reporter)?;
+    if schedule.header().call.collective == Collective::Barrier {
+        barrier::check(schedule, &graph, &order, &reporter)?;
+    }
     if let Some(depth) = options.fifo_depth
         && fifo::uses_fifo(schedule.header().protocol)
     {

@@ -5,7 +5,7 @@ use fabricast_topologies::Bytes;
 use super::{Fault, FaultKind, VerifyOptions, verify};
 use crate::schedule::{
     Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpId, OpKind, Program,
-    Protocol, Rank, Run, Schedule, Walk,
+    Protocol, Rank, Run, Schedule, Segment, Walk,
 };
 
 /// Programs written out by a test.
@@ -263,4 +263,75 @@ fn pair_without_return() -> Scripted {
     let mut script = Scripted::new(Collective::AllReduce, 2, 1);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
     script
+}
+
+/// Two ranks: rank 0 sends 6 bytes, rank 1 sends 2 and keeps 1.
+fn uneven() -> Scripted {
+    let mut script = Scripted::new(Collective::AllToAllV, 2, 1);
+    let segment = |bytes| Segment { bytes: Bytes(bytes), parts: 1 };
+    script.header.layout = Layout::new([0, 6, 2, 1].map(segment).to_vec());
+    script.header.call.bytes = Bytes(9);
+    script
+}
+
+#[test]
+fn blocks_of_a_matrix_go_where_they_belong() {
+    let block = |buffer, index| (buffer, index);
+    let put = |from: u32, to: u32| run(OpKind::Put, 1, block(Buffer::Input, from), block(Buffer::Output, to));
+    let keep = run(OpKind::Copy, 1, block(Buffer::Input, 3), block(Buffer::Output, 3));
+    let back = run(OpKind::Put, 0, block(Buffer::Input, 2), block(Buffer::Output, 2));
+    let mut script = uneven();
+    script.push(Rank(0), put(1, 1), &[]);
+    script.push(Rank(1), back, &[]);
+    assert_eq!(
+        script.fault().to_string(),
+        "nothing writes output chunk 3 of rank 1: found nothing, expected input chunk 3 of rank 1"
+    );
+    script.push(Rank(1), keep, &[]);
+    // The empty block is nobody's business.
+    assert_eq!(script.verify(), Ok(3));
+    let mut script = uneven();
+    script.push(Rank(0), put(1, 3), &[]);
+    let fault = script.fault();
+    assert_eq!(fault.kind, FaultKind::DoesNotFit);
+    assert_eq!(
+        fault.to_string(),
+        "operation 0 (rank 0, channel 0, put to rank 1): moves data to output chunk 3 of rank 1, which is smaller: \
+         found 6 bytes, expected at most 1 bytes"
+    );
+    // Scratch slot 2 is as large as chunk 2.
+    let mut script = uneven();
+    script.push(Rank(0), run(OpKind::Put, 1, (Buffer::Input, 1), (Buffer::Scratch, 2)), &[]);
+    assert_eq!(script.fault().kind, FaultKind::DoesNotFit);
+    let mut script = uneven();
+    script.push(Rank(0), put(0, 0), &[]);
+    assert_eq!(script.fault().kind, FaultKind::ForbiddenWrite);
+    let mut script = uneven();
+    script.header.layout = Layout::equal(Bytes(9), 4);
+    let fault = script.fault();
+    assert_eq!(fault.kind, FaultKind::UnevenBlocks);
+    assert!(fault.to_string().contains("found 1 segments, expected one for each of 2 × 2 pairs of ranks"), "{fault}");
+}
+
+#[test]
+fn barriers_wait_for_everybody() {
+    let signal = |peer| Run { peer: Walk::fixed(peer), ..wait_run(OpKind::Signal) };
+    let mut script = Scripted::waits(2);
+    script.header.call.collective = Collective::Barrier;
+    script.push(Rank(0), signal(1), &[]);
+    script.push(Rank(1), signal(0), &[Dependency::on(Rank(0), 0, 0)]);
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.rank, fault.operation), (FaultKind::NotAwaited, Rank(0), None));
+    assert_eq!(
+        fault.to_string(),
+        "a rank may leave before another has come: found nothing of rank 1 before the end of rank 0, expected something of \
+         every rank"
+    );
+    script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on(Rank(1), 0, 0)]);
+    assert_eq!(script.verify(), Ok(3));
+    // Somebody who does nothing leaves at once.
+    let mut script = Scripted::waits(300);
+    script.header.call.collective = Collective::Barrier;
+    let fault = script.fault();
+    assert_eq!((fault.kind, fault.rank), (FaultKind::NotAwaited, Rank(0)));
 }

@@ -6,6 +6,7 @@ mod blocks;
 mod exchange;
 mod rooted;
 mod sum;
+mod uneven;
 
 use fabricast_sim::schedule::{Header, Rank, RotationDigit, Symmetry, Walk};
 
@@ -16,6 +17,7 @@ pub(super) use all_reduce::AllReduce;
 pub(super) use blocks::{AllGather, ReduceScatter};
 pub(super) use exchange::AllToAll;
 pub(super) use rooted::{Broadcast, Reduce};
+pub(super) use uneven::AllToAllV;
 
 /// The loops of a rank's program in the order they are written: the rank on its channel, the lane, the round.
 fn rounds(header: &Header, cut: &Cut, rank: Rank) -> impl Iterator<Item = (Lane, u32, u32)> + use<> {

@@ -1,0 +1,111 @@
+//! Two-level all_to_allv: as the two-level all_to_all (`exchange`), with blocks as large as the matrix says.
+//!
+//! What is for another host goes to the rank at the position of its destination in the own host, and from there on its
+//! rail, when all mates' blocks for that host are there. Empty blocks are skipped; runs of theirs have length 0, so that
+//! numbers do not depend on sizes. With equal blocks the operations out of place are those of the all_to_all. Per rank,
+//! lane and loop 2gh runs.
+//!
+//! Source: as for `exchange`.
+
+use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Run, Walk};
+
+use super::Levels;
+use crate::algorithm::cut::channel_of;
+use crate::algorithm::lane::Lane;
+use crate::algorithm::matrix_cut::MatrixCut;
+use crate::algorithm::{Algorithm, Shape, Unsupported};
+
+/// Two-level all_to_allv.
+pub(in crate::algorithm) struct AllToAllV {
+    header: Header,
+    cut: MatrixCut,
+    levels: Levels,
+}
+
+/// Numbers of the runs of one loop of a lane, the same on all ranks.
+#[derive(Clone, Copy)]
+struct Runs {
+    /// Blocks for the other hosts to the mates: a run for each mate and host.
+    gather: u32,
+    /// All mates' blocks for a host are there: a run for each host.
+    ready: u32,
+    /// All runs of a loop.
+    count: u32,
+}
+
+impl AllToAllV {
+    pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let levels = Levels::new(shape)?;
+        let (cut, header) = MatrixCut::new(shape, Algorithm::Hierarchical, 1)?;
+        Ok(Self { header, cut, levels })
+    }
+
+    fn runs(&self, first: u32) -> Runs {
+        let (mates, hosts) = (self.levels.mates(), self.levels.hosts - 1);
+        let ready = first + mates * hosts + mates;
+        Runs { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
+    }
+
+    /// Puts a chunk of a block to a rank, where the block has such a loop.
+    fn put(&self, at: Lane, to: u32, block: (u32, u32), ends: (Buffer, Buffer), (lane, round): (u32, u32)) -> Run {
+        let chunk = Walk::fixed(self.cut.chunk(block.0, block.1, round, lane));
+        let len = u32::from(round < self.cut.loops(block.0, block.1));
+        at.put(len, Walk::fixed(to), (ends.0, chunk), (ends.1, chunk))
+    }
+
+    fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
+        let levels = self.levels;
+        let place = levels.place(at.rank);
+        let runs = self.runs(program.runs().len() as u32);
+        let others = levels.hosts - 1;
+        // A chunk follows that of the loop before on the same connection.
+        let push = |program: &mut Program, run, more: Option<Dependency>| {
+            let number = program.runs().len() as u32;
+            let before = (round > 0).then(|| Dependency::on(at.rank(), number.wrapping_sub(runs.count), 0));
+            program.push(run, &before.into_iter().chain(more).collect::<Vec<_>>());
+        };
+        for further in 1..=levels.mates() {
+            let mate = levels.mate(place, further);
+            for away in 1..=others {
+                let to = levels.on_rail(levels.place(mate), away);
+                push(program, self.put(at, mate, (at.rank, to), (Buffer::Input, Buffer::Scratch), (lane, round)), None);
+            }
+        }
+        for further in 1..=levels.mates() {
+            let mate = levels.mate(place, further);
+            push(program, self.put(at, mate, (at.rank, mate), (Buffer::Input, Buffer::Output), (lane, round)), None);
+        }
+        for away in 1..=others {
+            let gathered = (1..=levels.mates()).map(|further| {
+                let mate = levels.mate(place, levels.per_host - further);
+                Dependency::on(Rank(mate), runs.gather + (further - 1) * others + away - 1, 0)
+            });
+            program.push(at.wait(1), &gathered.collect::<Vec<_>>());
+        }
+        for further in 0..levels.per_host {
+            let mate = levels.mate(place, further);
+            for away in 1..=others {
+                let to = levels.on_rail(place, away);
+                let src = if further == 0 { Buffer::Input } else { Buffer::Scratch };
+                let ready = (further > 0).then(|| Dependency::on(at.rank(), runs.ready + away - 1, 0));
+                push(program, self.put(at, to, (mate, to), (src, Buffer::Output), (lane, round)), ready);
+            }
+        }
+    }
+}
+
+impl Generate for AllToAllV {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            for round in 0..self.cut.most_loops() {
+                self.write_loop(at, lane, round, program);
+            }
+        }
+        self.cut.copy_own(&self.header, rank.0, program);
+    }
+}

@@ -1,0 +1,90 @@
+//! All_to_allv: every rank puts what each other must get straight into its output, blocks as large as the matrix says.
+//!
+//! **Direct** has all puts under way at once, as [`super::direct`]; **pairwise** one partner at a time, in the same order,
+//! loop by loop through all partners. Empty blocks are skipped: nothing is sent, not even a flag (as NCCL skips sends and
+//! receives of nothing). With equal blocks, the operations are those of the all_to_all, and so is the time. Equal links of
+//! latency L and bandwidth B: direct takes L + m/B, m the most that a rank sends to, or gets from, others.
+//!
+//! A rank's block of the input and the block of the output that it becomes have the same chunks; in place only the block
+//! that a rank keeps is the same memory, and it stays where it is. Per rank and lane a run per partner, pairwise a run per
+//! partner and loop.
+//!
+//! Sources: NCCL 2.28 src/enqueue.cc (sends and receives of every pair); nccl-tests src/alltoall.cu; MPI-4.0 §6.8
+//! (`MPI_Alltoallv`); Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005,
+//! §4.2 (pairwise exchange).
+
+use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
+
+use super::cut::channel_of;
+use super::direct::Partners;
+use super::lane::Lane;
+use super::matrix_cut::MatrixCut;
+use super::peers::Peers;
+use super::{Algorithm, Shape, Unsupported};
+
+/// Direct exchanges of blocks of any sizes.
+pub(super) struct Uneven {
+    header: Header,
+    partners: Partners,
+    cut: MatrixCut,
+    peers: Peers,
+}
+
+impl Uneven {
+    pub(super) fn new(shape: &Shape, partners: Partners) -> Result<Self, Unsupported> {
+        let algorithm = match partners {
+            Partners::Together => Algorithm::Direct,
+            Partners::InTurn => Algorithm::Pairwise,
+        };
+        let (cut, header) = MatrixCut::new(shape, algorithm, 0)?;
+        Ok(Self { header, partners, cut, peers: Peers::new(shape) })
+    }
+
+    /// The other ranks in the order in which they are sent to.
+    fn others(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
+        self.peers.walks(rank).flat_map(|(walk, len)| (0..len).map(move |i| walk.at(i)))
+    }
+
+    fn together(&self, at: Lane, lane: u32, program: &mut Program) {
+        for to in self.others(at.rank) {
+            let loops = self.cut.loops(at.rank, to);
+            if loops > 0 {
+                let chunks = self.cut.over_loops(at.rank, to, lane);
+                let put = at.put(loops, Walk::fixed(to), (Buffer::Input, chunks), (Buffer::Output, chunks));
+                let number = program.runs().len() as u32;
+                program.push(put, &[Dependency::shifted(at.rank(), number, -1)]);
+            }
+        }
+    }
+
+    fn in_turn(&self, at: Lane, lane: u32, program: &mut Program) {
+        let others: Vec<(u32, u32)> = self.others(at.rank).map(|to| (to, self.cut.loops(at.rank, to))).collect();
+        let most = others.iter().map(|&(_, loops)| loops).max().unwrap_or(0);
+        let mut before: Option<Dependency> = None;
+        for round in 0..most {
+            for &(to, _) in others.iter().filter(|&&(_, loops)| round < loops) {
+                let chunk = Walk::fixed(self.cut.chunk(at.rank, to, round, lane));
+                let put = at.put(1, Walk::fixed(to), (Buffer::Input, chunk), (Buffer::Output, chunk));
+                let run = program.push(put, before.as_slice());
+                before = Some(Dependency::on(at.rank(), run, 0));
+            }
+        }
+    }
+}
+
+impl Generate for Uneven {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            match self.partners {
+                Partners::Together => self.together(at, lane, program),
+                Partners::InTurn => self.in_turn(at, lane, program),
+            }
+        }
+        self.cut.copy_own(&self.header, rank.0, program);
+    }
+}

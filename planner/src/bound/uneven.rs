@@ -1,0 +1,75 @@
+//! What a matrix forces: all_to_allv's bounds, as shares of all its bytes.
+//!
+//! What ranks of a set send to others crosses its border, for every set that is looked at (devices, hosts, racks, groups
+//! under switches); all blocks together must fit into the links that their shortest ways take (`lengths`); and the block
+//! with the longest way takes its latency. Sets are not searched for.
+
+use fabricast_sim::schedule::Matrix;
+use fabricast_topologies::Picos;
+
+use super::graph::Graph;
+use super::line::{Line, Share};
+use super::memory;
+use super::parts::{Level, Part};
+
+/// What crosses the borders of the sets of a level.
+pub(super) fn of_level(level: &Level, matrix: &Matrix) -> Vec<Line> {
+    let mut crossing = vec![(0u128, 0u128); level.parts.len()];
+    let part_of = |rank: u32| level.part_of_rank.get(rank as usize).map(|&part| part as usize);
+    for (from, to, bytes) in matrix.blocks() {
+        let (Some(from), Some(to)) = (part_of(from), part_of(to)) else { continue };
+        if from != to {
+            crossing[from].1 += u128::from(bytes.0);
+            crossing[to].0 += u128::from(bytes.0);
+        }
+    }
+    let total = u128::from(matrix.total().0);
+    let of_part = |(part, (into, out)): (&Part, (u128, u128))| {
+        let (into, out) = (share(into, total), share(out, total));
+        let line = |share: Option<Share>, way| Some(Line::crossing(share?, way, level.source.clone()));
+        let memory = (into.is_some() || out.is_some()).then(|| memory((into, out), part)).flatten();
+        [line(into, part.into), line(out, part.out), memory]
+    };
+    level.parts.iter().zip(crossing).flat_map(of_part).flatten().collect()
+}
+
+/// What the graph as a whole forces.
+pub(super) fn of_graph(graph: &Graph, matrix: &Matrix, first_byte: Picos) -> Vec<Line> {
+    let demand = DeviceDemand::new(graph, matrix);
+    if demand.crossing == 0 { Vec::new() } else { graph.lines_of_demand(&demand, first_byte) }
+}
+
+/// What devices send each other.
+pub(super) struct DeviceDemand {
+    devices: usize,
+    /// By sender, then receiver; nothing for a device itself.
+    bytes: Vec<u128>,
+    crossing: u128,
+    /// Of the call.
+    pub(super) total: u128,
+}
+
+impl DeviceDemand {
+    fn new(graph: &Graph, matrix: &Matrix) -> Self {
+        let devices = graph.devices();
+        let mut demand =
+            Self { devices, bytes: vec![0; devices * devices], crossing: 0, total: u128::from(matrix.total().0) };
+        for (from, to, bytes) in matrix.blocks() {
+            let (Some(from), Some(to)) = (graph.device_of(from), graph.device_of(to)) else { continue };
+            if let Some(sum) = demand.bytes.get_mut(from as usize * devices + to as usize).filter(|_| from != to) {
+                *sum += u128::from(bytes.0);
+                demand.crossing += u128::from(bytes.0);
+            }
+        }
+        demand
+    }
+
+    /// What one device sends to another.
+    pub(super) fn between(&self, from: u32, to: u32) -> u128 {
+        self.bytes.get(from as usize * self.devices + to as usize).copied().unwrap_or(0)
+    }
+}
+
+fn share(bytes: u128, total: u128) -> Option<Share> {
+    (bytes > 0).then(|| Share::new(bytes, total))
+}

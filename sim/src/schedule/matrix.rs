@@ -1,0 +1,332 @@
+//! Who sends how much to whom: the matrix of an all_to_allv.
+//!
+//! A schedule keeps it in its layout: one segment for each block, by sender, then receiver, zero-sized ones included. So
+//! the block that rank s sends to rank d has the same chunks in the input of s and in the output of d.
+
+use std::sync::Arc;
+
+use fabricast_topologies::{Bytes, Place, UnitError};
+
+use super::Layout;
+
+/// How many bytes each rank sends to each, its own block included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Matrix {
+    ranks: u32,
+    /// By sender, then receiver.
+    bytes: Arc<[u64]>,
+}
+
+/// Whether the last rank along a side of a grid is a neighbour of the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Boundary {
+    /// It is not.
+    #[default]
+    Open,
+    /// It is.
+    Periodic,
+}
+
+/// Why there is no such matrix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MatrixError {
+    /// Not a row and a column for each rank.
+    #[error("{entries} entries for {ranks} ranks; expected {ranks} × {ranks}")]
+    Shape {
+        /// Ranks.
+        ranks: u32,
+        /// Entries given.
+        entries: usize,
+    },
+    /// More ranks than a matrix may have.
+    #[error("a matrix of {ranks} ranks; expected 1 to {}", Matrix::MOST_RANKS)]
+    Ranks {
+        /// Ranks asked for.
+        ranks: u64,
+    },
+    /// More bytes in all than a call may have.
+    #[error("{bytes} bytes in all; expected at most {}", Bytes::MAX)]
+    Bytes {
+        /// The sum of all entries.
+        bytes: u128,
+    },
+    /// The text is no matrix.
+    #[error("{place}: {message}")]
+    Text {
+        /// Where in the text.
+        place: Place,
+        /// What was found and what was expected.
+        message: String,
+    },
+}
+
+impl MatrixError {
+    /// Where in a text it went wrong, if it was read from one.
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Text { place, .. } => Some(place),
+            _ => None,
+        }
+    }
+}
+
+impl Matrix {
+    /// More ranks than this are refused: a matrix has the square of them as entries.
+    pub const MOST_RANKS: u32 = 4096;
+
+    /// A row for each sender, one after the other.
+    ///
+    /// # Errors
+    /// [`MatrixError`]: too many ranks or none, another number of entries, more than [`Bytes::MAX`] in all.
+    pub fn new(ranks: u32, bytes: Vec<u64>) -> Result<Self, MatrixError> {
+        if ranks == 0 || ranks > Self::MOST_RANKS {
+            return Err(MatrixError::Ranks { ranks: ranks.into() });
+        }
+        if bytes.len() != (ranks as usize).pow(2) {
+            return Err(MatrixError::Shape { ranks, entries: bytes.len() });
+        }
+        let total: u128 = bytes.iter().map(|&bytes| u128::from(bytes)).sum();
+        if total > u128::from(Bytes::MAX.0) {
+            return Err(MatrixError::Bytes { bytes: total });
+        }
+        Ok(Self { ranks, bytes: bytes.into() })
+    }
+
+    /// Equal blocks of `total` bytes in all; where they do not divide, some are a byte larger.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn even(ranks: u32, total: Bytes) -> Result<Self, MatrixError> {
+        if ranks == 0 || ranks > Self::MOST_RANKS {
+            return Err(MatrixError::Ranks { ranks: ranks.into() });
+        }
+        let ones = vec![1; (ranks as usize).pow(2)];
+        Self::new(ranks, ones).map(|even| even.scaled(total))
+    }
+
+    /// The exchange between neighbours on a grid, as stencil codes do it: `face` bytes to the next and to the previous rank
+    /// along each side, ranks numbered along the first side first. A side of one rank has no neighbours; along a periodic
+    /// side of two, both faces go to the same rank.
+    ///
+    /// # Errors
+    /// As [`Self::new`], of as many ranks as the product of the sides.
+    pub fn halo(sides: &[u32], boundary: Boundary, face: Bytes) -> Result<Self, MatrixError> {
+        let product = sides.iter().fold(1u64, |product, &side| product.saturating_mul(side.into()));
+        let ranks = u32::try_from(product).ok().filter(|ranks| (1..=Self::MOST_RANKS).contains(ranks));
+        let ranks = ranks.ok_or(MatrixError::Ranks { ranks: product })?;
+        let mut bytes = vec![0u64; (ranks as usize).pow(2)];
+        let mut stride = 1;
+        for &side in sides.iter().filter(|&&side| side > 1) {
+            for rank in 0..ranks {
+                let at = rank / stride % side;
+                let line = rank - at * stride;
+                let next = (at + 1 < side || boundary == Boundary::Periodic).then_some((at + 1) % side);
+                let previous = (at > 0 || boundary == Boundary::Periodic).then_some((at + side - 1) % side);
+                for to in [next, previous].into_iter().flatten().map(|at| line + at * stride) {
+                    if let Some(entry) = bytes.get_mut((rank * ranks + to) as usize) {
+                        *entry = entry.saturating_add(face.0);
+                    }
+                }
+            }
+            stride *= side;
+        }
+        Self::new(ranks, bytes)
+    }
+
+    /// The blocks of a layout of one segment for each; nothing where it has another number of them.
+    #[must_use]
+    pub fn of_layout(ranks: u32, layout: &Layout) -> Option<Self> {
+        Self::new(ranks, layout.segments().iter().map(|segment| segment.bytes.0).collect()).ok()
+    }
+
+    /// Reads comma-separated values: a line for each sender, a size for each receiver, with or without a unit. Blank lines
+    /// and lines that begin with `#` do not count. `source` is what errors call the text.
+    ///
+    /// # Errors
+    /// [`MatrixError`], for what is no size and for lines of other lengths with line and column.
+    pub fn parse(text: &str, source: &str) -> Result<Self, MatrixError> {
+        let error = |at: usize, field: &str, message: String| MatrixError::Text {
+            place: Place::in_text(source, text, at..at + field.len()),
+            message,
+        };
+        let mut bytes: Vec<u64> = Vec::new();
+        let (mut width, mut rows) = (0usize, 0usize);
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            let (content, offset) = (line.trim(), start + line.len() - line.trim_start().len());
+            start += line.len();
+            if content.is_empty() || content.starts_with('#') {
+                continue;
+            }
+            let mut at = offset;
+            let mut columns = 0;
+            for field in content.split(',') {
+                let size = field.trim();
+                let place = at + field.len() - field.trim_start().len();
+                let parsed = size.parse::<Bytes>();
+                bytes.push(parsed.map_err(|why: UnitError| error(place, size, why.to_string()))?.0);
+                at += field.len() + 1;
+                columns += 1;
+            }
+            rows += 1;
+            if rows == 1 {
+                width = columns;
+            }
+            if columns != width || width > Self::MOST_RANKS as usize {
+                let expected = if rows == 1 { format!("1 to {}", Self::MOST_RANKS) } else { format!("{width}") };
+                return Err(error(
+                    offset,
+                    content,
+                    format!("{columns} columns; expected {expected}, one for each rank"),
+                ));
+            }
+            if rows > width {
+                let message = format!("more rows than columns; expected {width} of each, one for each rank");
+                return Err(error(offset, content, message));
+            }
+        }
+        if rows != width || rows == 0 {
+            let message =
+                format!("{rows} rows of {width} columns; expected as many rows as columns, one for each rank");
+            return Err(error(text.len(), "", message));
+        }
+        Self::new(width as u32, bytes)
+    }
+
+    /// The same matrix with `total` bytes in all, each boundary between blocks rounded down; empty if it was empty.
+    #[must_use]
+    pub fn scaled(&self, total: Bytes) -> Self {
+        let before_all = u128::from(self.total().0.max(1));
+        let scale = |bytes: u64| (u128::from(bytes) * u128::from(total.0) / before_all) as u64;
+        let mut before = 0;
+        let scaled = self.bytes.iter().map(|block| {
+            let start = scale(before);
+            before += block;
+            scale(before) - start
+        });
+        Self { ranks: self.ranks, bytes: scaled.collect() }
+    }
+
+    /// Ranks.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// What one rank sends to another; nothing for ranks that do not exist.
+    #[must_use]
+    pub fn at(&self, from: u32, to: u32) -> Bytes {
+        if from >= self.ranks || to >= self.ranks {
+            return Bytes(0);
+        }
+        Bytes(self.bytes.get((from * self.ranks + to) as usize).copied().unwrap_or(0))
+    }
+
+    /// All that is sent, with sender and receiver, empty blocks left out.
+    pub fn blocks(&self) -> impl Iterator<Item = (u32, u32, Bytes)> + '_ {
+        let ranks = self.ranks as usize;
+        let filled = self.bytes.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
+        filled.map(move |(i, &bytes)| ((i / ranks) as u32, (i % ranks) as u32, Bytes(bytes)))
+    }
+
+    /// Bytes of all blocks: the size of the call.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        Bytes(self.bytes.iter().sum())
+    }
+
+    /// Bytes that ranks send to others.
+    #[must_use]
+    pub fn crossing(&self) -> Bytes {
+        Bytes(self.blocks().filter(|(from, to, _)| from != to).map(|(.., bytes)| bytes.0).sum())
+    }
+
+    /// nccl-tests' size: the largest buffer of any rank, sent or received. Of equal blocks it is that of the all_to_all.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        let mut sent = vec![0u64; self.ranks as usize];
+        let mut received = sent.clone();
+        for (from, to, bytes) in self.blocks() {
+            for (sums, rank) in [(&mut sent, from), (&mut received, to)] {
+                if let Some(sum) = sums.get_mut(rank as usize) {
+                    *sum += bytes.0;
+                }
+            }
+        }
+        Bytes(sent.into_iter().chain(received).max().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn error(text: &str) -> String {
+        Matrix::parse(text, "m.csv").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn text_is_read_row_by_row() {
+        let matrix = Matrix::parse("# skewed\n0, 1KiB\n\n 2MB ,3\n", "m.csv").unwrap();
+        assert_eq!((matrix.at(0, 1), matrix.at(1, 0), matrix.at(1, 1)), (Bytes(1024), Bytes(2_000_000), Bytes(3)));
+        assert_eq!(matrix.total(), Bytes(2_001_027));
+        assert_eq!(matrix.crossing(), Bytes(2_001_024));
+        assert_eq!(matrix.size(), Bytes(2_000_003));
+        assert_eq!(matrix.at(2, 0), Bytes(0));
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        for (text, message) in [
+            ("", "m.csv:1:1: 0 rows of 0 columns"),
+            ("1,2\n3,x\n", "m.csv:2:3: `x` is not"),
+            ("1,2\n3,\n", "m.csv:2:3: `` is not"),
+            ("1,2\n  3\n", "m.csv:2:3: 1 columns; expected 2"),
+            ("1,2\n3,4\n5,6\n", "m.csv:3:1: more rows than columns"),
+            ("1,2\n", "m.csv:2:1: 1 rows of 2 columns"),
+            ("1PiB,1\n0,0\n", "bytes in all; expected at most"),
+            ("-1", "m.csv:1:1: `-1` is not"),
+        ] {
+            assert!(error(text).contains(message), "{text:?}: {}", error(text));
+        }
+    }
+
+    #[test]
+    fn neighbours_on_grids() {
+        let pairs = |sides: &[u32], boundary| {
+            let matrix = Matrix::halo(sides, boundary, Bytes(5)).unwrap();
+            matrix.blocks().map(|(from, to, bytes)| (from, to, bytes.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(&[3], Boundary::Open), [(0, 1, 5), (1, 0, 5), (1, 2, 5), (2, 1, 5)]);
+        assert_eq!(pairs(&[2], Boundary::Periodic), [(0, 1, 10), (1, 0, 10)]);
+        assert_eq!(pairs(&[1, 1], Boundary::Periodic), []);
+        let torus = Matrix::halo(&[4, 3, 3], Boundary::Periodic, Bytes(7)).unwrap();
+        assert_eq!(torus.size(), Bytes(6 * 7));
+        assert_eq!(
+            (torus.at(0, 3), torus.at(0, 8), torus.at(0, 24), torus.at(0, 5)),
+            (Bytes(7), Bytes(7), Bytes(7), Bytes(0))
+        );
+        assert!(Matrix::halo(&[u32::MAX, u32::MAX], Boundary::Open, Bytes(1)).is_err());
+        assert!(Matrix::halo(&[4, 0], Boundary::Open, Bytes(1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[0-9a-zKMB,# \n.-]{0,60}") {
+            let _ = Matrix::parse(&text, "any");
+        }
+
+        #[test]
+        fn what_is_scaled_adds_up(ranks in 1u32..6, entries in prop::collection::vec(0u64..9, 36), total in 0u64..1000) {
+            let entries: Vec<u64> = entries.into_iter().take((ranks * ranks) as usize).collect();
+            let matrix = Matrix::new(ranks, entries).unwrap();
+            let scaled = matrix.scaled(Bytes(total));
+            let expected = if matrix.total() == Bytes(0) { 0 } else { total };
+            prop_assert_eq!(scaled.total(), Bytes(expected));
+            prop_assert!(scaled.blocks().all(|(from, to, _)| matrix.at(from, to) > Bytes(0)));
+            prop_assert_eq!(matrix.scaled(matrix.total()), matrix);
+        }
+    }
+}

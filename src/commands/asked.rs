@@ -1,0 +1,110 @@
+//! What is asked for: collectives, their sizes, and the matrix of an all_to_allv, given or made of a grid.
+
+use fabricast_sim::schedule::{Collective, Matrix, MatrixError, Protocol};
+use fabricast_topologies::Bytes;
+
+use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
+use crate::failure::Failure;
+
+/// What is asked for.
+pub struct Asked {
+    /// The collectives, in the documentation's order.
+    pub collectives: Vec<Collective>,
+    /// Who sends how much to whom in an all_to_allv.
+    pub matrix: Option<Matrix>,
+    /// Sizes of the calls.
+    pub sizes: Vec<Bytes>,
+}
+
+/// The collectives asked for, in the documentation's order: `all` are those that come in any size.
+pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
+    match call.collective {
+        Some(CollectiveChoice::One(one)) => Ok(vec![one]),
+        Some(CollectiveChoice::Halo) => Ok(vec![Collective::AllToAllV]),
+        Some(CollectiveChoice::All) => Ok(Collective::ALL.into_iter().filter(|one| one.has_sizes()).collect()),
+        None => {
+            Err(Failure::input_with_help("which collective?", "add --collective all_reduce, say; `plan` takes all"))
+        }
+    }
+}
+
+impl Asked {
+    /// What the flags ask of so many ranks; sizes that they leave open are `usual`.
+    pub fn of(call: &CallArgs, ranks: usize, usual: &[Bytes]) -> Result<Self, Failure> {
+        let given = match (&call.sizes, call.bytes) {
+            (Some(sizes), _) => sizes.0.clone(),
+            (None, Some(bytes)) => vec![bytes],
+            (None, None) => Vec::new(),
+        };
+        let mut sizes = given.into_iter().map(|size| call.whole(size)).collect::<Result<Vec<Bytes>, _>>()?;
+        sizes.dedup();
+        let collectives = collectives(call)?;
+        let matrix = matrix(call, ranks)?;
+        let is_halo = call.collective == Some(CollectiveChoice::Halo);
+        let sizes = match (collectives.as_slice(), &matrix) {
+            ([Collective::Barrier], _) if sizes.is_empty() => vec![Bytes(0)],
+            ([Collective::Barrier], _) => return Err(Failure::input("a barrier moves no bytes: it has no size")),
+            (_, Some(faces)) if is_halo => {
+                let sizes = if sizes.is_empty() { usual.to_vec() } else { sizes };
+                let times = faces.total().0;
+                let all = |face: Bytes| face.0.checked_mul(times).map(Bytes).filter(|&bytes| bytes <= Bytes::MAX);
+                let too_many = || Failure::input(format!("{times} faces of this size are more than {}", Bytes::MAX));
+                sizes.into_iter().map(|face| all(face).ok_or_else(too_many)).collect::<Result<_, _>>()?
+            }
+            (_, Some(matrix)) if sizes.is_empty() => vec![matrix.total()],
+            (_, Some(matrix)) if matrix.total() == Bytes(0) && sizes.iter().any(|&size| size > Bytes(0)) => {
+                return Err(Failure::input("the matrix is empty: there is nothing to scale to another size"));
+            }
+            _ if sizes.is_empty() => usual.to_vec(),
+            _ => sizes,
+        };
+        Ok(Self { collectives, matrix, sizes })
+    }
+}
+
+/// The matrix of the call, for an all_to_allv. That of neighbours has faces of one byte.
+fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<Matrix>, Failure> {
+    let matrix = match (call.collective, &call.matrix, &call.grid) {
+        (Some(CollectiveChoice::One(Collective::AllToAllV)), Some(path), None) => {
+            let name = path.display().to_string();
+            let text = fabricast_topologies::read::text_of_file(path)?;
+            Matrix::parse(&text, &name).map_err(|error| refused(&error))?
+        }
+        (Some(CollectiveChoice::One(Collective::AllToAllV)), None, _) => {
+            return Err(Failure::input_with_help(
+                "an all_to_allv needs to know who sends how much to whom",
+                "add --matrix FILE: a line for each sender, a size for each receiver, separated by commas",
+            ));
+        }
+        (Some(CollectiveChoice::Halo), None, Some(grid)) => {
+            Matrix::halo(&grid.0, call.boundary(), Bytes(1)).map_err(|error| refused(&error))?
+        }
+        (Some(CollectiveChoice::Halo), None, None) => {
+            return Err(Failure::input_with_help(
+                "a halo exchange needs the grid that the ranks stand in",
+                "add --grid 4x2x1, say: one to three sides",
+            ));
+        }
+        (_, Some(_), _) => return Err(Failure::input("--matrix goes with --collective all_to_allv")),
+        (_, None, Some(_)) => return Err(Failure::input("--grid goes with --collective halo")),
+        _ if call.periodic => return Err(Failure::input("--periodic goes with --collective halo")),
+        _ => return Ok(None),
+    };
+    if matrix.ranks() as usize == ranks {
+        return Ok(Some(matrix));
+    }
+    let what = if call.grid.is_some() { "grid" } else { "matrix" };
+    Err(Failure::input(format!("the {what} is of {} ranks; there are {ranks}", matrix.ranks())))
+}
+
+fn refused(error: &MatrixError) -> Failure {
+    Failure::at(error.to_string(), None, error.place())
+}
+
+/// Neighbours put their faces straight into each other's memory, unless another protocol is named.
+pub fn protocols(call: &CallArgs, flags: &StrategyArgs) -> Vec<Protocol> {
+    match call.collective {
+        Some(CollectiveChoice::Halo) if flags.protocol.is_empty() => vec![Protocol::Symmetric],
+        _ => flags.protocol.clone(),
+    }
+}

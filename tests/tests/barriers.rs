@@ -1,0 +1,89 @@
+//! Barriers: nobody leaves before the last has come, whoever is late, and a barrier takes as many steps as it has.
+
+use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_planner::bound::Bounds;
+use fabricast_sim::Folding;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+use fabricast_sim::verify::{FaultKind, VerifyOptions, verify};
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::worlds::{Scene, World, scenes, switch};
+
+const ALGORITHMS: [Algorithm; 3] = [Algorithm::Dissemination, Algorithm::OneShot, Algorithm::Tree];
+
+fn shape(ranks: u32, ranks_per_node: u32, protocol: Protocol) -> Shape {
+    let buffers = BufferUse::OutOfPlace;
+    let call = Call { collective: Collective::Barrier, bytes: Bytes(0), ranks, root: Rank(0), buffers };
+    Shape { ranks_per_node, ..Shape::new(call, protocol) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
+    /// Every rank's last operation ends after the last rank has come, on whatever fabric, whatever software costs.
+    #[test]
+    fn nobody_leaves_before_the_last_has_come(
+        scene in scenes(24),
+        algorithm in select(ALGORITHMS.to_vec()),
+        protocol in select(vec![Protocol::Ll, Protocol::Simple, Protocol::Symmetric]),
+        late in any::<Index>(),
+        nanoseconds in 0u32..1_000_000,
+    ) {
+        let scene = Scene { late: vec![(late, nanoseconds)], ..scene };
+        let world = scene.world();
+        prop_assume!(world.ranks() > 1);
+        let shape = shape(world.ranks(), world.per_host(), protocol);
+        let generator = generator(algorithm, &shape).unwrap();
+        let Ok(timeline) = world.run(&*generator, Folding::Off) else { return Ok(()) };
+        let schedule = Schedule::build(&*generator).unwrap();
+        let come = *world.delays.iter().max().unwrap();
+        let mut left = vec![Picos::ZERO; world.ranks() as usize];
+        for (op, span) in schedule.operations().zip(timeline.spans.iter()) {
+            let rank = op.rank.0 as usize;
+            left[rank] = left[rank].max(span.done);
+        }
+        prop_assert!(left.iter().all(|&left| left >= come), "{left:?} before {come:?}");
+        let bounds = Bounds::new(&world.fabric, &world.router(), &world.placement(), 0);
+        let bound = bounds.of(&shape.call).time;
+        prop_assert!(timeline.time >= bound, "{:?} below {bound:?}", timeline.time);
+    }
+}
+
+/// On equal links without software cost, a step is a latency.
+#[test]
+fn a_step_takes_a_latency() {
+    for (ranks, dissemination, tree) in [(2, 1, 2), (3, 2, 2), (8, 3, 6), (12, 4, 6), (16, 4, 8)] {
+        let world = World::ideal(switch(ranks, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
+        let time = |algorithm| {
+            let generator = generator(algorithm, &shape(ranks, 0, Protocol::Symmetric)).unwrap();
+            world.run(&*generator, Folding::WhereProved).unwrap().time
+        };
+        let steps = |steps: u64| Picos(steps * 500_000);
+        assert_eq!(time(Algorithm::Dissemination), steps(dissemination), "{ranks}");
+        assert_eq!(time(Algorithm::OneShot), steps(1), "{ranks}");
+        assert_eq!(time(Algorithm::Tree), steps(tree), "{ranks}");
+    }
+}
+
+#[test]
+fn a_barrier_that_leaves_somebody_out_is_refused() {
+    let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape(4, 0, Protocol::Ll)).unwrap()).unwrap();
+    // The parent of rank 3 no longer waits for it.
+    let text = fabricast_sim::schedule::json::to_json(&schedule);
+    let changed = text.replace("[[3,1,0,0]]", "[]");
+    assert_ne!(text, changed);
+    let schedule = fabricast_sim::schedule::json::from_json(&changed, "changed").unwrap();
+    let fault = verify(&schedule, &VerifyOptions::default()).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::NotAwaited);
+    assert!(fault.to_string().contains("nothing of rank 3 before the end of rank"), "{fault}");
+}
+
+#[test]
+fn a_barrier_has_no_bytes() {
+    let mut shape = shape(4, 0, Protocol::Ll);
+    shape.call.bytes = Bytes(8);
+    let why = generator(Algorithm::Dissemination, &shape).err().map(|why| why.to_string());
+    assert_eq!(why.as_deref(), Some("a barrier moves no bytes, not 8 B"));
+}
