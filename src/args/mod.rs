@@ -1,6 +1,7 @@
 //! The command line: every flag and its meaning, in one place. Parsing only; nothing is read or done here.
 
 mod grid;
+mod grouped;
 mod ranks;
 mod shared;
 mod sizes;
@@ -13,6 +14,7 @@ use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
 pub use grid::Grid;
+pub use grouped::GroupedCall;
 pub use ranks::RankSet;
 pub use shared::{
     CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
@@ -143,6 +145,11 @@ pub struct SimulateArgs {
     /// tensor-parallel groups of a job do
     #[arg(long = "group", value_name = "RANKS", conflicts_with_all = ["schedule", "flows", "trace", "critical_path", "utilization_over_time"])]
     pub groups: Vec<RankSet>,
+    /// Run several calls at once, as grouped calls of NCCL: they start together and share the fabric; repeated, a collective
+    /// each, then what differs from the other flags, as in `all_gather:ranks=0-3,bytes=1MiB,algorithm=ring`. Keys: ranks
+    /// (all by default; calls may share ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid
+    #[arg(long = "call", value_name = "NAME[:key=value,…]", conflicts_with_all = ["collective", "groups", "schedule", "flows", "trace", "critical_path", "utilization_over_time"])]
+    pub calls: Vec<GroupedCall>,
     /// Simulate every operation, also where ranks are proved to be interchangeable
     #[arg(long)]
     pub no_fold: bool,

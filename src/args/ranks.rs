@@ -14,6 +14,13 @@ pub struct RankSet {
     pub text: String,
 }
 
+impl RankSet {
+    /// All of so many ranks.
+    pub fn all(ranks: usize) -> Self {
+        Self { ranks: (0..ranks as u32).collect(), text: format!("0-{}", ranks.saturating_sub(1)) }
+    }
+}
+
 impl FromStr for RankSet {
     type Err = String;
 

@@ -77,13 +77,13 @@ fn ecmp(text: &str) -> Result<Ecmp, String> {
 }
 
 /// Which call.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Call")]
 pub struct CallArgs {
     /// The collective, in nccl-tests' sense: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather,
     /// scatter, send_recv, all_to_allv (with --matrix), barrier; `halo` (with --grid) is an all_to_allv between neighbours.
     /// `all` on `plan`: those that come in any size
-    #[arg(long, value_name = "NAME", value_parser = collectives)]
+    #[arg(long, value_name = "NAME", value_parser = collective_choice)]
     pub collective: Option<CollectiveChoice>,
     /// One size: nccl-tests' size, the larger buffer of a rank, as in 4096, 64K, 64KiB or 64KB (64,000). Of an all_to_allv
     /// what the matrix is scaled to in all, of a halo a face
@@ -145,7 +145,8 @@ pub enum CollectiveChoice {
     All,
 }
 
-fn collectives(word: &str) -> Result<CollectiveChoice, String> {
+/// A collective, or a word for several.
+pub(super) fn collective_choice(word: &str) -> Result<CollectiveChoice, String> {
     match word {
         "all" => return Ok(CollectiveChoice::All),
         "halo" => return Ok(CollectiveChoice::Halo),
@@ -155,7 +156,7 @@ fn collectives(word: &str) -> Result<CollectiveChoice, String> {
 }
 
 /// Which strategy, or which to choose from.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Strategy")]
 pub struct StrategyArgs {
     /// Algorithms, as in ring, tree, one_shot, direct or hierarchical; docs/algorithms.md lists them by collective

@@ -1,4 +1,4 @@
-//! `simulate --group`: the same call on several groups of ranks at once.
+//! `simulate --group` and `simulate --call`: the same call on several groups of ranks, or several calls, at once.
 
 use fabricast_planner::bound::Bounds;
 use fabricast_planner::plan::{algbw_gbps, busbw_gbps};
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::simulate::watched;
 use super::{counted, strategy};
-use crate::args::{RankSet, SimulateArgs};
+use crate::args::{CallArgs, RankSet, SimulateArgs, StrategyArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -26,14 +26,17 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let profile = setup::profile(&args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
-    let placements = placements(&args.groups, &ranks)?;
+    let members = members(args, ranks.len())?;
+    let placements = placements(args, &members, &ranks)?;
+    let kind = if args.calls.is_empty() { Kind::Groups } else { Kind::Calls };
     let everywhere = setup::delays(&args.stragglers, fabric, &ranks)?;
     let delay_of: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(everywhere).collect();
     let generators: Vec<Box<dyn Generate + Send + Sync>> = placements
         .iter()
-        .map(|placement| {
+        .zip(&members)
+        .map(|(placement, member)| {
             let place = strategy::Place { fabric, router: &router, placement, profile: &profile, mode };
-            strategy::single(&args.call, &args.strategy, place)
+            strategy::single(&member.call, &member.strategy, place)
         })
         .collect::<Result<_, _>>()?;
     let delays: Vec<Vec<Picos>> = placements
@@ -54,15 +57,15 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         let alone = parties.iter().map(|&party| simulate_together(&[party], mode, surroundings, watch));
         Ok::<_, Failure>((together, alone.collect::<Result<Vec<_>, _>>()?))
     })?;
-    let groups = args.groups.iter().zip(&parties).zip(together.party_times.iter().zip(&alone));
-    let groups = groups.map(|((set, party), (&time, alone))| {
+    let groups = members.iter().zip(&parties).zip(together.party_times.iter().zip(&alone));
+    let groups = groups.map(|((member, party), (&time, alone))| {
         let call = party.generator.header().call;
         let bounds = Bounds::new(fabric, &router, party.setting.placement, call.root.0);
         let bounds = bounds.with(setup::in_network(&args.strategy));
         let bound = bounds.with_matrix(party.generator.header().matrix().as_ref()).of(&call).time;
-        Group::new(set, party.generator.header(), time, alone.time, bound)
+        Group::new(&member.ranks, party.generator.header(), time, alone.time, bound)
     });
-    let answer = Answer::new(&together, groups.collect());
+    let answer = Answer::new(&together, groups.collect(), kind);
     let text = match output.format {
         Format::Json => output::json(&answer)?,
         Format::Text => answer.text(fabric.name(), &profile.name, output),
@@ -71,19 +74,43 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     output.write(&text)
 }
 
-/// The devices of each group; no rank is in two.
-fn placements(groups: &[RankSet], gpus: &[NodeId]) -> Result<Vec<Vec<NodeId>>, Failure> {
+/// What runs beside others: ranks, and the flags of the call on them.
+struct Member {
+    ranks: RankSet,
+    call: CallArgs,
+    strategy: StrategyArgs,
+}
+
+/// The groups, or the calls.
+fn members(args: &SimulateArgs, ranks: usize) -> Result<Vec<Member>, Failure> {
+    let groups = args
+        .groups
+        .iter()
+        .map(|ranks| Ok(Member { ranks: ranks.clone(), call: args.call.clone(), strategy: args.strategy.clone() }));
+    let calls = args.calls.iter().map(|one| {
+        let (call, strategy) = one.applied(&args.call, &args.strategy).map_err(Failure::input)?;
+        Ok(Member { ranks: one.ranks.clone().unwrap_or_else(|| RankSet::all(ranks)), call, strategy })
+    });
+    groups.chain(calls).collect()
+}
+
+/// The devices of each; no rank is in two groups, while calls may share ranks.
+fn placements(args: &SimulateArgs, members: &[Member], gpus: &[NodeId]) -> Result<Vec<Vec<NodeId>>, Failure> {
     let mut taken = vec![false; gpus.len()];
-    let mut placements = Vec::with_capacity(groups.len());
-    for group in groups {
-        let mut placement = Vec::with_capacity(group.ranks.len());
-        for &rank in &group.ranks {
+    let mut placements = Vec::with_capacity(members.len());
+    for (number, Member { ranks: set, .. }) in members.iter().enumerate() {
+        let flag = || match args.calls.get(number) {
+            Some(call) => format!("--call {}", call.text),
+            None => format!("--group {}", set.text),
+        };
+        let mut placement = Vec::with_capacity(set.ranks.len());
+        for &rank in &set.ranks {
             let Some(&gpu) = gpus.get(rank as usize) else {
-                let message = format!("--group {}: there is no rank {rank}; the fabric has {}", group.text, gpus.len());
+                let message = format!("{}: there is no rank {rank}; the fabric has {}", flag(), gpus.len());
                 return Err(Failure::input(message));
             };
-            if std::mem::replace(&mut taken[rank as usize], true) {
-                return Err(Failure::input(format!("--group {}: rank {rank} is in another group", group.text)));
+            if args.calls.is_empty() && std::mem::replace(&mut taken[rank as usize], true) {
+                return Err(Failure::input(format!("{}: rank {rank} is in another group", flag())));
             }
             placement.push(gpu);
         }
@@ -92,22 +119,41 @@ fn placements(groups: &[RankSet], gpus: &[NodeId]) -> Result<Vec<Vec<NodeId>>, F
     Ok(placements)
 }
 
-/// What `simulate --group … --format json` prints.
+/// What runs at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The same call on several groups.
+    Groups,
+    /// Several calls.
+    Calls,
+}
+
+/// What `simulate --group …` and `simulate --call …` print as JSON.
 #[derive(Serialize)]
 struct Answer {
-    collective: &'static str,
-    bytes: Bytes,
+    /// Of all groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Bytes>,
     time_us: f64,
     operations: u64,
     events: u64,
     folded: bool,
     fold_factor: f64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<Group>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Group>,
+    #[serde(skip)]
+    time: Picos,
 }
 
-/// What came out for one group.
+/// What came out for one group, or one call.
 #[derive(Serialize)]
 struct Group {
+    collective: &'static str,
+    bytes: Bytes,
     ranks: Vec<u32>,
     schedule: String,
     protocol: &'static str,
@@ -126,10 +172,6 @@ struct Group {
     alone: Picos,
     #[serde(skip)]
     bound: Picos,
-    #[serde(skip)]
-    collective: &'static str,
-    #[serde(skip)]
-    bytes: Bytes,
 }
 
 impl Group {
@@ -156,22 +198,29 @@ impl Group {
 }
 
 impl Answer {
-    fn new(together: &Timeline, groups: Vec<Group>) -> Self {
-        let first = groups.first();
+    fn new(together: &Timeline, members: Vec<Group>, kind: Kind) -> Self {
+        let same = members.first().filter(|_| kind == Kind::Groups).map(|group| (group.collective, group.bytes));
+        let (groups, calls) = match kind {
+            Kind::Groups => (members, Vec::new()),
+            Kind::Calls => (Vec::new(), members),
+        };
         Self {
-            collective: first.map_or("", |group| group.collective),
-            bytes: first.map_or(Bytes(0), |group| group.bytes),
+            collective: same.map(|same| same.0),
+            bytes: same.map(|same| same.1),
             time_us: together.time.us(),
             operations: together.operations,
             events: together.events,
             folded: together.fold_factor.is_some(),
             fold_factor: together.fold_factor.unwrap_or(1.0),
             groups,
+            calls,
+            time: together.time,
         }
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(vec![
+        let what = [Column::new("collective", "collective", Unit::Text), Column::new("bytes", "size", Unit::Bytes)];
+        let columns = [
             Column::new("ranks", "ranks", Unit::Text),
             Column::new("schedule", "schedule", Unit::Text),
             Column::new("protocol", "protocol", Unit::Text),
@@ -181,28 +230,40 @@ impl Answer {
             Column::new("algbw_gbps", "algbw", Unit::Gbps),
             Column::new("busbw_gbps", "busbw", Unit::Gbps),
             Column::new("bound_us", "bound alone", Unit::Micros),
-        ]);
-        for group in &self.groups {
-            table.row(vec![
-                Value::text(&*group.name).into(),
-                Value::text(&*group.schedule).into(),
-                Value::text(group.protocol).into(),
-                Value::Count(group.channels.into()).into(),
-                Value::Time(group.time).into(),
-                Value::Time(group.alone).into(),
-                Value::Rate(group.algbw_gbps).into(),
-                Value::Rate(group.busbw_gbps).into(),
-                Value::Time(group.bound).into(),
-            ]);
+        ];
+        // What all groups do is said once, above.
+        let what = what.into_iter().filter(|_| !self.calls.is_empty());
+        let mut table = Table::new(what.chain(columns).collect());
+        for one in self.groups.iter().chain(&self.calls) {
+            let what = [Value::text(one.collective), Value::Bytes(one.bytes)];
+            let values = [
+                Value::text(&*one.name),
+                Value::text(&*one.schedule),
+                Value::text(one.protocol),
+                Value::Count(one.channels.into()),
+                Value::Time(one.time),
+                Value::Time(one.alone),
+                Value::Rate(one.algbw_gbps),
+                Value::Rate(one.busbw_gbps),
+                Value::Time(one.bound),
+            ];
+            let what = what.into_iter().filter(|_| !self.calls.is_empty());
+            table.row(what.chain(values).map(Into::into).collect());
         }
         table
     }
 
     fn text(&self, fabric: &str, profile: &str, output: &Output) -> String {
         let mut table = self.table();
-        let groups = counted(self.groups.len() as u64, "group");
-        let bytes = format::bytes(self.bytes);
-        table.heading(format!("{} of {bytes} on {fabric} · {groups} at once · profile {profile}", self.collective));
+        let heading = match (self.collective, self.bytes) {
+            (Some(collective), Some(bytes)) => {
+                let (groups, bytes) = (counted(self.groups.len() as u64, "group"), format::bytes(bytes));
+                format!("{collective} of {bytes} on {fabric} · {groups} at once · profile {profile}")
+            }
+            _ => format!("{} at once on {fabric} · profile {profile}", counted(self.calls.len() as u64, "call")),
+        };
+        table.heading(heading);
+        table.note(format!("all done after {}", format::time(self.time)));
         table.text(&output.look())
     }
 }

@@ -36,7 +36,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.flows {
         return super::flows::run(args, path, &fabric, output);
     }
-    if !args.groups.is_empty() {
+    if !args.groups.is_empty() || !args.calls.is_empty() {
         return super::groups::run(args, &fabric, output);
     }
     let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;

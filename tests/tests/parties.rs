@@ -1,14 +1,16 @@
 //! Several schedules at once: what shares nothing does not feel each other, what shares is slower, and neither folding
 //! nor the order of the parties changes a time.
 
+use fabricast_planner::algorithm::Algorithm;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
+use fabricast_sim::schedule::Collective;
 use fabricast_sim::{Folding, LaunchMode, Party, Surroundings, simulate_together};
-use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, load};
+use fabricast_topologies::{Bandwidth, Fabric, FabricRequest, NodeId, Picos, load};
 use proptest::prelude::*;
 
 use crate::generators::Case;
-use crate::worlds::{Order, World, orders};
+use crate::worlds::{Order, World, orders, plain, switch};
 
 fn hosts(nodes: u32) -> Fabric {
     let network = Some("rail,nics_per_node=8".parse().unwrap());
@@ -98,4 +100,28 @@ fn groups_that_share_a_rail_are_slower() {
     let alone = together(&world, &pairs[..1], Folding::Off)[0];
     let both = together(&world, &pairs, Folding::Off);
     assert!(both.iter().all(|time| time.0 as f64 > 1.9 * alone.0 as f64), "{both:?} against {alone:?}");
+}
+
+/// Two calls on the same ranks, as grouped calls of several communicators: each gets half of every port.
+#[test]
+fn calls_on_the_same_ranks_share_their_ports() {
+    let world = World::ideal(switch(8, Bandwidth::from_gbps(80.0), Picos::from_ns(250.0)));
+    let placement = world.placement();
+    let case = plain(Algorithm::Direct, Collective::AllGather, 8, 64_000_000);
+    let alone = together(&world, &[(case.clone(), placement.clone())], Folding::WhereProved);
+    // To a picosecond for every end.
+    let is = |times: &[Picos], expected: &[f64]| {
+        let near = |(time, &us): (&Picos, &f64)| time.0.abs_diff(Picos::from_us(us).0) <= 2 * 56;
+        assert!(times.len() == expected.len() && times.iter().zip(expected).all(near), "{times:?}, not {expected:?}");
+    };
+    // 7/8 of 64 MB at 80 GB/s.
+    is(&alone, &[700.5]);
+    let both = [(case.clone(), placement.clone()), (case.clone(), placement.clone())];
+    for folding in [Folding::Off, Folding::WhereProved] {
+        is(&together(&world, &both, folding), &[1400.5; 2]);
+    }
+    // The shorter one goes at half the rate, and what is left of the longer one at the whole.
+    let short = plain(Algorithm::Direct, Collective::AllGather, 8, 16_000_000);
+    let times = together(&world, &[(case, placement.clone()), (short, placement)], Folding::WhereProved);
+    is(&times, &[875.5, 350.5]);
 }

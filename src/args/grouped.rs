@@ -1,0 +1,166 @@
+//! Calls of a group as people write them: `all_gather:ranks=0-3,8,bytes=1MiB,algorithm=ring`.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::shared::collective_choice;
+use super::{CallArgs, CollectiveChoice, RankSet, Sizes, StrategyArgs};
+
+/// A collective, and what differs from the flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupedCall {
+    /// The collective.
+    collective: CollectiveChoice,
+    /// Keys and values, in the order given.
+    settings: Vec<(Key, String)>,
+    /// As it was written.
+    pub text: String,
+    /// The ranks that it is on; all where none are named.
+    pub ranks: Option<RankSet>,
+}
+
+/// What a call may say of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Ranks,
+    Bytes,
+    Algorithm,
+    Protocol,
+    Channels,
+    Chunk,
+    Root,
+    Matrix,
+    Grid,
+}
+
+const KEYS: [(Key, &str); 9] = [
+    (Key::Ranks, "ranks"),
+    (Key::Bytes, "bytes"),
+    (Key::Algorithm, "algorithm"),
+    (Key::Protocol, "protocol"),
+    (Key::Channels, "channels"),
+    (Key::Chunk, "chunk"),
+    (Key::Root, "root"),
+    (Key::Matrix, "matrix"),
+    (Key::Grid, "grid"),
+];
+
+impl FromStr for GroupedCall {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (collective, rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut settings: Vec<(Key, String)> = Vec::new();
+        for part in rest.split(',').filter(|_| !rest.is_empty()) {
+            match (part.split_once('='), settings.last_mut()) {
+                (Some((word, value)), _) => {
+                    let key = KEYS.iter().find(|(_, name)| *name == word.trim()).map(|&(key, _)| key);
+                    let key = key.ok_or_else(|| {
+                        let names: Vec<&str> = KEYS.iter().map(|&(_, name)| name).collect();
+                        format!("`{word}` is no key of a call; expected one of {}", names.join(", "))
+                    })?;
+                    if settings.iter().any(|(known, _)| *known == key) {
+                        return Err(format!("`{word}` is given twice"));
+                    }
+                    settings.push((key, value.trim().to_owned()));
+                }
+                // A list of ranks goes on.
+                (None, Some((Key::Ranks, ranks))) => {
+                    ranks.push(',');
+                    ranks.push_str(part);
+                }
+                (None, _) => return Err(format!("`{part}`: expected key=value, as in bytes=1MiB")),
+            }
+        }
+        let ranks = settings.iter().find(|(key, _)| *key == Key::Ranks).map(|(_, ranks)| ranks.parse());
+        let call = Self {
+            collective: collective_choice(collective.trim())?,
+            ranks: ranks.transpose()?,
+            settings,
+            text: text.to_owned(),
+        };
+        // What cannot be read is said with the flag.
+        call.applied(&CallArgs::default(), &StrategyArgs::default())?;
+        Ok(call)
+    }
+}
+
+impl GroupedCall {
+    /// The flags, with what the call says of itself in their place.
+    pub fn applied(&self, call: &CallArgs, strategy: &StrategyArgs) -> Result<(CallArgs, StrategyArgs), String> {
+        let (mut call, mut strategy) = (call.clone(), strategy.clone());
+        call.collective = Some(self.collective);
+        for (key, value) in &self.settings {
+            match key {
+                Key::Ranks => {}
+                Key::Bytes => {
+                    call.bytes = None;
+                    call.sizes = Some(Sizes(vec![parsed(value)?]));
+                }
+                Key::Algorithm => strategy.algorithm = vec![parsed(value)?],
+                Key::Protocol => strategy.protocol = vec![parsed(value)?],
+                Key::Channels => {
+                    let channels: u16 = parsed(value)?;
+                    if !(1..=1024).contains(&channels) {
+                        return Err(format!("{channels} channels; expected 1 to 1024"));
+                    }
+                    strategy.channels = vec![channels];
+                }
+                Key::Chunk => strategy.chunk = Some(parsed(value)?),
+                Key::Root => call.root = parsed(value)?,
+                Key::Matrix => call.matrix = Some(PathBuf::from(value)),
+                Key::Grid => call.grid = Some(parsed(value)?),
+            }
+        }
+        Ok((call, strategy))
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|why: T::Err| format!("`{value}`: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_planner::algorithm::Algorithm;
+    use fabricast_sim::schedule::Collective;
+    use fabricast_topologies::Bytes;
+
+    #[test]
+    fn what_a_call_says_takes_the_place_of_flags() {
+        let call: GroupedCall = "allgather:ranks=0-3,8,bytes=1MiB,algorithm=ring,root=2".parse().unwrap();
+        assert_eq!(call.ranks.as_ref().map(|set| set.ranks.clone()), Some(vec![0, 1, 2, 3, 8]));
+        let flags = StrategyArgs { channels: vec![4], ..StrategyArgs::default() };
+        let (args, strategy) =
+            call.applied(&CallArgs { bytes: Some(Bytes(3)), ..CallArgs::default() }, &flags).unwrap();
+        assert_eq!(args.collective, Some(CollectiveChoice::One(Collective::AllGather)));
+        assert_eq!((args.bytes, args.sizes, args.root), (None, Some(Sizes(vec![Bytes(1 << 20)])), 2));
+        assert_eq!((strategy.algorithm, strategy.channels), (vec![Algorithm::Ring], vec![4]));
+        let plain: GroupedCall = "barrier".parse().unwrap();
+        assert_eq!(plain.ranks, None);
+    }
+
+    #[test]
+    fn what_is_no_call_is_refused() {
+        for (text, message) in [
+            ("", "unknown collective ``"),
+            ("all_gather:", ""),
+            ("all_gahter:bytes=1", "did you mean all_gather?"),
+            ("all_gather:size=1", "`size` is no key of a call; expected one of ranks, bytes, algorithm"),
+            ("all_gather:1MiB", "`1MiB`: expected key=value"),
+            ("all_gather:bytes=1,2", "`2`: expected key=value"),
+            ("all_gather:bytes=1,bytes=2", "`bytes` is given twice"),
+            ("all_gather:bytes=x", "`x`: `x` is not a size"),
+            ("all_gather:ranks=3-1", "`3-1` holds no rank"),
+            ("all_gather:channels=0", "0 channels; expected 1 to 1024"),
+            ("all_gather:algorithm=rnig", "did you mean ring?"),
+        ] {
+            match text.parse::<GroupedCall>() {
+                Ok(_) => assert_eq!(message, "", "{text}"),
+                Err(found) => assert!(!message.is_empty() && found.contains(message), "{text}: {found}"),
+            }
+        }
+    }
+}
