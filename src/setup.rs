@@ -7,11 +7,11 @@ use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
 use fabricast_sim::{LaunchMode, lower::Setting};
-use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions, Router};
+use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
 use rustc_hash::FxHashMap;
 
-use crate::args::{ClusterArgs, CostArgs, Launch, Processes, StrategyArgs, WhatIfArgs};
+use crate::args::{Buffers, ClusterArgs, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -79,6 +79,29 @@ pub fn route_options(size: &ClusterArgs) -> RouteOptions {
         ecmp: size.ecmp,
         ..RouteOptions::default()
     }
+}
+
+/// How the traffic of calls may travel, and where their buffers lie.
+pub fn call_options(flags: &FabricArgs, fabric: &Fabric) -> Result<RouteOptions, Failure> {
+    let buffers = match &flags.buffers {
+        Buffers::Place(place) => *place,
+        Buffers::Peer(name) => {
+            let failed = |why: String| Failure::input(format!("--buffers peer={name}: {why}"));
+            let peer = fabric.device(name).map_err(|error| failed(error.to_string()))?;
+            if !fabric.node(peer).kind.is_rank() {
+                return Err(failed(format!("{name} has no memory for buffers: expected a GPU")));
+            }
+            BufferPlace::Peer(peer)
+        }
+    };
+    let options = RouteOptions { buffers, ..route_options(&flags.size) };
+    if buffers != BufferPlace::Device {
+        let router = Router::new(fabric, options);
+        for &gpu in fabric.gpus() {
+            router.place_of_buffers(gpu)?;
+        }
+    }
+    Ok(options)
 }
 
 /// The device of each rank: the GPUs of a fabric in order, so many ranks on each. At least one.

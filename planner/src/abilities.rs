@@ -1,6 +1,6 @@
 //! What a fabric lets strategies do: its hosts, and whether its switches combine and copy.
 
-use fabricast_topologies::route::{PeerAccess, Router};
+use fabricast_topologies::route::{BufferPlace, PeerAccess, Router};
 use fabricast_topologies::{Fabric, NodeId, fabric::NodeKind};
 
 use crate::bound::InNetwork;
@@ -53,6 +53,11 @@ pub enum NoPeerAccess {
     Mig,
 }
 
+/// Buffers lie in other memory than that of the ranks' own devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("needs buffers in the memory of each rank's own GPU")]
+pub struct BuffersElsewhere;
+
 /// What strategies may use of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
@@ -60,6 +65,8 @@ pub struct Abilities {
     pub hosts: Hosts,
     /// Whether ranks of a host read and write each other's memory.
     pub peers: Result<(), NoPeerAccess>,
+    /// Whether buffers lie in the memory of the ranks' own devices.
+    pub buffers: Result<(), BuffersElsewhere>,
     /// Ranks in each NVLink domain whose switches combine and copy, which are numbered one after the other.
     pub multicast: Result<u32, NoMulticast>,
     /// Ranks in all.
@@ -90,7 +97,11 @@ impl Abilities {
         } else {
             Ok(())
         };
-        Self { hosts: Hosts::of(ranks, ranks_per_node), peers, multicast, ranks }
+        let buffers = match router.options().buffers {
+            BufferPlace::Device => Ok(()),
+            _ => Err(BuffersElsewhere),
+        };
+        Self { hosts: Hosts::of(ranks, ranks_per_node), peers, buffers, multicast, ranks }
     }
 
     /// Ranks of a multicast team; 0 where there is none.

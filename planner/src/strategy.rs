@@ -6,7 +6,7 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 use serde::Serialize;
 
-use crate::abilities::{Abilities, Hosts, NoMulticast, NoPeerAccess};
+use crate::abilities::{Abilities, BuffersElsewhere, Hosts, NoMulticast, NoPeerAccess};
 use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
 
@@ -63,6 +63,9 @@ pub enum Mismatch {
     /// Ranks do not reach each other's memory.
     #[error(transparent)]
     NoPeerAccess(#[from] NoPeerAccess),
+    /// It works on symmetric or registered device memory.
+    #[error(transparent)]
+    BuffersElsewhere(#[from] BuffersElsewhere),
     /// There is no multicast.
     #[error(transparent)]
     NoMulticast(#[from] NoMulticast),
@@ -97,6 +100,12 @@ pub fn combination(
     abilities: &Abilities,
 ) -> Result<(), Mismatch> {
     let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
+    let device_memory = matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine)
+        || matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
+    // The flags of a barrier are nobody's buffers.
+    if device_memory && collective != Collective::Barrier {
+        abilities.buffers?;
+    }
     // Without peer access the driver still copies between GPUs, through host memory; MIG instances it leaves apart.
     match (protocol, abilities.peers) {
         (Protocol::Symmetric, Err(why)) | (Protocol::CopyEngine, Err(why @ NoPeerAccess::Mig)) => {

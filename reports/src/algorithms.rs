@@ -9,8 +9,9 @@ use fabricast_planner::strategy::combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
 /// GPUs on switches that reduce and multicast: what then does not go together never does.
-const ONE_HOST: Abilities = Abilities { hosts: Hosts::One, peers: Ok(()), multicast: Ok(8), ranks: 8 };
-const SEVERAL_HOSTS: Abilities = Abilities { hosts: Hosts::Several, peers: Ok(()), multicast: Ok(8), ranks: 16 };
+const ONE_HOST: Abilities = Abilities { hosts: Hosts::One, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 8 };
+const SEVERAL_HOSTS: Abilities =
+    Abilities { hosts: Hosts::Several, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 16 };
 
 const INTRODUCTION: &str = "\
 # Algorithms

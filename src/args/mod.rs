@@ -17,7 +17,7 @@ pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use ranks::RankSet;
 pub use shared::{
-    CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
+    Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
 pub use sizes::Sizes;
 

@@ -1,12 +1,13 @@
 //! Flags that mean the same on every command.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_sim::schedule::{Boundary, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::partition::Partition;
-use fabricast_topologies::route::Ecmp;
+use fabricast_topologies::route::{BufferPlace, Ecmp};
 use fabricast_topologies::{Bytes, NetworkSpec};
 
 use super::{Grid, Sizes};
@@ -24,6 +25,42 @@ pub struct FabricArgs {
     /// Ranks on each GPU or MIG instance, under MPS: they share its memory, links, SMs and copy engines
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MPS_CLIENTS))]
     pub ranks_per_gpu: u32,
+    /// Where send and receive buffers lie: device, pinned or pageable host memory, managed (pages lie with the CPU and move
+    /// to the GPU when first read, as fast as a prefetch), grace (a CPU's memory over C2C), or peer=gpu0 (another GPU's
+    /// memory)
+    #[arg(long, value_name = "PLACE", default_value = "device", hide_default_value = true)]
+    pub buffers: Buffers,
+}
+
+/// Where buffers lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// A place that needs no name.
+    Place(BufferPlace),
+    /// The memory of the GPU of this name.
+    Peer(String),
+}
+
+impl FromStr for Buffers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self::Place(match text {
+            "device" => BufferPlace::Device,
+            "pinned" => BufferPlace::Pinned,
+            "pageable" => BufferPlace::Pageable,
+            "grace" => BufferPlace::Grace,
+            "managed" => BufferPlace::Managed,
+            _ => match text.strip_prefix("peer=") {
+                Some(gpu) if !gpu.is_empty() => return Ok(Self::Peer(gpu.to_owned())),
+                _ => {
+                    return Err(
+                        "expected device, pinned, pageable, managed, grace or peer=GPU, as in peer=gpu0".to_owned()
+                    );
+                }
+            },
+        }))
+    }
 }
 
 /// Clients that MPS lets onto one GPU (NVIDIA Multi-Process Service, "Volta MPS client limit").

@@ -22,7 +22,7 @@ use crate::setup;
 
 pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
-    let router = Router::new(fabric, setup::route_options(&args.fabric.size));
+    let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
     let profile = setup::profile(&args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);

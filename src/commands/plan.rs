@@ -25,7 +25,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let chart = args.chart.as_deref().map(|path| Chart::new(path, &collectives, output)).transpose()?;
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
-    let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
+    let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let flags = StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };

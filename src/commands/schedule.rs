@@ -22,7 +22,7 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
         ScheduleCommand::Generate { fabric, call, strategy, costs, to } => {
             let loaded = setup::fabric(&fabric.fabric, &fabric.size, &WhatIfArgs::default(), output)?;
             let profile = setup::profile(costs, &loaded)?;
-            let router = Router::new(&loaded, setup::route_options(&fabric.size));
+            let router = Router::new(&loaded, setup::call_options(fabric, &loaded)?);
             let placement = setup::ranks(&loaded, fabric.ranks_per_gpu)?;
             let mode = setup::launch_mode(costs, &loaded, &placement);
             let place =

@@ -41,7 +41,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     }
     let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, &fabric, &ranks);
-    let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
+    let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let generator: Box<dyn Generate + Send + Sync> = match &args.schedule {

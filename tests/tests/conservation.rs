@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::generators::Case;
-use crate::worlds::{World, orders, plain, scenes, switch};
+use crate::worlds::{World, orders, places, plain, scenes, switch};
 
 /// Counts what operations put on capacities, along the routes and by the words of the profile.
 struct Ledger<'a> {
@@ -260,8 +260,9 @@ proptest! {
         order in orders(),
         placed in prop_oneof![2 => Just(vec![]), 1 => vec(any::<Index>(), 1..12)],
         (p2p, gdr, pxn) in prop_oneof![2 => Just((true, true, true)), 1 => any::<(bool, bool, bool)>()],
+        buffers in places(),
     ) {
-        let mut world = scene.world();
+        let mut world = scene.world().with_buffers(buffers);
         world.routes.p2p = if p2p { PeerAccess::Allowed } else { PeerAccess::Off };
         world.routes.gdr = if gdr { GpuDirect::Allowed } else { GpuDirect::Off };
         world.routes.pxn = if pxn { Pxn::Allowed } else { Pxn::Off };

@@ -1,7 +1,7 @@
 //! Ranks that share devices: several on a GPU (MPS), MIG instances, copy engines, and ways through host memory. Times in
 //! closed form, under `ideal` unless a figure of software is the point.
 
-use fabricast_planner::abilities::{Abilities, NoMulticast, NoPeerAccess};
+use fabricast_planner::abilities::{Abilities, BuffersElsewhere, NoMulticast, NoPeerAccess};
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_planner::bound::InNetwork;
 use fabricast_planner::strategy::{Mismatch, combination};
@@ -9,7 +9,7 @@ use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{Folding, Timeline};
-use fabricast_topologies::route::{GpuDirect, PeerAccess};
+use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, NodeId, Picos, load, partition, read_text};
 use proptest::prelude::*;
 
@@ -160,6 +160,113 @@ proptest! {
         let latency = world.router().path(world.fabric.gpus()[0], world.fabric.gpus()[1]).unwrap().latency;
         close(timeline.time, moved * 1e12 / 63e9 + latency.0 as f64)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    /// A ring all_reduce reads every contribution once over PCIe (in place all but its first chunk) and writes what other
+    /// ranks finished; NVLink carries what it did.
+    #[test]
+    fn host_buffers_are_read_and_written_once(gpus in 2u32..=8, kib in 1u64..4000, in_place in any::<bool>()) {
+        let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") }).unwrap();
+        let mut world = World::ideal(host);
+        let bytes = kib * 1024 * u64::from(gpus);
+        let mut case = case(Algorithm::Ring, Collective::AllReduce, Protocol::Ll, &world, bytes);
+        case.shape.call.buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
+        let at_home = run(&world, &case);
+        world.routes.buffers = BufferPlace::Pinned;
+        let timeline = run(&world, &case);
+        let link = |name: &str| Resource::Link(world.fabric.find_link(name).unwrap()[0]);
+        let others = (bytes - bytes / u64::from(gpus)) as f64;
+        let read = if in_place { others } else { bytes as f64 };
+        prop_assert!((used(&timeline, link("pcie_switch0->gpu0")) - read).abs() < 1.0);
+        prop_assert!((used(&timeline, link("gpu0->pcie_switch0")) - others).abs() < 1.0);
+        prop_assert_eq!(used(&timeline, link("gpu0->nvswitch0")), used(&at_home, link("gpu0->nvswitch0")));
+        prop_assert!(timeline.time > at_home.time);
+        // Pageable memory is copied by the CPU first: two more uses of its memory for each.
+        let memory = |timeline: &Timeline| used(timeline, Resource::Memory(node(&world, "cpu0")));
+        let pinned = memory(&timeline);
+        let mut world = world.with_buffers(BufferPlace::Pageable);
+        let pageable = used(&run(&world, &case), Resource::Memory(node(&world, "cpu0")));
+        prop_assert!((pageable - 3.0 * pinned).abs() < 1.0, "{pageable} and {pinned}");
+        // In the memory of another GPU, over NVLink: only that GPU's own rank is at home.
+        world.routes.buffers = BufferPlace::Peer(node(&world, "gpu0"));
+        let peer = run(&world, &case);
+        prop_assert_eq!(used(&peer, Resource::Link(world.fabric.find_link("gpu0->pcie_switch0").unwrap()[0])), 0.0);
+        prop_assert!(peer.time > at_home.time);
+    }
+
+    /// Direct exchange of host buffers: every block is read once for each receiver and written once.
+    #[test]
+    fn blocks_are_read_for_each_receiver(gpus in 2u32..=8, kib in 1u64..400) {
+        let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") }).unwrap();
+        let world = World::ideal(host).with_buffers(BufferPlace::Pinned);
+        let bytes = kib * 1024 * u64::from(gpus);
+        let case = case(Algorithm::Direct, Collective::AllGather, Protocol::Simple, &world, bytes);
+        let timeline = run(&world, &case);
+        let others = (bytes - bytes / u64::from(gpus)) as f64;
+        for name in ["pcie_switch0->gpu0", "gpu0->pcie_switch0", "gpu0->nvswitch0"] {
+            let link = Resource::Link(world.fabric.find_link(name).unwrap()[0]);
+            prop_assert!((used(&timeline, link) - others).abs() < 1.0, "{name}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    /// Pages of managed memory move to the GPU once, however many ranks they are for, and none moves back.
+    #[test]
+    fn managed_pages_move_once(gpus in 2u32..=8, kib in 1u64..400, in_place in any::<bool>(), channels in 1u16..3) {
+        let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") }).unwrap();
+        let at_home = World::ideal(host.clone());
+        let world = World::ideal(host).with_buffers(BufferPlace::Managed);
+        let bytes = kib * 1024 * u64::from(gpus) * u64::from(channels);
+        let block = (bytes / u64::from(gpus)) as f64;
+        for (algorithm, collective, moved) in [
+            (Algorithm::Direct, Collective::AllGather, block),
+            (Algorithm::Ring, Collective::AllGather, block),
+            (Algorithm::Direct, Collective::AllToAll, bytes as f64),
+            (Algorithm::Pairwise, Collective::AllToAll, bytes as f64),
+            (Algorithm::Ring, Collective::AllReduce, bytes as f64),
+            (Algorithm::Tree, Collective::AllReduce, bytes as f64),
+            (Algorithm::RecursiveDoubling, Collective::AllGather, block),
+        ] {
+            let mut case = case(algorithm, collective, Protocol::Simple, &world, bytes);
+            case.shape.channels = channels;
+            case.shape.call.buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
+            let timeline = run(&world, &case);
+            let link = |name: &str| used(&timeline, Resource::Link(world.fabric.find_link(name).unwrap()[0]));
+            prop_assert_eq!(link("gpu0->pcie_switch0"), 0.0);
+            let (found, most) = (link("pcie_switch0->gpu0"), moved + 1.0);
+            // In place a rank does not read what it keeps.
+            let least = if in_place { moved - block } else { moved };
+            prop_assert!(least - 1.0 < found && found < most, "{algorithm} {collective}: {found}, not {least} to {most}");
+            prop_assert!(timeline.time >= run(&at_home, &case).time, "{algorithm} {collective}");
+        }
+    }
+}
+
+#[test]
+fn buffers_lie_with_the_nearest_cpu_or_are_refused() {
+    let place = |preset: &str, buffers: BufferPlace, gpu: &str| {
+        let world = World::ideal(load(&FabricRequest::of(preset)).unwrap()).with_buffers(buffers);
+        let place = world.router().place_of_buffers(node(&world, gpu));
+        place.map(|place| world.fabric.node(place).id.to_string()).map_err(|error| error.to_string())
+    };
+    assert_eq!(place("hgx-h200", BufferPlace::Pinned, "gpu2"), Ok("cpu0".to_owned()));
+    assert_eq!(place("hgx-h200", BufferPlace::Pageable, "gpu5"), Ok("cpu1".to_owned()));
+    assert_eq!(place("gh200", BufferPlace::Grace, "gpu3"), Ok("cpu3".to_owned()));
+    assert!(place("hgx-h200", BufferPlace::Grace, "gpu0").unwrap_err().contains("no CPU by C2C"));
+    let world = World::ideal(load(&FabricRequest::of("hgx-h200")).unwrap()).with_buffers(BufferPlace::Pinned);
+    let placement = world.placement();
+    let abilities = Abilities::of(&world.fabric, &world.router(), &placement, 8, InNetwork::Allowed);
+    for (algorithm, protocol) in [(Algorithm::OneShot, Protocol::Symmetric), (Algorithm::Nvls, Protocol::Simple)] {
+        let why = combination(algorithm, protocol, Collective::AllReduce, &abilities).unwrap_err();
+        assert_eq!(why, Mismatch::BuffersElsewhere(BuffersElsewhere));
+    }
+    assert!(combination(Algorithm::Ring, Protocol::Simple, Collective::AllReduce, &abilities).is_ok());
 }
 
 /// The spec of a workstation with another number of copy engines.

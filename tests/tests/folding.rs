@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::worlds::{Plant, World, orders, plain, scenes, switch};
+use crate::worlds::{Plant, World, orders, places, plain, scenes, switch};
 
 /// Runs a schedule folded and whole; the two must say the same. Returns how far it folded.
 fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<f64>, TestCaseError> {
@@ -82,8 +82,8 @@ proptest! {
 
     /// Schedules of the generators, on fabrics healthy and broken.
     #[test]
-    fn folded_runs_equal_whole_ones(scene in scenes(24), order in orders()) {
-        let world = scene.world();
+    fn folded_runs_equal_whole_ones(scene in scenes(24), order in orders(), buffers in places()) {
+        let world = scene.world().with_buffers(buffers);
         let case = order.over(world.ranks(), world.per_host());
         fold_factor_of_equal_runs(&world, &*case.generator())?;
     }

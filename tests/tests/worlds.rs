@@ -10,7 +10,7 @@ use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Protocol, Rank};
 use fabricast_sim::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate};
 use fabricast_topologies::fabric::{Figures, GpuFigures};
-use fabricast_topologies::route::{Ecmp, GpuDirect, PeerAccess, RouteOptions, Router};
+use fabricast_topologies::route::{BufferPlace, Ecmp, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{
     Bandwidth, Bytes, Fabric, FabricBuilder, FabricRequest, LinkKind, LinkSpec, NodeId, NodeKind, Picos, load,
     partition,
@@ -191,6 +191,11 @@ impl World {
         self.fabric.gpus().len() as u32 * self.per_gpu
     }
 
+    /// The same with the caller's buffers elsewhere.
+    pub(crate) fn with_buffers(self, buffers: BufferPlace) -> Self {
+        Self { routes: RouteOptions { buffers, ..self.routes }, ..self }
+    }
+
     /// Ranks on the first host.
     pub(crate) fn per_host(&self) -> u32 {
         per_host(&self.fabric) * self.per_gpu
@@ -229,6 +234,12 @@ impl World {
 fn links() -> impl Strategy<Value = Vec<(u32, u32)>> {
     let link = || (select(vec![25u32, 50, 450, 463]), select(vec![0u32, 1, 350, 700]));
     prop_oneof![4 => vec(link(), 1..=1), 1 => vec(link(), 2..=3)]
+}
+
+/// Where buffers lie: mostly with the GPUs.
+pub(crate) fn places() -> impl Strategy<Value = BufferPlace> {
+    let elsewhere = vec![BufferPlace::Pinned, BufferPlace::Pageable, BufferPlace::Managed, BufferPlace::Grace];
+    prop_oneof![4 => Just(BufferPlace::Device), 1 => select(elsewhere)]
 }
 
 /// Fabrics of up to `most` GPUs.

@@ -1,9 +1,10 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
-use fabricast_topologies::route::{Ecmp, Hop, Staging, Summary};
+use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Staging, Summary};
 use fabricast_topologies::{LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES};
+use super::reaches::Reaches;
 use super::{Framing, LowerError, Resource, Setting};
 use crate::engine::Passage;
 use crate::quantity::Rate;
@@ -24,6 +25,16 @@ pub(super) enum Flavour {
     Notify,
 }
 
+/// The ways between devices and the caller's buffers, where those lie elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Legs {
+    /// In whose memory the sending rank's buffers lie.
+    pub from: NodeId,
+    /// In whose memory the receiving rank's lie.
+    pub to: NodeId,
+    pub reaches: Reaches,
+}
+
 /// A way to travel: everything that decides a route.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip {
@@ -33,6 +44,8 @@ pub(super) struct Trip {
     pub by: NodeId,
     pub flavour: Flavour,
     pub lane: Option<(Rank, Channel)>,
+    /// What it does outside the two devices.
+    pub legs: Legs,
     /// Tells flows between the same devices apart, where ways are chosen by hash.
     pub label: u64,
 }
@@ -96,15 +109,19 @@ impl<'a> Devices<'a> {
         label: u64,
         system: &mut System,
     ) -> Result<Passage, LowerError> {
-        self.make(Trip { from, to, by: from, flavour: Flavour::Move, lane: None, label }, system)
+        let legs = Legs { from, to, reaches: Reaches::default() };
+        self.make(Trip { from, to, by: from, flavour: Flavour::Move, lane: None, legs, label }, system)
     }
 
     pub(super) fn make(&mut self, trip: Trip, system: &mut System) -> Result<Passage, LowerError> {
         let Trip { from, to, by, flavour, lane, .. } = trip;
         self.uses.clear();
-        let latency = if from == to { Picos::ZERO } else { self.travel(trip, system)? };
+        let mut latency = if from == to { Picos::ZERO } else { self.travel(trip, system)? };
         if flavour == Flavour::Notify {
             return Ok(Passage { route: None, latency });
+        }
+        if trip.legs.reaches.any() {
+            latency += self.reach(trip, system)?;
         }
         let (read, written) = match flavour {
             Flavour::Copy => (0, COPY_MEMORY_USES),
@@ -115,6 +132,40 @@ impl<'a> Devices<'a> {
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
         self.add(Resource::Memory(to), self.framing.coefficient(written), system);
         Ok(self.finish(latency, by, lane, system))
+    }
+
+    /// Where the caller's buffers lie.
+    pub(super) fn buffers(&self) -> BufferPlace {
+        self.setting.router.options().buffers
+    }
+
+    /// Adds the ways to the caller's buffers; returns what they add to the latency. Reading at both ends begins at once.
+    fn reach(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
+        let Trip { from, to, legs, .. } = trip;
+        let Reaches { reads_source, reads_target, writes_target } = legs.reaches;
+        let source = if reads_source { self.leg(trip, (legs.from, from), system)? } else { Picos::ZERO };
+        let target = if reads_target { self.leg(trip, (legs.to, to), system)? } else { Picos::ZERO };
+        let result = if writes_target { self.leg(trip, (to, legs.to), system)? } else { Picos::ZERO };
+        Ok(source.max(target) + result)
+    }
+
+    /// Adds the way of a payload between a device and a buffer, and what it does to the buffer's memory.
+    fn leg(&mut self, trip: Trip, (from, to): (NodeId, NodeId), system: &mut System) -> Result<Picos, LowerError> {
+        if from == to {
+            return Ok(Picos::ZERO);
+        }
+        let before = self.uses.len();
+        let latency = self.travel(Trip { from, to, ..trip }, system)?;
+        for one in self.uses.iter_mut().skip(before) {
+            one.coefficient = self.framing.unframed(one.coefficient);
+        }
+        let buffers = if from == trip.legs.from || from == trip.legs.to { from } else { to };
+        let copies = match self.buffers() {
+            BufferPlace::Pageable => COPY_MEMORY_USES,
+            _ => 0,
+        };
+        self.add(Resource::Memory(buffers), self.framing.coefficient(1 + copies), system);
+        Ok(latency)
     }
 
     /// The passage over what was added, through a lane of a device.

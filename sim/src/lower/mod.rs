@@ -7,6 +7,7 @@ mod capacities;
 mod crowd;
 mod devices;
 mod passages;
+mod reaches;
 mod traffic;
 
 use fabricast_topologies::route::Router;
@@ -22,6 +23,7 @@ pub use capacities::Resource;
 use crowd::Crowd;
 pub(crate) use devices::Devices;
 use passages::Passages;
+use reaches::{Reaches, Results};
 pub use traffic::Traffic;
 
 /// Where a schedule runs and what its software costs.
@@ -145,7 +147,7 @@ fn add_party(
     let traffic = std::mem::take(&mut lowered.traffic);
     let workload = &mut lowered.workload;
     let capacities = Capacities::new(setting, header, crowd, first_rank, resources);
-    let mut passages = Passages::new(setting, header, capacities, traffic);
+    let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut program = Program::default();
     let mut waits = Vec::new();
     for rank in (0..header.call.ranks).map(Rank) {
@@ -155,7 +157,9 @@ fn add_party(
         let not_before = costs.startup + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
-            let passage = passages.of_run(rank, run, work, workload)?;
+            let reaches = Reaches::of(&header.call, survey.results, (rank, run), program.dependencies(number));
+            let reaches = passages.reaches(header, rank, run, reaches);
+            let passage = passages.of_run((rank, run), &reaches, work, workload)?;
             let steps = run.kind.is_transfer() || run.kind == OpKind::Signal;
             let software = if steps { costs.step } else { Picos::ZERO };
             let pace = tables.pace(Pace { software, not_before }, &mut workload.paces);
@@ -179,11 +183,13 @@ struct Survey {
     rank_starts: Vec<u32>,
     /// Whether memories serve local copies and reductions as well as transfers.
     has_local_work: bool,
+    /// How results come about.
+    results: Results,
 }
 
 impl Survey {
     fn of(generator: &dyn Generate) -> Self {
-        let mut survey = Self { rank_starts: vec![0], has_local_work: false };
+        let mut survey = Self { rank_starts: vec![0], has_local_work: false, results: Results::Summed };
         let mut program = Program::default();
         let mut runs = 0;
         for rank in (0..generator.header().call.ranks).map(Rank) {
@@ -193,6 +199,10 @@ impl Survey {
             survey.rank_starts.push(runs);
             let is_local = |run: &Run| run.kind.moves_data() && !run.kind.is_transfer() && run.len > 0;
             survey.has_local_work |= program.runs().iter().any(is_local);
+            let delivers = |run: &Run| run.kind == OpKind::Put && run.dst_buffer == Buffer::Output && run.len > 0;
+            if program.runs().iter().any(delivers) {
+                survey.results = Results::Put;
+            }
         }
         survey
     }
@@ -279,6 +289,11 @@ impl Framing {
     /// A coefficient of something that reaches only this part of a capacity.
     fn stretched(self, coefficient: u64) -> u64 {
         (coefficient * Self::ONE).div_ceil(self.efficiency)
+    }
+
+    /// A coefficient of what passes without framing, towards wire rates.
+    fn unframed(self, coefficient: u64) -> u64 {
+        (coefficient * self.efficiency).div_ceil(Self::ONE)
     }
 
     /// The coefficient, towards wire rates, of a capacity that `times` × the payload passes.

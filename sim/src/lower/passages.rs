@@ -1,10 +1,12 @@
 //! Which way operations travel: routes over capacities, one for each pair of ranks (and lane, where lanes limit).
 
 use fabricast_topologies::NodeId;
+use fabricast_topologies::route::BufferPlace;
 use rustc_hash::FxHashMap;
 
 use super::capacities::Capacities;
-use super::devices::{Devices, Flavour, Trip};
+use super::devices::{Devices, Flavour, Legs, Trip};
+use super::reaches::{Reaches, RunReaches, Touched};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
 use crate::quantity::Work;
@@ -20,12 +22,18 @@ struct Key {
     by: Rank,
     lane: Option<(Rank, Channel)>,
     flavour: Flavour,
+    /// What it reaches for outside the devices.
+    reaches: Reaches,
     /// The channel, where ways are chosen by hash.
     label: u64,
 }
 
 pub(super) struct Passages<'a> {
     placement: &'a [NodeId],
+    /// In whose memory the buffers of each rank lie; empty where that is their own device.
+    places: Vec<NodeId>,
+    /// What was read before, in managed memory.
+    touched: Touched,
     /// Ranks of each multicast team.
     teams: &'a [Vec<Rank>],
     devices: Devices<'a>,
@@ -36,15 +44,27 @@ pub(super) struct Passages<'a> {
 }
 
 impl<'a> Passages<'a> {
-    pub(super) fn new(setting: Setting<'a>, header: &'a Header, capacities: Capacities<'a>, traffic: Traffic) -> Self {
-        Self {
+    pub(super) fn new(
+        setting: Setting<'a>,
+        header: &'a Header,
+        capacities: Capacities<'a>,
+        traffic: Traffic,
+    ) -> Result<Self, LowerError> {
+        let devices = setting.placement.iter().take(header.call.ranks as usize);
+        let places = match setting.router.options().buffers {
+            BufferPlace::Device => Vec::new(),
+            _ => devices.map(|&device| setting.router.place_of_buffers(device)).collect::<Result<_, _>>()?,
+        };
+        Ok(Self {
             placement: setting.placement,
+            places,
+            touched: Touched::default(),
             teams: &header.teams,
             devices: Devices::for_schedule(setting, header, capacities),
             known: FxHashMap::default(),
             last: None,
             traffic,
-        }
+        })
     }
 
     pub(super) fn framing(&self) -> Framing {
@@ -56,21 +76,32 @@ impl<'a> Passages<'a> {
         self.known.clear();
     }
 
+    /// What the operations of a run reach for outside the devices, if they would for this in host memory.
+    pub(super) fn reaches(&mut self, header: &Header, rank: Rank, run: &Run, reaches: Reaches) -> RunReaches {
+        match self.devices.buffers() {
+            BufferPlace::Device => RunReaches::Same(Reaches::default()),
+            BufferPlace::Managed => RunReaches::at_first_touch(reaches, header, (rank, run), &mut self.touched),
+            _ => RunReaches::Same(reaches),
+        }
+    }
+
     /// The passages of a run's operations, with their work added to the traffic of their capacities.
     pub(super) fn of_run(
         &mut self,
-        rank: Rank,
-        run: &Run,
+        (rank, run): (Rank, &Run),
+        reaches: &RunReaches,
         work: PerOp,
         workload: &mut Workload,
     ) -> Result<PerOp, LowerError> {
         if run.len == 0 {
             // Nobody travels: its peer may be out of reach, and its route is no capacity in use.
-            let nowhere = Key { from: rank, to: rank, by: rank, lane: None, flavour: Flavour::Notify, label: 0 };
+            let reaches = Reaches::default();
+            let nowhere =
+                Key { from: rank, to: rank, by: rank, reaches, lane: None, flavour: Flavour::Notify, label: 0 };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
-        if run.peer.is_fixed() || run.len == 1 {
-            let entry = self.passage(self.key(rank, run, 0), workload)?;
+        if (run.peer.is_fixed() && reaches.is_same()) || run.len == 1 {
+            let entry = self.passage(self.key(rank, run, reaches.at(0), 0), workload)?;
             let work_at = |i| workload.works[work.entry(i)].0;
             let total = match work {
                 PerOp::Same(_) => work_at(0) * u128::from(run.len),
@@ -80,8 +111,9 @@ impl<'a> Passages<'a> {
             return Ok(PerOp::Same(entry));
         }
         let before = workload.passages.len() as u32;
-        let entries =
-            (0..run.len).map(|i| self.passage(self.key(rank, run, i), workload)).collect::<Result<Vec<_>, _>>()?;
+        let entries = (0..run.len)
+            .map(|i| self.passage(self.key(rank, run, reaches.at(i), i), workload))
+            .collect::<Result<Vec<_>, _>>()?;
         for (i, &entry) in (0..).zip(&entries) {
             self.count(workload.passages.get(entry as usize), workload.works[work.entry(i)], &workload.system);
         }
@@ -107,7 +139,7 @@ impl<'a> Passages<'a> {
         }
     }
 
-    fn key(&self, rank: Rank, run: &Run, index: u32) -> Key {
+    fn key(&self, rank: Rank, run: &Run, reaches: Reaches, index: u32) -> Key {
         let peer = Rank(run.peer.at(index));
         let flavour = match run.kind {
             OpKind::Put | OpKind::Get => Flavour::Move,
@@ -127,7 +159,7 @@ impl<'a> Passages<'a> {
         };
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
         let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
-        Key { from, to, by: rank, lane: limited.then_some((rank, run.channel)), flavour, label }
+        Key { from, to, by: rank, lane: limited.then_some((rank, run.channel)), flavour, reaches, label }
     }
 
     /// The table entry of a passage, made if new.
@@ -140,7 +172,9 @@ impl<'a> Passages<'a> {
             None => {
                 let Key { lane, flavour, label, .. } = key;
                 let (from, to, by) = (self.device(key.from)?, self.device(key.to)?, self.device(key.by)?);
-                let trip = Trip { from, to, by, flavour, lane, label };
+                let place = |rank: Rank, device| self.places.get(rank.0 as usize).copied().unwrap_or(device);
+                let legs = Legs { from: place(key.from, from), to: place(key.to, to), reaches: key.reaches };
+                let trip = Trip { from, to, by, flavour, lane, legs, label };
                 let passage = match flavour {
                     Flavour::Spread(team) | Flavour::Gather(team) => {
                         let members = self.members(team)?;

@@ -16,7 +16,7 @@ pub(super) enum Expected {
 
 /// The contents of a call's buffers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Contents<'a> {
+pub(crate) struct Contents<'a> {
     collective: Collective,
     ranks: u32,
     root: u32,
@@ -27,7 +27,7 @@ pub(super) struct Contents<'a> {
 
 impl<'a> Contents<'a> {
     /// Nothing if the collective has blocks and the chunks cannot be cut into them.
-    pub(super) fn new(call: &Call, layout: &'a Layout) -> Option<Self> {
+    pub(crate) fn new(call: &Call, layout: &'a Layout) -> Option<Self> {
         let chunks = layout.chunks();
         let block = match call.collective {
             Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv => chunks,
@@ -65,7 +65,7 @@ impl<'a> Contents<'a> {
 
     /// Whether a rank brings this chunk of input.
     #[inline]
-    pub(super) fn has_input(self, rank: u32, chunk: u32) -> bool {
+    pub(crate) fn has_input(self, rank: u32, chunk: u32) -> bool {
         match self.collective {
             Collective::AllReduce
             | Collective::ReduceScatter

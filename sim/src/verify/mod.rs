@@ -17,7 +17,7 @@
 //! ```
 
 mod barrier;
-mod contents;
+pub(crate) mod contents;
 mod execute;
 mod fault;
 mod memory;

@@ -19,6 +19,7 @@ mod inside;
 mod islands;
 mod network;
 mod path;
+mod place;
 mod reason;
 mod router;
 mod rules;
@@ -30,6 +31,7 @@ mod transit;
 
 pub use class::{PathClass, UnknownClass};
 pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
+pub use place::BufferPlace;
 pub use router::Router;
 pub use transit::Transit;
 
@@ -87,6 +89,8 @@ pub struct RouteOptions {
     pub pxn: Pxn,
     /// Equal ways.
     pub ecmp: Ecmp,
+    /// Where the buffers of calls lie.
+    pub buffers: BufferPlace,
 }
 
 impl RouteOptions {

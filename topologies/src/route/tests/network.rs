@@ -3,11 +3,16 @@
 use super::*;
 use crate::cluster;
 use crate::preset;
-use crate::route::{Ecmp, GpuDirect, PeerAccess, Pxn, Share};
+use crate::route::{BufferPlace, Ecmp, GpuDirect, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, Error, Picos};
 
-const NO_PXN: RouteOptions =
-    RouteOptions { p2p: PeerAccess::Allowed, gdr: GpuDirect::Allowed, pxn: Pxn::Off, ecmp: Ecmp::Averaged };
+const NO_PXN: RouteOptions = RouteOptions {
+    p2p: PeerAccess::Allowed,
+    gdr: GpuDirect::Allowed,
+    pxn: Pxn::Off,
+    ecmp: Ecmp::Averaged,
+    buffers: BufferPlace::Device,
+};
 
 fn cluster_of(name: &str, nodes: u32, network: &str) -> Fabric {
     cluster::build(&preset::load(name).unwrap(), nodes, Some(&network.parse().unwrap())).unwrap()

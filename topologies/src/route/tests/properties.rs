@@ -9,7 +9,7 @@ use super::*;
 use crate::cluster;
 use crate::fabric::{Figures, Node, NodeKind};
 use crate::preset;
-use crate::route::{Ecmp, GpuDirect, Hop, PeerAccess, Pxn, Share};
+use crate::route::{BufferPlace, Ecmp, GpuDirect, Hop, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, FabricBuilder, LinkId, LinkKind, LinkSpec, NetworkSpec, Picos};
 
 /// A host of random devices `d0`, `d1` …; NICs hang on it and lead nowhere.
@@ -187,6 +187,7 @@ pub(super) fn options() -> impl Strategy<Value = RouteOptions> {
             gdr: [GpuDirect::Allowed, GpuDirect::Off][switch(gdr)],
             pxn: [Pxn::Allowed, Pxn::Off][switch(pxn)],
             ecmp: seed.map_or(Ecmp::Averaged, |seed| Ecmp::Hashed { seed }),
+            buffers: BufferPlace::Device,
         }
     })
 }

@@ -1,13 +1,23 @@
 //! Rules on fabrics small enough to see through.
 
 use super::*;
-use crate::route::{Ecmp, GpuDirect, PeerAccess, Pxn, Share};
+use crate::route::{BufferPlace, Ecmp, GpuDirect, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, Error, Picos, preset};
 
-const NO_P2P: RouteOptions =
-    RouteOptions { p2p: PeerAccess::Off, gdr: GpuDirect::Allowed, pxn: Pxn::Allowed, ecmp: Ecmp::Averaged };
-const NO_GDR: RouteOptions =
-    RouteOptions { p2p: PeerAccess::Allowed, gdr: GpuDirect::Off, pxn: Pxn::Allowed, ecmp: Ecmp::Averaged };
+const NO_P2P: RouteOptions = RouteOptions {
+    p2p: PeerAccess::Off,
+    gdr: GpuDirect::Allowed,
+    pxn: Pxn::Allowed,
+    ecmp: Ecmp::Averaged,
+    buffers: BufferPlace::Device,
+};
+const NO_GDR: RouteOptions = RouteOptions {
+    p2p: PeerAccess::Allowed,
+    gdr: GpuDirect::Off,
+    pxn: Pxn::Allowed,
+    ecmp: Ecmp::Averaged,
+    buffers: BufferPlace::Device,
+};
 
 #[test]
 fn a_device_is_local_to_itself() {
