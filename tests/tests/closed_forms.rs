@@ -11,7 +11,8 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::{Bandwidth, Bytes, Picos, cluster};
 use proptest::prelude::*;
 
-use crate::generators::{Case, is_rooted, with_matrix};
+use crate::generators::{Case, is_rooted};
+use crate::matrices::with_matrix;
 use crate::worlds::{World, switch};
 
 /// Equal links, and a call.

@@ -13,6 +13,7 @@ mod flows;
 mod folding;
 mod formats;
 mod generators;
+mod matrices;
 mod monotone;
 mod mutations;
 mod nvls;

@@ -20,7 +20,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::generators::matrix_of;
+use crate::matrices::matrix_of;
 use crate::worlds::{Order, Scene, World, orders, per_host, plants, scenes, switch};
 
 /// Vertices and links of a fabric, each given again by `remake` and `relink`, in the orders given; failed links are

@@ -9,7 +9,8 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::generators::{Case, matrix_of};
+use crate::generators::Case;
+use crate::matrices::matrix_of;
 use crate::worlds::{World, scenes, switch};
 
 fn call(collective: Collective, ranks: u32, bytes: u64) -> Call {

@@ -19,7 +19,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::generators::{Case, grid_of, is_rooted, with_matrix};
+use crate::generators::{Case, grid_of, is_rooted};
+use crate::matrices::with_matrix;
 
 /// GPUs on one NVSwitch, all links alike; `latency` is that of each of the two links between a pair.
 pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
