@@ -14,6 +14,7 @@ mod formats;
 mod generators;
 mod monotone;
 mod mutations;
+mod nccl;
 mod nvls;
 mod parties;
 mod pipelines;

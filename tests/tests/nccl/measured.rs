@@ -1,0 +1,91 @@
+//! What NCCL 2.28.9 logged on 8 × H200 with NVLS off: every cell of its table, every choice, every channel count.
+
+use fabricast_planner::library::nccl::{Absent, Algo, Function, Proto, Request, Version, kernel, most_threads};
+use fabricast_topologies::Bytes;
+
+use super::{Picker, communicator};
+
+const LOG: &str = include_str!("../../data/nccl/h200-2.28.9-no-nvls.txt");
+
+/// Rings and trees of 12 channels at 30 GB/s, as the dump of graphs of the same run says.
+fn h200() -> Picker {
+    Picker::new(communicator(1, 8, 90, 12, 30.0), Version::V2_28_9)
+}
+
+/// Rows of the log's table: function or `Max NThreads`, and the cells of the blocks of three algorithms, one after the
+/// other.
+fn rows(name: &str) -> Vec<Vec<String>> {
+    let rows = LOG.lines().filter(|line| line.split('|').next().is_some_and(|head| head.trim() == name));
+    rows.map(|line| line.split('|').skip(1).map(|cell| cell.trim().to_owned()).filter(|c| !c.is_empty()).collect())
+        .collect()
+}
+
+#[test]
+fn the_table_is_nccls() {
+    let picker = h200();
+    let mut compared = 0;
+    for function in [Function::Broadcast, Function::Reduce, Function::AllGather, Function::AllReduce] {
+        let blocks = rows(function.name());
+        assert_eq!(blocks.len(), 3, "{function}");
+        for (place, text) in blocks.concat().iter().enumerate() {
+            let (algo, proto) = (Algo::ALL[place / 3], Proto::ALL[place % 3]);
+            let (latency, bandwidth) = text.split_once('/').unwrap();
+            let cell = picker.table.cell(function, algo, proto);
+            let (us, gbps): (f64, f64) = (latency.trim().parse().unwrap(), bandwidth.trim().parse().unwrap());
+            assert!(
+                (cell.latency.us() - us).abs() < 0.1,
+                "{function} {algo} {proto}: {} µs, logged {us}",
+                cell.latency.us()
+            );
+            assert!(
+                (cell.bandwidth.gbps() - gbps).abs() < 0.1,
+                "{function} {algo} {proto}: {} GB/s, logged {gbps}",
+                cell.bandwidth.gbps()
+            );
+            assert_eq!(cell.taken.is_ok(), gbps > 0.0, "{function} {algo} {proto}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 4 * 21);
+}
+
+#[test]
+fn the_threads_are_nccls() {
+    let picker = h200();
+    for (place, text) in rows("Max NThreads").concat().iter().enumerate() {
+        let (algo, proto) = (Algo::ALL[place / 3], Proto::ALL[place % 3]);
+        let threads = most_threads(&picker.communicator, picker.version, &picker.settings, algo, proto);
+        assert_eq!(threads.to_string(), *text, "{algo} {proto}");
+    }
+}
+
+#[test]
+fn every_choice_and_channel_count_is_nccls() {
+    let picker = h200();
+    let mut compared = 0;
+    for line in LOG.lines().filter(|line| line.starts_with("AllReduce:")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let bytes: u64 = words[1].parse().unwrap();
+        let last = words[8].rsplit("..").next().unwrap().trim_end_matches('}');
+        let pick = picker.pick(Function::AllReduce, bytes);
+        assert!(pick.algo.name().eq_ignore_ascii_case(words[5]), "{line}: {pick:?}");
+        assert!(pick.proto.name().eq_ignore_ascii_case(words[7]), "{line}: {pick:?}");
+        let request = Request::new(Function::AllReduce, Bytes(bytes));
+        let chosen = (pick.algo, pick.proto);
+        let kernel = kernel(&picker.communicator, picker.version, &picker.settings, &picker.table, &request, chosen);
+        assert_eq!((kernel.channels - 1).to_string(), last, "{line}: {kernel:?}");
+        compared += 1;
+    }
+    assert_eq!(compared, 28);
+}
+
+#[test]
+fn absent_ways_say_why() {
+    let picker = h200();
+    let why = |algo, proto| picker.table.cell(Function::AllReduce, algo, proto).taken;
+    assert_eq!(why(Algo::Nvls, Proto::Simple), Err(Absent::NoNvls));
+    assert_eq!(why(Algo::CollNetChain, Proto::Simple), Err(Absent::NoCollNet));
+    assert_eq!(why(Algo::Nvls, Proto::Ll), Err(Absent::NoKernel));
+    let gather = picker.table.cell(Function::AllGather, Algo::Pat, Proto::Simple).taken;
+    assert_eq!(gather, Err(Absent::PatNeedsLoneRanks));
+}
