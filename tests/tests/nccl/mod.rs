@@ -2,6 +2,7 @@
 
 mod measured;
 mod properties;
+mod search;
 mod worked;
 
 use fabricast_planner::library::nccl::graph::{Channels, Graph, Graphs, Pattern};
