@@ -39,6 +39,7 @@ pub fn communicator(nodes: u32, per_node: u32, sm: u32, channels: u16, speed: f6
             nvls: None,
         },
         nic: None,
+        nvlinks: 18,
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Communicator {
     /// Bandwidth of a GPU's nearest NIC and whether it is at most several PCIe switches away: decides NVLS channels of
     /// several Blackwell nodes.
     pub nic: Option<Nic>,
+    /// NVLinks of each GPU to its peers; 0 where PCIe joins them.
+    pub nvlinks: u16,
 }
 
 /// A NIC near a GPU.

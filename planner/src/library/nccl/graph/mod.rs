@@ -154,6 +154,7 @@ impl Communicator {
             cpu: facts.cpu,
             graphs,
             nic,
+            nvlinks: facts.nvlinks,
         })
     }
 }

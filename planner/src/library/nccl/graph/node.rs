@@ -47,6 +47,8 @@ pub(super) struct NodeFacts {
     pub total: f64,
     /// NVLinks of a GPU to switches that reduce and multicast; 0 without.
     pub switched: f64,
+    /// NVLinks of each GPU, where all hops are on NVLink.
+    pub nvlinks: u16,
     pub nics: Vec<NodeNic>,
 }
 
@@ -77,6 +79,9 @@ impl NodeFacts {
         if let (true, Some(&first), Some(&last)) = (order.len() > 1, order.first(), order.last()) {
             walk.hop(last, first)?;
         }
+        let lanes =
+            |&gpu: &NodeId| nvlinks(fabric, gpu).map(|link| speeds::lanes(fabric, link, least)).sum::<f64>() as u16;
+        let on_nvlink = gpus.len() > 1 && walk.class == PathClass::Nvl;
         let ports = gpus.iter().map(|&gpu| port(fabric, gpu, least)).fold(f64::INFINITY, f64::min);
         let switched = gpus.iter().map(|&gpu| multicast_port(fabric, gpu, least)).fold(f64::INFINITY, f64::min);
         Ok(Self {
@@ -90,6 +95,7 @@ impl NodeFacts {
             // A single GPU is as good as its own memory (LOC).
             total: if gpus.len() > 1 { ports } else { 5000.0 },
             switched: if gpus.len() > 1 && least >= 90 && switched.is_finite() { switched } else { 0.0 },
+            nvlinks: if on_nvlink { gpus.iter().map(lanes).min().unwrap_or(0) } else { 0 },
             nics: nics.iter().filter_map(|&nic| node_nic(fabric, router, gpus, nic, least)).collect(),
         })
     }

@@ -68,17 +68,20 @@ pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 
     let link = fabric.link(id);
     let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
     match link.kind {
-        LinkKind::Nvlink => {
-            // A file that does not count links states their bandwidth together.
-            let lanes = match link.lanes {
-                0 | 1 => (nominal / nominal_nvlink(compute_capability)).round().clamp(1.0, 64.0),
-                lanes => f64::from(lanes),
-            };
-            lanes * nvlink(compute_capability)
-        }
+        LinkKind::Nvlink => lanes(fabric, id, compute_capability) * nvlink(compute_capability),
         LinkKind::Pcie => pcie(nominal, link.lanes),
         LinkKind::Upi => between_sockets(fabric, link.from).min(between_sockets(fabric, link.to)),
         LinkKind::C2c | LinkKind::Infiniband | LinkKind::Ethernet => nominal,
+    }
+}
+
+/// NVLinks that a link stands for: a file that does not count them states their bandwidth together.
+pub(super) fn lanes(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
+    let link = fabric.link(id);
+    let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
+    match link.lanes {
+        0 | 1 => (nominal / nominal_nvlink(compute_capability)).round().clamp(1.0, 64.0),
+        lanes => f64::from(lanes),
     }
 }
 
