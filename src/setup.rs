@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fabricast_planner::bound::InNetwork;
+use fabricast_planner::library::{Chooser, Conditions, Library};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
@@ -11,7 +12,9 @@ use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
 use rustc_hash::FxHashMap;
 
-use crate::args::{ClusterArgs, CostArgs, Launch, Processes, StrategyArgs, WhatIfArgs};
+use crate::args::{
+    CallArgs, ClusterArgs, CostArgs, Launch, LibraryArgs, LibraryChoice, Processes, StrategyArgs, WhatIfArgs,
+};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -124,7 +127,44 @@ pub fn restriction(flags: &StrategyArgs) -> Restriction {
         protocols: flags.protocol.clone(),
         channels: flags.channels.clone(),
         chunk: flags.chunk,
+        library: None,
     }
+}
+
+/// The library whose own choices are shown: the one named, or that of the profile, or NCCL for `ideal`.
+pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
+    match flags.library {
+        Some(LibraryChoice::None) => None,
+        Some(LibraryChoice::One(library)) => Some(library),
+        None => Some(profile.library.parse().unwrap_or(Library::NEWEST_NCCL)),
+    }
+}
+
+/// The library that picks are restricted to.
+pub fn restricting_library(flags: &LibraryArgs) -> Option<Library> {
+    match flags.library {
+        Some(LibraryChoice::One(library)) => Some(library),
+        Some(LibraryChoice::None) | None => None,
+    }
+}
+
+/// What the library would choose on a fabric.
+pub fn chooser(
+    library: Library,
+    router: &Router<'_>,
+    placement: &[NodeId],
+    flags: &LibraryArgs,
+    call: &CallArgs,
+    strategy: &StrategyArgs,
+) -> Chooser {
+    let conditions = Conditions {
+        dtype: call.dtype.unwrap_or_default(),
+        op: call.op,
+        registered: flags.registered.into(),
+        in_network: in_network(strategy),
+        ..Conditions::default()
+    };
+    Chooser::new(library, router.fabric(), router, placement, conditions)
 }
 
 /// How calls are launched.

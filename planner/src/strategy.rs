@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::abilities::{Abilities, Hosts, NoMulticast, NoPeerAccess};
 use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
+use crate::library::Library;
 
 /// A way to do a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -42,6 +43,24 @@ pub struct Restriction {
     pub chunk: Option<Bytes>,
     /// Whether switches may reduce and multicast.
     pub in_network: InNetwork,
+    /// The library that has to run it; `None`: whatever runs.
+    pub library: Option<Library>,
+}
+
+impl Restriction {
+    /// Whether a strategy for a collective is within it.
+    #[must_use]
+    pub fn allows(&self, strategy: &Strategy, collective: Collective) -> bool {
+        let runs = |library: Library| {
+            library.offers(strategy.algorithm, collective)
+                && library.offers_protocol(strategy.algorithm, strategy.protocol)
+        };
+        (self.algorithms.is_empty() || self.algorithms.contains(&strategy.algorithm))
+            && (self.protocols.is_empty() || self.protocols.contains(&strategy.protocol))
+            && (self.channels.is_empty() || self.channels.contains(&strategy.channels))
+            && self.chunk.is_none_or(|chunk| strategy.chunk == Some(chunk))
+            && self.library.is_none_or(runs)
+    }
 }
 
 /// Channel counts that are tried where none is given: NCCL's usual powers of two and its 24 on NVSwitch hosts
@@ -145,7 +164,10 @@ pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &R
         }
         for protocol in Protocol::ALL {
             let wanted = restriction.protocols.is_empty() || restriction.protocols.contains(&protocol);
-            if !wanted || combination(algorithm, protocol, collective, abilities).is_err() {
+            let runs = restriction.library.is_none_or(|library| {
+                library.offers(algorithm, collective) && library.offers_protocol(algorithm, protocol)
+            });
+            if !wanted || !runs || combination(algorithm, protocol, collective, abilities).is_err() {
                 continue;
             }
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {

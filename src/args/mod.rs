@@ -1,5 +1,6 @@
 //! The command line: every flag and its meaning, in one place. Parsing only; nothing is read or done here.
 
+mod library;
 mod ranks;
 mod shared;
 mod sizes;
@@ -11,6 +12,7 @@ use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
+pub use library::{LibraryArgs, LibraryChoice};
 pub use ranks::RankSet;
 pub use shared::{
     CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
@@ -239,6 +241,8 @@ pub struct PlanArgs {
     pub call: CallArgs,
     #[command(flatten)]
     pub strategy: StrategyArgs,
+    #[command(flatten)]
+    pub library: LibraryArgs,
     #[command(flatten)]
     pub costs: CostArgs,
     #[command(flatten)]

@@ -6,6 +6,7 @@ pub mod fabric;
 mod flows;
 pub mod gpu;
 mod groups;
+mod library_default;
 mod links;
 mod load;
 mod operations;

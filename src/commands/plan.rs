@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Range, Row, Watcher, plan};
-use fabricast_planner::strategy::Strategy;
+use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
 use fabricast_sim::schedule::{BufferUse, Collective};
@@ -12,6 +12,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
+use super::library_default::{self, Field};
 use super::{binds, counted};
 use crate::args::{CallArgs, CollectiveChoice, PlanArgs, Sizes};
 use crate::failure::Failure;
@@ -28,7 +29,10 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let router = Router::new(&fabric, setup::route_options(&args.fabric.size));
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
-    let restriction = setup::restriction(&args.strategy);
+    let restriction =
+        Restriction { library: setup::restricting_library(&args.library), ..setup::restriction(&args.strategy) };
+    let chooser = setup::library(&args.library, &profile)
+        .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
     super::check_root(&args.call, &placement)?;
     let request = PlanRequest {
         fabric: &fabric,
@@ -42,6 +46,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         collectives: &collectives,
         sizes: &sizes.0,
         restriction: &restriction,
+        library: chooser.as_ref(),
         effort: if chart.is_some() { Effort::EveryPair } else { Effort::Contenders },
     };
     let total = (collectives.len() * sizes.0.len()) as u64;
@@ -95,9 +100,6 @@ fn heading(plan: &Plan, request: &PlanRequest<'_>) -> String {
     format!("{what}{} · {place}{ranks} · profile {}", plan.fabric, plan.profile)
 }
 
-/// A column of the plan's table, and what a row has in it.
-type Field<'a> = (Column, Box<dyn Fn(&Row) -> Cell + 'a>);
-
 fn field<'a>(column: Column, cell: impl Fn(&Row) -> Cell + 'a) -> Field<'a> {
     (column, Box::new(cell))
 }
@@ -129,12 +131,12 @@ fn text(plan: &Plan, fabric: &Fabric, heading: &str, look: &Look) -> String {
             table
         })
         .collect();
-    format!("{heading}\n{}", table::stacked(&tables, look))
+    format!("{heading}\n{}{}", table::stacked(&tables, look), library_default::notes(plan))
 }
 
 fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
     let name = |strategy: Strategy| Value::text(format!("{} {}", strategy.algorithm, strategy.protocol));
-    vec![
+    let mut fields = vec![
         field(Column::new("bytes", "size", Unit::Bytes), |row| Value::Bytes(row.bytes).into()),
         field(Column::new("algorithm", "algorithm", Unit::Text), |row| {
             Cell::from(Value::text(row.pick.strategy.algorithm.name())).tone(Tone::Strong)
@@ -159,10 +161,14 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
         field(Column::new("slower", "slower", Unit::Percent).spare(), |row| {
             Value::or_missing(slower(row), Value::Share).into()
         }),
+    ];
+    fields.extend(library_default::text_fields(plan));
+    fields.extend([
         field(Column::new("bound_us", "bound", Unit::Micros).spare(), |row| Value::Time(row.bound.time).into()),
         field(Column::new("low_us", "low", Unit::Micros).spare(), |row| Value::Time(row.pick.low).into()),
         field(Column::new("high_us", "high", Unit::Micros).spare(), |row| Value::Time(row.pick.high).into()),
-    ]
+    ]);
+    fields
 }
 
 /// One table with the keys of the JSON.
@@ -172,7 +178,7 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
     let second = |of: fn(&Priced) -> Value| {
         move |row: &Row| -> Cell { row.runner_up.as_ref().map_or(Value::Missing, of).into() }
     };
-    let fields: Vec<Field<'_>> = vec![
+    let mut fields: Vec<Field<'_>> = vec![
         field(word("collective"), |row| Value::text(row.collective.name()).into()),
         field(figure("bytes"), |row| Value::Bytes(row.bytes).into()),
         field(word("algorithm"), |row| Value::text(row.pick.strategy.algorithm.name()).into()),
@@ -190,6 +196,7 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
         field(figure("runner_up_channels"), second(|p| Value::Count(p.strategy.channels.into()))),
         field(figure("runner_up_time_us"), second(|p| Value::Time(p.time))),
     ];
+    fields.extend(library_default::csv_fields());
     filled(fields, plan.rows.iter())
 }
 
@@ -198,6 +205,7 @@ struct PlanJson<'a> {
     fabric: &'a str,
     profile: &'a str,
     ranks: u32,
+    library: Option<String>,
     rows: Vec<RowJson>,
     ranges: Vec<RangeJson>,
 }
@@ -213,7 +221,7 @@ struct RowJson {
     bound_by: String,
     binds: String,
     runner_up: Option<PricedJson>,
-    library_default: Option<PricedJson>,
+    library_default: Option<library_default::Json>,
 }
 
 #[derive(Serialize)]
@@ -221,6 +229,9 @@ struct PricedJson {
     algorithm: &'static str,
     protocol: &'static str,
     channels: u16,
+    /// Absent: the profile's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chunk: Option<u64>,
     time_us: f64,
     low_us: f64,
     high_us: f64,
@@ -243,6 +254,7 @@ impl<'a> PlanJson<'a> {
             fabric: &plan.fabric,
             profile: &plan.profile,
             ranks: plan.ranks,
+            library: plan.library.map(|library| library.to_string()),
             rows: plan.rows.iter().map(|row| RowJson::new(row, plan.ranks, fabric)).collect(),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
         }
@@ -255,6 +267,7 @@ impl RowJson {
             algorithm: priced.strategy.algorithm.name(),
             protocol: priced.strategy.protocol.name(),
             channels: priced.strategy.channels,
+            chunk: priced.strategy.chunk.map(|chunk| chunk.0),
             time_us: priced.time.us(),
             low_us: priced.low.us(),
             high_us: priced.high.us(),
@@ -269,7 +282,7 @@ impl RowJson {
             bound_by: row.bound.set_by.to_string(),
             binds: binds::of_row(row, fabric),
             runner_up: row.runner_up.map(priced),
-            library_default: None,
+            library_default: library_default::Json::of(row),
         }
     }
 }

@@ -96,6 +96,7 @@ fn picked(call: &Call, flags: &StrategyArgs, place: Place<'_>) -> Result<Option<
     }
     let restriction = setup::restriction(flags);
     let request = PlanRequest {
+        library: None,
         fabric: place.fabric,
         router: place.router,
         placement: place.placement,

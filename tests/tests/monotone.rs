@@ -230,6 +230,7 @@ proptest! {
 fn planned(world: &World, collective: Collective, effort: Effort, threads: usize) -> Option<Plan> {
     let (router, restriction, placement) = (world.router(), Restriction::default(), world.placement());
     let request = PlanRequest {
+        library: None,
         fabric: &world.fabric,
         router: &router,
         placement: &placement,

@@ -10,7 +10,7 @@ use fabricast_sim::{Surroundings, Timeline, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
-use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, ranges};
+use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, default, ranges};
 use crate::abilities::Abilities;
 use crate::algorithm::facts::{Count, Toll, toll};
 use crate::algorithm::{self, Shape, Unsupported};
@@ -44,10 +44,11 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
     );
     let cells: Vec<(Collective, Bytes)> =
         request.collectives.iter().flat_map(|&c| request.sizes.iter().map(move |&bytes| (c, bytes))).collect();
-    let found: Vec<Result<Row, PlanError>> = cells
+    let found: Vec<Result<(Row, Option<String>), PlanError>> = cells
         .par_iter()
         .map(|&(collective, bytes)| {
-            let row = Search::new(request, abilities, &bounds, collective, bytes).run(watcher);
+            let search = Search::new(request, abilities, &bounds, collective, bytes);
+            let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
             if let Some(done) = watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -56,9 +57,13 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         .collect();
     let mut rows = Vec::with_capacity(found.len());
     let mut left_out: Vec<(Collective, PlanError)> = Vec::new();
+    let mut library_unknown: Vec<String> = Vec::new();
     for row in found {
         match row {
-            Ok(row) => rows.push(row),
+            Ok((row, unknown)) => {
+                rows.push(row);
+                library_unknown.extend(unknown.filter(|reason| !library_unknown.contains(reason)));
+            }
             // One of several collectives may be beyond the restriction; the others are still wanted.
             Err(error @ PlanError::NothingToChoose { collective, .. }) => {
                 if left_out.iter().all(|(known, _)| *known != collective) {
@@ -76,15 +81,17 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         profile: request.profile.name.clone(),
         ranks: request.placement.len() as u32,
         ranges: ranges::merge(&rows),
+        library: request.library.map(|chooser| chooser.library()),
+        library_unknown,
         rows,
         left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),
     })
 }
 
-struct Search<'a> {
-    request: &'a PlanRequest<'a>,
-    abilities: Abilities,
-    call: Call,
+pub(super) struct Search<'a> {
+    pub(super) request: &'a PlanRequest<'a>,
+    pub(super) abilities: Abilities,
+    pub(super) call: Call,
     bounds: &'a Bounds,
     bound: Bound,
 }
@@ -111,9 +118,11 @@ impl<'a> Search<'a> {
         let mut order: Vec<(Picos, Strategy)> =
             candidates(self.call.collective, &self.abilities, self.request.restriction)
                 .into_iter()
+                .chain(default::candidate(self))
                 .map(|strategy| (self.least_time(strategy), strategy))
                 .collect();
         order.sort_by_key(|&(least, strategy)| (least, strategy));
+        order.dedup();
         let mut rejected = Vec::new();
         let mut simulated: Vec<Vec<Priced>> = Vec::new();
         for (least, strategy) in order {
@@ -139,6 +148,7 @@ impl<'a> Search<'a> {
             runner_up: fastest.next(),
             bound: self.bound.clone(),
             pairs,
+            library_default: None,
         })
     }
 
@@ -178,7 +188,11 @@ impl<'a> Search<'a> {
         least_traffic(&self.call) as f64 * 1e12 / lanes.max(1.0)
     }
 
-    fn price(&self, strategy: Strategy, watcher: Watcher<'_>) -> Result<Result<Priced, Unsupported>, PlanError> {
+    pub(super) fn price(
+        &self,
+        strategy: Strategy,
+        watcher: Watcher<'_>,
+    ) -> Result<Result<Priced, Unsupported>, PlanError> {
         let request = self.request;
         let shape = Shape {
             channels: strategy.channels,

@@ -1,6 +1,8 @@
 //! NCCL's selection against what NCCL logged, against worked examples, and for any communicator.
 
+mod choices;
 mod measured;
+mod plans;
 mod properties;
 mod search;
 mod worked;
