@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fabricast_planner::bound::InNetwork;
-use fabricast_planner::library::{Chooser, Conditions, Library};
+use fabricast_planner::library::{Chooser, Conditions, Library, Offer};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
@@ -141,9 +141,9 @@ pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
 }
 
 /// The library that picks are restricted to.
-pub fn restricting_library(flags: &LibraryArgs) -> Option<Library> {
+pub fn restricting_library(flags: &LibraryArgs) -> Option<Offer> {
     match flags.library {
-        Some(LibraryChoice::One(library)) => Some(library),
+        Some(LibraryChoice::One(library)) => Some(Offer { library, registered: flags.registered.into() }),
         Some(LibraryChoice::None) | None => None,
     }
 }

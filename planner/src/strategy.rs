@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::abilities::{Abilities, Hosts, NoMulticast, NoPeerAccess};
 use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
-use crate::library::Library;
+use crate::library::Offer;
 
 /// A way to do a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -44,22 +44,18 @@ pub struct Restriction {
     /// Whether switches may reduce and multicast.
     pub in_network: InNetwork,
     /// The library that has to run it; `None`: whatever runs.
-    pub library: Option<Library>,
+    pub library: Option<Offer>,
 }
 
 impl Restriction {
     /// Whether a strategy for a collective is within it.
     #[must_use]
     pub fn allows(&self, strategy: &Strategy, collective: Collective) -> bool {
-        let runs = |library: Library| {
-            library.offers(strategy.algorithm, collective)
-                && library.offers_protocol(strategy.algorithm, strategy.protocol)
-        };
         (self.algorithms.is_empty() || self.algorithms.contains(&strategy.algorithm))
             && (self.protocols.is_empty() || self.protocols.contains(&strategy.protocol))
             && (self.channels.is_empty() || self.channels.contains(&strategy.channels))
             && self.chunk.is_none_or(|chunk| strategy.chunk == Some(chunk))
-            && self.library.is_none_or(runs)
+            && self.library.is_none_or(|offer| offer.runs(strategy.algorithm, strategy.protocol, collective))
     }
 }
 
@@ -164,14 +160,13 @@ pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &R
         }
         for protocol in Protocol::ALL {
             let wanted = restriction.protocols.is_empty() || restriction.protocols.contains(&protocol);
-            let runs = restriction.library.is_none_or(|library| {
-                library.offers(algorithm, collective) && library.offers_protocol(algorithm, protocol)
-            });
+            let runs = restriction.library.is_none_or(|offer| offer.runs(algorithm, protocol, collective));
             if !wanted || !runs || combination(algorithm, protocol, collective, abilities).is_err() {
                 continue;
             }
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 (Protocol::CopyEngine, []) => &CHANNELS[..1],
+                (_, []) if restriction.library.and_then(Offer::most_channels) == Some(1) => &CHANNELS[..1],
                 (_, []) => &CHANNELS,
                 (_, given) => given,
             };

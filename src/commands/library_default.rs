@@ -2,6 +2,7 @@
 
 use fabricast_planner::plan::{LibraryDefault, Plan, Row};
 use fabricast_reports::table::{Cell, Column, Unit, Value};
+use fabricast_topologies::Picos;
 use serde::Serialize;
 
 /// A column, and what a row has in it.
@@ -34,7 +35,7 @@ impl Json {
             name: choice.name.clone(),
             chunk: choice.strategy.chunk.map(|chunk| chunk.0),
             threads: choice.threads,
-            expected_us: choice.expected.map(|time| time.us()),
+            expected_us: choice.expected.map(Picos::us),
         })
     }
 }

@@ -109,19 +109,18 @@ impl Chooser {
         let Some(function) = Function::of(call.collective) else { return Ok(self.sends(nccl, call)) };
         let Conditions { settings, dtype, op, registered, .. } = &self.conditions;
         let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
-        if *registered == Registered::Symmetric {
-            if let Some(found) = symmetric(&nccl.communicator, settings, &request) {
-                let name = found.kernel.name(function);
-                let algorithm = match found.kernel {
-                    SymmetricKernel::OneShot => Algorithm::OneShot,
-                    SymmetricKernel::TwoShot => Algorithm::TwoShot,
-                    SymmetricKernel::Ll | SymmetricKernel::Plain => Algorithm::Direct,
-                    _ => return Err(Unknown::NoSchedule { library: self.library, name }),
-                };
-                let strategy =
-                    Strategy { algorithm, protocol: Protocol::Symmetric, channels: found.blocks, chunk: None };
-                return Ok(Choice { strategy, name, threads: Some(SYMMETRIC_THREADS), expected: Some(found.time) });
-            }
+        let windows = *registered == Registered::Symmetric;
+        let found = windows.then(|| symmetric(&nccl.communicator, settings, &request)).flatten();
+        if let Some(found) = found {
+            let name = found.kernel.name(function);
+            let algorithm = match found.kernel {
+                SymmetricKernel::OneShot => Algorithm::OneShot,
+                SymmetricKernel::TwoShot => Algorithm::TwoShot,
+                SymmetricKernel::Ll | SymmetricKernel::Plain => Algorithm::Direct,
+                _ => return Err(Unknown::NoSchedule { library: self.library, name }),
+            };
+            let strategy = Strategy { algorithm, protocol: Protocol::Symmetric, channels: found.blocks, chunk: None };
+            return Ok(Choice { strategy, name, threads: Some(SYMMETRIC_THREADS), expected: Some(found.time) });
         }
         let channels = nccl.communicator.channels(settings);
         let found = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);

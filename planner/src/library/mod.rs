@@ -23,9 +23,9 @@ use std::str::FromStr;
 
 use fabricast_topologies::Picos;
 
-use crate::algorithm::Algorithm;
 use crate::strategy::Strategy;
 pub use chooser::{Chooser, Conditions, Registered};
+pub use offers::Offer;
 
 /// A library, by version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,15 +87,6 @@ pub enum Unknown {
 impl Library {
     /// What a bare `nccl` means.
     pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
-
-    /// Whether it can run a strategy at all, whatever it would choose.
-    #[must_use]
-    pub fn offers(self, algorithm: Algorithm, collective: fabricast_sim::schedule::Collective) -> bool {
-        match self {
-            Self::Nccl(_) => offers::nccl(algorithm, collective),
-            Self::OpenMpi(_) => offers::open_mpi(algorithm, collective),
-        }
-    }
 }
 
 impl fmt::Display for Library {

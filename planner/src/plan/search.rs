@@ -15,6 +15,7 @@ use crate::abilities::Abilities;
 use crate::algorithm::facts::{Count, Toll, toll};
 use crate::algorithm::{self, Shape, Unsupported};
 use crate::bound::{Bound, Bounds, Efficiency, InNetwork, Sharing, least_traffic};
+use crate::library::Chooser;
 use crate::strategy::{Strategy, candidates, possible};
 
 /// How the outside follows a search.
@@ -81,7 +82,7 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         profile: request.profile.name.clone(),
         ranks: request.placement.len() as u32,
         ranges: ranges::merge(&rows),
-        library: request.library.map(|chooser| chooser.library()),
+        library: request.library.map(Chooser::library),
         library_unknown,
         rows,
         left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),

@@ -6,7 +6,7 @@ use fabricast_planner::library::nccl::graph::Pattern;
 use fabricast_planner::library::nccl::{
     Communicator, Function, Proto, Request, Settings, SymmetricKernel, p2p, symmetric,
 };
-use fabricast_planner::library::{Chooser, Conditions, Library, Registered, Unknown};
+use fabricast_planner::library::{Chooser, Conditions, Library, Offer, Registered, Unknown};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
@@ -140,8 +140,8 @@ proptest! {
         match chooser.choose(&call(collective, fabric.gpus().len() as u32, 1 << power)) {
             Ok(choice) => {
                 let strategy = choice.strategy;
-                prop_assert!(chooser.library().offers(strategy.algorithm, collective), "{:?}", choice);
-                prop_assert!(chooser.library().offers_protocol(strategy.algorithm, strategy.protocol), "{:?}", choice);
+                let offer = Offer { library: chooser.library(), registered };
+                prop_assert!(offer.runs(strategy.algorithm, strategy.protocol, collective), "{:?}", choice);
                 prop_assert!((1..=64).contains(&strategy.channels), "{:?}", choice);
             }
             Err(Unknown::NoSchedule { .. }) => {}

@@ -1,15 +1,22 @@
 //! What NCCL 2.28.9 logged on 8 × H200 with NVLS off: every cell of its table, every choice, every channel count.
 
-use fabricast_planner::library::nccl::{Absent, Algo, Function, Proto, Request, Version, kernel, most_threads};
-use fabricast_topologies::Bytes;
+use fabricast_planner::library::nccl::graph::NvlsUse;
+use fabricast_planner::library::nccl::{
+    Absent, Algo, Communicator, Function, Proto, Request, Version, kernel, most_threads,
+};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, FabricRequest, load};
 
-use super::{Picker, communicator};
+use super::Picker;
 
 const LOG: &str = include_str!("../../data/nccl/h200-2.28.9-no-nvls.txt");
 
-/// Rings and trees of 12 channels at 30 GB/s, as the dump of graphs of the same run says.
+/// The node that logged it, from its topology file alone.
 fn h200() -> Picker {
-    Picker::new(communicator(1, 8, 90, 12, 30.0), Version::V2_28_9)
+    let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
+    let fabric = load(&FabricRequest::of(&path)).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    Picker::new(Communicator::of(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9)
 }
 
 /// Rows of the log's table: function or `Max NThreads`, and the cells of the blocks of three algorithms, one after the

@@ -1,7 +1,7 @@
 //! Plans with the library's own choice beside the pick.
 
 use fabricast_planner::bound::InNetwork;
-use fabricast_planner::library::{Chooser, Conditions, Library};
+use fabricast_planner::library::{Chooser, Conditions, Library, Offer, Registered};
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::LaunchMode;
@@ -16,8 +16,11 @@ fn planned(fabric: &str, library: &str, restricted: bool, collectives: &[Collect
     let library: Library = library.parse().unwrap();
     let conditions = Conditions { in_network: InNetwork::Off, ..Conditions::default() };
     let chooser = Chooser::new(library, &fabric, &router, fabric.gpus(), conditions);
-    let restriction =
-        Restriction { in_network: InNetwork::Off, library: restricted.then_some(library), ..Restriction::default() };
+    let restriction = Restriction {
+        in_network: InNetwork::Off,
+        library: restricted.then_some(Offer { library, registered: Registered::Plain }),
+        ..Restriction::default()
+    };
     let request = PlanRequest {
         library: Some(&chooser),
         fabric: &fabric,
@@ -55,8 +58,8 @@ fn a_library_restricts_picks_to_what_it_runs() {
     let library = found.library.unwrap();
     for row in &found.rows {
         let pick = row.pick.strategy;
-        assert!(library.offers(pick.algorithm, row.collective), "{pick}");
-        assert!(library.offers_protocol(pick.algorithm, pick.protocol), "{pick}");
+        let offer = Offer { library, registered: Registered::Plain };
+        assert!(offer.runs(pick.algorithm, pick.protocol, row.collective), "{pick}");
     }
     assert!(found.library_unknown.is_empty());
 }
