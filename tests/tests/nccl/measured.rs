@@ -96,3 +96,40 @@ fn absent_ways_say_why() {
     let gather = picker.table.cell(Function::AllGather, Algo::Pat, Proto::Simple).taken;
     assert_eq!(gather, Err(Absent::PatNeedsLoneRanks));
 }
+
+/// nccl-tests' out-of-place times of a log, µs by bytes.
+fn log(name: &str) -> Vec<(u64, f64)> {
+    let path = format!("{}/../validate/data/h200-node/logs/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
+    rows.filter_map(|words| Some((words.first()?.parse().ok()?, words.get(5)?.parse().ok()?))).collect()
+}
+
+/// Two GPUs of the same node: where a way is forced, the time is that of NCCL's own choice only if it is what NCCL takes.
+/// No log of its choices was kept there, so this is the choice read off times.
+#[test]
+fn two_gpus_choose_what_their_times_show() {
+    let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
+    let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::of(&path) }).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let picker =
+        Picker::new(Communicator::of(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9);
+    let ways: Vec<(Algo, Proto)> =
+        [Algo::Ring, Algo::Tree].into_iter().flat_map(|algo| Proto::ALL.map(|proto| (algo, proto))).collect();
+    let forced: Vec<_> =
+        ways.iter().map(|(algo, proto)| log(&format!("g_allreduce_x2_{}_{}", algo.name(), proto.name()))).collect();
+    let mut compared = 0;
+    for (bytes, own) in log("g_allreduce_x2_default") {
+        // Below, all ways cost the host the same.
+        if bytes < 1 << 18 {
+            continue;
+        }
+        let time = |log: &Vec<(u64, f64)>| log.iter().find(|row| row.0 == bytes).map(|row| (row.1 - own).abs());
+        let distances = forced.iter().zip(&ways).filter_map(|(log, way)| Some((time(log)?, *way)));
+        let nearest = distances.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap().1;
+        let pick = picker.pick(Function::AllReduce, bytes);
+        assert_eq!((pick.algo, pick.proto), nearest, "{bytes}");
+        compared += 1;
+    }
+    assert!(compared >= 10, "{compared}");
+}
