@@ -97,6 +97,9 @@ impl Chooser {
     /// # Errors
     /// [`Unknown`], with the reason.
     pub fn choose(&self, call: &Call) -> Result<Choice, Unknown> {
+        if call.ranks <= 1 {
+            return Err(Unknown::Alone { library: self.library });
+        }
         match (&self.nccl, self.library) {
             (None, Library::OpenMpi(version)) => mpi::choose(version, call).map_err(|unknown| unknown.of(self.library)),
             (Some(Ok(nccl)), _) => self.nccl(nccl, call),

@@ -74,6 +74,12 @@ pub enum Unknown {
         /// The library's name of it.
         name: String,
     },
+    /// One rank has nobody to talk to.
+    #[error("{library}: there is nothing to choose for one rank, which only copies")]
+    Alone {
+        /// The library.
+        library: Library,
+    },
     /// It has no such collective, or it is not modelled.
     #[error("{library}: what it does for {collective} is not modelled")]
     NotModelled {
