@@ -12,6 +12,7 @@ mod flows;
 mod folding;
 mod formats;
 mod generators;
+mod logs;
 mod monotone;
 mod mutations;
 mod nvls;
