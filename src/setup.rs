@@ -102,7 +102,14 @@ pub fn ranks_per_node(fabric: &Fabric, placement: &[NodeId]) -> u32 {
 
 /// The profile that the flags name, or the best match.
 pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
-    let Some(name) = &flags.profile else { return Ok(Profile::for_fabric(fabric)?) };
+    match &flags.profile {
+        Some(name) => named_profile(name),
+        None => Ok(Profile::for_fabric(fabric)?),
+    }
+}
+
+/// A profile by its name, or from a file.
+pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     // What looks like a path was meant as one; so was a file, whatever it is called.
     let path = Path::new(name);
     if Profile::names().all(|known| known != name) && (path.exists() || name.contains(['/', '\\'])) {

@@ -1,5 +1,6 @@
 //! The command line: every flag and its meaning, in one place. Parsing only; nothing is read or done here.
 
+mod compare;
 mod ranks;
 mod shared;
 mod sizes;
@@ -11,6 +12,7 @@ use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
+pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use ranks::RankSet;
 pub use shared::{
     CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
@@ -61,6 +63,8 @@ pub enum Command {
     Schedule(ScheduleCommand),
     /// Which strategy for which size, and how far from the bound
     Plan(PlanArgs),
+    /// Predicted against measured: how far off, whether that was to be expected, and what would explain it
+    Compare(CompareArgs),
     /// The GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),

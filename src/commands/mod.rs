@@ -1,6 +1,7 @@
 //! One file a subcommand: gathers the inputs, calls the crates, shapes the output.
 
 mod binds;
+pub mod compare;
 mod critical;
 pub mod fabric;
 mod flows;

@@ -48,7 +48,9 @@ struct Sample {
 }
 
 /// The program, its collective, what it names as reduction, and blocks in the larger buffer as a function of ranks.
-const PROGRAMS: [(&str, Collective, &str, fn(u64) -> u64); 9] = [
+type Program = (&'static str, Collective, &'static str, fn(u64) -> u64);
+
+const PROGRAMS: [Program; 9] = [
     ("all_reduce_perf", Collective::AllReduce, "sum", |_| 1),
     ("all_gather_perf", Collective::AllGather, "none", |n| n),
     ("reduce_scatter_perf", Collective::ReduceScatter, "max", |n| n),

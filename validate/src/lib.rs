@@ -6,5 +6,6 @@
 //! driver every entry point returns an error; nothing here panics for want of hardware.
 #![warn(missing_docs)]
 
+pub mod compare;
 pub mod gpu;
 pub mod measured;

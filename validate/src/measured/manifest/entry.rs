@@ -29,10 +29,10 @@ pub struct Entry {
     pub file: Located<String>,
     /// A preset, or a spec or topology file relative to the manifest.
     pub fabric: Located<String>,
-    /// Hosts, 1 or more.
-    pub nodes: u32,
-    /// GPUs of each, 1 or more.
-    pub gpus: u32,
+    /// Hosts, 1 or more; absent: those that the log lists, otherwise one.
+    pub nodes: Option<u32>,
+    /// GPUs of each, 1 or more; absent: by the log's ranks, otherwise all.
+    pub gpus: Option<u32>,
     /// What joins the hosts.
     pub network: Option<NetworkSpec>,
     /// The collective.

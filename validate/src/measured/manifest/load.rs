@@ -66,25 +66,30 @@ impl Fabrics {
 }
 
 /// What a manifest asks for; files are relative to its folder.
-fn request(entry: &Entry, folder: &Path) -> FabricRequest {
+fn request(entry: &Entry, header: &Header, folder: &Path) -> FabricRequest {
     let name = &entry.fabric.value;
     let path = folder.join(name);
     // What looks like no path was meant as a name, and near names are better advice than a missing file.
     let is_file = preset::text(name).is_none() && (name.contains(['/', '\\', '.']) || path.exists());
+    let nodes = entry.nodes.or(header.hosts());
+    // The log's ranks, where they are equally many on each host; checked against the fabric later.
+    let per_node = header.ranks.map(|ranks| ranks / nodes.unwrap_or(1).max(1)).filter(|&gpus| gpus > 0);
     FabricRequest {
         fabric: if is_file { path.display().to_string() } else { name.clone() },
-        nodes: Some(entry.nodes),
-        gpus: Some(entry.gpus),
+        nodes: Some(nodes.unwrap_or(1)),
+        gpus: entry.gpus.or(per_node),
         network: entry.network.clone(),
     }
 }
 
 fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
-    let request = request(entry, folder);
-    let fabric = fabrics.get(&request, &entry.fabric.place)?;
+    // A manifest that says all of it is held against its fabric before the log is looked for.
+    if entry.nodes.is_some() && entry.gpus.is_some() {
+        fabrics.get(&request(entry, &Header::default(), folder), &entry.fabric.place)?;
+    }
     let path = folder.join(&entry.file.value);
     let text = text_up_to(&path, LARGEST_LOG).map_err(|error| match error {
-        fabricast_topologies::Error::Unreadable { reason, .. } => {
+        fabricast_topologies::Error::Unreadable { reason, .. } if entry.file.place.line > 0 => {
             MeasuredError::invalid(entry.file.place.clone(), format!("cannot read {}: {reason}", path.display()))
         }
         other => MeasuredError::Unreadable(other),
@@ -94,7 +99,11 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
     // Tables of other collectives, where the manifest names one: for other entries, and told of.
     let mut others: Vec<Rejected> = Vec::new();
     for mut table in read_log(&text, &source)? {
-        let log = Log { entry, header: &table.header, place: Place { line: table.line, ..Place::of_source(&source) } };
+        let request = request(entry, &table.header, folder);
+        let fabric = fabrics.get(&request, &entry.fabric.place)?;
+        let gpus = fabric.gpus().len() as u32;
+        let place = Place { line: table.line, ..Place::of_source(&source) };
+        let log = Log { entry, header: &table.header, place, nodes: request.nodes.unwrap_or(1), gpus };
         let configuration = match log.configuration() {
             Ok(configuration) => configuration,
             Err(Mismatch::OtherCollective(reason)) => {
@@ -108,8 +117,8 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
             place: entry.place.clone(),
             file: path.clone(),
             name: entry.file.value.clone(),
-            request: request.clone(),
-            fabric: Arc::clone(&fabric),
+            request,
+            fabric,
             configuration,
             role: entry.role,
             notes: entry.notes.clone(),
@@ -141,6 +150,10 @@ struct Log<'a> {
     header: &'a Header,
     /// The table.
     place: Place,
+    /// Hosts measured.
+    nodes: u32,
+    /// GPUs of the fabric: those measured, on all hosts.
+    gpus: u32,
 }
 
 /// Why a table is not what an entry says.
@@ -149,17 +162,24 @@ enum Mismatch {
     Wrong(MeasuredError),
 }
 
+/// A place of a manifest, or what else speaks.
+fn said_by(place: &Place) -> String {
+    if place.line > 0 { place.to_string() } else { "the command".to_owned() }
+}
+
 impl Log<'_> {
     fn configuration(&self) -> Result<Configuration, Mismatch> {
-        let Self { entry, header, .. } = self;
-        let ranks = entry.nodes.saturating_mul(entry.gpus);
-        if let Some(found) = header.ranks.filter(|&found| found != ranks) {
-            let message = format!("has {found} ranks; {} says {ranks} ({} × {})", entry.place, entry.nodes, entry.gpus);
+        let Self { entry, header, nodes, gpus: ranks, .. } = self;
+        if let Some(found) = header.ranks.filter(|found| found != ranks) {
+            let message = match entry.gpus {
+                Some(gpus) => format!("has {found} ranks; {} says {ranks} ({nodes} × {gpus})", said_by(&entry.place)),
+                None => format!("has {found} ranks, which are not those of {nodes} equal hosts"),
+            };
             return Err(Mismatch::Wrong(MeasuredError::invalid(self.place.clone(), message)));
         }
         Ok(Configuration {
-            nodes: entry.nodes,
-            gpus: entry.gpus,
+            nodes: *nodes,
+            gpus: ranks / nodes.max(&1),
             collective: self.collective()?,
             algorithm: entry.algorithm,
             protocol: entry.protocol,
@@ -199,7 +219,8 @@ impl Log<'_> {
         match (said, found) {
             (Some(said), Some(found)) if said.value != found => {
                 let message = format!("`{}`, but {} says `{}`", name(&said.value), self.place, name(&found));
-                Err(Mismatch::Wrong(MeasuredError::invalid(said.place.clone(), message)))
+                let place = if said.place.line > 0 { &said.place } else { &self.place };
+                Err(Mismatch::Wrong(MeasuredError::invalid(place.clone(), message)))
             }
             (Some(said), _) => Ok(said.value),
             (None, found) => Ok(found.unwrap_or_default()),

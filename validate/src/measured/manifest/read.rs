@@ -103,8 +103,8 @@ impl Reader<'_> {
             match name {
                 "file" => entry.file = field.located(field.text()?.to_owned()),
                 "fabric" => entry.fabric = field.located(field.text()?.to_owned()),
-                "nodes" => entry.nodes = field.whole(1, u32::MAX.into())? as u32,
-                "gpus" => entry.gpus = field.whole(1, u32::MAX.into())? as u32,
+                "nodes" => entry.nodes = Some(field.whole(1, u32::MAX.into())? as u32),
+                "gpus" => entry.gpus = Some(field.whole(1, u32::MAX.into())? as u32),
                 "network" => entry.network = Some(field.network()?),
                 "collective" => entry.collective = Some(field.located(field.word::<Collective>()?)),
                 "algorithm" => entry.algorithm = Some(field.word::<Algorithm>()?),
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(entry.notes.note.as_deref(), Some("n"));
 
         let entry = read(LEAST, "m.toml").unwrap().remove(0);
-        assert_eq!((entry.nodes, entry.gpus, entry.in_network), (2, 8, InNetwork::Allowed));
+        assert_eq!((entry.nodes, entry.gpus, entry.in_network), (Some(2), Some(8), InNetwork::Allowed));
         assert_eq!((entry.launch, entry.processes, entry.dtype), (None, None, None));
         assert_eq!(entry.place.line, 1);
     }
