@@ -3,6 +3,7 @@
 
 mod algorithms_page;
 mod closed_forms;
+mod compare;
 mod conservation;
 mod corpus;
 mod crossovers;

@@ -201,11 +201,17 @@ impl Log<'_> {
             }
             (Some(Located { value, .. }), _) => Ok(*value),
             (None, Some(found)) => Ok(found),
-            (None, None) => Err(Mismatch::Wrong(MeasuredError::Invalid {
-                place: self.entry.place.clone(),
-                message: format!("{} does not say which collective it measured", self.place),
-                help: Some("add `collective = \"all_reduce\"`, say".to_owned()),
-            })),
+            (None, None) => {
+                let described = self.entry.place.line > 0;
+                let message = "does not say which collective it measured";
+                Err(Mismatch::Wrong(MeasuredError::Invalid {
+                    place: if described { self.entry.place.clone() } else { self.place.clone() },
+                    message: if described { format!("{} {message}", self.place) } else { message.to_owned() },
+                    help: Some(
+                        "add `collective = \"all_reduce\"` to a manifest, or --collective all_reduce".to_owned(),
+                    ),
+                }))
+            }
         }
     }
 
