@@ -19,8 +19,10 @@ fn profile() -> Profile {
     Profile::named("nccl-2.28-h200").unwrap()
 }
 
-/// All_reduce over a ring on 8 GPUs, forced to a protocol and 8 channels, of sizes between two powers of two.
+/// All_reduce over a ring on 8 GPUs, forced to a protocol, of sizes between two powers of two. In `simple` links bind, in
+/// the others channels.
 fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
+    let channels = if protocol == Protocol::Simple { 32 } else { 8 };
     let request = FabricRequest::of("hgx-h200");
     let row = |power: u32| Row::of(Bytes(1 << power), Picos(1), power);
     Measurement {
@@ -35,7 +37,7 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
             collective: Collective::AllReduce,
             algorithm: Some(Algorithm::Ring),
             protocol: Some(protocol),
-            channels: Some(8),
+            channels: Some(channels),
             library: None,
             in_network: InNetwork::Off,
             registered: Registered::Plain,
