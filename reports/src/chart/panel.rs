@@ -126,7 +126,7 @@ impl<'a> Panel<'a> {
             }
             Role::Points(number) => {
                 let (colour, marker) = palette::series(number);
-                points.iter().try_for_each(|&point| canvas.marker(point, 2.6, marker, colour))
+                canvas.markers(&points, 2.6, marker, colour)
             }
             Role::Bound => canvas.dashes(&points, Stroke { colour: palette::INK, width: 1.5 }, 6.0, 4.0),
             Role::Measured => {

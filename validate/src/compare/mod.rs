@@ -1,7 +1,7 @@
 //! Predicted against measured: how far off, whether that was to be expected, and what would explain it.
 //!
 //! [`compare`] predicts every row of every measurement with the strategy that was forced, or with what a
-//! [`LibraryChoice`] narrows the choice to; [`explain`](explanation::explain) asks which figure of the profile would have
+//! [`LibraryChoice`] narrows the choice to; an [`Explanation`] says which figure of the profile would have
 //! to differ, and by how much.
 
 mod choice;

@@ -62,6 +62,6 @@ mod tests {
         let of = |measured| Verdict::of(Picos(measured), Picos(80), Picos(125));
         assert_eq!((of(80), of(125)), (Verdict::Expected, Verdict::Expected));
         assert_eq!(of(40), Verdict::Faster { outside: -0.5 });
-        assert_eq!(of(150), Verdict::Slower { outside: 0.2 });
+        assert_eq!(of(250), Verdict::Slower { outside: 1.0 });
     }
 }
