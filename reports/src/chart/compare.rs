@@ -148,10 +148,7 @@ mod tests {
         let figure = CompareChart { title: "t".into(), subtitle: String::new(), series: vec![series] }.figure();
         assert_eq!(figure.panels[0].lines[0].points, [(10.0, 20.0), (80.0, 40.0)]);
         assert_eq!(figure.panels[1].lines[0].points, [(1024.0, -0.5), (4096.0, 1.0)]);
-        assert_eq!(
-            figure.panels[0].bands[0].points,
-            [(10.0, 7.0 / 10.0 * 10.0, 12.0), (80.0, 56.0, 96.0)].map(|band| band)
-        );
+        assert_eq!(figure.panels[0].bands[0].points, [(10.0, 7.5, 12.5), (80.0, 60.0, 100.0)]);
         let svg = String::from_utf8(render(&figure, Format::Svg).unwrap()).unwrap();
         for text in ["ring ll", BAND, AGREED, "Error"] {
             assert!(svg.contains(text), "{text}");
