@@ -15,14 +15,14 @@ use super::flow::UNLIMITED;
 use super::line::{Line, Share};
 use super::parts::Way;
 use super::source::BoundSource;
+use super::twins::Twins;
 use super::wiring::{Wire, Wiring};
 
-/// Kinds of lengths are left out once devices × wires looked at are more than this.
+/// Kinds of lengths are left out once devices (of twins one) × wires looked at are more than this.
 const MOST_WORK: usize = 1 << 22;
 
 /// What links of one kind force on an all_to_all between devices with these numbers of ranks; no byte flows before `nearest`.
-pub(super) fn all_pairs(wiring: &Wiring, ranks: &[u32], nearest: Picos) -> Vec<Line> {
-    let devices = ranks.len();
+pub(super) fn all_pairs(wiring: &Wiring, twins: &Twins, ranks: &[u32], nearest: Picos) -> Vec<Line> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
         wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.capacity)).collect();
@@ -31,14 +31,16 @@ pub(super) fn all_pairs(wiring: &Wiring, ranks: &[u32], nearest: Picos) -> Vec<L
     // Links between switches first: elsewhere ports say as much.
     let trunk = (NodeKind::Switch, NodeKind::Switch);
     kinds.sort_by_key(|&(ends, _)| ends != trunk);
-    let most = MOST_WORK / (devices * wiring.wires.len()).max(1);
+    let most = MOST_WORK / (twins.count() * wiring.wires.len()).max(1);
     let trunks = |wire: &Wire| wire.ends == trunk;
     let mut lines = Vec::new();
     if most > 0 && kinds.first().is_some_and(|&(ends, _)| ends == trunk) {
-        lines.extend(line(wiring, ranks, nearest, trunks));
+        lines.extend(line(wiring, twins, ranks, nearest, trunks));
     }
     for &(ends, capacity) in kinds.iter().take(most.saturating_sub(1)) {
-        lines.extend(line(wiring, ranks, nearest, |wire| ordered(wire.ends) == ends && wire.capacity == capacity));
+        lines.extend(line(wiring, twins, ranks, nearest, |wire| {
+            ordered(wire.ends) == ends && wire.capacity == capacity
+        }));
     }
     lines
 }
@@ -47,12 +49,19 @@ fn ordered((a, b): (NodeKind, NodeKind)) -> (NodeKind, NodeKind) {
     (a.min(b), a.max(b))
 }
 
-fn line(wiring: &Wiring, ranks: &[u32], nearest: Picos, has_length: impl Fn(&Wire) -> bool) -> Option<Line> {
+fn line(
+    wiring: &Wiring,
+    twins: &Twins,
+    ranks: &[u32],
+    nearest: Picos,
+    has_length: impl Fn(&Wire) -> bool,
+) -> Option<Line> {
     let has_length = |wire: &Wire| wire.capacity < UNLIMITED && has_length(wire);
     let length = |number: usize| u64::from(has_length(&wiring.wires[number]));
     let mut distances = Distances::by(wiring, ranks.len(), Direction::Away, length);
     let mut travelled = 0u128;
-    for (from, &senders) in (0u32..).zip(ranks) {
+    for &(from, alike) in twins.sets() {
+        let senders = alike * ranks[from as usize];
         for (&distance, &receivers) in distances.from([from]).iter().zip(ranks) {
             if distance != u64::MAX {
                 travelled += u128::from(distance) * u128::from(senders) * u128::from(receivers);

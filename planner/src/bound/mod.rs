@@ -3,7 +3,7 @@
 //! ```text
 //! routes ─► transits ─► parts: devices, hosts, racks, groups under switches ──► demand ──────┐
 //!                  └──► wiring ─► cut: least cuts by maximum flow (flow), from ranks that    ├─► lines ─► max
-//!                            │         do not look alike (colour)                            │
+//!                            │         are no twins (twins) or look unlike (colour)      │
 //!                            └──► distance, lengths: shortest ways ──────────────────────────┘
 //! ```
 //!
@@ -42,6 +42,7 @@ mod parts;
 mod source;
 #[cfg(test)]
 mod tests;
+mod twins;
 mod wiring;
 
 use std::sync::OnceLock;
