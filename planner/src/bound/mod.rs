@@ -31,6 +31,7 @@
 //! lower it. Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
 
 mod colour;
+mod crossing;
 mod cut;
 mod demand;
 mod distance;

@@ -180,8 +180,7 @@ fn turns(fabric: &Fabric) -> BTreeSet<(LinkId, LinkId)> {
     let mut turns = BTreeSet::new();
     for transit in router.transits(fabric.gpus()) {
         for &island in &transit.islands {
-            let link = |number: u32| router.island_link(island, number);
-            turns.extend(transit.turns.iter().map(|&(into, out)| (link(into), link(out))));
+            turns.extend(router.island_turns(island, &transit));
         }
     }
     turns
