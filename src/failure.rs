@@ -150,6 +150,23 @@ impl From<fabricast_planner::plan::PlanError> for Failure {
     }
 }
 
+impl From<fabricast_validate::measured::MeasuredError> for Failure {
+    fn from(error: fabricast_validate::measured::MeasuredError) -> Self {
+        Self::at(error.to_string(), error.help().map(str::to_owned), error.place())
+    }
+}
+
+impl From<fabricast_validate::compare::CompareError> for Failure {
+    fn from(error: fabricast_validate::compare::CompareError) -> Self {
+        use fabricast_validate::compare::CompareError as E;
+        match error {
+            E::Profile(error) => error.into(),
+            E::Plan { place, source } => Self::at(format!("{place}: {source}"), None, Some(&place)),
+            E::NoRows => Self::input(error.to_string()),
+        }
+    }
+}
+
 impl From<fabricast_validate::gpu::ProbeError> for Failure {
     fn from(error: fabricast_validate::gpu::ProbeError) -> Self {
         use fabricast_validate::gpu::ProbeError as E;

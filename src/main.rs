@@ -55,6 +55,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Simulate(args) => commands::simulate::run(args, &output),
         Command::Schedule(command) => commands::schedule::run(command, &output),
         Command::Plan(args) => commands::plan::run(args, &output),
+        Command::Compare(args) => commands::compare::run(args, &output),
+        Command::Calibrate(args) => commands::calibrate::run(args, &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),
     }?;
     output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));

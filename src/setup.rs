@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fabricast_planner::bound::InNetwork;
+use fabricast_planner::library::{Chooser, Conditions, Library, Offer};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, Profile};
@@ -11,7 +12,10 @@ use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess, RouteOptio
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
 use rustc_hash::FxHashMap;
 
-use crate::args::{Buffers, ClusterArgs, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs};
+use crate::args::{
+    Buffers, CallArgs, ClusterArgs, CostArgs, FabricArgs, Launch, LibraryArgs, LibraryChoice, Processes, StrategyArgs,
+    WhatIfArgs,
+};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -125,7 +129,14 @@ pub fn ranks_per_node(fabric: &Fabric, placement: &[NodeId]) -> u32 {
 
 /// The profile that the flags name, or the best match.
 pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
-    let Some(name) = &flags.profile else { return Ok(Profile::for_fabric(fabric)?) };
+    match &flags.profile {
+        Some(name) => named_profile(name),
+        None => Ok(Profile::for_fabric(fabric)?),
+    }
+}
+
+/// A profile by its name, or from a file.
+pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     // What looks like a path was meant as one; so was a file, whatever it is called.
     let path = Path::new(name);
     if Profile::names().all(|known| known != name) && (path.exists() || name.contains(['/', '\\'])) {
@@ -147,7 +158,44 @@ pub fn restriction(flags: &StrategyArgs) -> Restriction {
         protocols: flags.protocol.clone(),
         channels: flags.channels.clone(),
         chunk: flags.chunk,
+        library: None,
     }
+}
+
+/// The library whose own choices are shown: the one named, or that of the profile, or NCCL for `ideal`.
+pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
+    match flags.library {
+        Some(LibraryChoice::None) => None,
+        Some(LibraryChoice::One(library)) => Some(library),
+        None => Some(profile.library.parse().unwrap_or(Library::NEWEST_NCCL)),
+    }
+}
+
+/// The library that picks are restricted to.
+pub fn restricting_library(flags: &LibraryArgs) -> Option<Offer> {
+    match flags.library {
+        Some(LibraryChoice::One(library)) => Some(Offer { library, registered: flags.registered.into() }),
+        Some(LibraryChoice::None) | None => None,
+    }
+}
+
+/// What the library would choose on a fabric.
+pub fn chooser(
+    library: Library,
+    router: &Router<'_>,
+    placement: &[NodeId],
+    flags: &LibraryArgs,
+    call: &CallArgs,
+    strategy: &StrategyArgs,
+) -> Chooser {
+    let conditions = Conditions {
+        dtype: call.dtype.unwrap_or_default(),
+        op: call.op,
+        registered: flags.registered.into(),
+        in_network: in_network(strategy),
+        ..Conditions::default()
+    };
+    Chooser::new(library, router.fabric(), router, placement, conditions)
 }
 
 /// How calls are launched.

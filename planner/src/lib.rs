@@ -15,5 +15,6 @@
 pub mod abilities;
 pub mod algorithm;
 pub mod bound;
+pub mod library;
 pub mod plan;
 pub mod strategy;

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
-use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
 use serde::Serialize;
 
 use crate::abilities::{Abilities, BuffersElsewhere, Hosts, NoMulticast, NoPeerAccess};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Shape};
 use crate::bound::InNetwork;
+use crate::library::Offer;
 
 /// A way to do a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -19,8 +21,34 @@ pub struct Strategy {
     pub protocol: Protocol,
     /// Independent lanes.
     pub channels: u16,
+    /// Threads of a channel's block; `None` is the protocol's own.
+    pub threads: Option<u16>,
     /// The largest chunk that a step moves; `None` is the protocol's own.
     pub chunk: Option<Bytes>,
+}
+
+/// More pieces than this in a stream tell nothing.
+const MOST_PIECES: u64 = 64;
+
+impl Strategy {
+    /// The shape of a call done this way, with the profile's chunks where the strategy names none. Hosts have
+    /// `ranks_per_node` ranks.
+    #[must_use]
+    pub fn shape(&self, call: Call, profile: &Profile, ranks_per_node: u32, abilities: &Abilities) -> Shape {
+        let costs = profile.protocol(self.protocol);
+        let lane = call.bytes.0 / u64::from(self.channels.max(1));
+        let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
+        let piece = piece.map(|stream| Bytes(stream.0.max(lane / MOST_PIECES)));
+        let chunk = self.chunk.or(costs.chunk);
+        Shape {
+            channels: self.channels,
+            threads: self.threads,
+            chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
+            ranks_per_node,
+            ranks_per_team: abilities.ranks_per_team(),
+            ..Shape::new(call, self.protocol)
+        }
+    }
 }
 
 impl fmt::Display for Strategy {
@@ -42,6 +70,20 @@ pub struct Restriction {
     pub chunk: Option<Bytes>,
     /// Whether switches may reduce and multicast.
     pub in_network: InNetwork,
+    /// The library that has to run it; `None`: whatever runs.
+    pub library: Option<Offer>,
+}
+
+impl Restriction {
+    /// Whether a strategy for a collective is within it.
+    #[must_use]
+    pub fn allows(&self, strategy: &Strategy, collective: Collective) -> bool {
+        (self.algorithms.is_empty() || self.algorithms.contains(&strategy.algorithm))
+            && (self.protocols.is_empty() || self.protocols.contains(&strategy.protocol))
+            && (self.channels.is_empty() || self.channels.contains(&strategy.channels))
+            && self.chunk.is_none_or(|chunk| strategy.chunk == Some(chunk))
+            && self.library.is_none_or(|offer| offer.runs(strategy.algorithm, strategy.protocol, collective))
+    }
 }
 
 /// Channel counts that are tried where none is given: NCCL's usual powers of two and its 24 on NVSwitch hosts
@@ -159,13 +201,15 @@ pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &R
         }
         for protocol in Protocol::ALL {
             let wanted = restriction.protocols.is_empty() || restriction.protocols.contains(&protocol);
-            if !wanted || combination(algorithm, protocol, collective, abilities).is_err() {
+            let runs = restriction.library.is_none_or(|offer| offer.runs(algorithm, protocol, collective));
+            if !wanted || !runs || combination(algorithm, protocol, collective, abilities).is_err() {
                 continue;
             }
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 // Signals of a barrier are not divided.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
                 (Protocol::CopyEngine, []) => &CHANNELS[..1],
+                (_, []) if restriction.library.and_then(Offer::most_channels) == Some(1) => &CHANNELS[..1],
                 (_, []) => &CHANNELS,
                 (_, given) => given,
             };
@@ -173,6 +217,7 @@ pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &R
                 algorithm,
                 protocol,
                 channels,
+                threads: None,
                 chunk: restriction.chunk,
             }));
         }

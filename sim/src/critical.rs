@@ -23,28 +23,76 @@ pub struct CriticalStep {
 }
 
 /// The chain that ends last, first operation first; background runs do not count. Of predecessors that end at the same
-/// instant the one whose chain the engine charges is named, and of equal ones that with the lowest run and index.
+/// instant the one whose chain the engine charges is named, and of equal ones that with the lowest run and index. An
+/// operation that goes in turn may hang on the beginning of the one before it, which then counts up to the end of its
+/// software time.
 #[must_use]
 pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
-    let mut at = spans.last();
+    let mut at = spans.last().map(|span| Link { span, costs: span.costs, until: span.done, part: Part::Flowed });
     let mut path = Vec::new();
-    while let Some(span) = at {
-        let awaited = workload.waits_of(span.run).iter().filter_map(|edge| {
-            let index = edge.target(span.index, workload.runs[edge.run as usize].len)?;
-            spans.get(edge.run, index)
-        });
-        let before = awaited.max_by_key(|b| (b.done, b.costs, std::cmp::Reverse((b.run, b.index))));
-        path.push(CriticalStep::between(before.map(|before| before.costs).unwrap_or_default(), span));
+    while let Some(link) = at {
+        let before = link.before(workload, spans);
+        path.push(CriticalStep::between(before.map(|before| before.costs).unwrap_or_default(), link));
         at = before;
     }
     path.reverse();
     path
 }
 
+/// An operation of the chain up to its end, or up to the end of its software time.
+#[derive(Clone, Copy)]
+struct Link {
+    span: Span,
+    /// Of the chain until then.
+    costs: Costs,
+    until: Picos,
+    part: Part,
+}
+
+/// How far an operation of the chain went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Up to the end of its software time: when it could flow does not matter.
+    Prepared,
+    /// Further.
+    Flowed,
+}
+
+impl Link {
+    /// What this operation hung on.
+    fn before(self, workload: &Workload, spans: &Spans) -> Option<Self> {
+        let Span { run, index, flowing, begun, .. } = self.span;
+        let awaited = workload.waits_of(run).iter().filter_map(|edge| {
+            let target = edge.target(index, workload.runs[edge.run as usize].len)?;
+            let span = spans.get(edge.run, target)?;
+            let spacing = workload.pace(edge.run, target).spacing;
+            let freed = Costs { software: span.begun.software + spacing, ..span.begun };
+            let done = Self { span, costs: span.costs, until: span.done, part: Part::Flowed };
+            let gated = edge.is_turn() && self.part == Part::Flowed;
+            Some(match edge.is_turn() {
+                // It was ready in time and had to wait until the one before was done, or its spacing over.
+                true if gated && span.done == flowing && span.costs == begun => (true, done),
+                true if gated && span.flowing + spacing == flowing && freed == begun => {
+                    (true, Self { costs: freed, until: flowing, ..done })
+                }
+                true => {
+                    let until = span.prepared.total();
+                    (false, Self { costs: span.prepared, until, part: Part::Prepared, ..done })
+                }
+                false => (false, done),
+            })
+        });
+        let key = |(gates, link): &(bool, Self)| {
+            (*gates, link.until, link.costs, std::cmp::Reverse((link.span.run, link.span.index)))
+        };
+        awaited.max_by_key(key).map(|(_, link)| link)
+    }
+}
+
 impl CriticalStep {
-    /// What `span` adds to the costs of the chain before it.
-    fn between(before: Costs, span: Span) -> Self {
-        let after = span.costs;
+    /// What an operation adds to the costs of the chain before it.
+    fn between(before: Costs, link: Link) -> Self {
+        let Link { span, costs: after, .. } = link;
         Self {
             span,
             held_back: after.late - before.late,

@@ -160,7 +160,7 @@ pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -
         if let Some(route) = passage.route {
             lowered.traffic.add(route, work, &workload.system);
         }
-        workload.add_uniform_run(1, passage, work, Pace { software: Picos::ZERO, not_before: flow.start }, &[]);
+        workload.add_uniform_run(1, passage, work, Pace { not_before: flow.start, ..Pace::default() }, &[]);
     }
     lowered.resources = devices.into_resources();
     Ok(())

@@ -1,7 +1,10 @@
 //! The command line: every flag and its meaning, in one place. Parsing only; nothing is read or done here.
 
+mod calibrate;
+mod compare;
 mod grid;
 mod grouped;
+mod library;
 mod ranks;
 mod shared;
 mod sizes;
@@ -13,8 +16,11 @@ use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
 use crate::output::Format;
+pub use calibrate::CalibrateArgs;
+pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use grid::Grid;
 pub use grouped::GroupedCall;
+pub use library::{LibraryArgs, LibraryChoice};
 pub use ranks::RankSet;
 pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
@@ -65,6 +71,10 @@ pub enum Command {
     Schedule(ScheduleCommand),
     /// Which strategy for which size, and how far from the bound
     Plan(PlanArgs),
+    /// Predicted against measured: how far off, whether that was to be expected, and what would explain it
+    Compare(CompareArgs),
+    /// A profile fitted to measurements
+    Calibrate(CalibrateArgs),
     /// The GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),
@@ -248,6 +258,8 @@ pub struct PlanArgs {
     pub call: CallArgs,
     #[command(flatten)]
     pub strategy: StrategyArgs,
+    #[command(flatten)]
+    pub library: LibraryArgs,
     #[command(flatten)]
     pub costs: CostArgs,
     #[command(flatten)]

@@ -95,7 +95,7 @@ pub struct ClusterArgs {
     pub no_gdr: bool,
 }
 
-fn at_least_one(text: &str) -> Result<u32, String> {
+pub(super) fn at_least_one(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
         .filter(|&count| count > 0)

@@ -2,13 +2,17 @@
 
 mod asked;
 mod binds;
+pub mod calibrate;
+pub mod compare;
 mod critical;
 pub mod fabric;
 mod flows;
 pub mod gpu;
 mod groups;
+mod library_default;
 mod links;
 mod load;
+mod measured;
 mod operations;
 pub mod plan;
 pub mod schedule;

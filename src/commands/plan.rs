@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Range, Row, Watcher, plan};
-use fabricast_planner::strategy::Strategy;
+use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
 use fabricast_sim::schedule::{BufferUse, Collective};
@@ -13,6 +13,7 @@ use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
 use super::asked::{self, Asked};
+use super::library_default::{self, Field};
 use super::{binds, counted};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
 use crate::failure::Failure;
@@ -29,7 +30,9 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let profile = setup::profile(&args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let flags = StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
-    let restriction = setup::restriction(&flags);
+    let restriction = Restriction { library: setup::restricting_library(&args.library), ..setup::restriction(&flags) };
+    let chooser = setup::library(&args.library, &profile)
+        .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
     super::check_root(&args.call, &placement)?;
     let Asked { collectives, matrix, sizes } = Asked::of(&args.call, placement.len(), &Sizes::default().0)?;
     let request = PlanRequest {
@@ -45,6 +48,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         collectives: &collectives,
         sizes: &sizes,
         restriction: &restriction,
+        library: chooser.as_ref(),
         effort: if chart.is_some() { Effort::EveryPair } else { Effort::Contenders },
     };
     let total = (collectives.len() * sizes.len()) as u64;
@@ -78,9 +82,6 @@ fn heading(plan: &Plan, request: &PlanRequest<'_>) -> String {
     format!("{what}{} · {place}{ranks} · profile {}", plan.fabric, plan.profile)
 }
 
-/// A column of the plan's table, and what a row has in it.
-type Field<'a> = (Column, Box<dyn Fn(&Row) -> Cell + 'a>);
-
 fn field<'a>(column: Column, cell: impl Fn(&Row) -> Cell + 'a) -> Field<'a> {
     (column, Box::new(cell))
 }
@@ -112,12 +113,12 @@ fn text(plan: &Plan, fabric: &Fabric, heading: &str, look: &Look) -> String {
             table
         })
         .collect();
-    format!("{heading}\n{}", table::stacked(&tables, look))
+    format!("{heading}\n{}{}", table::stacked(&tables, look), library_default::notes(plan))
 }
 
 fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
     let name = |strategy: Strategy| Value::text(format!("{} {}", strategy.algorithm, strategy.protocol));
-    vec![
+    let mut fields = vec![
         field(Column::new("bytes", "size", Unit::Bytes), |row| Value::Bytes(row.bytes).into()),
         field(Column::new("algorithm", "algorithm", Unit::Text), |row| {
             Cell::from(Value::text(row.pick.strategy.algorithm.name())).tone(Tone::Strong)
@@ -142,10 +143,14 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
         field(Column::new("slower", "slower", Unit::Percent).spare(), |row| {
             Value::or_missing(slower(row), Value::Share).into()
         }),
+    ];
+    fields.extend(library_default::text_fields(plan));
+    fields.extend([
         field(Column::new("bound_us", "bound", Unit::Micros).spare(), |row| Value::Time(row.bound.time).into()),
         field(Column::new("low_us", "low", Unit::Micros).spare(), |row| Value::Time(row.pick.low).into()),
         field(Column::new("high_us", "high", Unit::Micros).spare(), |row| Value::Time(row.pick.high).into()),
-    ]
+    ]);
+    fields
 }
 
 /// One table with the keys of the JSON.
@@ -155,7 +160,7 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
     let second = |of: fn(&Priced) -> Value| {
         move |row: &Row| -> Cell { row.runner_up.as_ref().map_or(Value::Missing, of).into() }
     };
-    let fields: Vec<Field<'_>> = vec![
+    let mut fields: Vec<Field<'_>> = vec![
         field(word("collective"), |row| Value::text(row.collective.name()).into()),
         field(figure("bytes"), |row| Value::Bytes(row.bytes).into()),
         field(word("algorithm"), |row| Value::text(row.pick.strategy.algorithm.name()).into()),
@@ -173,6 +178,7 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
         field(figure("runner_up_channels"), second(|p| Value::Count(p.strategy.channels.into()))),
         field(figure("runner_up_time_us"), second(|p| Value::Time(p.time))),
     ];
+    fields.extend(library_default::csv_fields());
     filled(fields, plan.rows.iter())
 }
 
@@ -181,6 +187,7 @@ struct PlanJson<'a> {
     fabric: &'a str,
     profile: &'a str,
     ranks: u32,
+    library: Option<String>,
     rows: Vec<RowJson>,
     ranges: Vec<RangeJson>,
 }
@@ -196,7 +203,7 @@ struct RowJson {
     bound_by: String,
     binds: String,
     runner_up: Option<PricedJson>,
-    library_default: Option<PricedJson>,
+    library_default: Option<library_default::Json>,
 }
 
 #[derive(Serialize)]
@@ -204,6 +211,9 @@ struct PricedJson {
     algorithm: &'static str,
     protocol: &'static str,
     channels: u16,
+    /// Absent: the profile's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chunk: Option<u64>,
     time_us: f64,
     low_us: f64,
     high_us: f64,
@@ -226,6 +236,7 @@ impl<'a> PlanJson<'a> {
             fabric: &plan.fabric,
             profile: &plan.profile,
             ranks: plan.ranks,
+            library: plan.library.map(|library| library.to_string()),
             rows: plan.rows.iter().map(|row| RowJson::new(row, plan.ranks, fabric)).collect(),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
         }
@@ -238,6 +249,7 @@ impl RowJson {
             algorithm: priced.strategy.algorithm.name(),
             protocol: priced.strategy.protocol.name(),
             channels: priced.strategy.channels,
+            chunk: priced.strategy.chunk.map(|chunk| chunk.0),
             time_us: priced.time.us(),
             low_us: priced.low.us(),
             high_us: priced.high.us(),
@@ -252,7 +264,7 @@ impl RowJson {
             bound_by: row.bound.set_by.to_string(),
             binds: binds::of_row(row, fabric),
             runner_up: row.runner_up.map(priced),
-            library_default: None,
+            library_default: library_default::Json::of(row),
         }
     }
 }

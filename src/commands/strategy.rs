@@ -79,6 +79,7 @@ pub fn single(
     }
     let shape = Shape {
         channels: one("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
+        threads: picked.and_then(|picked| picked.threads),
         chunk: strategy.chunk.or(profile.protocol(protocol).chunk),
         ranks_per_node,
         ranks_per_team: abilities.ranks_per_team(),
@@ -102,6 +103,7 @@ fn picked(
     }
     let restriction = setup::restriction(flags);
     let request = PlanRequest {
+        library: None,
         fabric: place.fabric,
         router: place.router,
         placement: place.placement,

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::{Bounds, Efficiency};
 use fabricast_sim::lower::Resource;
-use fabricast_sim::schedule::{Buffer, Collective, OpKind, Operation, Protocol, Rank, Schedule};
+use fabricast_sim::profile::LaneSpeed;
+use fabricast_sim::schedule::{BlockSplit, Buffer, Collective, OpKind, Operation, Protocol, Rank, Schedule};
+use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
 use fabricast_topologies::fabric::{Figures, GpuFigures, Link};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, Pxn, Router};
@@ -40,8 +42,37 @@ impl<'a> Ledger<'a> {
         sizes.map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
     }
 
+    /// What an operation takes of its lane: its payload; of a block that works by passes, the nanoseconds of those after the
+    /// first, none where what stays is copied in passing.
+    fn of_lane(&self, op: &Operation, payload: f64) -> f64 {
+        let header = self.schedule.header();
+        let costs = self.world.profile.protocol(header.protocol);
+        let LaneSpeed::Passes(passes) = costs.lane else { return payload };
+        if op.kind == OpKind::Copy {
+            return 0.0;
+        }
+        let block = header.blocks.threads.unwrap_or(costs.threads);
+        let warps = block.div_ceil(32).max(2);
+        let reducing = ((f64::from(warps) * costs.split) as u16).clamp(1, warps - 1);
+        let threads = match (header.blocks.split, op.channel.0 % 2) {
+            (BlockSplit::Whole, _) => block,
+            (BlockSplit::ReduceAndCopy, 0) => 32 * reducing,
+            (BlockSplit::ReduceAndCopy, _) => 32 * (warps - reducing),
+        };
+        // It sends on what arrives where its run waits for another rank, of a split block for one on the same channel.
+        let run = self.schedule.run(op.run);
+        let arrives = self.schedule.dependencies(op.run).iter().any(|awaited| {
+            let channel = self.schedule.run(self.schedule.run_id(awaited.rank, awaited.run)).channel;
+            awaited.rank != op.rank && (header.blocks.split == BlockSplit::Whole || channel == op.channel)
+        });
+        let pass = if arrives && run.src_buffer != Buffer::Input { passes.forward } else { passes.send };
+        let pass = pass.0 as f64 + f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
+        let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
+        (((payload - 1e-9).ceil() / quantum).ceil() - 1.0).max(0.0) * pass * 1e-3
+    }
+
     /// What one operation puts on each capacity: on links the part that each carries, framing included; on memories a
-    /// read and a write, or two and one where a reduction arrives; on its lane the payload. Host memory that it rests in is
+    /// read and a write, or two and one where a reduction arrives; on its lane what [`Self::of_lane`] says. Host memory that it rests in is
     /// written and read.
     fn of(&self, op: &Operation) -> Vec<(Resource, f64)> {
         if !op.kind.moves_data() {
@@ -49,8 +80,9 @@ impl<'a> Ledger<'a> {
         }
         let payload = self.payload(op);
         let device = |rank: Rank| self.placement[rank.0 as usize];
-        let mut passed = vec![(Resource::Lane(op.rank, op.channel), payload)];
-        passed.push((Resource::Processors(device(op.rank)), payload));
+        let of_lane = self.of_lane(op, payload);
+        let mut passed = vec![(Resource::Lane(op.rank, op.channel), of_lane)];
+        passed.push((Resource::Processors(device(op.rank)), of_lane));
         if !op.kind.is_transfer() {
             let times = if op.kind == OpKind::Reduce { 3.0 } else { 2.0 };
             passed.push((Resource::Memory(device(op.rank)), times * payload));
@@ -113,7 +145,7 @@ fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f6
             Figures::Switch(figures) => figures.capacity,
             _ => None,
         },
-        Resource::Lane(..) => world.profile.protocol(schedule.header().protocol).channel,
+        Resource::Lane(..) => return lane(world, schedule),
     };
     stated.map(|b: Bandwidth| b.0 as f64 * 1e-12)
 }
@@ -125,10 +157,19 @@ fn gpu(world: &World, node: NodeId) -> GpuFigures {
     }
 }
 
+/// What a channel passes: payload at a rate, or its block's time, a nanosecond of which counts as a byte.
+fn lane(world: &World, schedule: &Schedule) -> Option<f64> {
+    match world.profile.protocol(schedule.header().protocol).lane {
+        LaneSpeed::Unlimited => None,
+        LaneSpeed::Rate(rate) => Some(rate.0 as f64 * 1e-12),
+        LaneSpeed::Passes(_) => Some(1e-3),
+    }
+}
+
 /// All SMs at the rate of a channel, where there are more channels than SMs.
 fn processors(world: &World, schedule: &Schedule, node: NodeId) -> Option<f64> {
     let header = schedule.header();
-    let lane = world.profile.protocol(header.protocol).channel?.0 as f64 * 1e-12;
+    let lane = lane(world, schedule)?;
     let ranks = world.placement().iter().filter(|&&device| device == node).count() as u32;
     let sms = gpu(world, node).sm_count?;
     let crowded = header.protocol != Protocol::CopyEngine && ranks * u32::from(header.channels) > sms;
@@ -172,9 +213,18 @@ proptest! {
         let world = scene.world();
         let case = order.over(world.ranks(), world.per_host());
         let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
-        let mut expected = Ledger::new(&world, &schedule).totals();
+        let ledger = Ledger::new(&world, &schedule);
+        let mut expected = ledger.totals();
+        let wire_efficiency = world.profile.protocol(schedule.header().protocol).wire_efficiency;
+        let all = schedule.operations().map(|op| ledger.payload(&op)).sum::<f64>() / wire_efficiency;
         for used in &timeline.utilization {
             let bytes = expected.remove(&used.resource).unwrap_or(0.0);
+            // Of a block's time each operation takes a whole number of parts of its bytes.
+            let rounded = match used.resource {
+                Resource::Lane(..) | Resource::Processors(_) => all / WHOLE as f64,
+                _ => 0.0,
+            };
+            let bytes = bytes + rounded.min((used.bytes - bytes).max(0.0));
             prop_assert!(is_close(used.bytes, bytes), "{:?}: {} and {bytes} bytes", used.resource, used.bytes);
             prop_assert!((0.0..=1.0 + 1e-9).contains(&used.fraction), "{used:?}");
         }

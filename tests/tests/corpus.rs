@@ -7,16 +7,19 @@ use fabricast_sim::schedule::format::{Format, write};
 use fabricast_sim::schedule::{Schedule, json, msccl_xml, mscclpp};
 use fabricast_topologies::read::{nccl_xml, smi, spec};
 use fabricast_topologies::read_text;
+use fabricast_validate::measured::{manifest, read_log};
 
 /// The targets, each with what it does to a text; whether that succeeds.
 /// A target's name, and whether its reader takes a text.
 type Reader = (&'static str, fn(&str) -> bool);
 
-const READERS: [Reader; 7] = [
+const READERS: [Reader; 9] = [
     ("flows", |text| {
         let fabric = std::fs::read_to_string(folder().join("flows-fabric.toml")).unwrap();
         flows::parse(text, "corpus", &read_text(&fabric, "fabric").unwrap()).is_ok()
     }),
+    ("log", |text| read_log(text, "corpus").is_ok()),
+    ("manifest", |text| manifest::read(text, "corpus").is_ok()),
     ("msccl_xml", |text| {
         msccl_xml::from_xml(text, "corpus").is_ok_and(|schedule| is_read_back(&schedule, Format::MscclXml))
     }),

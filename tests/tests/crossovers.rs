@@ -42,6 +42,7 @@ fn predicted(fabric: &str) -> Plan {
         ..Restriction::default()
     };
     let request = PlanRequest {
+        library: None,
         fabric: &fabric,
         router: &router,
         placement: fabric.gpus(),

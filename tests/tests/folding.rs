@@ -4,9 +4,10 @@
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::critical::CriticalStep;
 use fabricast_sim::engine::{EngineError, Span};
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program, Protocol,
-    Rank, RotationDigit, Run, Segment, Symmetry, Walk,
+    Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program,
+    Protocol, Rank, RotationDigit, Run, Segment, Symmetry, Walk,
 };
 use fabricast_sim::{Folding, SimulateError, Timeline};
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
@@ -15,7 +16,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::worlds::{Plant, World, orders, places, plain, scenes, switch};
+use crate::worlds::{Plant, World, orders, places, plain, plants, scenes, switch};
 
 /// Runs a schedule folded and whole; the two must say the same. Returns how far it folded.
 fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<f64>, TestCaseError> {
@@ -77,6 +78,18 @@ fn are_equal(whole: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// What goes in loops, or chunk after chunk.
+const IN_LOOPS: [(Algorithm, Collective); 8] = [
+    (Algorithm::Ring, Collective::AllReduce),
+    (Algorithm::Ring, Collective::AllGather),
+    (Algorithm::Ring, Collective::ReduceScatter),
+    (Algorithm::Ring, Collective::Broadcast),
+    (Algorithm::Ring, Collective::Reduce),
+    (Algorithm::Tree, Collective::AllReduce),
+    (Algorithm::Tree, Collective::Broadcast),
+    (Algorithm::Tree, Collective::Reduce),
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
@@ -86,6 +99,35 @@ proptest! {
         let world = scene.world().with_buffers(buffers);
         let case = order.over(world.ranks(), world.per_host());
         fold_factor_of_equal_runs(&world, &*case.generator())?;
+    }
+
+    /// Loop after loop of rings, and messages in turn along chains and trees, on blocks that work by passes.
+    #[test]
+    fn folded_loops_and_messages_in_turn_equal_whole_ones(
+        plant in plants(16),
+        (algorithm, collective) in select(IN_LOOPS.to_vec()),
+        protocol in select(vec![Protocol::Ll, Protocol::Ll128, Protocol::Simple]),
+        (channels, warps, per_host) in (1u16..=4, 1u16..=20, any::<bool>()),
+        (chunk, loops, rest) in (prop_oneof![1u64..2000, 1u64..1_000_000], 2u64..=7, 0u64..100),
+        buffers in select(vec![BufferUse::InPlace, BufferUse::OutOfPlace]),
+        late in prop_oneof![3 => Just(0u64), 1 => 1u64..20_000_000],
+    ) {
+        let mut world = World { profile: Profile::named("nccl-2.28-h200").unwrap(), ..World::ideal(plant.build()) };
+        let ranks = world.ranks();
+        if late > 0 {
+            world.delays = vec![Picos::ZERO; ranks as usize];
+            world.delays[ranks as usize / 2] = Picos(late);
+        }
+        let bytes = chunk * u64::from(channels) * u64::from(ranks) * loops + rest;
+        let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers };
+        let shape = Shape {
+            channels,
+            threads: Some(32 * warps),
+            chunk: Some(Bytes(chunk)),
+            ranks_per_node: if per_host { world.per_host() } else { 0 },
+            ..Shape::new(call, protocol)
+        };
+        fold_factor_of_equal_runs(&world, &*Case { algorithm, shape }.generator())?;
     }
 
     /// Schedules that no generator made: alike on all ranks but for a few, which do something else.
@@ -291,6 +333,7 @@ impl Sketch {
                 call,
                 protocol: self.protocol,
                 channels: 3,
+                blocks: Blocks::default(),
                 layout,
                 scratch_chunks: 0,
                 teams: Vec::new(),

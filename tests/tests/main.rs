@@ -3,7 +3,9 @@
 
 mod algorithms_page;
 mod barriers;
+mod blocks;
 mod closed_forms;
+mod compare;
 mod conservation;
 mod corpus;
 mod crossovers;
@@ -13,12 +15,15 @@ mod flows;
 mod folding;
 mod formats;
 mod generators;
+mod logs;
 mod matrices;
 mod monotone;
 mod mutations;
+mod nccl;
 mod nvls;
 mod parties;
 mod pipelines;
 mod sharing;
+mod turns;
 mod uneven;
 mod worlds;

@@ -237,6 +237,7 @@ fn planned(world: &World, collective: Collective, effort: Effort, threads: usize
     let (router, restriction, placement) = (world.router(), Restriction::default(), world.placement());
     let matrix = matrix_of(placement.len() as u32, 1 << 20, 7);
     let request = PlanRequest {
+        library: None,
         fabric: &world.fabric,
         router: &router,
         placement: &placement,

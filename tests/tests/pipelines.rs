@@ -46,7 +46,8 @@ fn chunks_follow_each_other_along_chains() {
         let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(3), buffers: BufferUse::InPlace };
         let shape = Shape { chunk: Some(Bytes(bytes / chunks)), ..Shape::new(call, Protocol::Simple) };
         let (n, k) = (f64::from(ranks), chunks as f64);
-        let expected = (n - 2.0 + k) * (LATENCY + bytes as f64 / k / BANDWIDTH);
+        let transfer = bytes as f64 / k / BANDWIDTH;
+        let expected = (n - 1.0) * (LATENCY + transfer) + (k - 1.0) * transfer;
         let found = time(Algorithm::Ring, &shape, Folding::Off);
         assert!((found - expected).abs() < 100.0, "{chunks} chunks: {found} ps, expected {expected}");
     }

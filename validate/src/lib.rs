@@ -1,9 +1,13 @@
-//! Real GPUs: what is there, what runs, what was measured.
+//! Real GPUs and what was measured on them.
 //!
 //! This crate owns everything that touches a GPU or a measurement: the driver layer (cudarc, loaded at run time), and
-//! the measured data in `validate/data`. It is the only crate, besides the tuner plugin, that may use `unsafe`. It
-//! never decides anything: it reports, and the planner and the user decide. Without a driver every entry point returns
-//! an error; nothing here panics for want of hardware.
+//! [`measured`] data: logs, manifests, and how predictions compare with them. It is the only crate, besides the tuner
+//! plugin, that may use `unsafe`. It never decides anything: it reports, and the planner and the user decide. Without a
+//! driver every entry point returns an error; nothing here panics for want of hardware.
 #![warn(missing_docs)]
 
+pub mod calibrate;
+pub mod compare;
 pub mod gpu;
+pub mod measured;
+pub mod strategy_of;

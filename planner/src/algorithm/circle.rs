@@ -1,8 +1,8 @@
 //! Going round a ring: what ring and hierarchical have in common.
 //!
 //! In every loop a rank makes the same number of *steps*; at step t it passes on to its successor what its predecessor
-//! gave it at step t − 1. Loops of a lane follow each other: a rank begins the next when its last step of the one before
-//! is done.
+//! gave it at step t − 1. Loops of a lane follow each other: a rank begins the next when it has received everything of
+//! the one before, as a thread block does that executes one after the other.
 
 use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
 
@@ -90,8 +90,8 @@ impl Circle<'_> {
                     }
                     None if round > 0 => {
                         let start = last as i32 - 1;
-                        let own = Dependency { rank: self.at.rank(), run: number - 1, start, step: 1 };
-                        program.push(run, &[within, own]);
+                        let received = Dependency { rank: previous, run: number - 1, start, step: 1 };
+                        program.push(run, &[within, received]);
                     }
                     None => {
                         program.push(run, &[within]);
@@ -120,7 +120,7 @@ impl Circle<'_> {
                 let dependency = if step > 0 {
                     Dependency::shifted(Rank(self.previous), self.first_run + step - 1, 0)
                 } else {
-                    Dependency::shifted(self.at.rank(), self.first_run + steps - 1, -1)
+                    Dependency::shifted(Rank(self.previous), self.first_run + steps - 1, -1)
                 };
                 program.push(run, &[dependency]);
                 step += 1;

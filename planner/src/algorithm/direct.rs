@@ -3,8 +3,8 @@
 //! a time.
 //!
 //! **Direct** takes one step. Equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L + bytes/B. All puts of a loop
-//! are under way at once; the chunk of the next loop follows on the same connection when the one before has arrived.
-//! Per rank and lane one run per host and loop. In place, all_to_all and send_recv go through scratch, because what
+//! are under way at once; the chunk of the next loop follows on the same connection right behind the one before.
+//! Per rank and lane one run per host, in several loops one per peer. In place, all_to_all and send_recv go through scratch, because what
 //! arrives would overwrite what is yet to be sent, with a run per peer.
 //!
 //! **Pairwise** takes n − 1 steps: in step k a rank sends to the one k on and gets from the one k before, and begins the
@@ -31,7 +31,6 @@ pub(super) struct Direct {
     partners: Partners,
     cut: Cut,
     peers: Peers,
-    per_host: u32,
     rotation: RotationDigit,
 }
 
@@ -71,7 +70,6 @@ impl Direct {
             partners,
             cut,
             peers: Peers::new(shape),
-            per_host: shape.ranks_per_host(),
             rotation: shape.rotation(),
         })
     }
@@ -82,6 +80,9 @@ impl Direct {
 
     /// Puts to all others.
     fn scatter_out(&self, rank: Rank, src: Part, dst: Part, program: &mut Program) {
+        if self.partners == Partners::Together && self.cut.loops > 1 {
+            return self.stream_out(rank, src, dst, program);
+        }
         for lane in 0..self.cut.lanes {
             // The run with the last partner so far, and how long it is.
             let mut before: Option<(u32, u32)> = None;
@@ -93,12 +94,10 @@ impl Direct {
                     };
                     let (src, dst) = ((Buffer::Input, chunks(src)), (Buffer::Output, chunks(dst)));
                     let run = self.lane(rank, lane).put(len, peers, src, dst);
-                    let hosts = self.header.call.ranks / self.per_host;
                     let number = program.runs().len() as u32;
                     match self.partners {
                         Partners::Together => {
-                            let same_connection = Dependency::shifted(rank, number.wrapping_sub(hosts), 0);
-                            program.push(run, &[same_connection][..usize::from(round > 0)]);
+                            program.push(run, &[]);
                         }
                         Partners::InTurn => {
                             let turn =
@@ -109,6 +108,23 @@ impl Direct {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Puts to all others, loop by loop to each.
+    fn stream_out(&self, rank: Rank, src: Part, dst: Part, program: &mut Program) {
+        for lane in 0..self.cut.lanes {
+            for offset in self.peers.offsets() {
+                let target = self.peers.target(rank.0, offset);
+                let chunks = |part| match part {
+                    Part::Sender => self.cut.over_loops(rank.0, lane),
+                    Part::Receiver => self.cut.over_loops(target, lane),
+                };
+                let (src, dst) = ((Buffer::Input, chunks(src)), (Buffer::Output, chunks(dst)));
+                let run = self.lane(rank, lane).put(self.cut.loops, Walk::fixed(target), src, dst);
+                let number = program.runs().len() as u32;
+                program.push(run, &[Dependency::shifted(rank, number, -1)]);
             }
         }
     }

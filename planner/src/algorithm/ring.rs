@@ -6,7 +6,7 @@
 //! **reduce_scatter** is the first half (chunk p − 1 − t, intermediates in scratch), **all_gather** the second, of
 //! (n−1)(L + bytes/(n·B)) each.
 //! **broadcast, reduce.** Chunks follow each other along the chain that begins (ends) at the root; a link carries the next
-//! chunk when the one before has arrived. With k equal chunks: (n − 2 + k)(L + bytes/(k·B)).
+//! chunk right behind the one before. With k equal chunks of c = bytes/k: (n − 1)(L + c/B) + (k − 1)c/B.
 //!
 //! Sources: Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 2009; NCCL
 //! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the fused
@@ -44,7 +44,7 @@ impl Ring {
         let scratch = if shape.call.collective == Collective::ReduceScatter { layout.chunks() } else { 0 };
         Ok(Self {
             symmetry: rotations(shape, &orders),
-            stages: stages(shape.call.collective, shape.call.buffers, ranks),
+            stages: stages(shape.call.collective, ranks),
             header: shape.header(Algorithm::Ring, layout, scratch),
             cut,
             orders,
@@ -57,11 +57,10 @@ impl Ring {
 }
 
 /// What a rank of a ring of `ranks` does, step by step.
-fn stages(collective: Collective, buffers: BufferUse, ranks: u32) -> Vec<Stage> {
+fn stages(collective: Collective, ranks: u32) -> Vec<Stage> {
     let stage = |kind, src, dst, steps| Stage { kind, src, dst, steps };
-    // In place, the input is the output, and stages that differ in it alone are one.
-    let input = if buffers == BufferUse::InPlace { Buffer::Output } else { Buffer::Input };
-    let (output, scratch) = (Buffer::Output, Buffer::Scratch);
+    // In place too what is sent first is the input: a block then sends what lies there, and does not pass on.
+    let (input, output, scratch) = (Buffer::Input, Buffer::Output, Buffer::Scratch);
     let (reduce, put) = (OpKind::PutReduceInput, OpKind::Put);
     match collective {
         Collective::AllReduce => joined(&[

@@ -1,6 +1,6 @@
 //! What a strategy fixes besides its algorithm, and why there may be no schedule for it.
 
-use fabricast_sim::schedule::{Call, Collective, Header, Layout, Matrix, Protocol, Rank, RotationDigit};
+use fabricast_sim::schedule::{Blocks, Call, Collective, Header, Layout, Matrix, Protocol, Rank, RotationDigit};
 use fabricast_topologies::Bytes;
 
 use super::facts::Count;
@@ -15,6 +15,8 @@ pub struct Shape {
     pub protocol: Protocol,
     /// Number of channels; the bytes are divided equally among them.
     pub channels: u16,
+    /// Threads of a channel's block; what the profile says if left out.
+    pub threads: Option<u16>,
     /// The most bytes of one chunk; larger calls take several loops. None: one loop whatever the size.
     pub chunk: Option<Bytes>,
     /// Ranks of a host, which are numbered one after the other; 0: all ranks are of one host.
@@ -38,6 +40,7 @@ impl Shape {
             call,
             protocol,
             channels: 1,
+            threads: None,
             chunk: None,
             ranks_per_node: 0,
             ranks_per_team: 0,
@@ -56,6 +59,7 @@ impl Shape {
             call: self.call,
             protocol: self.protocol,
             channels: self.channels,
+            blocks: Blocks { threads: self.threads, ..Blocks::default() },
             layout,
             scratch_chunks,
             teams: Vec::new(),

@@ -15,7 +15,9 @@
 //! Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations
 //! in MPICH*, 2005.
 
-use fabricast_sim::schedule::{Buffer, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk};
+use fabricast_sim::schedule::{
+    BlockSplit, Buffer, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk,
+};
 
 use super::cut::{Cut, channel_of, checked};
 use super::host_trees::{Family, host_tree};
@@ -44,16 +46,27 @@ impl DoubleTree {
         let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels).max(2), 1)?;
         let slots = layout.chunks();
         let hosts = shape.call.ranks / per_host;
-        Ok(Self { header: shape.header(Algorithm::Tree, layout, slots), cut, hosts, per_host })
+        let mut header = shape.header(Algorithm::Tree, layout, slots);
+        // Of a block some threads reduce up the tree while the others copy down.
+        header.blocks.split = BlockSplit::ReduceAndCopy;
+        header.channels = header.channels.checked_mul(2).ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
+        Ok(Self { header, cut, hosts, per_host })
     }
 
-    /// A rank of a host by its link in the chain; every second lane begins its chains one rank further, to use all rails.
+    /// How far the chains of a lane are turned. Where there are several hosts every second lane begins its chains one rank
+    /// further, to use all rails; in one host all chains are alike, as NCCL's are
+    /// (validate/data/h200-node/graph.xml).
+    fn turn(&self, lane: u32) -> u32 {
+        if self.hosts > 1 { lane / 2 % self.per_host } else { 0 }
+    }
+
+    /// A rank of a host by its link in the chain.
     fn at_link(&self, host: u32, link: u32, lane: u32) -> u32 {
-        host * self.per_host + (link + lane / 2) % self.per_host
+        host * self.per_host + (link + self.turn(lane)) % self.per_host
     }
 
     fn link_of(&self, rank: u32, lane: u32) -> u32 {
-        (rank % self.per_host + self.per_host - lane / 2 % self.per_host) % self.per_host
+        (rank % self.per_host + self.per_host - self.turn(lane)) % self.per_host
     }
 
     fn children(&self, rank: u32, lane: u32) -> [Option<u32>; 2] {
@@ -88,7 +101,8 @@ impl Generate for DoubleTree {
     fn program(&self, rank: Rank, program: &mut Program) {
         let loops = self.cut.loops;
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let block = channel_of(self.header.channels / 2, lane);
+            let [at, copying] = [0, 1].map(|half| Lane { rank: rank.0, channel: 2 * block + half });
             let family = self.family(rank.0, lane);
             let [first, second] = family.children;
             let run = |which: u32| lane * RUNS_PER_LANE + which;
@@ -117,7 +131,7 @@ impl Generate for DoubleTree {
             for (child, which) in family.children.into_iter().zip(DOWN) {
                 let len = if child.is_some() { loops } else { 0 };
                 let awaited: Vec<Dependency> = result.into_iter().chain([chunk_before(which)]).collect();
-                program.push(at.put(len, Walk::fixed(child.unwrap_or(rank.0)), output, output), &awaited);
+                program.push(copying.put(len, Walk::fixed(child.unwrap_or(rank.0)), output, output), &awaited);
             }
         }
     }

@@ -13,24 +13,34 @@ use super::lengths;
 use super::line::{Line, Share};
 use super::parts::{Level, Part, Start, Survey, Way};
 use super::source::BoundSource;
+use super::twins::Twins;
 use super::uneven::DeviceDemand;
 use super::wiring::Wiring;
 
-/// Searches start at every device while devices × wires are at most this, otherwise at one of each colour.
+/// Searches start at every device (of twins at one) while their number × wires is at most this, otherwise at one of each
+/// colour.
 const MOST_STARTS: usize = 1 << 20;
 
-/// Longest ways are looked for from every device while devices × wires are at most this.
+/// Longest ways are looked for from every device (of twins from one) while their number × wires is at most this.
 const MOST_WAYS: usize = 1 << 22;
 
 /// The graph, and what is known of the ranks on it.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     wiring: Wiring,
+    twins: Twins,
     /// Ranks of each device.
     ranks: Vec<u32>,
     device_of_rank: Vec<u32>,
     root: u32,
     labels: Vec<Label>,
+}
+
+/// Where blocks come from, or go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Any,
+    Root,
 }
 
 /// How a device is called.
@@ -52,8 +62,9 @@ impl Graph {
         }
         let root = device_of_rank.get(root as usize).copied().unwrap_or(0);
         let wiring = Wiring::new(fabric, router, devices, transits, links);
+        let twins = Twins::new(&wiring, &ranks);
         let labels = devices.iter().map(|&device| Label::new(fabric, device)).collect();
-        Self { wiring, ranks, device_of_rank, root, labels }
+        Self { wiring, twins, ranks, device_of_rank, root, labels }
     }
 
     /// Replaces what parts were read to carry by what the graph lets them: the flow into and out of each device, and the
@@ -65,18 +76,26 @@ impl Graph {
             for level in &mut *levels {
                 let part_of = level.parts_of(&self.device_of_rank, self.ranks.len());
                 let mut inside = vec![false; self.ranks.len()];
+                let is_port = level.source == BoundSource::RankPorts;
+                // What is found of each part, for its twins behind it.
+                let mut found: Vec<(Option<Picos>, u128)> = Vec::with_capacity(level.parts.len());
                 for (number, part) in (0..).zip(&mut level.parts) {
-                    for (inside, &of) in inside.iter_mut().zip(&part_of) {
-                        *inside = of == number;
-                    }
+                    let twin = Some(self.twins.first(number)).filter(|_| is_port);
+                    let (nearest, port) =
+                        twin.and_then(|twin| found.get(twin as usize)).copied().unwrap_or_else(|| {
+                            for (inside, &of) in inside.iter_mut().zip(&part_of) {
+                                *inside = of == number;
+                            }
+                            let port = if is_port { search.port(number) } else { UNLIMITED };
+                            (distances.nearest_outside(&inside), port)
+                        });
                     let way = match direction {
                         Direction::Away => &mut part.out,
                         Direction::Towards => &mut part.into,
                     };
-                    way.nearest = distances.nearest_outside(&inside).unwrap_or(way.nearest);
-                    if level.source == BoundSource::RankPorts {
-                        way.through = way.through.min(search.port(number));
-                    }
+                    way.nearest = nearest.unwrap_or(way.nearest);
+                    way.through = way.through.min(port);
+                    found.push((nearest, port));
                 }
             }
         }
@@ -87,10 +106,10 @@ impl Graph {
         use Collective::*;
         use Direction::{Away, Towards};
         let mut lines = match collective {
-            AllGather => self.blocks(Towards, self.starts(None), collective, levels),
-            ReduceScatter => self.blocks(Away, self.starts(None), collective, levels),
-            Gather => self.blocks(Towards, vec![self.root], collective, levels),
-            Scatter => self.blocks(Away, vec![self.root], collective, levels),
+            AllGather => self.blocks(Towards, From::Any, collective, levels),
+            ReduceScatter => self.blocks(Away, From::Any, collective, levels),
+            Gather => self.blocks(Towards, From::Root, collective, levels),
+            Scatter => self.blocks(Away, From::Root, collective, levels),
             Broadcast => self.whole(Away, self.root, collective, levels),
             Reduce => self.whole(Towards, self.root, collective, levels),
             AllReduce => {
@@ -99,10 +118,10 @@ impl Graph {
                 lines
             }
             AllToAll => {
-                let mut lines = self.blocks(Towards, self.starts(None), collective, levels);
+                let mut lines = self.blocks(Towards, From::Any, collective, levels);
                 let pairs = |from: u32, to: u32| self.ranks_on(from) * self.ranks_on(to);
                 let total = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
-                lines.extend(lengths::all_pairs(&self.wiring, self.ranks.len(), (&pairs, total), first_byte));
+                lines.extend(lengths::all_pairs(&self.wiring, self.twins.sets(), (&pairs, total), first_byte));
                 lines
             }
             SendRecv | AllToAllV | Barrier => Vec::new(),
@@ -115,7 +134,9 @@ impl Graph {
     pub(super) fn lines_of_demand(&self, demand: &DeviceDemand, first_byte: Picos) -> Vec<Line> {
         let devices = self.ranks.len();
         let pairs = |from: u32, to: u32| demand.between(from, to);
-        let mut lines = lengths::all_pairs(&self.wiring, devices, (&pairs, demand.total), first_byte);
+        // What ranks send each other makes them different: none stands for others.
+        let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
+        let mut lines = lengths::all_pairs(&self.wiring, &each, (&pairs, demand.total), first_byte);
         if devices * self.wiring.wires.len() <= MOST_WAYS {
             let mut distances = self.distances(Direction::Away);
             let mut longest = 0;
@@ -151,18 +172,30 @@ impl Graph {
         Distances::new(&self.wiring, self.ranks.len(), direction)
     }
 
-    /// The devices that searches start at.
-    fn starts(&self, root: Option<u32>) -> Vec<u32> {
-        if self.ranks.len() * self.wiring.wires.len() <= MOST_STARTS {
-            return (0..self.ranks.len() as u32).collect();
+    /// The devices that searches from any device start at.
+    fn starts(&self) -> Vec<u32> {
+        if self.twins.count() * self.wiring.wires.len() <= MOST_STARTS {
+            return self.twins.sets().iter().map(|&(first, _)| first).collect();
         }
-        representatives(&self.wiring, &self.ranks, root)
+        representatives(&self.wiring, &self.ranks, None)
     }
 
-    /// The slowest cut for equal blocks from (to) each other rank to (from) one of `starts`.
-    fn blocks(&self, direction: Direction, starts: Vec<u32>, collective: Collective, levels: &[Level]) -> Vec<Line> {
+    /// The devices that searches from one device to any other end at.
+    fn ends(&self, start: u32) -> Vec<u32> {
+        if self.twins.count() * self.wiring.wires.len() <= MOST_STARTS {
+            return self.twins.others(start);
+        }
+        representatives(&self.wiring, &self.ranks, Some(start)).into_iter().filter(|&other| other != start).collect()
+    }
+
+    /// The slowest cut for equal blocks from (to) each other rank to (from) the root, or any device.
+    fn blocks(&self, direction: Direction, from: From, collective: Collective, levels: &[Level]) -> Vec<Line> {
         let mut search = self.search(direction);
-        let mut slowest = self.slowest_part(direction, &starts, levels);
+        let mut slowest = self.slowest_part(direction, from, levels);
+        let starts = match from {
+            From::Root => vec![self.root],
+            From::Any => self.starts(),
+        };
         let mut found = None;
         for start in starts {
             found = search.slowest_blocks(start, &mut slowest).or(found);
@@ -183,7 +216,7 @@ impl Graph {
             }
         }
         let mut found = None;
-        for other in self.starts(Some(start)).into_iter().filter(|&other| other != start) {
+        for other in self.ends(start) {
             if let Some(cut) = search.least_cut(start, other, least) {
                 least = cut.through;
                 found = Some(cut);
@@ -197,11 +230,10 @@ impl Graph {
         self.wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum()
     }
 
-    /// The slowest of the cuts around parts, to start from: ranks cut off, and what crosses. With one start, that is the
-    /// root.
-    fn slowest_part(&self, direction: Direction, starts: &[u32], levels: &[Level]) -> (u128, u128) {
+    /// The slowest of the cuts around parts, to start from: ranks cut off, and what crosses.
+    fn slowest_part(&self, direction: Direction, from: From, levels: &[Level]) -> (u128, u128) {
         let total: u128 = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
-        let any = starts.len() > 1;
+        let any = from == From::Any;
         let mut slowest = (1, self.finite() + 1);
         for part in levels.iter().flat_map(|level| &level.parts) {
             let inside = u128::from(part.ranks);
@@ -292,8 +324,9 @@ impl Graph {
         let next = self.device_of_rank.iter().cycle().skip(1);
         let mut pairs: Vec<(u32, u32)> = self.device_of_rank.iter().copied().zip(next.copied()).collect();
         pairs.retain(|&(from, to)| from != to);
-        pairs.sort_unstable();
-        pairs.dedup();
+        // Pairs of twins are as far from each other, and have the same ports.
+        let mut seen = FxHashSet::default();
+        pairs.retain(|&(from, to)| seen.insert((self.twins.first(from), self.twins.first(to))));
         let mut distances = self.distances(Direction::Away);
         let line = |&(from, to): &(u32, u32)| {
             let way = Way { nearest: distances.between(from, to)?, ..parts.get(to as usize)?.into };
@@ -304,10 +337,10 @@ impl Graph {
 
     /// The longest way between two ranks, or that from a few in a large graph.
     fn diameter(&self) -> Picos {
-        let devices = self.ranks.len();
         let mut distances = self.distances(Direction::Away);
-        if devices * self.wiring.wires.len() <= MOST_WAYS {
-            return (0..devices as u32).map(|from| longest(distances.from([from]))).max().unwrap_or(Picos::ZERO);
+        if self.twins.count() * self.wiring.wires.len() <= MOST_WAYS {
+            let starts = self.twins.sets().iter().map(|&(from, _)| from);
+            return starts.map(|from| longest(distances.from([from]))).max().unwrap_or(Picos::ZERO);
         }
         let first = distances.from([0]);
         let latency = longest(first);

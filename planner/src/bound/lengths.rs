@@ -17,15 +17,16 @@ use super::parts::Way;
 use super::source::BoundSource;
 use super::wiring::{Wire, Wiring};
 
-/// Kinds of lengths are left out once devices × wires looked at are more than this.
+/// Kinds of lengths are left out once devices (of twins one) × wires looked at are more than this.
 const MOST_WORK: usize = 1 << 22;
 
 /// What each device sends to each, and what that is a share of: blocks and those of a rank's buffer, or bytes and those of
 /// the call.
 pub(super) type Pairs<'a> = (&'a dyn Fn(u32, u32) -> u128, u128);
 
-/// What links of one kind force on an exchange between so many devices; no byte flows before `nearest`.
-pub(super) fn all_pairs(wiring: &Wiring, devices: usize, pairs: Pairs<'_>, nearest: Picos) -> Vec<Line> {
+/// What links of one kind force on an exchange between devices of which `starts` stand for others like
+/// them (a device, how many it stands for); no byte flows before `nearest`.
+pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>, nearest: Picos) -> Vec<Line> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
         wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.capacity)).collect();
@@ -34,15 +35,15 @@ pub(super) fn all_pairs(wiring: &Wiring, devices: usize, pairs: Pairs<'_>, neare
     // Links between switches first: elsewhere ports say as much.
     let trunk = (NodeKind::Switch, NodeKind::Switch);
     kinds.sort_by_key(|&(ends, _)| ends != trunk);
-    let most = MOST_WORK / (devices * wiring.wires.len()).max(1);
+    let most = MOST_WORK / (starts.len() * wiring.wires.len()).max(1);
     let trunks = |wire: &Wire| wire.ends == trunk;
     let mut lines = Vec::new();
     if most > 0 && kinds.first().is_some_and(|&(ends, _)| ends == trunk) {
-        lines.extend(line(wiring, devices, pairs, nearest, trunks));
+        lines.extend(line(wiring, starts, pairs, nearest, trunks));
     }
     for &(ends, capacity) in kinds.iter().take(most.saturating_sub(1)) {
         let of_kind = |wire: &Wire| ordered(wire.ends) == ends && wire.capacity == capacity;
-        lines.extend(line(wiring, devices, pairs, nearest, of_kind));
+        lines.extend(line(wiring, starts, pairs, nearest, of_kind));
     }
     lines
 }
@@ -53,19 +54,20 @@ fn ordered((a, b): (NodeKind, NodeKind)) -> (NodeKind, NodeKind) {
 
 fn line(
     wiring: &Wiring,
-    devices: usize,
+    starts: &[(u32, u32)],
     (between, whole): Pairs<'_>,
     nearest: Picos,
     has_length: impl Fn(&Wire) -> bool,
 ) -> Option<Line> {
     let has_length = |wire: &Wire| wire.capacity < UNLIMITED && has_length(wire);
     let length = |number: usize| u64::from(has_length(&wiring.wires[number]));
+    let devices = starts.iter().map(|start| start.1 as usize).sum();
     let mut distances = Distances::by(wiring, devices, Direction::Away, length);
     let mut travelled = 0u128;
-    for from in 0..devices as u32 {
+    for &(from, alike) in starts {
         for (to, &distance) in (0u32..).zip(distances.from([from])).take(devices) {
             if distance != u64::MAX {
-                travelled += u128::from(distance) * between(from, to);
+                travelled += u128::from(distance) * between(from, to) * u128::from(alike);
             }
         }
     }

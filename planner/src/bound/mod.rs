@@ -3,7 +3,7 @@
 //! ```text
 //! routes ─► transits ─► parts: devices, hosts, racks, groups under switches ──► demand ──────┐
 //!                  └──► wiring ─► cut: least cuts by maximum flow (flow), from ranks that    ├─► lines ─► max
-//!                            │         do not look alike (colour)                            │
+//!                            │         are no twins (twins) or look unlike (colour)      │
 //!                            └──► distance, lengths: shortest ways ──────────────────────────┘
 //! ```
 //!
@@ -33,6 +33,7 @@
 //! lower it. Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
 
 mod colour;
+mod crossing;
 mod cut;
 mod demand;
 mod distance;
@@ -44,6 +45,7 @@ mod parts;
 mod source;
 #[cfg(test)]
 mod tests;
+mod twins;
 mod uneven;
 mod wiring;
 

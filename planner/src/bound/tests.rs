@@ -12,6 +12,7 @@ use super::cut::{Direction, Search};
 use super::distance::Distances;
 use super::flow::{FlowNetwork, UNLIMITED};
 use super::line::gcd;
+use super::twins::Twins;
 use super::wiring::{Wire, Wiring};
 use super::*;
 
@@ -180,8 +181,7 @@ fn turns(fabric: &Fabric) -> BTreeSet<(LinkId, LinkId)> {
     let mut turns = BTreeSet::new();
     for transit in router.transits(fabric.gpus()) {
         for &island in &transit.islands {
-            let link = |number: u32| router.island_link(island, number);
-            turns.extend(transit.turns.iter().map(|&(into, out)| (link(into), link(out))));
+            turns.extend(router.island_turns(island, &transit));
         }
     }
     turns
@@ -224,6 +224,34 @@ fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
             (Wiring { vertices, wires: wires.collect() }, ranks)
         })
     })
+}
+
+/// Wirings of a few kinds of wires between devices and switches, and some between devices: many devices have twins.
+fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
+    let wire = |from: u32, to: u32, capacity: u128, ns: u64| {
+        let ends = (NodeKind::Gpu, NodeKind::Nvswitch);
+        Wire { from, to, ends, capacity, latency: Picos(ns) }
+    };
+    let ports = vec(((0u128..3, 0u128..3), 0u64..2), 12);
+    (2u32..7, ports, vec((0u32..6, 0u32..6), 0..2), vec(prop_oneof![6 => Just(1u32), 1 => Just(2)], 6)).prop_map(
+        move |(devices, ports, between, ranks)| {
+            let mut wires = Vec::new();
+            for (number, ((out, into), ns)) in (0u32..).zip(ports) {
+                let (device, switch) = (number / 2, devices + number % 2);
+                if device < devices && out > 0 {
+                    wires.push(wire(device, switch, out, ns));
+                }
+                if device < devices && into > 0 {
+                    wires.push(wire(switch, device, into, ns));
+                }
+            }
+            wires.push(wire(devices, devices + 1, 2, 1));
+            wires.push(wire(devices + 1, devices, 2, 1));
+            let joined = between.into_iter().filter(|&(a, b)| a != b && a.max(b) < devices);
+            wires.extend(joined.map(|(a, b)| wire(a, b, 1, 3)));
+            (Wiring { vertices: devices + 2, wires }, ranks[..devices as usize].to_vec())
+        },
+    )
 }
 
 /// What leaves a set of vertices.
@@ -354,6 +382,42 @@ proptest! {
             let inside: Vec<bool> = (0..ranks.len() as u32).map(|device| device == from).collect();
             let nearest = (0..ranks.len()).filter(|&to| to as u32 != from).map(|to| shortest[to]).min();
             prop_assert_eq!(distances.nearest_outside(&inside), nearest.filter(|&l| l != u64::MAX).map(Picos));
+        }
+    }
+
+    /// What a search finds from a device it finds from each of its twins.
+    #[test]
+    fn twins_are_alike((wiring, ranks) in wirings_with_twins()) {
+        let twins = Twins::new(&wiring, &ranks);
+        let devices = ranks.len() as u32;
+        prop_assert_eq!(twins.sets().iter().map(|&(_, alike)| alike).sum::<u32>(), devices);
+        for direction in [Direction::Away, Direction::Towards] {
+            let mut search = Search::new(&wiring, &ranks, direction);
+            let mut distances = Distances::new(&wiring, ranks.len(), direction);
+            let mut ways = |from: u32| {
+                let mut ways = distances.from([from]).to_vec();
+                ways.sort_unstable();
+                ways
+            };
+            let mut slowest = |from: u32| {
+                let mut slowest = (1, all_finite(&wiring));
+                let _ = search.slowest_blocks(from, &mut slowest);
+                (search.port(from), if slowest.1 == 0 { (1, 0) } else { lowest(slowest) })
+            };
+            for device in 0..devices {
+                prop_assert_eq!(ways(device), ways(twins.first(device)));
+                prop_assert_eq!(slowest(device), slowest(twins.first(device)));
+            }
+        }
+        // To every other device, or to one for each set: the least cut is the same.
+        for start in 0..devices {
+            let mut search = Search::new(&wiring, &ranks, Direction::Away);
+            let mut least = |ends: Vec<u32>| {
+                let most = all_finite(&wiring);
+                ends.into_iter().filter_map(|end| search.least_cut(start, end, most)).map(|cut| cut.through).min()
+            };
+            let all = (0..devices).filter(|&other| other != start).collect();
+            prop_assert_eq!(least(twins.others(start)), least(all));
         }
     }
 }

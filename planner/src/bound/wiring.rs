@@ -13,6 +13,7 @@ use fabricast_topologies::route::{Router, Transit};
 use fabricast_topologies::{Fabric, LinkId, NodeId, NodeKind, Picos};
 use rustc_hash::FxHashMap;
 
+use super::crossing::{Crossing, Crossings};
 use super::flow::UNLIMITED;
 
 /// A link, or several between the same vertices.
@@ -130,19 +131,10 @@ impl Builder<'_> {
     fn add_islands(&mut self, router: &Router<'_>, transit: &Transit) {
         let Some(&first) = transit.islands.first() else { return };
         let ends = |number: u32| self.fabric.ends(router.island_link(first, number));
-        let mut turns: BTreeMap<NodeId, Vec<(u32, u32)>> = BTreeMap::new();
-        for &(into, out) in &transit.turns {
-            turns.entry(ends(out).0).or_default().push((into, out));
-        }
-        let mut crossings: Vec<Crossing> = Vec::new();
         let passes_all = |device: NodeId| {
             self.open.contains_key(&device) || router.forwards(device) || capacity(self.fabric, device).is_some()
         };
-        for (device, turns) in turns {
-            if !passes_all(device) {
-                crossings.push(Crossing::new(&turns, ends, passes_all));
-            }
-        }
+        let crossings = Crossings { transit, ends, passes_all }.of_devices();
         for &island in &transit.islands {
             for crossing in &crossings {
                 self.add_crossing(crossing, |number| router.island_link(island, number));
@@ -198,50 +190,5 @@ fn capacity(fabric: &Fabric, device: NodeId) -> Option<u128> {
     match &fabric.node(device).figures {
         Figures::Switch(figures) => figures.capacity.map(|capacity| capacity.0.into()),
         _ => None,
-    }
-}
-
-/// A device that does not pass on everything: its ways in by group, and the groups that each way out takes from.
-struct Crossing {
-    groups: u32,
-    into: Vec<(u32, u32)>,
-    out: Vec<(u32, Vec<u32>)>,
-}
-
-impl Crossing {
-    /// `passes_all` says whether a device passes on anything: to turn back to it gains nothing, and may make ways in go
-    /// on alike.
-    fn new(turns: &[(u32, u32)], ends: impl Fn(u32) -> (NodeId, NodeId), passes_all: impl Fn(NodeId) -> bool) -> Self {
-        let mut onward: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let mut outs: Vec<u32> = turns.iter().map(|&(_, out)| out).collect();
-        outs.sort_unstable();
-        outs.dedup();
-        for &(into, out) in turns {
-            onward.entry(into).or_default().push(out);
-        }
-        let mut turning_back = onward.clone();
-        for (&into, onward) in &mut turning_back {
-            let back_to = ends(into).0;
-            onward.extend(outs.iter().filter(|&&out| ends(out).1 == back_to && passes_all(back_to)));
-        }
-        let [as_routed, turning_back] = [onward, turning_back].map(|onward| Self::grouped(onward, &outs));
-        if turning_back.groups < as_routed.groups { turning_back } else { as_routed }
-    }
-
-    fn grouped(mut onward: BTreeMap<u32, Vec<u32>>, outs: &[u32]) -> Self {
-        let mut groups: BTreeMap<&[u32], u32> = BTreeMap::new();
-        let mut into = Vec::new();
-        for onward in onward.values_mut() {
-            onward.sort_unstable();
-            onward.dedup();
-        }
-        for (&link, onward) in &onward {
-            let number = groups.len() as u32;
-            into.push((link, *groups.entry(onward).or_insert(number)));
-        }
-        let from =
-            |out: &u32| groups.iter().filter(|(onward, _)| onward.contains(out)).map(|(_, &group)| group).collect();
-        let out = outs.iter().map(|out| (*out, from(out))).collect();
-        Self { groups: groups.len() as u32, into, out }
     }
 }

@@ -1,5 +1,6 @@
 //! The plan: which strategy for which collective and size, how sure, and how far from the bound.
 
+mod default;
 mod ranges;
 mod search;
 
@@ -11,7 +12,9 @@ use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
 use crate::algorithm::Unsupported;
 use crate::bound::Bound;
+use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
+pub use default::LibraryDefault;
 pub use ranges::Range;
 pub use search::{Watcher, plan};
 
@@ -42,6 +45,8 @@ pub struct PlanRequest<'a> {
     pub sizes: &'a [Bytes],
     /// What may be chosen from.
     pub restriction: &'a Restriction,
+    /// Whose own choice is shown beside the pick; none is with `None`.
+    pub library: Option<&'a Chooser>,
     /// Whether strategies that cannot win are simulated too (a chart wants them, a table does not).
     pub effort: Effort,
 }
@@ -97,6 +102,8 @@ pub struct Row {
     pub bound: Bound,
     /// The best channel count of each algorithm and protocol that was simulated, fastest first.
     pub pairs: Vec<Priced>,
+    /// What the library would have chosen by itself; `None` where none was asked for, or its choice is not known.
+    pub library_default: Option<LibraryDefault>,
 }
 
 /// A plan.
@@ -112,6 +119,10 @@ pub struct Plan {
     pub rows: Vec<Row>,
     /// Equal neighbours merged.
     pub ranges: Vec<Range>,
+    /// Whose own choices stand in the rows.
+    pub library: Option<Library>,
+    /// Why some of its choices are not known, each reason once.
+    pub library_unknown: Vec<String>,
     /// Collectives among several for which the restriction leaves nothing, each with the reason; they have no rows.
     pub left_out: Vec<(Collective, String)>,
 }

@@ -5,17 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
+use fabricast_sim::profile::{LaneSpeed, Passes, ProtocolCosts};
 use fabricast_sim::schedule::{Call, Collective, Matrix, Rank};
 use fabricast_sim::timeline::Utilization;
 use fabricast_sim::{Surroundings, Timeline, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
-use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, ranges};
+use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, default, ranges};
 use crate::abilities::Abilities;
 use crate::algorithm::facts::{Count, Toll, toll};
-use crate::algorithm::{self, Shape, Unsupported};
+use crate::algorithm::{self, Algorithm, Shape, Unsupported};
 use crate::bound::{Bound, Bounds, Efficiency, InNetwork, Sharing, least_traffic};
+use crate::library::Chooser;
 use crate::strategy::{Strategy, candidates, possible};
 
 /// How the outside follows a search.
@@ -45,10 +47,11 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
     );
     let cells: Vec<(Collective, Bytes)> =
         request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
-    let found: Vec<Result<Row, PlanError>> = cells
+    let found: Vec<Result<(Row, Option<String>), PlanError>> = cells
         .par_iter()
         .map(|&(collective, bytes)| {
-            let row = Search::new(request, abilities, &bounds, collective, bytes).run(watcher);
+            let search = Search::new(request, abilities, &bounds, collective, bytes);
+            let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
             if let Some(done) = watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -57,9 +60,13 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         .collect();
     let mut rows = Vec::with_capacity(found.len());
     let mut left_out: Vec<(Collective, PlanError)> = Vec::new();
+    let mut library_unknown: Vec<String> = Vec::new();
     for row in found {
         match row {
-            Ok(row) => rows.push(row),
+            Ok((row, unknown)) => {
+                rows.push(row);
+                library_unknown.extend(unknown.filter(|reason| !library_unknown.contains(reason)));
+            }
             // One of several collectives may be beyond the restriction; the others are still wanted.
             Err(error @ PlanError::NothingToChoose { collective, .. }) => {
                 if left_out.iter().all(|(known, _)| *known != collective) {
@@ -77,6 +84,8 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         profile: request.profile.name.clone(),
         ranks: request.placement.len() as u32,
         ranges: ranges::merge(&rows),
+        library: request.library.map(Chooser::library),
+        library_unknown,
         rows,
         left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),
     })
@@ -87,10 +96,10 @@ fn sizes<'a>(request: &PlanRequest<'a>, collective: Collective) -> &'a [Bytes] {
     if collective == Collective::Barrier { &[Bytes(0)] } else { request.sizes }
 }
 
-struct Search<'a> {
-    request: &'a PlanRequest<'a>,
-    abilities: Abilities,
-    call: Call,
+pub(super) struct Search<'a> {
+    pub(super) request: &'a PlanRequest<'a>,
+    pub(super) abilities: Abilities,
+    pub(super) call: Call,
     /// Of an all_to_allv, as large as the call.
     matrix: Option<Matrix>,
     bounds: Cow<'a, Bounds>,
@@ -126,9 +135,11 @@ impl<'a> Search<'a> {
         let mut order: Vec<(Picos, Strategy)> =
             candidates(self.call.collective, &self.abilities, self.request.restriction)
                 .into_iter()
+                .chain(default::candidate(self))
                 .map(|strategy| (self.least_time(strategy), strategy))
                 .collect();
         order.sort_by_key(|&(least, strategy)| (least, strategy));
+        order.dedup();
         let mut rejected = Vec::new();
         let mut simulated: Vec<Vec<Priced>> = Vec::new();
         for (least, strategy) in order {
@@ -155,6 +166,7 @@ impl<'a> Search<'a> {
             runner_up: fastest.next(),
             bound: self.bound.clone(),
             pairs,
+            library_default: None,
         })
     }
 
@@ -170,7 +182,7 @@ impl<'a> Search<'a> {
         let fabric = self.bounds.reached(&self.call, strategy.algorithm.in_network(), efficiency);
         let first_byte = self.bounds.first_byte();
         let lanes = first_byte + Picos(self.lanes(strategy) as u64);
-        let step = if self.call.ranks > 1 { costs.step } else { Picos::ZERO };
+        let step = if self.call.ranks > 1 { costs.least_software() } else { Picos::ZERO };
         let count = Count::on_hosts(self.call.ranks, self.request.ranks_per_node);
         // Between ranks of one device a step has no latency, and what they send passes no port.
         let Toll { steps, sent } = match self.bounds.sharing() {
@@ -185,12 +197,17 @@ impl<'a> Search<'a> {
     /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies
     /// within its rank besides only takes longer.
     fn lanes(&self, strategy: Strategy) -> f64 {
-        let Some(lane) = self.request.profile.protocol(strategy.protocol).channel else { return 0.0 };
+        let costs = self.request.profile.protocol(strategy.protocol);
+        let lane = match costs.lane {
+            LaneSpeed::Unlimited => return 0.0,
+            LaneSpeed::Rate(lane) => lane.0 as f64,
+            LaneSpeed::Passes(passes) => self.fastest_passes(strategy, costs, &passes),
+        };
         // What switches copy passes no channel.
         if strategy.algorithm.in_network() == InNetwork::Allowed {
             return 0.0;
         }
-        let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane.0 as f64;
+        let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane;
         let least = match &self.matrix {
             Some(matrix) => matrix.crossing().0.into(),
             None => least_traffic(&self.call),
@@ -198,16 +215,34 @@ impl<'a> Search<'a> {
         least as f64 * 1e12 / lanes.max(1.0)
     }
 
-    fn price(&self, strategy: Strategy, watcher: Watcher<'_>) -> Result<Result<Priced, Unsupported>, PlanError> {
+    /// Bytes a second that a block passes at most which works by passes, the first of each operation in its step.
+    /// Infinite where operations may be of a single pass.
+    fn fastest_passes(&self, strategy: Strategy, costs: &ProtocolCosts, passes: &Passes) -> f64 {
+        let chunk = strategy.chunk.or(costs.chunk).map_or(0, |chunk| chunk.0) as f64;
+        let per_loop = chunk * f64::from(strategy.channels) * f64::from(self.call.ranks);
+        let loops = (self.call.bytes.0 as f64 / per_loop.max(1.0)).floor();
+        // Trees stream in pieces smaller than chunks.
+        if strategy.algorithm == Algorithm::Tree || loops < 2.0 {
+            return f64::INFINITY;
+        }
+        let threads = strategy.threads.unwrap_or(costs.threads);
+        let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
+        let seconds = passes.send.min(passes.forward).0 as f64 * 1e-12;
+        // In loops of chunks there is no operation of less than half a chunk, but in the last.
+        let seconds_a_byte = (seconds * (1.0 / quantum - 2.0 / chunk)).max(0.0) * (loops - 1.0) / loops;
+        1.0 / seconds_a_byte
+    }
+
+    pub(super) fn price(
+        &self,
+        strategy: Strategy,
+        watcher: Watcher<'_>,
+    ) -> Result<Result<Priced, Unsupported>, PlanError> {
         let request = self.request;
         let shape = Shape {
-            channels: strategy.channels,
-            chunk: strategy.chunk.or(request.profile.protocol(strategy.protocol).chunk),
-            ranks_per_node: request.ranks_per_node,
-            ranks_per_team: self.abilities.ranks_per_team(),
             grid: request.fabric.host_grid().to_vec(),
             matrix: self.matrix.clone(),
-            ..Shape::new(self.call, strategy.protocol)
+            ..strategy.shape(self.call, request.profile, request.ranks_per_node, &self.abilities)
         };
         let generator = match algorithm::generator(strategy.algorithm, &shape) {
             Ok(generator) => generator,
@@ -234,14 +269,13 @@ impl<'a> Search<'a> {
     }
 
     fn priced(&self, strategy: Strategy, timeline: &Timeline) -> Priced {
-        let band = self.request.profile.band;
-        let times = |factor: f64| Picos((timeline.time.0 as f64 * factor).round() as u64);
+        let (low, high) = self.request.profile.band.around(timeline.time);
         Priced {
             strategy,
             time: timeline.time,
             // Whatever software saves, nothing beats the bound.
-            low: times(band.low).max(self.bound.time).min(timeline.time),
-            high: times(band.high),
+            low: low.max(self.bound.time).min(timeline.time),
+            high,
             busiest: Utilization::busiest(&timeline.utilization)
                 .map(|u| Busiest { resource: u.resource, fraction: u.fraction }),
         }

@@ -95,7 +95,9 @@ impl Axis {
         let (low, high) = match self.scale {
             Scale::Linear => {
                 let low = low.min(0.0);
-                (low, if high > low { high + (high - low) * 0.05 } else { low + 1.0 })
+                let room = (high - low) * 0.05;
+                // Zero is where the axis stands; what lies below it needs room as what lies above.
+                (if low < 0.0 { low - room } else { low }, if high > low { high + room } else { low + 1.0 })
             }
             Scale::Log2 => (low - 0.35, high + 0.35),
             Scale::Log10 => (low - 0.1, high + 0.1),

@@ -16,6 +16,10 @@ use super::palette::Marker;
 /// Drawn pixels per logical pixel.
 pub(crate) const DETAIL: u32 = 4;
 
+/// The rim of a marker, in logical pixels.
+const RIM: f64 = 0.9;
+const RIM_COLOUR: RGBColor = RGBColor(255, 255, 255);
+
 /// A place in logical pixels, from the top left.
 pub(crate) type At = (f64, f64);
 
@@ -142,16 +146,26 @@ impl<DB: DrawingBackend> Canvas<DB> {
 
     /// A marker with a thin light rim that keeps it apart from the lines behind it.
     pub(crate) fn marker(&self, centre: At, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
-        for (radius, colour) in [(radius + 0.9, RGBColor(255, 255, 255)), (radius, colour)] {
-            let corners: Vec<At> =
-                marker.corners().iter().map(|&(x, y)| (centre.0 + x * radius, centre.1 + y * radius)).collect();
-            if corners.is_empty() {
-                self.disc(centre, radius, colour)?;
-            } else {
-                self.polygon(&corners, colour)?;
-            }
-        }
-        Ok(())
+        self.shape(centre, radius + RIM, marker, RIM_COLOUR)?;
+        self.shape(centre, radius, marker, colour)
+    }
+
+    /// Many markers; the rims lie under all of them, so that none hides another.
+    pub(crate) fn markers(
+        &self,
+        centres: &[At],
+        radius: f64,
+        marker: Marker,
+        colour: RGBColor,
+    ) -> Result<(), ChartError> {
+        centres.iter().try_for_each(|&centre| self.shape(centre, radius + RIM, marker, RIM_COLOUR))?;
+        centres.iter().try_for_each(|&centre| self.shape(centre, radius, marker, colour))
+    }
+
+    fn shape(&self, centre: At, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
+        let corners: Vec<At> =
+            marker.corners().iter().map(|&(x, y)| (centre.0 + x * radius, centre.1 + y * radius)).collect();
+        if corners.is_empty() { self.disc(centre, radius, colour) } else { self.polygon(&corners, colour) }
     }
 
     /// An open circle.

@@ -41,6 +41,8 @@ pub enum Role {
     Other,
     /// One to compare, with the colour and marker of this number.
     Series(usize),
+    /// Points that no line joins, with the colour and marker of this number.
+    Points(usize),
     /// What cannot be beaten: dark and dashed.
     Bound,
     /// What was measured: open circles without a line.

@@ -39,7 +39,7 @@ impl Legend {
         for line in figure.panels.iter().flat_map(|panel| &panel.lines) {
             let entry = (Sample::Line(line.role), line.name.clone());
             match line.role {
-                Role::Series(_) if !series.contains(&entry) => series.push(entry),
+                Role::Series(_) | Role::Points(_) if !series.contains(&entry) => series.push(entry),
                 Role::Other if !others.contains(&line.name.as_str()) => others.push(&line.name),
                 Role::Pick | Role::Bound | Role::Measured if !marks.contains(&entry) => {
                     marks.push(entry);
@@ -70,7 +70,7 @@ impl Legend {
         let mut y = top + 8.0;
         let mut previous: Option<bool> = None;
         for (sample, name) in &self.entries {
-            let is_series = matches!(sample, Sample::Line(Role::Series(_) | Role::Other));
+            let is_series = matches!(sample, Sample::Line(Role::Series(_) | Role::Points(_) | Role::Other));
             if previous.is_some_and(|before| before != is_series) {
                 y += GAP;
             }
@@ -94,6 +94,10 @@ fn draw_sample<DB: DrawingBackend>(canvas: &Canvas<DB>, sample: Sample, x: f64, 
         Sample::Line(Role::Series(number)) => {
             let (colour, marker) = palette::series(number);
             canvas.line(&ends, Stroke { colour, width: 2.0 })?;
+            canvas.marker(middle, 3.4, marker, colour)
+        }
+        Sample::Line(Role::Points(number)) => {
+            let (colour, marker) = palette::series(number);
             canvas.marker(middle, 3.4, marker, colour)
         }
         Sample::Line(Role::Bound) => canvas.dashes(&ends, Stroke { colour: palette::INK, width: 1.5 }, 6.0, 4.0),

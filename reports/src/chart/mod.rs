@@ -1,7 +1,7 @@
 //! Line charts, as SVG and PNG, that look the same on every machine.
 //!
 //! A [`Figure`] is a title, panels that stand above each other, and one legend beside them. [`PlanChart`] makes the
-//! figure of a plan from sizes and times; anything else fills a [`Figure`] itself.
+//! figure of a plan from sizes and times, [`CompareChart`] that of measured against predicted; anything else fills a [`Figure`] itself.
 //!
 //! ```
 //! use fabricast_reports::chart::{self, Format, PlanChart, Point, Strategy};
@@ -24,6 +24,7 @@
 
 mod axis;
 pub(crate) mod canvas;
+mod compare;
 mod figure;
 mod font;
 mod layout;
@@ -39,6 +40,7 @@ mod tests;
 use std::path::Path;
 
 pub use axis::{Axis, Quantity, Scale};
+pub use compare::{CompareChart, ComparedPoint, ComparedSeries};
 pub use figure::{Band, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
 pub use output::render;
 pub use plan::{Measured, Pick, PlanChart, Point, Spread, Strategy};

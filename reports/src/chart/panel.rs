@@ -52,7 +52,7 @@ impl<'a> Panel<'a> {
         lines.sort_by_key(|line| match line.role {
             Role::Pick => (0, 0),
             Role::Other => (1, 0),
-            Role::Series(number) => (2, usize::MAX - number),
+            Role::Series(number) | Role::Points(number) => (2, usize::MAX - number),
             Role::Bound => (3, 0),
             Role::Measured => (4, 0),
         });
@@ -123,6 +123,10 @@ impl<'a> Panel<'a> {
                 canvas.line(&points, Stroke { colour, width: 2.0 })?;
                 let marked = if points.len() <= MOST_MARKERS { points.as_slice() } else { &[] };
                 marked.iter().try_for_each(|&point| canvas.marker(point, 3.0, marker, colour))
+            }
+            Role::Points(number) => {
+                let (colour, marker) = palette::series(number);
+                canvas.markers(&points, 2.6, marker, colour)
             }
             Role::Bound => canvas.dashes(&points, Stroke { colour: palette::INK, width: 1.5 }, 6.0, 4.0),
             Role::Measured => {

@@ -82,7 +82,7 @@ pub fn all_to_all(ranks: u32, bytes: u64) -> Workload {
             let route = route(&mut workload.system, &[ports[rank as usize], ports[to as usize]]);
             workload.passages.push(Passage { route: Some(route), latency: LATENCY });
         }
-        let run = WorkRun { len: ranks - 1, passage: PerOp::Each(first), work: PerOp::Same(0), pace: 0 };
+        let run = WorkRun { len: ranks - 1, passage: PerOp::Each(first), work: PerOp::Same(0), pace: PerOp::Same(0) };
         workload.add_run(run, &[]);
     }
     workload
@@ -110,9 +110,14 @@ pub fn hierarchical(hosts: u32, per_host: u32, bytes: u64) -> Workload {
         let next = (rank + per_host) % ranks;
         let route = route(&mut workload.system, &[nics[rank as usize], nics[(ranks + next) as usize]]);
         workload.passages.push(Passage { route: Some(route), latency: LATENCY });
-        let inside_run = WorkRun { len: per_host - 1, passage: PerOp::Each(first), work: PerOp::Same(0), pace: 0 };
-        let ring_run =
-            WorkRun { len: 2 * (hosts - 1), passage: PerOp::Same(first + per_host - 1), work: PerOp::Same(1), pace: 0 };
+        let inside_run =
+            WorkRun { len: per_host - 1, passage: PerOp::Each(first), work: PerOp::Same(0), pace: PerOp::Same(0) };
+        let ring_run = WorkRun {
+            len: 2 * (hosts - 1),
+            passage: PerOp::Same(first + per_host - 1),
+            work: PerOp::Same(1),
+            pace: PerOp::Same(0),
+        };
         let given =
             (1..per_host).map(|offset| Edge { run: 3 * mate(offset), start: (per_host - offset) as i32 - 1, step: 0 });
         let passed = Edge { run: 3 * ((rank + ranks - per_host) % ranks) + 1, start: -1, step: 1 };

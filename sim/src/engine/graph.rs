@@ -216,7 +216,7 @@ pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Ra
 impl Edge {
     /// The operations of a run of `len` that wait because of this edge: those whose target exists.
     fn waiting(self, len: u32, workload: &Workload) -> std::ops::Range<u32> {
-        let (start, step) = (i64::from(self.start), i64::from(self.step));
+        let (start, step) = (i64::from(self.start), i64::from(self.walk()));
         let target_len = i64::from(workload.runs[self.run as usize].len);
         if step == 0 {
             return if (0..target_len).contains(&start) { 0..len } else { 0..0 };

@@ -1,7 +1,8 @@
 //! The discrete-event engine: runs a [`Workload`] and says when it ends and where the time went.
 //!
 //! An operation becomes *ready* when everything it waits for is done, *sends* after its software time, *flows* after the
-//! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Integer
+//! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Messages of one
+//! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Integer
 //! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
 //! events within an instant.
 
@@ -10,6 +11,7 @@ mod costs;
 mod graph;
 #[doc(hidden)] // for its bench
 pub mod queue;
+mod turns;
 mod workload;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +25,8 @@ pub use costs::Costs;
 use costs::Spent;
 use graph::{Arrival, Waiting};
 use queue::EventQueue;
-pub use workload::{Edge, Pace, Passage, Passages, PerOp, WorkRun, Workload};
+use turns::{Turn, Turns};
+pub use workload::{Edge, Order, Pace, Passage, Passages, PerOp, WorkRun, Workload};
 
 /// Events between two looks at the interrupt flag and updates of the progress counter.
 const BREATH: u64 = 1 << 14;
@@ -75,6 +78,10 @@ pub struct Span {
     pub done: Picos,
     /// Where the time went along the chain of operations that ends with this one; adds up to `done`.
     pub costs: Costs,
+    /// The same until the first byte arrived; adds up to `flowing`.
+    pub begun: Costs,
+    /// The same until its software time was over.
+    pub prepared: Costs,
 }
 
 /// What all transfers of a route together carry from an instant on.
@@ -143,6 +150,10 @@ enum Event {
     Flow { slot: u32 },
     /// The next transfer of a bundle is done, unless its rate changed since.
     Finish { route: u32 },
+    /// The software time of the operation that a run has begun last is over: the next may begin.
+    Prepared { run: u32 },
+    /// The spacing behind the last operation of a run that flowed is over: the next may flow.
+    Free { run: u32 },
 }
 
 /// An operation between ready and done.
@@ -150,10 +161,16 @@ enum Event {
 struct Flight {
     run: u32,
     index: u32,
+    /// When all that it waited for was done.
+    ready: Picos,
     /// When its first byte arrives.
     flowing: Picos,
+    /// Until its software time was over.
+    prepared: Spent,
     /// Its own software time and latency included.
     spent: Spent,
+    /// The part of `spent` that its bytes took; known once it is done.
+    transfer: Picos,
 }
 
 /// Runs a workload to its end.
@@ -176,6 +193,7 @@ struct Engine<'a> {
     sharing: Sharing,
     bundles: Bundles,
     waiting: Waiting,
+    turns: Turns,
     flights: Vec<Flight>,
     free_flights: Vec<u32>,
     /// Slots that ended in the event at hand.
@@ -195,6 +213,7 @@ impl<'a> Engine<'a> {
             sharing: Sharing::new(&workload.system),
             bundles: Bundles::new(workload.system.route_count()),
             waiting: Waiting::new(workload),
+            turns: Turns::new(workload),
             flights: Vec::new(),
             free_flights: Vec::new(),
             ended: Vec::new(),
@@ -229,6 +248,8 @@ impl<'a> Engine<'a> {
                 match event {
                     Event::Flow { slot } => self.flow(slot)?,
                     Event::Finish { route } => self.finish(RouteId(route))?,
+                    Event::Prepared { run } => self.prepared(run)?,
+                    Event::Free { run } => self.next_turn(run)?,
                 }
             }
             self.settle()?;
@@ -262,7 +283,7 @@ impl<'a> Engine<'a> {
 
     /// Everything the operation waited for is done: it will flow after its software time and its latency.
     fn ready(&mut self, run: u32, index: u32, mut spent: Spent) -> Result<(), EngineError> {
-        let pace = self.workload.pace(run);
+        let pace = self.workload.pace(run, index);
         let passage = self.workload.passage(run, index);
         let ready = self.now.max(pace.not_before);
         let flowing = Picos(
@@ -274,8 +295,15 @@ impl<'a> Engine<'a> {
         );
         spent.late += ready - self.now;
         spent.software += pace.software;
+        let prepared = spent;
         spent.latency += passage.latency;
-        let flight = Flight { run, index, flowing, spent };
+        if let Some(turn) = self.turns.of(run) {
+            turn.preparing = (index, prepared);
+            if index + 1 < self.workload.runs[run as usize].len {
+                self.queue.push(ready + pace.software, Event::Prepared { run });
+            }
+        }
+        let flight = Flight { run, index, ready, flowing, prepared, spent, transfer: Picos::ZERO };
         let slot = match self.free_flights.pop() {
             Some(slot) => {
                 self.flights[slot as usize] = flight;
@@ -290,9 +318,37 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// The first byte arrives: the transfer takes its share from here on.
+    /// The first byte could arrive. An operation whose turn has not come waits for the one before, and is charged with
+    /// what the chain of that one cost.
     fn flow(&mut self, slot: u32) -> Result<(), EngineError> {
+        let flight = &mut self.flights[slot as usize];
+        if let Some(turn) = self.turns.of(flight.run) {
+            if !turn.has_come(flight.index, self.now) {
+                turn.park(flight.index, slot);
+                return Ok(());
+            }
+            flight.spent = turn.held_until(self.now).map_or(flight.spent, |held| flight.spent.max(held));
+        }
+        self.begin(slot)
+    }
+
+    /// The next operation of a run that goes in turn no longer waits for the one before.
+    fn prepared(&mut self, run: u32) -> Result<(), EngineError> {
+        let Some(&mut Turn { preparing: (index, spent), .. }) = self.turns.of(run) else { return Ok(()) };
+        match self.waiting.arrive(run, index + 1, self.now, spent) {
+            Arrival::Last(spent) => self.ready(run, index + 1, spent),
+            Arrival::Partial => Ok(()),
+        }
+    }
+
+    /// The first byte arrives: the transfer takes its share from here on.
+    fn begin(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = self.flights[slot as usize];
+        if let Some(turn) = self.turns.of(flight.run) {
+            let spacing = self.workload.pace(flight.run, flight.index).spacing;
+            let spent = Spent { software: flight.spent.software + spacing, ..flight.spent };
+            turn.free = (self.now + spacing, spent);
+        }
         let work = self.workload.work(flight.run, flight.index);
         match self.workload.passage(flight.run, flight.index).route {
             Some(route) if work.0 > 0 => {
@@ -331,7 +387,10 @@ impl<'a> Engine<'a> {
             self.last_division = (work, solo, work.duration(solo).unwrap_or(Picos::ZERO));
         }
         let alone = self.last_division.2;
-        self.flights[slot as usize].spent.bandwidth += alone.min(self.now - flight.flowing);
+        let transfer = alone.min(self.now - flight.flowing);
+        let flight = &mut self.flights[slot as usize];
+        flight.transfer = transfer;
+        flight.spent.bandwidth += transfer;
     }
 
     fn done(&mut self, slot: u32) -> Result<(), EngineError> {
@@ -347,20 +406,50 @@ impl<'a> Engine<'a> {
             *end = self.now;
         }
         if self.watch.recording == Recording::Spans {
-            let Flight { run, index, flowing, spent } = flight;
-            let ready = flowing - self.workload.pace(run).software - self.workload.passage(run, index).latency;
+            let Flight { run, index, ready, flowing, prepared, spent, transfer } = flight;
+            let prepared = prepared.until(ready + self.workload.pace(run, index).software);
+            let begun = Spent { bandwidth: spent.bandwidth - transfer, ..spent }.until(flowing);
             let costs = spent.until(self.now);
-            self.outcome.spans.push(Span { run, index, ready, flowing, done: self.now, costs });
+            self.outcome.spans.push(Span { run, index, ready, flowing, done: self.now, costs, begun, prepared });
         }
         for i in self.waiting.dependents_of(flight.run) {
             let edge = self.waiting.dependent(i);
+            if edge.is_turn() {
+                continue;
+            }
             for index in edge.sources(flight.index, self.workload.runs[edge.run as usize].len) {
                 if let Arrival::Last(spent) = self.waiting.arrive(edge.run, index, self.now, flight.spent) {
                     self.ready(edge.run, index, spent)?;
                 }
             }
         }
-        Ok(())
+        match self.turns.of(flight.run) {
+            Some(turn) => {
+                (turn.done, turn.at, turn.spent) = (flight.index + 1, self.now, flight.spent);
+                if turn.free.0 > self.now {
+                    let free = turn.free.0;
+                    self.queue.push(free, Event::Free { run: flight.run });
+                    return Ok(());
+                }
+                self.next_turn(flight.run)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The next operation of a run that goes in turn may flow, if it could already.
+    fn next_turn(&mut self, run: u32) -> Result<(), EngineError> {
+        let Some(turn) = self.turns.of(run) else { return Ok(()) };
+        let Some(&(index, slot)) = turn.parked.front() else { return Ok(()) };
+        if !turn.has_come(index, self.now) {
+            return Ok(());
+        }
+        turn.parked.pop_front();
+        let parked = &mut self.flights[slot as usize];
+        let held = turn.held_until(self.now).unwrap_or(parked.spent);
+        parked.spent = if parked.flowing == self.now { parked.spent.max(held) } else { held };
+        parked.flowing = self.now;
+        self.begin(slot)
     }
 
     /// Rates after the changes of this instant, and the finishes that follow from them.

@@ -57,7 +57,7 @@ pub struct Passages {
     known: FxHashMap<Picos, u32>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed {
     /// [`NO_ROUTE`] for none.
     route: u32,
@@ -90,6 +90,12 @@ impl Passages {
         Passage { route, latency: self.latencies[latency as usize] }
     }
 
+    /// Whether the passages at two places, which must exist, are one.
+    #[must_use]
+    pub fn are_alike(&self, a: usize, b: usize) -> bool {
+        self.packed[a] == self.packed[b]
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -110,6 +116,8 @@ pub struct Pace {
     pub software: Picos,
     /// None is ready before this (a straggling rank, the start-up of a kernel).
     pub not_before: Picos,
+    /// From the first byte of one to that of the next at least, where they go in turn.
+    pub spacing: Picos,
 }
 
 /// Consecutive operations that differ by arithmetic.
@@ -122,7 +130,18 @@ pub struct WorkRun {
     /// What they move, in [`Workload::works`].
     pub work: PerOp,
     /// What holds them back, in [`Workload::paces`].
-    pub pace: u32,
+    pub pace: PerOp,
+}
+
+/// Whether the operations of a run follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Only as what they wait for says.
+    #[default]
+    Free,
+    /// As the messages of a connection do: operation i + 1 is begun once the software time of operation i is over, while
+    /// that one is on its way or waits, and flows once operation i is done and its spacing is over. The run has an [`Edge::turn`] to itself.
+    InTurn,
 }
 
 /// Runs, what they wait for, and the system they share.
@@ -172,7 +191,7 @@ impl Workload {
             len,
             passage: PerOp::Same(passage),
             work: PerOp::Same(self.works.len() as u32 - 1),
-            pace: self.paces.len() as u32 - 1,
+            pace: PerOp::Same(self.paces.len() as u32 - 1),
         };
         self.add_run(run, waits)
     }
@@ -195,10 +214,10 @@ impl Workload {
         self.works[self.runs[run as usize].work.entry(index)]
     }
 
-    /// Pace of a run.
+    /// Pace of an operation.
     #[must_use]
-    pub fn pace(&self, run: u32) -> Pace {
-        self.paces[self.runs[run as usize].pace as usize]
+    pub fn pace(&self, run: u32, index: u32) -> Pace {
+        self.paces[self.runs[run as usize].pace.entry(index)]
     }
 
     /// Number of operations.
@@ -208,11 +227,31 @@ impl Workload {
     }
 }
 
+/// The step of edges that say that operations go in turn. No other edge has it: operations are fewer.
+const TURN: u32 = u32::MAX;
+
 impl Edge {
+    /// The edge of a run to itself by which its operations go in turn ([`Order::InTurn`]).
+    #[must_use]
+    pub fn turn(run: u32) -> Self {
+        Self { run, start: -1, step: TURN }
+    }
+
+    /// Whether it is such an edge. It stays one where a run stands for others, which an edge to an equal run does not.
+    #[must_use]
+    pub fn is_turn(self) -> bool {
+        self.step == TURN
+    }
+
+    /// How far the operation waited for walks from one operation to the next.
+    pub(super) fn walk(self) -> u32 {
+        if self.is_turn() { 1 } else { self.step }
+    }
+
     /// The operation that operation `i` waits for, in a run of `len`.
     #[must_use]
     pub fn target(self, i: u32, len: u32) -> Option<u32> {
-        let index = i64::from(self.start) + i64::from(self.step) * i64::from(i);
+        let index = i64::from(self.start) + i64::from(self.walk()) * i64::from(i);
         u32::try_from(index).ok().filter(|&index| index < len)
     }
 
@@ -220,10 +259,10 @@ impl Edge {
     #[must_use]
     pub fn sources(self, j: u32, len: u32) -> std::ops::Range<u32> {
         let offset = i64::from(j) - i64::from(self.start);
-        if self.step == 0 {
+        let step = i64::from(self.walk());
+        if step == 0 {
             return if offset == 0 { 0..len } else { 0..0 };
         }
-        let step = i64::from(self.step);
         if offset < 0 || offset % step != 0 || offset / step >= i64::from(len) {
             return 0..0;
         }

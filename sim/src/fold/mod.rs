@@ -18,7 +18,7 @@ mod signature;
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Edge, Passage, PerOp, Span, WorkRun, Workload};
+use crate::engine::{Edge, Pace, Passage, PerOp, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
@@ -104,19 +104,19 @@ impl Folded {
 fn first_colours(workload: &Workload) -> Colours {
     let mut dense = Dense::default();
     let runs = (0..workload.runs.len() as u32).map(|run| {
-        let WorkRun { len, work, .. } = workload.runs[run as usize];
-        let pace = workload.pace(run);
+        let WorkRun { len, work, pace, .. } = workload.runs[run as usize];
         let is_background = run >= workload.background_from;
-        let mut signature = Signature::new()
-            .with(u64::from(is_background))
-            .with(u64::from(len))
-            .with(pace.software.0)
-            .with(pace.not_before.0);
-        let works = match work {
+        let mut signature = Signature::new().with(u64::from(is_background)).with(u64::from(len));
+        let values = |per_op: PerOp| match per_op {
             PerOp::Same(_) => 1.min(len),
             PerOp::Each(_) => len,
         };
-        for i in 0..works {
+        signature = signature.with(u64::from(values(pace)));
+        for i in 0..values(pace) {
+            let Pace { software, not_before, spacing } = workload.pace(run, i);
+            signature = signature.with(software.0).with(not_before.0).with(spacing.0);
+        }
+        for i in 0..values(work) {
             let work = workload.work(run, i).0;
             signature = signature.with(work as u64).with((work >> 64) as u64);
         }
@@ -154,8 +154,8 @@ fn refine(workload: &Workload, colours: &Colours) -> Colours {
             awaited.add(Signature::new().with(colour).with(edge.start as u64).with(u64::from(edge.step)));
         }
         let mut signature = Signature::new().with(u64::from(colours.runs[run as usize])).with_signature(awaited);
-        for entry in entries(&workload.runs[run as usize]) {
-            signature = signature.with_signature(passing(workload.passages.get(entry)));
+        for stretch in stretches(workload, run) {
+            signature = signature.with(u64::from(stretch.len)).with_signature(passing(stretch.passage));
         }
         dense.colour(signature)
     });
@@ -169,7 +169,7 @@ fn refine(workload: &Workload, colours: &Colours) -> Colours {
     Colours { runs, resources, run_count, resource_count: dense.count() }
 }
 
-/// For each capacity: the colours of the runs that pass through it, by operation, and how often.
+/// For each capacity: the colours of the runs that pass through it, by stretch of operations, and how often.
 fn traffic_signatures(workload: &Workload, colours: &Colours) -> Vec<Signature> {
     let mut traffic = vec![Signature::new(); workload.system.resource_count()];
     for_each_passage(workload, |run, op, route| {
@@ -188,22 +188,44 @@ fn traffic_signatures(workload: &Workload, colours: &Colours) -> Vec<Signature> 
     traffic
 }
 
-/// The passages of a run: one, or one per operation.
-fn entries(run: &WorkRun) -> std::ops::Range<usize> {
-    match run.passage {
-        PerOp::Same(entry) => entry as usize..entry as usize + 1,
-        PerOp::Each(first) => first as usize..first as usize + run.len as usize,
-    }
+/// Consecutive operations of a run that travel alike.
+#[derive(Clone, Copy)]
+struct Stretch {
+    /// The first of them.
+    start: u32,
+    len: u32,
+    passage: Passage,
 }
 
-/// Calls `visit` for every way over capacities: the run, the operation (one past all where the run's operations are
-/// alike), the route.
+/// The stretches of a run, as long as can be; one where its operations are alike, none where it has none and each would
+/// be named.
+fn stretches(workload: &Workload, run: u32) -> impl Iterator<Item = Stretch> + '_ {
+    let WorkRun { len, passage, .. } = workload.runs[run as usize];
+    let (first, len, is_same) = match passage {
+        PerOp::Same(entry) => (entry as usize, len.max(1), true),
+        PerOp::Each(first) => (first as usize, len, false),
+    };
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        if start >= len {
+            return None;
+        }
+        let at = start;
+        let passage = workload.passages.get(first + if is_same { 0 } else { at as usize });
+        start = if is_same { len } else { at + 1 };
+        while start < len && workload.passages.are_alike(first + at as usize, first + start as usize) {
+            start += 1;
+        }
+        Some(Stretch { start: at, len: start - at, passage })
+    })
+}
+
+/// Calls `visit` for every way over capacities: the run, the first of the operations that take it, the route.
 fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId)) {
-    for (number, run) in (0u32..).zip(&workload.runs) {
-        for (i, entry) in entries(run).enumerate() {
-            let op = if matches!(run.passage, PerOp::Same(_)) { u64::from(run.len) } else { i as u64 };
-            if let Some(route) = workload.passages.get(entry).route {
-                visit(number, op, route);
+    for run in 0..workload.runs.len() as u32 {
+        for Stretch { start, passage, .. } in stretches(workload, run) {
+            if let Some(route) = passage.route {
+                visit(run, u64::from(start), route);
             }
         }
     }
@@ -234,12 +256,13 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     for (class, &representative) in (0u32..).zip(&representatives) {
         let run = workload.runs[representative as usize];
         let first = folded.passages.len() as u32;
-        for (i, entry) in entries(&run).enumerate() {
-            let op = if matches!(run.passage, PerOp::Same(_)) { u64::from(run.len) } else { i as u64 };
-            let Passage { route, latency } = workload.passages.get(entry);
-            let charge = |colour: u32| charges.get(&(class, op, colour)).copied().unwrap_or(0);
-            let route = route.map(|route| fold_route(workload, &mut folded, route, &colours.resources, charge));
-            folded.passages.push(Passage { route, latency });
+        for Stretch { start, len, passage } in stretches(workload, representative) {
+            let charge = |colour: u32| charges.get(&(class, u64::from(start), colour)).copied().unwrap_or(0);
+            let route = passage.route.map(|route| fold_route(workload, &mut folded, route, &colours.resources, charge));
+            let times = if matches!(run.passage, PerOp::Same(_)) { 1 } else { len };
+            for _ in 0..times {
+                folded.passages.push(Passage { route, ..passage });
+            }
         }
         let passage = match run.passage {
             PerOp::Same(_) => PerOp::Same(first),

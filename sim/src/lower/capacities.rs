@@ -2,7 +2,8 @@
 
 use super::Setting;
 use super::crowd::Crowd;
-use crate::profile::ProtocolCosts;
+use super::effort::BLOCK_TIME;
+use crate::profile::{LaneSpeed, ProtocolCosts};
 use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Protocol, Rank};
 use crate::sharing::{ResourceId, System};
@@ -31,11 +32,12 @@ pub enum Resource {
 /// Makes capacities on demand, so that ids depend on use only.
 pub(super) struct Capacities<'a> {
     setting: Setting<'a>,
-    lane: Option<Bandwidth>,
+    /// What a lane provides; `None` where nothing limits lanes.
+    lane: Option<Rate>,
     /// Who else is there; nobody for plain transfers.
     crowd: Option<&'a Crowd>,
     /// What a copy-engine stream reaches, where the protocol copies by engines and the profile says it.
-    stream: Option<Bandwidth>,
+    stream: Option<Rate>,
     first_rank: u32,
     known: Known,
     made: Vec<Resource>,
@@ -57,11 +59,12 @@ impl<'a> Capacities<'a> {
         made: Vec<Resource>,
     ) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
-        let lanes = costs.channel.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
+        let lane = lane_rate(costs.lane);
+        let lanes = lane.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
         let mut known = Known::new(setting.fabric, header.channels, lanes);
         known.note(&made);
-        let stream = costs.channel.filter(|_| header.protocol == Protocol::CopyEngine);
-        Self { setting, lane: costs.channel, crowd: Some(crowd), stream, first_rank, known, made }
+        let stream = lane.filter(|_| header.protocol == Protocol::CopyEngine);
+        Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, made }
     }
 
     /// For plain transfers in a system that has these capacities, in order of id.
@@ -119,7 +122,7 @@ impl<'a> Capacities<'a> {
                 Figures::Switch(figures) => figures.capacity.map(Rate::from),
                 _ => None,
             },
-            Resource::Lane(..) => self.lane.map(Rate::from),
+            Resource::Lane(..) => self.lane,
             Resource::Processors(node) => self.processors(node),
             Resource::CopyEngines(node) => self.copy_engines(node),
         }
@@ -130,7 +133,7 @@ impl<'a> Capacities<'a> {
         let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
         let (sms, lane) = (figures.sm_count.filter(|&sms| sms > 0)?, self.crowd?.lane?);
         let is_crowded = self.crowd?.channels(node) > sms;
-        is_crowded.then(|| Rate::from(Bandwidth(lane.0.saturating_mul(u64::from(sms)))))
+        is_crowded.then(|| Rate(lane.0.saturating_mul(u64::from(sms))))
     }
 
     /// Engines × what one reaches. An engine moves data one way at a time and fills the fastest link of its GPU alone
@@ -148,7 +151,7 @@ impl<'a> Capacities<'a> {
         let rates: Option<Vec<Rate>> = links.iter().flat_map(|&l| [l, l.reverse()]).map(|l| rate(&l)).collect();
         let rates = rates?;
         let one = match self.stream {
-            Some(stream) => Rate::from(stream),
+            Some(stream) => stream,
             None => rates.iter().copied().max()?,
         };
         let all = Rate(one.0.saturating_mul(engines));
@@ -191,6 +194,15 @@ impl<'a> Capacities<'a> {
             sum(|l| l).zip(sum(LinkId::reverse)).map(|(out, into)| out + u128::from(REDUCTION_MEMORY_USES) * into);
         let can_fill = most.is_none_or(|most| most > u128::from(bandwidth.0));
         (self.crowd.is_some_and(|crowd| crowd.has_local_work) || can_fill).then(|| Rate::from(bandwidth))
+    }
+}
+
+/// What a lane provides in a second; `None` where nothing limits lanes.
+pub(super) fn lane_rate(speed: LaneSpeed) -> Option<Rate> {
+    match speed {
+        LaneSpeed::Unlimited => None,
+        LaneSpeed::Rate(rate) => Some(Rate::from(rate)),
+        LaneSpeed::Passes(_) => Some(BLOCK_TIME),
     }
 }
 

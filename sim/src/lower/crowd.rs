@@ -1,8 +1,10 @@
 //! Who shares a device: the ranks on it, of all schedules that run at once, and their channels.
 
-use fabricast_topologies::{Bandwidth, NodeId};
+use fabricast_topologies::NodeId;
 
 use super::Party;
+use super::capacities::lane_rate;
+use crate::quantity::Rate;
 use crate::schedule::Protocol;
 
 /// What the ranks of all parties together ask of each device.
@@ -11,7 +13,7 @@ pub(super) struct Crowd {
     /// Channels that SMs run, by device.
     channels: Vec<u32>,
     /// What the fastest of these channels reaches; `None` where no protocol limits its channels.
-    pub lane: Option<Bandwidth>,
+    pub lane: Option<Rate>,
     /// Whether memories serve more than the links of their device: local copies and reductions, or what ranks on one
     /// device hand to each other.
     pub has_local_work: bool,
@@ -26,14 +28,15 @@ impl Crowd {
         for Party { generator, setting } in parties {
             let header = generator.header();
             let on_sms = header.protocol != Protocol::CopyEngine;
-            let lane = setting.profile.protocol(header.protocol).channel.filter(|_| on_sms);
+            let lane = lane_rate(setting.profile.protocol(header.protocol).lane).filter(|_| on_sms);
+            let blocks = header.channels.div_ceil(header.blocks.split.channels());
             crowd.lane = crowd.lane.max(lane);
             for device in setting.placement.iter().take(header.call.ranks as usize) {
                 if let Some(taken) = is_taken.get_mut(device.0 as usize) {
                     crowd.has_local_work |= std::mem::replace(taken, true);
                 }
                 if let (Some(_), Some(channels)) = (lane, crowd.channels.get_mut(device.0 as usize)) {
-                    *channels = channels.saturating_add(header.channels.into());
+                    *channels = channels.saturating_add(blocks.into());
                 }
             }
         }

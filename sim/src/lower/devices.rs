@@ -43,11 +43,20 @@ pub(super) struct Trip {
     /// The device that executes it.
     pub by: NodeId,
     pub flavour: Flavour,
-    pub lane: Option<(Rank, Channel)>,
+    pub lane: Option<LaneUse>,
     /// What it does outside the two devices.
     pub legs: Legs,
     /// Tells flows between the same devices apart, where ways are chosen by hash.
     pub label: u64,
+}
+
+/// What a trip takes of its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LaneUse {
+    pub rank: Rank,
+    pub channel: Channel,
+    /// In units of [`WHOLE`]; `None`: as its payload says.
+    pub coefficient: Option<u64>,
 }
 
 /// Who moves the data of a protocol.
@@ -169,11 +178,11 @@ impl<'a> Devices<'a> {
     }
 
     /// The passage over what was added, through a lane of a device.
-    fn finish(&mut self, latency: Picos, by: NodeId, lane: Option<(Rank, Channel)>, system: &mut System) -> Passage {
-        if let Some((rank, channel)) = lane {
-            let payload = self.framing.coefficient(1);
-            self.add(Resource::Lane(rank, channel), payload, system);
-            self.add(Resource::Processors(by), self.capacities.processor_share(payload), system);
+    fn finish(&mut self, latency: Picos, by: NodeId, lane: Option<LaneUse>, system: &mut System) -> Passage {
+        if let Some(LaneUse { rank, channel, coefficient }) = lane {
+            let taken = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
+            self.add(Resource::Lane(rank, channel), taken, system);
+            self.add(Resource::Processors(by), self.capacities.processor_share(taken), system);
         }
         self.merge_uses(|a, b| a + b);
         let route = (!self.uses.is_empty()).then(|| system.add_route(&self.uses, Rate::UNLIMITED, 1));

@@ -6,22 +6,24 @@
 mod capacities;
 mod crowd;
 mod devices;
+mod effort;
 mod passages;
 mod reaches;
 mod traffic;
 
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Fabric, NodeId, Picos};
+use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Edge, Pace, PerOp, WorkRun, Workload};
+use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
 use crate::profile::Profile;
 use crate::quantity::Work;
-use crate::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId};
+use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId};
 use capacities::Capacities;
 pub use capacities::Resource;
 use crowd::Crowd;
 pub(crate) use devices::Devices;
+use effort::{Effort, Efforts, whole_bytes};
 use passages::Passages;
 use reaches::{Reaches, Results};
 pub use traffic::Traffic;
@@ -117,9 +119,9 @@ pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
             return Err(LowerError::TooFewDevices { ranks, devices });
         }
     }
-    let surveys: Vec<Survey> = parties.iter().map(|party| Survey::of(party.generator)).collect();
+    let surveys: Vec<Survey> = parties.iter().map(Survey::of).collect();
     let crowd = Crowd::of(parties, surveys.iter().any(|survey| survey.has_local_work));
-    let startup = |party: &Party<'_>| party.setting.profile.protocol(party.generator.header().protocol).startup;
+    let startup = |party: &Party<'_>| Effort::new(party.setting.profile, party.generator.header()).startup();
     let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
     lowered.workload = Workload { startup: parties.iter().map(startup).min().unwrap_or_default(), ..Workload::new() };
     let mut tables = Tables::default();
@@ -140,7 +142,7 @@ fn add_party(
 ) -> Result<(), LowerError> {
     let Party { generator, setting } = party;
     let header = generator.header();
-    let costs = setting.profile.protocol(header.protocol);
+    let effort = Effort::new(setting.profile, header);
     let first_rank = lowered.rank_starts.len() as u32 - 1;
     let first_run = lowered.workload.runs.len() as u32;
     let resources = std::mem::take(&mut lowered.resources);
@@ -154,19 +156,25 @@ fn add_party(
         passages.next_rank();
         program.clear();
         generator.program(rank, &mut program);
-        let not_before = costs.startup + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
+        let not_before = effort.startup() + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
-            let reaches = Reaches::of(&header.call, survey.results, (rank, run), program.dependencies(number));
+            let dependencies = program.dependencies(number);
+            let order = effort.order(rank, number as u32, run, dependencies);
+            let role = (effort.role(rank, run, dependencies, survey), order);
+            let on_wire = |i: u32| workload.works[work.entry(i)];
+            let efforts = effort.of_run(run, role, work, |i| passages.framing().payload(on_wire(i)), on_wire);
+            let reaches = Reaches::of(&header.call, survey.results, (rank, run), dependencies);
             let reaches = passages.reaches(header, rank, run, reaches);
-            let passage = passages.of_run((rank, run), &reaches, work, workload)?;
-            let steps = run.kind.is_transfer() || run.kind == OpKind::Signal;
-            let software = if steps { costs.step } else { Picos::ZERO };
-            let pace = tables.pace(Pace { software, not_before }, &mut workload.paces);
+            let passage = passages.of_run((rank, run), (&reaches, &efforts), work, workload)?;
+            let pace = tables.paces_of(&efforts, not_before, &mut workload.paces);
             waits.clear();
-            for dependency in program.dependencies(number) {
-                let edge = survey.edge(*dependency, first_run);
-                waits.push(edge.ok_or(LowerError::NoSuchRun { rank, run: number as u32 })?);
+            for &dependency in dependencies {
+                let no_such_run = LowerError::NoSuchRun { rank, run: number as u32 };
+                let own = Dependency::shifted(rank, number as u32, -1);
+                let edge = survey.edge(dependency, first_run).ok_or(no_such_run)?;
+                let is_turn = order == Order::InTurn && dependency == own;
+                waits.push(if is_turn { Edge::turn(edge.run) } else { edge });
             }
             workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
         }
@@ -183,13 +191,17 @@ struct Survey {
     rank_starts: Vec<u32>,
     /// Whether memories serve local copies and reductions as well as transfers.
     has_local_work: bool,
+    /// The channel of each run, where it matters on which of them data arrives.
+    channels: Vec<Channel>,
     /// How results come about.
     results: Results,
 }
 
 impl Survey {
-    fn of(generator: &dyn Generate) -> Self {
-        let mut survey = Self { rank_starts: vec![0], has_local_work: false, results: Results::Summed };
+    fn of(Party { generator, setting }: &Party<'_>) -> Self {
+        let mut survey =
+            Self { rank_starts: vec![0], has_local_work: false, channels: Vec::new(), results: Results::Summed };
+        let tells_channels = Effort::new(setting.profile, generator.header()).tells_channels_apart();
         let mut program = Program::default();
         let mut runs = 0;
         for rank in (0..generator.header().call.ranks).map(Rank) {
@@ -199,12 +211,21 @@ impl Survey {
             survey.rank_starts.push(runs);
             let is_local = |run: &Run| run.kind.moves_data() && !run.kind.is_transfer() && run.len > 0;
             survey.has_local_work |= program.runs().iter().any(is_local);
+            if tells_channels {
+                survey.channels.extend(program.runs().iter().map(|run| run.channel));
+            }
             let delivers = |run: &Run| run.kind == OpKind::Put && run.dst_buffer == Buffer::Output && run.len > 0;
             if program.runs().iter().any(delivers) {
                 survey.results = Results::Put;
             }
         }
         survey
+    }
+
+    /// The channel of the run that a dependency names; `None` where it does not matter.
+    fn channel(&self, dependency: Dependency) -> Option<Channel> {
+        let first = self.rank_starts.get(dependency.rank.0 as usize)?;
+        self.channels.get(first.checked_add(dependency.run)? as usize).copied()
     }
 
     /// A dependency between runs numbered through, the party's from `first_run` on; `None` where it names a run that does
@@ -225,6 +246,18 @@ struct Tables {
 }
 
 impl Tables {
+    /// What holds the operations of a run back.
+    fn paces_of(&mut self, efforts: &Efforts, not_before: Picos, paces: &mut Vec<Pace>) -> PerOp {
+        match efforts {
+            Efforts::Same(effort) => PerOp::Same(self.pace(effort.pace(not_before), paces)),
+            Efforts::Each(each) => {
+                let first = paces.len() as u32;
+                paces.extend(each.iter().map(|effort| effort.pace(not_before)));
+                PerOp::Each(first)
+            }
+        }
+    }
+
     fn pace(&mut self, pace: Pace, paces: &mut Vec<Pace>) -> u32 {
         *self.paces.entry(pace).or_insert_with(|| {
             paces.push(pace);
@@ -284,6 +317,11 @@ impl Framing {
 
     fn on_wire(self, payload: Work) -> Work {
         Work(payload.0 * u128::from(Self::ONE) / u128::from(self.efficiency))
+    }
+
+    /// The payload of what is on the wire, rounded up to bytes.
+    fn payload(self, on_wire: Work) -> Bytes {
+        whole_bytes(Work(on_wire.0 * u128::from(self.efficiency) / u128::from(Self::ONE)))
     }
 
     /// A coefficient of something that reaches only this part of a capacity.

@@ -5,12 +5,13 @@ use fabricast_topologies::route::BufferPlace;
 use rustc_hash::FxHashMap;
 
 use super::capacities::Capacities;
-use super::devices::{Devices, Flavour, Legs, Trip};
+use super::devices::{Devices, Flavour, LaneUse, Legs, Trip};
+use super::effort::Efforts;
 use super::reaches::{Reaches, RunReaches, Touched};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
 use crate::quantity::Work;
-use crate::schedule::{Channel, Header, OpKind, Rank, Run, TeamId};
+use crate::schedule::{Header, OpKind, Rank, Run, TeamId};
 use crate::sharing::System;
 
 /// What makes two operations travel alike.
@@ -20,7 +21,7 @@ struct Key {
     to: Rank,
     /// The rank that executes it: one of the two.
     by: Rank,
-    lane: Option<(Rank, Channel)>,
+    lane: Option<LaneUse>,
     flavour: Flavour,
     /// What it reaches for outside the devices.
     reaches: Reaches,
@@ -89,7 +90,7 @@ impl<'a> Passages<'a> {
     pub(super) fn of_run(
         &mut self,
         (rank, run): (Rank, &Run),
-        reaches: &RunReaches,
+        (reaches, efforts): (&RunReaches, &Efforts),
         work: PerOp,
         workload: &mut Workload,
     ) -> Result<PerOp, LowerError> {
@@ -100,8 +101,8 @@ impl<'a> Passages<'a> {
                 Key { from: rank, to: rank, by: rank, reaches, lane: None, flavour: Flavour::Notify, label: 0 };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
-        if (run.peer.is_fixed() && reaches.is_same()) || run.len == 1 {
-            let entry = self.passage(self.key(rank, run, reaches.at(0), 0), workload)?;
+        if (run.peer.is_fixed() && reaches.is_same() && efforts.is_even()) || run.len == 1 {
+            let entry = self.passage(self.key((rank, run), 0, (reaches, efforts)), workload)?;
             let work_at = |i| workload.works[work.entry(i)].0;
             let total = match work {
                 PerOp::Same(_) => work_at(0) * u128::from(run.len),
@@ -112,7 +113,7 @@ impl<'a> Passages<'a> {
         }
         let before = workload.passages.len() as u32;
         let entries = (0..run.len)
-            .map(|i| self.passage(self.key(rank, run, reaches.at(i), i), workload))
+            .map(|i| self.passage(self.key((rank, run), i, (reaches, efforts)), workload))
             .collect::<Result<Vec<_>, _>>()?;
         for (i, &entry) in (0..).zip(&entries) {
             self.count(workload.passages.get(entry as usize), workload.works[work.entry(i)], &workload.system);
@@ -139,7 +140,7 @@ impl<'a> Passages<'a> {
         }
     }
 
-    fn key(&self, rank: Rank, run: &Run, reaches: Reaches, index: u32) -> Key {
+    fn key(&self, (rank, run): (Rank, &Run), index: u32, (reaches, efforts): (&RunReaches, &Efforts)) -> Key {
         let peer = Rank(run.peer.at(index));
         let flavour = match run.kind {
             OpKind::Put | OpKind::Get => Flavour::Move,
@@ -159,7 +160,8 @@ impl<'a> Passages<'a> {
         };
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
         let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
-        Key { from, to, by: rank, lane: limited.then_some((rank, run.channel)), flavour, reaches, label }
+        let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: efforts.lane(index) });
+        Key { from, to, by: rank, lane, flavour, reaches: reaches.at(index), label }
     }
 
     /// The table entry of a passage, made if new.

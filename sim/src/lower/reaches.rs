@@ -3,8 +3,7 @@
 //! A device brings its own contribution in when it first uses it, and takes a result out when it has it. What it only
 //! passes on stays with it, as in NCCL's FIFO slots: a chunk that arrived is not read again from the output, and a partial
 //! sum of an all_reduce is not written there, though the schedule names the chunk of the output that it is for. (The part
-//! of an all_reduce that a rank finishes itself is then left out too, one n-th of its output in rings; and in place, where
-//! one run of a ring sends its own chunk and passes on the others, reading its own.)
+//! of an all_reduce that a rank finishes itself is then left out too, one n-th of its output in rings.)
 //!
 //! Pages of managed memory move once: only the first operation that reads a chunk of the caller's reaches for it, first in
 //! the order of ranks and programs. Others that read it at the same time are not made to wait; they end no earlier than

@@ -7,7 +7,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, Place, UnitError};
 use serde::Deserialize;
 use toml::de::DeTable;
 
-use super::{Band, LaunchCosts, LinkEfficiency, Profile, ProtocolCosts};
+use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
 const SHIPPED: [(&str, &str); 1] = [("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml"))];
@@ -109,10 +109,32 @@ struct ProtocolsFile {
 #[serde(deny_unknown_fields)]
 struct ProtocolFile {
     startup: String,
+    startup_per_warp: Option<String>,
     step: String,
+    step_per_warp: Option<String>,
+    reduce: Option<String>,
+    copy: Option<String>,
+    settle: Option<String>,
+    settle_half: Option<String>,
     wire_efficiency: f64,
     channel: Option<String>,
+    pass: Option<PassFile>,
+    threads: Option<u16>,
+    split: Option<f64>,
     chunk: Option<String>,
+    slices: Option<u16>,
+    stream: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PassFile {
+    bytes_per_thread: String,
+    send: String,
+    forward: String,
+    take: String,
+    per_warp: String,
+    first_take: String,
 }
 
 #[derive(Deserialize)]
@@ -135,6 +157,7 @@ struct LaunchFile {
     added: String,
     floor: String,
     floor_per_gpu: String,
+    jitter: Option<String>,
 }
 
 impl Profile {
@@ -238,14 +261,61 @@ impl Reader<'_> {
         }
     }
 
+    fn optional<T: std::str::FromStr<Err = UnitError>>(
+        &self,
+        key: &str,
+        text: Option<&str>,
+    ) -> Result<Option<T>, ProfileError> {
+        text.map(|text| self.quantity(key, text)).transpose()
+    }
+
     fn protocol(&self, key: &str, file: &ProtocolFile) -> Result<ProtocolCosts, ProfileError> {
         let at = |field: &str| format!("protocol.{key}.{field}");
+        let time = |field: &str, text: &Option<String>| -> Result<Picos, ProfileError> {
+            Ok(self.optional(&at(field), text.as_deref())?.unwrap_or(Picos::ZERO))
+        };
+        let rate = self.optional::<Bandwidth>(&at("channel"), file.channel.as_deref())?;
+        let lane = match (rate, &file.pass) {
+            (Some(_), Some(_)) => {
+                return Err(self.error(&at("pass"), "a channel has a rate or works by passes, not both"));
+            }
+            (Some(rate), None) => LaneSpeed::Rate(rate),
+            (None, Some(pass)) => LaneSpeed::Passes(self.passes(key, pass)?),
+            (None, None) => LaneSpeed::Unlimited,
+        };
+        let free = ProtocolCosts::FREE;
+        let threads = file.threads.unwrap_or(free.threads);
+        if !(32..=1024).contains(&threads) {
+            return Err(self.error(&at("threads"), format!("{threads}: a block has 32 to 1024 threads")));
+        }
         Ok(ProtocolCosts {
-            startup: self.quantity::<Picos>(&at("startup"), &file.startup)?,
-            step: self.quantity::<Picos>(&at("step"), &file.step)?,
+            startup: self.quantity(&at("startup"), &file.startup)?,
+            startup_per_warp: time("startup_per_warp", &file.startup_per_warp)?,
+            step: self.quantity(&at("step"), &file.step)?,
+            step_per_warp: time("step_per_warp", &file.step_per_warp)?,
+            reduce: time("reduce", &file.reduce)?,
+            copy: time("copy", &file.copy)?,
+            settle: time("settle", &file.settle)?,
+            settle_half: self.optional(&at("settle_half"), file.settle_half.as_deref())?.unwrap_or(Bytes(0)),
             wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
-            channel: file.channel.as_deref().map(|t| self.quantity::<Bandwidth>(&at("channel"), t)).transpose()?,
-            chunk: file.chunk.as_deref().map(|t| self.quantity::<Bytes>(&at("chunk"), t)).transpose()?,
+            lane,
+            threads,
+            split: file.split.map_or(Ok(free.split), |split| self.fraction(&at("split"), split))?,
+            chunk: self.optional(&at("chunk"), file.chunk.as_deref())?,
+            slices: file.slices.unwrap_or(free.slices).max(1),
+            stream: self.optional(&at("stream"), file.stream.as_deref())?,
+        })
+    }
+
+    fn passes(&self, key: &str, file: &PassFile) -> Result<Passes, ProfileError> {
+        let at = |field: &str| format!("protocol.{key}.pass.{field}");
+        Ok(Passes {
+            bytes_per_thread: self.quantity(&at("bytes_per_thread"), &file.bytes_per_thread)?,
+            send: self.quantity(&at("send"), &file.send)?,
+            forward: self.quantity(&at("forward"), &file.forward)?,
+            take: self.quantity(&at("take"), &file.take)?,
+            per_warp: self.quantity(&at("per_warp"), &file.per_warp)?,
+            first_take: self.quantity(&at("first_take"), &file.first_take)?,
         })
     }
 
@@ -255,6 +325,7 @@ impl Reader<'_> {
             added: self.quantity(&at("added"), &file.added)?,
             floor: self.quantity(&at("floor"), &file.floor)?,
             floor_per_gpu: self.quantity(&at("floor_per_gpu"), &file.floor_per_gpu)?,
+            jitter: self.optional(&at("jitter"), file.jitter.as_deref())?.unwrap_or(Picos::ZERO),
         })
     }
 }
@@ -315,8 +386,9 @@ mod tests {
     fn errors_name_line_and_column() {
         let text = SHIPPED[0].1;
         let line_of = |part: &str| 1 + text.lines().position(|line| line.contains(part)).unwrap();
-        let negative = error("startup = \"4.9 us\"", "startup = \"-1 us\"");
-        let line = line_of("startup = \"4.9 us\"");
+        let startup = text.lines().find(|line| line.starts_with("startup")).unwrap();
+        let negative = error(startup, "startup = \"-1 us\"");
+        let line = line_of(startup);
         assert!(
             negative.starts_with(&format!("nccl-2.28-h200:{line}:11: protocol.ll.startup: `-1 us` is not")),
             "{negative}"

@@ -5,12 +5,15 @@
 //! each with the data and the date it was made from.
 
 mod file;
+mod protocol;
+mod write;
 
-use fabricast_topologies::{Bandwidth, Bytes, LinkKind, Picos};
+use fabricast_topologies::{LinkKind, Picos};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Protocol;
 pub use file::ProfileError;
+pub use protocol::{BlockWork, Deed, LaneSpeed, Passes, ProtocolCosts, Role};
 
 /// How a collective is launched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -34,21 +37,6 @@ pub enum Processes {
     Single,
 }
 
-/// What one protocol costs on the device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ProtocolCosts {
-    /// Once a call: kernel start, connection set-up, last synchronisation.
-    pub startup: Picos,
-    /// Before every operation, besides the latency of its path: flags, fences, polling.
-    pub step: Picos,
-    /// Payload ÷ bytes on the wire, by the protocol's framing (ll 0.5, ll128 0.9375).
-    pub wire_efficiency: f64,
-    /// What a channel (thread block, copy-engine stream) moves at most, in payload; `None` is unlimited.
-    pub channel: Option<Bandwidth>,
-    /// The largest chunk of a step; `None` is the whole.
-    pub chunk: Option<Bytes>,
-}
-
 /// What a launch mode costs, and below what time it cannot go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCosts {
@@ -58,6 +46,9 @@ pub struct LaunchCosts {
     pub floor: Picos,
     /// No call takes less than this for each GPU of a host.
     pub floor_per_gpu: Picos,
+    /// Host and device are not in step: where the device's time comes closer to the floor than this, the later of the two
+    /// is now the one, now the other, and the call takes longer than either; at most by a quarter of it.
+    pub jitter: Picos,
 }
 
 /// Fractions of measured time within which 80 % of measurements lie around a prediction.
@@ -109,10 +100,13 @@ pub struct Profile {
     pub band: Band,
 }
 
-impl ProtocolCosts {
-    /// No cost, no limit.
-    pub const FREE: Self =
-        Self { startup: Picos::ZERO, step: Picos::ZERO, wire_efficiency: 1.0, channel: None, chunk: None };
+impl Band {
+    /// The ends of the band around a prediction.
+    #[must_use]
+    pub fn around(&self, time: Picos) -> (Picos, Picos) {
+        let times = |factor: f64| Picos((time.0 as f64 * factor).round() as u64);
+        (times(self.low), times(self.high))
+    }
 }
 
 impl LinkEfficiency {
@@ -173,6 +167,16 @@ impl LaunchCosts {
     #[must_use]
     pub fn apply(&self, device: Picos, gpus: u32) -> Picos {
         let floor = self.floor.max(Picos(self.floor_per_gpu.0.saturating_mul(u64::from(gpus))));
-        (device + self.added).max(floor)
+        let device = device + self.added;
+        let longer = device.max(floor);
+        let apart = longer - device.min(floor);
+        match self.jitter.0.checked_sub(apart.0) {
+            Some(overlap) if overlap > 0 => {
+                // A quadratic that meets the longer of the two with its slope, at a distance of `jitter`.
+                let more = u128::from(overlap) * u128::from(overlap) / (4 * u128::from(self.jitter.0));
+                longer + Picos(u64::try_from(more).unwrap_or(u64::MAX))
+            }
+            _ => longer,
+        }
     }
 }

@@ -3,8 +3,8 @@
 //! One rank at a time, because a folded simulation asks only for the ranks that represent a class.
 
 use super::{
-    BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, Matrix, OpId, Operation, Protocol, Rank, Run,
-    RunId, TeamId,
+    Blocks, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, Matrix, OpId, Operation, Protocol,
+    Rank, Run, RunId, TeamId,
 };
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ pub struct Header {
     pub protocol: Protocol,
     /// Number of channels.
     pub channels: u16,
+    /// The thread blocks that run them.
+    #[serde(default, skip_serializing_if = "Blocks::is_default")]
+    pub blocks: Blocks,
     /// How the call's bytes are cut into chunks.
     pub layout: Layout,
     /// Scratch slots of every rank.

@@ -306,6 +306,12 @@ impl FromStr for DataType {
             "double" | "fp64" => "f64",
             "half" | "fp16" => "f16",
             "bfloat16" => "bf16",
+            "int8" | "char" => "i8",
+            "uint8" => "u8",
+            "int32" | "int" => "i32",
+            "uint32" => "u32",
+            "int64" => "i64",
+            "uint64" => "u64",
             other => other,
         };
         lookup("data type", alias, &DATA_TYPES.map(|row| (row.0, row.1)))

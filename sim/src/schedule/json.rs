@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::{
-    Buffer, Call, Channel, Dependency, Header, Layout, OpKind, Protocol, Rank, Run, Schedule, ScheduleError, Segment,
-    Walk,
+    Blocks, Buffer, Call, Channel, Dependency, Header, Layout, OpKind, Protocol, Rank, Run, Schedule, ScheduleError,
+    Segment, Walk,
 };
 
 /// Version of the format that is written, and the only one read.
@@ -50,6 +50,8 @@ struct Written<'a> {
     call: &'a Call,
     protocol: Protocol,
     channels: u16,
+    #[serde(skip_serializing_if = "Blocks::is_default")]
+    blocks: Blocks,
     layout: &'a [Segment],
     scratch_chunks: u32,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -65,6 +67,8 @@ struct Read<'a> {
     call: Call,
     protocol: Protocol,
     channels: u16,
+    #[serde(default)]
+    blocks: Blocks,
     layout: Vec<Segment>,
     scratch_chunks: u32,
     #[serde(default)]
@@ -163,6 +167,7 @@ pub fn to_json(schedule: &Schedule) -> String {
         call: &header.call,
         protocol: header.protocol,
         channels: header.channels,
+        blocks: header.blocks,
         layout: header.layout.segments(),
         scratch_chunks: header.scratch_chunks,
         teams: &header.teams,
@@ -214,6 +219,7 @@ pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
         call: read.call,
         protocol: read.protocol,
         channels: read.channels,
+        blocks: read.blocks,
         layout,
         scratch_chunks: read.scratch_chunks,
         teams: read.teams,

@@ -6,6 +6,7 @@
 //! all-reduce of 4,096 ranks has 33.5 million operations and 8,192 runs, so it fits in a megabyte; a schedule read from
 //! a file may have runs of length one. Operations are never stored: [`Schedule::operation`] computes them.
 
+mod blocks;
 mod builder;
 mod call;
 mod check;
@@ -24,6 +25,7 @@ mod precedence;
 mod run;
 mod units;
 
+pub use blocks::{BlockSplit, Blocks};
 pub use builder::{Generate, Header, Program, RotationDigit, Schedule, ScheduleError, Symmetry};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownWord};
 pub use layout::{ChunkSize, Layout, Segment};

@@ -4,8 +4,8 @@ use fabricast_topologies::Bytes;
 
 use super::order::{Graph, Order};
 use super::{
-    Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, Layout, OpKind, Protocol, Rank, Run, Schedule,
-    Walk,
+    Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, Layout, OpKind, Protocol, Rank, Run,
+    Schedule, Walk,
 };
 use crate::verify::reach::{Answer, Reach};
 
@@ -23,6 +23,7 @@ pub(super) fn waits(after: impl Iterator<Item = Vec<u32>>) -> Schedule {
         call,
         protocol: Protocol::Simple,
         channels: 1,
+        blocks: Blocks::default(),
         layout: Layout::default(),
         scratch_chunks: 0,
         teams: Vec::new(),

@@ -4,7 +4,7 @@ use fabricast_topologies::Bytes;
 
 use super::{Fault, FaultKind, VerifyOptions, verify};
 use crate::schedule::{
-    Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpId, OpKind, Program,
+    Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpId, OpKind, Program,
     Protocol, Rank, Run, Schedule, Segment, Walk,
 };
 
@@ -22,6 +22,7 @@ impl Scripted {
                 call: Call { collective, bytes: Bytes(64), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace },
                 protocol: Protocol::Simple,
                 channels: 1,
+                blocks: Blocks::default(),
                 layout: Layout::equal(Bytes(64), chunks),
                 scratch_chunks: 4,
                 teams: Vec::new(),

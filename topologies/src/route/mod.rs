@@ -28,12 +28,13 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod transit;
+mod twins;
 
 pub use class::{PathClass, UnknownClass};
 pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
 pub use place::BufferPlace;
 pub use router::Router;
-pub use transit::Transit;
+pub use transit::{Onward, Transit, Turn};
 
 /// Whether GPUs of a host read and write each other's memory (`--no-p2p` takes it away, as `NCCL_P2P_DISABLE=1` does).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

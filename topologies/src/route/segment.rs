@@ -32,6 +32,16 @@ pub(super) struct Part {
     pub share: Share,
 }
 
+/// What was kept of equal ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// All.
+    #[default]
+    All,
+    /// One, chosen by its links' numbers: there were more than [`MOST_WAYS`].
+    One,
+}
+
 /// The way (or the equal ways) between two points, with links numbered as the search numbered them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -43,12 +53,13 @@ pub(super) struct Segment {
     /// Smallest bandwidth on any one way; `u64::MAX` is unlimited.
     pub bandwidth: u64,
     pub latency: u64,
+    pub kept: Kept,
 }
 
 impl Segment {
     /// From a point to itself.
     pub fn empty() -> Self {
-        Self { parts: Box::default(), hops: 0, ways: 1, bandwidth: u64::MAX, latency: 0 }
+        Self { parts: Box::default(), hops: 0, ways: 1, bandwidth: u64::MAX, latency: 0, kept: Kept::All }
     }
 
     /// The parts of one way, chosen at each fork by the greatest weight of a link; the weight may depend on which of
@@ -148,7 +159,7 @@ pub(super) fn settle(
         parts.push(Part { link: step.link, layer: step.layer, from: step.from, to: step.to, share });
     }
     let hops = steps.last()?.layer + 1;
-    let segment = Segment { parts: parts.into(), hops, ways, bandwidth, latency };
+    let segment = Segment { parts: parts.into(), hops, ways, bandwidth, latency, kept: Kept::All };
     Some(if ways > MOST_WAYS { narrowed(&segment, weight) } else { segment })
 }
 
@@ -182,5 +193,5 @@ fn narrowed(segment: &Segment, weight: impl FnMut(u32, u32) -> u64) -> Segment {
             parts.push(Part { share: Share::WHOLE, ..*part });
         }
     }
-    Segment { parts: parts.into(), ways: 1, ..*segment }
+    Segment { parts: parts.into(), ways: 1, kept: Kept::One, ..*segment }
 }

@@ -8,6 +8,7 @@ use super::attach::Attachments;
 use super::inside::{Inside, Ways};
 use super::islands::ShapeKey;
 use super::rules::{Access, At};
+use super::twins::Twins;
 use crate::fabric::NodeKind;
 use crate::{Bandwidth, LinkKind, Picos};
 
@@ -53,6 +54,7 @@ pub(super) struct Shape {
     leaving_start: Vec<u32>,
     inside: Vec<OnceLock<Box<Ways>>>,
     attachments: Vec<OnceLock<Box<Attachments>>>,
+    twins: OnceLock<Twins>,
 }
 
 impl Shape {
@@ -79,7 +81,7 @@ impl Shape {
         }
         let inside = std::iter::repeat_with(OnceLock::new).take(count).collect();
         let attachments = std::iter::repeat_with(OnceLock::new).take(count).collect();
-        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments }
+        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments, twins: OnceLock::new() }
     }
 
     /// Whether an island with this key has this shape.
@@ -112,6 +114,11 @@ impl Shape {
     pub fn leaving(&self, node: u32) -> &[u32] {
         let range = self.leaving_start[node as usize] as usize..self.leaving_start[node as usize + 1] as usize;
         &self.leaving[range]
+    }
+
+    /// Which devices may be interchanged.
+    pub fn twins(&self) -> &Twins {
+        self.twins.get_or_init(|| Twins::new(self))
     }
 
     /// A device as the forwarding rules see it on a path from `source`.

@@ -5,14 +5,18 @@
 //! lead to the same places are left and entered alike, so one of them stands for all, and pairs of kinds of islands
 //! stand for pairs of islands. Of the network nothing is worked out here: any of its links may be used.
 //!
+//! Inside an island a few twins stand for all, as far as they are not told apart by how they reach the network; and what
+//! is said is said of bundles, the links that twins have alike, since *n* devices of one switch have n² turns there.
+//!
 //! With very many kinds (a torus has one per host) a device is taken to use all its best ways out and in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Router;
 use super::attach::{Attachment, entry, exit};
-use super::segment::{Segment, picos};
+use super::segment::{Kept, Segment, picos};
 use super::shape::Shape;
+use super::twins::Classes;
 use crate::{LinkId, NodeId, Picos};
 
 /// Pairs of devices whose ways through the network are looked at one by one.
@@ -25,14 +29,46 @@ pub struct Transit {
     pub islands: Vec<u32>,
     /// Directions of links that traffic takes, those to and from the network included, ascending.
     pub links: Vec<u32>,
+    /// Links that devices have alike, each ascending; every link is in one.
+    pub bundles: Vec<Vec<u32>>,
     /// What traffic takes right after what, ascending. A way through the network is not a turn.
-    pub turns: Vec<(u32, u32)>,
+    pub turns: Vec<Turn>,
     /// Latency of the shortest route between two of the devices in one host of such an island.
     pub within_host: Option<Picos>,
     /// The same between two hosts of such an island.
     pub between_hosts: Option<Picos>,
     /// The same from such an island to another.
     pub between_islands: Option<Picos>,
+}
+
+/// After any link of one bundle, traffic takes some of another that begin where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// The bundle that it comes by.
+    pub into: u32,
+    /// The bundle that it goes on by.
+    pub out: u32,
+    /// Which links of it.
+    pub onward: Onward,
+}
+
+/// Where a turn leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Onward {
+    /// To every device but the one that traffic comes from.
+    ToOthers,
+    /// Straight back (down a PCIe switch again, after a CPU's memory).
+    Back,
+}
+
+/// Which devices of an island are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surveyed {
+    /// Of twins a few.
+    OneOfTwins,
+    /// All.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what the other is held against"))]
+    EveryDevice,
 }
 
 /// Islands that are left and entered alike.
@@ -54,10 +90,10 @@ impl Router<'_> {
     /// routes of all pairs pass, or somewhat more; of several equal ways, all.
     #[must_use]
     pub fn transits(&self, devices: &[NodeId]) -> Vec<Transit> {
-        self.transits_of(devices, MOST_PAIRS)
+        self.transits_of(devices, MOST_PAIRS, Surveyed::OneOfTwins)
     }
 
-    pub(super) fn transits_of(&self, devices: &[NodeId], most_pairs: usize) -> Vec<Transit> {
+    pub(super) fn transits_of(&self, devices: &[NodeId], most_pairs: usize, surveyed: Surveyed) -> Vec<Transit> {
         let mut kinds = self.kinds(devices);
         let pairs: usize = kinds.iter().map(|kind| kind.devices.len()).sum::<usize>().pow(2);
         if pairs <= most_pairs {
@@ -65,7 +101,7 @@ impl Router<'_> {
         } else {
             self.take_best_ways(&mut kinds);
         }
-        kinds.into_iter().map(|kind| self.transit(kind)).collect()
+        kinds.into_iter().map(|kind| self.transit(kind, surveyed)).collect()
     }
 
     /// A direction of a link as [`Transit`] numbers it, in one of its islands.
@@ -79,6 +115,30 @@ impl Router<'_> {
                 if port & 1 == 0 { out } else { out.reverse() }
             }
         }
+    }
+
+    /// The turns in one of the islands of a transit, link by link and ascending: n² of them where n devices are joined by
+    /// a switch.
+    #[must_use]
+    pub fn island_turns(&self, island: u32, transit: &Transit) -> Vec<(LinkId, LinkId)> {
+        let bundle = |number: u32| {
+            let links = transit.bundles.get(number as usize).into_iter().flatten();
+            links.map(|&link| self.island_link(island, link)).collect::<Vec<_>>()
+        };
+        let mut turns = Vec::new();
+        for turn in &transit.turns {
+            let (into, out) = (bundle(turn.into), bundle(turn.out));
+            for &into in &into {
+                let (from, at) = self.fabric.ends(into);
+                turns.extend(out.iter().filter_map(|&out| {
+                    let (start, end) = self.fabric.ends(out);
+                    let onward = if end == from { Onward::Back } else { Onward::ToOthers };
+                    (start == at && onward == turn.onward).then_some((into, out))
+                }));
+            }
+        }
+        turns.sort_unstable();
+        turns
     }
 
     /// Number of the island of a device.
@@ -204,64 +264,130 @@ impl Router<'_> {
         picos(entry.latency.saturating_sub(port.map_or(0, |(_, latency)| latency.0)))
     }
 
-    fn transit(&self, kind: Kind) -> Transit {
-        let mut transit = Transit { between_islands: kind.between_islands, ..Transit::default() };
-        let mut marks = Marks::default();
-        if let Some(&island) = kind.islands.first() {
-            let shape = self.islands.shape(island);
-            let inside = shape.link_count();
-            for &x in &kind.devices {
-                for &y in kind.devices.iter().filter(|&&y| y != x) {
-                    let Some(way) = shape.between(x, y, &self.options) else { continue };
-                    marks.add(&way.segment, None, None);
-                    let same_host = shape.node(x).host == shape.node(y).host;
-                    let shortest = if same_host { &mut transit.within_host } else { &mut transit.between_hosts };
-                    *shortest = shorter(*shortest, picos(way.segment.latency));
-                }
-            }
-            for &(x, port) in &kind.exits {
-                if let Some((_, way)) = exit(shape, x, port, &self.options) {
-                    marks.add(&way.segment, None, Some(inside + 2 * port));
-                }
-            }
-            for &(y, port) in &kind.entries {
-                if let Some((_, way)) = entry(shape, y, port, &self.options) {
-                    marks.add(&way.segment, Some(inside + 2 * port + 1), None);
-                }
+    fn transit(&self, kind: Kind, surveyed: Surveyed) -> Transit {
+        let Some(&island) = kind.islands.first() else { return Transit::default() };
+        let shape = self.islands.shape(island);
+        let by_twins = match surveyed {
+            Surveyed::OneOfTwins => self.survey(shape, &kind, &self.classes(shape, &kind)),
+            Surveyed::EveryDevice => None,
+        };
+        let found = by_twins.or_else(|| self.survey(shape, &kind, &Classes::marked(shape, |_| None::<()>)));
+        Transit { islands: kind.islands, between_islands: kind.between_islands, ..found.unwrap_or_default() }
+    }
+
+    /// Twins that traffic treats alike: all or none are devices of it, and none is passed on a way to or from the network,
+    /// which depends on a device's ports.
+    fn classes<'s>(&self, shape: &'s Shape, kind: &Kind) -> Classes<'s> {
+        let mut wanted = vec![false; shape.nodes().len()];
+        for &device in &kind.devices {
+            wanted[device as usize] = true;
+        }
+        let mut alone = vec![false; shape.nodes().len()];
+        for way in self.ways_out(shape, kind).chain(self.ways_in(shape, kind)) {
+            for part in &way.1.parts {
+                let link = shape.link(part.link);
+                alone[link.from as usize] = true;
+                alone[link.to as usize] = true;
             }
         }
-        transit.islands = kind.islands;
-        transit.links = marks.links.into_iter().collect();
-        transit.turns = marks.turns.into_iter().collect();
-        transit
+        Classes::marked(shape, |device| (!alone[device as usize]).then_some(wanted[device as usize]))
+    }
+
+    /// The ways to the network that traffic takes, with their ports.
+    fn ways_out<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, &'s Segment)> {
+        let way = |&(device, port): &(u32, u32)| Some((port, &exit(shape, device, port, &self.options)?.1.segment));
+        kind.exits.iter().filter_map(way)
+    }
+
+    /// The ways from the network that traffic takes, with their ports.
+    fn ways_in<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, &'s Segment)> {
+        let way = |&(device, port): &(u32, u32)| Some((port, &entry(shape, device, port, &self.options)?.1.segment));
+        kind.entries.iter().filter_map(way)
+    }
+
+    /// What passes an island, with one or two devices of each class for all of it; `None` where links' numbers matter, so
+    /// that twins do not behave alike.
+    fn survey(&self, shape: &Shape, kind: &Kind, classes: &Classes<'_>) -> Option<Transit> {
+        let mut transit = Transit::default();
+        let mut marks = Marks { shape, classes, links: BTreeSet::new(), turns: BTreeSet::new() };
+        let inside = shape.link_count();
+        for (x, y) in classes.pairs(|device| kind.devices.binary_search(&device).is_ok()) {
+            let Some(way) = shape.between(x, y, &self.options) else { continue };
+            if way.segment.kept == Kept::One && classes.are_several() {
+                return None;
+            }
+            marks.add(&way.segment, None, None);
+            let same_host = shape.node(x).host == shape.node(y).host;
+            let shortest = if same_host { &mut transit.within_host } else { &mut transit.between_hosts };
+            *shortest = shorter(*shortest, picos(way.segment.latency));
+        }
+        for (port, way) in self.ways_out(shape, kind) {
+            marks.add(way, None, Some(inside + 2 * port));
+        }
+        for (port, way) in self.ways_in(shape, kind) {
+            marks.add(way, Some(inside + 2 * port + 1), None);
+        }
+        marks.read_into(&mut transit);
+        Some(transit)
     }
 }
 
-#[derive(Default)]
-struct Marks {
+/// What is marked in an island: links and turns, each by the link that stands for its bundle.
+struct Marks<'s> {
+    shape: &'s Shape,
+    classes: &'s Classes<'s>,
     links: BTreeSet<u32>,
-    turns: BTreeSet<(u32, u32)>,
+    turns: BTreeSet<(u32, u32, Onward)>,
 }
 
-impl Marks {
+impl Marks<'_> {
     /// A segment, after the link that traffic arrives by and before the one that it leaves by, if any.
     fn add(&mut self, segment: &Segment, before: Option<u32>, after: Option<u32>) {
-        self.links.extend(before.into_iter().chain(after));
+        for link in before.into_iter().chain(after) {
+            self.links.insert(link);
+        }
         let last = segment.parts.last().map(|part| part.layer);
         if let (Some(before), Some(after), None) = (before, after, last) {
-            self.turns.insert((before, after));
+            self.turn(before, after);
         }
         for part in &segment.parts {
-            self.links.insert(part.link);
+            self.links.insert(self.bundle(part.link));
             if let Some(before) = before.filter(|_| part.layer == 0) {
-                self.turns.insert((before, part.link));
+                self.turn(before, part.link);
             }
             if let Some(after) = after.filter(|_| Some(part.layer) == last) {
-                self.turns.insert((part.link, after));
+                self.turn(part.link, after);
             }
-            let next = segment.parts.iter().filter(|next| next.layer == part.layer + 1 && next.from == part.to);
-            self.turns.extend(next.map(|next| (part.link, next.link)));
+            for next in segment.parts.iter().filter(|next| next.layer == part.layer + 1 && next.from == part.to) {
+                self.turn(part.link, next.link);
+            }
         }
+    }
+
+    fn turn(&mut self, into: u32, out: u32) {
+        let inside = self.shape.link_count();
+        let back = into < inside && out < inside && self.shape.link(into).from == self.shape.link(out).to;
+        let onward = if back { Onward::Back } else { Onward::ToOthers };
+        self.turns.insert((self.bundle(into), self.bundle(out), onward));
+    }
+
+    /// The link that stands for those that twins have alike; a port's stands for itself.
+    fn bundle(&self, link: u32) -> u32 {
+        if link < self.shape.link_count() { self.classes.standing_for(link) } else { link }
+    }
+
+    fn read_into(&self, transit: &mut Transit) {
+        let inside = self.shape.link_count();
+        let alike = |&link: &u32| if link < inside { self.classes.alike(link) } else { vec![link] };
+        transit.bundles = self.links.iter().map(alike).collect();
+        transit.links = transit.bundles.iter().flatten().copied().collect();
+        transit.links.sort_unstable();
+        let number: BTreeMap<u32, u32> = self.links.iter().copied().zip(0..).collect();
+        let turn = |&(into, out, onward): &(u32, u32, Onward)| {
+            Some(Turn { into: *number.get(&into)?, out: *number.get(&out)?, onward })
+        };
+        transit.turns = self.turns.iter().filter_map(turn).collect();
+        transit.turns.sort_unstable();
     }
 }
 

@@ -27,7 +27,7 @@ use crate::schedule::draft::{Draft, DraftOp};
 use crate::schedule::format::{FormatError, Source};
 use crate::schedule::places::{Places, same_memory};
 use crate::schedule::plain::MOST_MOVED;
-use crate::schedule::{Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
+use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// Circles are cut one after the other; a file with more than so many is refused.
 const MOST_ROUNDS: u32 = 64;
@@ -113,6 +113,7 @@ pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatE
         call: Call { collective: algo.collective, bytes, ranks, root: Rank(algo.root), buffers },
         protocol: algo.protocol,
         channels: u16::try_from(blocks).unwrap_or(u16::MAX).max(1),
+        blocks: Blocks::default(),
         layout: Layout::equal(bytes, places.chunks),
         teams: Vec::new(),
         scratch_chunks,

@@ -25,7 +25,7 @@ use crate::schedule::draft::Draft;
 use crate::schedule::format::{FormatError, Source};
 use crate::schedule::places::{Places, same_memory};
 use crate::schedule::plain::MOST_MOVED;
-use crate::schedule::{Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
+use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// Makes the schedule.
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {
@@ -60,6 +60,7 @@ pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, For
         call: Call { collective: plan.collective, bytes, ranks, root: Rank(plan.root), buffers },
         protocol: plan.protocol,
         channels: u16::try_from(blocks).unwrap_or(u16::MAX).max(1),
+        blocks: Blocks::default(),
         layout: Layout::equal(bytes, places.chunks),
         scratch_chunks,
         teams: Vec::new(),

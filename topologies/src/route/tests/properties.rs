@@ -14,7 +14,7 @@ use crate::{Bandwidth, FabricBuilder, LinkId, LinkKind, LinkSpec, NetworkSpec, P
 
 /// A host of random devices `d0`, `d1` …; NICs hang on it and lead nowhere.
 #[derive(Clone, Debug)]
-struct Host {
+pub(super) struct Host {
     kinds: Vec<NodeKind>,
     links: Vec<RandomLink>,
 }
@@ -29,7 +29,7 @@ struct RandomLink {
     fails: bool,
 }
 
-fn host() -> impl Strategy<Value = Host> {
+pub(super) fn host() -> impl Strategy<Value = Host> {
     let kind = prop_oneof![
         4 => Just(NodeKind::Gpu),
         1 => Just(NodeKind::Nvswitch),
@@ -52,7 +52,17 @@ fn host() -> impl Strategy<Value = Host> {
 }
 
 impl Host {
-    fn build(&self) -> Fabric {
+    /// With one more device that has the kind and the links of another.
+    pub(super) fn with_twin_of(mut self, of: prop::sample::Index) -> Self {
+        let (of, twin) = (of.index(self.kinds.len()), self.kinds.len());
+        self.kinds.push(self.kinds[of]);
+        let own: Vec<RandomLink> = self.links.iter().filter(|link| link.a == of || link.b == of).copied().collect();
+        let end = |device: usize| if device == of { twin } else { device };
+        self.links.extend(own.into_iter().map(|link| RandomLink { a: end(link.a), b: end(link.b), ..link }));
+        self
+    }
+
+    pub(super) fn build(&self) -> Fabric {
         let mut builder = FabricBuilder::new("random");
         let host = builder.host("h");
         let add = |(i, &kind): (usize, &NodeKind)| builder.node(&format!("d{i}"), kind, host, Figures::None).unwrap();

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::properties::{networks, options};
+use super::properties::{Host, host, networks, options};
 use super::*;
+use crate::route::transit::Surveyed;
 use crate::route::{Ecmp, Transit};
 use crate::{LinkId, NetworkSpec, Picos, cluster, preset};
 
@@ -16,7 +17,7 @@ fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTree
         for &island in &transit.islands {
             let link = |&number: &u32| router.island_link(island, number);
             links.extend(transit.links.iter().map(link));
-            turns.extend(transit.turns.iter().map(|(into, out)| (link(into), link(out))));
+            turns.extend(router.island_turns(island, transit));
         }
     }
     (links, turns)
@@ -25,7 +26,7 @@ fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTree
 /// Every link of every route between `devices` is counted, and every turn; latencies are no longer than those of routes.
 fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs: usize) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
-    let transits = router.transits_of(devices, most_pairs);
+    let transits = router.transits_of(devices, most_pairs, Surveyed::OneOfTwins);
     let (links, turns) = passed(&router, &transits);
     let shortest = |latency: fn(&Transit) -> Option<Picos>| transits.iter().filter_map(latency).min();
     for (from, to) in devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to))) {
@@ -79,6 +80,99 @@ proptest! {
         // The shorter way, for many kinds of islands.
         holds(&fabric, &devices, options, 0)?;
     }
+}
+
+/// What a few twins say is what all devices say, link by link and turn by turn.
+fn twins_stand_for_all(fabric: &Fabric, devices: &[NodeId], options: RouteOptions) -> Result<usize, TestCaseError> {
+    let router = Router::new(fabric, options);
+    let mut saved = 0;
+    for most_pairs in [usize::MAX, 0] {
+        let with = router.transits_of(devices, most_pairs, Surveyed::OneOfTwins);
+        let without = router.transits_of(devices, most_pairs, Surveyed::EveryDevice);
+        prop_assert_eq!(passed(&router, &with), passed(&router, &without));
+        prop_assert_eq!(with.len(), without.len());
+        for (with, without) in with.iter().zip(&without) {
+            let latencies = |transit: &Transit| (transit.within_host, transit.between_hosts, transit.between_islands);
+            prop_assert_eq!(latencies(with), latencies(without));
+            prop_assert_eq!((&with.islands, &with.links), (&without.islands, &without.links));
+            saved += without.turns.len() - with.turns.len();
+        }
+    }
+    Ok(saved)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn twins_of_random_hosts_stand_for_all(
+        host in host(),
+        twins in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        options in options(),
+        broken in prop::collection::vec(any::<prop::sample::Index>(), 0..2),
+        left_out in any::<prop::sample::Index>(),
+    ) {
+        let fabric = twins.into_iter().fold(host, Host::with_twin_of).build();
+        let broken: Vec<LinkId> = match fabric.link_count() {
+            0 => Vec::new(),
+            links => broken.iter().map(|broken| LinkId(broken.index(links) as u32)).collect(),
+        };
+        let fabric = fabric.without_links(&broken);
+        let mut devices = fabric.gpus().to_vec();
+        twins_stand_for_all(&fabric, &devices, options)?;
+        if !devices.is_empty() {
+            devices.remove(left_out.index(devices.len()));
+            twins_stand_for_all(&fabric, &devices, options)?;
+        }
+    }
+
+    #[test]
+    fn twins_of_clusters_stand_for_all(
+        (name, nodes, network) in networks(),
+        options in options(),
+        broken in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..3),
+    ) {
+        let network: NetworkSpec = network.parse().unwrap();
+        let Ok(fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else { return Ok(()) };
+        let failed = broken.iter().flat_map(|(broken, both_ways)| {
+            let link = LinkId(broken.index(fabric.link_count()) as u32);
+            [link, if *both_ways { link.reverse() } else { link }]
+        });
+        let fabric = fabric.without_links(&failed.collect::<Vec<_>>());
+        twins_stand_for_all(&fabric, fabric.gpus(), options)?;
+    }
+}
+
+#[test]
+fn twins_of_one_switch_are_surveyed_once() {
+    let text = "[[node]]\nid = \"gpu[0-63]\"\nkind = \"gpu\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n\
+                [[link]]\na = \"gpu[0-63]\"\nb = \"sw\"\nkind = \"nvlink\"\nbandwidth = \"50 GB/s\"\n";
+    let fabric = spec(text);
+    assert_eq!(twins_stand_for_all(&fabric, fabric.gpus(), RouteOptions::default()).unwrap(), 2 * (64 * 63 - 1));
+}
+
+#[test]
+fn of_more_ways_than_are_kept_numbers_choose_and_twins_differ() {
+    // 2¹⁷ ways through 17 pairs of switches that are twins: one way is taken.
+    let mut text = String::from("[[node]]\nid = \"gpu[0-3]\"\nkind = \"gpu\"\n");
+    let mut link = |a: &str, b: &str| {
+        text += &format!("[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"pcie\"\nbandwidth = \"50 GB/s\"\n");
+    };
+    link("gpu[0-1]", "s00");
+    link("gpu[2-3]", "s18");
+    for stage in 0..18 {
+        let side = |stage: u32| if stage.is_multiple_of(18) { vec![""] } else { vec!["", "b"] };
+        for (a, b) in side(stage).iter().flat_map(|a| side(stage + 1).into_iter().map(move |b| (a, b))) {
+            link(&format!("s{stage:02}{a}"), &format!("s{:02}{b}", stage + 1));
+        }
+    }
+    for stage in 0..=18u32 {
+        for b in if stage.is_multiple_of(18) { vec![""] } else { vec!["", "b"] } {
+            text += &format!("[[node]]\nid = \"s{stage:02}{b}\"\nkind = \"pcie_switch\"\n");
+        }
+    }
+    let fabric = spec(&text);
+    assert_eq!(twins_stand_for_all(&fabric, fabric.gpus(), RouteOptions::default()).unwrap(), 0);
 }
 
 #[test]

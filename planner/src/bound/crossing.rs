@@ -1,0 +1,165 @@
+//! Devices that pass on some turns only: which of their ways in go on alike.
+//!
+//! Links come in bundles ([`Transit`]), and a way in goes on by whole bundles, or by one but for the link straight back:
+//! so *n* devices of one switch are looked at link by link, not turn by turn.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::NodeId;
+use fabricast_topologies::route::{Onward, Transit, Turn};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A device that does not pass on everything: its ways in by group, and the groups that each way out takes from. Links
+/// are numbered as a transit does.
+pub(super) struct Crossing {
+    pub groups: u32,
+    pub into: Vec<(u32, u32)>,
+    pub out: Vec<(u32, Vec<u32>)>,
+}
+
+/// What crossings are read from.
+pub(super) struct Crossings<'a, E, P> {
+    pub transit: &'a Transit,
+    /// Where a link starts and ends.
+    pub ends: E,
+    /// Whether a device passes on anything. To turn back to it gains nothing, and may make ways in go on alike.
+    pub passes_all: P,
+}
+
+/// The links of a bundle that leave one device, by where they lead.
+type Leaving = FxHashMap<NodeId, u32>;
+
+/// What a way in goes on by of the links of a bundle that leave its device; nothing of those that are not named. One set
+/// of links has one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cover {
+    All,
+    AllBut(u32),
+    Only(u32),
+}
+
+/// By bundle, ascending.
+type Onwards = BTreeMap<u32, Cover>;
+
+impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> {
+    /// The devices that do not pass on everything, in order.
+    pub(super) fn of_devices(&self) -> Vec<Crossing> {
+        let by_device = |at: fn((NodeId, NodeId)) -> NodeId| {
+            let mut links: FxHashMap<(NodeId, u32), Vec<u32>> = FxHashMap::default();
+            for (bundle, members) in (0..).zip(&self.transit.bundles) {
+                for &link in members {
+                    links.entry((at((self.ends)(link)), bundle)).or_default().push(link);
+                }
+            }
+            links
+        };
+        let (arriving, leaving) = (by_device(|(_, to)| to), by_device(|(from, _)| from));
+        let mut turns: BTreeMap<NodeId, Vec<Turn>> = BTreeMap::new();
+        for &turn in &self.transit.turns {
+            let out = self.transit.bundles.get(turn.out as usize).into_iter().flatten();
+            let devices: FxHashSet<NodeId> = out.map(|&link| (self.ends)(link).0).collect();
+            for device in devices {
+                turns.entry(device).or_default().push(turn);
+            }
+        }
+        turns.retain(|&device, _| !(self.passes_all)(device));
+        let crossing = |(device, turns): (NodeId, Vec<Turn>)| {
+            let into = |bundle: u32| arriving.get(&(device, bundle)).map_or(&[][..], Vec::as_slice);
+            let bundles: FxHashSet<u32> = turns.iter().map(|turn| turn.out).collect();
+            let out = |bundle: u32| {
+                let links = leaving.get(&(device, bundle)).into_iter().flatten();
+                (bundle, links.map(|&link| ((self.ends)(link).1, link)).collect::<Leaving>())
+            };
+            let leaving: BTreeMap<u32, Leaving> = bundles.into_iter().map(out).collect();
+            self.crossing(&turns, into, &leaving)
+        };
+        turns.into_iter().map(crossing).collect()
+    }
+
+    fn crossing<'l>(
+        &self,
+        turns: &[Turn],
+        arriving: impl Fn(u32) -> &'l [u32],
+        leaving: &BTreeMap<u32, Leaving>,
+    ) -> Crossing {
+        let mut as_routed: BTreeMap<u32, Onwards> = BTreeMap::new();
+        for turn in turns {
+            let Some(out) = leaving.get(&turn.out) else { continue };
+            for &link in arriving(turn.into) {
+                let onwards = as_routed.entry(link).or_default();
+                if let Some(cover) = Cover::of(turn.onward, out, (self.ends)(link).0) {
+                    cover.add_to(onwards, turn.out);
+                }
+            }
+        }
+        as_routed.retain(|_, onwards| !onwards.is_empty());
+        let mut turning_back = as_routed.clone();
+        for (&link, onwards) in &mut turning_back {
+            let from = (self.ends)(link).0;
+            if (self.passes_all)(from) {
+                for (&bundle, out) in leaving {
+                    if let Some(cover) = Cover::of(Onward::Back, out, from) {
+                        cover.add_to(onwards, bundle);
+                    }
+                }
+            }
+        }
+        let [as_routed, turning_back] = [as_routed, turning_back].map(|onwards| grouped(&onwards, leaving));
+        if turning_back.groups < as_routed.groups { turning_back } else { as_routed }
+    }
+}
+
+impl Cover {
+    /// What a turn of a bundle of these links covers for a way in from a device.
+    fn of(onward: Onward, out: &Leaving, from: NodeId) -> Option<Self> {
+        match (onward, out.get(&from)) {
+            (Onward::ToOthers, None) => Some(Self::All),
+            (Onward::ToOthers, Some(_)) if out.len() == 1 => None,
+            // Of two links, all but one are the other.
+            (Onward::ToOthers, Some(&back)) if out.len() == 2 => {
+                out.values().copied().find(|&link| link != back).map(Self::Only)
+            }
+            (Onward::ToOthers, Some(&back)) => Some(Self::AllBut(back)),
+            (Onward::Back, None) => None,
+            (Onward::Back, Some(_)) if out.len() == 1 => Some(Self::All),
+            (Onward::Back, Some(&back)) => Some(Self::Only(back)),
+        }
+    }
+
+    /// Adds to what is covered of a bundle: the same again, or the way back to all others.
+    fn add_to(self, onwards: &mut Onwards, bundle: u32) {
+        let known = onwards.entry(bundle).or_insert(self);
+        if *known != self {
+            *known = Self::All;
+        }
+    }
+
+    fn has(self, link: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllBut(other) => link != other,
+            Self::Only(only) => link == only,
+        }
+    }
+}
+
+fn grouped(onwards: &BTreeMap<u32, Onwards>, leaving: &BTreeMap<u32, Leaving>) -> Crossing {
+    let mut groups: BTreeMap<&Onwards, u32> = BTreeMap::new();
+    let mut into = Vec::new();
+    for (&link, onwards) in onwards {
+        let number = groups.len() as u32;
+        into.push((link, *groups.entry(onwards).or_insert(number)));
+    }
+    let mut out = Vec::new();
+    for (bundle, links) in leaving {
+        for &link in links.values() {
+            let covers = |onwards: &Onwards| onwards.get(bundle).is_some_and(|cover| cover.has(link));
+            let from: Vec<u32> =
+                groups.iter().filter(|(onwards, _)| covers(onwards)).map(|(_, &group)| group).collect();
+            out.push((link, from));
+        }
+    }
+    out.retain(|(_, from)| !from.is_empty());
+    out.sort_unstable();
+    Crossing { groups: groups.len() as u32, into, out }
+}

@@ -1,0 +1,176 @@
+//! Answers what a library would choose for each call on one fabric: all that does not depend on the size is done once.
+
+use fabricast_sim::schedule::{Call, Collective, DataType, Protocol, ReduceOp};
+use fabricast_topologies::route::{PeerAccess, Router};
+use fabricast_topologies::{Bytes, Fabric, NodeId};
+
+use super::nccl::graph::{NvlsUse, Uncovered};
+use super::nccl::{
+    Communicator, Function, NvlsSetting, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel, Table, Version, kernel,
+    p2p, pick, symmetric,
+};
+use super::{Choice, Library, Unknown, mpi};
+use crate::algorithm::Algorithm;
+use crate::bound::InNetwork;
+use crate::strategy::Strategy;
+
+/// How a caller's buffers are known to the library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Registered {
+    /// Not at all.
+    #[default]
+    Plain,
+    /// In symmetric windows.
+    Symmetric,
+}
+
+/// What besides the call decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Settings of NCCL.
+    pub settings: Settings,
+    /// Element type.
+    pub dtype: DataType,
+    /// Reduction.
+    pub op: ReduceOp,
+    /// Buffers.
+    pub registered: Registered,
+    /// Whether switches may reduce and multicast.
+    pub in_network: InNetwork,
+}
+
+/// Threads of a block that sends and receives (NCCL_MAX_NTHREADS).
+const SEND_THREADS: u16 = 640;
+
+/// Answers for one library, fabric and placement.
+#[derive(Clone, Debug)]
+pub struct Chooser {
+    library: Library,
+    conditions: Conditions,
+    nccl: Option<Result<Nccl, Uncovered>>,
+}
+
+#[derive(Clone, Debug)]
+struct Nccl {
+    version: Version,
+    communicator: Communicator,
+    table: Table,
+}
+
+impl Chooser {
+    /// Of a library on the ranks placed on these devices.
+    #[must_use]
+    pub fn new(
+        library: Library,
+        fabric: &Fabric,
+        router: &Router<'_>,
+        placement: &[NodeId],
+        conditions: Conditions,
+    ) -> Self {
+        let nccl = match library {
+            Library::OpenMpi(_) => None,
+            Library::Nccl(version) => {
+                let off = conditions.in_network == InNetwork::Off
+                    || conditions.settings.nvls == NvlsSetting::Off
+                    || router.options().p2p == PeerAccess::Off;
+                let nvls = if off { NvlsUse::Off } else { NvlsUse::Allowed };
+                Some(Communicator::of(fabric, router, placement, nvls).map(|communicator| {
+                    let table = Table::new(&communicator, version, &conditions.settings);
+                    Nccl { version, communicator, table }
+                }))
+            }
+        };
+        Self { library, conditions, nccl }
+    }
+
+    /// The library.
+    #[must_use]
+    pub fn library(&self) -> Library {
+        self.library
+    }
+
+    /// What NCCL sees of the fabric, where that is known.
+    #[must_use]
+    pub fn communicator(&self) -> Option<&Communicator> {
+        self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.communicator)
+    }
+
+    /// What the library would choose for a call.
+    ///
+    /// # Errors
+    /// [`Unknown`], with the reason.
+    pub fn choose(&self, call: &Call) -> Result<Choice, Unknown> {
+        if call.ranks <= 1 {
+            return Err(Unknown::Alone { library: self.library });
+        }
+        match (&self.nccl, self.library) {
+            (None, Library::OpenMpi(version)) => mpi::choose(version, call).map_err(|unknown| unknown.of(self.library)),
+            // NCCL has no call that only waits.
+            (_, library) if call.collective == Collective::Barrier => {
+                Err(Unknown::NotModelled { library, collective: call.collective })
+            }
+            (Some(Ok(nccl)), _) => self.nccl(nccl, call),
+            (Some(Err(reason)), library) => Err(Unknown::Fabric { library, reason: *reason }),
+            (None, library) => Err(Unknown::NotModelled { library, collective: call.collective }),
+        }
+    }
+
+    fn nccl(&self, nccl: &Nccl, call: &Call) -> Result<Choice, Unknown> {
+        let Some(function) = Function::of(call.collective) else { return Ok(self.sends(nccl, call)) };
+        let Conditions { settings, dtype, op, registered, .. } = &self.conditions;
+        let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
+        let windows = *registered == Registered::Symmetric;
+        let found = windows.then(|| symmetric(&nccl.communicator, settings, &request)).flatten();
+        if let Some(found) = found {
+            let name = found.kernel.name(function);
+            let algorithm = match found.kernel {
+                SymmetricKernel::OneShot => Algorithm::OneShot,
+                SymmetricKernel::TwoShot => Algorithm::TwoShot,
+                SymmetricKernel::Ll | SymmetricKernel::Plain => Algorithm::Direct,
+                _ => return Err(Unknown::NoSchedule { library: self.library, name }),
+            };
+            let strategy = Strategy {
+                algorithm,
+                protocol: Protocol::Symmetric,
+                channels: found.blocks,
+                threads: Some(SYMMETRIC_THREADS),
+                chunk: None,
+            };
+            return Ok(Choice { strategy, name, expected: Some(found.time) });
+        }
+        let channels = nccl.communicator.channels(settings);
+        let found = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);
+        let found = found.ok_or(Unknown::NoWay { library: self.library })?;
+        let way = (found.algo, found.proto);
+        let name = format!("{} {}", found.algo, found.proto);
+        let algorithm =
+            found.algo.ours().ok_or_else(|| Unknown::NoSchedule { library: self.library, name: name.clone() })?;
+        let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, way);
+        let strategy = Strategy {
+            algorithm,
+            protocol: found.proto.ours(),
+            channels: kernel.channels,
+            threads: Some(kernel.threads),
+            chunk: Some(kernel.chunk),
+        };
+        Ok(Choice { strategy, name, expected: Some(found.time) })
+    }
+
+    /// What NCCL makes of sends and receives: all peers at once.
+    fn sends(&self, nccl: &Nccl, call: &Call) -> Choice {
+        let ranks = u64::from(call.ranks.max(1));
+        let (bytes, peers) = match call.collective {
+            Collective::SendRecv => (call.bytes.0, 1),
+            _ => (call.bytes.0.div_ceil(ranks), call.ranks.saturating_sub(1).max(1)),
+        };
+        let found = p2p(&nccl.communicator, &self.conditions.settings, Bytes(bytes), peers);
+        let strategy = Strategy {
+            algorithm: Algorithm::Direct,
+            protocol: found.proto.ours(),
+            channels: found.channels,
+            threads: Some(SEND_THREADS),
+            chunk: Some(found.chunk),
+        };
+        Choice { strategy, name: format!("SendRecv {}", found.proto), expected: None }
+    }
+}

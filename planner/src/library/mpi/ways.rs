@@ -1,0 +1,109 @@
+//! The algorithms that Open MPI's base offers, and which of ours they are.
+
+use crate::algorithm::Algorithm;
+
+/// An algorithm of `ompi/mca/coll/base` (Open MPI 4.1, 5.0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// The root talks to every rank in turn; all_to_all: everything at once.
+    Linear,
+    /// As linear, with a handshake or a limit of messages under way; none is set by default.
+    LinearSync,
+    /// As linear, nothing waited for in between.
+    LinearNonblocking,
+    /// Partners at distances 1, 2, 4, ….
+    RecursiveDoubling,
+    /// Halving, for reduce_scatter.
+    RecursiveHalving,
+    /// reduce_scatter by halving, then all_gather by doubling.
+    Rabenseifner,
+    /// A ring.
+    Ring,
+    /// A ring in segments.
+    SegmentedRing,
+    /// Reduce, then broadcast.
+    ReduceThenBroadcast,
+    /// Reduce, then scatter.
+    ReduceThenScatter,
+    /// ⌈log2 n⌉ messages for any number of ranks.
+    Bruck,
+    /// One partner at a time.
+    Pairwise,
+    /// Both exchange.
+    TwoProcesses,
+    /// Neighbours exchange what they have, to one side, then to the other.
+    NeighbourExchange,
+    /// Butterfly of reduce_scatter.
+    Butterfly,
+    /// A chain of all ranks.
+    Pipeline,
+    /// Four chains.
+    Chain,
+    /// A binary tree.
+    BinaryTree,
+    /// A binary tree that keeps the order of ranks.
+    InOrderBinaryTree,
+    /// Two halves over two binary trees.
+    SplitBinaryTree,
+    /// A binomial tree.
+    Binomial,
+    /// A tree of radix 4.
+    Knomial,
+    /// Scatter over a binomial tree, then all_gather.
+    ScatterAllGather,
+}
+
+impl Way {
+    /// Open MPI's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::LinearSync => "linear_sync",
+            Self::LinearNonblocking => "linear_nb",
+            Self::RecursiveDoubling => "recursive_doubling",
+            Self::RecursiveHalving => "recursive_halving",
+            Self::Rabenseifner => "rabenseifner",
+            Self::Ring => "ring",
+            Self::SegmentedRing => "segmented_ring",
+            Self::ReduceThenBroadcast => "nonoverlapping",
+            Self::ReduceThenScatter => "basic_linear",
+            Self::Bruck => "bruck",
+            Self::Pairwise => "pairwise",
+            Self::TwoProcesses => "two_proc",
+            Self::NeighbourExchange => "neighbor",
+            Self::Butterfly => "butterfly",
+            Self::Pipeline => "pipeline",
+            Self::Chain => "chain",
+            Self::BinaryTree => "binary_tree",
+            Self::InOrderBinaryTree => "in-order_binary",
+            Self::SplitBinaryTree => "split_binary_tree",
+            Self::Binomial => "binomial",
+            Self::Knomial => "knomial",
+            Self::ScatterAllGather => "scatter_allgather",
+        }
+    }
+
+    /// The same algorithm of ours, for the collectives that Open MPI takes it for and we have it for.
+    pub(in crate::library) fn ours(self) -> Option<Algorithm> {
+        match self {
+            Self::LinearSync | Self::LinearNonblocking | Self::Linear | Self::TwoProcesses => Some(Algorithm::Direct),
+            Self::RecursiveDoubling => Some(Algorithm::RecursiveDoubling),
+            Self::RecursiveHalving | Self::Rabenseifner => Some(Algorithm::RecursiveHalvingDoubling),
+            Self::Ring | Self::SegmentedRing | Self::Pipeline => Some(Algorithm::Ring),
+            Self::Bruck => Some(Algorithm::Bruck),
+            Self::Pairwise => Some(Algorithm::Pairwise),
+            Self::Binomial => Some(Algorithm::Tree),
+            Self::ScatterAllGather => Some(Algorithm::ScatterAllGather),
+            Self::ReduceThenBroadcast
+            | Self::ReduceThenScatter
+            | Self::NeighbourExchange
+            | Self::Butterfly
+            | Self::Chain
+            | Self::BinaryTree
+            | Self::InOrderBinaryTree
+            | Self::SplitBinaryTree
+            | Self::Knomial => None,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A communicator as NCCL's cost model sees it, and the channels that it gets.
+
+use fabricast_topologies::{Bandwidth, Bytes};
+
+use super::graph::{Graphs, Pattern};
+use super::settings::Settings;
+
+/// Who made the CPUs, as far as the model asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Cpu {
+    /// Intel, x86-64.
+    Intel,
+    /// AMD, x86-64, or several makers together.
+    Amd,
+    /// IBM POWER.
+    Power,
+    /// Arm and whatever else.
+    #[default]
+    Other,
+}
+
+/// What NCCL knows of a communicator when it prices algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Communicator {
+    /// Ranks.
+    pub ranks: u32,
+    /// Nodes: hosts, or NVLink domains where those span hosts.
+    pub nodes: u32,
+    /// Ranks of the node with the fewest.
+    pub fewest_ranks: u32,
+    /// Ranks of the node with the most.
+    pub most_ranks: u32,
+    /// Least and greatest compute capability × 10.
+    pub capability: (u32, u32),
+    /// The CPUs.
+    pub cpu: Cpu,
+    /// What the search found.
+    pub graphs: Graphs,
+    /// Bandwidth of a GPU's nearest NIC and whether it is at most several PCIe switches away: decides NVLS channels of
+    /// several Blackwell nodes.
+    pub nic: Option<Nic>,
+    /// NVLinks of each GPU to its peers; 0 where PCIe joins them.
+    pub nvlinks: u16,
+}
+
+/// A NIC near a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nic {
+    /// Bandwidth of the way to the network.
+    pub bandwidth: Bandwidth,
+    /// How near.
+    pub nearness: Nearness,
+}
+
+/// How near a NIC is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nearness {
+    /// PCIe switches only (PXB or nearer).
+    Switches,
+    /// Farther.
+    Farther,
+}
+
+/// Most channels of a communicator (MAXCHANNELS, `src/include/device.h`).
+pub const MAX_CHANNELS: u16 = 64;
+
+/// Channels and chunk of NVLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NvlsShape {
+    /// Channels.
+    pub channels: u16,
+    /// Largest chunk.
+    pub chunk: Bytes,
+    /// Largest chunk of NVLSTree.
+    pub tree_chunk: Bytes,
+}
+
+impl Communicator {
+    /// Ranks a node; not whole where nodes differ.
+    #[must_use]
+    pub fn ranks_per_node(&self) -> f64 {
+        f64::from(self.ranks) / f64::from(self.nodes.max(1))
+    }
+
+    /// Channels of rings and trees (`src/graph/connect.cc`, `ncclTopoPostset`): those of the search twice; twice again on
+    /// Hopper and later over several nodes where a channel is faster than 45 GB/s and they are fewer than 16; then the
+    /// settings' bounds.
+    #[must_use]
+    pub fn channels(&self, settings: &Settings) -> u16 {
+        let found = self.graphs.ring.channels.min(self.graphs.tree.channels).max(1);
+        let mut channels = found.saturating_mul(2).min(MAX_CHANNELS);
+        let fast = self.graphs.ring.inside > Bandwidth::from_gbps(45.0);
+        if self.capability.0 >= 90 && self.nodes > 1 && fast && channels < 16 {
+            channels = channels.saturating_mul(2).min(MAX_CHANNELS);
+        }
+        settings.bound_channels(channels)
+    }
+
+    /// Channels and chunks of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on Blackwell; over several
+    /// Blackwell nodes more by the NICs.
+    #[must_use]
+    pub fn nvls(&self, settings: &Settings) -> NvlsShape {
+        const KIB: u64 = 1 << 10;
+        let blackwell = self.capability.0 >= 100;
+        let mut channels = match (blackwell, self.nodes) {
+            (false, _) => 16,
+            (true, 1) => 24,
+            (true, _) => 32,
+        };
+        let mut chunk = 128 * KIB;
+        let mut tree_chunk = if self.nodes >= 4 { 64 * KIB } else { chunk };
+        if let (true, true, Some(nic)) = (blackwell, self.nodes > 1, self.nic) {
+            let speed = nic.bandwidth.gbps();
+            let local = self.most_ranks;
+            let near = nic.nearness == Nearness::Switches;
+            if self.nodes == 2 && speed >= 48.0 {
+                (channels, tree_chunk) = (32, 128 * KIB);
+                if local <= 4 {
+                    (chunk, tree_chunk) = (256 * KIB, 256 * KIB);
+                } else if local >= 16 || (local <= 8 && near && speed < 96.0) {
+                    tree_chunk = 64 * KIB;
+                }
+            } else if speed >= 96.0 {
+                if local <= 8 {
+                    (channels, chunk, tree_chunk) = (24, 256 * KIB, 256 * KIB);
+                } else {
+                    (channels, tree_chunk) = (32, if local >= 32 { 64 * KIB } else { 128 * KIB });
+                }
+            } else if speed >= 48.0 {
+                (channels, tree_chunk) = (24, if near { 64 * KIB } else { 128 * KIB });
+            }
+        }
+        settings.nvls_shape(NvlsShape { channels, chunk: Bytes(chunk), tree_chunk: Bytes(tree_chunk) })
+    }
+
+    /// Heads of NVLS: the GPUs that keep a part of the result each.
+    #[must_use]
+    pub fn nvls_heads(&self) -> u16 {
+        self.graphs.nvls.map_or(0, |graph| graph.channels)
+    }
+
+    /// Whether the trees are plain ones, which the model takes off 15 % for.
+    pub(super) fn has_plain_trees(&self) -> bool {
+        self.graphs.tree.pattern == Pattern::Tree
+    }
+}

@@ -1,0 +1,224 @@
+//! The graphs that NCCL's topology search finds: how many channels, how fast, over what.
+
+mod node;
+mod search;
+mod speeds;
+
+use fabricast_topologies::fabric::NodeKind;
+use fabricast_topologies::route::PathClass;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
+
+use super::communicator::{Communicator, Nearness, Nic};
+use node::NodeFacts;
+use speeds::Reach;
+
+/// How a graph goes through a node; NCCL numbers them 1 to 6 (`src/include/graph.h`, 2.30.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pattern {
+    /// A tree whose first GPU talks to the parent and one child, the second to the other child.
+    BalancedTree,
+    /// A tree whose second GPU talks to both children.
+    SplitTree,
+    /// A tree whose first GPU talks to all.
+    Tree,
+    /// A ring.
+    Ring,
+    /// Reduction and multicast in the NVSwitches.
+    Nvls,
+}
+
+/// Whether all channels go the same way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Channels {
+    /// They do.
+    #[default]
+    Same,
+    /// They do not.
+    Differ,
+}
+
+/// A graph, as the search leaves it: before channels are doubled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Graph {
+    /// How it goes through a node.
+    pub pattern: Pattern,
+    /// Channels found.
+    pub channels: u16,
+    /// Bandwidth of a channel inside a node.
+    pub inside: Bandwidth,
+    /// Bandwidth of a channel between nodes; on one node what the search left there.
+    pub between: Bandwidth,
+    /// The farthest pair inside a node.
+    pub inside_class: PathClass,
+    /// The farthest way to a NIC.
+    pub between_class: PathClass,
+    /// What the network's plugin says of its latency.
+    pub net_latency: Picos,
+    /// Whether channels are alike.
+    pub same: Channels,
+}
+
+/// The graphs of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Graphs {
+    /// Of rings.
+    pub ring: Graph,
+    /// Of trees, and of PAT.
+    pub tree: Graph,
+    /// Of NVLS and NVLSTree, where there is one.
+    pub nvls: Option<Graph>,
+}
+
+/// Whether NVLS graphs are searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NvlsUse {
+    /// Where the switches can.
+    Allowed,
+    /// Never.
+    Off,
+}
+
+/// Why what NCCL's search finds is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Uncovered {
+    /// Every channel takes another way there.
+    #[error("its search is not modelled for NVLink without switches between more than two GPUs")]
+    Mesh,
+    /// NCCL 2.31 and before do not support them.
+    #[error("MIG instances are not modelled")]
+    Mig,
+    /// NCCL refuses several ranks on a GPU.
+    #[error("it takes one rank a GPU only")]
+    SharedGpu,
+    /// Other libraries choose there.
+    #[error("it runs on NVIDIA GPUs only")]
+    OtherMaker,
+    /// Tables go by compute capability.
+    #[error("the fabric does not state the GPUs' compute capability")]
+    UnknownGpu,
+    /// No way between two GPUs of a node.
+    #[error("some GPUs of a node do not reach each other")]
+    Apart,
+    /// No channel fits at any speed.
+    #[error("no channel fits at any of its speeds")]
+    NothingFits,
+    /// Nodes without NICs.
+    #[error("it needs a NIC on every node")]
+    NoNics,
+    /// Which of many GPUs are heads is not known.
+    #[error("how it picks NVLS heads among more than 32 GPUs is not known")]
+    ManyHeads,
+    /// Nodes differ.
+    #[error("its search is not modelled for nodes that differ")]
+    Uneven,
+}
+
+impl Communicator {
+    /// Of ranks on a fabric, as NCCL's search would find it.
+    ///
+    /// Covered: nodes on NVSwitches, nodes whose GPUs hang on PCIe (bridged in pairs or not), one GPU a node; several such
+    /// nodes if they are alike. A node is what hangs together without the network: a host, or a rack on one NVLink domain.
+    ///
+    /// # Errors
+    /// [`Uncovered`], for every other machine.
+    pub fn of(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], nvls: NvlsUse) -> Result<Self, Uncovered> {
+        let nodes = nodes(fabric, router, placement)?;
+        let (Some(first), Some(fewest), Some(most)) = (
+            nodes.first(),
+            nodes.iter().map(|node| node.gpus.len()).min(),
+            nodes.iter().map(|node| node.gpus.len()).max(),
+        ) else {
+            return Err(Uncovered::Apart);
+        };
+        let signature = first.signature(fabric);
+        if nodes.iter().skip(1).any(|node| node.signature(fabric) != signature) {
+            return Err(Uncovered::Uneven);
+        }
+        let reach = if nodes.len() > 1 { Reach::Between } else { Reach::Inside };
+        let facts = NodeFacts::of(fabric, router, &first.gpus, if nodes.len() > 1 { &first.nics } else { &[] })?;
+        if nodes.len() > 1 && facts.nics.is_empty() {
+            return Err(Uncovered::NoNics);
+        }
+        let graphs = if placement.len() == 1 { lone(&facts) } else { search::graphs(&facts, reach, nvls)? };
+        let nic = facts.nics.iter().min_by_key(|nic| nic.nearest).map(|nic| Nic {
+            bandwidth: Bandwidth::from_gbps(nic.bandwidth),
+            nearness: if nic.nearest <= PathClass::Pxb { Nearness::Switches } else { Nearness::Farther },
+        });
+        Ok(Self {
+            ranks: placement.len() as u32,
+            nodes: nodes.len() as u32,
+            fewest_ranks: fewest as u32,
+            most_ranks: most as u32,
+            capability: facts.capability,
+            cpu: facts.cpu,
+            graphs,
+            nic,
+            nvlinks: facts.nvlinks,
+        })
+    }
+}
+
+/// One rank talks to nobody.
+fn lone(facts: &NodeFacts) -> Graphs {
+    let graph = |pattern| Graph {
+        pattern,
+        channels: 1,
+        inside: Bandwidth::from_gbps(facts.total),
+        between: Bandwidth::from_gbps(facts.total),
+        inside_class: PathClass::Loc,
+        between_class: PathClass::Pix,
+        net_latency: Picos::ZERO,
+        same: Channels::Same,
+    };
+    Graphs { ring: graph(Pattern::Ring), tree: graph(Pattern::Tree), nvls: None }
+}
+
+/// The ranks and NICs of what hangs together without the network.
+struct Island {
+    gpus: Vec<NodeId>,
+    nics: Vec<NodeId>,
+}
+
+impl Island {
+    /// What must be equal for nodes to be alike: GPUs with their port, NICs with their speed.
+    fn signature(&self, fabric: &Fabric) -> Vec<(NodeKind, Option<Bandwidth>, Option<u32>, u64)> {
+        use fabricast_topologies::fabric::Figures;
+        let of = |&device: &NodeId| {
+            let node = fabric.node(device);
+            let capability = match &node.figures {
+                Figures::Gpu(figures) => figures.compute_capability,
+                _ => None,
+            };
+            let speed = if node.kind == NodeKind::Nic { speeds::nic(fabric, device) } else { 0.0 };
+            (node.kind, fabric.port_bandwidth(device), capability, speed.to_bits())
+        };
+        self.gpus.iter().chain(&self.nics).map(of).collect()
+    }
+}
+
+fn nodes(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> Result<Vec<Island>, Uncovered> {
+    let mut nodes: Vec<Island> = Vec::new();
+    let mut place: rustc_hash::FxHashMap<u32, usize> = rustc_hash::FxHashMap::default();
+    let mut seen = vec![false; fabric.node_count()];
+    for &gpu in placement {
+        match seen.get_mut(gpu.0 as usize) {
+            Some(seen) if !*seen => *seen = true,
+            _ => return Err(Uncovered::SharedGpu),
+        }
+        let island = *place.entry(router.island_of(gpu)).or_insert_with(|| {
+            nodes.push(Island { gpus: Vec::new(), nics: Vec::new() });
+            nodes.len() - 1
+        });
+        if let Some(node) = nodes.get_mut(island) {
+            node.gpus.push(gpu);
+        }
+    }
+    for (id, node) in fabric.nodes() {
+        let island = (node.kind == NodeKind::Nic).then(|| place.get(&router.island_of(id))).flatten();
+        if let Some(node) = island.and_then(|&island| nodes.get_mut(island)) {
+            node.nics.push(id);
+        }
+    }
+    Ok(nodes)
+}

@@ -1,0 +1,249 @@
+//! One node as the search sees it: how its GPUs reach each other, and its NICs.
+//!
+//! The links that a ring through all GPUs loads are counted once, for an order that goes from each GPU to the nearest
+//! one not yet visited: in a tree of switches (PCIe) and on NVSwitches no order loads them less.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{PathClass, Router};
+use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, NodeKind};
+use rustc_hash::FxHashMap;
+
+use super::super::communicator::Cpu;
+use super::Uncovered;
+use super::speeds;
+
+/// What one channel at 1 GB/s takes of a link, and what the link has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub taken: f64,
+    pub capacity: f64,
+}
+
+/// A NIC of a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct NodeNic {
+    /// Of the way from the nearest GPU to the network.
+    pub bandwidth: f64,
+    /// Nearest GPU.
+    pub nearest: PathClass,
+    /// Second nearest, over a peer if that is nearer: where a ring leaves.
+    pub second: PathClass,
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(super) struct NodeFacts {
+    pub gpus: u32,
+    pub capability: (u32, u32),
+    pub cpu: Cpu,
+    /// Loads of a ring through the GPUs, those of its last hop apart.
+    pub chain: Vec<Load>,
+    pub ring: Vec<Load>,
+    /// Farthest of the ring's hops.
+    pub class: PathClass,
+    /// Greatest bandwidth between two GPUs.
+    pub best: f64,
+    /// Most that a GPU can send: its PCIe link or its NVLinks together.
+    pub total: f64,
+    /// NVLinks of a GPU to switches that reduce and multicast; 0 without.
+    pub switched: f64,
+    /// NVLinks of each GPU, where all hops are on NVLink.
+    pub nvlinks: u16,
+    pub nics: Vec<NodeNic>,
+}
+
+impl NodeFacts {
+    /// Of the GPUs of a node, in rank order.
+    pub fn of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nics: &[NodeId]) -> Result<Self, Uncovered> {
+        let capabilities = gpus.iter().map(|&gpu| capability(fabric, gpu)).collect::<Result<Vec<u32>, _>>()?;
+        let least = capabilities.iter().copied().min().unwrap_or(0);
+        let greatest = capabilities.iter().copied().max().unwrap_or(0);
+        let cpu = cpu_of(fabric, router, gpus);
+        let mut walk = Walk {
+            fabric,
+            router,
+            cpu,
+            capability: least,
+            loads: FxHashMap::default(),
+            class: PathClass::Loc,
+            best: 0.0,
+        };
+        if has_mesh(fabric, gpus) {
+            return Err(Uncovered::Mesh);
+        }
+        let order = nearest_first(router, gpus)?;
+        for pair in order.windows(2) {
+            walk.hop(pair[0], pair[1])?;
+        }
+        let chain = walk.loads();
+        if let (true, Some(&first), Some(&last)) = (order.len() > 1, order.first(), order.last()) {
+            walk.hop(last, first)?;
+        }
+        let lanes =
+            |&gpu: &NodeId| nvlinks(fabric, gpu).map(|link| speeds::lanes(fabric, link, least)).sum::<f64>() as u16;
+        let on_nvlink = gpus.len() > 1 && walk.class == PathClass::Nvl;
+        let ports = gpus.iter().map(|&gpu| port(fabric, gpu, least)).fold(f64::INFINITY, f64::min);
+        let switched = gpus.iter().map(|&gpu| multicast_port(fabric, gpu, least)).fold(f64::INFINITY, f64::min);
+        Ok(Self {
+            gpus: gpus.len() as u32,
+            capability: (least, greatest),
+            cpu,
+            chain,
+            ring: walk.loads(),
+            class: walk.class,
+            best: walk.best,
+            // A single GPU is as good as its own memory (LOC).
+            total: if gpus.len() > 1 { ports } else { 5000.0 },
+            switched: if gpus.len() > 1 && least >= 90 && switched.is_finite() { switched } else { 0.0 },
+            nvlinks: if on_nvlink { gpus.iter().map(lanes).min().unwrap_or(0) } else { 0 },
+            nics: nics.iter().filter_map(|&nic| node_nic(fabric, router, gpus, nic, least)).collect(),
+        })
+    }
+}
+
+fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, Uncovered> {
+    let node = fabric.node(gpu);
+    match (node.kind, &node.figures) {
+        (NodeKind::Mig, _) => Err(Uncovered::Mig),
+        (NodeKind::Gpu, Figures::Gpu(figures)) => match figures.compute_capability {
+            // AMD's numbers are those of gfx.
+            Some(capability @ 1..=299) => Ok(capability),
+            Some(_) => Err(Uncovered::OtherMaker),
+            None => Err(Uncovered::UnknownGpu),
+        },
+        (NodeKind::Gpu, _) => Err(Uncovered::UnknownGpu),
+        _ => Err(Uncovered::OtherMaker),
+    }
+}
+
+/// Whether GPUs are joined by NVLink without switches, other than in pairs: rings there differ from channel to channel.
+fn has_mesh(fabric: &Fabric, gpus: &[NodeId]) -> bool {
+    gpus.len() > 2
+        && gpus.iter().any(|&gpu| {
+            let peers =
+                nvlinks(fabric, gpu).map(|link| fabric.ends(link).1).filter(|&end| fabric.node(end).kind.is_rank());
+            let mut peers: Vec<NodeId> = peers.filter(|peer| gpus.contains(peer)).collect();
+            peers.sort_unstable();
+            peers.dedup();
+            peers.len() > 1
+        })
+}
+
+fn nvlinks(fabric: &Fabric, gpu: NodeId) -> impl Iterator<Item = LinkId> + use<'_> {
+    fabric.leaving(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Nvlink)
+}
+
+fn sum_of(fabric: &Fabric, links: impl Iterator<Item = LinkId>, capability: u32) -> f64 {
+    links.map(|link| speeds::link(fabric, link, capability)).sum()
+}
+
+/// The most that a GPU can send: NVLinks together, or PCIe.
+fn port(fabric: &Fabric, gpu: NodeId, capability: u32) -> f64 {
+    let nvlink = sum_of(fabric, nvlinks(fabric, gpu), capability);
+    let pcie = fabric.leaving(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Pcie);
+    nvlink.max(sum_of(fabric, pcie, capability))
+}
+
+fn multicast_port(fabric: &Fabric, gpu: NodeId, capability: u32) -> f64 {
+    let multicasts = |link: &LinkId| fabric.node(fabric.ends(*link).1).figures.multicasts();
+    sum_of(fabric, nvlinks(fabric, gpu).filter(multicasts), capability)
+}
+
+fn cpu_of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
+    use fabricast_topologies::fabric::CpuArch;
+    let Some(&gpu) = gpus.first() else { return Cpu::Other };
+    let island = router.island_of(gpu);
+    let own = fabric.nodes().filter(|&(id, node)| node.kind == NodeKind::Cpu && router.island_of(id) == island);
+    let mut makers = own.filter_map(|(id, _)| speeds::cpu(fabric, id)).map(|figures| {
+        match (figures.arch, figures.vendor.as_deref()) {
+            (Some(CpuArch::Power), _) => Cpu::Power,
+            (Some(CpuArch::Arm), _) => Cpu::Other,
+            (_, Some("GenuineIntel")) => Cpu::Intel,
+            (_, Some("AuthenticAMD")) => Cpu::Amd,
+            _ => Cpu::Other,
+        }
+    });
+    let Some(first) = makers.next() else { return Cpu::Other };
+    // Makers together count as AMD does.
+    if makers.all(|other| other == first) { first } else { Cpu::Amd }
+}
+
+/// GPUs in an order of nearest neighbours, from the first; of equally near ones that of lower rank.
+fn nearest_first(router: &Router<'_>, gpus: &[NodeId]) -> Result<Vec<NodeId>, Uncovered> {
+    let mut left: Vec<NodeId> = gpus.to_vec();
+    let mut order = Vec::with_capacity(gpus.len());
+    let mut at = match left.first() {
+        Some(&first) => first,
+        None => return Ok(order),
+    };
+    left.remove(0);
+    order.push(at);
+    while !left.is_empty() {
+        let mut best: Option<(PathClass, usize)> = None;
+        for (place, &gpu) in left.iter().enumerate() {
+            let class = router.path(at, gpu).map_err(|_| Uncovered::Apart)?.class;
+            if best.is_none_or(|(known, _)| class < known) {
+                best = Some((class, place));
+            }
+            // Nothing is nearer than this.
+            if class <= PathClass::Nvl {
+                break;
+            }
+        }
+        at = left.remove(best.map_or(0, |(_, place)| place));
+        order.push(at);
+    }
+    Ok(order)
+}
+
+/// Adds up what hops load.
+struct Walk<'a, 'f> {
+    fabric: &'a Fabric,
+    router: &'a Router<'f>,
+    cpu: Cpu,
+    capability: u32,
+    loads: FxHashMap<LinkId, f64>,
+    class: PathClass,
+    best: f64,
+}
+
+impl Walk<'_, '_> {
+    fn hop(&mut self, from: NodeId, to: NodeId) -> Result<(), Uncovered> {
+        let path = self.router.path(from, to).map_err(|_| Uncovered::Apart)?;
+        self.class = self.class.max(path.class);
+        // Peers through an Intel CPU take a fifth more of PCIe (INTEL_P2P_OVERHEAD, src/graph/topo.h).
+        let slow = path.class == PathClass::Phb && self.cpu == Cpu::Intel;
+        let mut narrowest = f64::INFINITY;
+        for hop in &path.hops {
+            let factor = if slow && self.fabric.link(hop.link).kind == LinkKind::Pcie { 1.2 } else { 1.0 };
+            *self.loads.entry(hop.link).or_default() += factor * hop.share.fraction();
+            narrowest = narrowest.min(speeds::link(self.fabric, hop.link, self.capability) / hop.share.fraction());
+        }
+        self.best = self.best.max(narrowest);
+        Ok(())
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        let mut links: Vec<(LinkId, f64)> = self.loads.iter().map(|(&link, &taken)| (link, taken)).collect();
+        links.sort_unstable_by_key(|&(link, _)| link);
+        let capacity = |link| speeds::link(self.fabric, link, self.capability);
+        links.into_iter().map(|(link, taken)| Load { taken, capacity: capacity(link) }).collect()
+    }
+}
+
+/// How the GPUs reach a NIC; `None` where none does.
+fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, capability: u32) -> Option<NodeNic> {
+    let mut ways: Vec<(PathClass, f64)> = Vec::new();
+    for &gpu in gpus {
+        let Ok(path) = router.path(gpu, nic) else { continue };
+        let links = path.hops.iter().map(|hop| speeds::link(fabric, hop.link, capability));
+        ways.push((path.class, links.fold(f64::INFINITY, f64::min)));
+    }
+    ways.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    let &(nearest, bandwidth) = ways.first()?;
+    // A neighbour on NVLink hands over to the NIC, if it reaches it well itself (PXN).
+    let relays = nearest <= PathClass::P2c && gpus.iter().all(|&gpu| nvlinks(fabric, gpu).next().is_some());
+    let farther = ways.get(1).map_or(nearest, |&(class, _)| class);
+    let second = if relays { farther.min(PathClass::Pxn) } else { farther };
+    Some(NodeNic { bandwidth: bandwidth.min(speeds::nic(fabric, nic)), nearest, second })
+}

@@ -1,0 +1,191 @@
+//! The search itself, where a closed form replaces it: nodes on NVSwitches, nodes whose GPUs hang on PCIe, pairs, and
+//! several such nodes with NICs.
+//!
+//! NCCL tries speeds from the fastest that the links have, takes as many channels as fit at each, and keeps the greatest
+//! product (`ncclTopoCompute`, NCCL 2.30.7 `src/graph/search.cc`). On these machines how many fit is a matter of counting
+//! what a ring loads, so no search is needed. Meshes of NVLink without switches, where every channel takes another way,
+//! are not covered.
+
+use fabricast_topologies::route::PathClass;
+use fabricast_topologies::{Bandwidth, Picos};
+
+use super::node::{Load, NodeFacts};
+use super::speeds::{Reach, speeds};
+use super::{Channels, Graph, Graphs, Pattern, Uncovered};
+
+/// Most channels of a search.
+const MOST: u16 = 32;
+/// The next speed is tried while it is more than this part of the one found.
+const NEXT: f64 = 0.49;
+/// What floating point leaves of an exact fit.
+const SLACK: f64 = 1.0 + 1e-9;
+
+/// Channels and their speeds.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    channels: u16,
+    inside: f64,
+    between: f64,
+}
+
+impl Found {
+    fn whole(&self) -> f64 {
+        f64::from(self.channels) * self.inside
+    }
+}
+
+/// The graphs of one node, of several alike.
+pub(super) fn graphs(node: &NodeFacts, reach: Reach, nvls: super::NvlsUse) -> Result<Graphs, Uncovered> {
+    let search = Search { node, reach, speeds: speeds(node.capability.0, reach) };
+    let ring = search.ring()?;
+    let tree = search.tree(&ring);
+    let heads = match nvls {
+        super::NvlsUse::Off => None,
+        super::NvlsUse::Allowed => search.nvls()?,
+    };
+    let lone = node.gpus == 1;
+    Ok(Graphs {
+        ring: search.graph(Pattern::Ring, &ring),
+        tree: search.graph(if lone { Pattern::Tree } else { Pattern::BalancedTree }, &tree),
+        nvls: heads.map(|found| search.graph(Pattern::Nvls, &found)),
+    })
+}
+
+struct Search<'a> {
+    node: &'a NodeFacts,
+    reach: Reach,
+    speeds: &'static [f64],
+}
+
+impl Search<'_> {
+    fn ring(&self) -> Result<Found, Uncovered> {
+        let fastest = match self.reach {
+            Reach::Inside => self.node.best,
+            Reach::Between => self.fastest_nic(),
+        };
+        let mut found: Option<Found> = None;
+        for &speed in self.speeds.iter().filter(|&&speed| speed <= fastest * SLACK && speed <= self.node.total * SLACK)
+        {
+            if found.is_some_and(|known| speed / known.inside <= NEXT) {
+                break;
+            }
+            let channels = self.fit(&self.node.ring, speed, speed).min(MOST);
+            let next = Found { channels, inside: speed, between: speed };
+            if channels > 0 && found.is_none_or(|known| next.whole() > known.whole() * SLACK) {
+                found = Some(next);
+            }
+            if found.is_some_and(|known| known.whole() * SLACK >= self.node.total) {
+                break;
+            }
+        }
+        let found = found.ok_or(Uncovered::NothingFits)?;
+        Ok(self.doubled(found))
+    }
+
+    /// Half the speed on twice the channels, where a channel is fast; not where Hopper has many already.
+    fn doubled(&self, found: Found) -> Found {
+        let many = self.node.capability.0 > 80 && found.inside < 50.0 && found.channels > 4;
+        if found.inside < 25.0 || many || found.channels > MOST / 2 {
+            return found;
+        }
+        Found { channels: found.channels * 2, inside: found.inside / 2.0, between: found.between / 2.0 }
+    }
+
+    /// As many channels as the ring; faster inside a node as far as links allow, up to twice the network's share.
+    fn tree(&self, ring: &Found) -> Found {
+        let mut found = *ring;
+        for &speed in self.speeds.iter().rev().filter(|&&speed| speed > ring.inside) {
+            let fits = self.inside_fit(&self.node.chain, speed) >= ring.channels;
+            if found.inside >= 2.0 * found.between || !fits {
+                break;
+            }
+            found.inside = speed;
+        }
+        found
+    }
+
+    /// A head each GPU: its links carry its own channel twice, those of the others once.
+    fn nvls(&self) -> Result<Option<Found>, Uncovered> {
+        let node = self.node;
+        if node.switched == 0.0 {
+            return Ok(None);
+        }
+        if node.gpus > u32::from(MOST) {
+            return Err(Uncovered::ManyHeads);
+        }
+        let heads_at = |speed: f64| (node.switched * SLACK / speed).floor().max(1.0) as u32 - 1;
+        let mut found: Option<Found> = None;
+        for &speed in self.speeds.iter().filter(|&&speed| speed <= node.switched) {
+            let heads = match self.reach {
+                Reach::Inside => node.gpus,
+                Reach::Between => node.gpus.min(self.nics_fit(speed)),
+            };
+            let heads = if heads_at(speed) >= heads {
+                heads
+            } else if self.reach == Reach::Inside {
+                0
+            } else {
+                heads_at(speed)
+            };
+            if heads > found.map_or(0, |known| u32::from(known.channels)) {
+                found = Some(Found { channels: heads as u16, inside: speed, between: speed });
+            }
+        }
+        let Some(mut found) = found else { return Ok(None) };
+        for &speed in self.speeds.iter().rev().filter(|&&speed| speed > found.inside) {
+            let fits = self.reach == Reach::Inside || self.nics_fit(speed) >= u32::from(found.channels);
+            if found.between >= 2.0 * found.inside || !fits {
+                break;
+            }
+            found.between = speed;
+        }
+        Ok(Some(found))
+    }
+
+    fn fastest_nic(&self) -> f64 {
+        self.node.nics.iter().map(|nic| nic.bandwidth).fold(0.0, f64::max)
+    }
+
+    /// Channels that the NICs carry, each a whole one.
+    fn nics_fit(&self, speed: f64) -> u32 {
+        self.node.nics.iter().map(|nic| (nic.bandwidth * SLACK / speed).floor() as u32).sum()
+    }
+
+    fn inside_fit(&self, loads: &[Load], speed: f64) -> u16 {
+        let each = loads.iter().map(|load| (load.capacity * SLACK / (load.taken * speed)).floor());
+        each.fold(f64::from(u16::MAX), f64::min) as u16
+    }
+
+    fn fit(&self, loads: &[Load], inside: f64, between: f64) -> u16 {
+        let channels = self.inside_fit(loads, inside);
+        match self.reach {
+            Reach::Inside => channels,
+            Reach::Between => channels.min(self.nics_fit(between).min(u32::from(u16::MAX)) as u16),
+        }
+    }
+
+    fn graph(&self, pattern: Pattern, found: &Found) -> Graph {
+        let farthest =
+            |nic: &super::node::NodeNic| if self.node.gpus > 1 { nic.nearest.max(nic.second) } else { nic.nearest };
+        let between_class = match self.reach {
+            // What the search starts from, where nothing leaves the node.
+            Reach::Inside => PathClass::Pix,
+            Reach::Between => self.node.nics.iter().map(farthest).max().unwrap_or(PathClass::Sys),
+        };
+        Graph {
+            pattern,
+            channels: found.channels,
+            inside: Bandwidth::from_gbps(found.inside),
+            between: Bandwidth::from_gbps(found.between),
+            inside_class: self.node.class,
+            between_class,
+            net_latency: Picos::ZERO,
+            // Channels of several NICs start at different GPUs (NVIDIA/nccl issues 601 and 1189).
+            same: if self.reach == Reach::Between && self.node.nics.len() > 1 {
+                Channels::Differ
+            } else {
+                Channels::Same
+            },
+        }
+    }
+}

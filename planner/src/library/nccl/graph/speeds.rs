@@ -1,0 +1,149 @@
+//! What NCCL's search calls bandwidths: its speeds of channels, and what it takes links for.
+//!
+//! NCCL 2.30.7 `src/graph/search.cc` (speeds), `src/graph/topo.h` and `topo.cc` (links). GB/s. NCCL takes links for less
+//! than they carry, to allow for framing; a fabric states nominal rates, and is read here as NCCL reads the machine.
+
+use fabricast_topologies::fabric::{CpuArch, CpuFigures, Figures};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
+
+/// Speeds that a channel may have, fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// On one node.
+    Inside,
+    /// Over several.
+    Between,
+}
+
+pub(super) fn speeds(compute_capability: u32, reach: Reach) -> &'static [f64] {
+    match (compute_capability, reach) {
+        (100.., Reach::Inside) => &[90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0],
+        (100.., Reach::Between) => &[
+            96.0, 86.0, 80.0, 48.0, 45.1, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2,
+            0.24, 0.12,
+        ],
+        (90.., Reach::Inside) => &[60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0],
+        (90.., Reach::Between) => {
+            &[48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2, 0.24, 0.12]
+        }
+        (_, Reach::Inside) => &[40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0],
+        (_, Reach::Between) => {
+            &[48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.4, 1.2, 0.24, 0.12]
+        }
+    }
+}
+
+/// One NVLink, by compute capability × 10.
+fn nvlink(compute_capability: u32) -> f64 {
+    match compute_capability {
+        100.. => 40.1,
+        90.. => 20.6,
+        86 => 12.0,
+        70.. => 20.0,
+        60.. => 18.0,
+        _ => 20.0,
+    }
+}
+
+/// Nominal rate of one NVLink, as presets and readers state it.
+fn nominal_nvlink(compute_capability: u32) -> f64 {
+    match compute_capability {
+        100.. => 50.0,
+        86 => 14.0625,
+        70.. => 25.0,
+        60.. => 20.0,
+        _ => 25.0,
+    }
+}
+
+/// PCIe lanes: nominal rate, and what NCCL takes it for (width × a code ÷ 80, the codes 15, 30, 60, 120, 240, 480).
+const LANES: [(f64, f64); 6] =
+    [(0.25, 0.1875), (0.5, 0.375), (0.984_615, 0.75), (1.969_231, 1.5), (3.938_462, 3.0), (7.562_5, 6.0)];
+
+/// A NIC that states no speed: 10 Gb/s.
+const UNSTATED_NIC: f64 = 1.25;
+
+/// What NCCL takes a direction of a link for; infinite where it knows no limit.
+pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
+    let link = fabric.link(id);
+    let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
+    match link.kind {
+        LinkKind::Nvlink => lanes(fabric, id, compute_capability) * nvlink(compute_capability),
+        LinkKind::Pcie => pcie(nominal, link.lanes),
+        LinkKind::Upi => between_sockets(fabric, link.from).min(between_sockets(fabric, link.to)),
+        LinkKind::C2c | LinkKind::Infiniband | LinkKind::Ethernet => nominal,
+    }
+}
+
+/// NVLinks that a link stands for: a file that does not count them states their bandwidth together.
+pub(super) fn lanes(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
+    let link = fabric.link(id);
+    let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
+    match link.lanes {
+        0 | 1 => (nominal / nominal_nvlink(compute_capability)).round().clamp(1.0, 64.0),
+        lanes => f64::from(lanes),
+    }
+}
+
+fn pcie(nominal: f64, lanes: u16) -> f64 {
+    if nominal.is_infinite() {
+        return f64::INFINITY;
+    }
+    // A width that is not stated is 16 (topo.cc).
+    let width = if lanes <= 1 { 16.0 } else { f64::from(lanes) };
+    let each = nominal / width;
+    let far = |known: &(f64, f64)| (known.0 / each).ln().abs();
+    let nearest = LANES.iter().min_by(|a, b| far(a).total_cmp(&far(b)));
+    nearest.map_or(nominal, |&(_, taken)| width * taken)
+}
+
+/// Between CPU sockets, by the CPU (`ncclTopoGetInterCpuBw`).
+fn between_sockets(fabric: &Fabric, node: NodeId) -> f64 {
+    const INTEL: &str = "GenuineIntel";
+    let Some(figures) = cpu(fabric, node) else { return f64::INFINITY };
+    match (figures.arch, figures.vendor.as_deref()) {
+        (Some(CpuArch::Power), _) => 32.0,
+        (Some(CpuArch::Arm), _) => 6.0,
+        (_, Some("AuthenticAMD")) => 16.0,
+        (_, Some(INTEL)) => match (figures.family, figures.model_id) {
+            (Some(6), Some(0xcf..)) => 40.0,
+            (Some(6), Some(0x8f..)) => 22.0,
+            (Some(6), Some(0x55..)) => 10.0,
+            _ => 6.0,
+        },
+        _ => f64::INFINITY,
+    }
+}
+
+/// What is known of a CPU socket.
+pub(super) fn cpu(fabric: &Fabric, node: NodeId) -> Option<&CpuFigures> {
+    match (&fabric.node(node).kind, &fabric.node(node).figures) {
+        (NodeKind::Cpu, Figures::Cpu(figures)) => Some(figures),
+        _ => None,
+    }
+}
+
+/// What NCCL takes a NIC's network side for.
+pub(super) fn nic(fabric: &Fabric, node: NodeId) -> f64 {
+    let Figures::Nic(figures) = &fabric.node(node).figures else { return UNSTATED_NIC };
+    // The loopback interface has no speed; that of the fabric is what sockets were measured to carry.
+    if figures.model.as_deref() == Some("loopback") {
+        return UNSTATED_NIC;
+    }
+    figures.speed.map_or(UNSTATED_NIC, Bandwidth::gbps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nominal_rates_are_read_as_nccl_reads_the_machine() {
+        for (nominal, lanes, taken) in
+            [(63.0, 16, 48.0), (31.5, 16, 24.0), (15.75, 16, 12.0), (63.0, 1, 48.0), (31.5, 8, 24.0)]
+        {
+            assert!((pcie(nominal, lanes) - taken).abs() < 1e-9, "{nominal} over {lanes}");
+        }
+        assert!((18.0 * nvlink(90) - 370.8).abs() < 1e-9 && (18.0 * nvlink(100) - 721.8).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,173 @@
+//! The index spaces of NCCL's tables: functions, algorithms, protocols, and what of them is ours.
+//!
+//! Order and names as in NCCL 2.30.7 `src/include/nccl_common.h` (reference of the same in 2.28.9).
+
+use std::fmt;
+
+use fabricast_sim::schedule::{Collective, Protocol};
+
+use crate::algorithm::Algorithm;
+
+/// A collective that NCCL prices; others are made of sends and receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Function {
+    /// ncclBroadcast.
+    Broadcast,
+    /// ncclReduce.
+    Reduce,
+    /// ncclAllGather.
+    AllGather,
+    /// ncclReduceScatter.
+    ReduceScatter,
+    /// ncclAllReduce.
+    AllReduce,
+}
+
+/// An algorithm of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algo {
+    /// Double binary tree over nodes, chains inside.
+    Tree,
+    /// Ring.
+    Ring,
+    /// Reduction in the network, all GPUs of a node at once.
+    CollNetDirect,
+    /// Reduction in the network, a chain in each node.
+    CollNetChain,
+    /// Reduction and multicast in the NVSwitches.
+    Nvls,
+    /// NVLS in each node, trees between them.
+    NvlsTree,
+    /// Parallel aggregated trees.
+    Pat,
+}
+
+/// A protocol of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Proto {
+    /// 4 bytes of data and 4 of flag.
+    Ll,
+    /// 120 bytes of data and 8 of flag.
+    Ll128,
+    /// Whole slots and a flag.
+    Simple,
+}
+
+impl Function {
+    /// All, in NCCL's order.
+    pub const ALL: [Self; 5] = [Self::Broadcast, Self::Reduce, Self::AllGather, Self::ReduceScatter, Self::AllReduce];
+
+    /// What NCCL prices a collective as; `None` for those that it makes of sends and receives.
+    #[must_use]
+    pub fn of(collective: Collective) -> Option<Self> {
+        match collective {
+            Collective::Broadcast => Some(Self::Broadcast),
+            Collective::Reduce => Some(Self::Reduce),
+            Collective::AllGather => Some(Self::AllGather),
+            Collective::ReduceScatter => Some(Self::ReduceScatter),
+            Collective::AllReduce => Some(Self::AllReduce),
+            _ => None,
+        }
+    }
+
+    /// NCCL's name: `AllReduce`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast => "Broadcast",
+            Self::Reduce => "Reduce",
+            Self::AllGather => "AllGather",
+            Self::ReduceScatter => "ReduceScatter",
+            Self::AllReduce => "AllReduce",
+        }
+    }
+
+    /// Whether every rank gets or gives a block of its own.
+    pub(super) fn is_blockwise(self) -> bool {
+        matches!(self, Self::AllGather | Self::ReduceScatter)
+    }
+}
+
+impl Algo {
+    /// All, in NCCL's order, which decides ties.
+    pub const ALL: [Self; 7] =
+        [Self::Tree, Self::Ring, Self::CollNetDirect, Self::CollNetChain, Self::Nvls, Self::NvlsTree, Self::Pat];
+
+    /// NCCL's name: `NVLSTree`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "Tree",
+            Self::Ring => "Ring",
+            Self::CollNetDirect => "CollNetDirect",
+            Self::CollNetChain => "CollNetChain",
+            Self::Nvls => "NVLS",
+            Self::NvlsTree => "NVLSTree",
+            Self::Pat => "PAT",
+        }
+    }
+
+    /// The same algorithm of ours; there is none that reduces in the network.
+    #[must_use]
+    pub fn ours(self) -> Option<Algorithm> {
+        match self {
+            Self::Tree => Some(Algorithm::Tree),
+            Self::Ring => Some(Algorithm::Ring),
+            Self::CollNetDirect | Self::CollNetChain => None,
+            Self::Nvls => Some(Algorithm::Nvls),
+            Self::NvlsTree => Some(Algorithm::NvlsTree),
+            Self::Pat => Some(Algorithm::Pat),
+        }
+    }
+
+    pub(super) fn is_collnet(self) -> bool {
+        matches!(self, Self::CollNetDirect | Self::CollNetChain)
+    }
+
+    pub(super) fn is_nvls(self) -> bool {
+        matches!(self, Self::Nvls | Self::NvlsTree)
+    }
+}
+
+impl Proto {
+    /// All, in NCCL's order.
+    pub const ALL: [Self; 3] = [Self::Ll, Self::Ll128, Self::Simple];
+
+    /// NCCL's name: `LL128`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ll => "LL",
+            Self::Ll128 => "LL128",
+            Self::Simple => "Simple",
+        }
+    }
+
+    /// The same protocol of ours.
+    #[must_use]
+    pub fn ours(self) -> Protocol {
+        match self {
+            Self::Ll => Protocol::Ll,
+            Self::Ll128 => Protocol::Ll128,
+            Self::Simple => Protocol::Simple,
+        }
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Algo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Proto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

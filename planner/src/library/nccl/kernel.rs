@@ -1,0 +1,263 @@
+//! Threads and channels of a call, and the chunks that its channels work in.
+//!
+//! NCCL 2.30.7 `src/enqueue.cc`: `topoGetAlgoInfo` (threads and channels by thresholds), `scheduleCollTasksToPlan` (the
+//! channels that get work, 32 KiB of traffic each), `calcCollChunking` (chunk and loop).
+
+use fabricast_topologies::{Bandwidth, Bytes};
+
+use super::communicator::Communicator;
+use super::index::{Algo, Function, Proto};
+use super::settings::Settings;
+use super::table::Table;
+use super::time::Request;
+use super::version::{RingThreads, Version};
+
+/// Threads of a warp.
+const WARP: u32 = 32;
+/// Most threads of a block (NCCL_MAX_NTHREADS).
+const MOST_THREADS: u32 = 640;
+/// Slots of a connection's buffer (NCCL_STEPS).
+const SLOTS: u64 = 8;
+/// Least traffic of a channel.
+const CHANNEL_TRAFFIC: u64 = 32 << 10;
+
+/// How a call runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Thread blocks that get work.
+    pub channels: u16,
+    /// Thread blocks that the thresholds allow.
+    pub most_channels: u16,
+    /// Threads of a block.
+    pub threads: u16,
+    /// Bytes that a channel moves at once.
+    pub chunk: Bytes,
+    /// Times that the busiest channel goes round.
+    pub loops: u64,
+}
+
+/// Most threads of a way (`src/graph/tuning.cc`): what NCCL logs as `Max NThreads`.
+#[must_use]
+pub fn most_threads(
+    communicator: &Communicator,
+    version: Version,
+    settings: &Settings,
+    algo: Algo,
+    proto: Proto,
+) -> u32 {
+    // A PCIe 3 link, GB/s (PCI_BW, src/graph/topo.h).
+    const PCI: f64 = 12.0;
+    let ring = &communicator.graphs.ring;
+    let slow = ring.inside.gbps() * f64::from(ring.channels) <= PCI;
+    match (algo, proto) {
+        (Algo::Ring, Proto::Simple) if slow && version.rules().ring_threads == RingThreads::BySpeed => {
+            settings.threads(256)
+        }
+        (Algo::Ring | Algo::Tree, Proto::Simple | Proto::Ll) => settings.threads(512),
+        (Algo::Ring | Algo::Tree, Proto::Ll128) => settings.ll128_threads(MOST_THREADS),
+        (Algo::Pat, _) => 0,
+        (_, Proto::Simple) => MOST_THREADS,
+        _ => 0,
+    }
+}
+
+/// Bytes that a thread must have for a further channel or further threads.
+fn threshold(ranks: u32, settings: &Settings, algo: Algo, proto: Proto) -> u64 {
+    let given = settings.thread_threshold(algo, proto);
+    given.unwrap_or(match (algo, proto) {
+        (Algo::Ring, Proto::Ll) => 8 * u64::from(ranks),
+        (_, Proto::Ll | Proto::Ll128) => 8,
+        (Algo::CollNetDirect | Algo::CollNetChain, Proto::Simple) => 512,
+        (_, Proto::Simple) => 64,
+    })
+}
+
+/// How NCCL runs a call, once algorithm and protocol are chosen.
+#[must_use]
+pub fn kernel(
+    communicator: &Communicator,
+    version: Version,
+    settings: &Settings,
+    table: &Table,
+    request: &Request,
+    (algo, proto): (Algo, Proto),
+) -> Kernel {
+    let bytes = request.bytes.0;
+    let all = communicator.channels(settings);
+    let threshold = threshold(communicator.ranks, settings, algo, proto);
+    let mut threads = most_threads(communicator, version, settings, algo, proto);
+    let mut channels = all;
+    if algo.is_nvls() {
+        channels = communicator.nvls(settings).channels;
+    } else {
+        let wanted = |channels: u16, threads: u32| u64::from(channels) * u64::from(threads) * threshold;
+        while channels >= 2 && bytes < wanted(channels, threads) {
+            channels -= 1;
+        }
+        while bytes < wanted(channels, threads) && threads > 0 && threads.is_multiple_of(128) {
+            threads /= 2;
+        }
+    }
+    if proto == Proto::Simple {
+        // Warps that wait while the others copy.
+        threads += match algo {
+            Algo::Ring => WARP,
+            Algo::Tree => 4 * WARP,
+            _ => 0,
+        };
+    }
+    threads = threads.max(3 * WARP);
+    if matches!(algo, Algo::Tree | Algo::Pat) {
+        threads = MOST_THREADS;
+    }
+    let split = Split::new(communicator, request, proto, channels);
+    let shape = Chunking { communicator, settings, table, request, algo, proto };
+    let chunk = shape.chunk(split.most_bytes);
+    let round = chunk.max(1).saturating_mul(shape.chunks_per_loop());
+    Kernel {
+        channels: split.channels,
+        most_channels: channels,
+        threads: threads as u16,
+        chunk: Bytes(chunk),
+        loops: split.most_bytes.div_ceil(round).max(1),
+    }
+}
+
+/// How a call's bytes are dealt out to channels.
+struct Split {
+    channels: u16,
+    /// Bytes (of the call's size) of the channel with the most.
+    most_bytes: u64,
+}
+
+impl Split {
+    fn new(communicator: &Communicator, request: &Request, proto: Proto, most_channels: u16) -> Self {
+        let ranks = u64::from(communicator.ranks.max(1));
+        let most = u64::from(most_channels.max(1));
+        // Bytes of a rank's own part, and what of them passes a channel.
+        let (own, per_byte) = match request.function {
+            Function::AllReduce => (request.bytes.0, 2),
+            Function::AllGather | Function::ReduceScatter => (request.bytes.0.div_ceil(ranks), ranks),
+            Function::Broadcast | Function::Reduce => (request.bytes.0, 1),
+        };
+        let whole = if request.function.is_blockwise() { ranks } else { 1 };
+        let weighed = if proto == Proto::Ll { 4 * per_byte } else { per_byte };
+        let traffic = own.saturating_mul(weighed).max(CHANNEL_TRAFFIC);
+        let per_channel = (traffic / most).div_ceil(16) * 16;
+        let cell = CHANNEL_TRAFFIC.div_ceil(weighed).div_ceil(16) * 16;
+        let cells = own.div_ceil(cell).max(1);
+        let traffic_per_cell = cell * weighed;
+        let each = cells.min(per_channel.div_ceil(traffic_per_cell)).max(1);
+        // The first channel and those between get `each` cells, the last what is left.
+        let mut channels = cells.div_ceil(each);
+        let mut most_cells = each;
+        if most == 1 {
+            (channels, most_cells) = (1, cells);
+        } else if channels > most {
+            let between = most - 1;
+            let share = (cells - each) / between;
+            (channels, most_cells) = (most, each.max(share + (cells - each) % between));
+        }
+        Self { channels: channels as u16, most_bytes: most_cells.saturating_mul(cell).min(own).saturating_mul(whole) }
+    }
+}
+
+struct Chunking<'a> {
+    communicator: &'a Communicator,
+    settings: &'a Settings,
+    table: &'a Table,
+    request: &'a Request,
+    algo: Algo,
+    proto: Proto,
+}
+
+impl Chunking<'_> {
+    /// Bytes that one channel moves at once, when it has `bytes` of the call's size.
+    fn chunk(&self, bytes: u64) -> u64 {
+        let slot = self.settings.buffer(self.proto).0 / SLOTS;
+        let most = match (self.algo, self.proto) {
+            (Algo::Ring, Proto::Simple) if self.is_chain() => slot,
+            // Four slots a chunk, two a slice (ALLREDUCE_CHUNKSTEPS, src/include/collectives.h).
+            (Algo::Ring, Proto::Simple) => 4 * slot,
+            // Half of a line is flags.
+            (_, Proto::Ll) => slot / 2,
+            // 15 of 16 words of a line are data.
+            (_, Proto::Ll128) => slot / 16 * 15,
+            _ => slot,
+        };
+        let chunk = match self.algo {
+            Algo::Nvls => self.nvls(most, bytes),
+            Algo::NvlsTree => self.nvls_tree(bytes),
+            Algo::Tree if self.proto == Proto::Ll128 => self.tree_ll128(most, bytes),
+            Algo::Pat => {
+                let rounds = if self.request.function == Function::AllGather { 32 } else { 16 };
+                halved(most, 64 << 10, |chunk| chunk * rounds > bytes)
+            }
+            _ => most,
+        };
+        let grain = match self.proto {
+            Proto::Ll => 16,
+            Proto::Ll128 => 1920,
+            Proto::Simple => 512,
+        };
+        chunk / grain * grain
+    }
+
+    fn is_chain(&self) -> bool {
+        matches!(self.request.function, Function::Broadcast | Function::Reduce)
+    }
+
+    fn heads(&self) -> u64 {
+        u64::from(self.communicator.nvls_heads()).max(1)
+    }
+
+    fn nvls(&self, most: u64, bytes: u64) -> u64 {
+        const SLOW: Bandwidth = Bandwidth(150_000_000_000);
+        let speed = self.table.cell(Function::AllReduce, Algo::Nvls, Proto::Simple).bandwidth;
+        let slow = self.communicator.nodes > 1 && speed < SLOW;
+        let limit = if slow { 32 << 10 } else { self.communicator.nvls(self.settings).chunk.0 };
+        lowered(most.min(limit), bytes, self.heads(), &[(64, 64 << 10), (8, 32 << 10), (2, 16 << 10)])
+    }
+
+    fn nvls_tree(&self, bytes: u64) -> u64 {
+        let shape = self.communicator.nvls(self.settings);
+        let steps = [(32, 256 << 10), (16, 128 << 10), (4, 64 << 10), (1, 32 << 10)];
+        lowered(shape.chunk.0.min(shape.tree_chunk.0), bytes, self.heads(), &steps)
+    }
+
+    fn tree_ll128(&self, most: u64, bytes: u64) -> u64 {
+        let per_node = self.communicator.ranks_per_node();
+        let steps = 1.0 + f64::from(self.communicator.nodes.max(1).ilog2()) + 0.1 * per_node;
+        let few = |chunk: u64, rounds: f64| ((bytes / chunk.max(1)) as f64) < steps * rounds / per_node;
+        let chunk = halved(most, 128 << 10, |chunk| few(chunk, 64.0));
+        halved(chunk, 32 << 10, |chunk| few(chunk, 16.0))
+    }
+
+    /// Chunks of a channel's round: a ring deals one to every rank, switches one to every head.
+    fn chunks_per_loop(&self) -> u64 {
+        match self.algo {
+            Algo::Ring if !self.is_chain() => u64::from(self.communicator.ranks),
+            Algo::Nvls | Algo::NvlsTree => self.heads(),
+            _ => 1,
+        }
+    }
+}
+
+/// Halves a chunk while it is above `floor` and the test holds.
+fn halved(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
+    let mut chunk = chunk;
+    while chunk > floor && test(chunk) {
+        chunk /= 2;
+    }
+    chunk
+}
+
+/// Lowers a chunk to each limit whose number of rounds the bytes do not fill.
+fn lowered(chunk: u64, bytes: u64, heads: u64, limits: &[(u64, u64)]) -> u64 {
+    limits.iter().fold(
+        chunk,
+        |chunk, &(rounds, limit)| {
+            if bytes < rounds * heads * chunk { chunk.min(limit) } else { chunk }
+        },
+    )
+}

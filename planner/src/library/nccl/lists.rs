@@ -1,0 +1,129 @@
+//! The grammar of NCCL_ALGO and NCCL_PROTO since 2.24: `[list];function:list;…`, a list being names separated by
+//! commas, a leading `^` what is left out. Only the first entry may lack a function. Case does not matter.
+//!
+//! As `parseList` in NCCL 2.30.7 `src/graph/tuning.cc` reads it: a word that is no name is an error, and nothing falls
+//! back to rings.
+
+use super::index::Function;
+
+/// What a variable says: for each function, which names are allowed; nothing where it does not speak of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lists<T> {
+    by_function: [Option<Vec<T>>; 5],
+}
+
+impl<T> Default for Lists<T> {
+    fn default() -> Self {
+        Self { by_function: Default::default() }
+    }
+}
+
+/// Why a variable cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    /// No such name.
+    #[error("`{word}` is unknown; expected one of {}", .expected.join(", "))]
+    Name {
+        /// The word.
+        word: String,
+        /// The names.
+        expected: Vec<&'static str>,
+    },
+    /// No such function.
+    #[error("`{0}` is no function; expected Broadcast, Reduce, AllGather, ReduceScatter or AllReduce")]
+    Function(String),
+    /// An entry other than the first without a function.
+    #[error("`{0}` lacks a function; only the first entry may, as in Ring;AllReduce:Tree")]
+    NoFunction(String),
+}
+
+impl<T: Copy + PartialEq> Lists<T> {
+    /// Reads the value of a variable.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub fn parse(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Self, ListError> {
+        let mut lists = Self::default();
+        for (place, entry) in text.split(';').map(str::trim).enumerate() {
+            if entry.is_empty() {
+                continue;
+            }
+            match entry.split_once(':') {
+                Some((word, list)) => {
+                    let functions = Function::ALL.into_iter();
+                    let function = functions.into_iter().find(|f| f.name().eq_ignore_ascii_case(word.trim()));
+                    let function = function.ok_or_else(|| ListError::Function(word.trim().to_owned()))?;
+                    lists.by_function[function as usize] = Some(list_of(list, all, name)?);
+                }
+                None if place == 0 => {
+                    let list = list_of(entry, all, name)?;
+                    lists.by_function = std::array::from_fn(|_| Some(list.clone()));
+                }
+                None => return Err(ListError::NoFunction(entry.to_owned())),
+            }
+        }
+        Ok(lists)
+    }
+
+    /// Whether a name is allowed for a function.
+    #[must_use]
+    pub fn allows(&self, function: Function, one: T) -> bool {
+        self.by_function[function as usize].as_ref().is_none_or(|list| list.contains(&one))
+    }
+
+    /// Whether anything is said of a function.
+    #[must_use]
+    pub fn speaks_of(&self, function: Function) -> bool {
+        self.by_function[function as usize].is_some()
+    }
+}
+
+fn list_of<T: Copy + PartialEq>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Vec<T>, ListError> {
+    let text = text.trim();
+    let (left_out, names) = match text.strip_prefix('^') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let mut listed = Vec::new();
+    for word in names.split(',').map(str::trim) {
+        let known = all.iter().copied().find(|&one| name(one).eq_ignore_ascii_case(word));
+        listed.push(known.ok_or_else(|| ListError::Name {
+            word: word.to_owned(),
+            expected: all.iter().map(|&one| name(one)).collect(),
+        })?);
+    }
+    Ok(all.iter().copied().filter(|one| listed.contains(one) != left_out).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index::{Algo, Proto};
+    use super::*;
+
+    fn algos(text: &str) -> Result<Lists<Algo>, ListError> {
+        Lists::parse(text, &Algo::ALL, Algo::name)
+    }
+
+    #[test]
+    fn the_first_entry_holds_for_all_functions_and_later_ones_for_theirs() {
+        let lists = algos("ring;allreduce:Tree,nvls").unwrap();
+        assert!(lists.allows(Function::AllGather, Algo::Ring) && !lists.allows(Function::AllGather, Algo::Nvls));
+        assert!(lists.allows(Function::AllReduce, Algo::Nvls) && !lists.allows(Function::AllReduce, Algo::Ring));
+        let lists = algos("AllReduce:Tree").unwrap();
+        assert!(lists.allows(Function::Reduce, Algo::Ring) && !lists.speaks_of(Function::Reduce));
+    }
+
+    #[test]
+    fn a_caret_leaves_out() {
+        let lists = Lists::parse("^LL128;AllReduce:LL128", &Proto::ALL, Proto::name).unwrap();
+        assert!(!lists.allows(Function::Reduce, Proto::Ll128) && lists.allows(Function::Reduce, Proto::Ll));
+        assert!(lists.allows(Function::AllReduce, Proto::Ll128) && !lists.allows(Function::AllReduce, Proto::Ll));
+    }
+
+    #[test]
+    fn what_nccl_refuses_is_refused() {
+        for wrong in ["rings", "Ring,", "Ring;Tree", "all_reduce:Ring", "^", ":Ring"] {
+            assert!(algos(wrong).is_err(), "{wrong}");
+        }
+    }
+}

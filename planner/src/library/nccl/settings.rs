@@ -1,0 +1,317 @@
+//! Settings of NCCL that change its choices, as environment variables name them.
+//!
+//! `NCCL_ALGO` and `NCCL_PROTO` have a grammar of their own ([`super::lists`]). A variable that is not known here is
+//! reported, not ignored: it may change the choice.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::communicator::{MAX_CHANNELS, NvlsShape};
+use super::index::{Algo, Function, Proto};
+use super::lists::{ListError, Lists};
+
+/// Whether NVLS is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NvlsSetting {
+    /// Where the fabric has it.
+    #[default]
+    Auto,
+    /// Never (NCCL_NVLS_ENABLE=0).
+    Off,
+}
+
+/// Whether PAT is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PatSetting {
+    /// With one rank a node (NCCL_PAT_ENABLE=2).
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// What a user may set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Algorithms by function; what is not listed is excluded.
+    pub algorithms: Lists<Algo>,
+    /// Protocols by function.
+    pub protocols: Lists<Proto>,
+    /// Fewest channels (NCCL_MIN_CTAS, NCCL_MIN_NCHANNELS).
+    pub fewest_channels: Option<u16>,
+    /// Most channels (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS).
+    pub most_channels: Option<u16>,
+    /// Fewest channels of sends and receives (NCCL_MIN_P2P_NCHANNELS).
+    pub fewest_p2p_channels: Option<u16>,
+    /// Most channels of sends and receives (NCCL_MAX_P2P_NCHANNELS).
+    pub most_p2p_channels: Option<u16>,
+    /// NVLS (NCCL_NVLS_ENABLE).
+    pub nvls: NvlsSetting,
+    /// Channels of NVLS (NCCL_NVLS_NCHANNELS).
+    pub nvls_channels: Option<u16>,
+    /// Chunk of NVLS (NCCL_NVLS_CHUNKSIZE).
+    pub nvls_chunk: Option<Bytes>,
+    /// Largest chunk of NVLSTree (NCCL_NVLSTREE_MAX_CHUNKSIZE).
+    pub nvls_tree_chunk: Option<Bytes>,
+    /// PAT (NCCL_PAT_ENABLE).
+    pub pat: PatSetting,
+    /// Threads in Simple and LL (NCCL_NTHREADS).
+    pub threads: Option<u32>,
+    /// Threads in LL128 (NCCL_LL128_NTHREADS).
+    pub ll128_threads: Option<u32>,
+    /// Bytes a thread (NCCL_THREAD_THRESHOLDS): tree LL, LL128, Simple, ring LL, LL128, Simple.
+    pub thresholds: [Option<u64>; 6],
+    /// Buffers by protocol (NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE, NCCL_BUFFSIZE).
+    pub buffers: [Option<Bytes>; 3],
+    /// What handing a message to the network takes (NCCL_NET_OVERHEAD).
+    pub net_overhead: Option<Picos>,
+    /// Bytes a channel below which sends are LL (NCCL_P2P_LL_THRESHOLD).
+    pub p2p_ll_threshold: Option<Bytes>,
+    /// Symmetric kernels off (NCCL_WIN_ENABLE=0).
+    pub windows: Windows,
+}
+
+/// Whether registered windows are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Windows {
+    /// They are.
+    #[default]
+    On,
+    /// They are not.
+    Off,
+}
+
+/// Why settings cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// A word without `=`.
+    #[error("`{0}` is not a setting: expected NAME=VALUE, as in NCCL_MIN_CTAS=24")]
+    NotASetting(String),
+    /// A value that the setting does not take.
+    #[error("{name}={value}: expected {expected}")]
+    Value {
+        /// The setting.
+        name: String,
+        /// What stands there.
+        value: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+    /// A list of algorithms or protocols.
+    #[error("{name}: {source}")]
+    List {
+        /// The setting.
+        name: String,
+        /// What is wrong with it.
+        source: ListError,
+    },
+}
+
+impl Settings {
+    /// Reads `NAME=VALUE` words, separated by spaces; values may stand in quotes.
+    ///
+    /// Returns the settings and the names that are not known to change a choice, or not modelled.
+    ///
+    /// # Errors
+    /// [`SettingError`], for a known name with a value that it does not take.
+    pub fn parse(text: &str) -> Result<(Self, Vec<String>), SettingError> {
+        let (mut settings, mut unknown) = (Self::default(), Vec::new());
+        for word in words(text) {
+            let (name, value) = word.split_once('=').ok_or_else(|| SettingError::NotASetting(word.clone()))?;
+            if !settings.set(name.trim(), value.trim())? {
+                unknown.push(name.trim().to_owned());
+            }
+        }
+        Ok((settings, unknown))
+    }
+
+    /// Sets one; false where the name is not known.
+    fn set(&mut self, name: &str, value: &str) -> Result<bool, SettingError> {
+        let wrong = |expected| SettingError::Value { name: name.to_owned(), value: value.to_owned(), expected };
+        let number = || value.parse::<u64>().map_err(|_| wrong("a whole number"));
+        let channels = || {
+            let count = value.parse::<u16>().ok().filter(|count| (1..=MAX_CHANNELS).contains(count));
+            count.map(Some).ok_or_else(|| wrong("a whole number from 1 to 64"))
+        };
+        let bytes = || Ok(Some(Bytes(number().map_err(|_| wrong("a number of bytes"))?)));
+        let list = |source| SettingError::List { name: name.to_owned(), source };
+        match name {
+            "NCCL_ALGO" => self.algorithms = Lists::parse(value, &Algo::ALL, Algo::name).map_err(list)?,
+            "NCCL_PROTO" => self.protocols = Lists::parse(value, &Proto::ALL, Proto::name).map_err(list)?,
+            "NCCL_MIN_CTAS" | "NCCL_MIN_NCHANNELS" => self.fewest_channels = channels()?,
+            "NCCL_MAX_CTAS" | "NCCL_MAX_NCHANNELS" => self.most_channels = channels()?,
+            "NCCL_MIN_P2P_NCHANNELS" => self.fewest_p2p_channels = channels()?,
+            "NCCL_MAX_P2P_NCHANNELS" => self.most_p2p_channels = channels()?,
+            "NCCL_NVLS_NCHANNELS" => self.nvls_channels = channels()?,
+            "NCCL_NVLS_ENABLE" => {
+                self.nvls = match value {
+                    "0" => NvlsSetting::Off,
+                    "1" | "2" => NvlsSetting::Auto,
+                    _ => return Err(wrong("0, 1 or 2")),
+                }
+            }
+            "NCCL_PAT_ENABLE" => {
+                self.pat = match value {
+                    "0" => PatSetting::Off,
+                    "1" => PatSetting::On,
+                    "2" => PatSetting::Auto,
+                    _ => return Err(wrong("0, 1 or 2")),
+                }
+            }
+            "NCCL_WIN_ENABLE" => {
+                self.windows = match value {
+                    "0" => Windows::Off,
+                    "1" => Windows::On,
+                    _ => return Err(wrong("0 or 1")),
+                }
+            }
+            "NCCL_NTHREADS" => self.threads = Some(number()?.min(u64::from(u32::MAX)) as u32),
+            "NCCL_LL128_NTHREADS" => self.ll128_threads = Some(number()?.min(u64::from(u32::MAX)) as u32),
+            "NCCL_LL_BUFFSIZE" => self.buffers[0] = bytes()?,
+            "NCCL_LL128_BUFFSIZE" => self.buffers[1] = bytes()?,
+            "NCCL_BUFFSIZE" => self.buffers[2] = bytes()?,
+            "NCCL_NVLS_CHUNKSIZE" => self.nvls_chunk = bytes()?,
+            "NCCL_NVLSTREE_MAX_CHUNKSIZE" => self.nvls_tree_chunk = bytes()?,
+            "NCCL_P2P_LL_THRESHOLD" => self.p2p_ll_threshold = bytes()?,
+            "NCCL_NET_OVERHEAD" => self.net_overhead = Some(Picos(number()?.saturating_mul(1000))),
+            "NCCL_THREAD_THRESHOLDS" => {
+                let expected = "up to six whole numbers: tree LL, LL128, Simple, ring LL, LL128, Simple";
+                let given: Vec<&str> = value.split_whitespace().collect();
+                if given.len() > self.thresholds.len() {
+                    return Err(wrong(expected));
+                }
+                for (place, text) in self.thresholds.iter_mut().zip(given) {
+                    let bytes: i64 = text.parse().map_err(|_| wrong(expected))?;
+                    // −2 keeps NCCL's own.
+                    *place = u64::try_from(bytes).ok();
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether NCCL_ALGO and NCCL_PROTO leave a way.
+    #[must_use]
+    pub fn allows(&self, function: Function, algo: Algo, proto: Proto) -> bool {
+        self.algorithms.allows(function, algo) && self.protocols.allows(function, proto)
+    }
+
+    /// Whether NCCL_PROTO says anything of a function.
+    #[must_use]
+    pub fn names_protocols(&self, function: Function) -> bool {
+        self.protocols.speaks_of(function)
+    }
+
+    pub(super) fn bound_channels(&self, channels: u16) -> u16 {
+        let most = self.most_channels.unwrap_or(MAX_CHANNELS).min(MAX_CHANNELS);
+        channels.max(self.fewest_channels.unwrap_or(1)).min(most).max(1)
+    }
+
+    pub(super) fn nvls_shape(&self, shape: NvlsShape) -> NvlsShape {
+        let channels = self.nvls_channels.unwrap_or(shape.channels);
+        NvlsShape {
+            channels: self.bound_nvls(channels),
+            chunk: self.nvls_chunk.unwrap_or(shape.chunk),
+            tree_chunk: self.nvls_tree_chunk.unwrap_or(shape.tree_chunk),
+        }
+    }
+
+    fn bound_nvls(&self, channels: u16) -> u16 {
+        channels.min(self.most_channels.unwrap_or(MAX_CHANNELS)).clamp(1, MAX_CHANNELS)
+    }
+
+    /// A multiple of a warp from 64 to 512.
+    pub(super) fn threads(&self, usual: u32) -> u32 {
+        bounded(self.threads, 64, 512, usual)
+    }
+
+    /// A multiple of a warp from 160 to `most`.
+    pub(super) fn ll128_threads(&self, most: u32) -> u32 {
+        bounded(self.ll128_threads, most / 4, most, most)
+    }
+
+    pub(super) fn thread_threshold(&self, algo: Algo, proto: Proto) -> Option<u64> {
+        match algo {
+            Algo::Tree => self.thresholds[proto as usize],
+            Algo::Ring => self.thresholds[3 + proto as usize],
+            _ => None,
+        }
+    }
+
+    /// Bytes of a connection's buffer: LL 512 threads × 8 lines × 16 B × 8 slots, LL128 640 × 120 × 8 B × 8, Simple
+    /// 4 MiB (`src/init.cc`, `src/include/device.h`).
+    pub(super) fn buffer(&self, proto: Proto) -> Bytes {
+        let usual = match proto {
+            Proto::Ll => 524_288,
+            Proto::Ll128 => 4_915_200,
+            Proto::Simple => 4 << 20,
+        };
+        self.buffers[proto as usize].filter(|given| given.0 > 0).unwrap_or(Bytes(usual))
+    }
+}
+
+/// What NCCL makes of a number of threads: out of bounds is brought to the nearest bound, no multiple of a warp to the
+/// upper one.
+fn bounded(given: Option<u32>, least: u32, most: u32, usual: u32) -> u32 {
+    match given {
+        None | Some(0) => usual,
+        Some(threads) if threads % 32 != 0 => most,
+        Some(threads) => threads.clamp(least, most),
+    }
+}
+
+/// Words separated by spaces, of which quoted ones hold spaces.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in text.chars() {
+        match quote {
+            Some(end) if c == end => quote = None,
+            Some(_) => word.push(c),
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if c.is_whitespace() => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            None => word.push(c),
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_settings_are_read_and_others_named() {
+        let (settings, unknown) = Settings::parse(
+            "NCCL_MIN_CTAS=24 NCCL_ALGO=\"Ring;AllReduce:Tree,NVLS\" NCCL_DEBUG=INFO NCCL_NVLS_ENABLE=0",
+        )
+        .unwrap();
+        assert_eq!(settings.fewest_channels, Some(24));
+        assert_eq!(settings.nvls, NvlsSetting::Off);
+        assert!(settings.allows(Function::AllReduce, Algo::Tree, Proto::Ll));
+        assert!(!settings.allows(Function::AllReduce, Algo::Ring, Proto::Ll));
+        assert!(settings.allows(Function::Broadcast, Algo::Ring, Proto::Ll));
+        assert_eq!(unknown, ["NCCL_DEBUG"]);
+    }
+
+    #[test]
+    fn thresholds_keep_what_is_minus_two() {
+        let (settings, _) = Settings::parse("NCCL_THREAD_THRESHOLDS='16 -2 128'").unwrap();
+        assert_eq!(settings.thresholds, [Some(16), None, Some(128), None, None, None]);
+    }
+
+    #[test]
+    fn wrong_values_say_what_was_expected() {
+        for wrong in ["NCCL_MIN_CTAS", "NCCL_MIN_CTAS=0", "NCCL_MAX_CTAS=x", "NCCL_NVLS_ENABLE=3", "NCCL_ALGO=rings"] {
+            assert!(Settings::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Symmetric kernels: what NCCL runs where buffers are registered in symmetric windows, and its model of them.
+//!
+//! NCCL 2.30.7 `src/sym_kernels.cc`. Its estimates rank kernels; they are no predictions (the model passes what links
+//! carry). Kernels over several nodes (GIN) and those with TMA are off by default and not modelled.
+
+use fabricast_sim::schedule::{DataType, ReduceOp};
+use fabricast_topologies::Picos;
+
+use super::communicator::Communicator;
+use super::index::Function;
+use super::settings::{Settings, Windows};
+use super::time::Request;
+
+/// A symmetric kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SymmetricKernel {
+    /// AllReduce in one shot: all gather by LL, each adds (`AGxLL_R`).
+    OneShot,
+    /// The same with multicast stores (`AGxLLMC_R`).
+    OneShotMulticast,
+    /// AllReduce in two: loads and adds, then stores (`RSxLD_AGxST`).
+    TwoShot,
+    /// The same through the switches (`RSxLDMC_AGxSTMC`).
+    TwoShotMulticast,
+    /// AllGather or ReduceScatter by LL.
+    Ll,
+    /// AllGather by multicast LL.
+    LlMulticast,
+    /// AllGather by stores, ReduceScatter by loads.
+    Plain,
+    /// The same through the switches.
+    Multicast,
+}
+
+/// What NCCL takes among symmetric kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SymmetricPick {
+    /// The kernel.
+    pub kernel: SymmetricKernel,
+    /// Thread blocks.
+    pub blocks: u16,
+    /// Expected time.
+    pub time: Picos,
+}
+
+/// Threads of a block.
+pub const SYMMETRIC_THREADS: u16 = 512;
+
+/// A GB/s of the model in bytes a µs: 2³⁰ ÷ 10⁶.
+const RATE: f64 = 1.073_741_824e3;
+
+use SymmetricKernel as K;
+
+impl SymmetricKernel {
+    /// NCCL's name: `AllReduce_AGxLL_R`.
+    #[must_use]
+    pub fn name(self, function: Function) -> String {
+        let reduces = function == Function::ReduceScatter;
+        let kernel = match self {
+            K::OneShot => "AGxLL_R",
+            K::OneShotMulticast => "AGxLLMC_R",
+            K::TwoShot => "RSxLD_AGxST",
+            K::TwoShotMulticast => "RSxLDMC_AGxSTMC",
+            K::Ll => "LL",
+            K::LlMulticast => "LLMC",
+            K::Plain if reduces => "LD",
+            K::Plain => "ST",
+            K::Multicast if reduces => "LDMC",
+            K::Multicast => "STMC",
+        };
+        format!("{function}_{kernel}")
+    }
+
+    fn of(function: Function) -> &'static [Self] {
+        match function {
+            Function::AllReduce => &[K::OneShot, K::OneShotMulticast, K::TwoShot, K::TwoShotMulticast],
+            Function::AllGather => &[K::Ll, K::LlMulticast, K::Plain, K::Multicast],
+            Function::ReduceScatter => &[K::Ll, K::Plain, K::Multicast],
+            Function::Broadcast | Function::Reduce => &[],
+        }
+    }
+
+    /// Whether the switches copy or add for it.
+    #[must_use]
+    pub fn is_multicast(self) -> bool {
+        matches!(self, K::OneShotMulticast | K::TwoShotMulticast | K::LlMulticast | K::Multicast)
+    }
+
+    fn is_ll(self) -> bool {
+        matches!(self, K::OneShot | K::OneShotMulticast | K::Ll | K::LlMulticast)
+    }
+}
+
+/// The symmetric kernel of least score; `None` where NCCL falls back to its other kernels.
+#[must_use]
+pub fn symmetric(communicator: &Communicator, settings: &Settings, request: &Request) -> Option<SymmetricPick> {
+    let one_team = communicator.nodes == 1 && communicator.nvlinks > 0 && communicator.ranks > 1;
+    if settings.windows == Windows::Off || !one_team || !adds(request) {
+        return None;
+    }
+    let multicast = communicator.graphs.nvls.is_some() && communicator.ranks > 2;
+    let kernels = SymmetricKernel::of(request.function).iter().copied();
+    let mut best: Option<(f64, SymmetricPick)> = None;
+    for kernel in kernels.filter(|kernel| multicast || !kernel.is_multicast()) {
+        let model = Model::new(communicator, request, kernel);
+        // LL counts in 32 bits.
+        if kernel.is_ll() && model.bus >= f64::from(1u32 << 31) {
+            continue;
+        }
+        let (blocks, us) = model.least_blocks(settings);
+        let score = us * (1.0 + 0.025 * f64::from(blocks));
+        if best.is_none_or(|(known, _)| score < known) {
+            best = Some((score, SymmetricPick { kernel, blocks, time: Picos::from_us(us) }));
+        }
+    }
+    best.map(|(_, pick)| pick)
+}
+
+/// What the kernels add: sums of floats of 32 bits and fewer.
+fn adds(request: &Request) -> bool {
+    use DataType::{Bf16, F8e4m3, F8e5m2, F16, F32};
+    let floats = matches!(request.dtype, F32 | F16 | Bf16 | F8e4m3 | F8e5m2);
+    request.function == Function::AllGather || (floats && request.op == ReduceOp::Sum)
+}
+
+struct Model {
+    base: f64,
+    /// Bytes that pass a rank's port.
+    bus: f64,
+    /// Bytes a µs of a block.
+    block: f64,
+    /// How wide the bend to the peak is: the rate of a block that copies plainly.
+    softness: f64,
+    peak: f64,
+    most_blocks: u16,
+}
+
+impl Model {
+    fn new(communicator: &Communicator, request: &Request, kernel: SymmetricKernel) -> Self {
+        let ranks = f64::from(communicator.ranks);
+        let blackwell = communicator.capability.0 >= 100;
+        let sums = request.function == Function::AllReduce;
+        let gathers = request.function == Function::AllGather;
+        // Of the whole for AllReduce, of a rank's part otherwise.
+        let bytes = request.bytes.0 as f64 / if sums { 1.0 } else { ranks };
+        let team = (if blackwell { 32.0 } else { 16.0 } / ranks).ceil().clamp(1.0, 64.0) as u16;
+        let (bus, rate, most_blocks) = match kernel {
+            K::OneShot | K::Ll => (9.0 * ranks * bytes, 1.0, 64),
+            K::OneShotMulticast | K::LlMulticast => (9.0 * ranks * bytes, 1.1, 64),
+            K::TwoShot => (2.0 * bytes * (ranks - 1.0) / ranks, 1.0, 64),
+            K::TwoShotMulticast => (bytes / ranks + bytes, ranks, team),
+            K::Plain => ((ranks - 1.0) * bytes, 1.0, 64),
+            K::Multicast => ((ranks - 1.0) * bytes, 0.55 * ranks, team),
+        };
+        let ll = kernel.is_ll();
+        let base = match (blackwell, ll) {
+            (false, true) => 4.5,
+            (false, false) => 7.8,
+            (true, true) if gathers => 8.5,
+            (true, true) => 11.0,
+            (true, false) if sums => 19.5,
+            (true, false) => 13.0,
+        };
+        let block = match (blackwell, sums) {
+            (true, _) => 55.0,
+            (false, true) => 65.0,
+            (false, false) => 44.0,
+        };
+        let peak = match (blackwell, kernel == K::TwoShotMulticast) {
+            (false, true) => 480.0,
+            (false, false) => 320.0,
+            (true, true) => 1000.0,
+            (true, false) => 600.0,
+        };
+        Self { base, bus, block: block * rate * RATE, softness: block * RATE, peak: peak * RATE, most_blocks }
+    }
+
+    fn time(&self, blocks: u16) -> f64 {
+        let bandwidth = soft_minimum(f64::from(blocks) * self.block, self.peak, self.softness);
+        self.base + soft_plus(self.bus / bandwidth - 1.0)
+    }
+
+    /// The fewest blocks within 2.5 % of the time of the most.
+    fn least_blocks(&self, settings: &Settings) -> (u16, f64) {
+        let fewest = settings.fewest_channels.unwrap_or(1).min(self.most_blocks);
+        let limit = 1.025 * self.time(self.most_blocks);
+        let blocks = (fewest..=self.most_blocks).find(|&blocks| self.time(blocks) <= limit);
+        let blocks = blocks.unwrap_or(self.most_blocks);
+        (blocks, self.time(blocks))
+    }
+}
+
+/// c − s ln(1 + (e^(c/s) − 1) e^(−x/s)): x while it is small, c at most.
+fn soft_minimum(x: f64, c: f64, s: f64) -> f64 {
+    // ln(1 + (e^a − 1) e^−b), without overflow.
+    let (a, b) = (c / s, x / s);
+    c - s * ((a - b).exp() - (-b).exp()).ln_1p()
+}
+
+/// ln(1 + e^x).
+fn soft_plus(x: f64) -> f64 {
+    if x > 30.0 { x } else { x.exp().ln_1p() }
+}

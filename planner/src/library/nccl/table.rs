@@ -1,0 +1,341 @@
+//! NCCL's own estimate of every way to do a collective: a latency and a bandwidth each, or why there is none.
+//!
+//! Formulas of NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoTuneModel`), with what other versions do instead
+//! ([`super::version`]). Reduction in the network (CollNet) is not modelled: NCCL uses it with a network plugin that
+//! offers it only; its cells have the latencies that NCCL prints and no bandwidth.
+
+use fabricast_topologies::route::PathClass;
+use fabricast_topologies::{Bandwidth, Picos};
+
+use super::communicator::{Communicator, Cpu};
+use super::constants::{self, Generation, Hardware, Scale, by_scale};
+use super::graph::{Channels, Graph};
+use super::index::{Algo, Function, Proto};
+use super::settings::{PatSetting, Settings};
+use super::version::{ChainHop, ChannelSpeed, Ll128Test, LoneRanks, Rules, Version};
+
+/// Why NCCL never takes a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Absent {
+    /// The function has no such algorithm, or the algorithm no such protocol.
+    #[error("NCCL has no such kernel")]
+    NoKernel,
+    /// No reduction in the network.
+    #[error("needs a network that reduces (CollNet)")]
+    NoCollNet,
+    /// No NVLS.
+    #[error("needs NVSwitches that reduce and multicast")]
+    NoNvls,
+    /// NVLSTree joins nodes, and NVLS alone does not.
+    #[error("the switches of one node reach its GPUs only")]
+    WrongNodes,
+    /// PAT is for one rank a node.
+    #[error("PAT is taken with one rank a node only")]
+    PatNeedsLoneRanks,
+    /// LL128 needs stores of 128 bytes to arrive whole.
+    #[error("LL128 is not safe over these paths or GPUs")]
+    UnsafeLl128,
+    /// NCCL_ALGO or NCCL_PROTO excludes it.
+    #[error("excluded by NCCL_ALGO or NCCL_PROTO")]
+    Excluded,
+    /// The search found too few channels.
+    #[error("needs two channels at least")]
+    TooFewChannels,
+}
+
+/// One way: what it takes before the first byte, and how fast bytes go then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Time of a call that moves nothing.
+    pub latency: Picos,
+    /// Bytes of the call (nccl-tests' size) a second; 0 where the way is never taken.
+    pub bandwidth: Bandwidth,
+    /// Whether it is ever taken.
+    pub taken: Result<(), Absent>,
+}
+
+/// All ways of a communicator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    cells: [[[Cell; 3]; 7]; 5],
+}
+
+impl Table {
+    /// What a version says of a communicator.
+    #[must_use]
+    pub fn new(communicator: &Communicator, version: Version, settings: &Settings) -> Self {
+        let model = Model::new(communicator, version, settings);
+        let cells = Function::ALL
+            .map(|function| Algo::ALL.map(|algo| Proto::ALL.map(|proto| model.cell(function, algo, proto))));
+        Self { cells }
+    }
+
+    /// One way.
+    #[must_use]
+    pub fn cell(&self, function: Function, algo: Algo, proto: Proto) -> &Cell {
+        &self.cells[function as usize][algo as usize][proto as usize]
+    }
+}
+
+struct Model<'a> {
+    of: &'a Communicator,
+    rules: &'a Rules,
+    settings: &'a Settings,
+    generation: Generation,
+    scale: Scale,
+}
+
+impl<'a> Model<'a> {
+    fn new(of: &'a Communicator, version: Version, settings: &'a Settings) -> Self {
+        let generation = Generation::of(of.capability.0);
+        Self { of, rules: version.rules(), settings, generation, scale: Scale::of(of.nodes) }
+    }
+
+    fn cell(&self, function: Function, algo: Algo, proto: Proto) -> Cell {
+        let absent = |why, latency| Cell { latency, bandwidth: Bandwidth(0), taken: Err(why) };
+        if !has_kernel(function, algo, proto) {
+            return absent(Absent::NoKernel, Picos::ZERO);
+        }
+        if algo == Algo::Pat && !self.pat_fits() {
+            return absent(Absent::PatNeedsLoneRanks, Picos::ZERO);
+        }
+        let latency = Picos::from_us(self.latency(function, algo, proto));
+        match self.bandwidth(function, algo, proto).and_then(|gbps| self.enabled(function, algo, proto).map(|()| gbps))
+        {
+            Ok(gbps) => Cell { latency, bandwidth: Bandwidth::from_gbps(gbps), taken: Ok(()) },
+            Err(why) => absent(why, latency),
+        }
+    }
+
+    fn graph(&self, algo: Algo) -> Result<&Graph, Absent> {
+        match algo {
+            Algo::Ring => Ok(&self.of.graphs.ring),
+            Algo::Tree | Algo::Pat => Ok(&self.of.graphs.tree),
+            Algo::Nvls | Algo::NvlsTree => self.of.graphs.nvls.as_ref().ok_or(Absent::NoNvls),
+            Algo::CollNetDirect | Algo::CollNetChain => Err(Absent::NoCollNet),
+        }
+    }
+
+    /// Steps one after the other.
+    fn steps(&self, function: Function) -> f64 {
+        let ranks = f64::from(self.of.ranks);
+        match function {
+            Function::AllReduce => 2.0 * (ranks - 1.0),
+            Function::AllGather | Function::ReduceScatter => ranks - 1.0,
+            Function::Broadcast | Function::Reduce => ranks,
+        }
+    }
+
+    /// GB/s of the call's bytes.
+    fn bandwidth(&self, function: Function, algo: Algo, proto: Proto) -> Result<f64, Absent> {
+        let graph = self.graph(algo)?;
+        let channels = f64::from(graph.channels);
+        let limit = |table| channels * by_scale(table, self.generation, self.scale);
+        if algo.is_nvls() && graph.channels < 2 {
+            return Err(Absent::TooFewChannels);
+        }
+        let bus = channels * self.channel_speed(function, algo, graph);
+        let bus = match (algo, proto) {
+            (Algo::Ring, Proto::Ll) => self.ll_limit().min(bus / 2.0),
+            (Algo::Ring, Proto::Ll128) => (0.92 * bus).min(limit(&constants::RING_LL128)),
+            (Algo::Tree, _) => self.tree_bandwidth(function, proto, bus, channels),
+            (Algo::Pat, _) => 0.75 * bus,
+            _ => bus,
+        };
+        // From what passes a link to the call's bytes. 2.30.7 leaves out what is neither ring nor AllReduce.
+        let turned = match algo {
+            Algo::Ring => f64::from(self.of.ranks) / self.steps(function),
+            _ if function.is_blockwise() => 1.0,
+            Algo::Nvls | Algo::NvlsTree => f64::from(self.of.ranks) / self.steps(function),
+            _ => 0.5,
+        };
+        Ok(bus * turned)
+    }
+
+    fn channel_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
+        let (inside, between) = (graph.inside.gbps(), graph.between.gbps());
+        match (algo, self.rules.speed) {
+            (Algo::Nvls | Algo::NvlsTree, _) => self.nvls_speed(function, algo, graph),
+            (_, ChannelSpeed::InsideUpToTwoNodes) if self.of.nodes <= 2 => inside,
+            (_, ChannelSpeed::InsideUpToTwoNodes) => between,
+            (Algo::Ring, ChannelSpeed::BetweenBeyondOne) if self.of.nodes <= 1 => inside,
+            (Algo::Ring, ChannelSpeed::BetweenBeyondOne) => between,
+            (_, ChannelSpeed::BetweenBeyondOne) => inside.min(between),
+        }
+    }
+
+    /// The switch adds and copies: what a GPU sends comes back once, for AllReduce in both directions at once.
+    fn nvls_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
+        let channels = f64::from(graph.channels);
+        let part = constants::nvls_efficiency(self.generation) * (channels - 1.0) / channels;
+        let per_node = match self.rules.speed {
+            ChannelSpeed::InsideUpToTwoNodes => self.of.ranks_per_node(),
+            ChannelSpeed::BetweenBeyondOne => f64::from(self.of.fewest_ranks),
+        };
+        let ways = if function == Function::AllReduce { 2.0 } else { (per_node - 1.0) / per_node };
+        let inside = graph.inside.gbps() * part * ways;
+        let two_trees = algo == Algo::NvlsTree && self.of.nodes <= 2;
+        let between = graph.between.gbps() * if two_trees { 2.0 } else { 1.0 };
+        let speed = inside.min(between);
+        match algo {
+            Algo::NvlsTree => speed.min(by_scale(&constants::NVLS_TREE, self.generation, self.scale)),
+            _ => speed,
+        }
+    }
+
+    fn tree_bandwidth(&self, function: Function, proto: Proto, bus: f64, channels: f64) -> f64 {
+        let limit = |table| channels * by_scale(table, self.generation, self.scale);
+        let whole = match function {
+            Function::AllReduce => (0.92 * bus).min(limit(&constants::TREE)),
+            _ => bus,
+        };
+        let line = if self.of.nodes <= 1 { 7.0 / 9.0 } else { 120.0 / 128.0 };
+        let bus = match proto {
+            Proto::Ll => (whole / 3.8).min(self.ll_limit()),
+            Proto::Ll128 => (whole * line).min(limit(&constants::TREE_LL128)),
+            Proto::Simple => whole,
+        };
+        if self.of.has_plain_trees() { 0.85 * bus } else { bus }
+    }
+
+    /// One node: by the GPUs; several: by the CPUs, whose memory the flags pass.
+    fn ll_limit(&self) -> f64 {
+        let row = match (self.of.nodes, self.of.cpu) {
+            (0 | 1, _) => self.generation,
+            (_, Cpu::Amd) => Generation::Ampere,
+            _ => Generation::Volta,
+        };
+        by_scale(&constants::LL, row, self.scale)
+    }
+
+    /// µs.
+    fn latency(&self, function: Function, algo: Algo, proto: Proto) -> f64 {
+        let base = constants::base(algo, proto);
+        let graph = self.graph(algo).ok();
+        let hardware = match graph {
+            Some(graph) if graph.inside_class == PathClass::Nvl => Hardware::Nvlink,
+            _ => Hardware::Pci,
+        };
+        let inside = self.inside_hop(hardware, algo, proto);
+        let between = self.between_hop(graph, algo, proto, inside);
+        let nodes = f64::from(self.of.nodes);
+        let local = f64::from((self.of.ranks / self.of.nodes.max(1)).saturating_sub(1));
+        let depth = f64::from(self.of.nodes.max(1).ilog2());
+        match algo {
+            Algo::Ring if function.is_blockwise() || function == Function::AllReduce => {
+                let crossings = match (self.of.nodes, function) {
+                    (0 | 1, _) => 0.0,
+                    (_, Function::AllReduce) => 2.0 * (nodes - 1.0),
+                    _ => nodes - 1.0,
+                };
+                let inside = if self.of.nodes > 1 { inside.max(self.post(proto)) } else { inside };
+                base + (self.steps(function) - crossings) * inside + crossings * between
+            }
+            Algo::Ring => self.chain_latency(hardware, proto, base),
+            Algo::Tree => base + 2.0 * (local * inside + depth * between),
+            Algo::CollNetDirect => base + 2.0 * (local.min(1.0) * inside + 0.4 * local) + between,
+            Algo::CollNetChain => base + 2.0 * local * inside + between,
+            Algo::Nvls if self.of.nodes > 1 => inside + between,
+            Algo::Nvls => inside,
+            Algo::NvlsTree => base + inside + 2.0 * depth * between,
+            Algo::Pat => base + depth * between / 3.5 + 2.8 * f64::from(self.of.ranks),
+        }
+    }
+
+    fn inside_hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
+        // On POWER, trees in Simple are as near as rings.
+        if self.of.cpu == Cpu::Power && (hardware, algo, proto) == (Hardware::Pci, Algo::Tree, Proto::Simple) {
+            return constants::hop(Hardware::Pci, Algo::Ring, Proto::Simple);
+        }
+        constants::hop(hardware, algo, proto)
+    }
+
+    fn between_hop(&self, graph: Option<&Graph>, algo: Algo, proto: Proto, inside: f64) -> f64 {
+        let lone = self.of.ranks == self.of.nodes;
+        let net = match self.rules.lone_ranks {
+            LoneRanks::PayTrees if lone => constants::hop(Hardware::Net, Algo::Tree, proto),
+            LoneRanks::PayTheirs if self.of.nodes <= 1 => return inside,
+            _ => constants::hop(Hardware::Net, algo, proto),
+        };
+        let said = graph.map_or(0.0, |graph| graph.net_latency.us());
+        // Simple pays it twice: the second for the read that flushes what the NIC wrote (NVIDIA/nccl issue 2274).
+        net + said * if proto == Proto::Simple { 2.0 } else { 1.0 }
+    }
+
+    /// Broadcast and Reduce: a chain, of which the model counts one hop if all channels are alike.
+    fn chain_latency(&self, hardware: Hardware, proto: Proto, base: f64) -> f64 {
+        let hardware = match self.rules.chain_hop {
+            ChainHop::Slowest if self.of.nodes > 1 => Hardware::Net,
+            _ => hardware,
+        };
+        match self.of.graphs.ring.same {
+            Channels::Same => base + constants::hop(hardware, Algo::Ring, proto),
+            Channels::Differ => {
+                let algo = if proto == Proto::Simple { Algo::Tree } else { Algo::Ring };
+                base + f64::from(self.of.ranks) * constants::hop(hardware, algo, proto)
+            }
+        }
+    }
+
+    /// What it takes to hand a message to the network, µs: NCCL_NET_OVERHEAD, or by the CPU; three times in Simple.
+    fn post(&self, proto: Proto) -> f64 {
+        let usual = if self.of.cpu == Cpu::Amd { 2.0 } else { 1.0 };
+        let once = self.settings.net_overhead.map_or(usual, Picos::us);
+        if proto == Proto::Simple { 3.0 * once } else { once }
+    }
+
+    fn pat_fits(&self) -> bool {
+        match self.settings.pat {
+            PatSetting::Off => false,
+            PatSetting::On => true,
+            // Left to itself, PAT is for one rank a node on GPUs from Pascal on.
+            PatSetting::Auto => self.of.nodes == self.of.ranks && self.of.capability.0 >= 60,
+        }
+    }
+
+    fn enabled(&self, function: Function, algo: Algo, proto: Proto) -> Result<(), Absent> {
+        if !self.settings.allows(function, algo, proto) {
+            return Err(Absent::Excluded);
+        }
+        match algo {
+            Algo::NvlsTree if self.of.nodes <= 1 => return Err(Absent::WrongNodes),
+            // Between nodes the switches need a network that reduces.
+            Algo::Nvls if self.of.nodes > 1 => return Err(Absent::WrongNodes),
+            // Ranks of a node whose blocks the switch's kernels tell apart (NCCL_MAX_NVLS_ARITY).
+            Algo::Nvls if function != Function::AllReduce && self.of.most_ranks > 32 => return Err(Absent::NoKernel),
+            _ => {}
+        }
+        let tested = match self.rules.ll128 {
+            Ll128Test::UnlessForced => !self.settings.names_protocols(function),
+            Ll128Test::WhenForced => self.settings.names_protocols(function),
+        };
+        if proto == Proto::Ll128 && tested && !self.ll128_is_safe(self.graph(algo)?) {
+            return Err(Absent::UnsafeLl128);
+        }
+        Ok(())
+    }
+
+    /// Stores of 128 bytes arrive whole over NVLink and from Hopper on over NICs that a peer hands to.
+    fn ll128_is_safe(&self, graph: &Graph) -> bool {
+        let (least, greatest) = self.of.capability;
+        let farthest = if least >= 90 { PathClass::Pxn } else { PathClass::Pxb };
+        graph.between_class <= farthest
+            && graph.inside_class <= PathClass::Nvb
+            && (least == greatest || least >= 90)
+            && least >= 70
+    }
+}
+
+/// What NCCL has kernels for.
+fn has_kernel(function: Function, algo: Algo, proto: Proto) -> bool {
+    let offered = match function {
+        Function::Broadcast | Function::Reduce => algo == Algo::Ring,
+        Function::AllGather | Function::ReduceScatter => {
+            matches!(algo, Algo::Ring | Algo::Pat | Algo::Nvls | Algo::CollNetDirect)
+        }
+        Function::AllReduce => algo != Algo::Pat,
+    };
+    // CollNet has latencies in all protocols, and bandwidth in one.
+    let has_protocol = algo.is_collnet() || proto == Proto::Simple || matches!(algo, Algo::Tree | Algo::Ring);
+    offered && has_protocol
+}

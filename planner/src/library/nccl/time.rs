@@ -1,0 +1,137 @@
+//! The time that NCCL expects of a way, and the way that it takes: the least.
+//!
+//! NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoGetAlgoTime`) and `src/enqueue.cc` (`updateCollCostTable`,
+//! `topoGetAlgoInfo`), for one call by itself: a group's calls are priced together, which is not modelled.
+
+use fabricast_sim::schedule::{DataType, ReduceOp};
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+
+use super::communicator::{Communicator, Cpu};
+use super::constants;
+use super::index::{Algo, Function, Proto};
+use super::table::Table;
+use super::version::{Ties, Version};
+
+/// A call that NCCL prices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What it does.
+    pub function: Function,
+    /// nccl-tests' size: the larger buffer of a rank.
+    pub bytes: Bytes,
+    /// Element type.
+    pub dtype: DataType,
+    /// Reduction.
+    pub op: ReduceOp,
+}
+
+impl Request {
+    /// Of 32-bit floats that are added.
+    #[must_use]
+    pub fn new(function: Function, bytes: Bytes) -> Self {
+        Self { function, bytes, dtype: DataType::F32, op: ReduceOp::Sum }
+    }
+
+    fn is_eight_bit_float(&self) -> bool {
+        matches!(self.dtype, DataType::F8e4m3 | DataType::F8e5m2)
+    }
+
+    /// Whether the switches add this (`ncclNvlsSupported`, `src/include/nvls.h`): what is not added always.
+    fn switches_add(&self) -> bool {
+        if matches!(self.function, Function::AllGather) {
+            return true;
+        }
+        let orders = matches!(self.op, ReduceOp::Sum | ReduceOp::Max | ReduceOp::Min);
+        match self.dtype {
+            DataType::I32 | DataType::U32 | DataType::I64 | DataType::U64 | DataType::F16 | DataType::Bf16 => orders,
+            DataType::F32 | DataType::F64 => self.op == ReduceOp::Sum,
+            _ => false,
+        }
+    }
+}
+
+/// The way that NCCL takes, and what it expects of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// Algorithm.
+    pub algo: Algo,
+    /// Protocol.
+    pub proto: Proto,
+    /// Expected time.
+    pub time: Picos,
+}
+
+/// What NCCL expects of one way; `None` where it does not consider it.
+#[must_use]
+pub fn expected(
+    communicator: &Communicator,
+    channels: u16,
+    table: &Table,
+    request: &Request,
+    algo: Algo,
+    proto: Proto,
+) -> Option<Picos> {
+    if algo.is_nvls() && !request.switches_add() {
+        return None;
+    }
+    let cell = table.cell(request.function, algo, proto);
+    cell.taken.ok()?;
+    if cell.bandwidth == Bandwidth(0) {
+        return None;
+    }
+    let reduces = request.function == Function::AllReduce;
+    // 64 bytes are entry 0.
+    let log = (request.bytes.0 >> 6).max(1).ilog2();
+    let (least, _) = communicator.capability;
+    let x86 = matches!(communicator.cpu, Cpu::Intel | Cpu::Amd);
+    let corrected = reduces
+        && match algo {
+            Algo::Tree => log < 23,
+            Algo::NvlsTree => log < 24 && least >= 100 && x86,
+            _ => false,
+        };
+    let factor = if corrected { constants::correction(proto, log) } else { 1.0 };
+    // Rings of several nodes wait for each other once their pipelines are full.
+    let per_rank = request.bytes.0 / (u64::from(channels.max(1)) * u64::from(communicator.ranks.max(1)));
+    let plateau = (algo, proto) == (Algo::Ring, Proto::Simple) && reduces && communicator.nodes > 1 && per_rank >= 64;
+    let latency = match (plateau, least >= 80) {
+        (false, _) => cell.latency.us(),
+        (true, true) => 1.4 * cell.latency.us(),
+        (true, false) => 1.9 * cell.latency.us(),
+    };
+    let mut us = latency + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gbps() * factor);
+    // Eight-bit floats lose too much over a long ring: the last resort.
+    if request.is_eight_bit_float() && algo == Algo::Ring && communicator.ranks > 8 {
+        us *= 1024.0;
+    }
+    Some(Picos::from_us(us))
+}
+
+/// The way of least expected time; `None` where there is none.
+#[must_use]
+pub fn pick(
+    communicator: &Communicator,
+    channels: u16,
+    version: Version,
+    table: &Table,
+    request: &Request,
+) -> Option<Pick> {
+    if communicator.ranks <= 1 {
+        return Some(Pick { algo: Algo::Ring, proto: Proto::Simple, time: Picos::ZERO });
+    }
+    let mut best: Option<Pick> = None;
+    for algo in Algo::ALL {
+        for proto in Proto::ALL {
+            let Some(time) = expected(communicator, channels, table, request, algo, proto) else { continue };
+            let better = match (best, version.rules().ties) {
+                (None, _) => true,
+                (Some(known), Ties::First) => time < known.time,
+                (Some(known), Ties::Last) => time <= known.time,
+            };
+            if better {
+                best = Some(Pick { algo, proto, time });
+            }
+        }
+    }
+    best
+}

@@ -1,0 +1,163 @@
+//! The chart of a comparison: measured against predicted, and what is left by size.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::{Axis, Band, Figure, Line, LineChart, Quantity, Role, palette};
+
+/// What the chart of a comparison needs; the command fills it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CompareChart {
+    /// Title: what was measured.
+    pub title: String,
+    /// Subtitle: the errors in a line.
+    pub subtitle: String,
+    /// A series for each kind of row, those with most rows first: the first have a colour of their own, the rest share one.
+    pub series: Vec<ComparedSeries>,
+}
+
+/// Rows of one kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ComparedSeries {
+    /// Its name in the legend: `ring ll128`.
+    pub name: String,
+    /// The rows.
+    pub points: Vec<ComparedPoint>,
+}
+
+/// A row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ComparedPoint {
+    /// nccl-tests' size.
+    pub bytes: Bytes,
+    /// As measured.
+    pub measured: Picos,
+    /// As predicted.
+    pub predicted: Picos,
+    /// Lower end of the band.
+    pub low: Picos,
+    /// Upper end of the band.
+    pub high: Picos,
+}
+
+impl CompareChart {
+    /// The figure of this comparison.
+    #[must_use]
+    pub fn figure(&self) -> Figure {
+        Figure {
+            title: self.title.clone(),
+            subtitle: self.subtitle.clone(),
+            ribbon: None,
+            panels: vec![self.against(), self.residuals()],
+            x_title: "message size".into(),
+        }
+    }
+
+    fn points(&self) -> impl Iterator<Item = &ComparedPoint> {
+        self.series.iter().flat_map(|series| &series.points)
+    }
+
+    /// Series of points.
+    fn scattered(&self, place: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
+        let series = self.series.iter().enumerate();
+        let line = |(number, series): (usize, &ComparedSeries)| Line {
+            name: series.name.clone(),
+            role: Role::Points(number.min(palette::COLOURS.len() - 1)),
+            points: series.points.iter().map(&place).collect(),
+        };
+        series.map(line).collect()
+    }
+
+    /// The usual ends of the band over the prediction: medians, since a band ends at the bound of its row.
+    fn band(&self) -> Option<(f64, f64)> {
+        let share = |of: fn(&ComparedPoint) -> Picos| {
+            let mut shares: Vec<f64> =
+                self.points().map(|point| of(point).0 as f64 / point.predicted.0.max(1) as f64).collect();
+            shares.sort_unstable_by(f64::total_cmp);
+            shares.get(shares.len() / 2).copied()
+        };
+        Some((share(|point| point.low)?, share(|point| point.high)?))
+    }
+
+    /// Least and largest of a figure; none of nothing.
+    fn range(&self, of: impl Fn(&ComparedPoint) -> f64) -> Option<(f64, f64)> {
+        let mut values: Vec<f64> = self.points().map(of).filter(|value| value.is_finite() && *value > 0.0).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        Some((values.first().copied()?, values.last().copied()?))
+    }
+
+    fn against(&self) -> LineChart {
+        let mut lines = self.scattered(|point| (point.predicted.us(), point.measured.us()));
+        let mut bands = Vec::new();
+        if let (Some((first, last)), Some((low, high))) = (self.range(|point| point.predicted.us()), self.band()) {
+            let ends = [first, last];
+            bands.push(Band { name: BAND.into(), points: ends.map(|x| (x, x * low, x * high)).to_vec() });
+            lines.push(Line { name: AGREED.into(), role: Role::Bound, points: ends.map(|x| (x, x)).to_vec() });
+        }
+        LineChart {
+            title: "Measured time (up) against predicted (across)".into(),
+            x: Axis::logarithmic(Quantity::Time),
+            y: Axis::logarithmic(Quantity::Time),
+            bands,
+            lines,
+        }
+    }
+
+    fn residuals(&self) -> LineChart {
+        let mut lines = self
+            .scattered(|point| (point.bytes.0 as f64, point.predicted.0 as f64 / point.measured.0.max(1) as f64 - 1.0));
+        let mut bands = Vec::new();
+        if let (Some((first, last)), Some((low, high))) = (self.range(|point| point.bytes.0 as f64), self.band()) {
+            let ends = [first, last];
+            // A time at an end of the band is off by this much.
+            let (above, below) = (1.0 / low.max(f64::MIN_POSITIVE) - 1.0, 1.0 / high.max(f64::MIN_POSITIVE) - 1.0);
+            bands.push(Band { name: BAND.into(), points: ends.map(|x| (x, below, above)).to_vec() });
+            lines.push(Line { name: AGREED.into(), role: Role::Bound, points: ends.map(|x| (x, 0.0)).to_vec() });
+        }
+        LineChart {
+            title: "Error: predicted ÷ measured − 1".into(),
+            x: Axis::binary(Quantity::Bytes),
+            y: Axis::linear(Quantity::Share),
+            bands,
+            lines,
+        }
+    }
+}
+
+const BAND: &str = "band of the prediction";
+const AGREED: &str = "as predicted";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Format, render};
+
+    fn point(bytes: u64, measured: u64, predicted: u64) -> ComparedPoint {
+        let us = |us: u64| Picos(us * 1_000_000);
+        ComparedPoint {
+            bytes: Bytes(bytes),
+            measured: us(measured),
+            predicted: us(predicted),
+            low: Picos(predicted * 750_000),
+            high: Picos(predicted * 1_250_000),
+        }
+    }
+
+    #[test]
+    fn points_lie_where_their_figures_are() {
+        let series = ComparedSeries { name: "ring ll".into(), points: vec![point(1024, 20, 10), point(4096, 40, 80)] };
+        let figure = CompareChart { title: "t".into(), subtitle: String::new(), series: vec![series] }.figure();
+        assert_eq!(figure.panels[0].lines[0].points, [(10.0, 20.0), (80.0, 40.0)]);
+        assert_eq!(figure.panels[1].lines[0].points, [(1024.0, -0.5), (4096.0, 1.0)]);
+        assert_eq!(figure.panels[0].bands[0].points, [(10.0, 7.5, 12.5), (80.0, 60.0, 100.0)]);
+        let svg = String::from_utf8(render(&figure, Format::Svg).unwrap()).unwrap();
+        for text in ["ring ll", BAND, AGREED, "Error"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(render(&figure, Format::Png).unwrap().starts_with(b"\x89PNG"));
+    }
+
+    #[test]
+    fn nothing_is_no_chart() {
+        assert!(render(&CompareChart::default().figure(), Format::Svg).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! What operations cost their thread block, in the terms of the profile: software time, and how long the block is busy.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::Survey;
+use crate::engine::{Order, Pace, PerOp};
+use crate::profile::{BlockWork, Deed, LaneSpeed, Profile, ProtocolCosts, Role};
+use crate::quantity::{Rate, WORK_PER_BYTE, Work};
+use crate::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Rank, Run};
+use crate::sharing::WHOLE;
+
+/// What a lane of a block that works by passes provides: counted so that a byte is a nanosecond of the block.
+pub(super) const BLOCK_TIME: Rate = Rate(1_000_000_000_000);
+
+/// The costs of a schedule's operations.
+pub(super) struct Effort<'a> {
+    costs: &'a ProtocolCosts,
+    /// Of a block.
+    threads: u16,
+    /// Of lanes of even and of odd numbers.
+    lane_threads: [u16; 2],
+    split: BlockSplit,
+}
+
+/// What one operation costs its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OneEffort {
+    /// Before its first byte.
+    pub software: Picos,
+    /// From its first byte to that of the next, where they go in turn.
+    pub spacing: Picos,
+    /// How often its bytes pass through its lane, in units of [`WHOLE`]; `None` where lanes have a rate.
+    pub lane: Option<u64>,
+}
+
+impl OneEffort {
+    /// What holds the operation back, which is not ready before an instant.
+    pub fn pace(&self, not_before: Picos) -> Pace {
+        Pace { software: self.software, not_before, spacing: self.spacing }
+    }
+}
+
+/// What the operations of a run cost.
+pub(super) enum Efforts {
+    /// All the same.
+    Same(OneEffort),
+    /// One by one.
+    Each(Vec<OneEffort>),
+}
+
+impl Efforts {
+    /// Of one operation.
+    pub fn lane(&self, index: u32) -> Option<u64> {
+        match self {
+            Self::Same(one) => one.lane,
+            Self::Each(each) => each.get(index as usize).and_then(|one| one.lane),
+        }
+    }
+
+    /// Whether all operations take the same of their lane.
+    pub fn is_even(&self) -> bool {
+        match self {
+            Self::Same(_) => true,
+            Self::Each(each) => each.windows(2).all(|pair| pair[0].lane == pair[1].lane),
+        }
+    }
+}
+
+impl<'a> Effort<'a> {
+    pub fn new(profile: &'a Profile, header: &Header) -> Self {
+        let costs = profile.protocol(header.protocol);
+        let threads = header.blocks.threads.unwrap_or(costs.threads);
+        let lane_threads = match header.blocks.split {
+            BlockSplit::Whole => [threads; 2],
+            BlockSplit::ReduceAndCopy => costs.split_threads(threads),
+        };
+        Self { costs, threads, lane_threads, split: header.blocks.split }
+    }
+
+    /// What the call costs before its first operation.
+    pub fn startup(&self) -> Picos {
+        self.costs.startup(self.threads)
+    }
+
+    /// Whether the channels on which data arrives must be known.
+    pub fn tells_channels_apart(&self) -> bool {
+        self.split == BlockSplit::ReduceAndCopy && matches!(self.costs.lane, LaneSpeed::Passes(_))
+    }
+
+    /// Whether a run passes on what others sent on its channel.
+    pub fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey) -> Role {
+        let arrives = |wait: &Dependency| wait.rank != rank && survey.channel(*wait).is_none_or(|c| c == run.channel);
+        let passes_on = run.src_buffer != Buffer::Input && waits.iter().any(arrives);
+        if passes_on { Role::Forward } else { Role::Send }
+    }
+
+    /// How the operations of a run follow each other: those of one connection that wait for the one before go in turn. To
+    /// another peer a rank sends when the operation waited for is done.
+    pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
+        let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
+        let is_connection = run.kind.is_transfer() && run.peer.is_fixed();
+        let in_turn = is_connection && run.len > 1 && waits.iter().any(is_turn);
+        if in_turn { Order::InTurn } else { Order::Free }
+    }
+
+    /// The costs of a run's operations, which put `on_wire` on the wire and carry `payload`.
+    pub fn of_run(
+        &self,
+        run: &Run,
+        (role, order): (Role, Order),
+        work: PerOp,
+        payload: impl Fn(u32) -> Bytes,
+        on_wire: impl Fn(u32) -> Work,
+    ) -> Efforts {
+        if run.len == 0 {
+            return Efforts::Same(self.of(run, (role, order), Bytes(0), Work(0)));
+        }
+        let at = |i: u32| self.of(run, (role, order), payload(i), on_wire(i));
+        match work {
+            PerOp::Same(_) => Efforts::Same(at(0)),
+            PerOp::Each(_) => Efforts::Each((0..run.len).map(at).collect()),
+        }
+    }
+
+    fn of(&self, run: &Run, (role, order): (Role, Order), bytes: Bytes, on_wire: Work) -> OneEffort {
+        let threads = self.lane_threads[usize::from(run.channel.0 % 2)];
+        let deed = if run.kind.reduces() || run.kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
+        let work = BlockWork { role, deed, bytes, threads };
+        // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
+        let takes = self.split == BlockSplit::Whole && order == Order::Free;
+        let role_before = if takes { role } else { Role::Forward };
+        let software = match run.kind {
+            OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
+            kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
+            _ => Picos::ZERO,
+        };
+        let busy = match run.kind {
+            // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send).
+            OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
+            _ => self.costs.busy(work),
+        };
+        let spacing = if order == Order::InTurn { self.costs.spacing(work) } else { Picos::ZERO };
+        let lane = busy.map(|busy| {
+            let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
+            u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
+        });
+        OneEffort { software, spacing, lane }
+    }
+}
+
+/// Bytes that a [`Work`] holds, rounded up.
+pub(super) fn whole_bytes(work: Work) -> Bytes {
+    Bytes(u64::try_from(work.0.div_ceil(WORK_PER_BYTE)).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,250 @@
+//! What one protocol costs on the device, and how long a thread block is busy with an operation.
+//!
+//! A channel is a thread block of some threads (or a copy-engine stream). An operation that moves c bytes takes
+//!
+//! ```text
+//! software:  step + step_per_warp·w + (reduce | copy) + settle·c/(c + settle_half)    [+ take, where it begins a chain]
+//!            − what hides behind later slices: at most (slices − 1)/slices of (passes − 1)·pass, where it passes data on
+//! path:      the latency of its path
+//! bytes:     the longer of c ÷ (wire efficiency × its share of the links) and, of its block, (passes − 1)·pass
+//! ```
+//!
+//! with w warps in the block. FIFO protocols handle c bytes in passes of `bytes_per_thread` × threads, each of which
+//! loads, polls for flags and stores before the next begins; the first pass is part of the step, but the
+//! next of messages that follow each other (in trees) flows when all passes of this one are over. A block executes its
+//! operations one after the other: receiving what nobody is told of any more is an operation of its own in NCCL (the
+//! last receive of a loop), which a schedule does not have; it is charged as `take` to the send that the block begins
+//! with.
+//!
+//! Sources: NCCL 2.28 src/device/prims_ll.h (8 bytes a thread and pass), prims_ll128.h (16 words of 8 bytes for 8 threads, 15
+//! of them data, 8 times unrolled: 60 bytes), prims_simple.h, all_reduce.h (the sequence of primitives; up and down a
+//! tree on different warps).
+
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+
+/// What one protocol costs on the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProtocolCosts {
+    /// Once a call: kernel start, connection set-up, last synchronisation.
+    pub startup: Picos,
+    /// Once a call for each warp of a block.
+    pub startup_per_warp: Picos,
+    /// Before every operation, besides the latency of its path: flags, fences, polling.
+    pub step: Picos,
+    /// The same for each warp of a block, that must come together.
+    pub step_per_warp: Picos,
+    /// On top for operations that add what arrives.
+    pub reduce: Picos,
+    /// On top for operations that only move it.
+    pub copy: Picos,
+    /// Until all data of a large operation is visible behind its flags: grows from 0 with the bytes to this.
+    pub settle: Picos,
+    /// The bytes at which half of `settle` is reached.
+    pub settle_half: Bytes,
+    /// Payload ÷ bytes on the wire, by the protocol's framing (ll 0.5, ll128 0.9375).
+    pub wire_efficiency: f64,
+    /// What limits a channel.
+    pub lane: LaneSpeed,
+    /// Threads of a block unless the schedule says otherwise.
+    pub threads: u16,
+    /// The part of a block's threads that reduce where it is split to reduce and copy at once (trees); the others copy.
+    pub split: f64,
+    /// The largest chunk of a step; `None` is the whole.
+    pub chunk: Option<Bytes>,
+    /// Slices that a chunk is handed on in: what follows it prepares behind all slices but the first.
+    pub slices: u16,
+    /// The pieces in which chunks stream through a chain of ranks, where data has its flags in every line and is passed on
+    /// before the chunk is whole; `None`: chunk by chunk.
+    pub stream: Option<Bytes>,
+}
+
+/// What limits a channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LaneSpeed {
+    /// Nothing.
+    Unlimited,
+    /// It moves so many bytes of payload a second at most.
+    Rate(Bandwidth),
+    /// It works pass by pass.
+    Passes(Passes),
+}
+
+/// A thread block that works pass by pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passes {
+    /// Payload that a thread handles in a pass.
+    pub bytes_per_thread: Bytes,
+    /// A pass that sends what lies there.
+    pub send: Picos,
+    /// A pass that sends on what arrives.
+    pub forward: Picos,
+    /// A pass that takes what arrives, and sends nothing.
+    pub take: Picos,
+    /// More for each warp of the block.
+    pub per_warp: Picos,
+    /// Before the first pass that takes.
+    pub first_take: Picos,
+}
+
+/// What a block does in an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Sends what lies there, after it took what arrived last.
+    Send,
+    /// Sends on what arrives.
+    Forward,
+}
+
+/// Whether an operation adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deed {
+    /// It moves.
+    Copy,
+    /// It adds what arrives.
+    Reduce,
+}
+
+/// An operation as its block sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockWork {
+    /// What the block does.
+    pub role: Role,
+    /// Whether it adds.
+    pub deed: Deed,
+    /// Payload, rounded up.
+    pub bytes: Bytes,
+    /// Threads at work.
+    pub threads: u16,
+}
+
+/// Threads of a warp.
+const WARP: u16 = 32;
+
+impl ProtocolCosts {
+    /// No cost, no limit.
+    pub const FREE: Self = Self {
+        startup: Picos::ZERO,
+        startup_per_warp: Picos::ZERO,
+        step: Picos::ZERO,
+        step_per_warp: Picos::ZERO,
+        reduce: Picos::ZERO,
+        copy: Picos::ZERO,
+        settle: Picos::ZERO,
+        settle_half: Bytes(0),
+        wire_efficiency: 1.0,
+        lane: LaneSpeed::Unlimited,
+        threads: 512,
+        split: 0.5,
+        chunk: None,
+        slices: 1,
+        stream: None,
+    };
+
+    /// What a call costs before its first operation, on blocks of so many threads.
+    #[must_use]
+    pub fn startup(&self, threads: u16) -> Picos {
+        self.startup + times(self.startup_per_warp, warps(threads))
+    }
+
+    /// Software time before an operation moves its first byte.
+    #[must_use]
+    pub fn software(&self, work: BlockWork) -> Picos {
+        let kind = match work.deed {
+            Deed::Copy => self.copy,
+            Deed::Reduce => self.reduce,
+        };
+        let bytes = work.bytes.0;
+        let settled = match bytes.checked_add(self.settle_half.0) {
+            Some(0) | None => self.settle,
+            Some(sum) => Picos((u128::from(self.settle.0) * u128::from(bytes) / u128::from(sum)) as u64),
+        };
+        let step = self.step + times(self.step_per_warp, warps(work.threads)) + kind + settled;
+        Picos(step.0.saturating_sub(self.hidden(work).0)) + self.taking(work)
+    }
+
+    /// What of a step is over before all of the data has come that it waits for: that comes in slices, of which the block
+    /// before is busy with the later ones.
+    fn hidden(&self, work: BlockWork) -> Picos {
+        match (work.role, self.busy(work)) {
+            (Role::Forward, Some(busy)) => {
+                Picos(busy.0 / u64::from(self.slices.max(1)) * u64::from(self.slices.max(1) - 1))
+            }
+            _ => Picos::ZERO,
+        }
+    }
+
+    /// The least software time of any operation.
+    #[must_use]
+    pub fn least_software(&self) -> Picos {
+        self.step + self.copy.min(self.reduce)
+    }
+
+    /// What a send waits for first: its block takes what arrived last.
+    fn taking(&self, work: BlockWork) -> Picos {
+        match (self.lane, work.role) {
+            (LaneSpeed::Passes(passes), Role::Send) => {
+                passes.first_take + passes.after_the_first(passes.take, work.bytes, work.threads)
+            }
+            _ => Picos::ZERO,
+        }
+    }
+
+    /// How long a block is busy with an operation beyond its software time; `None` where blocks do not work by passes.
+    #[must_use]
+    pub fn busy(&self, work: BlockWork) -> Option<Picos> {
+        let LaneSpeed::Passes(passes) = self.lane else { return None };
+        let pass = match work.role {
+            Role::Send => passes.send,
+            Role::Forward => passes.forward,
+        };
+        Some(passes.after_the_first(pass, work.bytes, work.threads))
+    }
+
+    /// How soon after an operation's first byte its block can send that of the next.
+    #[must_use]
+    pub fn spacing(&self, work: BlockWork) -> Picos {
+        let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
+        let pass = match work.role {
+            Role::Send => passes.send,
+            Role::Forward => passes.forward,
+        };
+        passes.streaming(pass, work.bytes, work.threads)
+    }
+
+    /// Threads of a split block that reduce, and that copy, in whole warps.
+    #[must_use]
+    pub fn split_threads(&self, threads: u16) -> [u16; 2] {
+        let all = warps(threads).max(2);
+        let reducing = ((f64::from(all) * self.split) as u16).clamp(1, all - 1);
+        [reducing * WARP, (all - reducing) * WARP]
+    }
+}
+
+impl Passes {
+    fn after_the_first(&self, pass: Picos, bytes: Bytes, threads: u16) -> Picos {
+        let more = bytes.0.div_ceil(self.quantum(threads)).saturating_sub(1);
+        Picos(self.each(pass, threads).0.saturating_mul(more))
+    }
+
+    fn streaming(&self, pass: Picos, bytes: Bytes, threads: u16) -> Picos {
+        let all = u128::from(self.each(pass, threads).0) * u128::from(bytes.0) / u128::from(self.quantum(threads));
+        Picos(u64::try_from(all).unwrap_or(u64::MAX))
+    }
+
+    /// What a block handles in a pass.
+    fn quantum(&self, threads: u16) -> u64 {
+        self.bytes_per_thread.0.saturating_mul(threads.into()).max(1)
+    }
+
+    fn each(&self, pass: Picos, threads: u16) -> Picos {
+        pass + times(self.per_warp, warps(threads))
+    }
+}
+
+fn warps(threads: u16) -> u16 {
+    threads.div_ceil(WARP)
+}
+
+fn times(each: Picos, count: u16) -> Picos {
+    Picos(each.0.saturating_mul(count.into()))
+}

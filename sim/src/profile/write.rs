@@ -1,0 +1,142 @@
+//! Profile files out: what [`parse`](super::Profile::parse) reads, in the order of the shipped ones.
+
+use std::fmt::Write as _;
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::{LaneSpeed, LaunchCosts, Profile, ProtocolCosts};
+use crate::schedule::Protocol;
+
+impl Profile {
+    /// The profile as a file. Reading it gives the same profile; fractions are written to seven digits.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        for (key, value) in [("name", &self.name), ("library", &self.library)] {
+            writeln!(out, "{key} = {}", quoted(value))?;
+        }
+        writeln!(out, "compute_capability = {}\ndate = {}", self.compute_capability, quoted(&self.date))?;
+        writeln!(out, "source = [")?;
+        for source in &self.sources {
+            writeln!(out, "  {},", quoted(source))?;
+        }
+        writeln!(out, "]\nband = {{ low = {}, high = {} }}", fraction(self.band.low), fraction(self.band.high))?;
+        let links = &self.links;
+        writeln!(out, "\n[links]")?;
+        for (key, value) in [
+            ("nvlink", links.nvlink),
+            ("c2c", links.c2c),
+            ("pcie", links.pcie),
+            ("upi", links.upi),
+            ("network", links.network),
+            ("multicast", links.multicast),
+        ] {
+            writeln!(out, "{key} = {}", fraction(value))?;
+        }
+        for protocol in Protocol::ALL {
+            writeln!(out, "\n[protocol.{protocol}]")?;
+            self.protocol(protocol).write(protocol, out)?;
+        }
+        for (launch, modes) in ["graph", "stream"].into_iter().zip(&self.launches) {
+            for (processes, costs) in ["per_gpu", "single"].into_iter().zip(modes) {
+                writeln!(out, "\n[launch.{launch}.{processes}]")?;
+                costs.write(out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ProtocolCosts {
+    fn write(&self, protocol: Protocol, out: &mut String) -> std::fmt::Result {
+        let times = [
+            ("startup", self.startup),
+            ("startup_per_warp", self.startup_per_warp),
+            ("step", self.step),
+            ("step_per_warp", self.step_per_warp),
+            ("reduce", self.reduce),
+            ("copy", self.copy),
+            ("settle", self.settle),
+        ];
+        for (key, time) in times {
+            writeln!(out, "{key} = {}", nanoseconds(time))?;
+        }
+        writeln!(out, "settle_half = {}", bytes(self.settle_half))?;
+        writeln!(out, "wire_efficiency = {}", fraction(self.wire_efficiency))?;
+        if let LaneSpeed::Rate(rate) = self.lane {
+            writeln!(out, "channel = \"{} B/s\"", rate.0)?;
+        }
+        writeln!(out, "threads = {}\nsplit = {}\nslices = {}", self.threads, fraction(self.split), self.slices)?;
+        for (key, size) in [("chunk", self.chunk), ("stream", self.stream)] {
+            if let Some(size) = size {
+                writeln!(out, "{key} = {}", bytes(size))?;
+            }
+        }
+        if let LaneSpeed::Passes(passes) = self.lane {
+            writeln!(out, "[protocol.{protocol}.pass]\nbytes_per_thread = {}", bytes(passes.bytes_per_thread))?;
+            for (key, time) in [
+                ("send", passes.send),
+                ("forward", passes.forward),
+                ("take", passes.take),
+                ("per_warp", passes.per_warp),
+                ("first_take", passes.first_take),
+            ] {
+                writeln!(out, "{key} = {}", nanoseconds(time))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LaunchCosts {
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        for (key, time) in [
+            ("added", self.added),
+            ("floor", self.floor),
+            ("floor_per_gpu", self.floor_per_gpu),
+            ("jitter", self.jitter),
+        ] {
+            writeln!(out, "{key} = {}", nanoseconds(time))?;
+        }
+        Ok(())
+    }
+}
+
+/// A TOML string; the escapes of JSON are TOML's too.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+/// Exact to a picosecond.
+fn nanoseconds(time: Picos) -> String {
+    let (whole, rest) = (time.0 / 1000, time.0 % 1000);
+    if rest == 0 { format!("\"{whole} ns\"") } else { format!("\"{whole}.{rest:03} ns\"") }
+}
+
+fn bytes(size: Bytes) -> String {
+    format!("\"{}\"", size.0)
+}
+
+fn fraction(value: f64) -> f64 {
+    (value * 1e7).round() / 1e7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for name in Profile::names().filter(|&name| name != "ideal") {
+            let profile = Profile::named(name).unwrap();
+            let text = profile.to_toml();
+            assert_eq!(Profile::parse(&text, "written").unwrap(), profile, "{text}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Flags of `calibrate`: what a profile is fitted to.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fabricast_validate::calibrate::HoldOut;
+
+/// A profile from measurements. The profile goes to the file of -o; what was found is printed.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Manifests. Device costs are fitted to the first, with the launch costs of its modes; to the others only the launch
+    /// costs of modes that the first does not have
+    #[arg(value_name = "MANIFEST", required = true)]
+    pub manifests: Vec<PathBuf>,
+    /// Where the fit begins, and what figures that no row tells are taken from; the best match for the GPUs by default
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Software")]
+    pub profile: Option<String>,
+    /// The name of the new profile; that of the one where the fit begins by default
+    #[arg(long, value_name = "NAME", help_heading = "Software")]
+    pub name: Option<String>,
+    /// Date of the data, as in 2026-11-20; that of the profile where the fit begins by default
+    #[arg(long, value_name = "YYYY-MM-DD", help_heading = "Software")]
+    pub date: Option<String>,
+    /// Fit without these rows too, and predict them: gpus=2, collective=all_gather,reduce_scatter, protocol=ll (may be
+    /// repeated)
+    #[arg(long, value_name = "WHAT=…")]
+    pub hold_out: Vec<HoldOut>,
+}

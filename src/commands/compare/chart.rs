@@ -1,0 +1,44 @@
+//! The picture of a comparison.
+
+use fabricast_reports::chart::{self, CompareChart, ComparedPoint, ComparedSeries, Format};
+
+use super::super::counted;
+use super::{Answer, group_name};
+use crate::failure::Failure;
+
+/// Draws all rows: a series for each algorithm and protocol.
+pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
+    let comparison = answer.comparison;
+    let mut series: Vec<(_, ComparedSeries)> = Vec::new();
+    for row in &comparison.rows {
+        let key = (row.strategy.algorithm, row.strategy.protocol);
+        let point = ComparedPoint {
+            bytes: row.bytes,
+            measured: row.measured,
+            predicted: row.predicted,
+            low: row.low,
+            high: row.high,
+        };
+        match series.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => known.points.push(point),
+            None => {
+                let name = format!("{} {}", key.0, key.1);
+                series.push((key, ComparedSeries { name, points: vec![point] }));
+            }
+        }
+    }
+    series.sort_by_key(|(key, found)| (std::cmp::Reverse(found.points.len()), *key));
+    let title = match comparison.groups.len() {
+        1 => group_name(answer, 0),
+        groups => format!("{} in {}", counted(comparison.summary.rows as u64, "row"), counted(groups as u64, "group")),
+    };
+    let summary = comparison.summary;
+    let subtitle = format!(
+        "error: median {:.1} %, mean {:.1} %, bias {:+.1} %",
+        summary.median * 100.0,
+        summary.mean * 100.0,
+        summary.bias * 100.0
+    );
+    let figure = CompareChart { title, subtitle, series: series.into_iter().map(|(_, one)| one).collect() }.figure();
+    chart::render(&figure, format).map_err(|error| Failure::Failed(error.to_string()))
+}

@@ -1,0 +1,209 @@
+//! The comparison as JSON.
+
+use fabricast_sim::profile::{Launch, Processes};
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+use fabricast_validate::compare::{Compared, Explanation, Group, Summary};
+use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
+use serde::Serialize;
+
+use super::Answer;
+
+#[derive(Serialize)]
+pub struct ComparisonJson<'a> {
+    summary: SummaryJson,
+    groups: Vec<GroupJson<'a>>,
+    rows: Vec<RowJson<'a>>,
+    rejected: Vec<RejectedJson>,
+    contradictions: Vec<ContradictionJson>,
+}
+
+#[derive(Serialize)]
+struct SummaryJson {
+    rows: usize,
+    mean: f64,
+    median: f64,
+    p90: f64,
+    bias: f64,
+}
+
+#[derive(Serialize)]
+struct GroupJson<'a> {
+    fabric: &'a str,
+    nodes: u32,
+    gpus: u32,
+    ranks: u32,
+    collective: Collective,
+    /// As forced; null: the library chose.
+    algorithm: Option<&'static str>,
+    protocol: Option<&'static str>,
+    channels: Option<u16>,
+    library: Option<String>,
+    registered: &'static str,
+    launch: Launch,
+    processes: Processes,
+    role: &'static str,
+    profile: &'a str,
+    files: Vec<&'a str>,
+    #[serde(flatten)]
+    summary: SummaryJson,
+    slower: usize,
+    faster: usize,
+    explanation: Option<ExplanationJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ExplanationJson<'a> {
+    parameter: String,
+    factor: f64,
+    now: &'a str,
+    then: &'a str,
+    median_before: f64,
+    median_after: f64,
+}
+
+#[derive(Serialize)]
+struct RowJson<'a> {
+    file: &'a str,
+    line: u32,
+    collective: Collective,
+    ranks: u32,
+    nodes: u32,
+    bytes: Bytes,
+    /// As predicted: what was forced, or the library's choice.
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+    launch: Launch,
+    processes: Processes,
+    measured_us: f64,
+    predicted_us: f64,
+    low_us: f64,
+    high_us: f64,
+    error: f64,
+    verdict: &'static str,
+    outside: f64,
+}
+
+#[derive(Serialize)]
+struct RejectedJson {
+    file: String,
+    line: u32,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct ContradictionJson {
+    bytes: Bytes,
+    shortest_us: f64,
+    shortest_at: String,
+    longest_us: f64,
+    longest_at: String,
+}
+
+/// All of it.
+pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
+    let comparison = answer.comparison;
+    let rejected = answer.measurements.iter().flat_map(|measurement| {
+        let file = measurement.file.display().to_string();
+        measurement.rejected.iter().map(move |rejected| RejectedJson {
+            file: file.clone(),
+            line: rejected.line,
+            reason: rejected.reason.to_string(),
+        })
+    });
+    let contradictions = answer.loaded.contradictions.iter().map(|found| ContradictionJson {
+        bytes: found.bytes,
+        shortest_us: found.shortest.1.us(),
+        shortest_at: found.shortest.0.to_string(),
+        longest_us: found.longest.1.us(),
+        longest_at: found.longest.0.to_string(),
+    });
+    ComparisonJson {
+        summary: comparison.summary.into(),
+        groups: comparison.groups.iter().filter_map(|group| group_json(answer, group)).collect(),
+        rows: comparison.rows.iter().filter_map(|row| row_json(answer, row)).collect(),
+        rejected: rejected.collect(),
+        contradictions: contradictions.collect(),
+    }
+}
+
+impl From<Summary> for SummaryJson {
+    fn from(Summary { rows, mean, median, p90, bias }: Summary) -> Self {
+        Self { rows, mean, median, p90, bias }
+    }
+}
+
+fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>> {
+    let measurements: Vec<&'a Measurement> =
+        group.measurements.iter().filter_map(|&number| answer.measurements.get(number)).collect();
+    let first = *measurements.first()?;
+    let configuration = &first.configuration;
+    let role = |role: Role| match role {
+        Role::Fit => "fit",
+        Role::Check => "check",
+    };
+    let mixed = measurements.iter().any(|measurement| measurement.role != first.role);
+    Some(GroupJson {
+        fabric: first.fabric.name(),
+        nodes: configuration.nodes,
+        gpus: configuration.gpus,
+        ranks: first.ranks(),
+        collective: configuration.collective,
+        algorithm: configuration.algorithm.map(fabricast_planner::algorithm::Algorithm::name),
+        protocol: configuration.protocol.map(fabricast_sim::schedule::Protocol::name),
+        channels: configuration.channels,
+        library: configuration.library.as_ref().map(ToString::to_string),
+        registered: match configuration.registered {
+            Registered::Plain => "plain",
+            Registered::Symmetric => "symmetric",
+        },
+        launch: configuration.launch,
+        processes: configuration.processes,
+        role: if mixed { "fit and check" } else { role(first.role) },
+        profile: group.measurements.first().and_then(|&number| answer.comparison.profiles.get(number))?,
+        files: measurements.iter().map(|measurement| measurement.name.as_str()).collect(),
+        summary: group.summary.into(),
+        slower: group.slower,
+        faster: group.faster,
+        explanation: group.explanation.as_ref().map(ExplanationJson::from),
+    })
+}
+
+impl<'a> From<&'a Explanation> for ExplanationJson<'a> {
+    fn from(found: &'a Explanation) -> Self {
+        Self {
+            parameter: found.knob.to_string(),
+            factor: found.factor,
+            now: &found.now,
+            then: &found.then,
+            median_before: found.before,
+            median_after: found.after,
+        }
+    }
+}
+
+fn row_json<'a>(answer: &Answer<'a>, row: &Compared) -> Option<RowJson<'a>> {
+    let measurement = answer.measurements.get(row.measurement)?;
+    let configuration = &measurement.configuration;
+    Some(RowJson {
+        file: &measurement.name,
+        line: row.line,
+        collective: configuration.collective,
+        ranks: measurement.ranks(),
+        nodes: configuration.nodes,
+        bytes: row.bytes,
+        algorithm: row.strategy.algorithm.name(),
+        protocol: row.strategy.protocol.name(),
+        channels: row.strategy.channels,
+        launch: configuration.launch,
+        processes: configuration.processes,
+        measured_us: row.measured.us(),
+        predicted_us: row.predicted.us(),
+        low_us: row.low.us(),
+        high_us: row.high.us(),
+        error: row.error(),
+        verdict: row.verdict().name(),
+        outside: row.verdict().outside(),
+    })
+}

@@ -1,0 +1,170 @@
+//! `compare`: predicted against measured.
+
+mod chart;
+mod json;
+mod text;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fabricast_planner::bound::InNetwork;
+use fabricast_reports::chart::Format as ChartFormat;
+use fabricast_sim::profile;
+use fabricast_topologies::Place;
+use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
+use fabricast_validate::compare::{Comparison, Explanations, PlansPick, Request, compare};
+use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measurement};
+
+use super::measured;
+use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
+use crate::failure::Failure;
+use crate::output::{self, Format, Output};
+use crate::setup;
+use crate::watch::{self, Position};
+
+/// What the outputs are made of.
+struct Answer<'a> {
+    measurements: &'a [Measurement],
+    comparison: &'a Comparison,
+    loaded: &'a Loaded,
+}
+
+pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
+    let chart = match args.chart.as_deref() {
+        Some(path) => {
+            let format = ChartFormat::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
+            output.check_beside(path)?;
+            Some((path, format))
+        }
+        None => None,
+    };
+    let profile = args.profile.as_deref().map(setup::named_profile).transpose()?;
+    let loaded = load(args)?;
+    measured::warn(&loaded, output);
+    let rows_done = AtomicUsize::new(0);
+    let request = Request {
+        measurements: &loaded.measurements,
+        profile: profile.as_ref(),
+        choice: &PlansPick,
+        routes: RouteOptions {
+            p2p: if args.no_p2p { PeerAccess::Off } else { PeerAccess::Allowed },
+            gdr: if args.no_gdr { GpuDirect::Off } else { GpuDirect::Allowed },
+            ..RouteOptions::default()
+        },
+        explanations: if args.no_explain { Explanations::None } else { Explanations::Wanted },
+        rows_done: Some(&rows_done),
+    };
+    let total = loaded.measurements.iter().map(|one| one.rows.len() as u64).sum();
+    let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
+    let comparison = watch::with_progress(output, "comparing", position, || compare(&request))?;
+    let answer = Answer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
+    let written = match output.format {
+        Format::Json => output::json(&json::of(&answer))?,
+        Format::Text => text::of(&answer, args.rows, &output.look()),
+        Format::Csv => super::csv(&text::csv(&answer))?,
+    };
+    match chart {
+        Some((path, format)) => output.write_with(&written, Some((path, &chart::draw(&answer, format)?)))?,
+        None => output.write(&written)?,
+    }
+    match args.max_error {
+        Some(most) if comparison.summary.median > most => Err(Failure::Failed(format!(
+            "the median error is {:.1} %, more than the {:.1} % of --max-error",
+            comparison.summary.median * 100.0,
+            most * 100.0
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Manifests and logs, in the order given.
+fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
+    let mut all = Loaded::default();
+    for path in &args.files {
+        let is_manifest = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+        let loaded = if is_manifest {
+            manifest::load(path)?
+        } else {
+            manifest::measure(&[entry(path, &args.log)?], Path::new(""))?
+        };
+        all.measurements.extend(loaded.measurements);
+    }
+    // Files may contradict each other too.
+    all.contradictions = manifest::contradictions(&all.measurements);
+    Ok(all)
+}
+
+/// A log as the flags describe it.
+fn entry(path: &Path, flags: &LogArgs) -> Result<Entry, Failure> {
+    let name = path.display().to_string();
+    let Some(fabric) = flags.fabric.clone() else {
+        return Err(Failure::input_with_help(
+            format!("{name}: which fabric was it measured on?"),
+            "add --fabric hgx-h200, say, or describe the log in a manifest (a file that ends in .toml)",
+        ));
+    };
+    let launch = flags.launch.map(|launch| match launch {
+        Launch::Graph => profile::Launch::Graph,
+        Launch::Stream => profile::Launch::Stream,
+    });
+    let processes = flags.processes.map(|processes| match processes {
+        Processes::PerGpu => profile::Processes::PerGpu,
+        Processes::Single => profile::Processes::Single,
+    });
+    Ok(Entry {
+        place: Place::of_source(&name),
+        file: given(name.clone()),
+        fabric: given(fabric),
+        nodes: flags.nodes,
+        gpus: flags.gpus,
+        network: flags.network.clone(),
+        collective: flags.collective.map(given),
+        algorithm: flags.algorithm,
+        protocol: flags.protocol,
+        channels: flags.channels,
+        library: flags.library.clone(),
+        in_network: if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed },
+        registered: match flags.registered {
+            Some(Registered::Symmetric) => manifest::Registered::Symmetric,
+            Some(Registered::Plain) | None => manifest::Registered::Plain,
+        },
+        launch: launch.map(given),
+        processes: processes.map(given),
+        dtype: flags.dtype,
+        ..Entry::default()
+    })
+}
+
+/// A value of the command line.
+fn given<T>(value: T) -> Located<T> {
+    Located { value, place: Place::of_source("command line") }
+}
+
+/// `all_reduce ring ll · 8 GPUs of h200-node · graph, per_gpu`: what the rows of a group have in common.
+fn group_name(answer: &Answer<'_>, group: usize) -> String {
+    let first = answer.comparison.groups.get(group).and_then(|group| group.measurements.first());
+    let Some(measurement) = first.and_then(|&first| answer.measurements.get(first)) else { return String::new() };
+    let configuration = &measurement.configuration;
+    let mut strategy = match (configuration.algorithm, configuration.protocol) {
+        (None, None) => "by choice".to_owned(),
+        (Some(algorithm), None) => format!("{algorithm}"),
+        (None, Some(protocol)) => format!("{protocol}"),
+        (Some(algorithm), Some(protocol)) => format!("{algorithm} {protocol}"),
+    };
+    if let Some(channels) = configuration.channels {
+        strategy = format!("{strategy} × {channels}");
+    }
+    if configuration.registered == manifest::Registered::Symmetric {
+        strategy.push_str(", registered");
+    }
+    let library = configuration.library.as_ref().map_or_else(String::new, |library| format!(" · {library}"));
+    format!(
+        "{} {strategy} · {} × {} of {} · {}, {}{library}",
+        configuration.collective,
+        configuration.nodes,
+        configuration.gpus,
+        measurement.fabric.name(),
+        manifest::launch_name(configuration.launch),
+        manifest::processes_name(configuration.processes),
+    )
+}

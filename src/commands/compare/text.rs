@@ -1,0 +1,207 @@
+//! The comparison as text and as CSV.
+
+use fabricast_reports::format::percent;
+use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value, stacked};
+use fabricast_validate::compare::{Compared, Verdict};
+use fabricast_validate::measured::manifest::{launch_name, processes_name};
+
+use super::super::counted;
+use super::{Answer, group_name};
+use crate::args::RowChoice;
+
+/// For people: a line on all, a table of groups, tables of rows.
+pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
+    let summary = answer.comparison.summary;
+    let mut profiles = answer.comparison.profiles.clone();
+    profiles.sort_unstable();
+    profiles.dedup();
+    let mut text = format!(
+        "{} · error median {} %, mean {} %, p90 {} %, bias {} % · profile {}\n",
+        counted(summary.rows as u64, "row"),
+        percent(summary.median),
+        percent(summary.mean),
+        percent(summary.p90),
+        signed(summary.bias),
+        profiles.join(", "),
+    );
+    let groups = answer.comparison.groups.len();
+    let one = groups == 1;
+    let choice = rows.unwrap_or(if one { RowChoice::All } else { RowChoice::Outside });
+    let mut tables: Vec<Table> = Vec::new();
+    if one {
+        text.push_str(&group_name(answer, 0));
+        text.push('\n');
+    } else {
+        text.push_str(&of_groups(answer).text(look));
+        text = format!("{}\n", text.trim_end());
+    }
+    for number in 0..groups {
+        if let Some(table) = of_rows(answer, number, choice, one) {
+            tables.push(table);
+        }
+    }
+    if !tables.is_empty() {
+        text.push_str(&stacked(&tables, look));
+    }
+    let explained = explanations(answer);
+    if !explained.is_empty() {
+        text = format!("{}\n\n{}", text.trim_end(), explained.join("\n"));
+    }
+    text
+}
+
+fn signed(share: f64) -> String {
+    let sign = if share > 0.0 { "+" } else { "" };
+    format!("{sign}{}", percent(share))
+}
+
+fn of_groups(answer: &Answer<'_>) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("group", "group", Unit::Text),
+        Column::new("rows", "rows", Unit::Number),
+        Column::new("median", "median", Unit::Percent),
+        Column::new("mean", "mean", Unit::Percent),
+        Column::new("p90", "p90", Unit::Percent),
+        Column::new("bias", "bias", Unit::Percent),
+        Column::new("slower", "slower", Unit::Number),
+        Column::new("faster", "faster", Unit::Number),
+    ]);
+    for (number, group) in answer.comparison.groups.iter().enumerate() {
+        let count = |count: usize| match count {
+            0 => Cell::from(Value::Count(0)).tone(Tone::Faint),
+            count => Cell::from(Value::Count(count as u64)).tone(Tone::Doubtful),
+        };
+        table.row(vec![
+            Value::text(group_name(answer, number)).into(),
+            Value::Count(group.summary.rows as u64).into(),
+            Value::Share(group.summary.median).into(),
+            Value::Share(group.summary.mean).into(),
+            Value::Share(group.summary.p90).into(),
+            Value::Deviation(group.summary.bias).into(),
+            count(group.slower),
+            count(group.faster),
+        ]);
+    }
+    table
+}
+
+/// The rows of a group; none where none is to be shown.
+fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> Option<Table> {
+    let group = answer.comparison.groups.get(number)?;
+    let shown = |row: &&Compared| match choice {
+        RowChoice::All => true,
+        RowChoice::Outside => row.verdict() != Verdict::Expected,
+        RowChoice::None => false,
+    };
+    let rows: Vec<&Compared> =
+        group.rows.iter().filter_map(|&row| answer.comparison.rows.get(row)).filter(shown).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let mut table = Table::new(vec![
+        Column::new("bytes", "size", Unit::Bytes),
+        Column::new("algorithm", "algorithm", Unit::Text),
+        Column::new("protocol", "protocol", Unit::Text),
+        Column::new("channels", "channels", Unit::Number),
+        Column::new("measured_us", "measured", Unit::Micros),
+        Column::new("predicted_us", "predicted", Unit::Micros),
+        Column::new("error", "error", Unit::Percent),
+        Column::new("verdict", "verdict", Unit::Text),
+        Column::new("low_us", "low", Unit::Micros).spare(),
+        Column::new("high_us", "high", Unit::Micros).spare(),
+    ]);
+    if !one {
+        table.heading(format!("\n{}", group_name(answer, number)));
+    }
+    for row in rows {
+        let verdict = row.verdict();
+        let (words, tone) = match verdict {
+            Verdict::Expected => (verdict.name().to_owned(), Tone::Good),
+            Verdict::Faster { outside } => (format!("faster by {} %", percent(-outside)), Tone::Doubtful),
+            Verdict::Slower { outside } => (format!("slower by {} %", percent(outside)), Tone::Bad),
+        };
+        table.row(vec![
+            Value::Bytes(row.bytes).into(),
+            Value::text(row.strategy.algorithm.name()).into(),
+            Value::text(row.strategy.protocol.name()).into(),
+            Value::Count(row.strategy.channels.into()).into(),
+            Value::Time(row.measured).into(),
+            Value::Time(row.predicted).into(),
+            Value::Deviation(row.error()).into(),
+            Cell::from(Value::text(words)).tone(tone),
+            Value::Time(row.low).into(),
+            Value::Time(row.high).into(),
+        ]);
+    }
+    Some(table)
+}
+
+/// A line for each group that something explains.
+fn explanations(answer: &Answer<'_>) -> Vec<String> {
+    let groups = answer.comparison.groups.iter().enumerate();
+    let lines = groups.filter_map(|(number, group)| {
+        let found = group.explanation.as_ref()?;
+        Some(format!(
+            "{}: would fit with {} × {:.2} ({} instead of {}); median {} % → {} %",
+            group_name(answer, number),
+            found.knob,
+            found.factor,
+            found.then,
+            found.now,
+            signed(found.before),
+            signed(found.after),
+        ))
+    });
+    lines.collect()
+}
+
+/// All rows, with the keys of the JSON.
+pub fn csv(answer: &Answer<'_>) -> Table {
+    let word = |key: &str| Column::new(key, key, Unit::Text);
+    let figure = |key: &str| Column::new(key, key, Unit::Number);
+    let mut table = Table::new(vec![
+        word("file"),
+        figure("line"),
+        word("collective"),
+        figure("ranks"),
+        figure("nodes"),
+        figure("bytes"),
+        word("algorithm"),
+        word("protocol"),
+        figure("channels"),
+        word("launch"),
+        word("processes"),
+        figure("measured_us"),
+        figure("predicted_us"),
+        figure("low_us"),
+        figure("high_us"),
+        figure("error"),
+        word("verdict"),
+        figure("outside"),
+    ]);
+    for row in &answer.comparison.rows {
+        let Some(measurement) = answer.measurements.get(row.measurement) else { continue };
+        let configuration = &measurement.configuration;
+        table.row(vec![
+            Value::text(&measurement.name).into(),
+            Value::Count(row.line.into()).into(),
+            Value::text(configuration.collective.name()).into(),
+            Value::Count(measurement.ranks().into()).into(),
+            Value::Count(configuration.nodes.into()).into(),
+            Value::Bytes(row.bytes).into(),
+            Value::text(row.strategy.algorithm.name()).into(),
+            Value::text(row.strategy.protocol.name()).into(),
+            Value::Count(row.strategy.channels.into()).into(),
+            Value::text(launch_name(configuration.launch)).into(),
+            Value::text(processes_name(configuration.processes)).into(),
+            Value::Time(row.measured).into(),
+            Value::Time(row.predicted).into(),
+            Value::Time(row.low).into(),
+            Value::Time(row.high).into(),
+            Value::Number(row.error()).into(),
+            Value::text(row.verdict().name()).into(),
+            Value::Number(row.verdict().outside()).into(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,85 @@
+//! The library's own choice beside the pick: columns of the table, keys of the JSON, and why it is missing.
+
+use fabricast_planner::plan::{LibraryDefault, Plan, Row};
+use fabricast_reports::table::{Cell, Column, Unit, Value};
+use fabricast_topologies::Picos;
+use serde::Serialize;
+
+/// A column, and what a row has in it.
+pub type Field<'a> = (Column, Box<dyn Fn(&Row) -> Cell + 'a>);
+
+/// `library_default` of a row.
+#[derive(Serialize)]
+pub struct Json {
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+    time_us: f64,
+    regret: f64,
+    name: String,
+    chunk: Option<u64>,
+    threads: Option<u16>,
+    expected_us: Option<f64>,
+}
+
+impl Json {
+    /// Of a row; `None` where the choice is not known.
+    pub fn of(row: &Row) -> Option<Self> {
+        let LibraryDefault { choice, priced } = row.library_default.as_ref()?;
+        Some(Self {
+            algorithm: priced.strategy.algorithm.name(),
+            protocol: priced.strategy.protocol.name(),
+            channels: priced.strategy.channels,
+            time_us: priced.time.us(),
+            regret: regret(row)?,
+            name: choice.name.clone(),
+            chunk: choice.strategy.chunk.map(|chunk| chunk.0),
+            threads: choice.strategy.threads,
+            expected_us: choice.expected.map(Picos::us),
+        })
+    }
+}
+
+fn regret(row: &Row) -> Option<f64> {
+    row.library_default.as_ref().map(|known| known.regret(&row.pick))
+}
+
+/// Two columns of the table for people; none where nothing is known.
+pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
+    let (Some(library), true) = (plan.library, plan.rows.iter().any(|row| row.library_default.is_some())) else {
+        return Vec::new();
+    };
+    let named = |row: &Row| -> Cell {
+        Value::or_missing(row.library_default.as_ref(), |known| {
+            let strategy = known.priced.strategy;
+            Value::text(format!("{} {} x{}", strategy.algorithm, strategy.protocol, strategy.channels))
+        })
+        .into()
+    };
+    let worse = |row: &Row| -> Cell { Value::or_missing(regret(row), Value::Share).into() };
+    vec![
+        (Column::new("library_default", &library.to_string(), Unit::Text).spare(), Box::new(named)),
+        (Column::new("regret", "regret", Unit::Percent).spare(), Box::new(worse)),
+    ]
+}
+
+/// The same with the keys of the JSON.
+pub fn csv_fields<'a>() -> Vec<Field<'a>> {
+    let of = |value: fn(&LibraryDefault) -> Value| -> Box<dyn Fn(&Row) -> Cell + 'a> {
+        Box::new(move |row: &Row| row.library_default.as_ref().map_or(Value::Missing, value).into())
+    };
+    let word = |key: &str| Column::new(key, key, Unit::Text);
+    let figure = |key: &str| Column::new(key, key, Unit::Number);
+    vec![
+        (word("library_default_algorithm"), of(|known| Value::text(known.priced.strategy.algorithm.name()))),
+        (word("library_default_protocol"), of(|known| Value::text(known.priced.strategy.protocol.name()))),
+        (figure("library_default_channels"), of(|known| Value::Count(known.priced.strategy.channels.into()))),
+        (figure("library_default_time_us"), of(|known| Value::Time(known.priced.time))),
+        (figure("library_default_regret"), Box::new(|row| Value::or_missing(regret(row), Value::Share).into())),
+    ]
+}
+
+/// Lines that say why choices are not known.
+pub fn notes(plan: &Plan) -> String {
+    plan.library_unknown.iter().map(|reason| format!("not known what the library would choose: {reason}\n")).collect()
+}

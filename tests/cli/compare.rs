@@ -1,0 +1,102 @@
+//! `compare` for programs: keys, exit codes, files beside the answer.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::run::run_in;
+
+fn data() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/measured")
+}
+
+fn json(arguments: &str) -> Value {
+    let run = run_in(&data(), arguments);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+#[test]
+fn rows_groups_and_summary_hang_together() {
+    let value = json("compare manifest.toml --profile ideal --format json");
+    let rows = value["rows"].as_array().unwrap();
+    let groups = value["groups"].as_array().unwrap();
+    assert_eq!((rows.len(), groups.len()), (112, 6));
+    assert_eq!(value["summary"]["rows"], 112);
+    for key in [
+        "file",
+        "collective",
+        "ranks",
+        "nodes",
+        "bytes",
+        "algorithm",
+        "protocol",
+        "launch",
+        "measured_us",
+        "predicted_us",
+        "low_us",
+        "high_us",
+        "error",
+        "verdict",
+    ] {
+        assert!(rows.iter().all(|row| !row[key].is_null()), "{key}");
+    }
+    for key in ["rows", "mean", "median", "p90", "bias"] {
+        assert!(value["summary"][key].is_number() && groups.iter().all(|group| group[key].is_number()), "{key}");
+    }
+    let errors: Vec<f64> = rows.iter().map(|row| row["error"].as_f64().unwrap()).collect();
+    for (row, error) in rows.iter().zip(&errors) {
+        let ratio = row["predicted_us"].as_f64().unwrap() / row["measured_us"].as_f64().unwrap();
+        assert!((ratio - 1.0 - error).abs() < 1e-12);
+    }
+    let bias = errors.iter().sum::<f64>() / 112.0;
+    assert!((value["summary"]["bias"].as_f64().unwrap() - bias).abs() < 1e-12);
+    let total: u64 = groups.iter().map(|group| group["rows"].as_u64().unwrap()).sum();
+    assert_eq!(total, 112);
+    // Nothing is faster than what has no software cost, but by the noise of a measurement.
+    let share = |verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
+    assert!(share("slower") > 100, "{} slower, {} faster", share("slower"), share("faster"));
+}
+
+#[test]
+fn a_log_needs_flags_only_for_what_it_does_not_say() {
+    let value =
+        json("compare tg_allreduce_x2_default.txt --fabric ../topologies/h200-node.xml --profile ideal --format json");
+    let group = &value["groups"][0];
+    assert_eq!(
+        (&group["gpus"], &group["launch"], &group["library"]),
+        (&2.into(), &"graph".into(), &"nccl-2.28.9".into())
+    );
+    assert_eq!(group["processes"], "per_gpu");
+    let run = run_in(&data(), "compare tg_allreduce_x2_default.txt --fabric hgx-h200 --gpus 4 --profile ideal");
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("tg_allreduce_x2_default.txt:10: has 2 ranks; the command says 4"), "{}", run.stderr);
+}
+
+#[test]
+fn the_answer_is_written_and_the_exit_code_says_no() {
+    let run = run_in(&data(), "compare manifest.toml --profile ideal --max-error 0.01 --format csv");
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("more than the 1.0 % of --max-error"), "{}", run.stderr);
+    assert_eq!(run.stdout.lines().count(), 113);
+    let run = run_in(&data(), "compare manifest.toml --profile ideal --max-error 10 --format csv");
+    assert_eq!(run.code, 0);
+}
+
+#[test]
+fn the_chart_and_the_answer_do_not_depend_on_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |threads: u32| {
+        let chart = folder.path().join(format!("{threads}.svg"));
+        let arguments = format!(
+            "compare manifest.toml --profile nccl-2.28-h200 --threads {threads} --chart {} --format json",
+            chart.display()
+        );
+        let run = run_in(&data(), &arguments);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        (run.stdout, std::fs::read_to_string(chart).unwrap())
+    };
+    let (one, many) = (draw(1), draw(3));
+    assert!(one == many);
+    assert!(one.1.starts_with("<svg") && one.1.contains("band of the prediction"));
+}

@@ -1,0 +1,314 @@
+//! What thread blocks cost, in closed form: rings, chains and trees on a switch under drawn costs of a protocol, and what
+//! launching adds. The formulas are those of the header of `sim/src/profile/protocol.rs`, written again.
+
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::Folding;
+use fabricast_sim::profile::{LaneSpeed, LaunchCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_sim::sharing::WHOLE;
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::generators::Case;
+use crate::worlds::{World, plants, switch};
+
+const LINK: (u64, u64) = (450_000_000_000, 350_000);
+/// Part of the link that is reached.
+const REACHED: f64 = 0.8;
+
+fn nanos(most: u64) -> impl Strategy<Value = Picos> {
+    prop_oneof![1 => Just(Picos::ZERO), 4 => (0..most).prop_map(|ns| Picos(ns * 1000))]
+}
+
+fn passes() -> impl Strategy<Value = Passes> {
+    (1u64..256, nanos(2000), nanos(3000), nanos(2000), nanos(20), nanos(500)).prop_map(
+        |(bytes_per_thread, send, forward, take, per_warp, first_take)| Passes {
+            bytes_per_thread: Bytes(bytes_per_thread),
+            send,
+            forward,
+            take,
+            per_warp,
+            first_take,
+        },
+    )
+}
+
+fn costs() -> impl Strategy<Value = ProtocolCosts> {
+    let once = (nanos(20_000), nanos(100), nanos(2000), nanos(10));
+    let kinds = (nanos(500), nanos(500), nanos(600), select(vec![0u64, 1, 256, 4096]));
+    (once, kinds, select(vec![0.5, 0.9375, 1.0]), 0.1f64..0.9, passes()).prop_map(
+        |(once, kinds, wire_efficiency, split, passes)| ProtocolCosts {
+            startup: once.0,
+            startup_per_warp: once.1,
+            step: once.2,
+            step_per_warp: once.3,
+            reduce: kinds.0,
+            copy: kinds.1,
+            settle: kinds.2,
+            settle_half: Bytes(kinds.3),
+            wire_efficiency,
+            lane: LaneSpeed::Passes(passes),
+            split,
+            ..ProtocolCosts::FREE
+        },
+    )
+}
+
+/// Ranks on a switch that run a collective on blocks of so many threads.
+#[derive(Clone, Debug)]
+struct Setup {
+    costs: ProtocolCosts,
+    ranks: u32,
+    bytes: u64,
+    threads: u16,
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let bytes = prop_oneof![1u64..1000, 1u64..20_000_000];
+    (costs(), 2u32..=9, bytes, 1u16..=640).prop_map(|(costs, ranks, bytes, threads)| Setup {
+        costs,
+        ranks,
+        bytes,
+        threads,
+    })
+}
+
+/// One message in the words of the formulas, picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    software: f64,
+    /// On the wire, or in its block.
+    transfer: f64,
+    spacing: f64,
+}
+
+impl Hop {
+    fn whole(self) -> f64 {
+        self.software + 2.0 * LINK.1 as f64 + self.transfer
+    }
+
+    /// The most that a message after another adds.
+    fn pace(self) -> f64 {
+        self.software.max(self.transfer).max(self.spacing)
+    }
+}
+
+/// What a message does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Reduce,
+    Copy,
+}
+
+/// Where its bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// The rank has them.
+    Here,
+    /// They just arrived on the same channel.
+    Before,
+}
+
+impl Setup {
+    fn passes(&self) -> Passes {
+        match self.costs.lane {
+            LaneSpeed::Passes(passes) => passes,
+            _ => unreachable!("drawn that way"),
+        }
+    }
+
+    /// A message of `chunk` bytes from a block of `threads`, whose link is shared by so many.
+    fn hop(&self, chunk: f64, threads: u16, sharers: f64, (from, deed): (From, Deed)) -> Hop {
+        let (costs, passes) = (&self.costs, self.passes());
+        let warps = f64::from(threads.div_ceil(32));
+        let bytes = (chunk - 1e-9).ceil();
+        let pass = if from == From::Here { passes.send } else { passes.forward };
+        let pass = pass.0 as f64 + warps * passes.per_warp.0 as f64;
+        let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
+        let kind = if deed == Deed::Reduce { costs.reduce } else { costs.copy };
+        let settled = if costs.settle_half.0 == 0 { 1.0 } else { bytes / (bytes + costs.settle_half.0 as f64) };
+        let wire = chunk / costs.wire_efficiency / (LINK.0 as f64 * 1e-12 * REACHED / sharers);
+        Hop {
+            software: (costs.step.0 + kind.0) as f64
+                + warps * costs.step_per_warp.0 as f64
+                + costs.settle.0 as f64 * settled,
+            transfer: wire.max(((bytes / quantum).ceil() - 1.0) * pass),
+            spacing: bytes / quantum * pass,
+        }
+    }
+
+    /// What a block spends on taking what it is the last to receive.
+    fn taking(&self, chunk: f64) -> f64 {
+        let passes = self.passes();
+        let pass = passes.take.0 as f64 + f64::from(self.threads.div_ceil(32)) * passes.per_warp.0 as f64;
+        let quantum = passes.bytes_per_thread.0 as f64 * f64::from(self.threads);
+        passes.first_take.0 as f64 + (((chunk - 1e-9).ceil() / quantum).ceil() - 1.0) * pass
+    }
+
+    fn startup(&self) -> f64 {
+        self.costs.startup.0 as f64 + f64::from(self.threads.div_ceil(32)) * self.costs.startup_per_warp.0 as f64
+    }
+
+    fn shape(&self, collective: Collective) -> Shape {
+        let call = Call {
+            collective,
+            bytes: Bytes(self.bytes),
+            ranks: self.ranks,
+            root: Rank(0),
+            buffers: BufferUse::OutOfPlace,
+        };
+        Shape { threads: Some(self.threads), ..Shape::new(call, Protocol::Simple) }
+    }
+
+    /// Simulated picoseconds, launch apart.
+    fn time(&self, algorithm: Algorithm, shape: Shape) -> f64 {
+        let mut world = World::ideal(switch(self.ranks, Bandwidth(LINK.0), Picos(LINK.1)));
+        world.profile.protocols = [self.costs; 5];
+        world.profile.links.nvlink = REACHED;
+        let timeline = world.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).unwrap();
+        (timeline.time - timeline.launch).0 as f64
+    }
+}
+
+/// A picosecond for each of a step's few roundings, efficiencies in millionths; and of a block's time, which is counted in
+/// parts of the bytes on the wire, a nanosecond for each [`WHOLE`] of these.
+fn are_close(setup: &Setup, found: f64, exact: f64, (steps, chunk): (f64, f64)) -> Result<(), TestCaseError> {
+    let parts = chunk / setup.costs.wire_efficiency / WHOLE as f64 * 1e3;
+    prop_assert!((found - exact).abs() <= (8.0 + parts) * (steps + 1.0) + 3e-6 * exact, "{found} against {exact}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// A ring's loop: start-up, what the block takes before it sends, and 2(n−1) steps of software, path, and the longer
+    /// of wire and block.
+    #[test]
+    fn loops_of_rings(setup in setups()) {
+        let n = f64::from(setup.ranks);
+        let chunk = setup.bytes as f64 / n;
+        let hop = |from, deed| setup.hop(chunk, setup.threads, 1.0, (from, deed)).whole();
+        let exact = setup.startup()
+            + setup.taking(chunk)
+            + hop(From::Here, Deed::Reduce)
+            + (n - 2.0) * hop(From::Before, Deed::Reduce)
+            + (n - 1.0) * hop(From::Before, Deed::Copy);
+        are_close(&setup, setup.time(Algorithm::Ring, setup.shape(Collective::AllReduce)), exact, (2.0 * n, chunk))?;
+    }
+
+    /// A chain of k chunks: the first pays every hop, each more the slowest hop's transfer, software or spacing.
+    #[test]
+    fn chunks_in_turn_along_chains(setup in setups(), k in 2u64..20, reduces in any::<bool>()) {
+        let chunk = setup.bytes.div_ceil(k);
+        let setup = Setup { bytes: chunk * k, ..setup };
+        let (collective, deed) =
+            if reduces { (Collective::Reduce, Deed::Reduce) } else { (Collective::Broadcast, Deed::Copy) };
+        let shape = Shape { chunk: Some(Bytes(chunk)), ..setup.shape(collective) };
+        let [first, other] =
+            [From::Here, From::Before].map(|from| setup.hop(chunk as f64, setup.threads, 1.0, (from, deed)));
+        let others = f64::from(setup.ranks - 2);
+        let slowest = if others > 0.0 { first.pace().max(other.pace()) } else { first.pace() };
+        let exact = setup.startup() + first.whole() + others * other.whole() + (k - 1) as f64 * slowest;
+        let steps = f64::from(setup.ranks) + k as f64;
+        are_close(&setup, setup.time(Algorithm::Ring, shape), exact, (steps, chunk as f64))?;
+    }
+
+    /// One chunk on each of two channels up a chain and down again, both over the same links: the threads that reduce, and
+    /// then those that copy.
+    #[test]
+    fn trees_on_split_blocks(setup in setups()) {
+        let warps = setup.threads.div_ceil(32).max(2);
+        let reducing = ((f64::from(warps) * setup.costs.split) as u16).clamp(1, warps - 1);
+        let chunk = setup.bytes as f64 / 2.0;
+        let way = |threads, deed| {
+            let hop = |from| setup.hop(chunk, threads, 2.0, (from, deed)).whole();
+            hop(From::Here) + f64::from(setup.ranks - 2) * hop(From::Before)
+        };
+        let exact = setup.startup() + way(32 * reducing, Deed::Reduce) + way(32 * (warps - reducing), Deed::Copy);
+        let shape = Shape { channels: 2, ..setup.shape(Collective::AllReduce) };
+        are_close(&setup, setup.time(Algorithm::Tree, shape), exact, (2.0 * f64::from(setup.ranks), chunk))?;
+    }
+
+    /// A ring takes as long in place as out of place, in one loop or several: its blocks do the same.
+    #[test]
+    fn rings_in_place_take_as_long(setup in setups(), loops in 1u64..9, which in 0usize..3) {
+        let collective = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter][which];
+        let time = |buffers| {
+            let mut shape = setup.shape(collective);
+            shape.call.buffers = buffers;
+            shape.chunk = Some(Bytes(setup.bytes.div_ceil(loops * u64::from(setup.ranks))));
+            setup.time(Algorithm::Ring, shape)
+        };
+        prop_assert_eq!(time(BufferUse::InPlace), time(BufferUse::OutOfPlace));
+    }
+
+    /// With the shipped profile more bytes never take less time, at the same channels, threads and number of loops.
+    #[test]
+    fn time_grows_with_bytes_under_the_shipped_profile(
+        plant in plants(12),
+        (algorithm, collective) in select(vec![
+            (Algorithm::Ring, Collective::AllReduce),
+            (Algorithm::Ring, Collective::AllGather),
+            (Algorithm::Ring, Collective::Broadcast),
+            (Algorithm::Tree, Collective::AllReduce),
+            (Algorithm::Tree, Collective::Reduce),
+            (Algorithm::Direct, Collective::AllToAll),
+            (Algorithm::Direct, Collective::AllGather),
+        ]),
+        protocol in select(vec![Protocol::Ll, Protocol::Ll128, Protocol::Simple]),
+        (channels, warps) in (1u16..=4, 1u16..=20),
+        (bytes, more) in (1u64..5_000_000, 1u64..1_000_000),
+    ) {
+        let world = World { profile: Profile::named("nccl-2.28-h200").unwrap(), ..World::ideal(plant.build()) };
+        let time = |bytes| {
+            let (ranks, buffers) = (world.ranks(), BufferUse::OutOfPlace);
+            let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers };
+            let shape = Shape { channels, threads: Some(32 * warps), ..Shape::new(call, protocol) };
+            world.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).ok().map(|timeline| timeline.time.0)
+        };
+        // A block's time is counted in parts of the bytes on the wire: at a link's 377 GB/s and more, to one in 855.
+        if let (Some(less), Some(more)) = (time(bytes), time(bytes + more)) {
+            prop_assert!(less <= more + more / 855, "{less} {more}");
+        }
+    }
+}
+
+fn launches() -> impl Strategy<Value = LaunchCosts> {
+    (nanos(3000), nanos(12_000), nanos(3000), nanos(8000))
+        .prop_map(|(added, floor, floor_per_gpu, jitter)| LaunchCosts { added, floor, floor_per_gpu, jitter })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// A call takes the longer of device and floor, and at most a quarter of the jitter more; nothing more where the two
+    /// lie further apart than it. Time grows with the device's, and by no more than that.
+    #[test]
+    fn launching_adds_the_floor_and_at_most_a_quarter_of_the_jitter(
+        costs in launches(),
+        gpus in 1u32..9,
+        device in 0u64..40_000_000,
+        longer in prop_oneof![Just(1u64), 0..1_000_000u64],
+    ) {
+        let time = |device| costs.apply(Picos(device), gpus).0;
+        let floor = costs.floor.0.max(costs.floor_per_gpu.0 * u64::from(gpus));
+        let least = floor.max(device + costs.added.0);
+        prop_assert!((least..=least + costs.jitter.0 / 4).contains(&time(device)), "{} and {least}", time(device));
+        if floor.abs_diff(device + costs.added.0) >= costs.jitter.0 {
+            prop_assert_eq!(time(device), least);
+        }
+        let more = time(device + longer);
+        // Of a quadratic in whole picoseconds one may be cut off.
+        prop_assert!(time(device) <= more && more <= time(device) + longer + 1, "{} then {more}", time(device));
+    }
+
+    /// Where device and floor meet, a quarter of the jitter is added in full.
+    #[test]
+    fn jitter_is_felt_most_where_device_and_floor_meet(costs in launches(), gpus in 1u32..9) {
+        let floor = costs.floor.0.max(costs.floor_per_gpu.0 * u64::from(gpus));
+        prop_assume!(floor >= costs.added.0);
+        let found = costs.apply(Picos(floor - costs.added.0), gpus);
+        prop_assert_eq!(found.0, floor + costs.jitter.0 / 4);
+    }
+}

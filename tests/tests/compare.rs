@@ -1,0 +1,168 @@
+//! Comparisons whose answer is known: what was measured is a prediction under a profile in which one figure differs.
+
+use std::sync::Arc;
+
+use fabricast_planner::algorithm::Algorithm;
+use fabricast_planner::bound::InNetwork;
+use fabricast_planner::strategy::Restriction;
+use fabricast_sim::profile::{self, Launch, Processes, Profile};
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::route::RouteOptions;
+use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, Place, load};
+use fabricast_validate::compare::{
+    Comparison, Explanations, Knob, LibraryChoice, PlansPick, Question, Request, Verdict, compare,
+};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use fabricast_validate::measured::{Library, LibraryName, Row};
+
+fn profile() -> Profile {
+    Profile::named("nccl-2.28-h200").unwrap()
+}
+
+/// All_reduce over a ring on 8 GPUs, forced to a protocol, of sizes between two powers of two. In `simple` links bind, in
+/// the others channels.
+fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
+    let channels = if protocol == Protocol::Simple { 32 } else { 8 };
+    let request = FabricRequest::of("hgx-h200");
+    let row = |power: u32| Row::of(Bytes(1 << power), Picos(1), power);
+    Measurement {
+        place: Place::of_source("m"),
+        file: "log".into(),
+        name: "log".to_owned(),
+        fabric: Arc::new(load(&request).unwrap()),
+        request,
+        configuration: Configuration {
+            nodes: 1,
+            gpus: 8,
+            collective: Collective::AllReduce,
+            algorithm: Some(Algorithm::Ring),
+            protocol: Some(protocol),
+            channels: Some(channels),
+            library: None,
+            in_network: InNetwork::Off,
+            registered: Registered::Plain,
+            launch: Launch::Graph,
+            processes: Processes::PerGpu,
+            dtype: fabricast_sim::schedule::DataType::F32,
+            env: Vec::new(),
+        },
+        role: Role::Fit,
+        notes: Notes::default(),
+        rows: sizes.map(row).collect(),
+        rejected: Vec::new(),
+    }
+}
+
+fn compared(measurements: &[Measurement], profile: &Profile, choice: &dyn LibraryChoice) -> Comparison {
+    compare(&Request {
+        measurements,
+        profile: Some(profile),
+        choice,
+        routes: RouteOptions::default(),
+        explanations: Explanations::Wanted,
+        rows_done: None,
+    })
+    .unwrap()
+}
+
+/// The measurement with the times that a profile predicts.
+fn measured_under(profile: &Profile, measurement: &Measurement) -> Measurement {
+    let predicted = compared(std::slice::from_ref(measurement), profile, &PlansPick);
+    let rows = predicted.rows.iter().map(|row| Row::of(row.bytes, row.predicted, row.line)).collect();
+    Measurement { rows, ..measurement.clone() }
+}
+
+#[test]
+fn what_is_as_predicted_is_expected() {
+    let measured = measured_under(&profile(), &measurement(Protocol::Ll, 10..24));
+    let comparison = compared(&[measured], &profile(), &PlansPick);
+    assert_eq!(comparison.rows.len(), 14);
+    assert!(comparison.rows.iter().all(|row| row.error() == 0.0 && row.verdict() == Verdict::Expected));
+    let group = &comparison.groups[0];
+    assert_eq!((group.summary.median, group.summary.p90, group.summary.bias), (0.0, 0.0, 0.0));
+    assert_eq!((group.slower, group.faster, &group.explanation), (0, 0, &None));
+}
+
+#[test]
+fn the_figure_that_differs_is_found() {
+    for (knob, factor, protocol, sizes) in [
+        (Knob::Links(LinkKind::Nvlink), 0.7, Protocol::Simple, 26..30),
+        (Knob::Pass(Protocol::Ll, profile::Role::Forward), 1.6, Protocol::Ll, 22..26),
+        (Knob::Pass(Protocol::Ll, profile::Role::Forward), 0.6, Protocol::Ll, 22..26),
+        (Knob::Startup(Protocol::Simple), 1.6, Protocol::Simple, 4..12),
+        (Knob::Startup(Protocol::Simple), 0.5, Protocol::Simple, 4..12),
+        (Knob::Floor(Launch::Graph, Processes::PerGpu), 6.0, Protocol::Ll, 4..12),
+    ] {
+        let differs = knob.turned(&profile(), factor);
+        let measured = measured_under(&differs, &measurement(protocol, sizes));
+        let comparison = compared(&[measured], &profile(), &PlansPick);
+        let found = comparison.groups[0].explanation.clone().unwrap_or_else(|| panic!("{knob}: {comparison:#?}"));
+        // Another figure may need less to say the same; the one that differs needs no more than it does.
+        assert!(found.factor.ln().abs() <= f64::ln(factor).abs() * 1.02, "{knob} × {factor}: {found:?}");
+        assert!(found.after.abs() < 0.01 && found.before.abs() > 0.05, "{knob} × {factor}: {found:?}");
+        if found.knob == knob {
+            assert!((found.factor / factor - 1.0).abs() < 0.03, "{knob} × {factor}: {found:?}");
+        }
+    }
+    // Where nothing else can say it, it is named.
+    let found = |knob: Knob, factor, protocol, sizes| {
+        let measured = measured_under(&knob.turned(&profile(), factor), &measurement(protocol, sizes));
+        compared(&[measured], &profile(), &PlansPick).groups[0].explanation.as_ref().map(|found| found.knob)
+    };
+    let links = Knob::Links(LinkKind::Nvlink);
+    assert_eq!(found(links, 0.5, Protocol::Simple, 26..30), Some(links));
+}
+
+/// Says one thing only.
+struct Only(Algorithm, Protocol, u16);
+
+impl LibraryChoice for Only {
+    fn narrow(&self, _: Question<'_>) -> Restriction {
+        let Self(algorithm, protocol, channels) = *self;
+        Restriction {
+            algorithms: vec![algorithm],
+            protocols: vec![protocol],
+            channels: vec![channels],
+            ..Restriction::default()
+        }
+    }
+}
+
+#[test]
+fn what_is_forced_goes_before_what_a_library_chooses() {
+    let mut forced = measurement(Protocol::Ll, 12..16);
+    // NCCL's rules are known, and go before what anybody says of it.
+    forced.configuration.library = Some(Library { name: LibraryName::Mscclpp, version: String::new() });
+    let mut open = forced.clone();
+    (open.configuration.algorithm, open.configuration.channels) = (None, None);
+    let choice = Only(Algorithm::Tree, Protocol::Simple, 4);
+    let strategies = |measurement: &Measurement| {
+        let comparison = compared(std::slice::from_ref(measurement), &profile(), &choice);
+        let of = |strategy: fabricast_planner::strategy::Strategy| {
+            (strategy.algorithm, strategy.protocol, strategy.channels)
+        };
+        comparison.rows.iter().map(|row| of(row.strategy)).collect::<Vec<_>>()
+    };
+    assert_eq!(strategies(&open), [(Algorithm::Tree, Protocol::Ll, 4); 4]);
+    open.configuration.protocol = None;
+    assert_eq!(strategies(&open), [(Algorithm::Tree, Protocol::Simple, 4); 4]);
+    assert_eq!(strategies(&forced), [(Algorithm::Ring, Protocol::Ll, 8); 4]);
+}
+
+#[test]
+fn threads_and_order_change_nothing() {
+    let turned = Knob::Startup(Protocol::Ll).turned(&profile(), 1.4);
+    let all: Vec<Measurement> =
+        [Protocol::Ll, Protocol::Simple].map(|p| measured_under(&turned, &measurement(p, 8..20))).to_vec();
+    let on = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| compared(&all, &profile(), &PlansPick))
+    };
+    let one = on(1);
+    assert_eq!(one, on(4));
+    assert_eq!(one.groups.len(), 2);
+    // Two logs of one configuration are one group.
+    let same = compared(&[all[0].clone(), all[0].clone()], &profile(), &PlansPick);
+    assert_eq!((same.groups.len(), same.groups[0].summary.rows), (1, 24));
+    assert_eq!(same.groups[0].summary.median, one.groups[0].summary.median);
+}

@@ -1,0 +1,151 @@
+//! What NCCL and Open MPI choose for calls on fabrics: symmetric kernels, sends, settings, and any call at all.
+
+use fabricast_planner::algorithm::Algorithm;
+use fabricast_planner::bound::InNetwork;
+use fabricast_planner::library::nccl::graph::Pattern;
+use fabricast_planner::library::nccl::{
+    Communicator, Function, Proto, Request, Settings, SymmetricKernel, p2p, symmetric,
+};
+use fabricast_planner::library::{Chooser, Conditions, Library, Offer, Registered, Unknown};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
+use proptest::prelude::*;
+
+use super::{communicator, graph};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn on_switches(gpus: u32, sm: u32) -> Communicator {
+    let mut made = communicator(1, gpus, sm, 12, 30.0);
+    made.graphs.nvls = Some(graph(Pattern::Nvls, gpus as u16, 40.0, 60.0));
+    made
+}
+
+fn kernel_at(of: &Communicator, function: Function, bytes: u64) -> SymmetricKernel {
+    symmetric(of, &Settings::default(), &Request::new(function, Bytes(bytes))).unwrap().kernel
+}
+
+/// The first power of two at which the kernel is another; AllGather and ReduceScatter by a rank's part.
+fn crossover(of: &Communicator, function: Function) -> (u64, SymmetricKernel) {
+    let whole = if function == Function::AllReduce { 1 } else { u64::from(of.ranks) };
+    let first = kernel_at(of, function, whole << 7);
+    let power = (8..30).find(|&power| kernel_at(of, function, whole << power) != first).unwrap();
+    (1 << power, kernel_at(of, function, whole << power))
+}
+
+/// Worked out from NCCL's model: where kernels by switches take over from one-shot ones.
+#[test]
+fn symmetric_kernels_cross_where_nccls_model_says() {
+    let (hopper, blackwell) = (on_switches(8, 90), on_switches(8, 100));
+    for (of, sums, gathers, scatters) in
+        [(&hopper, 32 * KIB, 16 * KIB, 16 * KIB), (&blackwell, 64 * KIB, 32 * KIB, 8 * KIB)]
+    {
+        assert_eq!(crossover(of, Function::AllReduce), (sums, SymmetricKernel::TwoShotMulticast));
+        assert_eq!(crossover(of, Function::AllGather), (gathers, SymmetricKernel::Multicast));
+        assert_eq!(crossover(of, Function::ReduceScatter), (scatters, SymmetricKernel::Multicast));
+    }
+    let request = Request::new(Function::AllReduce, Bytes(256 * MIB));
+    let found = symmetric(&hopper, &Settings::default(), &request).unwrap();
+    assert!((found.time.us() / 593.0 - 1.0).abs() < 0.03, "{found:?}");
+}
+
+#[test]
+fn symmetric_kernels_need_windows_and_one_node() {
+    let request = Request::new(Function::AllReduce, Bytes(KIB));
+    assert!(symmetric(&communicator(2, 8, 90, 8, 45.0), &Settings::default(), &request).is_none());
+    let (off, _) = Settings::parse("NCCL_WIN_ENABLE=0").unwrap();
+    assert!(symmetric(&on_switches(8, 90), &off, &request).is_none());
+    assert!(
+        symmetric(&on_switches(8, 90), &Settings::default(), &Request::new(Function::Reduce, Bytes(KIB))).is_none()
+    );
+}
+
+/// 24 channels of rings are 32 of sends, 4 a peer of eight until the parts are large (H100's usual init line: 32 p2p
+/// channels, 32 p2p channels per peer).
+#[test]
+fn sends_share_channels() {
+    let of = communicator(1, 8, 90, 12, 30.0);
+    let at = |bytes, peers| p2p(&of, &Settings::default(), Bytes(bytes), peers);
+    assert_eq!((at(64 * KIB, 7).per_peer, at(64 * KIB, 7).proto), (1, Proto::Simple));
+    assert_eq!((at(16 * KIB, 7).per_peer, at(16 * KIB, 7).proto), (1, Proto::Ll));
+    assert_eq!((at(MIB, 7).per_peer, at(MIB, 7).channels), (4, 28));
+    assert_eq!(at(512 * MIB, 1).per_peer, 32);
+}
+
+fn preset(name: &str, nodes: u32) -> Fabric {
+    let network = (nodes > 1).then(|| "rail".parse().unwrap());
+    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: None, network }).unwrap()
+}
+
+fn call(collective: Collective, ranks: u32, bytes: u64) -> Call {
+    Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace }
+}
+
+fn chooser(library: &str, fabric: &Fabric, conditions: Conditions) -> Chooser {
+    let router = Router::new(fabric, RouteOptions::default());
+    Chooser::new(library.parse::<Library>().unwrap(), fabric, &router, fabric.gpus(), conditions)
+}
+
+#[test]
+fn choices_name_our_strategies() {
+    let fabric = preset("hgx-h100", 1);
+    let found = |conditions, collective, bytes| {
+        let choice = chooser("nccl-2.28.9", &fabric, conditions).choose(&call(collective, 8, bytes));
+        choice.map(|choice| (choice.strategy.algorithm, choice.strategy.protocol, choice.strategy.channels))
+    };
+    let plain = Conditions::default;
+    let without = || Conditions { in_network: InNetwork::Off, ..Conditions::default() };
+    let windows = || Conditions { registered: Registered::Symmetric, in_network: InNetwork::Off, ..plain() };
+    assert_eq!(found(plain(), Collective::AllReduce, 64 * KIB), Ok((Algorithm::Ring, Protocol::Ll, 2)));
+    assert_eq!(found(plain(), Collective::AllReduce, 16 * MIB), Ok((Algorithm::Nvls, Protocol::Simple, 16)));
+    assert_eq!(found(without(), Collective::AllReduce, 16 * MIB), Ok((Algorithm::Ring, Protocol::Ll128, 24)));
+    let one_shot = found(windows(), Collective::AllReduce, 4 * KIB).unwrap();
+    assert_eq!((one_shot.0, one_shot.1), (Algorithm::OneShot, Protocol::Symmetric));
+    let two_shot = found(windows(), Collective::AllReduce, 16 * MIB).unwrap();
+    assert_eq!((two_shot.0, two_shot.1), (Algorithm::TwoShot, Protocol::Symmetric));
+    let through = Conditions { registered: Registered::Symmetric, ..plain() };
+    assert!(matches!(found(through, Collective::AllReduce, 16 * MIB), Err(Unknown::NoSchedule { .. })));
+    let (settings, _) = Settings::parse("NCCL_ALGO=Tree NCCL_PROTO=Simple NCCL_MAX_CTAS=4").unwrap();
+    let forced = Conditions { settings, ..plain() };
+    assert_eq!(found(forced.clone(), Collective::AllReduce, 16 * MIB), Ok((Algorithm::Tree, Protocol::Simple, 4)));
+    assert!(matches!(found(forced, Collective::AllGather, MIB), Err(Unknown::NoWay { .. })));
+}
+
+#[test]
+fn what_is_not_known_says_why() {
+    let fabric = preset("dgx-v100", 1);
+    let unknown = chooser("nccl", &fabric, Conditions::default()).choose(&call(Collective::AllReduce, 8, KIB));
+    assert!(unknown.unwrap_err().to_string().contains("NVLink without switches"));
+    let found = chooser("open_mpi-5.0", &fabric, Conditions::default()).choose(&call(Collective::AllReduce, 8, MIB));
+    assert_eq!(found.unwrap().strategy.algorithm, Algorithm::RecursiveHalvingDoubling);
+    let found = chooser("open_mpi-5.0", &fabric, Conditions::default()).choose(&call(Collective::Broadcast, 8, MIB));
+    assert!(matches!(found, Err(Unknown::NoSchedule { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_call_is_answered_and_what_is_chosen_is_offered(
+        collective in prop::sample::select(Collective::ALL.to_vec()),
+        name in prop::sample::select(vec!["hgx-h100", "dgx-a100", "hgx-b200", "l40s-pcie", "rtx4090-pcie"]),
+        library in prop::sample::select(vec!["nccl-2.28.9", "nccl-2.30", "nccl-2.31", "open_mpi-4.1", "open_mpi-5.0"]),
+        nodes in 1u32..=3, power in 0u32..=40, symmetric in prop::bool::ANY,
+    ) {
+        let fabric = preset(name, nodes);
+        let registered = if symmetric { Registered::Symmetric } else { Registered::Plain };
+        let conditions = Conditions { registered, ..Conditions::default() };
+        let chooser = chooser(library, &fabric, conditions);
+        match chooser.choose(&call(collective, fabric.gpus().len() as u32, 1 << power)) {
+            Ok(choice) => {
+                let strategy = choice.strategy;
+                let offer = Offer { library: chooser.library(), registered };
+                prop_assert!(offer.runs(strategy.algorithm, strategy.protocol, collective), "{:?}", choice);
+                prop_assert!((1..=64).contains(&strategy.channels), "{:?}", choice);
+            }
+            Err(Unknown::NoSchedule { .. } | Unknown::NotModelled { collective: Collective::Barrier | Collective::AllToAllV, .. }) => {}
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What NCCL 2.28.9 logged on 8 × H200 with NVLS off: every cell of its table, every choice, every channel count.
+
+use fabricast_planner::library::nccl::graph::NvlsUse;
+use fabricast_planner::library::nccl::{
+    Absent, Algo, Communicator, Function, Proto, Request, Version, kernel, most_threads,
+};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, FabricRequest, load};
+
+use super::Picker;
+
+const LOG: &str = include_str!("../../data/nccl/h200-2.28.9-no-nvls.txt");
+
+/// The node that logged it, from its topology file alone.
+fn h200() -> Picker {
+    let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
+    let fabric = load(&FabricRequest::of(&path)).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    Picker::new(Communicator::of(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9)
+}
+
+/// Rows of the log's table: function or `Max NThreads`, and the cells of the blocks of three algorithms, one after the
+/// other.
+fn rows(name: &str) -> Vec<Vec<String>> {
+    let rows = LOG.lines().filter(|line| line.split('|').next().is_some_and(|head| head.trim() == name));
+    rows.map(|line| line.split('|').skip(1).map(|cell| cell.trim().to_owned()).filter(|c| !c.is_empty()).collect())
+        .collect()
+}
+
+#[test]
+fn the_table_is_nccls() {
+    let picker = h200();
+    let mut compared = 0;
+    for function in [Function::Broadcast, Function::Reduce, Function::AllGather, Function::AllReduce] {
+        let blocks = rows(function.name());
+        assert_eq!(blocks.len(), 3, "{function}");
+        for (place, text) in blocks.concat().iter().enumerate() {
+            let (algo, proto) = (Algo::ALL[place / 3], Proto::ALL[place % 3]);
+            let (latency, bandwidth) = text.split_once('/').unwrap();
+            let cell = picker.table.cell(function, algo, proto);
+            let (us, gbps): (f64, f64) = (latency.trim().parse().unwrap(), bandwidth.trim().parse().unwrap());
+            assert!(
+                (cell.latency.us() - us).abs() < 0.1,
+                "{function} {algo} {proto}: {} µs, logged {us}",
+                cell.latency.us()
+            );
+            assert!(
+                (cell.bandwidth.gbps() - gbps).abs() < 0.1,
+                "{function} {algo} {proto}: {} GB/s, logged {gbps}",
+                cell.bandwidth.gbps()
+            );
+            assert_eq!(cell.taken.is_ok(), gbps > 0.0, "{function} {algo} {proto}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 4 * 21);
+}
+
+#[test]
+fn the_threads_are_nccls() {
+    let picker = h200();
+    for (place, text) in rows("Max NThreads").concat().iter().enumerate() {
+        let (algo, proto) = (Algo::ALL[place / 3], Proto::ALL[place % 3]);
+        let threads = most_threads(&picker.communicator, picker.version, &picker.settings, algo, proto);
+        assert_eq!(threads.to_string(), *text, "{algo} {proto}");
+    }
+}
+
+#[test]
+fn every_choice_and_channel_count_is_nccls() {
+    let picker = h200();
+    let mut compared = 0;
+    for line in LOG.lines().filter(|line| line.starts_with("AllReduce:")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let bytes: u64 = words[1].parse().unwrap();
+        let last = words[8].rsplit("..").next().unwrap().trim_end_matches('}');
+        let pick = picker.pick(Function::AllReduce, bytes);
+        assert!(pick.algo.name().eq_ignore_ascii_case(words[5]), "{line}: {pick:?}");
+        assert!(pick.proto.name().eq_ignore_ascii_case(words[7]), "{line}: {pick:?}");
+        let request = Request::new(Function::AllReduce, Bytes(bytes));
+        let chosen = (pick.algo, pick.proto);
+        let kernel = kernel(&picker.communicator, picker.version, &picker.settings, &picker.table, &request, chosen);
+        assert_eq!((kernel.channels - 1).to_string(), last, "{line}: {kernel:?}");
+        compared += 1;
+    }
+    assert_eq!(compared, 28);
+}
+
+#[test]
+fn absent_ways_say_why() {
+    let picker = h200();
+    let why = |algo, proto| picker.table.cell(Function::AllReduce, algo, proto).taken;
+    assert_eq!(why(Algo::Nvls, Proto::Simple), Err(Absent::NoNvls));
+    assert_eq!(why(Algo::CollNetChain, Proto::Simple), Err(Absent::NoCollNet));
+    assert_eq!(why(Algo::Nvls, Proto::Ll), Err(Absent::NoKernel));
+    let gather = picker.table.cell(Function::AllGather, Algo::Pat, Proto::Simple).taken;
+    assert_eq!(gather, Err(Absent::PatNeedsLoneRanks));
+}
+
+/// nccl-tests' out-of-place times of a log, µs by bytes.
+fn log(name: &str) -> Vec<(u64, f64)> {
+    let path = format!("{}/../validate/data/h200-node/logs/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
+    rows.filter_map(|words| Some((words.first()?.parse().ok()?, words.get(5)?.parse().ok()?))).collect()
+}
+
+/// Two GPUs of the same node: where a way is forced, the time is that of NCCL's own choice only if it is what NCCL takes.
+/// No log of its choices was kept there, so this is the choice read off times.
+#[test]
+fn two_gpus_choose_what_their_times_show() {
+    let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
+    let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::of(&path) }).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let picker =
+        Picker::new(Communicator::of(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9);
+    let ways: Vec<(Algo, Proto)> =
+        [Algo::Ring, Algo::Tree].into_iter().flat_map(|algo| Proto::ALL.map(|proto| (algo, proto))).collect();
+    let forced: Vec<_> =
+        ways.iter().map(|(algo, proto)| log(&format!("g_allreduce_x2_{}_{}", algo.name(), proto.name()))).collect();
+    let mut compared = 0;
+    for (bytes, own) in log("g_allreduce_x2_default") {
+        // Below, all ways cost the host the same.
+        if bytes < 1 << 18 {
+            continue;
+        }
+        let time = |log: &Vec<(u64, f64)>| log.iter().find(|row| row.0 == bytes).map(|row| (row.1 - own).abs());
+        let distances = forced.iter().zip(&ways).filter_map(|(log, way)| Some((time(log)?, *way)));
+        let nearest = distances.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap().1;
+        let pick = picker.pick(Function::AllReduce, bytes);
+        assert_eq!((pick.algo, pick.proto), nearest, "{bytes}");
+        compared += 1;
+    }
+    assert!(compared >= 10, "{compared}");
+}

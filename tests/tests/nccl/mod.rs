@@ -1,0 +1,68 @@
+//! NCCL's selection against what NCCL logged, against worked examples, and for any communicator.
+
+mod choices;
+mod measured;
+mod plans;
+mod properties;
+mod search;
+mod worked;
+
+use fabricast_planner::library::nccl::graph::{Channels, Graph, Graphs, Pattern};
+use fabricast_planner::library::nccl::{Communicator, Cpu, Function, Pick, Request, Settings, Table, Version, pick};
+use fabricast_topologies::route::PathClass;
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+
+/// A graph of so many channels, at so many GB/s inside and between nodes.
+pub fn graph(pattern: Pattern, channels: u16, inside: f64, between: f64) -> Graph {
+    Graph {
+        pattern,
+        channels,
+        inside: Bandwidth::from_gbps(inside),
+        between: Bandwidth::from_gbps(between),
+        inside_class: PathClass::Nvl,
+        between_class: PathClass::Pix,
+        net_latency: Picos::ZERO,
+        same: Channels::Same,
+    }
+}
+
+/// Nodes of equally many GPUs, whose rings and trees have the same channels.
+pub fn communicator(nodes: u32, per_node: u32, sm: u32, channels: u16, speed: f64) -> Communicator {
+    Communicator {
+        ranks: nodes * per_node,
+        nodes,
+        fewest_ranks: per_node,
+        most_ranks: per_node,
+        capability: (sm, sm),
+        cpu: Cpu::Intel,
+        graphs: Graphs {
+            ring: graph(Pattern::Ring, channels, speed, speed),
+            tree: graph(Pattern::BalancedTree, channels, speed, speed),
+            nvls: None,
+        },
+        nic: None,
+        nvlinks: 18,
+    }
+}
+
+/// Picks of a communicator.
+pub struct Picker {
+    pub communicator: Communicator,
+    pub version: Version,
+    pub settings: Settings,
+    pub table: Table,
+}
+
+impl Picker {
+    pub fn new(communicator: Communicator, version: Version) -> Self {
+        let settings = Settings::default();
+        let table = Table::new(&communicator, version, &settings);
+        Self { communicator, version, settings, table }
+    }
+
+    pub fn pick(&self, function: Function, bytes: u64) -> Pick {
+        let request = Request::new(function, Bytes(bytes));
+        let channels = self.communicator.channels(&self.settings);
+        pick(&self.communicator, channels, self.version, &self.table, &request).unwrap()
+    }
+}

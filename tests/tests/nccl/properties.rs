@@ -1,0 +1,78 @@
+//! For any communicator: there is a choice for every size, it is the least of the table, and its kernel is within bounds.
+
+use fabricast_planner::library::nccl::graph::Pattern;
+use fabricast_planner::library::nccl::{
+    Algo, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version, expected, kernel, pick,
+};
+use fabricast_topologies::Bytes;
+use fabricast_topologies::route::PathClass;
+use proptest::prelude::*;
+
+use super::{communicator, graph};
+
+fn communicators() -> impl Strategy<Value = Communicator> {
+    let class = prop::sample::select(PathClass::ALL.to_vec());
+    let cpu = prop::sample::select(vec![Cpu::Intel, Cpu::Amd, Cpu::Power, Cpu::Other]);
+    let sm = prop::sample::select(vec![60, 70, 80, 86, 90, 100, 120]);
+    (1u32..=64, 1u32..=16, sm, 1u16..=32, 1u32..=96, class.clone(), class, cpu, 0u16..=16).prop_map(
+        |(nodes, per_node, sm, channels, speed, inside, between, cpu, heads)| {
+            let mut made = communicator(nodes, per_node, sm, channels, f64::from(speed));
+            made.cpu = cpu;
+            for graph in [&mut made.graphs.ring, &mut made.graphs.tree] {
+                (graph.inside_class, graph.between_class) = (inside, between);
+            }
+            made.graphs.nvls = (heads > 0 && sm >= 90).then(|| graph(Pattern::Nvls, heads, 40.0, 60.0));
+            made
+        },
+    )
+}
+
+fn versions() -> impl Strategy<Value = Version> {
+    prop::sample::select(Version::ALL.to_vec())
+}
+
+fn functions() -> impl Strategy<Value = Function> {
+    prop::sample::select(Function::ALL.to_vec())
+}
+
+fn sizes() -> impl Strategy<Value = u64> {
+    (0u32..=40, 0.0f64..1.0).prop_map(|(power, part)| (1u64 << power) + ((1u64 << power) as f64 * part) as u64)
+}
+
+proptest! {
+    #[test]
+    fn there_is_a_choice_for_every_size_and_it_is_the_least(
+        of in communicators(), version in versions(), function in functions(), bytes in sizes(),
+    ) {
+        let settings = Settings::default();
+        let table = Table::new(&of, version, &settings);
+        let request = Request::new(function, Bytes(bytes));
+        let channels = of.channels(&settings);
+        let found = pick(&of, channels, version, &table, &request).expect("a choice");
+        if of.ranks > 1 {
+            let times = Algo::ALL.into_iter().flat_map(|algo| Proto::ALL.map(|proto| (algo, proto)));
+            let least = times.filter_map(|(algo, proto)| expected(&of, channels, &table, &request, algo, proto)).min();
+            prop_assert_eq!(Some(found.time), least);
+        }
+        let kernel = kernel(&of, version, &settings, &table, &request, (found.algo, found.proto));
+        prop_assert!(kernel.channels >= 1 && kernel.channels <= kernel.most_channels, "{:?}", kernel);
+        prop_assert!(kernel.most_channels <= MAX_CHANNELS);
+        prop_assert!((96..=640).contains(&kernel.threads), "{:?}", kernel);
+        prop_assert!(kernel.chunk.0 > 0 && kernel.loops >= 1, "{:?}", kernel);
+    }
+
+    #[test]
+    fn settings_bound_channels(
+        of in communicators(), least in 1u16..=64, most in 1u16..=64, function in functions(), bytes in sizes(),
+    ) {
+        let (settings, unknown) = Settings::parse(&format!("NCCL_MIN_CTAS={least} NCCL_MAX_CTAS={most}")).unwrap();
+        prop_assert!(unknown.is_empty());
+        let channels = of.channels(&settings);
+        prop_assert!(channels <= most && (channels >= least || channels == most));
+        let table = Table::new(&of, Version::V2_28_9, &settings);
+        let request = Request::new(function, Bytes(bytes));
+        let found = pick(&of, channels, Version::V2_28_9, &table, &request).unwrap();
+        let kernel = kernel(&of, Version::V2_28_9, &settings, &table, &request, (found.algo, found.proto));
+        prop_assert!(kernel.channels <= most, "{:?}", kernel);
+    }
+}

@@ -1,0 +1,136 @@
+//! What NCCL's search finds on machines: against its own dumps and public logs, and the machines that are not covered.
+//!
+//! Public logs: NVIDIA/nccl issues 1197 (8 × H100: rings 12 × 30, nvls 8 × 40/60), 1358 (two GPUs on two sockets of
+//! 10 GB/s: 1 × 10), 892 (H800: 16 channels), nccl-tests 307 (8 × RTX 4090 over sockets of 6 GB/s: 1 × 5).
+
+use fabricast_planner::library::nccl::graph::{Channels, NvlsUse, Pattern, Uncovered};
+use fabricast_planner::library::nccl::{Communicator, Settings};
+use fabricast_topologies::route::{PathClass, RouteOptions, Router};
+use fabricast_topologies::{Fabric, FabricRequest, load};
+
+fn preset(name: &str, nodes: u32, gpus: u32) -> Fabric {
+    let network = (nodes > 1).then(|| "rail".parse().unwrap());
+    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: Some(gpus), network }).unwrap()
+}
+
+fn file(name: &str) -> Fabric {
+    let path = format!("{}/data/topologies/{name}", env!("CARGO_MANIFEST_DIR"));
+    load(&FabricRequest { fabric: path, nodes: None, gpus: None, network: None }).unwrap()
+}
+
+fn found(fabric: &Fabric) -> Result<Communicator, Uncovered> {
+    let router = Router::new(fabric, RouteOptions::default());
+    Communicator::of(fabric, &router, fabric.gpus(), NvlsUse::Allowed)
+}
+
+/// Channels × GB/s inside and between nodes: of rings, of trees, of NVLS; and the channels of rings and trees.
+type Summary = ((u16, f64, f64), (u16, f64, f64), Option<(u16, f64, f64)>, u16);
+
+fn summary(fabric: &Fabric) -> Summary {
+    let found = found(fabric).unwrap();
+    let of = |graph: fabricast_planner::library::nccl::graph::Graph| {
+        (graph.channels, graph.inside.gbps(), graph.between.gbps())
+    };
+    let graphs = found.graphs;
+    (of(graphs.ring), of(graphs.tree), graphs.nvls.map(of), found.channels(&Settings::default()))
+}
+
+#[test]
+fn one_node_on_switches() {
+    let (rings, h100) = ((12, 30.0, 30.0), Some((8, 40.0, 60.0)));
+    assert_eq!(summary(&preset("hgx-h100", 1, 8)), (rings, rings, h100, 24));
+    assert_eq!(summary(&preset("hgx-h200", 1, 8)), (rings, rings, h100, 24));
+    let rings = (12, 20.0, 20.0);
+    assert_eq!(summary(&preset("dgx-a100", 1, 8)), (rings, rings, None, 24));
+    let rings = (16, 45.0, 45.0);
+    assert_eq!(summary(&preset("hgx-b200", 1, 8)), (rings, rings, Some((8, 80.0, 90.0)), 32));
+}
+
+#[test]
+fn the_dump_of_the_measured_node_is_reproduced() {
+    let dump = include_str!("../../data/nccl/h200-2.28.9-no-nvls-graph.xml");
+    let found = found(&file("h200-node.xml")).unwrap();
+    for (id, graph) in [(0, found.graphs.ring), (1, found.graphs.tree)] {
+        let head = dump.lines().find(|line| line.contains(&format!("<graph id=\"{id}\""))).unwrap();
+        let value =
+            |name: &str| head.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap().to_owned();
+        assert_eq!(value("nchannels"), graph.channels.to_string());
+        assert_eq!(value("speedintra"), graph.inside.gbps().to_string());
+        assert_eq!(value("speedinter"), graph.between.gbps().to_string());
+        assert_eq!(value("typeintra"), graph.inside_class.name());
+        assert_eq!(value("typeinter"), graph.between_class.name());
+        assert_eq!(value("samechannels") == "1", graph.same == Channels::Same);
+        assert_eq!(value("pattern"), if graph.pattern == Pattern::Ring { "4" } else { "1" });
+    }
+}
+
+#[test]
+fn several_nodes_on_rails() {
+    let fabric = preset("hgx-h100", 2, 8);
+    let (rings, trees, nvls, channels) = summary(&fabric);
+    assert_eq!((rings, nvls, channels), ((8, 45.0, 45.0), Some((8, 40.0, 48.0)), 16));
+    assert_eq!(trees.0, 8);
+    let ring = found(&fabric).unwrap().graphs.ring;
+    assert_eq!((ring.inside_class, ring.between_class), (PathClass::Nvl, PathClass::Pxn));
+    let (rings, _, _, channels) = summary(&preset("dgx-a100", 2, 8));
+    assert_eq!((rings, channels), ((8, 24.0, 24.0), 16));
+    // Two GPUs and two NICs to a switch: rings enter at one and leave at the other.
+    assert_eq!(found(&preset("dgx-a100", 2, 8)).unwrap().graphs.ring.between_class, PathClass::Pix);
+}
+
+#[test]
+fn gpus_on_pcie() {
+    let (rings, trees, nvls, _) = summary(&preset("l40s-pcie", 1, 8));
+    assert_eq!((rings.0, rings.1, trees.0, nvls), (1, 20.0, 1, None));
+    let found = found(&preset("l40s-pcie", 1, 8)).unwrap();
+    assert_eq!(found.graphs.ring.inside_class, PathClass::Sys);
+}
+
+#[test]
+fn parts_of_a_node_and_racks() {
+    assert_eq!(summary(&preset("hgx-h100", 1, 2)).0, (12, 30.0, 30.0));
+    assert_eq!(summary(&preset("hgx-h100", 1, 1)).0.0, 1);
+    let rack =
+        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: Some(4), gpus: None, network: None }).unwrap();
+    let found = found(&rack).unwrap();
+    assert_eq!((found.nodes, found.ranks, found.graphs.ring.channels), (1, 16, 16));
+}
+
+#[test]
+fn what_is_not_covered_says_why() {
+    for name in ["dgx-v100", "gh200"] {
+        assert_eq!(
+            found(&load(&FabricRequest { fabric: name.to_owned(), nodes: None, gpus: None, network: None }).unwrap())
+                .err(),
+            Some(Uncovered::Mesh),
+            "{name}"
+        );
+    }
+    assert_eq!(found(&preset("mi300x", 1, 8)).err(), Some(Uncovered::OtherMaker));
+    let rack =
+        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None }).unwrap();
+    assert_eq!(found(&rack).err(), Some(Uncovered::ManyHeads));
+    let router = Router::new(&rack, RouteOptions::default());
+    assert!(Communicator::of(&rack, &router, rack.gpus(), NvlsUse::Off).is_ok());
+    let node = preset("hgx-h100", 1, 8);
+    let router = Router::new(&node, RouteOptions::default());
+    let twice = [node.gpus(), node.gpus()].concat();
+    assert_eq!(Communicator::of(&node, &router, &twice, NvlsUse::Allowed).err(), Some(Uncovered::SharedGpu));
+}
+
+#[test]
+fn every_topology_file_is_answered_or_refused() {
+    let folder = format!("{}/data/topologies", env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let request = FabricRequest { fabric: path.display().to_string(), nodes: None, gpus: None, network: None };
+        let Ok(fabric) = load(&request) else { continue };
+        if fabric.gpus().is_empty() {
+            continue;
+        }
+        if let Ok(found) = found(&fabric) {
+            let channels = found.channels(&Settings::default());
+            assert!((1..=64).contains(&channels), "{}: {channels}", path.display());
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Operations that go in turn: when each one flows and ends, against the recurrence written from their definition; what
+//! the critical path says of them; and that neither the order of runs nor that of events within an instant matters.
+
+use fabricast_sim::critical::{CriticalStep, critical_path};
+use fabricast_sim::engine::{
+    Edge, Order, Outcome, Pace, Passage, PerOp, Recording, Watch, WorkRun, Workload, run, run_to_end,
+};
+use fabricast_sim::quantity::{Rate, Work};
+use fabricast_sim::sharing::{Use, WHOLE};
+use fabricast_sim::spans::Spans;
+use fabricast_topologies::{Bandwidth, Picos};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A port passes a byte in this time, so that ends of transfers fall on the instants of everything else.
+const PER_BYTE: u64 = 1000;
+
+/// One operation. Times in picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    software: u64,
+    latency: u64,
+    bytes: u64,
+    spacing: u64,
+    not_before: u64,
+}
+
+/// A run: its messages leave by one port, and wait for those of lines before it.
+#[derive(Clone, Debug)]
+struct Line {
+    order: Order,
+    /// Modulo the ports that there are.
+    port: usize,
+    messages: Vec<Message>,
+    /// Message i waits for message i + shift of the line so far back (0: the one before), modulo those that there are.
+    waits: Vec<(usize, i32)>,
+}
+
+/// Few values, so that much happens at one instant.
+fn messages() -> impl Strategy<Value = Message> {
+    let late = prop_oneof![8 => Just(0u64), 1 => 1u64..12];
+    (0u64..4, 0u64..4, 0u64..4, prop_oneof![1 => Just(0u64), 1 => 0u64..6], late).prop_map(
+        |(software, latency, bytes, spacing, late)| Message {
+            software: software * PER_BYTE,
+            latency: latency * PER_BYTE,
+            bytes,
+            spacing: spacing * PER_BYTE,
+            not_before: late * PER_BYTE,
+        },
+    )
+}
+
+fn lines(orders: impl Strategy<Value = Order> + Clone + 'static) -> impl Strategy<Value = Vec<Line>> {
+    let line = (orders, 0usize..6, vec(messages(), 1..7), vec((0usize..6, -2i32..=1), 0..3)).prop_map(
+        |(order, port, messages, waits)| {
+            // What is free is not spaced.
+            let spaced = order == Order::InTurn;
+            let messages = messages
+                .into_iter()
+                .map(|message| Message { spacing: if spaced { message.spacing } else { 0 }, ..message })
+                .collect();
+            Line { order, port, messages, waits }
+        },
+    );
+    vec(line, 1..7)
+}
+
+/// The lines as a workload in which line i is run `place[i]`, on so many ports.
+fn workload(lines: &[Line], place: &[usize], ports: usize) -> Workload {
+    let mut workload = Workload::new();
+    let rate = Rate::from(Bandwidth(1_000_000_000_000 / PER_BYTE));
+    let ports: Vec<_> = (0..ports).map(|_| workload.system.add_resource(rate)).collect();
+    let mut of_place: Vec<usize> = (0..lines.len()).collect();
+    of_place.sort_by_key(|&line| place[line]);
+    for number in of_place {
+        let line = &lines[number];
+        let uses = [Use { resource: ports[line.port % ports.len()], coefficient: WHOLE }];
+        let route = Some(workload.system.add_route(&uses, Rate::UNLIMITED, 1));
+        let (passage, work, pace) = (workload.passages.len(), workload.works.len(), workload.paces.len());
+        for message in &line.messages {
+            workload.passages.push(Passage { route, latency: Picos(message.latency) });
+            workload.works.push(Work::of_bytes(message.bytes));
+            workload.paces.push(Pace {
+                software: Picos(message.software),
+                not_before: Picos(message.not_before),
+                spacing: Picos(message.spacing),
+            });
+        }
+        let [passage, work, pace] = [passage, work, pace].map(|first| PerOp::Each(first as u32));
+        let mut waits: Vec<Edge> = awaited(line, number)
+            .map(|(other, shift)| Edge { run: place[other] as u32, start: shift, step: 1 })
+            .collect();
+        if line.order == Order::InTurn {
+            waits.push(Edge::turn(place[number] as u32));
+        }
+        workload.add_run(WorkRun { len: line.messages.len() as u32, passage, work, pace }, &waits);
+    }
+    workload
+}
+
+/// What line `number` waits for: lines before it, by how much.
+fn awaited(line: &Line, number: usize) -> impl Iterator<Item = (usize, i32)> + '_ {
+    line.waits.iter().filter(move |_| number > 0).map(move |(back, shift)| (number - 1 - back % number, *shift))
+}
+
+/// When each message flows and is done, where every line has a port to itself: a message is begun when what it waits for
+/// is done and the software time of the one before is over, and flows when its own software time and latency are over,
+/// the one before is done, and the spacing from its first byte is over.
+fn recurrence(lines: &[Line]) -> Vec<Vec<(u64, u64)>> {
+    let mut all: Vec<Vec<(u64, u64)>> = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let mut times: Vec<(u64, u64)> = Vec::new();
+        let (mut prepared, mut may_flow) = (0, 0);
+        for (i, message) in line.messages.iter().enumerate() {
+            let arrivals = awaited(line, number)
+                .filter_map(|(other, shift)| all[other].get(usize::try_from(i as i32 + shift).ok()?))
+                .map(|&(_, done)| done);
+            let begun = arrivals.max().unwrap_or(0).max(prepared).max(message.not_before);
+            prepared = begun + message.software;
+            let flowing = (prepared + message.latency).max(may_flow);
+            let done = flowing + message.bytes * PER_BYTE;
+            may_flow = done.max(flowing + message.spacing);
+            times.push((flowing, done));
+        }
+        all.push(times);
+    }
+    all
+}
+
+fn recorded(workload: &Workload) -> Outcome {
+    run(workload, Watch { recording: Recording::Spans, ..Watch::default() }).unwrap()
+}
+
+fn in_order(lines: &[Line]) -> Vec<usize> {
+    (0..lines.len()).collect()
+}
+
+fn any_order() -> impl Strategy<Value = Order> + Clone {
+    prop_oneof![2 => Just(Order::InTurn), 1 => Just(Order::Free)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// With ports to themselves, messages flow and end when the recurrence says.
+    #[test]
+    fn messages_in_turn_flow_when_they_may(mut lines in lines(Just(Order::InTurn))) {
+        lines.iter_mut().enumerate().for_each(|(number, line)| line.port = number);
+        let workload = workload(&lines, &in_order(&lines), lines.len());
+        let expected = recurrence(&lines);
+        let outcome = recorded(&workload);
+        prop_assert_eq!(outcome.operations, workload.operation_count());
+        for span in &outcome.spans {
+            let found = (span.flowing.0, span.done.0);
+            prop_assert_eq!(found, expected[span.run as usize][span.index as usize], "{:?}", span);
+        }
+    }
+
+    /// Costs add up to the end, and the steps of the critical path to both, whatever a message waited for: one that
+    /// arrived, one that was done, a spacing, or a preparation.
+    #[test]
+    fn the_critical_path_adds_up(lines in lines(any_order()), ports in 1usize..4) {
+        let workload = workload(&lines, &in_order(&lines), ports);
+        let outcome = recorded(&workload);
+        prop_assert_eq!(outcome.costs.total(), outcome.end);
+        let path = critical_path(&workload, &Spans::of_workload(&workload, outcome.spans));
+        prop_assert_eq!(path.iter().map(CriticalStep::total).sum::<Picos>(), outcome.end);
+        let of = |part: fn(&CriticalStep) -> Picos| path.iter().map(part).sum::<Picos>();
+        prop_assert_eq!(of(|step| step.software), outcome.costs.software);
+        prop_assert_eq!(of(|step| step.latency), outcome.costs.latency);
+        prop_assert_eq!(of(|step| step.bandwidth), outcome.costs.bandwidth);
+        prop_assert_eq!(of(|step| step.held_back + step.sharing), outcome.costs.waiting);
+        prop_assert!(path.windows(2).all(|pair| pair[0].span.ready <= pair[1].span.ready));
+    }
+
+    /// Runs in another order make events of an instant happen in another order, and change nothing.
+    #[test]
+    fn the_order_of_events_within_an_instant_does_not_matter(
+        lines in lines(any_order()),
+        ports in 1usize..4,
+        keys in vec(any::<u32>(), 7),
+    ) {
+        let mut by_key = in_order(&lines);
+        by_key.sort_by_key(|&line| keys[line]);
+        let mut place = vec![0; lines.len()];
+        by_key.iter().enumerate().for_each(|(at, &line)| place[line] = at);
+        let (one, other) = (recorded(&workload(&lines, &in_order(&lines), ports)), recorded(&workload(&lines, &place, ports)));
+        prop_assert_eq!((one.end, one.costs, one.operations), (other.end, other.costs, other.operations));
+        let mut moved = other.spans;
+        moved.iter_mut().for_each(|span| span.run = by_key[span.run as usize] as u32);
+        moved.sort_unstable();
+        prop_assert_eq!(one.spans, moved);
+    }
+
+    /// k equal messages through a chain of n ranks: (n−1)(software + latency + transfer) for the first, and for each more
+    /// the longest of transfer, software and spacing.
+    #[test]
+    fn chains_of_equal_messages(ranks in 2usize..9, k in 1usize..20, message in messages()) {
+        let message = Message { not_before: 0, ..message };
+        let line = |port| Line { order: Order::InTurn, port, messages: vec![message; k], waits: vec![(0, 0)] };
+        let lines: Vec<Line> = (0..ranks - 1).map(line).collect();
+        let chain = workload(&lines, &in_order(&lines), lines.len());
+        let Message { software, latency, bytes, spacing, .. } = message;
+        let transfer = bytes * PER_BYTE;
+        let first = (ranks as u64 - 1) * (software + latency + transfer);
+        let more = (k as u64 - 1) * transfer.max(software).max(spacing);
+        prop_assert_eq!(run_to_end(&chain).unwrap().end, Picos(first + more));
+    }
+}

@@ -1,0 +1,134 @@
+//! Devices of an island that may be interchanged: what is surveyed of a few holds for all.
+//!
+//! Twins are alike and have the same links to the same neighbours, so that to exchange two of them maps the island onto
+//! itself, and every way inside it onto another. The GPUs of one switch are twins, and so are switches that each join
+//! all GPUs. Links are told apart by the place that they have in a fixed order around a device: the link at a place of
+//! one twin goes to the link at that place of the other.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use super::shape::{Shape, ShapeLink, ShapeNode};
+
+/// What tells the links around a device apart: the neighbour, and all that routing asks of the two directions.
+type Seen = (u32, [Record; 2]);
+type Record = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
+
+/// The twins among the devices of a shape.
+#[derive(Debug)]
+pub(super) struct Twins {
+    /// The first twin of each device; itself, where there is none before it.
+    first: Vec<u32>,
+    /// Links that leave each device, by what tells them apart, then by id.
+    leaving: Vec<Vec<u32>>,
+    /// The place of each direction of a link among those that leave its device.
+    place: Vec<u32>,
+}
+
+impl Twins {
+    pub fn new(shape: &Shape) -> Self {
+        let count = shape.nodes().len() as u32;
+        let mut place = vec![0; shape.link_count() as usize];
+        let mut known: FxHashMap<(ShapeNode, Vec<Seen>), u32> = FxHashMap::default();
+        let (mut first, mut leaving) = (Vec::new(), Vec::new());
+        for node in 0..count {
+            let mut links = shape.leaving(node).to_vec();
+            links.sort_by_cached_key(|&link| (seen(shape, link), link));
+            for (at, &link) in (0..).zip(&links) {
+                place[link as usize] = at;
+            }
+            let around: Vec<Seen> = links.iter().map(|&link| seen(shape, link)).collect();
+            let joins_itself = around.iter().any(|&(neighbour, _)| neighbour == node);
+            first.push(if joins_itself { node } else { *known.entry((shape.node(node), around)).or_insert(node) });
+            leaving.push(links);
+        }
+        Self { first, leaving, place }
+    }
+
+    /// The link that a link becomes where its ends are exchanged for these twins of theirs.
+    fn moved(&self, shape: &Shape, link: u32, from: u32, to: u32) -> u32 {
+        let at = |device: u32, place: u32| self.leaving[device as usize][place as usize];
+        let started = at(from, self.place[link as usize]);
+        debug_assert_eq!(shape.link(started).to, shape.link(link).to);
+        let back = started ^ 1;
+        at(to, self.place[back as usize]) ^ 1
+    }
+}
+
+fn seen(shape: &Shape, link: u32) -> Seen {
+    let record = |link: &ShapeLink| (link.kind, link.bandwidth, link.latency, link.failed);
+    (shape.link(link).to, [record(shape.link(link)), record(shape.link(link ^ 1))])
+}
+
+/// Sets of twins that a survey need not tell apart.
+pub(super) struct Classes<'s> {
+    shape: &'s Shape,
+    /// The first of the class of each device.
+    first: Vec<u32>,
+    /// The classes, each ascending, in order of the first.
+    members: Vec<Vec<u32>>,
+}
+
+impl<'s> Classes<'s> {
+    /// Twins of which all have the same mark; devices without a mark are by themselves.
+    pub fn marked<M: Copy + Eq + Hash>(shape: &'s Shape, mark: impl Fn(u32) -> Option<M>) -> Self {
+        let mut known: FxHashMap<(u32, M), u32> = FxHashMap::default();
+        let twins = shape.twins();
+        let class = |device: u32| match mark(device) {
+            Some(mark) => *known.entry((twins.first[device as usize], mark)).or_insert(device),
+            None => device,
+        };
+        let first: Vec<u32> = (0..shape.nodes().len() as u32).map(class).collect();
+        let mut members = vec![Vec::new(); first.len()];
+        for (device, &first) in (0..).zip(&first) {
+            members[first as usize].push(device);
+        }
+        Self { shape, first, members }
+    }
+
+    /// Whether some class has several devices.
+    pub fn are_several(&self) -> bool {
+        self.members.iter().any(|members| members.len() > 1)
+    }
+
+    /// Pairs of different devices that stand for all such pairs, of those that `wanted` says. Whether it is wanted is the
+    /// same for a whole class.
+    pub fn pairs(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+        let classes: Vec<&Vec<u32>> =
+            self.members.iter().filter(|members| members.first().is_some_and(|&first| wanted(first))).collect();
+        let mut pairs = Vec::new();
+        for from in &classes {
+            let Some(&x) = from.first() else { continue };
+            for to in &classes {
+                let y = if from.first() == to.first() { to.get(1) } else { to.first() };
+                pairs.extend(y.map(|&y| (x, y)));
+            }
+        }
+        pairs
+    }
+
+    /// The link that stands for a link and those that twins have alike.
+    pub fn standing_for(&self, link: u32) -> u32 {
+        let ends = self.shape.link(link);
+        self.moved(link, self.first[ends.from as usize], self.first[ends.to as usize])
+    }
+
+    /// All links that one stands for, ascending.
+    pub fn alike(&self, link: u32) -> Vec<u32> {
+        let ends = self.shape.link(link);
+        let class = |device: u32| &self.members[self.first[device as usize] as usize];
+        let ends = class(ends.from).iter().flat_map(|&from| class(ends.to).iter().map(move |&to| (from, to)));
+        let mut links: Vec<u32> = ends.map(|(from, to)| self.moved(link, from, to)).collect();
+        links.sort_unstable();
+        links
+    }
+
+    fn moved(&self, link: u32, from: u32, to: u32) -> u32 {
+        let ends = self.shape.link(link);
+        if (ends.from, ends.to) == (from, to) {
+            return link;
+        }
+        self.shape.twins().moved(self.shape, link, from, to)
+    }
+}

@@ -1,0 +1,66 @@
+//! How well a fit knows its parameters: intervals, and what the data cannot tell apart.
+
+use fabricast_sim::profile::Profile;
+use nalgebra::{DMatrix, SymmetricEigen};
+
+use super::parameters::Parameter;
+use super::solve::Minimum;
+
+/// A parameter, and between what it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Which.
+    pub parameter: Parameter,
+    /// Its value, in its unit.
+    pub value: f64,
+    /// Lower end of the 80 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// 90th percentile of the normal distribution: 80 % lie within ± this.
+const EIGHTY_PERCENT: f64 = 1.281_551_6;
+/// A direction of parameters (each scaled to the residuals that it causes) that moves them less than this part of what the
+/// strongest one does is not told by the data.
+const UNTOLD: f64 = 1e-4;
+/// Parameters that take part in such a direction by less than this are not named.
+const NAMED: f64 = 0.3;
+
+/// Intervals from the curvature at the minimum and the scatter of the residuals around it.
+pub(super) fn of(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
+    let jacobian = &minimum.jacobian;
+    let normal = jacobian.transpose() * jacobian;
+    let spare = (jacobian.nrows() as f64 - parameters.len() as f64).max(1.0);
+    let variance = minimum.weighted.iter().map(|r| r * r).sum::<f64>() / spare;
+    let inverse = normal.pseudo_inverse(1e-12).unwrap_or_else(|_| DMatrix::zeros(parameters.len(), parameters.len()));
+    let estimate = |(number, &parameter): (usize, &Parameter)| {
+        let spread = EIGHTY_PERCENT * (variance * inverse[(number, number)].max(0.0)).sqrt();
+        let value = parameter.get(profile);
+        let low = (value - spread).max(parameter.least());
+        Estimate { parameter, value, low, high: (value + spread).min(parameter.most()) }
+    };
+    parameters.iter().enumerate().map(estimate).collect()
+}
+
+/// Sets of parameters whose values can be traded for each other without the data noticing; alone in its set is one that
+/// no row tells.
+pub(super) fn entangled(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<Parameter>> {
+    let jacobian = &minimum.jacobian;
+    let lengths: Vec<f64> = jacobian.column_iter().map(|column| column.norm()).collect();
+    let scaled = DMatrix::from_fn(jacobian.nrows(), jacobian.ncols(), |row, column| {
+        if lengths[column] > 0.0 { jacobian[(row, column)] / lengths[column] } else { 0.0 }
+    });
+    let eigen = SymmetricEigen::new(scaled.transpose() * &scaled);
+    let strongest = eigen.eigenvalues.iter().copied().fold(0.0, f64::max);
+    let mut sets: Vec<Vec<Parameter>> = Vec::new();
+    for (value, vector) in eigen.eigenvalues.iter().zip(eigen.eigenvectors.column_iter()) {
+        if *value < UNTOLD * strongest {
+            let members = parameters.iter().zip(vector.iter()).filter(|(_, part)| part.abs() > NAMED);
+            sets.push(members.map(|(&parameter, _)| parameter).collect());
+        }
+    }
+    sets.retain(|set| !set.is_empty());
+    sets.sort();
+    sets
+}

@@ -1,0 +1,80 @@
+//! Leaving rows out of a fit, and predicting them with what the others tell.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{Collective, Protocol};
+
+use super::fit::Fit;
+use super::parameters::Parameter;
+use super::points::Point;
+use super::{HeldOut, errors};
+
+/// What is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HoldOut {
+    /// Rows of so many ranks.
+    Ranks(Vec<u32>),
+    /// Rows of some collectives.
+    Collectives(Vec<Collective>),
+    /// Rows of some protocols.
+    Protocols(Vec<Protocol>),
+}
+
+/// Words that say nothing that could be left out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` cannot be left out: expected gpus=N[,N], collective=C[,C] or protocol=P[,P]")]
+pub struct UnknownHoldOut(pub String);
+
+impl FromStr for HoldOut {
+    type Err = UnknownHoldOut;
+
+    fn from_str(text: &str) -> Result<Self, UnknownHoldOut> {
+        let unknown = || UnknownHoldOut(text.to_owned());
+        let (what, list) = text.split_once('=').ok_or_else(unknown)?;
+        fn all<T: FromStr>(list: &str) -> Option<Vec<T>> {
+            list.split(',').map(|word| word.trim().parse().ok()).collect()
+        }
+        match what.trim() {
+            "gpus" => all(list).map(Self::Ranks),
+            "collective" => all(list).map(Self::Collectives),
+            "protocol" => all(list).map(Self::Protocols),
+            _ => None,
+        }
+        .ok_or_else(unknown)
+    }
+}
+
+impl fmt::Display for HoldOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn list(f: &mut fmt::Formatter<'_>, what: &str, all: &[impl ToString]) -> fmt::Result {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            write!(f, "{what}={}", all.join(","))
+        }
+        match self {
+            Self::Ranks(ranks) => list(f, "gpus", ranks),
+            Self::Collectives(collectives) => list(f, "collective", collectives),
+            Self::Protocols(protocols) => list(f, "protocol", protocols),
+        }
+    }
+}
+
+impl HoldOut {
+    fn leaves_out(&self, point: &Point<'_>) -> bool {
+        match self {
+            Self::Ranks(ranks) => ranks.contains(&point.ranks),
+            Self::Collectives(collectives) => collectives.contains(&point.collective),
+            Self::Protocols(protocols) => protocols.contains(&point.protocol),
+        }
+    }
+}
+
+/// Fits to the other points and predicts these. Parameters that only these feel stay as they are in the profile given.
+pub(super) fn predict(what: &HoldOut, points: &[&Point<'_>], from: &Profile, parameters: &[Parameter]) -> HeldOut {
+    let (out, kept): (Vec<&Point<'_>>, Vec<&Point<'_>>) = points.iter().partition(|point| what.leaves_out(point));
+    let felt: Vec<Parameter> =
+        parameters.iter().copied().filter(|&parameter| kept.iter().any(|point| point.feels(parameter))).collect();
+    let (profile, _) = Fit { points: kept, base: from, parameters: &felt }.run();
+    HeldOut { what: what.clone(), residuals: errors(&out, &profile) }
+}

@@ -1,0 +1,300 @@
+//! The parameters of a profile that measurements can tell: what each is called, its unit, where it stands.
+
+use fabricast_sim::profile::{LaneSpeed, LaunchCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::schedule::Protocol;
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+
+/// A parameter of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Parameter {
+    /// Of a protocol's device side.
+    Protocol(Protocol, Cost),
+    /// What NVLinks reach of their nominal rate.
+    Nvlink,
+    /// What InfiniBand and Ethernet reach.
+    Network,
+    /// Of a launch mode: graph or stream, one process for each GPU or one for all.
+    Launch(usize, usize, LaunchCost),
+}
+
+/// A cost of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cost {
+    /// `startup`.
+    Startup,
+    /// `startup_per_warp`.
+    StartupPerWarp,
+    /// `step`.
+    Step,
+    /// `step_per_warp`.
+    StepPerWarp,
+    /// `reduce` − `copy`: only their difference can be told from `step`.
+    ReduceOverCopy,
+    /// `settle`.
+    Settle,
+    /// `settle_half`.
+    SettleHalf,
+    /// `pass.send`.
+    Send,
+    /// `pass.forward`.
+    Forward,
+    /// `pass.take`.
+    Take,
+    /// `pass.per_warp`.
+    PassPerWarp,
+    /// `pass.first_take`.
+    FirstTake,
+    /// `channel`.
+    Rate,
+}
+
+/// A cost of launching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LaunchCost {
+    /// `added`.
+    Added,
+    /// `floor`.
+    Floor,
+    /// `floor_per_gpu`.
+    FloorPerGpu,
+    /// `jitter`.
+    Jitter,
+}
+
+/// A cost, its name in a profile file, its unit.
+const COSTS: [(Cost, &str, Unit); 13] = [
+    (Cost::Startup, "startup", Unit::Microseconds),
+    (Cost::StartupPerWarp, "startup_per_warp", Unit::Microseconds),
+    (Cost::Step, "step", Unit::Microseconds),
+    (Cost::StepPerWarp, "step_per_warp", Unit::Microseconds),
+    (Cost::ReduceOverCopy, "reduce - copy", Unit::Microseconds),
+    (Cost::Settle, "settle", Unit::Microseconds),
+    (Cost::SettleHalf, "settle_half", Unit::Kilobytes),
+    (Cost::Send, "pass.send", Unit::Microseconds),
+    (Cost::Forward, "pass.forward", Unit::Microseconds),
+    (Cost::Take, "pass.take", Unit::Microseconds),
+    (Cost::PassPerWarp, "pass.per_warp", Unit::Microseconds),
+    (Cost::FirstTake, "pass.first_take", Unit::Microseconds),
+    (Cost::Rate, "channel", Unit::Gigabytes),
+];
+
+/// What a parameter is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 10⁻⁶ s.
+    Microseconds,
+    /// 1,024 bytes.
+    Kilobytes,
+    /// 10⁹ bytes a second.
+    Gigabytes,
+    /// A part of one.
+    Fraction,
+}
+
+impl Unit {
+    /// `us`, `KiB`, `GB/s`; nothing for fractions.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Microseconds => "us",
+            Self::Kilobytes => "KiB",
+            Self::Gigabytes => "GB/s",
+            Self::Fraction => "",
+        }
+    }
+}
+
+impl Cost {
+    /// All of them.
+    #[must_use]
+    pub fn all() -> [Self; 13] {
+        COSTS.map(|row| row.0)
+    }
+
+    fn row(self) -> (&'static str, Unit) {
+        COSTS.iter().find(|row| row.0 == self).map_or(("", Unit::Fraction), |row| (row.1, row.2))
+    }
+}
+
+/// Links that reach less are broken.
+const LEAST_PART: f64 = 0.05;
+const PER_MICROSECOND: f64 = 1e6;
+const GIGA: f64 = 1e9;
+const KILOBYTE: f64 = 1024.0;
+
+impl Parameter {
+    /// `protocol.ll.step`.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Protocol(protocol, cost) => format!("protocol.{protocol}.{}", cost.row().0),
+            Self::Nvlink => "links.nvlink".to_owned(),
+            Self::Network => "links.network".to_owned(),
+            Self::Launch(launch, processes, cost) => {
+                let launch = ["graph", "stream"].get(launch).copied().unwrap_or_default();
+                let processes = ["per_gpu", "single"].get(processes).copied().unwrap_or_default();
+                let cost = match cost {
+                    LaunchCost::Added => "added",
+                    LaunchCost::Floor => "floor",
+                    LaunchCost::FloorPerGpu => "floor_per_gpu",
+                    LaunchCost::Jitter => "jitter",
+                };
+                format!("launch.{launch}.{processes}.{cost}")
+            }
+        }
+    }
+
+    /// What it is counted in.
+    #[must_use]
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Protocol(_, cost) => cost.row().1,
+            Self::Nvlink | Self::Network => Unit::Fraction,
+            Self::Launch(..) => Unit::Microseconds,
+        }
+    }
+
+    /// Its value in a profile, in its unit.
+    #[must_use]
+    pub fn get(self, profile: &Profile) -> f64 {
+        let microseconds = |time: Picos| time.0 as f64 / PER_MICROSECOND;
+        match self {
+            Self::Nvlink => profile.links.nvlink,
+            Self::Network => profile.links.network,
+            Self::Launch(launch, processes, cost) => {
+                let costs = profile.launches.get(launch).and_then(|modes| modes.get(processes)).copied();
+                let costs = costs.unwrap_or_default();
+                microseconds(match cost {
+                    LaunchCost::Added => costs.added,
+                    LaunchCost::Floor => costs.floor,
+                    LaunchCost::FloorPerGpu => costs.floor_per_gpu,
+                    LaunchCost::Jitter => costs.jitter,
+                })
+            }
+            Self::Protocol(protocol, cost) => {
+                let costs = profile.protocol(protocol);
+                match cost {
+                    Cost::ReduceOverCopy => microseconds(costs.reduce) - microseconds(costs.copy),
+                    Cost::SettleHalf => costs.settle_half.0 as f64 / KILOBYTE,
+                    Cost::Rate => match costs.lane {
+                        LaneSpeed::Rate(rate) => rate.0 as f64 / GIGA,
+                        LaneSpeed::Passes(_) | LaneSpeed::Unlimited => 0.0,
+                    },
+                    time => time_of(costs, time).map_or(0.0, microseconds),
+                }
+            }
+        }
+    }
+
+    /// Sets it; what is below its least value becomes that.
+    pub fn set(self, profile: &mut Profile, value: f64) {
+        let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
+        match self {
+            Self::Nvlink => profile.links.nvlink = value.clamp(LEAST_PART, 1.0),
+            Self::Network => profile.links.network = value.clamp(LEAST_PART, 1.0),
+            Self::Launch(launch, processes, cost) => {
+                let slot = profile.launches.get_mut(launch).and_then(|modes| modes.get_mut(processes));
+                if let Some(LaunchCosts { added, floor, floor_per_gpu, jitter }) = slot {
+                    *match cost {
+                        LaunchCost::Added => added,
+                        LaunchCost::Floor => floor,
+                        LaunchCost::FloorPerGpu => floor_per_gpu,
+                        LaunchCost::Jitter => jitter,
+                    } = time(value);
+                }
+            }
+            Self::Protocol(protocol, cost) => {
+                let costs = &mut profile.protocols[protocol as usize];
+                match cost {
+                    Cost::ReduceOverCopy => (costs.reduce, costs.copy) = (time(value), time(-value)),
+                    Cost::SettleHalf => costs.settle_half = Bytes((value.max(0.0) * KILOBYTE).round() as u64),
+                    Cost::Rate => {
+                        if let LaneSpeed::Rate(rate) = &mut costs.lane {
+                            *rate = Bandwidth((value.max(0.1) * GIGA) as u64);
+                        }
+                    }
+                    other => {
+                        if let Some(slot) = time_mut(costs, other) {
+                            *slot = time(value);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a profile has it.
+    #[must_use]
+    pub fn applies(self, profile: &Profile) -> bool {
+        let Self::Protocol(protocol, cost) = self else { return true };
+        let lane = profile.protocol(protocol).lane;
+        match cost {
+            // Blocks that do not work by passes have one number of threads.
+            Cost::StartupPerWarp
+            | Cost::StepPerWarp
+            | Cost::Send
+            | Cost::Forward
+            | Cost::Take
+            | Cost::PassPerWarp
+            | Cost::FirstTake => matches!(lane, LaneSpeed::Passes(_)),
+            Cost::Rate => matches!(lane, LaneSpeed::Rate(_)),
+            _ => true,
+        }
+    }
+
+    /// Its least value.
+    #[must_use]
+    pub fn least(self) -> f64 {
+        match self {
+            Self::Protocol(_, Cost::ReduceOverCopy) => f64::NEG_INFINITY,
+            Self::Protocol(_, Cost::Rate) => 0.1,
+            Self::Nvlink | Self::Network => LEAST_PART,
+            Self::Protocol(..) | Self::Launch(..) => 0.0,
+        }
+    }
+
+    /// A size that it may well have.
+    pub(super) fn usual(self) -> f64 {
+        match self {
+            Self::Protocol(_, Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp) => 0.05,
+            Self::Protocol(..) => 0.5,
+            Self::Nvlink | Self::Network => 0.1,
+            Self::Launch(..) => 2.0,
+        }
+    }
+
+    /// Its greatest value.
+    #[must_use]
+    pub fn most(self) -> f64 {
+        match self {
+            Self::Nvlink | Self::Network => 1.0,
+            Self::Protocol(..) | Self::Launch(..) => f64::INFINITY,
+        }
+    }
+}
+
+fn time_of(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
+    let mut copy = *costs;
+    time_mut(&mut copy, cost).copied()
+}
+
+/// The duration that a cost is; `None` for other costs, and where blocks do not work by passes.
+fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
+    let pass: fn(&mut Passes) -> &mut Picos = match cost {
+        Cost::Startup => return Some(&mut costs.startup),
+        Cost::StartupPerWarp => return Some(&mut costs.startup_per_warp),
+        Cost::Step => return Some(&mut costs.step),
+        Cost::StepPerWarp => return Some(&mut costs.step_per_warp),
+        Cost::Settle => return Some(&mut costs.settle),
+        Cost::ReduceOverCopy | Cost::SettleHalf | Cost::Rate => return None,
+        Cost::Send => |passes| &mut passes.send,
+        Cost::Forward => |passes| &mut passes.forward,
+        Cost::Take => |passes| &mut passes.take,
+        Cost::PassPerWarp => |passes| &mut passes.per_warp,
+        Cost::FirstTake => |passes| &mut passes.first_take,
+    };
+    match &mut costs.lane {
+        LaneSpeed::Passes(passes) => Some(pass(passes)),
+        LaneSpeed::Rate(_) | LaneSpeed::Unlimited => None,
+    }
+}

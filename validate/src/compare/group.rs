@@ -1,0 +1,129 @@
+//! Rows of one configuration, and statistics of errors.
+
+use std::sync::Arc;
+
+use super::{Compared, Explanation, Verdict};
+use crate::measured::manifest::Measurement;
+
+/// Statistics of errors: predicted ÷ measured − 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// How many.
+    pub rows: usize,
+    /// Mean of their absolute values.
+    pub mean: f64,
+    /// Median of their absolute values.
+    pub median: f64,
+    /// Nine of ten absolute values are at most this.
+    pub p90: f64,
+    /// Mean of the errors themselves.
+    pub bias: f64,
+}
+
+/// Rows of one fabric and configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its measurements, by number.
+    pub measurements: Vec<usize>,
+    /// Its rows, by number.
+    pub rows: Vec<usize>,
+    /// Over its rows.
+    pub summary: Summary,
+    /// Rows above and below the band.
+    pub slower: usize,
+    /// Rows below the band.
+    pub faster: usize,
+    /// What would explain it, where it is off as a whole.
+    pub explanation: Option<Explanation>,
+}
+
+impl Summary {
+    /// Of signed errors; zeros where there are none.
+    #[must_use]
+    pub fn of(errors: impl Iterator<Item = f64>) -> Self {
+        let errors: Vec<f64> = errors.collect();
+        let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+        sizes.sort_unstable_by(f64::total_cmp);
+        let count = errors.len();
+        let share = |sum: f64| if count == 0 { 0.0 } else { sum / count as f64 };
+        // The least value that at least nine of ten do not pass.
+        let p90 = sizes.get((count * 9).div_ceil(10).saturating_sub(1)).copied().unwrap_or_default();
+        Self {
+            rows: count,
+            mean: share(sizes.iter().sum()),
+            median: median(&sizes),
+            p90,
+            bias: share(errors.iter().sum()),
+        }
+    }
+}
+
+/// The median of sorted values, the mean of the middle two where they are even in number; 0 of none.
+pub(super) fn median(sorted: &[f64]) -> f64 {
+    let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.saturating_sub(1)) + at(middle)) / 2.0 }
+}
+
+/// Groups rows by fabric and configuration.
+pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Group> {
+    let mut groups: Vec<(usize, Group)> = Vec::new();
+    for (number, row) in rows.iter().enumerate() {
+        let alike = |&(first, _): &(usize, Group)| match (measurements.get(first), measurements.get(row.measurement)) {
+            (Some(a), Some(b)) => {
+                let same_fabric = Arc::ptr_eq(&a.fabric, &b.fabric) || a.request == b.request;
+                same_fabric && a.configuration == b.configuration
+            }
+            _ => false,
+        };
+        let group = match groups.iter().position(alike) {
+            Some(known) => known,
+            None => {
+                let group = Group {
+                    measurements: Vec::new(),
+                    rows: Vec::new(),
+                    summary: Summary::default(),
+                    slower: 0,
+                    faster: 0,
+                    explanation: None,
+                };
+                groups.push((row.measurement, group));
+                groups.len() - 1
+            }
+        };
+        if let Some((_, group)) = groups.get_mut(group) {
+            if group.measurements.last() != Some(&row.measurement) {
+                group.measurements.push(row.measurement);
+            }
+            group.rows.push(number);
+            match row.verdict() {
+                Verdict::Expected => {}
+                Verdict::Faster { .. } => group.faster += 1,
+                Verdict::Slower { .. } => group.slower += 1,
+            }
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(_, group)| {
+            let errors = group.rows.iter().filter_map(|&row| rows.get(row)).map(Compared::error);
+            Group { summary: Summary::of(errors), ..group }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics() {
+        let summary = Summary::of([0.1, -0.2, 0.3, -0.4].into_iter());
+        assert_eq!((summary.rows, summary.p90), (4, 0.4));
+        assert!((summary.mean - 0.25).abs() < 1e-12 && (summary.median - 0.25).abs() < 1e-12);
+        assert!((summary.bias + 0.05).abs() < 1e-12);
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        assert_eq!((Summary::of(ten.iter().copied()).p90, Summary::of(ten.iter().copied()).median), (9.0, 5.5));
+        assert_eq!(Summary::of(std::iter::empty()), Summary::default());
+    }
+}

@@ -1,0 +1,67 @@
+//! Whether a measured time is what was to be expected.
+
+use fabricast_topologies::Picos;
+
+/// A measured time against the band of its prediction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Within the band.
+    Expected,
+    /// Below it.
+    Faster {
+        /// measured ÷ lower end − 1, below 0.
+        outside: f64,
+    },
+    /// Above it.
+    Slower {
+        /// measured ÷ upper end − 1, above 0.
+        outside: f64,
+    },
+}
+
+impl Verdict {
+    /// Of a time and a band.
+    #[must_use]
+    pub fn of(measured: Picos, low: Picos, high: Picos) -> Self {
+        let beyond = |end: Picos| measured.0 as f64 / end.0.max(1) as f64 - 1.0;
+        if measured < low {
+            Self::Faster { outside: beyond(low) }
+        } else if measured > high {
+            Self::Slower { outside: beyond(high) }
+        } else {
+            Self::Expected
+        }
+    }
+
+    /// `expected`, `faster` or `slower`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Expected => "expected",
+            Self::Faster { .. } => "faster",
+            Self::Slower { .. } => "slower",
+        }
+    }
+
+    /// How far outside the band, as a share of its end; 0 inside.
+    #[must_use]
+    pub fn outside(self) -> f64 {
+        match self {
+            Self::Expected => 0.0,
+            Self::Faster { outside } | Self::Slower { outside } => outside,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_belong_to_the_band() {
+        let of = |measured| Verdict::of(Picos(measured), Picos(80), Picos(125));
+        assert_eq!((of(80), of(125)), (Verdict::Expected, Verdict::Expected));
+        assert_eq!(of(40), Verdict::Faster { outside: -0.5 });
+        assert_eq!(of(250), Verdict::Slower { outside: 1.0 });
+    }
+}

@@ -1,0 +1,103 @@
+//! The library that was measured: `nccl-2.28.9`, `vllm-0.24.0`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fabricast_sim::schedule::UnknownWord;
+
+/// A library and its version.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Library {
+    /// Which.
+    pub name: LibraryName,
+    /// Its version as it stands; empty where none is given.
+    pub version: String,
+}
+
+/// A library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LibraryName {
+    /// NVIDIA's NCCL.
+    Nccl,
+    /// AMD's RCCL.
+    Rccl,
+    /// NVIDIA's NVSHMEM.
+    Nvshmem,
+    /// Microsoft's MSCCL++.
+    Mscclpp,
+    /// Open MPI.
+    OpenMpi,
+    /// vLLM's own all_reduce.
+    Vllm,
+    /// SGLang's own all_reduce.
+    Sglang,
+    /// TensorRT-LLM's own all_reduce.
+    Trtllm,
+    /// PyTorch's symmetric memory.
+    Torch,
+}
+
+const NAMES: [(LibraryName, &str); 9] = [
+    (LibraryName::Nccl, "nccl"),
+    (LibraryName::Rccl, "rccl"),
+    (LibraryName::Nvshmem, "nvshmem"),
+    (LibraryName::Mscclpp, "mscclpp"),
+    (LibraryName::OpenMpi, "openmpi"),
+    (LibraryName::Vllm, "vllm"),
+    (LibraryName::Sglang, "sglang"),
+    (LibraryName::Trtllm, "trtllm"),
+    (LibraryName::Torch, "torch"),
+];
+
+impl LibraryName {
+    /// `nccl`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+}
+
+impl Library {
+    /// NCCL by the number that it and nccl-tests print: 22809 is 2.28.9, and before 2.9 the minor version had one digit
+    /// less (2708 is 2.7.8; `NCCL_VERSION` in nccl.h).
+    #[must_use]
+    pub fn nccl_of_code(code: u32) -> Self {
+        let (major, minor) =
+            if code < 10_000 { (code / 1000, code / 100 % 10) } else { (code / 10_000, code / 100 % 100) };
+        Self { name: LibraryName::Nccl, version: format!("{major}.{minor}.{}", code % 100) }
+    }
+}
+
+impl FromStr for Library {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let (name, version) = text.split_once('-').unwrap_or((text, ""));
+        let lower = name.to_ascii_lowercase();
+        let known = NAMES.iter().find(|row| row.1 == lower);
+        let name = known.map(|row| row.0).ok_or_else(|| UnknownWord::new("library", name, &NAMES.map(|row| row.1)))?;
+        Ok(Self { name, version: version.to_owned() })
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dash = if self.version.is_empty() { "" } else { "-" };
+        f.pad(&format!("{}{dash}{}", self.name.name(), self.version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_names() {
+        assert_eq!(Library::nccl_of_code(22_809).to_string(), "nccl-2.28.9");
+        assert_eq!(Library::nccl_of_code(2708).to_string(), "nccl-2.7.8");
+        assert_eq!("trtllm-1.3.0rc20".parse::<Library>().unwrap().version, "1.3.0rc20");
+        assert_eq!("nccl".parse::<Library>().unwrap().to_string(), "nccl");
+        let error = "ncl-2.28".parse::<Library>().unwrap_err().to_string();
+        assert!(error.contains("did you mean nccl"), "{error}");
+    }
+}

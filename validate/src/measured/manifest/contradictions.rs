@@ -1,0 +1,58 @@
+//! Times of the same configuration and size that cannot both be.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::{Bytes, Picos, Place};
+
+use super::Measurement;
+
+/// Times further apart than this are not the same measurement: the data that ships repeats within 38 % at worst.
+const APART: f64 = 3.0;
+
+/// Two rows of the same configuration and size that are further apart than repetition explains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contradiction {
+    /// The size.
+    pub bytes: Bytes,
+    /// Where the shortest time stands, and it.
+    pub shortest: (Place, Picos),
+    /// Where the longest time stands, and it.
+    pub longest: (Place, Picos),
+}
+
+impl Contradiction {
+    /// The longest ÷ the shortest.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.longest.1.0 as f64 / self.shortest.1.0.max(1) as f64
+    }
+}
+
+/// What contradicts itself among measurements, by configuration and size.
+#[must_use]
+pub fn contradictions(measurements: &[Measurement]) -> Vec<Contradiction> {
+    let mut points: BTreeMap<(String, &'static str, Bytes), Contradiction> = BTreeMap::new();
+    let mut order: Vec<(String, &'static str, Bytes)> = Vec::new();
+    for measurement in measurements {
+        let configuration = format!("{:?} {:?}", measurement.request, measurement.configuration);
+        for row in &measurement.rows {
+            let key = (configuration.clone(), measurement.dtype(row).name(), row.bytes);
+            let source = measurement.file.display().to_string();
+            let at = (Place { line: row.line, ..Place::of_source(&source) }, row.measured());
+            match points.get_mut(&key) {
+                Some(point) => {
+                    if at.1 < point.shortest.1 {
+                        point.shortest = at;
+                    } else if at.1 > point.longest.1 {
+                        point.longest = at;
+                    }
+                }
+                None => {
+                    order.push(key.clone());
+                    points.insert(key, Contradiction { bytes: row.bytes, shortest: at.clone(), longest: at });
+                }
+            }
+        }
+    }
+    order.iter().filter_map(|key| points.get(key)).filter(|point| point.factor() >= APART).cloned().collect()
+}

@@ -1,0 +1,307 @@
+//! From the text of a manifest to its entries.
+
+use std::ops::Range;
+use std::str::FromStr;
+
+use fabricast_planner::algorithm::Algorithm;
+use fabricast_planner::bound::InNetwork;
+use fabricast_sim::profile::{Launch, Processes};
+use fabricast_sim::schedule::{Collective, DataType, Protocol, UnknownWord};
+use fabricast_topologies::fabric::near_misses;
+use fabricast_topologies::{NetworkSpec, Place};
+use toml::de::{DeTable, DeValue};
+
+use super::entry::{Entry, Located, Origin};
+use super::{LAUNCHES, PROCESSES, REGISTERED, ROLES};
+use crate::measured::{Library, MeasuredError};
+
+/// The keys of a `[[measurement]]`, in the order of the documentation.
+const KEYS: [&str; 21] = [
+    "file",
+    "fabric",
+    "nodes",
+    "gpus",
+    "collective",
+    "algorithm",
+    "protocol",
+    "library",
+    "nvls",
+    "network",
+    "channels",
+    "registered",
+    "launch",
+    "processes",
+    "role",
+    "dtype",
+    "env",
+    "hardware",
+    "source",
+    "software",
+    "note",
+];
+
+/// The most channels that are believed.
+const MOST_CHANNELS: i64 = 1024;
+
+/// Reads a manifest; `source` names it in errors.
+///
+/// # Errors
+/// [`MeasuredError::Invalid`] with line and column: what is no TOML, unknown keys (with those that look alike), values
+/// that cannot be, and a manifest without a measurement.
+pub fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
+    let origin = Origin { source, text };
+    let document = DeTable::parse(text).map_err(|error| {
+        let place = origin.place(error.span().unwrap_or_default());
+        MeasuredError::invalid(place, error.message().to_owned())
+    })?;
+    let mut entries = Vec::new();
+    for (key, value) in document.get_ref() {
+        let name = key.get_ref().as_ref();
+        if name != "measurement" {
+            return Err(unknown(origin.place(key.span()), "key", name, &["measurement"]));
+        }
+        let wrong = |bytes| MeasuredError::invalid(origin.place(bytes), "expected `[[measurement]]`, a list of tables");
+        let DeValue::Array(list) = value.get_ref() else { return Err(wrong(value.span())) };
+        for item in list {
+            let DeValue::Table(table) = item.get_ref() else { return Err(wrong(item.span())) };
+            entries.push(Reader { origin, place: origin.place(item.span()) }.entry(table)?);
+        }
+    }
+    if entries.is_empty() {
+        let message = "no measurement: expected `[[measurement]]` with file, fabric, nodes and gpus";
+        return Err(MeasuredError::invalid(Place::of_source(source), message));
+    }
+    Ok(entries)
+}
+
+fn unknown(place: Place, what: &str, name: &str, known: &[&str]) -> MeasuredError {
+    let near = near_misses(name, known.iter().copied());
+    let help = (!near.is_empty()).then(|| format!("did you mean `{}`?", near.join("` or `")));
+    let message = format!("unknown {what} `{name}`; expected one of {}", known.join(", "));
+    MeasuredError::Invalid { place, message, help }
+}
+
+struct Reader<'a> {
+    origin: Origin<'a>,
+    place: Place,
+}
+
+/// A key, its value, and where that stands.
+struct Field<'a> {
+    key: &'a str,
+    value: &'a DeValue<'a>,
+    bytes: Range<usize>,
+    origin: Origin<'a>,
+}
+
+impl Reader<'_> {
+    fn entry(&self, table: &DeTable<'_>) -> Result<Entry, MeasuredError> {
+        let mut entry = Entry { place: self.place.clone(), ..Entry::default() };
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            let field = Field { key: name, value: value.get_ref(), bytes: value.span(), origin: self.origin };
+            match name {
+                "file" => entry.file = field.located(field.text()?.to_owned()),
+                "fabric" => entry.fabric = field.located(field.text()?.to_owned()),
+                "nodes" => entry.nodes = Some(field.whole(1, u32::MAX.into())? as u32),
+                "gpus" => entry.gpus = Some(field.whole(1, u32::MAX.into())? as u32),
+                "network" => entry.network = Some(field.network()?),
+                "collective" => entry.collective = Some(field.located(field.word::<Collective>()?)),
+                "algorithm" => entry.algorithm = Some(field.word::<Algorithm>()?),
+                "protocol" => entry.protocol = Some(field.word::<Protocol>()?),
+                "channels" => entry.channels = Some(field.whole(1, MOST_CHANNELS)? as u16),
+                "library" => entry.library = Some(field.word::<Library>()?),
+                "nvls" => entry.in_network = if field.boolean()? { InNetwork::Allowed } else { InNetwork::Off },
+                "registered" => entry.registered = field.choice(&REGISTERED)?,
+                "launch" => entry.launch = Some(field.located(field.choice::<Launch>(&LAUNCHES)?)),
+                "processes" => entry.processes = Some(field.located(field.choice::<Processes>(&PROCESSES)?)),
+                "role" => entry.role = field.choice(&ROLES)?,
+                "dtype" => entry.dtype = Some(field.word::<DataType>()?),
+                "env" => entry.env = field.settings()?,
+                "hardware" => entry.notes.hardware = Some(field.text()?.to_owned()),
+                "source" => entry.notes.source = Some(field.text()?.to_owned()),
+                "software" => entry.notes.software = Some(field.text()?.to_owned()),
+                "note" => entry.notes.note = Some(field.text()?.to_owned()),
+                _ => return Err(unknown(self.origin.place(key.span()), "key", name, &KEYS)),
+            }
+        }
+        for needed in ["file", "fabric", "nodes", "gpus"] {
+            if table.get(needed).is_none() {
+                return Err(MeasuredError::invalid(self.place.clone(), format!("[[measurement]] needs `{needed}`")));
+            }
+        }
+        Ok(entry)
+    }
+}
+
+impl Field<'_> {
+    fn located<T>(&self, value: T) -> Located<T> {
+        Located { value, place: self.origin.place(self.bytes.clone()) }
+    }
+
+    fn wrong(&self, message: impl std::fmt::Display) -> MeasuredError {
+        MeasuredError::invalid(self.origin.place(self.bytes.clone()), format!("{}: {message}", self.key))
+    }
+
+    fn text(&self) -> Result<&str, MeasuredError> {
+        match self.value {
+            DeValue::String(text) if !text.trim().is_empty() => Ok(text),
+            DeValue::String(_) => Err(self.wrong("must not be empty")),
+            _ => Err(self.wrong("expected a text in quotes")),
+        }
+    }
+
+    fn boolean(&self) -> Result<bool, MeasuredError> {
+        match self.value {
+            DeValue::Boolean(value) => Ok(*value),
+            _ => Err(self.wrong("expected `true` or `false`")),
+        }
+    }
+
+    fn whole(&self, least: i64, most: i64) -> Result<i64, MeasuredError> {
+        let number = match self.value {
+            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        let within = number.filter(|number| (least..=most).contains(number));
+        within.ok_or_else(|| self.wrong(format!("expected a whole number from {least} to {most}")))
+    }
+
+    fn word<T: FromStr<Err = UnknownWord>>(&self) -> Result<T, MeasuredError> {
+        self.text()?.parse().map_err(|error| self.wrong(error))
+    }
+
+    fn choice<T: Copy>(&self, known: &[(T, &str)]) -> Result<T, MeasuredError> {
+        let text = self.text()?;
+        let names: Vec<&str> = known.iter().map(|row| row.1).collect();
+        let found = known.iter().find(|row| row.1 == text).map(|row| row.0);
+        found.ok_or_else(|| unknown(self.origin.place(self.bytes.clone()), self.key, text, &names))
+    }
+
+    /// `A=1 B=2`.
+    fn settings(&self) -> Result<Vec<(String, String)>, MeasuredError> {
+        let setting = |word: &str| match word.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+            _ => {
+                Err(self.wrong(format!("`{word}` is not a setting: expected NAME=VALUE, several with blanks between")))
+            }
+        };
+        self.text()?.split_whitespace().map(setting).collect()
+    }
+
+    /// The keys of `[cluster] network`, which the command line has in one text.
+    fn network(&self) -> Result<NetworkSpec, MeasuredError> {
+        let DeValue::Table(table) = self.value else {
+            return Err(self.wrong("expected a table, as in `network = { kind = \"rail\", nic = \"400 Gb/s\" }`"));
+        };
+        let Some(kind) = table.get("kind") else { return Err(self.wrong("needs `kind`")) };
+        // Key by key, so that an error has its own place.
+        let mut text = String::new();
+        let mut spec = NetworkSpec::default();
+        for (name, value) in std::iter::once(("kind", kind))
+            .chain(table.iter().map(|(key, value)| (key.get_ref().as_ref(), value)).filter(|entry| entry.0 != "kind"))
+        {
+            let field = Field { key: name, value: value.get_ref(), bytes: value.span(), origin: self.origin };
+            let one = format!("{name}={}", field.bare()?);
+            text = if text.is_empty() { one } else { format!("{text},{one}") };
+            spec = text.parse().map_err(|error: fabricast_topologies::Error| {
+                let message = error.to_string();
+                let message = message.split_once("`: ").map_or(message.as_str(), |(_, rest)| rest);
+                MeasuredError::invalid(self.origin.place(field.bytes.clone()), format!("network: {message}"))
+            })?;
+        }
+        Ok(spec)
+    }
+
+    /// A value as the command line would have it.
+    fn bare(&self) -> Result<String, MeasuredError> {
+        let number = |value: &DeValue<'_>| match value {
+            DeValue::Integer(number) => {
+                i64::from_str_radix(number.as_str(), number.radix()).ok().map(|n| n.to_string())
+            }
+            _ => None,
+        };
+        match self.value {
+            DeValue::String(text) if !text.contains([',', '=']) => Ok(text.clone().into_owned()),
+            DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
+            DeValue::Array(list) => {
+                let sides: Option<Vec<String>> = list.iter().map(|side| number(side.get_ref())).collect();
+                sides.map(|sides| sides.join("x")).ok_or_else(|| self.wrong("expected a list of whole numbers"))
+            }
+            value => number(value).ok_or_else(|| self.wrong("expected a number or a text")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_topologies::{Bandwidth, NetworkKind};
+
+    const LEAST: &str = "[[measurement]]\nfile = \"a.csv\"\nfabric = \"hgx-h200\"\nnodes = 2\ngpus = 8\n";
+
+    #[test]
+    fn every_key_is_read() {
+        let rest = "collective = \"allreduce\"\nalgorithm = \"ring\"\nprotocol = \"ll\"\nlibrary = \"nccl-2.28.9\"\n\
+                    nvls = false\nchannels = 8\nregistered = \"symmetric\"\nlaunch = \"stream\"\nprocesses = \"single\"\n\
+                    role = \"check\"\ndtype = \"bf16\"\nenv = \"A=1 B=x=y\"\nhardware = \"h\"\nsource = \"s\"\n\
+                    software = \"w\"\nnote = \"n\"\n\
+                    network = { kind = \"torus\", nics_per_node = 8, nic = \"400 Gb/s\", dimensions = [1, 2], oversubscription = 1.5 }\n";
+        let text = format!("{LEAST}{rest}");
+        for key in KEYS {
+            assert!(text.contains(&format!("{key} = ")), "{key}");
+        }
+        let entry = read(&text, "m.toml").unwrap().remove(0);
+        assert_eq!(entry.collective.unwrap().value, Collective::AllReduce);
+        assert_eq!((entry.algorithm, entry.protocol), (Some(Algorithm::Ring), Some(Protocol::Ll)));
+        assert_eq!(entry.library.unwrap().to_string(), "nccl-2.28.9");
+        assert_eq!((entry.in_network, entry.channels), (InNetwork::Off, Some(8)));
+        assert_eq!(entry.env, [("A".to_owned(), "1".to_owned()), ("B".to_owned(), "x=y".to_owned())]);
+        let network = entry.network.unwrap();
+        assert_eq!((network.kind, network.nic), (NetworkKind::Torus, Some(Bandwidth(50_000_000_000))));
+        assert_eq!((network.dimensions, network.oversubscription), (Some(vec![1, 2]), Some(1.5)));
+        assert_eq!(entry.notes.note.as_deref(), Some("n"));
+
+        let entry = read(LEAST, "m.toml").unwrap().remove(0);
+        assert_eq!((entry.nodes, entry.gpus, entry.in_network), (Some(2), Some(8), InNetwork::Allowed));
+        assert_eq!((entry.launch, entry.processes, entry.dtype), (None, None, None));
+        assert_eq!(entry.place.line, 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        for (line, place, expected) in [
+            ("nods = 1", "m.toml:6:1", "unknown key `nods`"),
+            ("collective = \"all_redcue\"", "m.toml:6:14", "did you mean all_reduce?"),
+            ("protocol = \"l\"", "m.toml:6:12", "unknown protocol"),
+            ("library = \"ncl\"", "m.toml:6:11", "did you mean nccl?"),
+            ("channels = 0", "m.toml:6:12", "channels: expected a whole number from 1 to 1024"),
+            ("channels = 1.5", "m.toml:6:12", "channels: expected"),
+            ("nvls = \"no\"", "m.toml:6:8", "expected `true` or `false`"),
+            ("launch = \"grahp\"", "m.toml:6:10", "unknown launch `grahp`"),
+            ("env = \"A\"", "m.toml:6:7", "`A` is not a setting"),
+            ("network = \"rail\"", "m.toml:6:11", "expected a table"),
+            ("network = { nic = \"400 Gb/s\" }", "m.toml:6:11", "needs `kind`"),
+            ("network = { kind = \"rail\", nic = \"4\" }", "m.toml:6:34", "nic: "),
+            ("network = { kind = \"rail\", nick = 1 }", "m.toml:6:35", "did you mean nic?"),
+            ("note = 3", "m.toml:6:8", "expected a text"),
+            ("role = ", "m.toml:6:8", ""),
+        ] {
+            let error = read(&format!("{LEAST}{line}\n"), "m.toml").unwrap_err();
+            let text = error.to_string();
+            assert!(text.starts_with(place) && text.contains(expected), "{line}: {text}");
+        }
+        let error = read(&format!("{LEAST}nods = 1\n"), "m.toml").unwrap_err();
+        assert_eq!(error.help(), Some("did you mean `nodes`?"));
+        for (text, expected) in [
+            ("", "no measurement"),
+            ("[[measurment]]\n", "unknown key `measurment`"),
+            ("measurement = 3\n", "a list of tables"),
+            ("[[measurement]]\nfile = \"a\"\n", "needs `fabric`"),
+            ("[[measurement]]\nfile = \"\"\n", "must not be empty"),
+        ] {
+            let error = read(text, "m.toml").unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

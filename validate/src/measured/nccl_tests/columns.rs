@@ -1,0 +1,289 @@
+//! The columns of a table, as its head line names them, and rows by them.
+//!
+//! Widths are no help: figures lose decimals as they grow, and columns come and go with versions and flags. A row is split
+//! at blanks; what it has beside its measured columns (reduction, root) is known by the head line and by how many are left.
+
+use fabricast_topologies::Picos;
+
+use super::super::table::{Clock, Row, Spread, Timing};
+use super::super::{Reason, number};
+
+/// The columns of one side: out of place or in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Side {
+    columns: Vec<Measured>,
+}
+
+/// A measured column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measured {
+    Time,
+    CpuTime,
+    Bandwidth,
+    Wrong,
+    Shortest,
+    Longest,
+    P99,
+    Variation,
+}
+
+/// The columns of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Columns {
+    /// Whether the head names a reduction.
+    reduction: bool,
+    /// Whether it names a root.
+    root: bool,
+    sides: Vec<Side>,
+    /// Words at the end that say when (`-S`).
+    stamp: usize,
+}
+
+/// A row as far as it is there.
+pub(super) enum Parsed {
+    /// It can be used.
+    Row(Row),
+    /// It is there, and cannot be used.
+    Rejected(Reason),
+    /// More of it may follow.
+    Short,
+}
+
+impl Columns {
+    /// By a head line without its `#`; none where the line is no head.
+    pub fn of_head(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        // nccl-tests 1 and 2; the first had other names.
+        if !matches!((words.next()?, words.next()?, words.next()?), ("size" | "bytes", "count" | "N", "type")) {
+            return None;
+        }
+        let mut found = Self { reduction: false, root: false, sides: Vec::new(), stamp: 0 };
+        for word in words {
+            let column = match word {
+                "redop" | "op" => {
+                    found.reduction = true;
+                    continue;
+                }
+                "root" => {
+                    found.root = true;
+                    continue;
+                }
+                "timestamp" => {
+                    found.stamp = 2;
+                    continue;
+                }
+                "time" => Measured::Time,
+                "cputime" => Measured::CpuTime,
+                "algbw" | "busbw" => Measured::Bandwidth,
+                "#wrong" | "error" | "res" => Measured::Wrong,
+                "i_min" | "min" => Measured::Shortest,
+                "i_max" | "max" => Measured::Longest,
+                "i_p99" | "p99" => Measured::P99,
+                "i_cv%" | "cv%" => Measured::Variation,
+                _ => return None,
+            };
+            if matches!(column, Measured::Time | Measured::CpuTime) {
+                found.sides.push(Side::default());
+            }
+            found.sides.last_mut()?.columns.push(column);
+        }
+        let alike = found.sides.windows(2).all(|pair| pair[0] == pair[1]);
+        (alike && matches!(found.sides.len(), 1 | 2)).then_some(found)
+    }
+
+    /// How many columns a row has where nothing is left out.
+    fn all(&self) -> usize {
+        let measured: usize = self.sides.iter().map(|side| side.columns.len()).sum();
+        3 + usize::from(self.reduction) + usize::from(self.root) + measured + self.stamp
+    }
+
+    /// A row of this text.
+    pub fn row(&self, text: &str, line: u32) -> Parsed {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [size, count, dtype, rest @ ..] = words.as_slice() else { return Parsed::Short };
+        // Old versions name a reduction in the head and leave it blank where nothing is reduced, or the other way round.
+        let (op, rest) = match rest {
+            [word, rest @ ..] if word.starts_with(|c: char| c.is_ascii_alphabetic()) && *word != "N/A" => {
+                (Some(*word), rest)
+            }
+            rest => (None, rest),
+        };
+        let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return Parsed::Short };
+        let both = side * self.sides.len();
+        // A replayed trace has blanks in place of what was not measured; a row torn there has nothing.
+        let least = if self.sides.len() == 2 && is_padded(text) { side } else { both };
+        // A root that the head names is blank together with the reduction.
+        let rootless = !(self.root && op.is_some());
+        let (root, rest) = match rest.len().checked_sub(self.stamp) {
+            Some(left) if left == least && rootless => (None, rest),
+            Some(left) if left == least + 1 => (rest.first().copied(), rest.get(1..).unwrap_or_default()),
+            Some(left) if left > least => {
+                return Parsed::Rejected(Reason::Columns { found: words.len(), expected: self.all() });
+            }
+            _ => return Parsed::Short,
+        };
+        let measured = rest.get(..rest.len() - self.stamp).unwrap_or_default();
+        match self.read([size, count, dtype], op, root, measured, line) {
+            Ok(row) => Parsed::Row(row),
+            Err(reason) => Parsed::Rejected(reason),
+        }
+    }
+
+    fn read(
+        &self,
+        [size, count, dtype]: [&str; 3],
+        op: Option<&str>,
+        root: Option<&str>,
+        measured: &[&str],
+        line: u32,
+    ) -> Result<Row, Reason> {
+        let dtype = dtype.parse().map_err(|_| Reason::UnknownType(dtype.to_owned()))?;
+        let root = root.map(|text| {
+            text.parse::<i64>().map_err(|_| Reason::NotANumber {
+                column: "root",
+                text: text.to_owned(),
+                expected: "a rank, or -1",
+            })
+        });
+        let mut row = Row {
+            bytes: number::bytes(size)?,
+            count: Some(number::count(count)?),
+            dtype: Some(dtype),
+            op: op.and_then(|op| op.parse().ok()),
+            root: root.transpose()?.and_then(|root| u32::try_from(root).ok()),
+            out_of_place: None,
+            in_place: None,
+            line,
+        };
+        let columns = self.sides.first().map(|side| side.columns.as_slice()).unwrap_or_default();
+        let mut sides = measured.chunks_exact(columns.len().max(1)).map(|fields| timing(columns, fields));
+        match (sides.next(), sides.next()) {
+            (Some(out_of_place), Some(in_place)) => (row.out_of_place, row.in_place) = (out_of_place?, in_place?),
+            // One side of two: only in place was measured.
+            (Some(in_place), None) if self.sides.len() == 2 => row.in_place = in_place?,
+            (Some(out_of_place), None) => row.out_of_place = out_of_place?,
+            (None, _) => {}
+        }
+        if row.out_of_place.is_none() && row.in_place.is_none() { Err(Reason::NoTime) } else { Ok(row) }
+    }
+}
+
+/// Whether a text has a gap wider than columns leave: the widest column has 12 characters.
+fn is_padded(text: &str) -> bool {
+    const GAP: &str = "                        ";
+    text.trim().contains(GAP)
+}
+
+/// What a side says; none where it was not measured.
+fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reason> {
+    const UNMEASURED: &str = "N/A";
+    let mut timing = Timing { time: Picos::ZERO, spread: None, clock: Clock::Collective };
+    let (mut shortest, mut longest, mut p99) = (None, None, None);
+    for (column, &field) in columns.iter().zip(fields) {
+        match column {
+            Measured::Time | Measured::CpuTime => {
+                if field == UNMEASURED {
+                    return Ok(None);
+                }
+                timing.time = number::time("time", field)?;
+                timing.clock = if *column == Measured::CpuTime { Clock::Cpu } else { Clock::Collective };
+            }
+            Measured::Bandwidth => {
+                number::figure("bandwidth", field)?;
+            }
+            Measured::Variation => {
+                number::figure("cv%", field)?;
+            }
+            Measured::Wrong if field == UNMEASURED => {}
+            Measured::Wrong => wrong(field)?,
+            Measured::Shortest => shortest = Some(number::time("min", field)?),
+            Measured::Longest => longest = Some(number::time("max", field)?),
+            Measured::P99 => p99 = Some(number::time("p99", field)?),
+        }
+    }
+    if let (Some(min), Some(max), Some(p99)) = (shortest, longest, p99) {
+        timing.spread = Some(Spread { min, max, p99 });
+    }
+    Ok(Some(timing))
+}
+
+/// `#wrong` counts wrong elements; the older `error` is the largest difference, which rounding explains where it is small.
+fn wrong(field: &str) -> Result<(), Reason> {
+    /// nccl-tests' own limit for 16-bit floats (`deltaMaxValue` before 2.12), its widest.
+    const ROUNDING: f64 = 1e-2;
+    let count = number::figure("#wrong", field)?;
+    if count.abs() <= ROUNDING { Ok(()) } else { Err(Reason::WrongResults(count.abs().ceil() as u64)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(head: &str, row: &str) -> Result<Row, String> {
+        let columns = Columns::of_head(head).ok_or("no head")?;
+        match columns.row(row, 7) {
+            Parsed::Row(row) => Ok(row),
+            Parsed::Rejected(reason) => Err(reason.to_string()),
+            Parsed::Short => Err("short".to_owned()),
+        }
+    }
+
+    fn us(timing: Option<Timing>) -> Option<f64> {
+        timing.map(|timing| timing.time.us())
+    }
+
+    #[test]
+    fn versions_and_flags() {
+        let new = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
+        let old = "size count type redop time algbw busbw error time algbw busbw error";
+        let older = "size count type time algbw busbw error time algbw busbw error";
+        let first = "bytes N type op time algbw busbw res time algbw busbw res";
+        let single = "size count type redop root time algbw busbw #wrong";
+        let spread = "size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong i_min i_max i_p99 i_cv% timestamp";
+        for (head, line, expected) in [
+            (new, "8 2 float sum -1 5.83 0.00 0.00 N/A 5.78 0.00 0.00 0", (Some(5.83), Some(5.78))),
+            (new, "8 2 float sum -1 1.2e+07 0.00 0.00 0 13456789 0.00 0.00 0", (Some(1.2e7), Some(13_456_789.0))),
+            (new, "8 2 float sum -1                                    5.78 0.00 0.00 0", (None, Some(5.78))),
+            (new, "8 2 float sum -1 5.78 0.00 0.00 0 N/A N/A N/A N/A", (Some(5.78), None)),
+            (new, "8 2 float 5.83 0.00 0.00 N/A 5.78 0.00 0.00 0", (Some(5.83), Some(5.78))),
+            (old, "8 2 float sum 5.83 0.00 0.00 0e+00 5.78 0.00 0.00 4e-07", (Some(5.83), Some(5.78))),
+            (old, "8 2 float 5.83 0.00 0.00 0e+00 5.78 0.00 0.00 4e-07", (Some(5.83), Some(5.78))),
+            (older, "8 2 float 5.83 0.00 0.00 0e+00 5.78 0.00 0.00 4e-07", (Some(5.83), Some(5.78))),
+            (first, "8 2 float sum 5.83 0.00 0.00 0e+00 5.78 0.00 0.00 4e-07", (Some(5.83), Some(5.78))),
+            (single, "8 2 float sum 0 5.83 0.00 0.00 N/A", (Some(5.83), None)),
+            (spread, "8 2 half sum -1 5 0 0 0 1 3 2 9.5 6 0 0 0 1 3 2 9.5 2026-01-02 10:11:12", (Some(5.0), Some(6.0))),
+        ] {
+            let row = row(head, line).unwrap();
+            assert_eq!((us(row.out_of_place), us(row.in_place)), expected, "{line}");
+        }
+        let row = row(spread, "8 2 half sum 3 5 0 0 0 1 4 2 9.5 6 0 0 0 1 3 2 9.5 2026-01-02 10:11:12").unwrap();
+        assert_eq!(row.root, Some(3));
+        assert_eq!(row.out_of_place.and_then(|timing| timing.spread).map(|spread| spread.max), Some(Picos(4_000_000)));
+    }
+
+    #[test]
+    fn what_cannot_be_used() {
+        let new = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
+        for (line, expected) in [
+            ("8 2 float sum -1 5.83 0.00 0.00 N/A 5.78 0.00 0.00", "short"),
+            ("8 2 float sum -1 5.83 0.00 0.00 N/A", "short"),
+            ("8 2 float sum -1 5.83 0.00 0.00 N/A 5.78 0.00 0.00 0 0", "14 columns; the head line has 13"),
+            ("8 2 float sum -1 nan 0.00 0.00 N/A 5.78 0.00 0.00 0", "`nan` is not a time"),
+            ("8 2 float sum -1 0.00 0.00 0.00 N/A 5.78 0.00 0.00 0", "`0.00` is not a time"),
+            ("8 2 float sum -1 -3 0.00 0.00 N/A 5.78 0.00 0.00 0", "`-3` is not a time"),
+            ("8 2 float sum -1 5.83 0.00 0.00 2 5.78 0.00 0.00 0", "2 wrong results"),
+            ("0 0 float sum -1 5.83 0.00 0.00 0 5.78 0.00 0.00 0", "moves no bytes"),
+            ("8 2 quad sum -1 5.83 0.00 0.00 0 5.78 0.00 0.00 0", "unknown element type `quad`"),
+            ("8 2 float sum x 5.83 0.00 0.00 0 5.78 0.00 0.00 0", "root: `x`"),
+            ("8 2 float sum -1 5.83 x 0.00 0 5.78 0.00 0.00 0", "bandwidth: `x` is not a number"),
+            ("8 2 float sum -1 N/A 0 0.00 0 N/A 0.00 0.00 0", "has no time"),
+        ] {
+            let error = row(new, line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+        assert_eq!(Columns::of_head(" (B) (elements) (us) (GB/s)"), None);
+        assert_eq!(Columns::of_head(" size count type redop root"), None);
+        assert_eq!(Columns::of_head(" size count type algbw time"), None);
+        assert_eq!(Columns::of_head(" size count type time algbw time"), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! What nccl-tests writes with `-J` (versions 1 to 3 of its form, which differ in keys that are not read here).
+
+use fabricast_topologies::{Picos, Place};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::super::table::{Clock, Counting, Device, Header, Row, Spread, Table, Timing};
+use super::super::{Library, MeasuredError, Reason, Rejected, number};
+use super::{check, collective_of, launch_of, processes_of, ranks_of};
+
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(default)]
+    args: Vec<String>,
+    nccl_version: Option<u32>,
+    config: Option<Config>,
+    #[serde(borrow)]
+    results: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    nthreads: Option<u32>,
+    ngpus: Option<u32>,
+    iterations: Option<u32>,
+    graph: Option<u64>,
+    #[serde(default)]
+    devices: Vec<DeviceEntry>,
+}
+
+#[derive(Deserialize)]
+struct DeviceEntry {
+    rank: u32,
+    #[serde(default)]
+    group: u32,
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    hostname: String,
+    device: u32,
+    #[serde(default)]
+    device_info: String,
+}
+
+/// A row; figures may be texts (`"nan"`), so they are looked at one by one.
+#[derive(Deserialize)]
+struct Entry {
+    size: u64,
+    count: u64,
+    r#type: String,
+    redop: Option<String>,
+    root: Option<Value>,
+    out_of_place: Option<Side>,
+    in_place: Option<Side>,
+    out_of_place_per_iter: Option<Calls>,
+    in_place_per_iter: Option<Calls>,
+}
+
+#[derive(Deserialize)]
+struct Side {
+    time: Option<Value>,
+    cpu_time: Option<Value>,
+    nwrong: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Calls {
+    min_us: f64,
+    max_us: f64,
+    p99_us: f64,
+}
+
+/// Reads the one table of a file.
+pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
+    let document: Document<'_> = serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line() as u32, error.column() as u32);
+        let place = Place { source: source.to_owned(), line, column, ..Place::default() };
+        MeasuredError::invalid(place, format!("not the JSON of nccl-tests: {}", without_place(&error)))
+    })?;
+    let header = header(&document);
+    let mut lines = Lines { text, at: 0, line: 1 };
+    let mut table = Table { header, rows: Vec::new(), rejected: Vec::new(), line: 1 };
+    for raw in &document.results {
+        let line = lines.of(raw);
+        match row(raw, line) {
+            Ok(row) => table.rows.push(row),
+            Err(reason) => table.rejected.push(Rejected { line, reason }),
+        }
+    }
+    check(&mut table);
+    Ok(vec![table])
+}
+
+/// The message of an error without the place at its end.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
+}
+
+/// Lines of places that come one after the other.
+struct Lines<'a> {
+    text: &'a str,
+    at: usize,
+    line: u32,
+}
+
+impl Lines<'_> {
+    fn of(&mut self, raw: &RawValue) -> u32 {
+        // The raw value is a part of the text.
+        let start = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        let between = self.text.as_bytes().get(self.at..start).unwrap_or_default();
+        self.line += between.iter().filter(|&&byte| byte == b'\n').count() as u32;
+        self.at = start.max(self.at);
+        self.line
+    }
+}
+
+fn header(document: &Document<'_>) -> Header {
+    let program = document.args.first().cloned();
+    let mut header = Header {
+        collective: program.as_deref().and_then(collective_of),
+        program,
+        library: document.nccl_version.map(Library::nccl_of_code),
+        counting: Counting::Blocks,
+        ..Header::default()
+    };
+    if let Some(config) = &document.config {
+        header.threads = config.nthreads;
+        header.gpus_per_thread = config.ngpus;
+        header.processes = config.ngpus.map(processes_of);
+        header.launch = config.graph.map(launch_of);
+        header.iterations = config.iterations;
+        let device = |entry: &DeviceEntry| Device {
+            rank: entry.rank,
+            group: entry.group,
+            pid: entry.pid,
+            host: entry.hostname.clone(),
+            device: entry.device,
+            model: entry.device_info.clone(),
+        };
+        header.devices = config.devices.iter().map(device).collect();
+    }
+    header.ranks = ranks_of(&header);
+    header
+}
+
+fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
+    // Cut off while it was written: nccl-tests closes what is open.
+    let entry: Entry = serde_json::from_str(raw.get()).map_err(|_| Reason::CutOff)?;
+    let dtype = entry.r#type.parse().map_err(|_| Reason::UnknownType(entry.r#type.clone()))?;
+    let root = match &entry.root {
+        Some(Value::String(text)) => text.trim().parse::<u32>().ok(),
+        Some(Value::Number(number)) => number.as_u64().and_then(|root| u32::try_from(root).ok()),
+        _ => None,
+    };
+    let row = Row {
+        bytes: number::bytes(&entry.size.to_string())?,
+        count: Some(entry.count),
+        dtype: Some(dtype),
+        op: entry.redop.as_deref().and_then(|op| op.parse().ok()),
+        root,
+        out_of_place: timing(entry.out_of_place, entry.out_of_place_per_iter)?,
+        in_place: timing(entry.in_place, entry.in_place_per_iter)?,
+        line,
+    };
+    if row.out_of_place.is_none() && row.in_place.is_none() { Err(Reason::NoTime) } else { Ok(row) }
+}
+
+fn timing(side: Option<Side>, calls: Option<Calls>) -> Result<Option<Timing>, Reason> {
+    let Some(side) = side else { return Ok(None) };
+    if let Some(wrong) = side.nwrong.filter(|&wrong| wrong != 0.0) {
+        return Err(Reason::WrongResults(wrong.abs().ceil() as u64));
+    }
+    let (clock, value) = match (side.time, side.cpu_time) {
+        (Some(time), _) => (Clock::Collective, time),
+        (None, Some(time)) => (Clock::Cpu, time),
+        (None, None) => return Ok(None),
+    };
+    let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+    let time = number::time("time", &text)?;
+    let spread = calls.and_then(|calls| {
+        let [min, max, p99]: [Option<Picos>; 3] = [calls.min_us, calls.max_us, calls.p99_us].map(number::time_of);
+        Some(Spread { min: min?, max: max?, p99: p99? })
+    });
+    Ok(Some(Timing { time, spread, clock }))
+}

@@ -1,0 +1,64 @@
+//! The logs of nccl-tests, as text and as JSON.
+
+pub(super) mod json;
+pub(super) mod text;
+
+mod columns;
+mod head;
+#[cfg(test)]
+mod json_tests;
+mod messages;
+#[cfg(test)]
+mod text_tests;
+
+use fabricast_sim::profile::{Launch, Processes};
+use fabricast_sim::schedule::Collective;
+
+use super::table::{Clock, Header, Table};
+use super::{Reason, size_rule};
+
+/// The collective that a program of nccl-tests measures, by its name with or without folder.
+fn collective_of(program: &str) -> Option<Collective> {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    name.strip_suffix("_mpi").unwrap_or(name).parse().ok()
+}
+
+/// How calls are launched where so many launches are captured in a graph (`-G`).
+fn launch_of(graph: u64) -> Launch {
+    if graph == 0 { Launch::Stream } else { Launch::Graph }
+}
+
+/// Who drives the GPUs, by how many one thread does.
+fn processes_of(gpus_per_thread: u32) -> Processes {
+    if gpus_per_thread > 1 { Processes::Single } else { Processes::PerGpu }
+}
+
+/// Ranks of the communicator, by the devices listed: those of the first group where the ranks are split; where the list
+/// of a process is cut, its threads and their GPUs tell how many it stands for.
+fn ranks_of(header: &Header) -> Option<u32> {
+    let groups = header.devices.iter().any(|device| device.group > 0);
+    if groups {
+        let first = header.devices.iter().map(|device| device.group).min()?;
+        return u32::try_from(header.devices.iter().filter(|device| device.group == first).count()).ok();
+    }
+    let listed = header.devices.iter().map(|device| device.rank).max()?.checked_add(1)?;
+    match (header.threads, header.gpus_per_thread) {
+        (Some(threads), Some(gpus)) => listed.checked_next_multiple_of(threads.checked_mul(gpus)?.max(1)),
+        _ => Some(listed),
+    }
+}
+
+/// Rejects the rows of a finished table that its own header contradicts.
+fn check(table: &mut Table) {
+    if let (None, Some(program)) = (table.header.collective, table.header.program.clone()) {
+        table.reject(|_| Some(Reason::UnknownTest(program.clone())));
+    }
+    table.reject(|row| {
+        let timing = row.out_of_place.or(row.in_place);
+        timing.is_some_and(|timing| timing.clock == Clock::Cpu).then_some(Reason::CpuTime)
+    });
+    match (table.header.collective, table.header.ranks) {
+        (Some(collective), Some(ranks)) => table.check_sizes(collective, ranks),
+        _ => table.reject(size_rule::fault_of_any),
+    }
+}

@@ -1,0 +1,181 @@
+//! What nccl-tests prints, of any version and with any flags.
+//!
+//! Lines that begin with `#` are the header, the head of a table, or its end; others are rows where a table is open. NCCL's
+//! messages share standard output: what they cut in pieces is put together again.
+
+use fabricast_topologies::Place;
+
+use super::super::table::{Counting, Header, Table};
+use super::super::{Library, LibraryName, MeasuredError, Reason, Rejected};
+use super::columns::{Columns, Parsed};
+use super::head::{self, Line};
+use super::{check, messages, ranks_of};
+
+/// Reads the tables of a log.
+pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
+    let mut reader = Reader::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        reader.line(line, number);
+    }
+    reader.end_row();
+    let Reader { mut tables, headless, .. } = reader;
+    if tables.is_empty() {
+        let (line, message) = match headless {
+            Some(line) => {
+                (line, "a row without the head line `# size count type redop root time algbw busbw #wrong …`")
+            }
+            None => {
+                (0, "no table: expected the output of nccl-tests, its JSON, or CSV with the header `bytes,time_us`")
+            }
+        };
+        return Err(MeasuredError::invalid(Place { source: source.to_owned(), line, ..Place::default() }, message));
+    }
+    for table in &mut tables {
+        check(table);
+    }
+    Ok(tables)
+}
+
+#[derive(Default)]
+struct Reader {
+    header: Header,
+    /// Whether the header is that of a table that has ended.
+    used: Use,
+    tables: Vec<Table>,
+    /// The columns of the open table.
+    columns: Option<Columns>,
+    /// A row of which more may follow, and the line where it begins.
+    pending: Option<(String, u32)>,
+    /// The first row that stands in no table.
+    headless: Option<u32>,
+}
+
+/// Whether a header has been used for a table.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Use {
+    #[default]
+    New,
+    Used,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str, number: u32) {
+        if self.header.library.is_none()
+            && let Some(version) = messages::library_version(line)
+        {
+            self.header.library = Some(Library { name: LibraryName::Nccl, version: version.to_owned() });
+        }
+        let own = messages::own_part(line).trim();
+        if own.is_empty() {
+            return;
+        }
+        match own.strip_prefix('#') {
+            Some(comment) => self.comment(comment, number),
+            None => self.row(own, number),
+        }
+    }
+
+    fn comment(&mut self, comment: &str, number: u32) {
+        if let Some(columns) = Columns::of_head(comment) {
+            self.end_row();
+            self.used = Use::Used;
+            let mut header = self.header.clone();
+            header.ranks = ranks_of(&header);
+            if header.tests_version.is_none() {
+                header.counting = Counting::BlocksOrWhole;
+            }
+            self.tables.push(Table { header, rows: Vec::new(), rejected: Vec::new(), line: number });
+            self.columns = Some(columns);
+            return;
+        }
+        let mut next = if self.used == Use::Used { Header::default() } else { self.header.clone() };
+        match head::take(&mut next, comment) {
+            Line::Starts | Line::Continues => {
+                self.end_row();
+                self.columns = None;
+                self.used = Use::New;
+                self.header = next;
+            }
+            Line::Closes => {
+                self.end_row();
+                self.columns = None;
+            }
+            Line::Other => {}
+        }
+    }
+
+    fn row(&mut self, text: &str, number: u32) {
+        let Some(columns) = &self.columns else {
+            // Rows, unlike what launchers print, begin with a size, a count and a type.
+            let mut words = text.split_whitespace();
+            let counts = words.next().is_some_and(is_count) && words.next().is_some_and(is_count);
+            if counts && words.count() >= 5 {
+                self.headless.get_or_insert(number);
+            }
+            return;
+        };
+        if let Some((begun, line)) = self.pending.take() {
+            let joined = format!("{begun} {text}");
+            match columns.row(&joined, line) {
+                Parsed::Short if is_whole(columns, text) => self.reject(line, Reason::CutOff),
+                Parsed::Short => {
+                    self.pending = Some((joined, line));
+                    return;
+                }
+                // The rest of a row does not begin as one.
+                Parsed::Rejected(Reason::Columns { .. }) if is_whole(columns, text) => {
+                    self.reject(line, Reason::CutOff);
+                }
+                parsed => {
+                    self.add(parsed, line);
+                    return;
+                }
+            }
+        }
+        let Some(columns) = &self.columns else { return };
+        if !text.split_whitespace().next().is_some_and(is_count) {
+            // Something else speaks; rows begin with a size.
+            return;
+        }
+        match columns.row(text, number) {
+            Parsed::Short => self.pending = Some((text.to_owned(), number)),
+            parsed => self.add(parsed, number),
+        }
+    }
+
+    fn add(&mut self, parsed: Parsed, line: u32) {
+        match parsed {
+            Parsed::Row(row) => {
+                if let Some(table) = self.tables.last_mut() {
+                    table.rows.push(row);
+                }
+            }
+            Parsed::Rejected(reason) => self.reject(line, reason),
+            Parsed::Short => self.reject(line, Reason::CutOff),
+        }
+    }
+
+    fn reject(&mut self, line: u32, reason: Reason) {
+        if let Some(table) = self.tables.last_mut() {
+            table.rejected.push(Rejected { line, reason });
+        }
+    }
+
+    /// No more of a row follows.
+    fn end_row(&mut self) {
+        if let Some((_, line)) = self.pending.take() {
+            self.reject(line, Reason::CutOff);
+        }
+    }
+}
+
+fn is_count(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a line is a row by itself.
+fn is_whole(columns: &Columns, text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let begins = words.iter().take(2).all(|word| is_count(word)) && words.len() > 2;
+    begins && matches!(columns.row(text, 0), Parsed::Row(_) | Parsed::Rejected(_))
+}

@@ -1,0 +1,93 @@
+//! nccl-tests' rule of sizes: what the columns `size` and `count` have to do with each other.
+//!
+//! From `*GetCollByteCount` in nccl-tests (src/all_reduce.cu and its neighbours, 2.19.6): `size` is the larger of send and
+//! receive buffer; `count` is what is passed to NCCL, which is a block for the collectives whose buffers hold one for each
+//! rank, and the whole buffer for the others.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+
+use super::Reason;
+use super::table::{Counting, Row};
+
+/// Blocks in the larger buffer.
+fn blocks(collective: Collective, ranks: u32) -> u64 {
+    match collective {
+        Collective::AllReduce
+        | Collective::Broadcast
+        | Collective::Reduce
+        | Collective::SendRecv
+        | Collective::AllToAllV
+        | Collective::Barrier => 1,
+        Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Gather
+        | Collective::Scatter => u64::from(ranks),
+    }
+}
+
+/// Why a row cannot be of this collective; rows that do not say what they count are taken as they are.
+pub(super) fn fault(row: &Row, collective: Collective, ranks: u32, counting: Counting) -> Option<Reason> {
+    let (count, dtype) = (row.count?, row.dtype?);
+    let whole = count.checked_mul(dtype.size().0);
+    let expected = whole.and_then(|whole| whole.checked_mul(blocks(collective, ranks))).map(Bytes);
+    let fits =
+        expected == Some(row.bytes) || (counting == Counting::BlocksOrWhole && whole.map(Bytes) == Some(row.bytes));
+    (!fits).then(|| Reason::SizeRule {
+        collective,
+        count,
+        dtype,
+        ranks,
+        expected: expected.unwrap_or(Bytes(u64::MAX)),
+        found: row.bytes,
+    })
+}
+
+/// Why a row cannot be of any collective.
+pub(super) fn fault_of_any(row: &Row) -> Option<Reason> {
+    let (count, dtype) = (row.count?, row.dtype?);
+    let whole = count.checked_mul(dtype.size().0).filter(|&whole| whole > 0);
+    let fits = whole.is_some_and(|whole| row.bytes.0.is_multiple_of(whole));
+    (!fits).then_some(Reason::NotOfElements { count, dtype, found: row.bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_sim::schedule::DataType;
+    use fabricast_topologies::Picos;
+
+    fn row(bytes: u64, count: u64) -> Row {
+        Row { count: Some(count), dtype: Some(DataType::F32), ..Row::of(Bytes(bytes), Picos(1), 1) }
+    }
+
+    #[test]
+    fn sizes_follow_from_counts() {
+        let strict = |bytes, count, collective| fault(&row(bytes, count), collective, 8, Counting::Blocks);
+        assert_eq!(strict(1024, 256, Collective::AllReduce), None);
+        assert_eq!(strict(1024, 256, Collective::SendRecv), None);
+        for collective in [
+            Collective::AllGather,
+            Collective::ReduceScatter,
+            Collective::AllToAll,
+            Collective::Gather,
+            Collective::Scatter,
+        ] {
+            assert_eq!(strict(1024, 32, collective), None, "{collective}");
+            assert!(strict(1024, 256, collective).is_some(), "{collective}");
+            assert_eq!(fault(&row(1024, 256), collective, 8, Counting::BlocksOrWhole), None);
+            assert!(fault(&row(1024, 64), collective, 8, Counting::BlocksOrWhole).is_some());
+        }
+        let fault = strict(1028, 256, Collective::AllReduce).map(|reason| reason.to_string());
+        assert_eq!(fault.as_deref(), Some("all_reduce of 256 elements of f32 on 8 ranks is 1 KiB, not 1028 B"));
+        assert!(strict(8, u64::MAX, Collective::AllGather).is_some());
+    }
+
+    #[test]
+    fn any_collective_is_a_multiple() {
+        assert_eq!(fault_of_any(&row(1024, 32)), None);
+        assert!(fault_of_any(&row(1025, 32)).is_some());
+        assert!(fault_of_any(&row(1024, 0)).is_some());
+    }
+}

@@ -1,0 +1,91 @@
+//! Which strategy a measured row ran: what was forced, and what its library chose of the rest.
+
+use fabricast_planner::library::nccl::{Settings, Version};
+use fabricast_planner::library::{Chooser, Conditions, Library, Registered};
+use fabricast_planner::strategy::Strategy;
+use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
+use fabricast_topologies::route::Router;
+
+use crate::measured::manifest::{Configuration, Measurement, Registered as Windows};
+use crate::measured::{LibraryName, Row};
+
+/// Names the strategies of one measurement's rows.
+pub struct Strategies<'a> {
+    measurement: &'a Measurement,
+    chooser: Option<Chooser>,
+}
+
+impl<'a> Strategies<'a> {
+    /// Of a measurement, on the routes of its fabric. Nothing is chosen where the library's rules are not known.
+    #[must_use]
+    pub fn new(measurement: &'a Measurement, router: &Router<'_>) -> Self {
+        let chooser = library(&measurement.configuration).map(|library| {
+            let placement = measurement.fabric.gpus();
+            let conditions = conditions(measurement);
+            Chooser::new(library, &measurement.fabric, router, placement, conditions)
+        });
+        Self { measurement, chooser }
+    }
+
+    /// The strategy of a row; `None` where the library's rules do not tell.
+    #[must_use]
+    pub fn of(&self, row: &Row) -> Option<Strategy> {
+        let strategy = self.chooser.as_ref()?.choose(&call(self.measurement, row)).ok()?.strategy;
+        let Configuration { algorithm, protocol, .. } = self.measurement.configuration;
+        let as_forced = algorithm.is_none_or(|forced| forced == strategy.algorithm)
+            && protocol.is_none_or(|forced| forced == strategy.protocol);
+        as_forced.then_some(strategy)
+    }
+}
+
+/// The call of a row.
+#[must_use]
+pub fn call(measurement: &Measurement, row: &Row) -> Call {
+    Call {
+        collective: measurement.configuration.collective,
+        bytes: row.bytes,
+        ranks: measurement.fabric.gpus().len() as u32,
+        root: Rank(row.root.unwrap_or(0)),
+        buffers: if row.out_of_place.is_some() { BufferUse::OutOfPlace } else { BufferUse::InPlace },
+    }
+}
+
+/// The library whose rules count: that of the measurement, the newest NCCL where none is named.
+fn library(configuration: &Configuration) -> Option<Library> {
+    match &configuration.library {
+        None => Some(Library::Nccl(Version::NEWEST)),
+        Some(library) if library.name == LibraryName::Nccl => {
+            Some(Library::Nccl(library.version.parse().unwrap_or(Version::NEWEST)))
+        }
+        Some(_) => None,
+    }
+}
+
+/// What was set, and what was forced, in NCCL's own words.
+fn conditions(measurement: &Measurement) -> Conditions {
+    let configuration = &measurement.configuration;
+    let mut words: Vec<String> = configuration.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if let Some(algorithm) = configuration.algorithm {
+        words.push(format!("NCCL_ALGO={}", algorithm.name().replace('_', "")));
+    }
+    if let Some(protocol) = configuration.protocol.filter(|protocol| *protocol != Protocol::Symmetric) {
+        words.push(format!("NCCL_PROTO={protocol}"));
+    }
+    if let Some(channels) = configuration.channels {
+        words.push(format!("NCCL_MIN_CTAS={channels}"));
+        words.push(format!("NCCL_MAX_CTAS={channels}"));
+    }
+    // Words that NCCL does not know force nothing.
+    let settings = Settings::parse(&words.join(" ")).map(|(settings, _)| settings).unwrap_or_default();
+    let first = measurement.rows.first();
+    Conditions {
+        settings,
+        dtype: first.map_or(configuration.dtype, |row| measurement.dtype(row)),
+        op: first.and_then(|row| row.op).unwrap_or(ReduceOp::Sum),
+        registered: match configuration.registered {
+            Windows::Plain => Registered::Plain,
+            Windows::Symmetric => Registered::Symmetric,
+        },
+        in_network: configuration.in_network,
+    }
+}
