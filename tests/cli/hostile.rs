@@ -158,3 +158,15 @@ fn flags_of_later_work_are_not_taken_silently() {
     let flags = "--env NCCL_ALGO=Ring";
     refused(Path::new("."), &format!("plan --fabric gh200 --collective all_reduce {flags}"), "unexpected argument");
 }
+
+#[test]
+fn calibrations_that_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    refused(folder.path(), "calibrate missing.toml", "missing.toml: cannot read");
+    std::fs::write(folder.path().join("empty.toml"), "").unwrap();
+    refused(folder.path(), "calibrate empty.toml", "no measurement");
+    refused(folder.path(), "calibrate empty.toml --hold-out colour=red", "`colour=red` cannot be left out");
+    std::fs::write(folder.path().join("one.toml"), "[[measurement]]\nfile = \"none.txt\"\nfabric = \"hgx-h200\"\n")
+        .unwrap();
+    refused(folder.path(), "calibrate one.toml", "one.toml:1");
+}
