@@ -18,6 +18,7 @@ pub mod plan;
 pub mod schedule;
 pub mod simulate;
 mod strategy;
+mod summary;
 mod trace;
 
 use fabricast_reports::format::grouped;

@@ -10,4 +10,5 @@ pub mod calibrate;
 pub mod compare;
 pub mod gpu;
 pub mod measured;
+mod rerun;
 pub mod strategy_of;

@@ -4,9 +4,10 @@ mod default;
 mod ranges;
 mod search;
 
-use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective, Matrix};
+use fabricast_sim::timeline::Utilization;
+use fabricast_sim::{LaunchMode, Timeline};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
@@ -83,6 +84,15 @@ pub struct Busiest {
     pub resource: fabricast_sim::lower::Resource,
     /// Used ÷ available.
     pub fraction: f64,
+}
+
+impl Busiest {
+    /// Of a run; `None` where it used no capacity.
+    #[must_use]
+    pub fn of(timeline: &Timeline) -> Option<Self> {
+        let Utilization { resource, fraction, .. } = Utilization::busiest(&timeline.utilization)?;
+        Some(Self { resource, fraction })
+    }
 }
 
 /// The answer for one collective and size.

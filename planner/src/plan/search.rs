@@ -7,7 +7,6 @@ use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::profile::{LaneSpeed, Passes, ProtocolCosts};
 use fabricast_sim::schedule::{Call, Collective, Matrix, Rank};
-use fabricast_sim::timeline::Utilization;
 use fabricast_sim::{Surroundings, Timeline, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
@@ -276,8 +275,7 @@ impl<'a> Search<'a> {
             // Whatever software saves, nothing beats the bound.
             low: low.max(self.bound.time).min(timeline.time),
             high,
-            busiest: Utilization::busiest(&timeline.utilization)
-                .map(|u| Busiest { resource: u.resource, fraction: u.fraction }),
+            busiest: Busiest::of(timeline),
         }
     }
 }

@@ -167,7 +167,8 @@ impl ProtocolCosts {
     fn hidden(&self, work: BlockWork) -> Picos {
         match (work.role, self.busy(work)) {
             (Role::Forward, Some(busy)) => {
-                Picos(busy.0 / u64::from(self.slices.max(1)) * u64::from(self.slices.max(1) - 1))
+                let slices = u64::from(self.slices.max(1));
+                Picos(busy.0 / slices * (slices - 1))
             }
             _ => Picos::ZERO,
         }
@@ -193,22 +194,14 @@ impl ProtocolCosts {
     #[must_use]
     pub fn busy(&self, work: BlockWork) -> Option<Picos> {
         let LaneSpeed::Passes(passes) = self.lane else { return None };
-        let pass = match work.role {
-            Role::Send => passes.send,
-            Role::Forward => passes.forward,
-        };
-        Some(passes.after_the_first(pass, work.bytes, work.threads))
+        Some(passes.after_the_first(passes.of(work.role), work.bytes, work.threads))
     }
 
     /// How soon after an operation's first byte its block can send that of the next.
     #[must_use]
     pub fn spacing(&self, work: BlockWork) -> Picos {
         let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
-        let pass = match work.role {
-            Role::Send => passes.send,
-            Role::Forward => passes.forward,
-        };
-        passes.streaming(pass, work.bytes, work.threads)
+        passes.streaming(passes.of(work.role), work.bytes, work.threads)
     }
 
     /// Threads of a split block that reduce, and that copy, in whole warps.
@@ -221,6 +214,14 @@ impl ProtocolCosts {
 }
 
 impl Passes {
+    /// A pass in a role.
+    fn of(&self, role: Role) -> Picos {
+        match role {
+            Role::Send => self.send,
+            Role::Forward => self.forward,
+        }
+    }
+
     fn after_the_first(&self, pass: Picos, bytes: Bytes, threads: u16) -> Picos {
         let more = bytes.0.div_ceil(self.quantum(threads)).saturating_sub(1);
         Picos(self.each(pass, threads).0.saturating_mul(more))

@@ -4,6 +4,7 @@ use fabricast_validate::calibrate::{Estimate, HeldOut};
 use fabricast_validate::compare::Summary;
 use serde::Serialize;
 
+use super::super::summary::SummaryJson;
 use super::Answer;
 
 #[derive(Serialize)]
@@ -28,15 +29,6 @@ struct ParameterJson {
     low: f64,
     high: f64,
     unit: &'static str,
-}
-
-#[derive(Serialize)]
-struct SummaryJson {
-    rows: usize,
-    mean: f64,
-    median: f64,
-    p90: f64,
-    bias: f64,
 }
 
 #[derive(Serialize)]
@@ -77,11 +69,5 @@ impl From<&Estimate> for ParameterJson {
     fn from(estimate: &Estimate) -> Self {
         let Estimate { parameter, value, low, high } = *estimate;
         Self { name: parameter.name(), value, low, high, unit: parameter.unit().name() }
-    }
-}
-
-impl From<Summary> for SummaryJson {
-    fn from(Summary { rows, mean, median, p90, bias }: Summary) -> Self {
-        Self { rows, mean, median, p90, bias }
     }
 }

@@ -67,7 +67,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let written = match output.format {
         Format::Json => output::json(&json::of(&answer))?,
         Format::Text => text::of(&answer, &output.look()),
-        Format::Csv => text::csv(&answer),
+        Format::Csv => super::csv(&text::csv(&answer))?,
     };
     let profile = calibration.profile.to_toml();
     let beside = output.file.as_deref().map(|path| (path, profile.as_bytes()));

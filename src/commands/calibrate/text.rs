@@ -8,7 +8,7 @@ use fabricast_validate::compare::Summary;
 use super::Answer;
 
 pub fn of(answer: &Answer<'_>, look: &Look) -> String {
-    let mut text = stacked(&[errors(answer), parameters(answer)], look);
+    let mut text = stacked(&[errors(answer), parameters(answer, |value| format!("{value:10.4}"))], look);
     let entangled = &answer.calibration.entangled;
     if !entangled.is_empty() {
         text = format!("{}\n\nthe data tell combinations only of:\n", text.trim_end());
@@ -46,7 +46,7 @@ fn errors(answer: &Answer<'_>) -> Table {
     table
 }
 
-fn parameters(answer: &Answer<'_>) -> Table {
+fn parameters(answer: &Answer<'_>, shown: impl Fn(f64) -> String) -> Table {
     let mut table = Table::new(vec![
         Column::new("parameter", "parameter", Unit::Text),
         Column::new("value", "value", Unit::Text),
@@ -56,7 +56,7 @@ fn parameters(answer: &Answer<'_>) -> Table {
     ]);
     table.heading("");
     for estimate in &answer.calibration.estimates {
-        let figure = |value: f64| Value::text(format!("{value:10.4}")).into();
+        let figure = |value: f64| Value::text(shown(value)).into();
         table.row(vec![
             Value::text(estimate.parameter.name()).into(),
             figure(estimate.value),
@@ -68,13 +68,7 @@ fn parameters(answer: &Answer<'_>) -> Table {
     table
 }
 
-/// The parameters as CSV.
-pub fn csv(answer: &Answer<'_>) -> String {
-    let mut text = String::from("parameter,value,low,high,unit\n");
-    for estimate in &answer.calibration.estimates {
-        let (name, unit) = (estimate.parameter.name(), estimate.parameter.unit().name());
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name},{},{},{},{unit}", estimate.value, estimate.low, estimate.high);
-    }
-    text
+/// The parameters for programs.
+pub fn csv(answer: &Answer<'_>) -> Table {
+    parameters(answer, |value| value.to_string())
 }

@@ -3,10 +3,11 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group, Summary};
+use fabricast_validate::compare::{Compared, Explanation, Group};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use serde::Serialize;
 
+use super::super::summary::SummaryJson;
 use super::Answer;
 
 #[derive(Serialize)]
@@ -16,15 +17,6 @@ pub struct ComparisonJson<'a> {
     rows: Vec<RowJson<'a>>,
     rejected: Vec<RejectedJson>,
     contradictions: Vec<ContradictionJson>,
-}
-
-#[derive(Serialize)]
-struct SummaryJson {
-    rows: usize,
-    mean: f64,
-    median: f64,
-    p90: f64,
-    bias: f64,
 }
 
 #[derive(Serialize)]
@@ -125,12 +117,6 @@ pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
         rows: comparison.rows.iter().filter_map(|row| row_json(answer, row)).collect(),
         rejected: rejected.collect(),
         contradictions: contradictions.collect(),
-    }
-}
-
-impl From<Summary> for SummaryJson {
-    fn from(Summary { rows, mean, median, p90, bias }: Summary) -> Self {
-        Self { rows, mean, median, p90, bias }
     }
 }
 

@@ -21,13 +21,14 @@ mod tests;
 
 use fabricast_sim::profile::{Band, Profile};
 use fabricast_sim::schedule::Protocol;
-use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::route::RouteOptions;
 
 pub use estimate::Estimate;
 pub use hold_out::{HoldOut, UnknownHoldOut};
 pub use parameters::{Cost, LaunchCost, Parameter, Unit};
 
 use crate::measured::manifest::{Measurement, Role};
+use crate::rerun::Rerun;
 use fit::{Fit, residuals};
 use points::{Point, points};
 
@@ -113,13 +114,15 @@ pub struct Task<'a> {
 /// # Errors
 /// [`CalibrateError`]: nothing to fit to, or too little.
 pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
-    let all: Vec<Measurement> = task.device.iter().chain(task.launches).cloned().collect();
-    let to_check = rows(all.iter().filter(|measurement| measurement.role == Role::Check));
-    let routers: Vec<Router<'_>> =
-        all.iter().map(|measurement| Router::new(&measurement.fabric, RouteOptions::default())).collect();
-    let found = points(&all, &routers, task.base);
-    let without_strategy = rows(all.iter().filter(|m| m.role == Role::Fit)) - of_role(&found, &all).count();
-    let device: Vec<&Point<'_>> = of_role(&found, &all).filter(|point| point.of.0 < task.device.len()).collect();
+    let all = || task.device.iter().chain(task.launches);
+    let rows = |role: Role| -> usize { all().filter(|one| one.role == role).map(|one| one.rows.len()).sum() };
+    let to_check = rows(Role::Check);
+    let reruns: Vec<Rerun<'_>> = all().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let mut found = points(&reruns, task.base);
+    found.retain(|point| reruns.get(point.of.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit));
+    let without_strategy = rows(Role::Fit) - found.len();
+    let (device, further): (Vec<&Point<'_>>, Vec<&Point<'_>>) =
+        found.iter().partition(|point| point.of.0 < task.device.len());
     if device.is_empty() {
         return Err(CalibrateError::NothingToFit { without_strategy, to_check });
     }
@@ -133,13 +136,8 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let entangled = estimate::entangled(&parameters, &minimum);
     let fitted = errors(&device, &profile);
 
-    let further: Vec<&Point<'_>> = of_role(&found, &all).filter(|point| point.of.0 >= task.device.len()).collect();
-    let known: Vec<(usize, usize)> = device.iter().map(|point| point.launch()).collect();
-    let modes: Vec<Parameter> = launch_parameters(&further, &profile).collect();
-    let modes: Vec<Parameter> = modes
-        .into_iter()
-        .filter(|parameter| !matches!(*parameter, Parameter::Launch(l, p, _) if known.contains(&(l, p))))
-        .collect();
+    let mut modes = launch_parameters(&further);
+    modes.retain(|&mode| !device.iter().any(|point| point.feels(mode)));
     if !modes.is_empty() && further.len() >= modes.len() {
         let fit = Fit { points: further.clone(), base: &profile.clone(), parameters: &modes };
         let (with_modes, minimum) = fit.run();
@@ -152,15 +150,6 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     Ok(Calibration { profile, estimates, entangled, fitted, launches, held_out, without_strategy, to_check })
 }
 
-fn rows<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> usize {
-    measurements.map(|measurement| measurement.rows.len()).sum()
-}
-
-/// The points to fit to.
-fn of_role<'p, 'a>(points: &'p [Point<'a>], all: &'p [Measurement]) -> impl Iterator<Item = &'p Point<'a>> {
-    points.iter().filter(|point| all.get(point.of.0).is_some_and(|measurement| measurement.role == Role::Fit))
-}
-
 /// The parameters that the points feel.
 fn told_by(points: &[&Point<'_>], base: &Profile) -> Vec<Parameter> {
     let mut parameters = vec![Parameter::Nvlink];
@@ -170,13 +159,13 @@ fn told_by(points: &[&Point<'_>], base: &Profile) -> Vec<Parameter> {
             parameters.extend(costs.filter(|parameter| parameter.applies(base)));
         }
     }
-    parameters.extend(launch_parameters(points, base));
+    parameters.extend(launch_parameters(points));
     parameters
 }
 
 /// Those of the launch modes of points. Where calls are launched by a process for each GPU, what a launch adds cannot be
 /// told from what a call costs.
-fn launch_parameters(points: &[&Point<'_>], base: &Profile) -> impl Iterator<Item = Parameter> {
+fn launch_parameters(points: &[&Point<'_>]) -> Vec<Parameter> {
     let mut modes: Vec<(usize, usize)> = points.iter().map(|point| point.launch()).collect();
     modes.sort_unstable();
     modes.dedup();
@@ -187,8 +176,7 @@ fn launch_parameters(points: &[&Point<'_>], base: &Profile) -> impl Iterator<Ite
         let floor = if single { LaunchCost::FloorPerGpu } else { LaunchCost::Floor };
         added.into_iter().chain([floor, LaunchCost::Jitter]).map(move |cost| Parameter::Launch(launch, processes, cost))
     });
-    let all: Vec<Parameter> = all.filter(|parameter| parameter.applies(base)).collect();
-    all.into_iter()
+    all.collect()
 }
 
 fn errors(points: &[&Point<'_>], profile: &Profile) -> Vec<Residual> {

@@ -1,18 +1,11 @@
 //! Measured rows as a fit needs them: each with the schedule that was run, ready to be simulated with any profile.
 
-use fabricast_planner::abilities::Abilities;
-use fabricast_planner::algorithm::{Shape, generator};
-use fabricast_sim::engine::Watch;
-use fabricast_sim::lower::Setting;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Generate, Protocol};
-use fabricast_sim::{LaunchMode, Surroundings, simulate};
-use fabricast_topologies::route::Router;
-use fabricast_topologies::{Fabric, NodeId, Picos};
+use fabricast_topologies::Picos;
 
 use super::parameters::Parameter;
-use crate::measured::manifest::Measurement;
-use crate::strategy_of::{Strategies, call};
+use crate::rerun::Rerun;
 
 /// A measured row and what it takes to predict it.
 pub(super) struct Point<'a> {
@@ -22,43 +15,26 @@ pub(super) struct Point<'a> {
     pub collective: Collective,
     pub protocol: Protocol,
     pub ranks: u32,
-    mode: LaunchMode,
-    fabric: &'a Fabric,
-    router: &'a Router<'a>,
-    placement: &'a [NodeId],
-    generator: Box<dyn Generate + Send + Sync>,
+    rerun: &'a Rerun<'a>,
+    schedule: Box<dyn Generate + Send + Sync>,
 }
 
-/// The rows of measurements whose strategies are known; `routers` has one for each measurement.
-pub(super) fn points<'a>(measurements: &'a [Measurement], routers: &'a [Router<'a>], base: &Profile) -> Vec<Point<'a>> {
+/// The rows of measurements whose strategies are known.
+pub(super) fn points<'a>(reruns: &'a [Rerun<'a>], base: &Profile) -> Vec<Point<'a>> {
     let mut points = Vec::new();
-    for (number, (measurement, router)) in measurements.iter().zip(routers).enumerate() {
-        let configuration = &measurement.configuration;
-        let (fabric, placement) = (&*measurement.fabric, measurement.fabric.gpus());
-        let abilities = Abilities::of(fabric, router, placement, configuration.gpus, configuration.in_network);
-        let strategies = Strategies::new(measurement, router);
-        for (place, row) in measurement.rows.iter().enumerate() {
+    for (number, rerun) in reruns.iter().enumerate() {
+        let strategies = rerun.strategies();
+        for (place, row) in rerun.measurement.rows.iter().enumerate() {
             let Some(strategy) = strategies.of(row).filter(|_| row.measured() > Picos::ZERO) else { continue };
-            let shape = Shape {
-                grid: fabric.host_grid().to_vec(),
-                ..strategy.shape(call(measurement, row), base, configuration.gpus, &abilities)
-            };
-            let Ok(generator) = generator(strategy.algorithm, &shape) else { continue };
+            let Some(schedule) = rerun.schedule(strategy, row, base) else { continue };
             points.push(Point {
                 of: (number, place),
                 measured: row.measured(),
-                collective: configuration.collective,
+                collective: rerun.measurement.configuration.collective,
                 protocol: strategy.protocol,
-                ranks: placement.len() as u32,
-                mode: LaunchMode {
-                    launch: configuration.launch,
-                    processes: configuration.processes,
-                    gpus_per_host: configuration.gpus,
-                },
-                fabric,
-                router,
-                placement,
-                generator,
+                ranks: rerun.measurement.fabric.gpus().len() as u32,
+                rerun,
+                schedule,
             });
         }
     }
@@ -68,9 +44,7 @@ pub(super) fn points<'a>(measurements: &'a [Measurement], routers: &'a [Router<'
 impl Point<'_> {
     /// ln(predicted ÷ measured). A schedule that cannot run is as far off as can be told.
     pub fn residual(&self, profile: &Profile) -> f64 {
-        let Self { fabric, router, placement, .. } = *self;
-        let setting = Setting { fabric, router, placement, profile, delays: &[] };
-        let run = simulate(&*self.generator, setting, self.mode, Surroundings::default(), Watch::default());
+        let run = self.rerun.simulate(&*self.schedule, profile);
         let predicted = run.map_or(1, |timeline| timeline.time.0.max(1));
         (predicted as f64 / self.measured.0 as f64).ln()
     }
@@ -86,6 +60,7 @@ impl Point<'_> {
 
     /// Launch mode and processes, as profiles number them.
     pub fn launch(&self) -> (usize, usize) {
-        (self.mode.launch as usize, self.mode.processes as usize)
+        let mode = self.rerun.mode();
+        (mode.launch as usize, mode.processes as usize)
     }
 }

@@ -7,13 +7,14 @@ use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
-use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, Place};
 
 use super::points::points;
 use super::{CalibrateError, Calibration, HoldOut, Parameter, Task, calibrate};
 use crate::measured::Row;
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use crate::rerun::Rerun;
 
 fn fabric(gpus: u32) -> (FabricRequest, Arc<Fabric>) {
     let request = FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") };
@@ -56,9 +57,8 @@ fn measurement(collective: Collective, gpus: u32) -> Measurement {
 /// All rows timed by a profile, each times what `noise` says of its number.
 fn timed(mut measurements: Vec<Measurement>, profile: &Profile, noise: impl Fn(usize) -> f64) -> Vec<Measurement> {
     let fabrics = measurements.clone();
-    let routers: Vec<Router<'_>> =
-        fabrics.iter().map(|one| Router::new(&one.fabric, RouteOptions::default())).collect();
-    for (number, point) in points(&fabrics, &routers, profile).iter().enumerate() {
+    let reruns: Vec<Rerun<'_>> = fabrics.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    for (number, point) in points(&reruns, profile).iter().enumerate() {
         let time = Picos((point.residual(profile).exp() * noise(number)).round() as u64);
         let row = &mut measurements[point.of.0].rows[point.of.1];
         *row = Row::of(row.bytes, time, row.line);

@@ -10,10 +10,10 @@ use fabricast_sim::profile::{Profile, Role};
 use fabricast_topologies::LinkKind;
 
 use super::group::median;
-use super::predict::Stage;
 use super::{CompareError, Compared, Group, Knob, Request, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
+use crate::rerun::Rerun;
 
 /// What would make a group fit.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,9 +68,11 @@ pub(super) fn explain(
     };
     let profile = profile(request, measurement)?;
     let thinned = thinned(&chosen);
-    let whole = Case { request, profile: &profile, rows: &thinned };
+    let numbered = |&number: &usize| Some((number, Rerun::new(request.measurements.get(number)?, request.routes)));
+    let reruns: Vec<(usize, Rerun<'_>)> = group.measurements.iter().filter_map(numbered).collect();
+    let whole = Case { reruns: &reruns, profile: &profile, rows: &thinned };
     let chosen = whole.affordable();
-    let case = Case { request, profile: &profile, rows: &chosen };
+    let case = Case { reruns: &reruns, profile: &profile, rows: &chosen };
     let Some(start) = case.gap(&profile).filter(|start| start.abs() > CLOSED && start.signum() == gap.signum()) else {
         return Ok(None);
     };
@@ -136,7 +138,8 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<Knob> {
 
 /// Rows to be explained.
 struct Case<'a> {
-    request: &'a Request<'a>,
+    /// The measurements that they are of, by number.
+    reruns: &'a [(usize, Rerun<'a>)],
     profile: &'a Profile,
     rows: &'a [&'a Compared],
 }
@@ -144,9 +147,9 @@ struct Case<'a> {
 impl Case<'_> {
     /// The run of a row under a profile.
     fn run(&self, row: &Compared, profile: &Profile) -> Option<Timeline> {
-        let measurement = self.request.measurements.get(row.measurement)?;
-        let found = measurement.rows.iter().find(|found: &&Row| found.line == row.line)?;
-        Stage::new(measurement, profile, self.request.routes).run(row.strategy, found)
+        let (_, rerun) = self.reruns.iter().find(|(number, _)| *number == row.measurement)?;
+        let found = rerun.measurement.rows.iter().find(|found: &&Row| found.line == row.line)?;
+        rerun.simulate(&*rerun.schedule(row.strategy, found, profile)?, profile)
     }
 
     /// The rows with the shortest runs that together stay within [`EVENTS`], at least [`LEAST_ROWS`].

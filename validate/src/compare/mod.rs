@@ -27,6 +27,7 @@ pub use knob::Knob;
 pub use verdict::Verdict;
 
 use crate::measured::manifest::Measurement;
+use crate::rerun::Rerun;
 use predict::Stage;
 
 /// What to compare, and with what.
@@ -137,7 +138,7 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
         .enumerate()
         .map(|(number, measurement)| {
             let profile = profile(request, measurement)?;
-            let stage = Stage::new(measurement, &profile, request.routes);
+            let stage = Stage::new(Rerun::new(measurement, request.routes), &profile);
             let rows = stage
                 .rows(number, request.choice)
                 .map_err(|source| CompareError::Plan { place: measurement.place.clone(), source: Box::new(source) })?;

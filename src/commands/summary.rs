@@ -1,0 +1,19 @@
+//! Statistics of errors as JSON, wherever predictions stand beside measurements.
+
+use fabricast_validate::compare::Summary;
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub struct SummaryJson {
+    rows: usize,
+    mean: f64,
+    median: f64,
+    p90: f64,
+    bias: f64,
+}
+
+impl From<Summary> for SummaryJson {
+    fn from(Summary { rows, mean, median, p90, bias }: Summary) -> Self {
+        Self { rows, mean, median, p90, bias }
+    }
+}

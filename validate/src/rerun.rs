@@ -1,0 +1,68 @@
+//! A measurement to be run again: its fabric, routes and launch, for simulating its rows with any profile.
+
+use fabricast_planner::abilities::Abilities;
+use fabricast_planner::algorithm::{Shape, generator};
+use fabricast_planner::strategy::Strategy;
+use fabricast_sim::engine::Watch;
+use fabricast_sim::lower::Setting;
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::Generate;
+use fabricast_sim::{LaunchMode, Surroundings, Timeline, simulate};
+use fabricast_topologies::route::{RouteOptions, Router};
+
+use crate::measured::Row;
+use crate::measured::manifest::Measurement;
+use crate::strategy_of::{Strategies, call};
+
+/// What does not depend on row and profile.
+pub(crate) struct Rerun<'a> {
+    pub measurement: &'a Measurement,
+    pub router: Router<'a>,
+    abilities: Abilities,
+}
+
+impl<'a> Rerun<'a> {
+    pub fn new(measurement: &'a Measurement, routes: RouteOptions) -> Self {
+        let (fabric, configuration) = (&measurement.fabric, &measurement.configuration);
+        let router = Router::new(fabric, routes);
+        let abilities = Abilities::of(fabric, &router, fabric.gpus(), configuration.gpus, configuration.in_network);
+        Self { measurement, router, abilities }
+    }
+
+    /// What names the strategies of its rows.
+    pub fn strategies(&self) -> Strategies<'a> {
+        Strategies::new(self.measurement, &self.router)
+    }
+
+    /// How its calls were launched.
+    pub fn mode(&self) -> LaunchMode {
+        let configuration = &self.measurement.configuration;
+        LaunchMode {
+            launch: configuration.launch,
+            processes: configuration.processes,
+            gpus_per_host: configuration.gpus,
+        }
+    }
+
+    /// The schedule of a row, with the profile's chunks where the strategy names none; `None` where there is none.
+    pub fn schedule(
+        &self,
+        strategy: Strategy,
+        row: &Row,
+        profile: &Profile,
+    ) -> Option<Box<dyn Generate + Send + Sync>> {
+        let ranks_per_node = self.measurement.configuration.gpus;
+        let shape = Shape {
+            grid: self.measurement.fabric.host_grid().to_vec(),
+            ..strategy.shape(call(self.measurement, row), profile, ranks_per_node, &self.abilities)
+        };
+        generator(strategy.algorithm, &shape).ok()
+    }
+
+    /// The run of a schedule; `None` where it cannot run.
+    pub fn simulate(&self, schedule: &dyn Generate, profile: &Profile) -> Option<Timeline> {
+        let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
+        let setting = Setting { fabric, router: &self.router, placement, profile, delays: &[] };
+        simulate(schedule, setting, self.mode(), Surroundings::default(), Watch::default()).ok()
+    }
+}
