@@ -1,15 +1,16 @@
 //! The problem that [`solve`](super::solve) solves: parameters of a profile, residuals of points.
 
 use fabricast_sim::profile::Profile;
-use rayon::prelude::*;
 
+use super::cases::Cases;
 use super::parameters::Parameter;
 use super::points::Point;
 use super::solve::{Minimum, Problem, minimise};
 
 /// Parameters to fit to points, from a profile on.
 pub(super) struct Fit<'a, 'p> {
-    pub points: Vec<&'p Point<'a>>,
+    pub cases: &'p Cases<'a>,
+    pub points: Vec<&'p Point>,
     pub base: &'p Profile,
     pub parameters: &'p [Parameter],
 }
@@ -32,13 +33,15 @@ impl Fit<'_, '_> {
 }
 
 /// Residuals of points with a profile.
-pub(super) fn residuals(points: &[&Point<'_>], profile: &Profile) -> Vec<f64> {
-    points.par_iter().map(|point| point.residual(profile)).collect()
+pub(super) fn residuals(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<f64> {
+    let wanted: Vec<usize> = points.iter().map(|point| point.case).collect();
+    let devices = cases.run(&wanted, profile);
+    points.iter().zip(devices).map(|(point, device)| point.residual(device, profile)).collect()
 }
 
 impl Problem for Fit<'_, '_> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
-        residuals(&self.points, &self.profile(at))
+        residuals(self.cases, &self.points, &self.profile(at))
     }
 
     /// Differences over a step of a hundredth, or of a few nanoseconds where the parameter is small.
@@ -51,10 +54,16 @@ impl Problem for Fit<'_, '_> {
             let mut moved = at.to_vec();
             moved[number] = value + step;
             let profile = self.profile(&moved);
-            let derivative = |(point, before): (&&Point<'_>, &f64)| {
-                if point.feels(parameter) { (point.residual(&profile) - before) / step } else { 0.0 }
-            };
-            self.points.par_iter().zip(found).map(derivative).collect()
+            let feel: Vec<usize> =
+                (0..).zip(&self.points).filter(|(_, point)| point.feels(parameter)).map(|(n, _)| n).collect();
+            let points: Vec<&Point> = feel.iter().filter_map(|&number| self.points.get(number).copied()).collect();
+            let mut derivatives = vec![0.0; self.points.len()];
+            for (number, after) in feel.into_iter().zip(residuals(self.cases, &points, &profile)) {
+                if let (Some(slot), Some(before)) = (derivatives.get_mut(number), found.get(number)) {
+                    *slot = (after - before) / step;
+                }
+            }
+            derivatives
         };
         self.parameters.iter().enumerate().map(column).collect()
     }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
 
+use super::cases::Cases;
 use super::fit::Fit;
 use super::parameters::Parameter;
 use super::points::Point;
@@ -61,7 +62,7 @@ impl fmt::Display for HoldOut {
 }
 
 impl HoldOut {
-    fn leaves_out(&self, point: &Point<'_>) -> bool {
+    fn leaves_out(&self, point: &Point) -> bool {
         match self {
             Self::Ranks(ranks) => ranks.contains(&point.ranks),
             Self::Collectives(collectives) => collectives.contains(&point.collective),
@@ -71,10 +72,15 @@ impl HoldOut {
 }
 
 /// Fits to the other points and predicts these. Parameters that only these feel stay as they are in the profile given.
-pub(super) fn predict(what: &HoldOut, points: &[&Point<'_>], from: &Profile, parameters: &[Parameter]) -> HeldOut {
-    let (out, kept): (Vec<&Point<'_>>, Vec<&Point<'_>>) = points.iter().partition(|point| what.leaves_out(point));
+pub(super) fn predict(
+    what: &HoldOut,
+    (cases, points): (&Cases<'_>, &[&Point]),
+    from: &Profile,
+    parameters: &[Parameter],
+) -> HeldOut {
+    let (out, kept): (Vec<&Point>, Vec<&Point>) = points.iter().partition(|point| what.leaves_out(point));
     let felt: Vec<Parameter> =
         parameters.iter().copied().filter(|&parameter| kept.iter().any(|point| point.feels(parameter))).collect();
-    let (profile, _) = Fit { points: kept, base: from, parameters: &felt }.run();
-    HeldOut { what: what.clone(), residuals: errors(&out, &profile) }
+    let (profile, _) = Fit { cases, points: kept, base: from, parameters: &felt }.run();
+    HeldOut { what: what.clone(), residuals: errors(cases, &out, &profile) }
 }

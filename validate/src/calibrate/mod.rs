@@ -10,6 +10,7 @@
 //!                     └─ hold-out: the same without some of them, predicted with what the others tell
 //! ```
 
+mod cases;
 mod estimate;
 mod fit;
 mod hold_out;
@@ -29,6 +30,7 @@ pub use parameters::{Cost, LaunchCost, Parameter, Unit};
 
 use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
+use cases::Cases;
 use fit::{Fit, residuals};
 use points::{Point, points};
 
@@ -118,11 +120,10 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let rows = |role: Role| -> usize { all().filter(|one| one.role == role).map(|one| one.rows.len()).sum() };
     let to_check = rows(Role::Check);
     let reruns: Vec<Rerun<'_>> = all().map(|one| Rerun::new(one, RouteOptions::default())).collect();
-    let mut found = points(&reruns, task.base);
+    let (mut found, cases) = points(&reruns, task.base);
     found.retain(|point| reruns.get(point.of.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit));
     let without_strategy = rows(Role::Fit) - found.len();
-    let (device, further): (Vec<&Point<'_>>, Vec<&Point<'_>>) =
-        found.iter().partition(|point| point.of.0 < task.device.len());
+    let (device, further): (Vec<&Point>, Vec<&Point>) = found.iter().partition(|point| point.of.0 < task.device.len());
     if device.is_empty() {
         return Err(CalibrateError::NothingToFit { without_strategy, to_check });
     }
@@ -130,28 +131,29 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     if device.len() < parameters.len() {
         return Err(CalibrateError::TooFewRows { rows: device.len(), parameters: parameters.len() });
     }
-    let fit = Fit { points: device.clone(), base: task.base, parameters: &parameters };
+    let fit = Fit { cases: &cases, points: device.clone(), base: task.base, parameters: &parameters };
     let (mut profile, minimum) = fit.run();
     let mut estimates = estimate::of(&parameters, &minimum, &profile);
     let entangled = estimate::entangled(&parameters, &minimum);
-    let fitted = errors(&device, &profile);
+    let fitted = errors(&cases, &device, &profile);
 
     let mut modes = launch_parameters(&further);
     modes.retain(|&mode| !device.iter().any(|point| point.feels(mode)));
     if !modes.is_empty() && further.len() >= modes.len() {
-        let fit = Fit { points: further.clone(), base: &profile.clone(), parameters: &modes };
+        let fit = Fit { cases: &cases, points: further.clone(), base: &profile.clone(), parameters: &modes };
         let (with_modes, minimum) = fit.run();
         estimates.extend(estimate::of(&modes, &minimum, &with_modes));
         profile = with_modes;
     }
-    let launches = errors(&further, &profile);
-    let held_out = task.hold_out.iter().map(|what| hold_out::predict(what, &device, &profile, &parameters)).collect();
+    let launches = errors(&cases, &further, &profile);
+    let held_out =
+        task.hold_out.iter().map(|what| hold_out::predict(what, (&cases, &device), &profile, &parameters)).collect();
     profile.band = band(&fitted);
     Ok(Calibration { profile, estimates, entangled, fitted, launches, held_out, without_strategy, to_check })
 }
 
 /// The parameters that the points feel.
-fn told_by(points: &[&Point<'_>], base: &Profile) -> Vec<Parameter> {
+fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let mut parameters = vec![Parameter::Nvlink];
     for protocol in Protocol::ALL {
         if points.iter().any(|point| point.protocol == protocol) {
@@ -165,7 +167,7 @@ fn told_by(points: &[&Point<'_>], base: &Profile) -> Vec<Parameter> {
 
 /// Those of the launch modes of points. Where calls are launched by a process for each GPU, what a launch adds cannot be
 /// told from what a call costs.
-fn launch_parameters(points: &[&Point<'_>]) -> Vec<Parameter> {
+fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
     let mut modes: Vec<(usize, usize)> = points.iter().map(|point| point.launch()).collect();
     modes.sort_unstable();
     modes.dedup();
@@ -179,9 +181,9 @@ fn launch_parameters(points: &[&Point<'_>]) -> Vec<Parameter> {
     all.collect()
 }
 
-fn errors(points: &[&Point<'_>], profile: &Profile) -> Vec<Residual> {
-    let found = residuals(points, profile);
-    let error = |(point, residual): (&&Point<'_>, f64)| Residual {
+fn errors(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<Residual> {
+    let found = residuals(cases, points, profile);
+    let error = |(point, residual): (&&Point, f64)| Residual {
         measurement: point.of.0,
         row: point.of.1,
         error: residual.exp() - 1.0,

@@ -58,8 +58,10 @@ fn measurement(collective: Collective, gpus: u32) -> Measurement {
 fn timed(mut measurements: Vec<Measurement>, profile: &Profile, noise: impl Fn(usize) -> f64) -> Vec<Measurement> {
     let fabrics = measurements.clone();
     let reruns: Vec<Rerun<'_>> = fabrics.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
-    for (number, point) in points(&reruns, profile).iter().enumerate() {
-        let time = Picos((point.residual(profile).exp() * noise(number)).round() as u64);
+    let (points, cases) = points(&reruns, profile);
+    let devices = cases.run(&points.iter().map(|point| point.case).collect::<Vec<_>>(), profile);
+    for (number, (point, device)) in points.iter().zip(devices).enumerate() {
+        let time = Picos((point.predicted(device, profile).0 as f64 * noise(number)).round() as u64);
         let row = &mut measurements[point.of.0].rows[point.of.1];
         *row = Row::of(row.bytes, time, row.line);
     }
