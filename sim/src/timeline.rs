@@ -8,7 +8,7 @@ use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
 use crate::lower::{self, LowerError, Lowered, Party, Resource, Setting, Traffic};
-use crate::profile::{Launch, Processes};
+use crate::profile::{Band, Circumstances, Decides, Launch, Processes};
 use crate::quantity::Work;
 use crate::schedule::{Generate, Rank};
 use crate::sharing::{ResourceId, System};
@@ -23,6 +23,31 @@ pub struct LaunchMode {
     pub processes: Processes,
     /// GPUs in use on a host.
     pub gpus_per_host: u32,
+}
+
+impl LaunchMode {
+    /// What decides the time of a run that was launched so.
+    fn decides(self, setting: Setting<'_>, run: &Outcome) -> Decides {
+        let costs = setting.profile.launch(self.launch, self.processes);
+        let time = costs.apply(run.end, self.gpus_per_host);
+        Decides::of(time, run.end + costs.added, run.costs.bandwidth + run.costs.waiting)
+    }
+
+    /// What the interval of a party's time depends on.
+    fn circumstances(self, party: &Party<'_>, decides: Decides) -> Circumstances {
+        let header = party.generator.header();
+        let ranks = header.call.ranks;
+        let gpus = if self.gpus_per_host == 0 { ranks } else { self.gpus_per_host.min(ranks) };
+        let nodes = ranks.div_ceil(gpus.max(1));
+        Circumstances { collective: header.call.collective, protocol: header.protocol, gpus, nodes, decides }
+    }
+}
+
+/// The widest of the parties' intervals.
+fn band(parties: &[Party<'_>], mode: LaunchMode, decides: Decides) -> Band {
+    let of = |party: &Party<'_>| party.setting.profile.bands.of(mode.circumstances(party, decides));
+    let widest = |a: Band, b: Band| Band { low: a.low.min(b.low), high: a.high.max(b.high) };
+    parties.iter().map(of).reduce(widest).unwrap_or(Band::NONE)
 }
 
 /// Slices of [`Timeline::load`].
@@ -96,6 +121,10 @@ pub struct Timeline {
     pub time: Picos,
     /// The part of `time` that launching adds to the end of the last operation: launch costs and floors.
     pub launch: Picos,
+    /// What decides `time`.
+    pub decides: Decides,
+    /// The interval around `time` in which four of five measurements are expected; of several parties the widest.
+    pub band: Band,
     /// As `time`, of each party by itself.
     pub party_times: Vec<Picos>,
     /// Where the time went along the chain of operations that ended last; adds up to `time`, launching (which is
@@ -174,6 +203,8 @@ pub fn simulate_together(
         if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, folded.as_ref(), &outcome) };
     let party_times = ends.into_iter().map(launched).collect();
     let mut costs = outcome.costs;
+    let decides = mode.decides(setting, &outcome);
+    let band = band(parties, mode, decides);
     costs.software += launch;
     let fold_factor = folded.as_ref().map(Folded::factor);
     let critical_path = critical::critical_path(&lowered.workload, &spans);
@@ -185,6 +216,8 @@ pub fn simulate_together(
         time,
         party_times,
         launch,
+        decides,
+        band,
         costs,
         operations,
         fold_factor,

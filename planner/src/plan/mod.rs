@@ -1,6 +1,7 @@
 //! The plan: which strategy for which collective and size, how sure, and how far from the bound.
 
 mod default;
+mod preference;
 mod ranges;
 mod search;
 
@@ -16,6 +17,7 @@ use crate::bound::Bound;
 use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
+pub use preference::{MOST_OVERLAP, Preference};
 pub use ranges::Range;
 pub use search::{Watcher, plan};
 
@@ -104,9 +106,11 @@ pub struct Row {
     pub bytes: Bytes,
     /// What bandwidths count: nccl-tests' size. Only an all_to_allv's differs from `bytes`.
     pub size: Bytes,
-    /// The best strategy.
+    /// The strategy to take: the fastest, or the library's default where it is not told which of the two is.
     pub pick: Priced,
-    /// The best strategy of another algorithm or protocol.
+    /// Why it is the pick.
+    pub preference: Preference,
+    /// The best strategy of another algorithm or protocol; where the library's default is the pick, the fastest.
     pub runner_up: Option<Priced>,
     /// What no schedule can beat.
     pub bound: Bound,

@@ -11,7 +11,7 @@ use fabricast_sim::{Surroundings, Timeline, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
-use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, default, ranges};
+use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Preference, Priced, Row, default, preference, ranges};
 use crate::abilities::Abilities;
 use crate::algorithm::facts::{Count, Toll, toll};
 use crate::algorithm::{self, Algorithm, Shape, Unsupported};
@@ -51,6 +51,7 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         .map(|&(collective, bytes)| {
             let search = Search::new(request, abilities, &bounds, collective, bytes);
             let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
+            let row = row.map(|(row, unknown)| (preference::settle(row, request.restriction), unknown));
             if let Some(done) = watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -162,6 +163,7 @@ impl<'a> Search<'a> {
             bytes: self.call.bytes,
             size: self.matrix.as_ref().map_or(self.call.bytes, Matrix::size),
             pick,
+            preference: Preference::Fastest,
             runner_up: fastest.next(),
             bound: self.bound.clone(),
             pairs,
@@ -268,7 +270,7 @@ impl<'a> Search<'a> {
     }
 
     fn priced(&self, strategy: Strategy, timeline: &Timeline) -> Priced {
-        let (low, high) = self.request.profile.band.around(timeline.time);
+        let (low, high) = timeline.band.around(timeline.time);
         Priced {
             strategy,
             time: timeline.time,

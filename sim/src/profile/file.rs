@@ -7,13 +7,11 @@ use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, Place, UnitError};
 use serde::Deserialize;
 use toml::de::DeTable;
 
-use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
+use super::band_file::BandsFile;
+use super::{LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
 const SHIPPED: [(&str, &str); 1] = [("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml"))];
-
-/// How much wider the band of a profile becomes on hardware that it was not measured on.
-const DERIVED_WIDENING: f64 = 1.5;
 
 /// Why a profile could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -71,17 +69,10 @@ struct ProfileFile {
     compute_capability: u32,
     date: String,
     source: Vec<String>,
-    band: BandFile,
+    band: BandsFile,
     links: LinksFile,
     protocol: ProtocolsFile,
     launch: LaunchesFile,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BandFile {
-    low: f64,
-    high: f64,
 }
 
 #[derive(Deserialize)]
@@ -206,8 +197,7 @@ impl Profile {
         let mut profile = best.unwrap_or_else(Self::ideal);
         if profile.compute_capability != wanted {
             profile.name = format!("{} (derived)", profile.name);
-            profile.band.low = 1.0 - (1.0 - profile.band.low) * DERIVED_WIDENING;
-            profile.band.high = 1.0 + (profile.band.high - 1.0) * DERIVED_WIDENING;
+            profile.bands = profile.bands.elsewhere();
         }
         Ok(profile)
     }
@@ -332,9 +322,7 @@ impl Reader<'_> {
 
 impl ProfileFile {
     fn into_profile(self, reader: &Reader<'_>) -> Result<Profile, ProfileError> {
-        if !(self.band.low > 0.0 && self.band.low <= 1.0 && self.band.high >= 1.0 && self.band.high.is_finite()) {
-            return Err(reader.error("band", "expected 0 < low ≤ 1 ≤ high"));
-        }
+        let bands = self.band.bands().map_err(|(key, message)| reader.error(key, message))?;
         let links = LinkEfficiency {
             nvlink: reader.fraction("links.nvlink", self.links.nvlink)?,
             c2c: reader.fraction("links.c2c", self.links.c2c)?,
@@ -367,7 +355,7 @@ impl ProfileFile {
             date: self.date,
             sources: self.source,
             links,
-            band: Band { low: self.band.low, high: self.band.high },
+            bands,
         })
     }
 }

@@ -4,6 +4,8 @@
 //! care how it was launched). [`Profile::ideal`] has no software cost at all. Shipped profiles lie in `sim/profiles`,
 //! each with the data and the date it was made from.
 
+mod band;
+mod band_file;
 mod file;
 mod protocol;
 mod write;
@@ -12,6 +14,7 @@ use fabricast_topologies::{LinkKind, Picos};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Protocol;
+pub use band::{Band, Bands, Beyond, Circumstances, Decides, Known, RegimeBand};
 pub use file::ProfileError;
 pub use protocol::{BlockWork, Deed, LaneSpeed, Passes, ProtocolCosts, Role};
 
@@ -51,15 +54,6 @@ pub struct LaunchCosts {
     pub jitter: Picos,
 }
 
-/// Fractions of measured time within which 80 % of measurements lie around a prediction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Band {
-    /// Lower end ÷ prediction.
-    pub low: f64,
-    /// Upper end ÷ prediction.
-    pub high: f64,
-}
-
 /// What of a link's nominal bandwidth transfers reach, framing of the link itself included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkEfficiency {
@@ -96,17 +90,8 @@ pub struct Profile {
     pub launches: [[LaunchCosts; 2]; 2],
     /// What of the links is reached.
     pub links: LinkEfficiency,
-    /// How far off a prediction may be.
-    pub band: Band,
-}
-
-impl Band {
-    /// The ends of the band around a prediction.
-    #[must_use]
-    pub fn around(&self, time: Picos) -> (Picos, Picos) {
-        let times = |factor: f64| Picos((time.0 as f64 * factor).round() as u64);
-        (times(self.low), times(self.high))
-    }
+    /// How far off predictions may be.
+    pub bands: Bands,
 }
 
 impl LinkEfficiency {
@@ -139,7 +124,7 @@ impl Profile {
             protocols: [ProtocolCosts::FREE; 5],
             launches: [[LaunchCosts::default(); 2]; 2],
             links: LinkEfficiency::WHOLE,
-            band: Band { low: 1.0, high: 1.0 },
+            bands: Bands::same(Band::NONE),
         }
     }
 

@@ -26,7 +26,8 @@ impl Profile {
         for source in &self.sources {
             writeln!(out, "  {},", quoted(source))?;
         }
-        writeln!(out, "]\nband = {{ low = {}, high = {} }}", fraction(self.band.low), fraction(self.band.high))?;
+        writeln!(out, "]")?;
+        self.bands.write(out)?;
         let links = &self.links;
         writeln!(out, "\n[links]")?;
         for (key, value) in [
@@ -123,8 +124,14 @@ fn bytes(size: Bytes) -> String {
     format!("\"{}\"", size.0)
 }
 
-fn fraction(value: f64) -> f64 {
+/// Seven digits behind the point.
+pub(super) fn fraction(value: f64) -> f64 {
     (value * 1e7).round() / 1e7
+}
+
+/// The items of a list.
+pub(super) fn listed<T>(items: &[T], shown: impl Fn(&T) -> String) -> String {
+    items.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod json;
 mod text;
 
 use fabricast_sim::profile::Profile;
-use fabricast_validate::calibrate::{Calibration, Task, calibrate};
+use fabricast_validate::calibrate::{Calibration, Residual, Task, calibrate};
 use fabricast_validate::compare::Summary;
 use fabricast_validate::measured::manifest::{self, Measurement, Role};
 
@@ -20,20 +20,24 @@ struct Answer<'a> {
     calibration: &'a Calibration,
 }
 
+/// Rows by who chose the way: all, those whose algorithm and protocol were forced, those that the library chose.
+struct ByChoice {
+    all: Summary,
+    forced: Summary,
+    chosen: Summary,
+}
+
 impl Answer<'_> {
-    /// Errors of the rows fitted to, by whether algorithm and protocol were forced.
-    fn fitted(&self) -> [(&'static str, Summary); 3] {
-        let forced = |row: &&fabricast_validate::calibrate::Residual| {
-            let configuration = self.measurements.get(row.measurement).map(|measurement| &measurement.configuration);
-            configuration.is_some_and(|configuration| configuration.algorithm.is_some())
+    fn is_forced(&self, row: &Residual) -> bool {
+        let configuration = self.measurements.get(row.measurement).map(|measurement| &measurement.configuration);
+        configuration.is_some_and(|one| one.algorithm.is_some() && one.protocol.is_some())
+    }
+
+    fn by_choice(&self, rows: &[Residual]) -> ByChoice {
+        let of = |wanted: &dyn Fn(&Residual) -> bool| {
+            Summary::of(rows.iter().filter(|row| wanted(row)).map(|row| row.error))
         };
-        let rows = &self.calibration.fitted;
-        let launches = &self.calibration.launches;
-        [
-            ("fitted, algorithm and protocol forced", Summary::of(rows.iter().filter(forced).map(|row| row.error))),
-            ("fitted, all", Summary::of(rows.iter().map(|row| row.error))),
-            ("other launch modes, device costs kept", Summary::of(launches.iter().map(|row| row.error))),
-        ]
+        ByChoice { all: of(&|_| true), forced: of(&|row| self.is_forced(row)), chosen: of(&|row| !self.is_forced(row)) }
     }
 }
 

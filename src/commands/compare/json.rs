@@ -3,20 +3,32 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group};
+use fabricast_validate::compare::{Compared, Explanation, Group, Regret};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use serde::Serialize;
 
-use super::super::summary::SummaryJson;
+use super::super::summary::{CoverageJson, SummaryJson};
 use super::Answer;
 
 #[derive(Serialize)]
 pub struct ComparisonJson<'a> {
     summary: SummaryJson,
+    coverage: CoverageJson,
+    /// Null where no call was forced in several ways.
+    regret: Option<RegretJson>,
     groups: Vec<GroupJson<'a>>,
     rows: Vec<RowJson<'a>>,
     rejected: Vec<RejectedJson>,
     contradictions: Vec<ContradictionJson>,
+}
+
+#[derive(Serialize)]
+struct RegretJson {
+    calls: usize,
+    ways: usize,
+    mean: f64,
+    p90: f64,
+    worst: f64,
 }
 
 #[derive(Serialize)]
@@ -113,6 +125,14 @@ pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
     });
     ComparisonJson {
         summary: comparison.summary.into(),
+        coverage: comparison.coverage.into(),
+        regret: comparison.regret.map(|Regret { calls, ways, mean, p90, worst }| RegretJson {
+            calls,
+            ways,
+            mean,
+            p90,
+            worst,
+        }),
         groups: comparison.groups.iter().filter_map(|group| group_json(answer, group)).collect(),
         rows: comparison.rows.iter().filter_map(|row| row_json(answer, row)).collect(),
         rejected: rejected.collect(),

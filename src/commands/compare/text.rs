@@ -2,7 +2,7 @@
 
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value, stacked};
-use fabricast_validate::compare::{Compared, Verdict};
+use fabricast_validate::compare::{Compared, Regret, Verdict};
 use fabricast_validate::measured::manifest::{launch_name, processes_name};
 
 use super::super::counted;
@@ -16,14 +16,25 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     profiles.sort_unstable();
     profiles.dedup();
     let mut text = format!(
-        "{} · error median {} %, mean {} %, p90 {} %, bias {} % · profile {}\n",
+        "{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % within their band · profile {}\n",
         counted(summary.rows as u64, "row"),
         percent(summary.median),
         percent(summary.mean),
         percent(summary.p90),
         signed(summary.bias),
+        percent(answer.comparison.coverage.share()),
         profiles.join(", "),
     );
+    if let Some(Regret { calls, ways, mean, p90, worst }) = answer.comparison.regret {
+        text.push_str(&format!(
+            "regret of the pick among {} that were forced for {}, by measured times: mean {} %, p90 {} %, worst {} %\n",
+            counted(ways as u64, "way"),
+            counted(calls as u64, "call"),
+            percent(mean),
+            percent(p90),
+            percent(worst),
+        ));
+    }
     let groups = answer.comparison.groups.len();
     let one = groups == 1;
     let choice = rows.unwrap_or(if one { RowChoice::All } else { RowChoice::Outside });

@@ -5,7 +5,7 @@ use fabricast_sim::profile::Profile;
 use super::cases::Cases;
 use super::parameters::Parameter;
 use super::points::Point;
-use super::solve::{Minimum, Problem, minimise};
+use super::solve::{Minimum, Problem, Start, minimise};
 
 /// Parameters to fit to points, from a profile on.
 pub(super) struct Fit<'a, 'p> {
@@ -17,9 +17,9 @@ pub(super) struct Fit<'a, 'p> {
 
 impl Fit<'_, '_> {
     /// The profile at the minimum, and the minimum.
-    pub fn run(&self) -> (Profile, Minimum) {
+    pub fn run(&self, from: Start) -> (Profile, Minimum) {
         let start: Vec<f64> = self.parameters.iter().map(|parameter| parameter.get(self.base)).collect();
-        let minimum = minimise(self, &start);
+        let minimum = minimise(self, &start, from);
         (self.profile(&minimum.at), minimum)
     }
 

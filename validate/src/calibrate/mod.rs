@@ -11,6 +11,7 @@
 //! ```
 
 mod cases;
+mod cross;
 mod estimate;
 mod fit;
 mod hold_out;
@@ -20,7 +21,7 @@ mod solve;
 #[cfg(test)]
 mod tests;
 
-use fabricast_sim::profile::{Band, Profile};
+use fabricast_sim::profile::{Decides, Known, Profile};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
 
@@ -28,11 +29,14 @@ pub use estimate::Estimate;
 pub use hold_out::{HoldOut, UnknownHoldOut};
 pub use parameters::{Cost, LaunchCost, Parameter, Unit};
 
+use crate::compare::Coverage;
 use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
-use cases::Cases;
-use fit::{Fit, residuals};
+use cases::{Cases, Device};
+use cross::{LeftOut, Rows};
+use fit::Fit;
 use points::{Point, points};
+use solve::Start;
 
 /// Why a profile cannot be fitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +70,8 @@ pub struct Residual {
     pub row: usize,
     /// Predicted ÷ measured − 1.
     pub error: f64,
+    /// What decides the prediction.
+    pub decides: Decides,
 }
 
 /// Errors of rows that were left out of a fit and predicted by it.
@@ -75,6 +81,8 @@ pub struct HeldOut {
     pub what: HoldOut,
     /// The rows left out.
     pub residuals: Vec<Residual>,
+    /// How many of them lie inside intervals widened by what the other half of them needs.
+    pub coverage: Coverage,
 }
 
 /// What measurements tell.
@@ -90,6 +98,10 @@ pub struct Calibration {
     pub fitted: Vec<Residual>,
     /// Errors of the rows that only launch costs were fitted to.
     pub launches: Vec<Residual>,
+    /// Errors of all rows, each predicted by a fit without it.
+    pub cross_validated: Vec<Residual>,
+    /// How many of these lie inside the intervals that the others give.
+    pub coverage: Coverage,
     /// What was left out and predicted.
     pub held_out: Vec<HeldOut>,
     /// Rows that could not be used because it is not known what ran.
@@ -132,7 +144,7 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
         return Err(CalibrateError::TooFewRows { rows: device.len(), parameters: parameters.len() });
     }
     let fit = Fit { cases: &cases, points: device.clone(), base: task.base, parameters: &parameters };
-    let (mut profile, minimum) = fit.run();
+    let (mut profile, minimum) = fit.run(Start::Far);
     let mut estimates = estimate::of(&parameters, &minimum, &profile);
     let entangled = estimate::entangled(&parameters, &minimum);
     let fitted = errors(&cases, &device, &profile);
@@ -141,15 +153,48 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     modes.retain(|&mode| !device.iter().any(|point| point.feels(mode)));
     if !modes.is_empty() && further.len() >= modes.len() {
         let fit = Fit { cases: &cases, points: further.clone(), base: &profile.clone(), parameters: &modes };
-        let (with_modes, minimum) = fit.run();
+        let (with_modes, minimum) = fit.run(Start::Far);
         estimates.extend(estimate::of(&modes, &minimum, &with_modes));
         profile = with_modes;
     }
     let launches = errors(&cases, &further, &profile);
-    let held_out =
-        task.hold_out.iter().map(|what| hold_out::predict(what, (&cases, &device), &profile, &parameters)).collect();
-    profile.band = band(&fitted);
-    Ok(Calibration { profile, estimates, entangled, fitted, launches, held_out, without_strategy, to_check })
+    let rows = Rows { cases: &cases, device: &device, parameters: &parameters, further: &further, modes: &modes };
+    let left_out = rows.left_out(&profile);
+    let hold_out = |what| hold_out::predict(what, (&cases, &device), &profile, &parameters);
+    let held_out: Vec<_> = task.hold_out.iter().map(hold_out).collect();
+    let (bands, coverage) = cross::intervals(&left_out, &held_out, known(&found), task.base.bands.beyond);
+    profile.bands = bands;
+    let covered = |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut {
+        coverage: cross::coverage_beyond(&profile.bands, &rows),
+        ..held_out
+    };
+    let held_out = held_out.into_iter().map(covered).collect();
+    let cross_validated = left_out.iter().map(|row| row.residual).collect();
+    Ok(Calibration {
+        profile,
+        estimates,
+        entangled,
+        fitted,
+        launches,
+        cross_validated,
+        coverage,
+        held_out,
+        without_strategy,
+        to_check,
+    })
+}
+
+/// What rows have in common.
+fn known(points: &[Point]) -> Known {
+    fn values<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+        let all: std::collections::BTreeSet<T> = values.collect();
+        all.into_iter().collect()
+    }
+    Known {
+        collectives: values(points.iter().map(|point| point.collective)),
+        gpus: values(points.iter().map(|point| point.mode.gpus_per_host)),
+        nodes: values(points.iter().map(|point| point.nodes)),
+    }
 }
 
 /// The parameters that the points feel.
@@ -182,20 +227,12 @@ fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
 }
 
 fn errors(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<Residual> {
-    let found = residuals(cases, points, profile);
-    let error = |(point, residual): (&&Point, f64)| Residual {
+    let wanted: Vec<usize> = points.iter().map(|point| point.case).collect();
+    let error = |(point, device): (&&Point, Device)| Residual {
         measurement: point.of.0,
         row: point.of.1,
-        error: residual.exp() - 1.0,
+        error: point.residual(device, profile).exp() - 1.0,
+        decides: point.decides(device, profile),
     };
-    points.iter().zip(found).map(error).collect()
-}
-
-/// Where four of five measurements lie around their prediction: the tenth and ninetieth percentiles of measured ÷
-/// predicted.
-fn band(fitted: &[Residual]) -> Band {
-    let mut ratios: Vec<f64> = fitted.iter().map(|residual| 1.0 / (1.0 + residual.error)).collect();
-    ratios.sort_unstable_by(f64::total_cmp);
-    let at = |part: f64| ratios.get(((ratios.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(1.0);
-    Band { low: at(0.1).min(1.0), high: at(0.9).max(1.0) }
+    points.iter().zip(cases.run(&wanted, profile)).map(error).collect()
 }

@@ -1,7 +1,7 @@
 //! Measured rows as a fit needs them: each with the schedule that was run, ready to be predicted with any profile.
 
 use fabricast_sim::LaunchMode;
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{Circumstances, Decides, Profile};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Picos;
 
@@ -50,6 +50,18 @@ impl Point {
     /// ln(predicted ÷ measured). A schedule that cannot run is as far off as can be told.
     pub fn residual(&self, device: Device, profile: &Profile) -> f64 {
         (self.predicted(device, profile).0.max(1) as f64 / self.measured.0 as f64).ln()
+    }
+
+    /// What decides the call's time.
+    pub fn decides(&self, device: Device, profile: &Profile) -> Decides {
+        let added = profile.launch(self.mode.launch, self.mode.processes).added;
+        Decides::of(self.predicted(device, profile), device.time + added, device.bytes)
+    }
+
+    /// What the interval of the prediction depends on.
+    pub fn circumstances(&self, decides: Decides) -> Circumstances {
+        let (nodes, gpus) = (self.nodes, self.mode.gpus_per_host);
+        Circumstances { collective: self.collective, protocol: self.protocol, gpus, nodes, decides }
     }
 
     /// What the call takes whose device side is known.

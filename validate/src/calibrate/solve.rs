@@ -54,10 +54,22 @@ fn weights(residuals: &[f64], soft: f64) -> Vec<f64> {
     residuals.iter().map(|r| (1.0 + (r / soft).powi(2)).powf(-0.25)).collect()
 }
 
+/// How far a start may be from the minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Anywhere.
+    Far,
+    /// The minimum of much the same problem.
+    Near,
+}
+
 /// Goes down from `start` until steps gain nothing.
-pub(super) fn minimise(problem: &impl Problem, start: &[f64]) -> Minimum {
-    let first = descend(problem, start, SOFT[0]);
-    SOFT[1..].iter().fold(first, |from, &soft| descend(problem, &from.at, soft))
+pub(super) fn minimise(problem: &impl Problem, start: &[f64], from: Start) -> Minimum {
+    let [far, close] = SOFT;
+    match from {
+        Start::Far => descend(problem, &descend(problem, start, far).at, close),
+        Start::Near => descend(problem, start, close),
+    }
 }
 
 fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {

@@ -130,7 +130,7 @@ fn noise_widens_intervals() {
     for name in ["links.nvlink", "protocol.ll.settle", "protocol.ll.pass.forward"] {
         assert!(width(&noisy, name) > width(&clean, name), "{name}");
     }
-    let band = noisy.profile.band;
+    let band = noisy.profile.bands.usual;
     assert!(band.low < 1.0 && band.high > 1.0 && band.high - band.low < 0.08, "{band:?}");
 }
 

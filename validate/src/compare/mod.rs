@@ -9,6 +9,7 @@ mod explanation;
 mod group;
 mod knob;
 mod predict;
+mod regret;
 mod verdict;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +23,9 @@ use rayon::prelude::*;
 
 pub use choice::{LibraryChoice, PlansPick, Question};
 pub use explanation::Explanation;
-pub use group::{Group, Summary};
+pub use group::{Coverage, Group, Summary};
 pub use knob::Knob;
+pub use regret::Regret;
 pub use verdict::Verdict;
 
 use crate::measured::manifest::Measurement;
@@ -103,6 +105,10 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// Over all rows.
     pub summary: Summary,
+    /// How many rows lie inside the intervals of their predictions.
+    pub coverage: Coverage,
+    /// What the picks cost among ways that were forced.
+    pub regret: Option<Regret>,
     /// The profiles used, by measurement.
     pub profiles: Vec<String>,
 }
@@ -165,7 +171,14 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
             group.explanation = explanation;
         }
     }
-    Ok(Comparison { summary: Summary::of(rows.iter().map(Compared::error)), groups, rows, profiles })
+    Ok(Comparison {
+        summary: Summary::of(rows.iter().map(Compared::error)),
+        coverage: Coverage::of(rows.iter().map(|row| row.verdict() == Verdict::Expected)),
+        regret: regret::regret(request.measurements, &rows),
+        groups,
+        rows,
+        profiles,
+    })
 }
 
 fn profile(request: &Request<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {

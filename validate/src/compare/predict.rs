@@ -75,7 +75,7 @@ impl<'a> Stage<'a> {
     fn known(&self, row: &Row, strategy: Strategy) -> Option<Priced> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
         let timeline = self.rerun.simulate(&*schedule, self.profile)?;
-        let (low, high) = self.profile.band.around(timeline.time);
+        let (low, high) = timeline.band.around(timeline.time);
         Some(Priced { strategy, time: timeline.time, low, high, busiest: Busiest::of(&timeline) })
     }
 
