@@ -15,6 +15,7 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod breakdown;
 pub mod critical;
 pub mod engine;
 pub mod flows;

@@ -26,6 +26,20 @@ pub struct LaunchMode {
 }
 
 impl LaunchMode {
+    /// As profile files call it: `graph.per_gpu`.
+    #[must_use]
+    pub fn name(self) -> String {
+        let launch = match self.launch {
+            Launch::Graph => "graph",
+            Launch::Stream => "stream",
+        };
+        let processes = match self.processes {
+            Processes::PerGpu => "per_gpu",
+            Processes::Single => "single",
+        };
+        format!("{launch}.{processes}")
+    }
+
     /// What decides the time of a run that was launched so.
     fn decides(self, setting: Setting<'_>, run: &Outcome) -> Decides {
         let costs = setting.profile.launch(self.launch, self.processes);

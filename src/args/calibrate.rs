@@ -21,8 +21,11 @@ pub struct CalibrateArgs {
     /// Date of the data, as in 2026-11-20; that of the profile where the fit begins by default
     #[arg(long, value_name = "YYYY-MM-DD", help_heading = "Software")]
     pub date: Option<String>,
-    /// Fit without these rows too, and predict them: gpus=2, collective=all_gather,reduce_scatter, protocol=ll (may be
+    /// Fit without these rows too, and predict them: gpus=2, nodes=4, collective=all_gather,reduce_scatter, protocol=ll (may be
     /// repeated)
     #[arg(long, value_name = "WHAT=…")]
     pub hold_out: Vec<HoldOut>,
+    /// Draw the errors and the parameters with their intervals (.svg or .png)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub chart: Option<PathBuf>,
 }

@@ -175,6 +175,9 @@ pub struct SimulateArgs {
     /// limits them, was used over time [default N: 10]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
     pub utilization_over_time: Option<u32>,
+    /// Take the times of all --sizes apart by the named costs of the profile, and draw them (.svg or .png)
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["schedule", "flows", "groups", "calls", "background", "stragglers", "trace", "critical_path", "utilization_over_time", "no_fold"])]
+    pub breakdown: Option<PathBuf>,
 }
 
 impl SimulateArgs {

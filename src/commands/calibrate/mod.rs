@@ -1,5 +1,6 @@
 //! `calibrate`: a profile from measurements.
 
+mod chart;
 mod json;
 mod text;
 
@@ -42,6 +43,7 @@ impl Answer<'_> {
 }
 
 pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
+    let chart = chart::Chart::at(args.chart.as_deref(), output)?;
     let mut loaded = Vec::new();
     for path in &args.manifests {
         loaded.push(manifest::load(path)?);
@@ -74,8 +76,11 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
     let profile = calibration.profile.to_toml();
-    let beside = output.file.as_deref().map(|path| (path, profile.as_bytes()));
-    Output { file: None, ..output.clone() }.write_with(&written, beside)
+    let picture = chart.as_ref().map(|chart| chart.draw(&answer)).transpose()?;
+    let pictures = chart.iter().map(chart::Chart::path).zip(picture.iter().map(Vec::as_slice));
+    let profiles = output.file.as_deref().map(|path| (path, profile.as_bytes()));
+    let beside: Vec<_> = profiles.into_iter().chain(pictures).collect();
+    Output { file: None, ..output.clone() }.write_beside(&written, &beside)
 }
 
 /// What the profile says of where it comes from: the manifests, by how many rows, and the machines that they name.

@@ -45,7 +45,7 @@ fn errors(answer: &Answer<'_>) -> Table {
 }
 
 /// Which rows, their errors, and how many lie inside intervals that they did not make.
-fn lines(answer: &Answer<'_>) -> Vec<(String, Summary, Option<Coverage>)> {
+pub fn lines(answer: &Answer<'_>) -> Vec<(String, Summary, Option<Coverage>)> {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);
     let mut lines = vec![
