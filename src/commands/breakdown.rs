@@ -67,10 +67,11 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     output.write_with(&written, Some((path, &picture)))
 }
 
-/// What no named cost explains.
+/// What no named cost explains; shown where it is more than this part of a time, which rounding is not.
 const REST: &str = "rest";
+const LEAST_REST: f64 = 0.005;
 
-/// The costs that any row has, in the order of profile files; what is alike of several protocols is one.
+/// The costs that any row has, in the order of profile files; what stands in no file comes last.
 fn names(rows: &[Row]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for part in rows.iter().flat_map(|row| &row.parts.parts) {
@@ -78,7 +79,10 @@ fn names(rows: &[Row]) -> Vec<String> {
             names.push(part.name.clone());
         }
     }
-    if rows.iter().any(|row| row.parts.rest > Picos::ZERO) {
+    let tables = ["protocol.", "links.", "launch."];
+    names.sort_by_key(|name| tables.iter().position(|table| name.starts_with(table)).unwrap_or(tables.len()));
+    let is_left = |row: &Row| row.parts.rest.0 as f64 > LEAST_REST * row.parts.time.0 as f64;
+    if rows.iter().any(is_left) {
         names.push(REST.to_owned());
     }
     names

@@ -4,6 +4,7 @@
 //! the modules check what a transcript cannot: JSON for programs, files, pipes, and input too hostile to keep in a file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod bad_measurements;
 mod compare;
 mod files;
 mod formats;

@@ -8,6 +8,7 @@ mod closed_forms;
 mod compare;
 mod conservation;
 mod corpus;
+mod costs;
 mod crossovers;
 mod devices;
 mod engine;

@@ -10,7 +10,9 @@ use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, Place};
 
+use super::fit::Fit;
 use super::points::points;
+use super::solve::Start;
 use super::{CalibrateError, Calibration, HoldOut, Parameter, Task, calibrate};
 use crate::measured::Row;
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
@@ -115,6 +117,58 @@ fn what_the_model_made_comes_back() {
     assert!(told("protocol.ll.settle") < 0.05, "{}", told("protocol.ll.settle"));
 }
 
+/// Every combination of parameters that rows tell (the directions in which predictions move, each parameter counted in
+/// what it moves them) comes back within 1 % of the size of its parts.
+#[test]
+fn identifiable_combinations_come_back() {
+    let truth = other();
+    let measurements = timed(world(), &truth, |_| 1.0);
+    let reruns: Vec<Rerun<'_>> = measurements.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let base = base();
+    let (points, cases) = points(&reruns, &base);
+    let all: Vec<_> = points.iter().collect();
+    let parameters = super::told_by(&all, &base);
+    let (found, minimum) = Fit { cases: &cases, points: all, base: &base, parameters: &parameters }.run(Start::Far);
+    let lengths: Vec<f64> = minimum.jacobian.column_iter().map(|column| column.norm()).collect();
+    let scaled = nalgebra::DMatrix::from_fn(minimum.jacobian.nrows(), lengths.len(), |row, column| {
+        minimum.jacobian[(row, column)] / lengths[column].max(1e-12)
+    });
+    let eigen = nalgebra::SymmetricEigen::new(scaled.transpose() * &scaled);
+    let strongest = eigen.eigenvalues.max();
+    let mut told = 0;
+    for (value, vector) in eigen.eigenvalues.iter().zip(eigen.eigenvectors.column_iter()) {
+        if *value < 1e-4 * strongest {
+            continue;
+        }
+        told += 1;
+        let (mut off, mut size) = (0.0, 0.0);
+        for ((parameter, part), length) in parameters.iter().zip(vector.iter()).zip(&lengths) {
+            off += part * length * (parameter.get(&found) - parameter.get(&truth));
+            size += (part * length * parameter.get(&truth)).powi(2);
+        }
+        assert!(off.abs() <= 0.01 * size.sqrt(), "{off} of {} in a direction of {value}", size.sqrt());
+    }
+    assert!(told >= 5, "{told} combinations are told");
+}
+
+/// Start-up shifts the end of a run and launching comes after it: what cases leave out of a simulation is added exactly.
+#[test]
+fn cases_are_whole_runs() {
+    let profile = Profile::named("nccl-2.28-h200").unwrap();
+    let measurements = world();
+    let reruns: Vec<Rerun<'_>> = measurements.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let (points, cases) = points(&reruns, &profile);
+    for point in points.iter().step_by(7) {
+        let device = cases.run(&[point.case], &profile)[0];
+        let rerun = &reruns[point.of.0];
+        let row = &rerun.measurement.rows[point.of.1];
+        let schedule = rerun.schedule(rerun.strategies().of(row).unwrap(), row, &profile).unwrap();
+        let whole = rerun.simulate(&*schedule, &profile).unwrap();
+        assert_eq!(point.predicted(device, &profile), whole.time);
+        assert_eq!(point.decides(device, &profile), whole.decides);
+    }
+}
+
 #[test]
 fn noise_widens_intervals() {
     let truth = other();
@@ -131,6 +185,10 @@ fn noise_widens_intervals() {
         assert!(width(&noisy, name) > width(&clean, name), "{name}");
     }
     let band = noisy.profile.bands.usual;
+    let clean = clean.profile.bands.usual;
+    assert!(band.low < clean.low && band.high > clean.high, "{band:?} {clean:?}");
+    let share = noisy.coverage.share();
+    assert!((0.75..=0.85).contains(&share), "{share}");
     assert!(band.low < 1.0 && band.high > 1.0 && band.high - band.low < 0.08, "{band:?}");
 }
 
