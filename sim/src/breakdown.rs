@@ -34,8 +34,11 @@ pub struct Part {
 /// How far a cost is moved each way.
 const STEP: f64 = 0.01;
 
+/// A figure in a table of a profile: its name there, and where it stands.
+type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
+
 /// Times of a protocol.
-const TIMES: [(&str, fn(&mut ProtocolCosts) -> &mut Picos); 7] = [
+const TIMES: [Named<ProtocolCosts, Picos>; 7] = [
     ("startup", |costs| &mut costs.startup),
     ("startup_per_warp", |costs| &mut costs.startup_per_warp),
     ("step", |costs| &mut costs.step),
@@ -46,7 +49,7 @@ const TIMES: [(&str, fn(&mut ProtocolCosts) -> &mut Picos); 7] = [
 ];
 
 /// Times of blocks that work by passes.
-const PASSES: [(&str, fn(&mut Passes) -> &mut Picos); 5] = [
+const PASSES: [Named<Passes, Picos>; 5] = [
     ("pass.send", |passes| &mut passes.send),
     ("pass.forward", |passes| &mut passes.forward),
     ("pass.take", |passes| &mut passes.take),
@@ -56,7 +59,7 @@ const PASSES: [(&str, fn(&mut Passes) -> &mut Picos); 5] = [
 
 /// What links reach: bytes take the longer the less it is. What a protocol's framing adds (`wire_efficiency`), and what of
 /// NVLink multicast does not reach, is part of the link's.
-const LINKS: [(&str, fn(&mut LinkEfficiency) -> &mut f64); 5] = [
+const LINKS: [Named<LinkEfficiency, f64>; 5] = [
     ("nvlink", |links| &mut links.nvlink),
     ("c2c", |links| &mut links.c2c),
     ("pcie", |links| &mut links.pcie),
@@ -65,7 +68,7 @@ const LINKS: [(&str, fn(&mut LinkEfficiency) -> &mut f64); 5] = [
 ];
 
 /// Times of a launch mode.
-const LAUNCHES: [(&str, fn(&mut LaunchCosts) -> &mut Picos); 4] = [
+const LAUNCHES: [Named<LaunchCosts, Picos>; 4] = [
     ("added", |costs| &mut costs.added),
     ("floor", |costs| &mut costs.floor),
     ("floor_per_gpu", |costs| &mut costs.floor_per_gpu),
