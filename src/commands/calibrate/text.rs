@@ -11,9 +11,14 @@ use super::{Answer, ByChoice};
 pub fn of(answer: &Answer<'_>, look: &Look) -> String {
     let mut text = stacked(&[errors(answer), parameters(answer, |value| format!("{value:10.4}"))], look);
     let entangled = &answer.calibration.entangled;
-    if !entangled.is_empty() {
+    let (untold, combined): (Vec<_>, Vec<_>) = entangled.iter().partition(|set| set.len() == 1);
+    if !untold.is_empty() {
+        let names: Vec<String> = untold.into_iter().flatten().map(|parameter| parameter.name()).collect();
+        text = format!("{}\n\nno row tells, and as before: {}\n", text.trim_end(), names.join(", "));
+    }
+    if !combined.is_empty() {
         text = format!("{}\n\nthe data tell combinations only of:\n", text.trim_end());
-        for set in entangled {
+        for set in combined {
             let names: Vec<String> = set.iter().map(|parameter| parameter.name()).collect();
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {}", names.join(", "));

@@ -37,6 +37,10 @@ pub(super) fn of(parameters: &[Parameter], minimum: &Minimum, profile: &Profile)
     let estimate = |(number, &parameter): (usize, &Parameter)| {
         let spread = EIGHTY_PERCENT * (variance * inverse[(number, number)].max(0.0)).sqrt();
         let value = parameter.get(profile);
+        // No row feels it: it may be anything.
+        if jacobian.column(number).norm() == 0.0 {
+            return Estimate { parameter, value, low: parameter.least(), high: parameter.most() };
+        }
         let low = (value - spread).max(parameter.least());
         Estimate { parameter, value, low, high: (value + spread).min(parameter.most()) }
     };

@@ -59,7 +59,8 @@ fn weights(residuals: &[f64], soft: f64) -> Vec<f64> {
 pub(super) enum Start {
     /// Anywhere.
     Far,
-    /// The minimum of much the same problem.
+    /// The minimum of much the same problem: slopes hardly differ, so those of the start are carried to the end and never
+    /// worked out anew.
     Near,
 }
 
@@ -67,12 +68,12 @@ pub(super) enum Start {
 pub(super) fn minimise(problem: &impl Problem, start: &[f64], from: Start) -> Minimum {
     let [far, close] = SOFT;
     match from {
-        Start::Far => descend(problem, &descend(problem, start, far).at, close),
-        Start::Near => descend(problem, start, close),
+        Start::Far => descend(problem, &descend(problem, start, far, from).at, close, from),
+        Start::Near => descend(problem, start, close, from),
     }
 }
 
-fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
+fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Minimum {
     let mut at = start.to_vec();
     problem.clamp(&mut at);
     let expected = problem.expected();
@@ -101,7 +102,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
         if after < before {
             let gain = (before - after) / before;
             let is_fresh = carried == 0;
-            if gain > LEAST_GAIN && carried < MOST_CARRIED {
+            if from == Start::Near || (gain > LEAST_GAIN && carried < MOST_CARRIED) {
                 carry(&mut slopes, (&at, &next), (&residuals, &found));
                 carried += 1;
             } else {
@@ -109,9 +110,11 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
                 carried = 0;
             }
             (at, residuals, damping, growth) = (next, found, (damping / 3.0).max(1e-9), 2.0);
-            if gain < LEAST_GAIN && is_fresh {
+            if gain < LEAST_GAIN && (is_fresh || from == Start::Near) {
                 break;
             }
+        } else if carried > 0 && from == Start::Near {
+            break;
         } else if carried > 0 {
             slopes = slopes_at(problem, &at, &residuals);
             carried = 0;
@@ -123,7 +126,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
             }
         }
     }
-    if carried > 0 {
+    if carried > 0 && from == Start::Far {
         slopes = slopes_at(problem, &at, &residuals);
     }
     Minimum { weighted: times_weights(&residuals, soft), jacobian: weighted(&slopes, &residuals, soft), at }
