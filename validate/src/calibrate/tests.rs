@@ -181,7 +181,7 @@ fn noise_widens_intervals() {
     };
     let (clean, noisy) =
         (calibrated(&timed(world(), &truth, |_| 1.0), &[]), calibrated(&timed(world(), &truth, noise), &[]));
-    for name in ["links.nvlink", "protocol.ll.settle", "protocol.ll.pass.forward"] {
+    for name in ["links.nvlink", "protocol.ll.settle", "protocol.ll.startup"] {
         assert!(width(&noisy, name) > width(&clean, name), "{name}");
     }
     let band = noisy.profile.bands.usual;
