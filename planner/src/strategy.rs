@@ -48,6 +48,7 @@ impl Strategy {
             ranks_per_team: abilities.ranks_per_team(),
             ..Shape::new(call, self.protocol)
         }
+        .over_nics(self.algorithm, abilities.nics_per_host)
     }
 }
 

@@ -86,7 +86,8 @@ pub fn single(
         grid: fabric.host_grid().to_vec(),
         matrix,
         ..Shape::new(call, protocol)
-    };
+    }
+    .over_nics(algorithm, abilities.nics_per_host);
     algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
 }
 

@@ -213,6 +213,7 @@ proptest! {
                     Resource::Memory(node) => format!("memory of {}", name(node)),
                     Resource::Crossbar(node) => format!("crossbar of {}", name(node)),
                     Resource::Processors(node) => format!("SMs of {}", name(node)),
+                    Resource::Proxy(node) => format!("network thread of {}", name(node)),
                     Resource::CopyEngines(node) => format!("copy engines of {}", name(node)),
                     Resource::Lane(rank, channel) => format!("{rank:?} {channel:?}"),
                 };

@@ -31,6 +31,7 @@ mod order;
 mod pat;
 mod peers;
 mod places;
+mod rails;
 mod ring;
 mod scatter_all_gather;
 mod shape;

@@ -3,10 +3,11 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::Survey;
+use super::network::Crossing;
 use crate::engine::{Order, Pace, PerOp};
-use crate::profile::{BlockWork, Deed, LaneSpeed, Profile, ProtocolCosts, Role};
+use crate::profile::{BlockWork, Deed, LaneSpeed, NetworkCosts, Profile, ProtocolCosts, Role};
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
-use crate::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Rank, Run};
+use crate::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Protocol, Rank, Run};
 use crate::sharing::WHOLE;
 
 /// What a lane of a block that works by passes provides: counted so that a byte is a nanosecond of the block.
@@ -15,6 +16,8 @@ pub(super) const BLOCK_TIME: Rate = Rate(1_000_000_000_000);
 /// The costs of a schedule's operations.
 pub(super) struct Effort<'a> {
     costs: &'a ProtocolCosts,
+    protocol: Protocol,
+    network: &'a NetworkCosts,
     /// Of a block.
     threads: u16,
     /// Of lanes of even and of odd numbers.
@@ -31,6 +34,8 @@ pub(super) struct OneEffort {
     pub spacing: Picos,
     /// How often its bytes pass through its lane, in units of [`WHOLE`]; `None` where lanes have a rate.
     pub lane: Option<u64>,
+    /// What it costs if it leaves its host.
+    pub crossing: Crossing,
 }
 
 impl OneEffort {
@@ -57,6 +62,22 @@ impl Efforts {
         }
     }
 
+    /// What one operation costs if it leaves its host.
+    pub fn crossing(&self, index: u32) -> Crossing {
+        match self {
+            Self::Same(one) => one.crossing,
+            Self::Each(each) => each.get(index as usize).map(|one| one.crossing).unwrap_or_default(),
+        }
+    }
+
+    /// Whether all operations cost the same on the way to another host.
+    pub fn cross_alike(&self) -> bool {
+        match self {
+            Self::Same(_) => true,
+            Self::Each(each) => each.windows(2).all(|pair| pair[0].crossing == pair[1].crossing),
+        }
+    }
+
     /// Whether all operations take the same of their lane.
     pub fn is_even(&self) -> bool {
         match self {
@@ -74,7 +95,8 @@ impl<'a> Effort<'a> {
             BlockSplit::Whole => [threads; 2],
             BlockSplit::ReduceAndCopy => costs.split_threads(threads),
         };
-        Self { costs, threads, lane_threads, split: header.blocks.split }
+        let network = &profile.network;
+        Self { costs, protocol: header.protocol, network, threads, lane_threads, split: header.blocks.split }
     }
 
     /// What the call costs before its first operation.
@@ -144,7 +166,12 @@ impl<'a> Effort<'a> {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
-        OneEffort { software, spacing, lane }
+        let crossing = if run.kind.is_transfer() || run.kind == OpKind::Signal {
+            Crossing::of(self.network, (self.protocol, self.costs), work, (whole_bytes(on_wire), on_wire))
+        } else {
+            Crossing::default()
+        };
+        OneEffort { software, spacing, lane, crossing }
     }
 }
 

@@ -7,6 +7,7 @@ mod capacities;
 mod crowd;
 mod devices;
 mod effort;
+mod network;
 mod passages;
 mod reaches;
 mod traffic;

@@ -1,12 +1,13 @@
 //! Which way operations travel: routes over capacities, one for each pair of ranks (and lane, where lanes limit).
 
 use fabricast_topologies::NodeId;
-use fabricast_topologies::route::BufferPlace;
+use fabricast_topologies::route::{BufferPlace, Router};
 use rustc_hash::FxHashMap;
 
 use super::capacities::Capacities;
 use super::devices::{Devices, Flavour, LaneUse, Legs, Trip};
 use super::effort::Efforts;
+use super::network::Crossing;
 use super::reaches::{Reaches, RunReaches, Touched};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
@@ -23,6 +24,8 @@ struct Key {
     by: Rank,
     lane: Option<LaneUse>,
     flavour: Flavour,
+    /// What it costs to leave the host; nothing where it does not.
+    crossing: Crossing,
     /// What it reaches for outside the devices.
     reaches: Reaches,
     /// The channel, where ways are chosen by hash.
@@ -31,6 +34,7 @@ struct Key {
 
 pub(super) struct Passages<'a> {
     placement: &'a [NodeId],
+    router: &'a Router<'a>,
     /// In whose memory the buffers of each rank lie; empty where that is their own device.
     places: Vec<NodeId>,
     /// What was read before, in managed memory.
@@ -58,6 +62,7 @@ impl<'a> Passages<'a> {
         };
         Ok(Self {
             placement: setting.placement,
+            router: setting.router,
             places,
             touched: Touched::default(),
             teams: &header.teams,
@@ -98,10 +103,11 @@ impl<'a> Passages<'a> {
             // Nobody travels: its peer may be out of reach, and its route is no capacity in use.
             let reaches = Reaches::default();
             let nowhere =
-                Key { from: rank, to: rank, by: rank, reaches, lane: None, flavour: Flavour::Notify, label: 0 };
+                Key { from: rank, to: rank, by: rank, reaches, lane: None, flavour: Flavour::Notify, crossing: Crossing::default(), label: 0 };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
-        if (run.peer.is_fixed() && reaches.is_same() && efforts.is_even()) || run.len == 1 {
+        let is_even = efforts.is_even() && (efforts.cross_alike() || !self.leaves(rank, Rank(run.peer.at(0))));
+        if (run.peer.is_fixed() && reaches.is_same() && is_even) || run.len == 1 {
             let entry = self.passage(self.key((rank, run), 0, (reaches, efforts)), workload)?;
             let work_at = |i| workload.works[work.entry(i)].0;
             let total = match work {
@@ -161,7 +167,14 @@ impl<'a> Passages<'a> {
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
         let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
         let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: efforts.lane(index) });
-        Key { from, to, by: rank, lane, flavour, reaches: reaches.at(index), label }
+        let crossing = if self.leaves(from, to) { efforts.crossing(index) } else { Crossing::default() };
+        Key { from, to, by: rank, lane, flavour, crossing, reaches: reaches.at(index), label }
+    }
+
+    /// Whether ranks are joined by the network only.
+    fn leaves(&self, from: Rank, to: Rank) -> bool {
+        let island = |rank: Rank| self.placement.get(rank.0 as usize).map(|&device| self.router.island_of(device));
+        from != to && island(from) != island(to)
     }
 
     /// The table entry of a passage, made if new.
@@ -172,11 +185,11 @@ impl<'a> Passages<'a> {
         let entry = match self.known.get(&key) {
             Some(&entry) => entry,
             None => {
-                let Key { lane, flavour, label, .. } = key;
+                let Key { lane, flavour, crossing, label, .. } = key;
                 let (from, to, by) = (self.device(key.from)?, self.device(key.to)?, self.device(key.by)?);
                 let place = |rank: Rank, device| self.places.get(rank.0 as usize).copied().unwrap_or(device);
                 let legs = Legs { from: place(key.from, from), to: place(key.to, to), reaches: key.reaches };
-                let trip = Trip { from, to, by, flavour, lane, legs, label };
+                let trip = Trip { from, to, by, flavour, lane, crossing, legs, label };
                 let passage = match flavour {
                     Flavour::Spread(team) | Flavour::Gather(team) => {
                         let members = self.members(team)?;

@@ -7,7 +7,8 @@ use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, Place, UnitError};
 use serde::Deserialize;
 use toml::de::DeTable;
 
-use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
+use super::network_file::{MeasuredNetwork, NetworkFile};
+use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, NetworkCosts, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
 const SHIPPED: [(&str, &str); 1] = [("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml"))];
@@ -73,6 +74,7 @@ struct ProfileFile {
     source: Vec<String>,
     band: BandFile,
     links: LinksFile,
+    network: Option<NetworkFile>,
     protocol: ProtocolsFile,
     launch: LaunchesFile,
 }
@@ -209,7 +211,10 @@ impl Profile {
             profile.band.low = 1.0 - (1.0 - profile.band.low) * DERIVED_WIDENING;
             profile.band.high = 1.0 + (profile.band.high - 1.0) * DERIVED_WIDENING;
         }
-        Ok(profile)
+        Ok(match MeasuredNetwork::of(fabric)? {
+            Some(network) => profile.on(&network),
+            None => profile,
+        })
     }
 
     /// Reads a profile file.
@@ -217,21 +222,35 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the line and column, or the key.
     pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
-        let file: ProfileFile = toml::from_str(text).map_err(|error| {
-            let place = Place::in_text(source, text, error.span().unwrap_or_default());
-            ProfileError::Syntax { place, message: error.message().to_owned() }
-        })?;
-        file.into_profile(&Reader { source, text })
+        let reader = Reader { source, text };
+        reader.read::<ProfileFile>()?.into_profile(&reader)
     }
 }
 
-struct Reader<'a> {
-    source: &'a str,
-    text: &'a str,
+/// What reads a file.
+pub(super) struct Reader<'a> {
+    pub source: &'a str,
+    pub text: &'a str,
 }
 
 impl Reader<'_> {
-    fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
+    /// TOML of the right shape.
+    pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, ProfileError> {
+        toml::from_str(self.text).map_err(|error| {
+            let place = Place::in_text(self.source, self.text, error.span().unwrap_or_default());
+            ProfileError::Syntax { place, message: error.message().to_owned() }
+        })
+    }
+
+    pub(super) fn band(&self, low: f64, high: f64) -> Result<Band, ProfileError> {
+        if low > 0.0 && low <= 1.0 && high >= 1.0 && high.is_finite() {
+            Ok(Band { low, high })
+        } else {
+            Err(self.error("band", "expected 0 < low ≤ 1 ≤ high"))
+        }
+    }
+
+    pub(super) fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
         let place = Place::in_text(self.source, self.text, self.span(key).unwrap_or_default());
         ProfileError::Value { place, key: key.to_owned(), message: message.to_string() }
     }
@@ -249,11 +268,11 @@ impl Reader<'_> {
         span
     }
 
-    fn quantity<T: std::str::FromStr<Err = UnitError>>(&self, key: &str, text: &str) -> Result<T, ProfileError> {
+    pub(super) fn quantity<T: std::str::FromStr<Err = UnitError>>(&self, key: &str, text: &str) -> Result<T, ProfileError> {
         text.parse().map_err(|error| self.error(key, error))
     }
 
-    fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
+    pub(super) fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
         if value > 0.0 && value <= 1.0 {
             Ok(value)
         } else {
@@ -261,7 +280,7 @@ impl Reader<'_> {
         }
     }
 
-    fn optional<T: std::str::FromStr<Err = UnitError>>(
+    pub(super) fn optional<T: std::str::FromStr<Err = UnitError>>(
         &self,
         key: &str,
         text: Option<&str>,
@@ -332,9 +351,7 @@ impl Reader<'_> {
 
 impl ProfileFile {
     fn into_profile(self, reader: &Reader<'_>) -> Result<Profile, ProfileError> {
-        if !(self.band.low > 0.0 && self.band.low <= 1.0 && self.band.high >= 1.0 && self.band.high.is_finite()) {
-            return Err(reader.error("band", "expected 0 < low ≤ 1 ≤ high"));
-        }
+        let band = reader.band(self.band.low, self.band.high)?;
         let links = LinkEfficiency {
             nvlink: reader.fraction("links.nvlink", self.links.nvlink)?,
             c2c: reader.fraction("links.c2c", self.links.c2c)?,
@@ -367,7 +384,11 @@ impl ProfileFile {
             date: self.date,
             sources: self.source,
             links,
-            band: Band { low: self.band.low, high: self.band.high },
+            network: match &self.network {
+                Some(network) => network.costs(reader)?,
+                None => NetworkCosts::FREE,
+            },
+            band,
         })
     }
 }

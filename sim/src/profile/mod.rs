@@ -5,6 +5,8 @@
 //! each with the data and the date it was made from.
 
 mod file;
+mod network;
+mod network_file;
 mod protocol;
 mod write;
 
@@ -13,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::Protocol;
 pub use file::ProfileError;
+pub use network::{NetworkCosts, largest_message};
+pub use network_file::MeasuredNetwork;
 pub use protocol::{BlockWork, Deed, LaneSpeed, Passes, ProtocolCosts, Role};
 
 /// How a collective is launched.
@@ -96,6 +100,8 @@ pub struct Profile {
     pub launches: [[LaunchCosts; 2]; 2],
     /// What of the links is reached.
     pub links: LinkEfficiency,
+    /// What the way between hosts costs beyond its links.
+    pub network: NetworkCosts,
     /// How far off a prediction may be.
     pub band: Band,
 }
@@ -139,6 +145,7 @@ impl Profile {
             protocols: [ProtocolCosts::FREE; 5],
             launches: [[LaunchCosts::default(); 2]; 2],
             links: LinkEfficiency::WHOLE,
+            network: NetworkCosts::FREE,
             band: Band { low: 1.0, high: 1.0 },
         }
     }

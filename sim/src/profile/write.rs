@@ -39,6 +39,7 @@ impl Profile {
         ] {
             writeln!(out, "{key} = {}", fraction(value))?;
         }
+        self.network.write(out)?;
         for protocol in Protocol::ALL {
             writeln!(out, "\n[protocol.{protocol}]")?;
             self.protocol(protocol).write(protocol, out)?;
@@ -109,12 +110,12 @@ impl LaunchCosts {
 }
 
 /// A TOML string; the escapes of JSON are TOML's too.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
 /// Exact to a picosecond.
-fn nanoseconds(time: Picos) -> String {
+pub(super) fn nanoseconds(time: Picos) -> String {
     let (whole, rest) = (time.0 / 1000, time.0 % 1000);
     if rest == 0 { format!("\"{whole} ns\"") } else { format!("\"{whole}.{rest:03} ns\"") }
 }
@@ -123,7 +124,7 @@ fn bytes(size: Bytes) -> String {
     format!("\"{}\"", size.0)
 }
 
-fn fraction(value: f64) -> f64 {
+pub(super) fn fraction(value: f64) -> f64 {
     (value * 1e7).round() / 1e7
 }
 

@@ -4,12 +4,12 @@
 //! NCCL tries speeds from the fastest that the links have, takes as many channels as fit at each, and keeps the greatest
 //! product (`ncclTopoCompute`, NCCL 2.30.7 `src/graph/search.cc`). On these machines how many fit is a matter of counting
 //! what a ring loads, so no search is needed. Meshes of NVLink without switches, where every channel takes another way,
-//! are not covered.
+//! are covered where their NICs limit them.
 
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
 
-use super::node::{Load, NodeFacts};
+use super::node::{Load, NodeFacts, Ways};
 use super::speeds::{Reach, speeds};
 use super::{Channels, Graph, Graphs, Pattern, Uncovered};
 
@@ -79,6 +79,11 @@ impl Search<'_> {
             }
         }
         let found = found.ok_or(Uncovered::NothingFits)?;
+        // Other ways inside would carry more than this one does, unless the NICs carry no more.
+        let by_nics = self.reach == Reach::Between && u32::from(found.channels) == self.nics_fit(found.between);
+        if self.node.ways == Ways::Differ && !by_nics {
+            return Err(Uncovered::Mesh);
+        }
         Ok(self.doubled(found))
     }
 
