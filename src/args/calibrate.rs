@@ -21,7 +21,11 @@ pub struct CalibrateArgs {
     /// Date of the data, as in 2026-11-20; that of the profile where the fit begins by default
     #[arg(long, value_name = "YYYY-MM-DD", help_heading = "Software")]
     pub date: Option<String>,
-    /// Fit without these rows too, and predict them: gpus=2, collective=all_gather,reduce_scatter, protocol=ll (may be
+    /// Fit a network alone, with the costs of GPUs and launching kept, and write it as a network: to rows of several hosts
+    /// whose network is the shipped one of this name, or to all of them where none has it
+    #[arg(long, value_name = "NAME", help_heading = "Software")]
+    pub network: Option<String>,
+    /// Fit without these rows too, and predict them: gpus=2, nodes=4, collective=all_gather,reduce_scatter, protocol=ll (may be
     /// repeated)
     #[arg(long, value_name = "WHAT=…")]
     pub hold_out: Vec<HoldOut>,

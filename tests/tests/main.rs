@@ -20,6 +20,7 @@ mod matrices;
 mod monotone;
 mod mutations;
 mod nccl;
+mod network;
 mod nvls;
 mod parties;
 mod pipelines;

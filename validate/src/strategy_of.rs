@@ -3,6 +3,7 @@
 use fabricast_planner::library::nccl::{Settings, Version};
 use fabricast_planner::library::{Chooser, Conditions, Library, Registered};
 use fabricast_planner::strategy::Strategy;
+use fabricast_sim::profile::MeasuredNetwork;
 use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
 use fabricast_topologies::route::Router;
 
@@ -74,6 +75,14 @@ fn conditions(measurement: &Measurement) -> Conditions {
     if let Some(channels) = configuration.channels {
         words.push(format!("NCCL_MIN_CTAS={channels}"));
         words.push(format!("NCCL_MAX_CTAS={channels}"));
+    }
+    let plugin = MeasuredNetwork::of(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
+    for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
+        // It sets what nobody else did.
+        let name = word.split('=').next().unwrap_or_default();
+        if !words.iter().any(|set| set.split('=').next() == Some(name)) {
+            words.push(word.to_owned());
+        }
     }
     // Words that NCCL does not know force nothing.
     let settings = Settings::parse(&words.join(" ")).map(|(settings, _)| settings).unwrap_or_default();

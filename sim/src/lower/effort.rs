@@ -167,7 +167,10 @@ impl<'a> Effort<'a> {
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
         let crossing = if run.kind.is_transfer() || run.kind == OpKind::Signal {
-            Crossing::of(self.network, (self.protocol, self.costs), work, (whole_bytes(on_wire), on_wire))
+            // Chunks that follow each other (trees, chains) are slots of their own; those of rings are sent slice by slice
+            // (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
+            let slices = if order == Order::InTurn { 1 } else { self.costs.slices };
+            Crossing::of(self.network, (self.protocol, self.costs), work, slices, on_wire)
         } else {
             Crossing::default()
         };

@@ -4,7 +4,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Hop;
 use fabricast_topologies::{Bytes, Fabric, LinkKind, NodeId, Picos};
 
-use super::effort::BLOCK_TIME;
+use super::effort::{BLOCK_TIME, whole_bytes};
 use crate::profile::{BlockWork, NetworkCosts, ProtocolCosts, largest_message};
 use crate::quantity::Work;
 use crate::schedule::Protocol;
@@ -22,7 +22,7 @@ pub(super) struct Crossing {
 }
 
 impl Crossing {
-    /// Of an operation that moves `work.bytes`, `on_wire` with their framing.
+    /// Of an operation that moves `work.bytes`, in so many slices, `on_wire` with their framing.
     ///
     /// A message leaves when it is whole, so its block's passes over it come first: a block that passes on what it
     /// receives over NVLink byte by byte does not over the network.
@@ -30,15 +30,16 @@ impl Crossing {
         network: &NetworkCosts,
         (protocol, costs): (Protocol, &ProtocolCosts),
         work: BlockWork,
-        (wire_bytes, on_wire): (Bytes, Work),
+        slices: u16,
+        on_wire: Work,
     ) -> Self {
         if *network == NetworkCosts::FREE {
             return Self::default();
         }
-        let slice = Bytes(work.bytes.0.div_ceil(costs.slices.max(1).into())).min(largest_message(protocol));
+        let slice = Bytes(work.bytes.0.div_ceil(slices.max(1).into())).min(largest_message(protocol));
         let fill = costs.busy(BlockWork { bytes: slice, ..work }).unwrap_or(Picos::ZERO);
         let messages = work.bytes.0.div_ceil(slice.0.max(1));
-        let busy = network.proxy(protocol, messages, wire_bytes);
+        let busy = network.proxy(protocol, messages, whole_bytes(on_wire));
         let proxy = if on_wire.0 == 0 {
             0
         } else {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::de::DeTable;
 
 use super::network_file::{MeasuredNetwork, NetworkFile};
-use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, NetworkCosts, Passes, Profile, ProtocolCosts};
+use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
 const SHIPPED: [(&str, &str); 1] = [("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml"))];
@@ -386,7 +386,7 @@ impl ProfileFile {
             links,
             network: match &self.network {
                 Some(network) => network.costs(reader)?,
-                None => NetworkCosts::FREE,
+                None => MeasuredNetwork::usual()?.costs,
             },
             band,
         })

@@ -2,12 +2,13 @@
 //!
 //! A network costs the same whichever GPUs it joins, and GPUs the same whatever joins them: so a profile of GPUs takes the
 //! network of the machine at hand. Those shipped lie in `sim/profiles/networks`. One that was measured on machines of the
-//! same GPUs, NICs and NICs a GPU is that machine's; any other machine takes the network of the profile itself.
+//! same GPUs, NICs and NICs a GPU is that machine's. Any other machine takes the network of the profile itself; a profile
+//! without one has InfiniBand's.
 
 use std::fmt::Write as _;
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, Fabric, NodeKind, Picos};
+use fabricast_topologies::{Bandwidth, Fabric, LinkKind, NodeKind, Picos};
 use serde::Deserialize;
 
 use super::file::{ProfileError, Reader};
@@ -15,8 +16,12 @@ use super::network::NetworkCosts;
 use super::write::{fraction, nanoseconds, quoted};
 use super::{Band, Profile};
 
+/// That of machines that none was measured on.
+const USUAL: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
+
 /// The networks shipped.
-const SHIPPED: [(&str, &str); 3] = [
+const SHIPPED: [(&str, &str); 4] = [
+    USUAL,
     ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
     ("slingshot-gh200", include_str!("../../profiles/networks/slingshot-gh200.toml")),
@@ -39,6 +44,8 @@ pub struct MeasuredNetwork {
     pub nics_per_gpu: f64,
     /// Part of the line rate that transfers reach.
     pub efficiency: f64,
+    /// What its plugin sets for NCCL, in NCCL's own words, as `NCCL_PROTO=simple`.
+    pub settings: Option<String>,
     /// The rest.
     pub costs: NetworkCosts,
     /// How far off predictions may be.
@@ -66,6 +73,7 @@ struct MeasuredFile {
     nic: String,
     nics_per_gpu: f64,
     efficiency: f64,
+    settings: Option<String>,
     band: MeasuredBand,
     network: NetworkFile,
 }
@@ -121,6 +129,27 @@ impl MeasuredNetwork {
         SHIPPED.iter().map(|&(name, text)| Self::parse(text, name)).collect()
     }
 
+    /// InfiniBand's, which stands for what was not measured.
+    ///
+    /// # Errors
+    /// None but a defect of the shipped file.
+    pub fn usual() -> Result<Self, ProfileError> {
+        Self::parse(USUAL.1, USUAL.0)
+    }
+
+    /// What a machine is taken to have: the network measured on machines like it, or the usual one. `None` where the fabric
+    /// has no network.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn for_machine(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
+        match (Self::of(fabric)?, Machine::of(fabric)) {
+            (Some(network), _) => Ok(Some(network)),
+            (None, Some(_)) => Self::usual().map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// The one that was measured on machines like this; `None` where there is none, or no network.
     ///
     /// # Errors
@@ -143,6 +172,7 @@ impl MeasuredNetwork {
             nic: machine.nic,
             nics_per_gpu: machine.nics_per_gpu,
             efficiency: profile.links.network,
+            settings: None,
             costs: profile.network,
             band: profile.band,
         })
@@ -164,6 +194,7 @@ impl MeasuredNetwork {
             nics_per_gpu: file.nics_per_gpu,
             efficiency: reader.fraction("efficiency", file.efficiency)?,
             costs: file.network.costs(&reader)?,
+            settings: file.settings,
             band: reader.band(file.band.low, file.band.high)?,
             name: file.name,
             date: file.date,
@@ -188,6 +219,9 @@ impl MeasuredNetwork {
         writeln!(out, "]\ncompute_capability = {}\nnic = \"{} B/s\"", self.compute_capability, self.nic.0)?;
         writeln!(out, "nics_per_gpu = {}\nefficiency = {}", self.nics_per_gpu, fraction(self.efficiency))?;
         writeln!(out, "band = {{ low = {}, high = {} }}", fraction(self.band.low), fraction(self.band.high))?;
+        if let Some(settings) = &self.settings {
+            writeln!(out, "settings = {}", quoted(settings))?;
+        }
         self.costs.write(out)
     }
 }
@@ -224,6 +258,10 @@ impl Machine {
         });
         let first = gpus.first().map(|&gpu| fabric.node(gpu).host);
         if gpus.iter().all(|&gpu| Some(fabric.node(gpu).host) == first) {
+            return None;
+        }
+        let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
+        if !fabric.links().any(|(_, link)| is_network(link.kind)) {
             return None;
         }
         let nics: Vec<Option<Bandwidth>> = fabric

@@ -13,6 +13,8 @@ use super::Answer;
 #[derive(Serialize)]
 pub struct ComparisonJson<'a> {
     summary: SummaryJson,
+    /// Without accidents of the measurement.
+    without_accidents: SummaryJson,
     groups: Vec<GroupJson<'a>>,
     rows: Vec<RowJson<'a>>,
     rejected: Vec<RejectedJson>,
@@ -75,6 +77,8 @@ struct RowJson<'a> {
     error: f64,
     verdict: &'static str,
     outside: f64,
+    /// What the neighbours in size make of it, of an accident of the measurement; null otherwise.
+    neighbours_us: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -113,6 +117,7 @@ pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
     });
     ComparisonJson {
         summary: comparison.summary.into(),
+        without_accidents: comparison.smooth.into(),
         groups: comparison.groups.iter().filter_map(|group| group_json(answer, group)).collect(),
         rows: comparison.rows.iter().filter_map(|row| row_json(answer, row)).collect(),
         rejected: rejected.collect(),
@@ -191,5 +196,6 @@ fn row_json<'a>(answer: &Answer<'a>, row: &Compared) -> Option<RowJson<'a>> {
         error: row.error(),
         verdict: row.verdict().name(),
         outside: row.verdict().outside(),
+        neighbours_us: row.accident.map(fabricast_topologies::Picos::us),
     })
 }

@@ -16,6 +16,8 @@ use super::{HeldOut, errors};
 pub enum HoldOut {
     /// Rows of so many ranks.
     Ranks(Vec<u32>),
+    /// Rows of so many hosts.
+    Nodes(Vec<u32>),
     /// Rows of some collectives.
     Collectives(Vec<Collective>),
     /// Rows of some protocols.
@@ -24,7 +26,7 @@ pub enum HoldOut {
 
 /// Words that say nothing that could be left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be left out: expected gpus=N[,N], collective=C[,C] or protocol=P[,P]")]
+#[error("`{0}` cannot be left out: expected gpus=N[,N], nodes=N[,N], collective=C[,C] or protocol=P[,P]")]
 pub struct UnknownHoldOut(pub String);
 
 impl FromStr for HoldOut {
@@ -38,6 +40,7 @@ impl FromStr for HoldOut {
         }
         match what.trim() {
             "gpus" => all(list).map(Self::Ranks),
+            "nodes" => all(list).map(Self::Nodes),
             "collective" => all(list).map(Self::Collectives),
             "protocol" => all(list).map(Self::Protocols),
             _ => None,
@@ -54,6 +57,7 @@ impl fmt::Display for HoldOut {
         }
         match self {
             Self::Ranks(ranks) => list(f, "gpus", ranks),
+            Self::Nodes(nodes) => list(f, "nodes", nodes),
             Self::Collectives(collectives) => list(f, "collective", collectives),
             Self::Protocols(protocols) => list(f, "protocol", protocols),
         }
@@ -64,6 +68,7 @@ impl HoldOut {
     fn leaves_out(&self, point: &Point<'_>) -> bool {
         match self {
             Self::Ranks(ranks) => ranks.contains(&point.ranks),
+            Self::Nodes(nodes) => nodes.contains(&point.nodes()),
             Self::Collectives(collectives) => collectives.contains(&point.collective),
             Self::Protocols(protocols) => protocols.contains(&point.protocol),
         }

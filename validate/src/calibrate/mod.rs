@@ -13,6 +13,7 @@
 mod estimate;
 mod fit;
 mod hold_out;
+mod network;
 mod parameters;
 mod points;
 mod solve;
@@ -25,7 +26,8 @@ use fabricast_topologies::route::RouteOptions;
 
 pub use estimate::Estimate;
 pub use hold_out::{HoldOut, UnknownHoldOut};
-pub use parameters::{Cost, LaunchCost, Parameter, Unit};
+pub use network::calibrate_network;
+pub use parameters::{Cost, LaunchCost, MessageCost, Parameter, Unit};
 
 use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
@@ -159,6 +161,7 @@ fn told_by(points: &[&Point<'_>], base: &Profile) -> Vec<Parameter> {
             parameters.extend(costs.filter(|parameter| parameter.applies(base)));
         }
     }
+    parameters.extend(network::told_by(points, base));
     parameters.extend(launch_parameters(points));
     parameters
 }

@@ -1,6 +1,6 @@
 //! The parameters of a profile that measurements can tell: what each is called, its unit, where it stands.
 
-use fabricast_sim::profile::{LaneSpeed, LaunchCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::profile::{LaneSpeed, LaunchCosts, NetworkCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
@@ -13,6 +13,8 @@ pub enum Parameter {
     Nvlink,
     /// What InfiniBand and Ethernet reach.
     Network,
+    /// Of messages between hosts.
+    Message(MessageCost),
     /// Of a launch mode: graph or stream, one process for each GPU or one for all.
     Launch(usize, usize, LaunchCost),
 }
@@ -46,6 +48,62 @@ pub enum Cost {
     FirstTake,
     /// `channel`.
     Rate,
+}
+
+/// A cost of messages between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageCost {
+    /// `post`.
+    Post,
+    /// `fence`.
+    Fence,
+    /// `arrive`.
+    Arrive,
+    /// `flush`.
+    Flush,
+    /// `message`.
+    Message,
+    /// `scan`.
+    Scan,
+}
+
+impl MessageCost {
+    /// Those that figures of whole collectives can tell. A flush is not told from an arrival; what the proxy needs for a
+    /// message hides behind the messages' bytes unless they are many and small.
+    pub(super) const TOLD: [Self; 4] = [Self::Post, Self::Fence, Self::Arrive, Self::Scan];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Post => "post",
+            Self::Fence => "fence",
+            Self::Arrive => "arrive",
+            Self::Flush => "flush",
+            Self::Message => "message",
+            Self::Scan => "scan",
+        }
+    }
+
+    /// The duration that it is; `None` for a rate.
+    fn time_mut(self, costs: &mut NetworkCosts) -> Option<&mut Picos> {
+        match self {
+            Self::Post => Some(&mut costs.post),
+            Self::Fence => Some(&mut costs.fence),
+            Self::Arrive => Some(&mut costs.arrive),
+            Self::Flush => Some(&mut costs.flush),
+            Self::Message => Some(&mut costs.message),
+            Self::Scan => None,
+        }
+    }
+
+    /// Whether messages of a protocol have it.
+    pub(super) fn is_of(self, protocol: Protocol) -> bool {
+        match self {
+            Self::Post | Self::Message => true,
+            Self::Fence => protocol != Protocol::Ll,
+            Self::Arrive | Self::Flush => !matches!(protocol, Protocol::Ll | Protocol::Ll128),
+            Self::Scan => protocol == Protocol::Ll,
+        }
+    }
 }
 
 /// A cost of launching.
@@ -130,6 +188,7 @@ impl Parameter {
             Self::Protocol(protocol, cost) => format!("protocol.{protocol}.{}", cost.row().0),
             Self::Nvlink => "links.nvlink".to_owned(),
             Self::Network => "links.network".to_owned(),
+            Self::Message(cost) => format!("network.{}", cost.name()),
             Self::Launch(launch, processes, cost) => {
                 let launch = ["graph", "stream"].get(launch).copied().unwrap_or_default();
                 let processes = ["per_gpu", "single"].get(processes).copied().unwrap_or_default();
@@ -150,7 +209,8 @@ impl Parameter {
         match self {
             Self::Protocol(_, cost) => cost.row().1,
             Self::Nvlink | Self::Network => Unit::Fraction,
-            Self::Launch(..) => Unit::Microseconds,
+            Self::Message(MessageCost::Scan) => Unit::Gigabytes,
+            Self::Launch(..) | Self::Message(_) => Unit::Microseconds,
         }
     }
 
@@ -161,6 +221,10 @@ impl Parameter {
         match self {
             Self::Nvlink => profile.links.nvlink,
             Self::Network => profile.links.network,
+            Self::Message(cost) => match cost.time_mut(&mut { profile.network }) {
+                Some(time) => microseconds(*time),
+                None => profile.network.scan.map_or(0.0, |rate| rate.0 as f64 / GIGA),
+            },
             Self::Launch(launch, processes, cost) => {
                 let costs = profile.launches.get(launch).and_then(|modes| modes.get(processes)).copied();
                 let costs = costs.unwrap_or_default();
@@ -192,6 +256,10 @@ impl Parameter {
         match self {
             Self::Nvlink => profile.links.nvlink = value.clamp(LEAST_PART, 1.0),
             Self::Network => profile.links.network = value.clamp(LEAST_PART, 1.0),
+            Self::Message(cost) => match cost.time_mut(&mut profile.network) {
+                Some(slot) => *slot = time(value),
+                None => profile.network.scan = Some(Bandwidth((value.max(0.1) * GIGA) as u64)),
+            },
             Self::Launch(launch, processes, cost) => {
                 let slot = profile.launches.get_mut(launch).and_then(|modes| modes.get_mut(processes));
                 if let Some(LaunchCosts { added, floor, floor_per_gpu, jitter }) = slot {
@@ -226,7 +294,11 @@ impl Parameter {
     /// Whether a profile has it.
     #[must_use]
     pub fn applies(self, profile: &Profile) -> bool {
-        let Self::Protocol(protocol, cost) = self else { return true };
+        let (protocol, cost) = match self {
+            Self::Protocol(protocol, cost) => (protocol, cost),
+            Self::Message(MessageCost::Scan) => return profile.network.scan.is_some(),
+            _ => return true,
+        };
         let lane = profile.protocol(protocol).lane;
         match cost {
             // Blocks that do not work by passes have one number of threads.
@@ -247,9 +319,9 @@ impl Parameter {
     pub fn least(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::ReduceOverCopy) => f64::NEG_INFINITY,
-            Self::Protocol(_, Cost::Rate) => 0.1,
+            Self::Protocol(_, Cost::Rate) | Self::Message(MessageCost::Scan) => 0.1,
             Self::Nvlink | Self::Network => LEAST_PART,
-            Self::Protocol(..) | Self::Launch(..) => 0.0,
+            Self::Protocol(..) | Self::Launch(..) | Self::Message(_) => 0.0,
         }
     }
 
@@ -259,7 +331,7 @@ impl Parameter {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp) => 0.05,
             Self::Protocol(..) => 0.5,
             Self::Nvlink | Self::Network => 0.1,
-            Self::Launch(..) => 2.0,
+            Self::Launch(..) | Self::Message(_) => 2.0,
         }
     }
 
@@ -268,7 +340,7 @@ impl Parameter {
     pub fn most(self) -> f64 {
         match self {
             Self::Nvlink | Self::Network => 1.0,
-            Self::Protocol(..) | Self::Launch(..) => f64::INFINITY,
+            Self::Protocol(..) | Self::Launch(..) | Self::Message(_) => f64::INFINITY,
         }
     }
 }

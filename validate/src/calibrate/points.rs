@@ -54,8 +54,20 @@ impl Point<'_> {
         match parameter {
             Parameter::Protocol(protocol, _) => protocol == self.protocol,
             Parameter::Launch(launch, processes, _) => (launch, processes) == self.launch(),
-            Parameter::Nvlink | Parameter::Network => true,
+            Parameter::Nvlink => true,
+            Parameter::Network => self.crosses(),
+            Parameter::Message(cost) => self.crosses() && cost.is_of(self.protocol),
         }
+    }
+
+    /// Hosts.
+    pub fn nodes(&self) -> u32 {
+        self.rerun.measurement.configuration.nodes
+    }
+
+    /// Whether messages go from host to host.
+    pub fn crosses(&self) -> bool {
+        self.nodes() > 1
     }
 
     /// Launch mode and processes, as profiles number them.

@@ -172,7 +172,7 @@ fn parameters_are_set_as_they_are_read() {
         assert!((parameter.get(&profile) - value).abs() < 1e-3, "{}", parameter.name());
     }
     for (text, shown) in
-        [("gpus=2, 4", "gpus=2,4"), ("collective=allgather", "collective=all_gather"), ("protocol=ll", "protocol=ll")]
+        [("gpus=2, 4", "gpus=2,4"), ("nodes=2", "nodes=2"), ("collective=allgather", "collective=all_gather"), ("protocol=ll", "protocol=ll")]
     {
         assert_eq!(text.parse::<HoldOut>().unwrap().to_string(), shown);
     }

@@ -4,6 +4,7 @@
 //! [`LibraryChoice`] narrows the choice to; an [`Explanation`] says which figure of the profile would have
 //! to differ, and by how much.
 
+mod accident;
 mod choice;
 mod explanation;
 mod group;
@@ -76,6 +77,9 @@ pub struct Compared {
     pub low: Picos,
     /// Upper end.
     pub high: Picos,
+    /// What its neighbours in size make of it, where it is off by more than a quarter from that: an accident of the
+    /// measurement.
+    pub accident: Option<Picos>,
     /// What the prediction uses most.
     pub busiest: Option<Busiest>,
 }
@@ -103,6 +107,8 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// Over all rows.
     pub summary: Summary,
+    /// Over those that are no accidents of the measurement.
+    pub smooth: Summary,
     /// The profiles used, by measurement.
     pub profiles: Vec<String>,
 }
@@ -157,6 +163,7 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
     if rows.is_empty() {
         return Err(CompareError::NoRows);
     }
+    accident::mark(&mut rows);
     let mut groups = group::groups(request.measurements, &rows);
     if request.explanations == Explanations::Wanted {
         let explained: Vec<Option<Explanation>> =
@@ -165,7 +172,8 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
             group.explanation = explanation;
         }
     }
-    Ok(Comparison { summary: Summary::of(rows.iter().map(Compared::error)), groups, rows, profiles })
+    let smooth = Summary::of(rows.iter().filter(|row| row.accident.is_none()).map(Compared::error));
+    Ok(Comparison { summary: Summary::of(rows.iter().map(Compared::error)), smooth, groups, rows, profiles })
 }
 
 fn profile(request: &Request<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {

@@ -115,5 +115,5 @@ impl<'a> Stage<'a> {
 /// A row beside its prediction.
 fn beside(measurement: usize, row: &Row, Priced { strategy, time, low, high, busiest }: Priced) -> Compared {
     let (line, bytes, measured) = (row.line, row.bytes, row.measured());
-    Compared { measurement, line, bytes, strategy, measured, predicted: time, low, high, busiest }
+    Compared { measurement, line, bytes, strategy, measured, predicted: time, low, high, accident: None, busiest }
 }

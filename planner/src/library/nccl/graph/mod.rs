@@ -106,9 +106,6 @@ pub enum Uncovered {
     /// Nodes without NICs.
     #[error("it needs a NIC on every node")]
     NoNics,
-    /// Which of many GPUs are heads is not known.
-    #[error("how it picks NVLS heads among more than 32 GPUs is not known")]
-    ManyHeads,
     /// Nodes differ.
     #[error("its search is not modelled for nodes that differ")]
     Uneven,
