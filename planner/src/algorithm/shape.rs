@@ -20,6 +20,8 @@ pub struct Shape {
     pub threads: Option<u16>,
     /// The most bytes of one chunk; larger calls take several loops. None: one loop whatever the size.
     pub chunk: Option<Bytes>,
+    /// What goes to other hosts at once, where chunks are pieces that stream; whole chunks if left out.
+    pub message: Option<Bytes>,
     /// Ranks of a host, which are numbered one after the other; 0: all ranks are of one host.
     pub ranks_per_node: u32,
     /// Ranks of an NVLink domain whose switches combine and copy, which are numbered one after the other; 0: there is no
@@ -45,6 +47,7 @@ impl Shape {
             channels: 1,
             threads: None,
             chunk: None,
+            message: None,
             ranks_per_node: 0,
             ranks_per_team: 0,
             grid: Vec::new(),
@@ -79,7 +82,7 @@ impl Shape {
             call: self.call,
             protocol: self.protocol,
             channels: self.channels,
-            blocks: Blocks { threads: self.threads, ..Blocks::default() },
+            blocks: Blocks { threads: self.threads, message: self.message, ..Blocks::default() },
             layout,
             scratch_chunks,
             teams: Vec::new(),

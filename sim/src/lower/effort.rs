@@ -3,7 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::Survey;
-use super::network::Crossing;
+use super::network::{Crossing, Message};
 use crate::engine::{Order, Pace, PerOp};
 use crate::profile::{BlockWork, Deed, LaneSpeed, NetworkCosts, Profile, ProtocolCosts, Role};
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
@@ -18,6 +18,8 @@ pub(super) struct Effort<'a> {
     costs: &'a ProtocolCosts,
     protocol: Protocol,
     network: &'a NetworkCosts,
+    /// Payload of a message, where operations are pieces of one.
+    message: Option<Bytes>,
     /// Of a block.
     threads: u16,
     /// Of lanes of even and of odd numbers.
@@ -96,7 +98,15 @@ impl<'a> Effort<'a> {
             BlockSplit::ReduceAndCopy => costs.split_threads(threads),
         };
         let network = &profile.network;
-        Self { costs, protocol: header.protocol, network, threads, lane_threads, split: header.blocks.split }
+        Self {
+            costs,
+            protocol: header.protocol,
+            network,
+            message: header.blocks.message,
+            threads,
+            lane_threads,
+            split: header.blocks.split,
+        }
     }
 
     /// What the call costs before its first operation.
@@ -169,8 +179,12 @@ impl<'a> Effort<'a> {
         let crossing = if run.kind.is_transfer() || run.kind == OpKind::Signal {
             // Chunks that follow each other (trees, chains) are slots of their own; those of rings are sent slice by slice
             // (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
-            let slices = if order == Order::InTurn { 1 } else { self.costs.slices };
-            Crossing::of(self.network, (self.protocol, self.costs), work, slices, on_wire)
+            let message = match (self.message, order) {
+                (Some(bytes), _) => Message::Whole(bytes),
+                (None, Order::InTurn) => Message::Slices(1),
+                (None, Order::Free) => Message::Slices(self.costs.slices),
+            };
+            Crossing::of(self.network, (self.protocol, self.costs), work, message, on_wire)
         } else {
             Crossing::default()
         };

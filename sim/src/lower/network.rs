@@ -21,8 +21,17 @@ pub(super) struct Crossing {
     pub proxy: u64,
 }
 
+/// What is sent at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// An operation, in so many slices.
+    Slices(u16),
+    /// So much, of which an operation may be a piece.
+    Whole(Bytes),
+}
+
 impl Crossing {
-    /// Of an operation that moves `work.bytes`, in so many slices, `on_wire` with their framing.
+    /// Of an operation that moves `work.bytes`, `on_wire` with their framing.
     ///
     /// A message leaves when it is whole, so its block's passes over it come first: a block that passes on what it
     /// receives over NVLink byte by byte does not over the network.
@@ -30,16 +39,19 @@ impl Crossing {
         network: &NetworkCosts,
         (protocol, costs): (Protocol, &ProtocolCosts),
         work: BlockWork,
-        slices: u16,
+        message: Message,
         on_wire: Work,
     ) -> Self {
         if *network == NetworkCosts::FREE {
             return Self::default();
         }
-        let slice = Bytes(work.bytes.0.div_ceil(slices.max(1).into())).min(largest_message(protocol));
-        let fill = costs.busy(BlockWork { bytes: slice, ..work }).unwrap_or(Picos::ZERO);
-        let messages = work.bytes.0.div_ceil(slice.0.max(1));
-        let busy = network.proxy(protocol, messages, whole_bytes(on_wire));
+        let message = match message {
+            Message::Slices(slices) => Bytes(work.bytes.0.div_ceil(slices.max(1).into())),
+            Message::Whole(bytes) => bytes.max(work.bytes),
+        };
+        let message = message.min(largest_message(protocol));
+        let fill = costs.busy(BlockWork { bytes: message, ..work }).unwrap_or(Picos::ZERO);
+        let busy = network.proxy(protocol, work.bytes, message, whole_bytes(on_wire));
         let proxy = if on_wire.0 == 0 {
             0
         } else {

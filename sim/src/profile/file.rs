@@ -13,6 +13,10 @@ use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, Proto
 /// The shipped profiles, by name.
 const SHIPPED: [(&str, &str); 1] = [("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml"))];
 
+/// What multicast and reduction in the switch reach on Blackwell, where it was not measured (NCCL 2.30.7
+/// src/graph/tuning.cc, `nvlsEfficiency`).
+const BLACKWELL_MULTICAST: f64 = 0.74;
+
 /// How much wider the band of a profile becomes on hardware that it was not measured on.
 const DERIVED_WIDENING: f64 = 1.5;
 
@@ -208,6 +212,9 @@ impl Profile {
         let mut profile = best.unwrap_or_else(Self::ideal);
         if profile.compute_capability != wanted {
             profile.name = format!("{} (derived)", profile.name);
+            if wanted >= 100 && profile.compute_capability < 100 {
+                profile.links.multicast = profile.links.multicast.min(BLACKWELL_MULTICAST);
+            }
             profile.band.low = 1.0 - (1.0 - profile.band.low) * DERIVED_WIDENING;
             profile.band.high = 1.0 + (profile.band.high - 1.0) * DERIVED_WIDENING;
         }

@@ -90,10 +90,13 @@ impl NetworkCosts {
         if told(protocol) == Told::ByCounters { self.flush } else { Picos::ZERO }
     }
 
-    /// How long the sending proxy is busy with so many messages of so many bytes on the wire in all.
+    /// How long the sending proxy is busy with so many bytes, `on_wire` with their framing, in messages of a size: a part of
+    /// a message takes its part of the time.
     #[must_use]
-    pub fn proxy(&self, protocol: Protocol, messages: u64, on_wire: Bytes) -> Picos {
-        let posting = u128::from(self.message.0) * u128::from(messages);
+    pub fn proxy(&self, protocol: Protocol, bytes: Bytes, message: Bytes, on_wire: Bytes) -> Picos {
+        let whole = u128::from(message.0.max(1));
+        let parts = if bytes < message { bytes.0.into() } else { u128::from(bytes.0).div_ceil(whole) * whole };
+        let posting = u128::from(self.message.0) * parts / whole;
         let scanning = match self.scan {
             Some(rate) if told(protocol) == Told::ByFlags => {
                 u128::from(on_wire.0) * 1_000_000_000_000 / u128::from(rate.0.max(1))
@@ -137,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_proxy_posts_messages_and_reads_the_lines_of_ll() {
-        assert_eq!(COSTS.proxy(Protocol::Ll128, 3, Bytes(1 << 20)), Picos(1_500_000));
-        assert_eq!(COSTS.proxy(Protocol::Ll, 1, Bytes(1_000)), Picos(1_500_000));
+        assert_eq!(COSTS.proxy(Protocol::Ll128, Bytes(2_001), Bytes(1_000), Bytes(1 << 20)), Picos(1_500_000));
+        assert_eq!(COSTS.proxy(Protocol::Ll128, Bytes(500), Bytes(1_000), Bytes(1 << 20)), Picos(250_000));
+        assert_eq!(COSTS.proxy(Protocol::Ll, Bytes(500), Bytes(500), Bytes(1_000)), Picos(1_500_000));
     }
 }

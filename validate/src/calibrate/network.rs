@@ -34,7 +34,11 @@ pub fn calibrate_network(task: Task<'_>) -> Result<Calibration, CalibrateError> 
         return Err(CalibrateError::TooFewRows { rows: points.len(), parameters: parameters.len() + 1 });
     }
     let (base, rate) = rate(&points, task.base);
-    let (mut profile, minimum) = Fit { points: points.clone(), base: &base, parameters: &parameters }.run();
+    // Of rows without a library's version it is least known what ran.
+    let named = |point: &&Point<'_>| point.library_is_named();
+    let known: Vec<&Point<'_>> = points.iter().copied().filter(named).collect();
+    let told = if known.len() > parameters.len() { known } else { points.clone() };
+    let (mut profile, minimum) = Fit { points: told, base: &base, parameters: &parameters }.run();
     let fitted = errors(&points, &profile);
     let held_out = task.hold_out.iter().map(|what| hold_out::predict(what, &points, &profile, &parameters)).collect();
     profile.band = band(&fitted);

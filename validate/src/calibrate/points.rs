@@ -60,6 +60,11 @@ impl Point<'_> {
         }
     }
 
+    /// Whether the measurement says which version of the library ran.
+    pub fn library_is_named(&self) -> bool {
+        self.rerun.measurement.configuration.library.is_some()
+    }
+
     /// Hosts.
     pub fn nodes(&self) -> u32 {
         self.rerun.measurement.configuration.nodes
