@@ -103,7 +103,14 @@ impl Abilities {
             BufferPlace::Device => Ok(()),
             _ => Err(BuffersElsewhere),
         };
-        Self { hosts: Hosts::of(ranks, ranks_per_node), peers, buffers, multicast, ranks, nics_per_host: nics_per_host(fabric, router, placement) }
+        Self {
+            hosts: Hosts::of(ranks, ranks_per_node),
+            peers,
+            buffers,
+            multicast,
+            ranks,
+            nics_per_host: nics_per_host(fabric, router, placement),
+        }
     }
 
     /// Ranks of a multicast team; 0 where there is none.

@@ -7,7 +7,9 @@ use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::{Bounds, Efficiency};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{LaneSpeed, largest_message};
-use fabricast_sim::schedule::{BlockSplit, Buffer, Collective, OpKind, Operation, Protocol, Rank, Schedule};
+use fabricast_sim::schedule::{
+    BlockSplit, Buffer, Collective, Dependency, OpKind, Operation, Protocol, Rank, Schedule,
+};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
 use fabricast_topologies::fabric::{Figures, GpuFigures, Link};
@@ -73,15 +75,14 @@ impl<'a> Ledger<'a> {
 
     /// The nanoseconds that the thread which posts messages has with an operation: so many a message, of a slice or of a slot
     /// of the connection's buffer, and reading the flags of ll.
-    fn of_proxy(&self, payload: f64) -> f64 {
+    fn of_proxy(&self, op: &Operation, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
         let costs = self.world.profile.protocol(protocol);
         let whole = (payload - 1e-9).ceil().max(0.0);
         // Messages of one connection that wait for each other are not sliced.
         let run = self.schedule.run(op.run);
-        let own = |awaited: &Dependency| {
-            awaited.rank == op.rank && self.schedule.run_id(awaited.rank, awaited.run) == op.run && (awaited.start, awaited.step) == (-1, 1)
-        };
+        let before = |awaited: &Dependency| (awaited.start, awaited.step) == (-1, 1);
+        let own = |awaited: &Dependency| self.schedule.run_id(awaited.rank, awaited.run) == op.run && before(awaited);
         let in_turn = run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(own);
         let slices = if in_turn { 1 } else { costs.slices };
         let slice = (whole / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
@@ -114,14 +115,14 @@ impl<'a> Ledger<'a> {
         let on_wire = payload / self.world.profile.protocol(self.schedule.header().protocol).wire_efficiency;
         // Where ways are chosen by hash, every channel is a flow of its own.
         let path = self.router.path_of_flow(device(from), device(to), op.channel.0.into()).unwrap();
-        for hop in path.hops {
+        for hop in &path.hops {
             let bytes = on_wire * hop.share.fraction();
             passed.push((Resource::Link(hop.link), bytes));
             passed.push((Resource::Crossbar(self.world.fabric.ends(hop.link).1), bytes));
         }
         let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
         if path.hops.iter().any(|hop| is_network(self.world.fabric.link(hop.link).kind)) {
-            passed.push((Resource::Proxy(device(from)), self.of_proxy(payload)));
+            passed.push((Resource::Proxy(device(from)), self.of_proxy(op, payload)));
         }
         for cpu in path.staging.cpus() {
             passed.push((Resource::Memory(cpu), 2.0 * on_wire));

@@ -4,9 +4,9 @@
 //! only, L is the latency of the path, B the bandwidth of a link, t the proxy's time for a message.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::Folding;
 use fabricast_sim::profile::{NetworkCosts, Profile, largest_message};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
-use fabricast_sim::Folding;
 use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, Picos, load};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -20,13 +20,8 @@ const NIC: f64 = 50.0;
 fn costs() -> impl Strategy<Value = NetworkCosts> {
     let time = || (0u64..20_000_000).prop_map(Picos);
     let scan = prop_oneof![Just(None), (1_000_000_000u64..20_000_000_000).prop_map(|rate| Some(Bandwidth(rate)))];
-    (time(), time(), time(), time(), time(), scan).prop_map(|(post, fence, arrive, flush, message, scan)| NetworkCosts {
-        post,
-        fence,
-        arrive,
-        flush,
-        message,
-        scan,
+    (time(), time(), time(), time(), time(), scan).prop_map(|(post, fence, arrive, flush, message, scan)| {
+        NetworkCosts { post, fence, arrive, flush, message, scan }
     })
 }
 
@@ -115,7 +110,10 @@ proptest! {
 /// A message leaves when it is whole: the passes of its block come first, over at most a slot of the connection's buffer.
 #[test]
 fn a_message_leaves_when_it_is_whole() {
-    let profile = Profile { network: NetworkCosts { post: Picos(1), ..NetworkCosts::FREE }, ..Profile::named("nccl-2.28-h200").unwrap() };
+    let profile = Profile {
+        network: NetworkCosts { post: Picos(1), ..NetworkCosts::FREE },
+        ..Profile::named("nccl-2.28-h200").unwrap()
+    };
     let free = Profile { network: NetworkCosts::FREE, ..profile.clone() };
     let time = |profile: &Profile, bytes| {
         let world = World { profile: profile.clone(), ..world("hgx-h200", 1, 2, NetworkCosts::FREE) };

@@ -94,7 +94,10 @@ mod tests {
     fn two_hosts_of_four_go_there_and_back() {
         let orders = Rails::new(4, 4).orders(Collective::AllReduce, 8);
         let ranks = |order: &Vec<Rank>| order.iter().map(|rank| rank.0).collect::<Vec<_>>();
-        assert_eq!(orders.iter().map(ranks).collect::<Vec<_>>()[..2], [[0, 1, 2, 3, 7, 6, 5, 4], [1, 2, 3, 0, 4, 7, 6, 5]]);
+        assert_eq!(
+            orders.iter().map(ranks).collect::<Vec<_>>()[..2],
+            [[0, 1, 2, 3, 7, 6, 5, 4], [1, 2, 3, 0, 4, 7, 6, 5]]
+        );
     }
 
     #[test]

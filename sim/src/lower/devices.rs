@@ -122,7 +122,10 @@ impl<'a> Devices<'a> {
         system: &mut System,
     ) -> Result<Passage, LowerError> {
         let legs = Legs { from, to, reaches: Reaches::default() };
-        self.make(Trip { from, to, by: from, flavour: Flavour::Move, lane: None, crossing: Crossing::default(), legs, label }, system)
+        self.make(
+            Trip { from, to, by: from, flavour: Flavour::Move, lane: None, crossing: Crossing::default(), legs, label },
+            system,
+        )
     }
 
     pub(super) fn make(&mut self, trip: Trip, system: &mut System) -> Result<Passage, LowerError> {

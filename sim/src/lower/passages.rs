@@ -102,8 +102,16 @@ impl<'a> Passages<'a> {
         if run.len == 0 {
             // Nobody travels: its peer may be out of reach, and its route is no capacity in use.
             let reaches = Reaches::default();
-            let nowhere =
-                Key { from: rank, to: rank, by: rank, reaches, lane: None, flavour: Flavour::Notify, crossing: Crossing::default(), label: 0 };
+            let nowhere = Key {
+                from: rank,
+                to: rank,
+                by: rank,
+                reaches,
+                lane: None,
+                flavour: Flavour::Notify,
+                crossing: Crossing::default(),
+                label: 0,
+            };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
         let is_even = efforts.is_even() && (efforts.cross_alike() || !self.leaves(rank, Rank(run.peer.at(0))));

@@ -275,7 +275,11 @@ impl Reader<'_> {
         span
     }
 
-    pub(super) fn quantity<T: std::str::FromStr<Err = UnitError>>(&self, key: &str, text: &str) -> Result<T, ProfileError> {
+    pub(super) fn quantity<T: std::str::FromStr<Err = UnitError>>(
+        &self,
+        key: &str,
+        text: &str,
+    ) -> Result<T, ProfileError> {
         text.parse().map_err(|error| self.error(key, error))
     }
 

@@ -47,19 +47,19 @@ pub struct NetworkCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// By flags in every line, on both sides.
-    ByFlags,
+    Flags,
     /// The proxy by a counter, the receiver by flags.
-    ByCounterThenFlags,
+    CounterThenFlags,
     /// By counters.
-    ByCounters,
+    Counters,
 }
 
 /// How a protocol tells of messages.
 fn told(protocol: Protocol) -> Told {
     match protocol {
-        Protocol::Ll => Told::ByFlags,
-        Protocol::Ll128 => Told::ByCounterThenFlags,
-        Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => Told::ByCounters,
+        Protocol::Ll => Told::Flags,
+        Protocol::Ll128 => Told::CounterThenFlags,
+        Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => Told::Counters,
     }
 }
 
@@ -78,16 +78,16 @@ impl NetworkCosts {
     #[must_use]
     pub fn latency(&self, protocol: Protocol) -> Picos {
         match told(protocol) {
-            Told::ByFlags => self.post,
-            Told::ByCounterThenFlags => self.fence + self.post,
-            Told::ByCounters => self.fence + self.post + self.arrive,
+            Told::Flags => self.post,
+            Told::CounterThenFlags => self.fence + self.post,
+            Told::Counters => self.fence + self.post + self.arrive,
         }
     }
 
     /// What GPUs that need a flush wait on top.
     #[must_use]
     pub fn flush(&self, protocol: Protocol) -> Picos {
-        if told(protocol) == Told::ByCounters { self.flush } else { Picos::ZERO }
+        if told(protocol) == Told::Counters { self.flush } else { Picos::ZERO }
     }
 
     /// How long the sending proxy is busy with so many bytes, `on_wire` with their framing, in messages of a size: a part of
@@ -98,7 +98,7 @@ impl NetworkCosts {
         let parts = if bytes < message { bytes.0.into() } else { u128::from(bytes.0).div_ceil(whole) * whole };
         let posting = u128::from(self.message.0) * parts / whole;
         let scanning = match self.scan {
-            Some(rate) if told(protocol) == Told::ByFlags => {
+            Some(rate) if told(protocol) == Told::Flags => {
                 u128::from(on_wire.0) * 1_000_000_000_000 / u128::from(rate.0.max(1))
             }
             _ => 0,

@@ -20,11 +20,12 @@ use super::{Band, Profile};
 const USUAL: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
 /// The networks shipped.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     USUAL,
     ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
     ("slingshot-gh200", include_str!("../../profiles/networks/slingshot-gh200.toml")),
+    ("sockets-loopback", include_str!("../../profiles/networks/sockets-loopback.toml")),
 ];
 
 /// A network, measured on machines of one kind.
@@ -87,9 +88,8 @@ struct MeasuredBand {
 
 impl NetworkFile {
     pub(super) fn costs(&self, reader: &Reader<'_>) -> Result<NetworkCosts, ProfileError> {
-        let time = |key: &str, text: &str| -> Result<Picos, ProfileError> {
-            reader.quantity(&format!("network.{key}"), text)
-        };
+        let time =
+            |key: &str, text: &str| -> Result<Picos, ProfileError> { reader.quantity(&format!("network.{key}"), text) };
         Ok(NetworkCosts {
             post: time("post", &self.post)?,
             fence: time("fence", &self.fence)?,
@@ -307,7 +307,8 @@ mod tests {
     fn errors_name_line_and_key() {
         let (name, text) = SHIPPED[0];
         let efficiency = text.lines().find(|line| line.starts_with("efficiency")).unwrap();
-        let message = MeasuredNetwork::parse(&text.replace(efficiency, "efficiency = 2"), name).unwrap_err().to_string();
+        let message =
+            MeasuredNetwork::parse(&text.replace(efficiency, "efficiency = 2"), name).unwrap_err().to_string();
         let line = 1 + text.lines().position(|line| line == efficiency).unwrap();
         assert!(message.starts_with(&format!("{name}:{line}:14: efficiency: 2 is not a fraction")), "{message}");
     }

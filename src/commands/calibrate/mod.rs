@@ -111,7 +111,9 @@ fn sources(
     };
     let (of_device, of_launches) = (rows(device), rows(launches));
     let what = match network {
-        Some(name) => format!("fabricast calibrate {} --network {name}: {of_device} rows of several hosts", names.join(" ")),
+        Some(name) => {
+            format!("fabricast calibrate {} --network {name}: {of_device} rows of several hosts", names.join(" "))
+        }
         None => format!(
             "fabricast calibrate {}: {of_device} rows for device costs, {of_launches} for launch costs of other modes",
             names.join(" ")

@@ -171,9 +171,12 @@ fn parameters_are_set_as_they_are_read() {
         parameter.set(&mut profile, value);
         assert!((parameter.get(&profile) - value).abs() < 1e-3, "{}", parameter.name());
     }
-    for (text, shown) in
-        [("gpus=2, 4", "gpus=2,4"), ("nodes=2", "nodes=2"), ("collective=allgather", "collective=all_gather"), ("protocol=ll", "protocol=ll")]
-    {
+    for (text, shown) in [
+        ("gpus=2, 4", "gpus=2,4"),
+        ("nodes=2", "nodes=2"),
+        ("collective=allgather", "collective=all_gather"),
+        ("protocol=ll", "protocol=ll"),
+    ] {
         assert_eq!(text.parse::<HoldOut>().unwrap().to_string(), shown);
     }
     assert!("nodes".parse::<HoldOut>().is_err());
