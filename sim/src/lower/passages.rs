@@ -1,7 +1,7 @@
 //! Which way operations travel: routes over capacities, one for each pair of ranks (and lane, where lanes limit).
 
-use fabricast_topologies::NodeId;
-use fabricast_topologies::route::{BufferPlace, Router};
+use fabricast_topologies::route::BufferPlace;
+use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::FxHashMap;
 
 use super::capacities::Capacities;
@@ -34,7 +34,7 @@ struct Key {
 
 pub(super) struct Passages<'a> {
     placement: &'a [NodeId],
-    router: &'a Router<'a>,
+    fabric: &'a Fabric,
     /// In whose memory the buffers of each rank lie; empty where that is their own device.
     places: Vec<NodeId>,
     /// What was read before, in managed memory.
@@ -62,7 +62,7 @@ impl<'a> Passages<'a> {
         };
         Ok(Self {
             placement: setting.placement,
-            router: setting.router,
+            fabric: setting.fabric,
             places,
             touched: Touched::default(),
             teams: &header.teams,
@@ -179,10 +179,10 @@ impl<'a> Passages<'a> {
         Key { from, to, by: rank, lane, flavour, crossing, reaches: reaches.at(index), label }
     }
 
-    /// Whether ranks are joined by the network only.
+    /// Whether a way between ranks may take the network: not inside a host.
     fn leaves(&self, from: Rank, to: Rank) -> bool {
-        let island = |rank: Rank| self.placement.get(rank.0 as usize).map(|&device| self.router.island_of(device));
-        from != to && island(from) != island(to)
+        let host = |rank: Rank| self.placement.get(rank.0 as usize).map(|&device| self.fabric.node(device).host);
+        from != to && host(from) != host(to)
     }
 
     /// The table entry of a passage, made if new.

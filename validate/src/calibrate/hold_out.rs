@@ -65,7 +65,7 @@ impl fmt::Display for HoldOut {
 }
 
 impl HoldOut {
-    fn leaves_out(&self, point: &Point<'_>) -> bool {
+    pub(super) fn leaves_out(&self, point: &Point<'_>) -> bool {
         match self {
             Self::Ranks(ranks) => ranks.contains(&point.ranks),
             Self::Nodes(nodes) => nodes.contains(&point.nodes()),

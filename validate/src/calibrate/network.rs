@@ -5,7 +5,8 @@ use fabricast_topologies::route::RouteOptions;
 use super::fit::{Fit, residuals};
 use super::parameters::{MessageCost, Parameter};
 use super::points::{Point, points};
-use super::{CalibrateError, Calibration, Estimate, Task, band, errors, estimate, hold_out};
+use super::solve::Minimum;
+use super::{CalibrateError, Calibration, Estimate, HeldOut, HoldOut, Task, band, errors, estimate};
 use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
 use fabricast_sim::profile::Profile;
@@ -33,25 +34,35 @@ pub fn calibrate_network(task: Task<'_>) -> Result<Calibration, CalibrateError> 
     if points.len() < parameters.len() + 1 {
         return Err(CalibrateError::TooFewRows { rows: points.len(), parameters: parameters.len() + 1 });
     }
-    let (base, rate) = rate(&points, task.base);
-    // Of rows without a library's version it is least known what ran.
-    let named = |point: &&Point<'_>| point.library_is_named();
-    let known: Vec<&Point<'_>> = points.iter().copied().filter(named).collect();
-    let told = if known.len() > parameters.len() { known } else { points.clone() };
-    let (mut profile, minimum) = Fit { points: told, base: &base, parameters: &parameters }.run();
-    let fitted = errors(&points, &profile);
-    let held_out = task.hold_out.iter().map(|what| hold_out::predict(what, &points, &profile, &parameters)).collect();
-    profile.band = band(&fitted);
+    let (profile, minimum, rate) = fitted(&points, &parameters, task.base);
+    let residuals = errors(&points, &profile);
+    let without = |what: &HoldOut| {
+        let (out, kept): (Vec<&Point<'_>>, Vec<&Point<'_>>) = points.iter().partition(|point| what.leaves_out(point));
+        let told = (!kept.is_empty()).then(|| fitted(&kept, &told_by(&kept, task.base), task.base).0);
+        HeldOut { what: what.clone(), residuals: errors(&out, told.as_ref().unwrap_or(task.base)) }
+    };
+    let held_out = task.hold_out.iter().map(without).collect();
     Ok(Calibration {
         estimates: rate.into_iter().chain(estimate::of(&parameters, &minimum, &profile)).collect(),
         entangled: estimate::entangled(&parameters, &minimum),
-        profile,
-        fitted,
+        profile: Profile { band: band(&residuals), ..profile },
+        fitted: residuals,
         launches: Vec::new(),
         held_out,
         without_strategy,
         to_check,
     })
+}
+
+/// The profile fitted to points, the minimum of the costs of messages, and what was found of the NICs.
+fn fitted(points: &[&Point<'_>], parameters: &[Parameter], base: &Profile) -> (Profile, Minimum, Option<Estimate>) {
+    let (base, rate) = rate(points, base);
+    // Of rows without a library's version it is least known what ran.
+    let named = |point: &&Point<'_>| point.library_is_named();
+    let known: Vec<&Point<'_>> = points.iter().copied().filter(named).collect();
+    let told = if known.len() > parameters.len() { known } else { points.to_vec() };
+    let (profile, minimum) = Fit { points: told, base: &base, parameters }.run();
+    (profile, minimum, rate)
 }
 
 /// The profile with what NICs reach, as told by the points that they limit; as it was where there are few. Fitted with the
@@ -81,4 +92,68 @@ const LIMITED: f64 = 0.8;
 pub(super) fn told_by(points: &[&Point<'_>], base: &Profile) -> Vec<Parameter> {
     let costs = MessageCost::TOLD.map(Parameter::Message).into_iter();
     costs.filter(|&parameter| parameter.applies(base) && points.iter().any(|point| point.feels(parameter))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fabricast_planner::algorithm::Algorithm;
+    use fabricast_sim::schedule::{Collective, Protocol};
+    use fabricast_topologies::{FabricRequest, Picos};
+
+    use super::super::tests::{measurement, timed};
+    use super::*;
+
+    /// all_reduce by rings and trees over hosts of two GPUs.
+    fn several(nodes: u32, algorithm: Algorithm, protocol: Protocol) -> Measurement {
+        let mut one = measurement(Collective::AllReduce, 2);
+        one.request = FabricRequest { nodes: Some(nodes), ..one.request };
+        one.fabric = Arc::new(fabricast_topologies::load(&one.request).unwrap());
+        one.configuration.nodes = nodes;
+        one.configuration.algorithm = Some(algorithm);
+        one.configuration.protocol = Some(protocol);
+        one
+    }
+
+    fn world() -> Vec<Measurement> {
+        let of = |nodes| {
+            let protocols = [Protocol::Ll, Protocol::Ll128, Protocol::Simple];
+            let all = [Algorithm::Ring, Algorithm::Tree].into_iter().flat_map(move |a| protocols.map(|p| (a, p)));
+            all.map(move |(algorithm, protocol)| several(nodes, algorithm, protocol))
+        };
+        [2, 4].into_iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn two_nodes_tell_the_network_of_four() {
+        let base = Profile::named("nccl-2.28-h200").unwrap();
+        let mut truth = base.clone();
+        truth.links.network = 0.8;
+        truth.network.post = Picos(4_000_000);
+        truth.network.fence = Picos(2_000_000);
+        truth.network.arrive = Picos(9_000_000);
+        let rows = timed(world(), &truth, |_| 1.0);
+        let hold_out: [HoldOut; 1] = ["nodes=4".parse().unwrap()];
+        let task = Task { device: &rows, launches: &[], base: &base, hold_out: &hold_out };
+        let found = calibrate_network(task).unwrap();
+        let worst = |residuals: &[super::super::Residual]| {
+            residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
+        };
+        assert!(worst(&found.fitted) < 0.01, "{}", worst(&found.fitted));
+        assert!(!found.held_out[0].residuals.is_empty());
+        assert!(worst(&found.held_out[0].residuals) < 0.01, "{}", worst(&found.held_out[0].residuals));
+        // What is told of the network is told; what is not of the network stays.
+        assert!((found.profile.links.network - 0.8).abs() < 0.01, "{}", found.profile.links.network);
+        assert_eq!(found.profile.protocols, base.protocols);
+    }
+
+    #[test]
+    fn single_hosts_tell_nothing_of_it() {
+        let base = Profile::named("nccl-2.28-h200").unwrap();
+        let one = [measurement(Collective::AllReduce, 8)];
+        let found = calibrate_network(Task { device: &one, launches: &[], base: &base, hold_out: &[] });
+        let nothing = CalibrateError::NothingToFit { without_strategy: 0, to_check: 0 };
+        assert_eq!(found.map(|_| ()).unwrap_err(), nothing);
+    }
 }

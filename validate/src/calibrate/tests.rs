@@ -23,7 +23,7 @@ fn fabric(gpus: u32) -> (FabricRequest, Arc<Fabric>) {
 }
 
 /// Sizes of a forced ring from a process for each GPU, times as yet unknown.
-fn measurement(collective: Collective, gpus: u32) -> Measurement {
+pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
     let (request, fabric) = fabric(gpus);
     let sizes = (10..=26).step_by(2).map(|power| Bytes(1 << power));
     Measurement {
@@ -55,7 +55,11 @@ fn measurement(collective: Collective, gpus: u32) -> Measurement {
 }
 
 /// All rows timed by a profile, each times what `noise` says of its number.
-fn timed(mut measurements: Vec<Measurement>, profile: &Profile, noise: impl Fn(usize) -> f64) -> Vec<Measurement> {
+pub(super) fn timed(
+    mut measurements: Vec<Measurement>,
+    profile: &Profile,
+    noise: impl Fn(usize) -> f64,
+) -> Vec<Measurement> {
     let fabrics = measurements.clone();
     let reruns: Vec<Rerun<'_>> = fabrics.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
     for (number, point) in points(&reruns, profile).iter().enumerate() {
