@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use fabricast_planner::bound::InNetwork;
+use fabricast_planner::library::nccl::Settings;
 use fabricast_planner::library::{Chooser, Conditions, Library, Offer};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
-use fabricast_sim::profile::{self, Profile};
+use fabricast_sim::profile::{self, MeasuredNetwork, Profile};
 use fabricast_sim::{LaunchMode, lower::Setting};
 use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
@@ -188,7 +189,11 @@ pub fn chooser(
     call: &CallArgs,
     strategy: &StrategyArgs,
 ) -> Chooser {
+    // What the network's plugin sets by itself.
+    let plugin = MeasuredNetwork::of(router.fabric()).ok().flatten().and_then(|network| network.settings);
+    let set = plugin.and_then(|words| Settings::parse(&words).ok()).map(|(settings, _)| settings);
     let conditions = Conditions {
+        settings: set.unwrap_or_default(),
         dtype: call.dtype.unwrap_or_default(),
         op: call.op,
         registered: flags.registered.into(),

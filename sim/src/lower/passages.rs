@@ -1,7 +1,7 @@
 //! Which way operations travel: routes over capacities, one for each pair of ranks (and lane, where lanes limit).
 
+use fabricast_topologies::NodeId;
 use fabricast_topologies::route::BufferPlace;
-use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::FxHashMap;
 
 use super::capacities::Capacities;
@@ -24,7 +24,7 @@ struct Key {
     by: Rank,
     lane: Option<LaneUse>,
     flavour: Flavour,
-    /// What it costs to leave the host; nothing where it does not.
+    /// What it costs to leave the host.
     crossing: Crossing,
     /// What it reaches for outside the devices.
     reaches: Reaches,
@@ -34,7 +34,6 @@ struct Key {
 
 pub(super) struct Passages<'a> {
     placement: &'a [NodeId],
-    fabric: &'a Fabric,
     /// In whose memory the buffers of each rank lie; empty where that is their own device.
     places: Vec<NodeId>,
     /// What was read before, in managed memory.
@@ -62,7 +61,6 @@ impl<'a> Passages<'a> {
         };
         Ok(Self {
             placement: setting.placement,
-            fabric: setting.fabric,
             places,
             touched: Touched::default(),
             teams: &header.teams,
@@ -114,7 +112,7 @@ impl<'a> Passages<'a> {
             };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
-        let is_even = efforts.is_even() && (efforts.cross_alike() || !self.leaves(rank, Rank(run.peer.at(0))));
+        let is_even = efforts.is_even() && efforts.cross_alike();
         if (run.peer.is_fixed() && reaches.is_same() && is_even) || run.len == 1 {
             let entry = self.passage(self.key((rank, run), 0, (reaches, efforts)), workload)?;
             let work_at = |i| workload.works[work.entry(i)].0;
@@ -175,14 +173,9 @@ impl<'a> Passages<'a> {
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
         let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
         let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: efforts.lane(index) });
-        let crossing = if self.leaves(from, to) { efforts.crossing(index) } else { Crossing::default() };
+        // Charged where the way takes the network, which it does inside a host too where links have failed.
+        let crossing = efforts.crossing(index);
         Key { from, to, by: rank, lane, flavour, crossing, reaches: reaches.at(index), label }
-    }
-
-    /// Whether a way between ranks may take the network: not inside a host.
-    fn leaves(&self, from: Rank, to: Rank) -> bool {
-        let host = |rank: Rank| self.placement.get(rank.0 as usize).map(|&device| self.fabric.node(device).host);
-        from != to && host(from) != host(to)
     }
 
     /// The table entry of a passage, made if new.
