@@ -198,7 +198,6 @@ pub fn chooser(
         op: call.op,
         registered: flags.registered.into(),
         in_network: in_network(strategy),
-        ..Conditions::default()
     };
     Chooser::new(library, router.fabric(), router, placement, conditions)
 }

@@ -15,9 +15,6 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::worlds::World;
 
-/// Of a NIC, GB/s.
-const NIC: f64 = 50.0;
-
 fn costs() -> impl Strategy<Value = NetworkCosts> {
     let time = || (0u64..20_000_000).prop_map(Picos);
     let scan = prop_oneof![Just(None), (1_000_000_000u64..20_000_000_000).prop_map(|rate| Some(Bandwidth(rate)))];
@@ -53,6 +50,17 @@ fn path(world: &World) -> f64 {
     world.router().path(gpus[0], gpus[1]).unwrap().latency.0 as f64
 }
 
+/// Bytes a picosecond of the slowest link of the way.
+fn rate(world: &World) -> f64 {
+    let gpus = world.fabric.gpus();
+    let path = world.router().path(gpus[0], gpus[1]).unwrap();
+    let rates = path.hops.iter().filter_map(|hop| {
+        let bandwidth = world.fabric.link(hop.link).bandwidth?;
+        Some(bandwidth.0 as f64 * 1e-12 / hop.share.fraction())
+    });
+    rates.fold(f64::INFINITY, f64::min)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
@@ -77,7 +85,7 @@ proptest! {
             Protocol::Ll128 => waits(&[network.fence, network.post]),
             _ => waits(&[network.fence, network.post, network.arrive]) + before_hopper * network.flush.0 as f64,
         };
-        let on_wire = bytes as f64 * 1e3 / NIC;
+        let on_wire = bytes as f64 / rate(&world);
         let each = (network.message.0 as f64 + scan.floor()).max(on_wire);
         let expected = path(&world) + waits + each * loops as f64 * f64::from(channels);
         // What a byte takes of the proxy, in nanoseconds, is counted in parts of WHOLE and rounded up; so are shares of it.
