@@ -6,8 +6,8 @@
 //! there are fewer rails than ranks, further channels begin at the next rank of a rail.
 //!
 //! Source: NCCL 2.30.7 src/graph/search.cc (`ncclTopoSearchRecNet`: each channel starts at another NIC; crossNic 2: hosts in
-//! turn), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts); its own lists of rings on two
-//! hosts of eight GPUs (`Channel 00/16 : 0 7 6 5 4 3 2 1 9 10 11 12 13 14 15 8` in public logs).
+//! turn), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). That it goes there and back, rather
+//! than relay over NVLink to stay on a rail (PXN), is a choice of this module; either way loads every NIC alike.
 
 use fabricast_sim::schedule::{Collective, Rank};
 
