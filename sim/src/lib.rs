@@ -26,6 +26,7 @@ pub mod quantity;
 pub mod schedule;
 pub mod sharing;
 pub mod spans;
+pub mod template;
 pub mod timeline;
 pub mod verify;
 

@@ -1,13 +1,14 @@
 //! Runs a schedule on a fabric and says what happened: the front door of this crate.
 
 use fabricast_topologies::Picos;
+use fabricast_topologies::route::{BufferPlace, Ecmp};
 
 use crate::critical::{self, CriticalStep};
 use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workload};
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, LowerError, Lowered, Party, Resource, Setting, Traffic};
+use crate::lower::{self, LowerError, Lowered, OneBlock, Party, Resource, Setting, Traffic};
 use crate::profile::{Launch, Processes};
 use crate::quantity::Work;
 use crate::schedule::{Generate, Rank};
@@ -34,6 +35,10 @@ pub enum Folding {
     /// Where the symmetry is proved on the fabric at hand.
     #[default]
     WhereProved,
+    /// The same, and thread blocks that are alike are not even lowered: for a time, costs and utilisations only. Of the
+    /// channels' own capacities those of the first block are listed. (With spans, several schedules or traffic beside them, as
+    /// [`Self::WhereProved`].)
+    BlocksFirst,
     /// Never.
     Off,
 }
@@ -157,12 +162,26 @@ pub fn simulate_together(
     let recording =
         if parties.len() > 1 && watch.recording == Recording::End { Recording::RunEnds } else { watch.recording };
     let watch = Watch { recording, ..watch };
-    let mut lowered = lower::lower(parties)?;
-    let operations = lowered.workload.operation_count();
+    let one_block = match (surroundings.folding, parties) {
+        (Folding::BlocksFirst, [party]) if recording == Recording::End && surroundings.background.is_empty() => {
+            one_block(party)
+        }
+        _ => None,
+    };
+    let blocks = one_block.as_ref().map_or(1, OneBlock::blocks);
+    let mut lowered = match &one_block {
+        None => lower::lower(parties)?,
+        Some(one) => {
+            let mut lowered = lower::lower(&[Party { generator: one, setting }])?;
+            one.counted_for_all(&mut lowered);
+            lowered
+        }
+    };
+    let operations = lowered.workload.operation_count() * blocks;
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
     let folded = match surroundings.folding {
-        Folding::WhereProved => fold::fold(&lowered.workload),
+        Folding::WhereProved | Folding::BlocksFirst => fold::fold(&lowered.workload),
         Folding::Off => None,
     };
     let (outcome, records) = run(&lowered.workload, folded.as_ref(), watch)?;
@@ -175,7 +194,10 @@ pub fn simulate_together(
     let party_times = ends.into_iter().map(launched).collect();
     let mut costs = outcome.costs;
     costs.software += launch;
-    let fold_factor = folded.as_ref().map(Folded::factor);
+    let fold_factor = match &folded {
+        None => one_block.as_ref().map(|_| blocks as f64),
+        Some(folded) => Some(folded.factor() * blocks as f64),
+    };
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
@@ -195,6 +217,14 @@ pub fn simulate_together(
         load,
         rank_starts,
     })
+}
+
+/// The block that stands for all of a schedule's, where they are alike and take the same ways.
+pub(crate) fn one_block<'a>(party: &Party<'a>) -> Option<OneBlock<'a>> {
+    let options = party.setting.router.options();
+    // Ways by hash are chosen channel by channel, and what is in managed memory moves when it is first touched.
+    let by_channel = matches!(options.ecmp, Ecmp::Hashed { .. }) || options.buffers == BufferPlace::Managed;
+    if by_channel { None } else { OneBlock::of(party.generator) }
 }
 
 /// What was recorded of a run, told of the whole workload.
@@ -222,7 +252,7 @@ fn run(
             });
             Ok((outcome, records))
         }
-        Some((_, Err(EngineError::Interrupted))) => Err(EngineError::Interrupted),
+        Some((_, Err(error @ (EngineError::Interrupted | EngineError::Abandoned { .. })))) => Err(error),
         // Which operation is stuck, and how many were done before, only the whole run can tell.
         Some((_, Err(_))) | None => {
             let mut outcome = engine::run(workload, watch)?;

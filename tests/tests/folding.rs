@@ -3,12 +3,15 @@
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::critical::CriticalStep;
-use fabricast_sim::engine::{EngineError, Span};
+use fabricast_sim::engine::{EngineError, Span, Watch};
+use fabricast_sim::lower::{Resource, Setting};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
     Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program,
     Protocol, Rank, RotationDigit, Run, Segment, Symmetry, Walk,
 };
+use fabricast_sim::template::{Fingerprint, Template};
+use fabricast_sim::timeline::Utilization;
 use fabricast_sim::{Folding, SimulateError, Timeline};
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 use proptest::collection::vec;
@@ -25,6 +28,7 @@ fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<
     match (whole, folded) {
         (Ok(whole), Ok(folded)) => {
             are_equal(&whole, &folded)?;
+            blocks_may_go_first(world, generator, &whole)?;
             Ok(folded.fold_factor)
         }
         (Err(SimulateError::Engine(whole)), Err(SimulateError::Engine(folded))) => {
@@ -44,10 +48,32 @@ fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<
     }
 }
 
+/// Of thread blocks that are alike one is enough, and a run knows when it is out of time.
+fn blocks_may_go_first(world: &World, generator: &dyn Generate, whole: &Timeline) -> Result<(), TestCaseError> {
+    let end = whole.time - whole.launch;
+    let found = world.timed(generator, Folding::BlocksFirst, Some(end)).unwrap();
+    prop_assert_eq!((found.time, found.costs, found.operations), (whole.time, whole.costs, whole.operations));
+    for one in &found.utilization {
+        prop_assert!(whole.utilization.contains(one), "{one:?}");
+    }
+    let listed = |timeline: &Timeline| {
+        timeline.utilization.iter().filter(|one| !matches!(one.resource, Resource::Lane(..))).count()
+    };
+    prop_assert_eq!(listed(&found), listed(whole));
+    if let Some(too_early) = end.0.checked_sub(1).map(Picos).filter(|_| whole.operations > 0) {
+        let abandoned = world.timed(generator, Folding::BlocksFirst, Some(too_early));
+        let is_abandoned = matches!(abandoned, Err(SimulateError::Engine(EngineError::Abandoned { .. })));
+        // What ends as it starts is done before anybody looks at the time.
+        let startup = world.profile.protocol(generator.header().protocol).startup;
+        prop_assert!(is_abandoned || too_early < startup, "{:?}", abandoned.map(|timeline| timeline.time));
+    }
+    Ok(())
+}
+
 fn place(error: &EngineError) -> Option<(u32, u32)> {
     match *error {
         EngineError::Deadlock { run, index, .. } | EngineError::TooLong { run, index } => Some((run, index)),
-        EngineError::Interrupted => None,
+        EngineError::Interrupted | EngineError::Abandoned { .. } => None,
     }
 }
 
@@ -99,6 +125,48 @@ proptest! {
         let world = scene.world().with_buffers(buffers);
         let case = order.over(world.ranks(), world.per_host());
         fold_factor_of_equal_runs(&world, &*case.generator())?;
+    }
+
+    /// A schedule folded for one size says of every other that is cut the same way, on as many blocks or more, what its own
+    /// simulation says; and none takes less than it says it does at least.
+    #[test]
+    fn templates_say_what_runs_say(
+        scene in scenes(16),
+        order in orders(),
+        several in any::<bool>(),
+        bytes in 1u64..10_000_000,
+        threads in select(vec![None, Some(64u16), Some(320)]),
+    ) {
+        let order = if several { order } else { order.in_one_loop(order.bytes) };
+        let world = World { delays: Vec::new(), ..scene.world() };
+        let (router, placement) = (world.router(), world.placement());
+        let setting = Setting {
+            fabric: &world.fabric,
+            router: &router,
+            placement: &placement,
+            profile: &world.profile,
+            delays: &[],
+        };
+        let case = order.over(world.ranks(), world.per_host());
+        let (Some(print), Ok(Some(template))) =
+            (Fingerprint::of(&*case.generator(), setting), Template::of(&*case.generator(), 1, setting))
+        else {
+            return Ok(());
+        };
+        for order in [order.clone(), order.in_one_loop(bytes)] {
+            let mut case = order.over(world.ranks(), world.per_host());
+            case.shape.threads = threads;
+            let generator = case.generator();
+            let other = Fingerprint::of(&*generator, setting).filter(|other| other.of_block() == print.of_block());
+            let Some(other) = other.filter(|other| template.fits(generator.header(), other.blocks())) else { continue };
+            let found = template.run(generator.header(), other.blocks(), &world.profile, Watch::default()).unwrap();
+            let whole = world.timed(&*generator, Folding::Off, None).unwrap();
+            prop_assert_eq!(found.end, whole.time - whole.launch);
+            let busiest = Utilization::busiest(&whole.utilization).map(|one| (one.resource, one.fraction));
+            prop_assert_eq!(found.busiest.filter(|one| one.1 > 0.0), busiest.filter(|one| one.1 > 0.0));
+            let least = template.least(generator.header(), other.blocks(), &world.profile);
+            prop_assert!(least.is_none_or(|least| least <= found.end), "{least:?} and {:?}", found.end);
+        }
     }
 
     /// Loop after loop of rings, and messages in turn along chains and trees, on blocks that work by passes.

@@ -216,6 +216,25 @@ impl World {
         self.run_on(&self.placement(), generator, folding)
     }
 
+    /// The same, recording nothing, and only as long as it is done on the device by `until`.
+    pub(crate) fn timed(
+        &self,
+        generator: &dyn Generate,
+        folding: Folding,
+        until: Option<Picos>,
+    ) -> Result<Timeline, SimulateError> {
+        let (router, placement) = (self.router(), self.placement());
+        let setting = Setting {
+            fabric: &self.fabric,
+            router: &router,
+            placement: &placement,
+            profile: &self.profile,
+            delays: &self.delays,
+        };
+        let surroundings = Surroundings { folding, ..Surroundings::default() };
+        simulate(generator, setting, self.mode, surroundings, Watch { until, ..Watch::default() })
+    }
+
     /// The same with a device for each rank.
     pub(crate) fn run_on(
         &self,

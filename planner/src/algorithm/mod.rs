@@ -153,6 +153,12 @@ impl Algorithm {
         }
     }
 
+    /// Whether it sends as many blocks in a message as fit into a chunk, so that programs of one loop depend on the size.
+    #[must_use]
+    pub fn fills_messages(self) -> bool {
+        self == Self::Pat
+    }
+
     /// Whether it offers a collective.
     #[must_use]
     pub fn supports(self, collective: Collective) -> bool {

@@ -1,8 +1,11 @@
 //! The plan: which strategy for which collective and size, how sure, and how far from the bound.
 
 mod default;
+mod kept;
+mod least;
 mod ranges;
 mod search;
+mod templates;
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective, Matrix};
@@ -17,7 +20,7 @@ use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
 pub use ranges::Range;
-pub use search::{Watcher, plan};
+pub use search::{Watcher, least_time, plan};
 
 /// What to plan.
 #[derive(Clone, Copy)]

@@ -22,7 +22,7 @@ use crate::engine::{Edge, Pace, Passage, PerOp, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
-use signature::Signature;
+pub(crate) use signature::Signature;
 
 /// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and a schedule with a defect
 /// at one place learns of it one neighbour a round.
@@ -78,6 +78,12 @@ impl Folded {
     /// A value for every run of the whole workload from those of the folded one.
     pub fn unfold_runs<T: Copy>(&self, folded: &[T]) -> Vec<T> {
         self.class_of.iter().map(|&class| folded[class as usize]).collect()
+    }
+
+    /// The class of each capacity of the whole workload: its capacity in the folded one. Classes are numbered as their first
+    /// members are.
+    pub(crate) fn resource_classes(&self) -> &[u32] {
+        &self.resource_class_of
     }
 
     /// Operations of the whole workload.

@@ -1,0 +1,171 @@
+//! Schedules that are lowered and folded once, and timed or bounded for many sizes, channel counts and protocols.
+//!
+//! A strategy's schedule is looked up by what its first thread block does in one loop, or in two where it makes more: a
+//! schedule of that many loops is written for it, whatever its own size. All ways of timing a schedule say the same, so it does
+//! not matter which size or thread is first.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fabricast_sim::SimulateError;
+use fabricast_sim::lower::Setting;
+use fabricast_sim::schedule::{Call, Collective, Generate, Header, Protocol, Rank};
+use fabricast_sim::template::{Fingerprint, Template};
+use fabricast_topologies::Bytes;
+use rustc_hash::FxHashMap;
+
+use super::PlanRequest;
+use crate::abilities::Abilities;
+use crate::algorithm::{self, Algorithm, Shape};
+use crate::strategy::Strategy;
+
+/// The chunks of the schedules that are looked at: large enough that nothing is rounded away.
+const CHUNK: Bytes = Bytes(1 << 20);
+
+/// Something that is worked out once, by the first who asks.
+type Once<T> = Arc<OnceLock<T>>;
+
+/// A schedule that is looked at: a strategy's, its protocol aside, of so many loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    collective: Collective,
+    algorithm: Algorithm,
+    channels: u16,
+    loops: u32,
+    /// How many of its chunks a message may take, as a power of two, where programs depend on that.
+    room: Room,
+}
+
+/// A power of two.
+type Room = u32;
+
+/// No call has more room than this.
+const MOST_ROOM: Room = 31;
+
+/// What is known of the schedules of a request.
+pub(super) struct Templates<'a> {
+    pub(super) request: &'a PlanRequest<'a>,
+    abilities: Abilities,
+    prints: Mutex<FxHashMap<Key, Once<Option<Fingerprint>>>>,
+    made: Mutex<FxHashMap<(Protocol, Fingerprint, u32), Once<Option<Template>>>>,
+}
+
+/// A template, and the number of blocks that do what it does.
+pub(super) struct Found {
+    made: Once<Option<Template>>,
+    pub(super) blocks: u16,
+}
+
+impl Found {
+    pub(super) fn template(&self) -> Option<&Template> {
+        self.made.get().and_then(Option::as_ref)
+    }
+}
+
+impl<'a> Templates<'a> {
+    pub(super) fn new(request: &'a PlanRequest<'a>, abilities: Abilities) -> Self {
+        Self { request, abilities, prints: Mutex::default(), made: Mutex::default() }
+    }
+
+    /// The template of a strategy's schedule; nothing where it has none.
+    ///
+    /// # Errors
+    /// As [`Template::of`].
+    pub(super) fn of(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        header: &Header,
+    ) -> Result<Option<Found>, SimulateError> {
+        let room = self.room(call, strategy, header);
+        let one = self.of_loops(call, strategy, (1, room))?;
+        let found = match one {
+            Some((print, _)) if print.chunks() != header.layout.chunks() => self.of_loops(call, strategy, (2, 0))?,
+            one => one,
+        };
+        Ok(found.map(|(_, found)| found))
+    }
+
+    /// The room in the messages of a schedule of one loop.
+    fn room(&self, call: &Call, strategy: Strategy, header: &Header) -> Room {
+        if !strategy.algorithm.fills_messages() {
+            return 0;
+        }
+        let shape = self.request.shape(*call, strategy, &self.abilities);
+        let Some(chunk) = shape.chunk else { return MOST_ROOM };
+        let fitting = u128::from(chunk.0) * u128::from(header.layout.chunks()) / u128::from(call.bytes.0.max(1));
+        fitting.max(1).ilog2().min(MOST_ROOM)
+    }
+
+    fn of_loops(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (loops, room): (u32, Room),
+    ) -> Result<Option<(Fingerprint, Found)>, SimulateError> {
+        let Strategy { algorithm, channels, .. } = strategy;
+        let key = Key { collective: call.collective, algorithm, channels, loops, room };
+        let print = once(&self.prints, key);
+        let print = print.get_or_init(|| {
+            let generator = self.generator(call, strategy, (loops, room))?;
+            Fingerprint::of(generator.as_ref(), self.setting())
+        });
+        let Some(print) = *print else { return Ok(None) };
+        let made = once(&self.made, (strategy.protocol, print.of_block(), loops));
+        if made.get().is_none() {
+            // (Another thread may be making the same; the first one's stays.)
+            let template = match self.generator(call, strategy, (loops, room)) {
+                Some(generator) => Template::of(generator.as_ref(), loops, self.setting())?,
+                None => None,
+            };
+            made.get_or_init(|| template);
+        }
+        Ok(Some((print, Found { made, blocks: print.blocks() })))
+    }
+
+    /// A schedule of a strategy that makes so many loops of large chunks, with room for more of them in a message.
+    fn generator(&self, call: &Call, strategy: Strategy, (loops, room): (u32, Room)) -> Option<Box<dyn Generate + Send + Sync>> {
+        let written = |bytes: u64, chunk: Option<Bytes>| {
+            let shape = self.request.shape(Call { bytes: Bytes(bytes), ..*call }, strategy, &self.abilities);
+            algorithm::generator(strategy.algorithm, &Shape { chunk, ..shape }).ok()
+        };
+        let per_loop = written(1 << 40, None)?.header().layout.chunks();
+        let chunks = per_loop.checked_mul(loops)?;
+        let generator = written(u64::from(chunks) * CHUNK.0, Some(Bytes(CHUNK.0 << room)))?;
+        (generator.header().layout.chunks() == chunks).then_some(generator)
+    }
+
+    pub(super) fn setting(&self) -> Setting<'a> {
+        self.request.setting()
+    }
+}
+
+/// The place for something in a table.
+fn once<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, Once<T>>>, key: K) -> Once<T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
+}
+
+impl<'a> PlanRequest<'a> {
+    /// The call of a collective of a size.
+    pub(super) fn call(&self, collective: Collective, bytes: Bytes) -> Call {
+        Call { collective, bytes, ranks: self.placement.len() as u32, root: Rank(self.root), buffers: self.buffers }
+    }
+
+    /// What a strategy for a call asks of its algorithm; an all_to_allv's matrix aside.
+    pub(super) fn shape(&self, call: Call, strategy: Strategy, abilities: &Abilities) -> Shape {
+        Shape {
+            grid: self.fabric.host_grid().to_vec(),
+            ..strategy.shape(call, self.profile, self.ranks_per_node, abilities)
+        }
+    }
+
+    /// Where schedules run.
+    pub(super) fn setting(&self) -> Setting<'a> {
+        Setting {
+            fabric: self.fabric,
+            router: self.router,
+            placement: self.placement,
+            profile: self.profile,
+            delays: &[],
+        }
+    }
+}
