@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use fabricast_topologies::Picos;
 
-use crate::engine::{self, EngineError, Pace, PerOp, Watch, Workload};
+use crate::engine::{self, EngineError, Pace, Passage, Passages, PerOp, Watch, Workload};
 use crate::fold::{self, Signature};
 use crate::lower::{self, Effort, Framing, Lowered, OneBlock, Party, Resource, Setting, Tasks, payload, sized_by};
 use crate::profile::Profile;
@@ -362,7 +362,8 @@ impl Template {
         });
         let paces = paces.collect();
         let system = self.system(&amounts);
-        let workload = Workload { paces, system, works: amounts.works.clone(), startup, ..self.program() };
+        let program = self.program(&system);
+        let workload = Workload { paces, system, works: amounts.works.clone(), startup, ..program };
         let end = engine::run(&workload, watch)?.end;
         let mut busiest: Option<(Resource, f64)> = None;
         // (Classes are numbered as their first members are.)
@@ -382,13 +383,24 @@ impl Template {
     }
 
     /// The workload without amounts.
-    fn program(&self) -> Workload {
+    fn program(&self, system: &System) -> Workload {
         let Workload { runs, waits, wait_starts, passages, background_from, .. } = &self.workload;
+        // What takes nothing of anything does not travel.
+        let takes = |route: &RouteId| system.uses(*route).len() > 0;
+        let places = (0..passages.len()).map(|place| passages.get(place));
+        let mut left = Passages::default();
+        if places.clone().all(|passage| passage.route.is_none_or(|route| takes(&route))) {
+            left.clone_from(passages);
+        } else {
+            for passage in places {
+                left.push(Passage { route: passage.route.filter(takes), ..passage });
+            }
+        }
         Workload {
             runs: runs.clone(),
             waits: waits.clone(),
             wait_starts: wait_starts.clone(),
-            passages: passages.clone(),
+            passages: left,
             background_from: *background_from,
             ..Workload::default()
         }

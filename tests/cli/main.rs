@@ -11,6 +11,7 @@ mod hostile;
 mod identical;
 mod json;
 mod run;
+mod simulate_is_plan;
 mod stop;
 mod timeline;
 mod what_if;
