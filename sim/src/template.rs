@@ -131,6 +131,12 @@ impl Fingerprint {
         chunks.is_multiple_of(blocks.into()).then_some(Self { program, blocks, chunks: chunks / u32::from(blocks) })
     }
 
+    /// The same on so many blocks, each with chunks of its own.
+    #[must_use]
+    pub fn on_blocks(self, blocks: u16) -> Self {
+        Self { blocks, ..self }
+    }
+
     /// The same on one block: what a template is known by.
     #[must_use]
     pub fn of_block(self) -> Self {
@@ -328,14 +334,24 @@ impl Template {
     /// A template of one loop tells of schedules of one loop, one of two of any with more. `None`: nothing is known.
     #[must_use]
     pub fn least(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
+        self.least_of(header, (blocks, blocks), profile)
+    }
+
+    /// The same where of so many blocks only the first is known to have this program: others only slow it down.
+    #[must_use]
+    pub fn least_of_first(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
+        self.least_of(header, (blocks, 1), profile)
+    }
+
+    fn least_of(&self, header: &Header, (blocks, alike): (u16, u16), profile: &Profile) -> Option<Picos> {
         let cut = self.cut(header, blocks)?;
         if cut.loops < self.rounds || (self.rounds == 1 && cut.loops > 1) {
             return None;
         }
         let effort = Effort::new(profile, header);
-        let full = self.amounts(&effort, cut.full, blocks);
+        let full = self.amounts(&effort, cut.full, alike);
         // In the last loop chunks may be smaller; the chain is that of the first ones.
-        let last = (cut.full != cut.last).then(|| self.amounts(&effort, cut.last, blocks));
+        let last = (cut.full != cut.last).then(|| self.amounts(&effort, cut.last, alike));
         let of_chain = last.as_ref().filter(|_| cut.loops <= self.rounds);
         let times = self.chain.times((self, &full), of_chain.map(|last| (self, last)), effort.startup(), cut.loops);
         let passed = self.capacities.iter().zip(&times.first_flows).map(|(capacity, &first)| {

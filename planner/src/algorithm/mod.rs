@@ -159,6 +159,13 @@ impl Algorithm {
         self == Self::Pat
     }
 
+    /// Whether a schedule on several channels does on the first of them what one of a single channel does, with smaller
+    /// chunks (a double tree has both of its trees on a single channel).
+    #[must_use]
+    pub fn divides_by_channels(self, collective: Collective) -> bool {
+        (self, collective) != (Self::Tree, AllReduce)
+    }
+
     /// Whether it offers a collective.
     #[must_use]
     pub fn supports(self, collective: Collective) -> bool {

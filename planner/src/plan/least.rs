@@ -53,6 +53,13 @@ impl LeastTimes<'_> {
         self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(least)))
     }
 
+    /// The same where the template is that of a single channel, which is all that is known of the first.
+    pub(super) fn by_first_channel(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
+        let (template, profile) = (found.template(), self.request.profile);
+        let least = template.and_then(|template| template.least_of_first(header, strategy.channels, profile));
+        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(least)))
+    }
+
     fn launched(&self, device: Picos) -> Picos {
         let mode = self.request.mode;
         self.request.profile.launch(mode.launch, mode.processes).apply(device, mode.gpus_per_host)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::engine::{EngineError, Watch};
-use fabricast_sim::schedule::{Call, Collective, Generate, Matrix};
+use fabricast_sim::schedule::{Call, Collective, Generate, Header, Matrix};
 use fabricast_sim::{Folding, SimulateError, Surroundings, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
@@ -104,7 +104,9 @@ pub fn least_time(
     let (bounds, abilities) = surveyed(request);
     let templates = Templates::new(request, abilities);
     let search = Search::new(&templates, abilities, &bounds, collective, bytes);
-    Ok(search.look_at(strategy)?.ok().map(|looked| looked.least))
+    let Ok(mut looked) = search.look_at(strategy)? else { return Ok(None) };
+    search.look_closer(strategy, &mut looked)?;
+    Ok(Some(looked.least))
 }
 
 fn surveyed(request: &PlanRequest<'_>) -> (Bounds, Abilities) {
@@ -127,8 +129,16 @@ pub(super) struct Search<'a> {
 /// A strategy whose schedule was looked at.
 struct Looked {
     generator: Box<dyn Generate + Send + Sync>,
-    found: Option<Found>,
+    glance: Glance,
     least: Picos,
+}
+
+/// How closely a schedule was looked at.
+enum Glance {
+    /// At its first channel, as that of a schedule of one.
+    First,
+    /// At all of it.
+    Whole(Option<Found>),
 }
 
 /// What a simulation says of a strategy.
@@ -205,6 +215,11 @@ impl<'a> Search<'a> {
                 open.insert((known.least, strategy));
                 continue;
             }
+            if let Glance::First = known.glance {
+                self.look_closer(strategy, known)?;
+                open.insert((known.least, strategy));
+                continue;
+            }
             match self.simulated(strategy, known, until, watcher)? {
                 Outcome::Time(priced) => kept.keep(priced),
                 // (Once too late for what it could be it is not looked at again but for something else.)
@@ -237,23 +252,37 @@ impl<'a> Search<'a> {
         LeastTimes { request: self.request, bounds: &self.bounds, call: self.call, matrix: self.matrix.as_ref() }
     }
 
-    /// A strategy's schedule, what it folds to, and what it takes at least.
+    /// A strategy's schedule, and what its first channel takes at least.
     fn look_at(&self, strategy: Strategy) -> Result<Result<Looked, Unsupported>, PlanError> {
-        let shape = Shape {
-            matrix: self.matrix.clone(),
-            ..self.request.shape(self.call, strategy, &self.abilities)
-        };
+        let shape = Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.abilities) };
         let generator = match algorithm::generator(strategy.algorithm, &shape) {
             Ok(generator) => generator,
             Err(why) => return Ok(Err(why)),
         };
-        let header = generator.header();
-        let found = self.templates.of(&self.call, strategy, header).map_err(|error| self.failed(strategy, error))?;
-        let least = match &found {
-            Some(found) => self.least_times().by_template(strategy, header, found),
-            None => self.least_times().at_sight(strategy),
+        let least = match strategy.algorithm.divides_by_channels(self.call.collective) {
+            true => {
+                let found = self.found(Strategy { channels: 1, ..strategy }, (strategy.channels, generator.header()))?;
+                found.map(|found| self.least_times().by_first_channel(strategy, generator.header(), &found))
+            }
+            false => None,
         };
-        Ok(Ok(Looked { generator, found, least }))
+        let least = least.unwrap_or_else(|| self.least_times().at_sight(strategy));
+        Ok(Ok(Looked { generator, glance: Glance::First, least }))
+    }
+
+    /// What the schedule folds to, and what all of it takes at least.
+    fn look_closer(&self, strategy: Strategy, looked: &mut Looked) -> Result<(), PlanError> {
+        let header = looked.generator.header();
+        let found = self.found(strategy, (1, header))?;
+        if let Some(found) = &found {
+            looked.least = looked.least.max(self.least_times().by_template(strategy, header, found));
+        }
+        looked.glance = Glance::Whole(found);
+        Ok(())
+    }
+
+    fn found(&self, strategy: Strategy, schedule: (u16, &Header)) -> Result<Option<Found>, PlanError> {
+        self.templates.of(&self.call, strategy, schedule).map_err(|error| self.failed(strategy, error))
     }
 
     /// A strategy with its time, however long that is.
@@ -262,10 +291,11 @@ impl<'a> Search<'a> {
         strategy: Strategy,
         watcher: Watcher<'_>,
     ) -> Result<Result<Priced, Unsupported>, PlanError> {
-        let looked = match self.look_at(strategy)? {
+        let mut looked = match self.look_at(strategy)? {
             Ok(looked) => looked,
             Err(why) => return Ok(Err(why)),
         };
+        self.look_closer(strategy, &mut looked)?;
         match self.simulated(strategy, &looked, None, watcher)? {
             Outcome::Time(priced) => Ok(Ok(priced)),
             Outcome::TooLate => Err(self.failed(strategy, EngineError::Interrupted.into())),
@@ -287,7 +317,11 @@ impl<'a> Search<'a> {
         let until = until.map(|until| Picos(until.0.saturating_sub(launch.added.0)));
         let watch = Watch { interrupt: watcher.interrupt, until, ..Watch::default() };
         let header = looked.generator.header();
-        let template = looked.found.as_ref().and_then(|found| Some((found.template()?, found.blocks)));
+        let found = match &looked.glance {
+            Glance::First => None,
+            Glance::Whole(found) => found.as_ref(),
+        };
+        let template = found.and_then(|found| Some((found.template()?, found.blocks)));
         let timed = match template.filter(|(template, blocks)| template.fits(header, *blocks)) {
             Some((template, blocks)) => {
                 template.run(header, blocks, request.profile, watch).map_err(SimulateError::Engine).map(|timed| {

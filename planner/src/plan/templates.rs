@@ -38,6 +38,9 @@ struct Key {
 /// A power of two.
 type Room = u32;
 
+/// Channels on which it shows whether all of them do the same.
+const ENOUGH_CHANNELS: u16 = 4;
+
 /// No call has more room than this.
 const MOST_ROOM: Room = 31;
 
@@ -66,7 +69,8 @@ impl<'a> Templates<'a> {
         Self { request, abilities, prints: Mutex::default(), made: Mutex::default() }
     }
 
-    /// The template of a strategy's schedule; nothing where it has none.
+    /// The template of a strategy's schedule; nothing where it has none. The schedule at hand is the strategy's, or one of
+    /// so many times its channels.
     ///
     /// # Errors
     /// As [`Template::of`].
@@ -74,12 +78,13 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        header: &Header,
+        (times, header): (u16, &Header),
     ) -> Result<Option<Found>, SimulateError> {
         let room = self.room(call, strategy, header);
+        let chunks = header.layout.chunks() / u32::from(times.max(1));
         let one = self.of_loops(call, strategy, (1, room))?;
         let found = match one {
-            Some((print, _)) if print.chunks() != header.layout.chunks() => self.of_loops(call, strategy, (2, 0))?,
+            Some((print, _)) if print.chunks() != chunks => self.of_loops(call, strategy, (2, 0))?,
             one => one,
         };
         Ok(found.map(|(_, found)| found))
@@ -102,14 +107,7 @@ impl<'a> Templates<'a> {
         strategy: Strategy,
         (loops, room): (u32, Room),
     ) -> Result<Option<(Fingerprint, Found)>, SimulateError> {
-        let Strategy { algorithm, channels, .. } = strategy;
-        let key = Key { collective: call.collective, algorithm, channels, loops, room };
-        let print = once(&self.prints, key);
-        let print = print.get_or_init(|| {
-            let generator = self.generator(call, strategy, (loops, room))?;
-            Fingerprint::of(generator.as_ref(), self.setting())
-        });
-        let Some(print) = *print else { return Ok(None) };
+        let Some(print) = self.print(call, strategy, (loops, room)) else { return Ok(None) };
         let made = once(&self.made, (strategy.protocol, print.of_block(), loops));
         if made.get().is_none() {
             // (Another thread may be making the same; the first one's stays.)
@@ -120,6 +118,23 @@ impl<'a> Templates<'a> {
             made.get_or_init(|| template);
         }
         Ok(Some((print, Found { made, blocks: print.blocks() })))
+    }
+
+    /// What a strategy's schedule does, chunks and protocol aside.
+    fn print(&self, call: &Call, strategy: Strategy, (loops, room): (u32, Room)) -> Option<Fingerprint> {
+        let Strategy { algorithm, channels, .. } = strategy;
+        // What is alike on four channels is alike on more: no algorithm takes longer to show how channels differ.
+        if channels > ENOUGH_CHANNELS {
+            let few = self.print(call, Strategy { channels: ENOUGH_CHANNELS, ..strategy }, (loops, room))?;
+            if few.blocks() == ENOUGH_CHANNELS {
+                return Some(few.on_blocks(channels));
+            }
+        }
+        let print = once(&self.prints, Key { collective: call.collective, algorithm, channels, loops, room });
+        *print.get_or_init(|| {
+            let generator = self.generator(call, strategy, (loops, room))?;
+            Fingerprint::of(generator.as_ref(), self.setting())
+        })
     }
 
     /// A schedule of a strategy that makes so many loops of large chunks, with room for more of them in a message.
