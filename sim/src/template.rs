@@ -10,15 +10,16 @@
 mod chain;
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use fabricast_topologies::Picos;
 
 use crate::engine::{self, EngineError, Pace, Passage, Passages, PerOp, Watch, Workload};
-use crate::fold::{self, Signature};
-use crate::lower::{self, Effort, Framing, Lowered, OneBlock, Party, Resource, Setting, Tasks, payload, sized_by};
+use crate::fold::{self, Colours, Signature};
+use crate::lower::{self, Effort, Framing, Lowered, Party, Resource, Setting, Tasks, payload, sized_by};
 use crate::profile::Profile;
 use crate::quantity::{Rate, Work};
-use crate::schedule::{ChunkSize, Generate, Header, Program, Rank};
+use crate::schedule::{ChunkSize, Generate, Header, Program, Protocol, Rank};
 use crate::sharing::{ResourceId, RouteId, System, Use, WHOLE};
 use crate::timeline::{SimulateError, one_block};
 use chain::Chain;
@@ -112,25 +113,80 @@ struct Amounts {
     blocks: u64,
 }
 
-impl Fingerprint {
-    /// Of the schedule; `None` where its chunks differ in size.
+/// A schedule's programs, those of its first block where all blocks do the same, written once: what templates are made of,
+/// one for each protocol.
+#[derive(Debug)]
+pub struct Outline {
+    header: Header,
+    /// By rank.
+    programs: Vec<Program>,
+    print: Fingerprint,
+    /// How many chunks operations move at once.
+    spans: Vec<u32>,
+    /// What is alike in it, as it was found with the first protocol.
+    colours: OnceLock<Colours>,
+}
+
+impl Outline {
+    /// Of a schedule; `None` where its chunks differ in size.
     #[must_use]
     pub fn of(generator: &dyn Generate, setting: Setting<'_>) -> Option<Self> {
         let header = generator.header();
-        if header.layout.segments().len() > 1 && size_of(header)?.full != size_of(header)?.last {
+        if !size_of(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
             return None;
         }
-        let party = Party { generator, setting };
-        let one = one_block(&party);
-        let blocks = one.as_ref().map_or(1, |one| one.blocks() as u16);
-        let program = match &one {
-            Some(one) => signature_of(one),
-            None => signature_of(generator),
+        let all = Written { header, programs: &written(generator) };
+        let one = one_block(&Party { generator: &all, setting });
+        let (programs, blocks) = match one {
+            Some(one) => (written(&one), one.blocks() as u16),
+            None => (all.programs.to_vec(), 1),
         };
+        let whole = Written { header, programs: &programs };
+        let (program, spans) = (signature_of(&whole), spans_of(&whole)?);
         let chunks = header.layout.chunks();
-        chunks.is_multiple_of(blocks.into()).then_some(Self { program, blocks, chunks: chunks / u32::from(blocks) })
+        if !chunks.is_multiple_of(blocks.into()) {
+            return None;
+        }
+        let print = Fingerprint { program, blocks, chunks: chunks / u32::from(blocks) };
+        Some(Self { header: header.clone(), programs, print, spans, colours: OnceLock::new() })
     }
 
+    /// What it is known by.
+    #[must_use]
+    pub fn print(&self) -> Fingerprint {
+        self.print
+    }
+}
+
+/// Programs that are there.
+struct Written<'a> {
+    header: &'a Header,
+    programs: &'a [Program],
+}
+
+impl Generate for Written<'_> {
+    fn header(&self) -> &Header {
+        self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        if let Some(own) = self.programs.get(rank.0 as usize) {
+            program.clone_from(own);
+        }
+    }
+}
+
+/// The programs of all ranks.
+fn written(generator: &dyn Generate) -> Vec<Program> {
+    let write = |rank| {
+        let mut program = Program::default();
+        generator.program(rank, &mut program);
+        program
+    };
+    (0..generator.header().call.ranks).map(Rank).map(write).collect()
+}
+
+impl Fingerprint {
     /// The same on so many blocks, each with chunks of its own.
     #[must_use]
     pub fn on_blocks(self, blocks: u16) -> Self {
@@ -199,45 +255,46 @@ fn signature_of(generator: &dyn Generate) -> Signature {
 }
 
 impl Template {
-    /// Lowers and folds a schedule that makes its loop `rounds` times. `None` where chunks differ in size, SMs are crowded, or
-    /// it would be too long to keep.
+    /// Lowers and folds a schedule that makes its loop `rounds` times, over a protocol. `None` where spans cannot be told
+    /// apart by size, SMs are crowded, or it would be too long to keep.
     ///
     /// # Errors
     /// [`SimulateError::Lower`]: ranks without devices or paths.
-    pub fn of(generator: &dyn Generate, rounds: u32, setting: Setting<'_>) -> Result<Option<Self>, SimulateError> {
-        let header = generator.header();
-        let Some(spans) = spans_of(generator).filter(|_| setting.delays.is_empty() && rounds > 0) else {
-            return Ok(None);
-        };
-        let party = Party { generator, setting };
-        let one = one_block(&party);
-        let blocks = one.as_ref().map_or(1, OneBlock::blocks) as u32;
-        let (mut lowered, tasks) = lower::lower_for_any_size(match &one {
-            Some(one) => Party { generator: one, setting },
-            None => party,
-        })?;
+    pub fn of(
+        outline: &Outline,
+        protocol: Protocol,
+        rounds: u32,
+        setting: Setting<'_>,
+    ) -> Result<Option<Self>, SimulateError> {
+        let header = &Header { protocol, ..outline.header.clone() };
+        let generator = &Written { header, programs: &outline.programs };
+        let (mut lowered, tasks) = lower::lower_for_any_size(Party { generator, setting })?;
         lowered.workload.background_from = lowered.workload.runs.len() as u32;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
         let mut span_of = BTreeMap::from([(Work(0), 0)]);
-        for span in spans {
+        for &span in &outline.spans {
             if span_of.insert(framing.on_wire(payload(header, 0, span)), span).is_some() {
                 return Ok(None);
             }
         }
         let spans: Option<Vec<u32>> = lowered.workload.works.iter().map(|work| span_of.get(work).copied()).collect();
         let Some(spans) = spans else { return Ok(None) };
-        Ok(Self::folded(lowered, tasks, spans, framing, (header.layout.chunks() / blocks, rounds)))
+        Ok(Self::folded((lowered, outline), tasks, spans, framing, rounds))
     }
 
     fn folded(
-        lowered: Lowered,
+        (lowered, outline): (Lowered, &Outline),
         tasks: Tasks,
         spans: Vec<u32>,
         framing: Framing,
-        (chunks, rounds): (u32, u32),
+        rounds: u32,
     ) -> Option<Self> {
+        let chunks = outline.print.chunks;
         let Lowered { workload: whole, resources, .. } = lowered;
-        let folded = fold::fold(&whole);
+        let folded = fold::fold_like(&whole, outline.colours.get()).map(|(folded, colours)| {
+            outline.colours.get_or_init(|| colours);
+            folded
+        });
         let count = whole.system.resource_count();
         let classes: Vec<u32> = match &folded {
             Some(folded) => folded.resource_classes().to_vec(),
@@ -286,7 +343,7 @@ impl Template {
             Some(folded) => folded.workload,
             None => whole,
         };
-        if workload.operation_count() > MOST_OPERATIONS || !chunks.is_multiple_of(rounds) {
+        if workload.operation_count() > MOST_OPERATIONS || rounds == 0 || !chunks.is_multiple_of(rounds) {
             return None;
         }
         let mut task_of_route: Vec<u32> = vec![0; workload.system.route_count()];
@@ -432,8 +489,7 @@ impl Template {
             let work = on_wire(span);
             effort.of(task, self.framing.payload(work), work)
         });
-        let (paces, lanes) =
-            efforts.map(|effort| (effort.pace(Picos::ZERO), effort.lane.unwrap_or_default())).unzip();
+        let (paces, lanes) = efforts.map(|effort| (effort.pace(Picos::ZERO), effort.lane.unwrap_or_default())).unzip();
         Amounts { works: self.spans.iter().map(|&span| on_wire(span)).collect(), paces, lanes, blocks: blocks.into() }
     }
 
@@ -441,9 +497,7 @@ impl Template {
         match taken {
             Taken::Shared => times.saturating_mul(amounts.blocks),
             Taken::Own => times,
-            Taken::Passes(task) => {
-                times.saturating_mul(amounts.lanes.get(task as usize).copied().unwrap_or_default())
-            }
+            Taken::Passes(task) => times.saturating_mul(amounts.lanes.get(task as usize).copied().unwrap_or_default()),
         }
     }
 
@@ -486,7 +540,8 @@ fn size_of(header: &Header) -> Option<Cut> {
         _ if is_zero => None,
         [_] => Some(Cut { full: layout.size(0), last: layout.size(0), loops: 1 }),
         [full, last] => {
-            let is_even = u128::from(full.bytes.0) * u128::from(last.parts) == u128::from(last.bytes.0) * u128::from(full.parts);
+            let is_even =
+                u128::from(full.bytes.0) * u128::from(last.parts) == u128::from(last.bytes.0) * u128::from(full.parts);
             let (first, second) = (layout.size(0), layout.size(layout.start_of(1)));
             Some(Cut { full: first, last: if is_even { first } else { second }, loops: 1 })
         }
@@ -494,15 +549,11 @@ fn size_of(header: &Header) -> Option<Cut> {
     }
 }
 
-/// How many chunks operations move at once, each number once; `None` where chunks differ or an operation's are not one
-/// piece of the buffer.
+/// How many chunks operations move at once, each number once; `None` where an operation's are not one piece of the
+/// buffer.
 fn spans_of(generator: &dyn Generate) -> Option<Vec<u32>> {
     let header = generator.header();
     let chunks = header.layout.chunks();
-    let sizes = size_of(header)?;
-    if sizes.full != sizes.last {
-        return None;
-    }
     let mut spans = Vec::new();
     let mut program = Program::default();
     for rank in (0..header.call.ranks).map(Rank) {

@@ -84,11 +84,8 @@ pub fn single(
         threads: picked.and_then(|picked| picked.threads),
         chunk: strategy.chunk.or(picked.and_then(|picked| picked.chunk)),
     };
-    let shape = Shape {
-        grid: fabric.host_grid().to_vec(),
-        matrix,
-        ..chosen.shape(call, profile, ranks_per_node, &abilities)
-    };
+    let shape =
+        Shape { grid: fabric.host_grid().to_vec(), matrix, ..chosen.shape(call, profile, ranks_per_node, &abilities) };
     algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
 }
 

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::matrices::matrix_of;
-use crate::worlds::{Plant, Order, Scene, World, orders, per_host, plants, scenes, switch};
+use crate::worlds::{Order, Plant, Scene, World, orders, per_host, plants, scenes, switch};
 
 /// Vertices and links of a fabric, each given again by `remake` and `relink`, in the orders given; failed links are
 /// left out.
@@ -234,7 +234,11 @@ proptest! {
 }
 
 /// What each strategy takes at least, and what it is simulated to take.
-fn least_and_found(world: &World, collective: Collective, restriction: &Restriction) -> Vec<(Strategy, Bytes, Picos, Picos)> {
+fn least_and_found(
+    world: &World,
+    collective: Collective,
+    restriction: &Restriction,
+) -> Vec<(Strategy, Bytes, Picos, Picos)> {
     let (router, placement) = (world.router(), world.placement());
     let request = PlanRequest {
         library: None,

@@ -335,7 +335,7 @@ pub(crate) fn plain(algorithm: Algorithm, collective: Collective, ranks: u32, by
 /// A call whose ranks are not yet known.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
-    algorithm: Algorithm,
+    pub(crate) algorithm: Algorithm,
     pub(crate) collective: Collective,
     protocol: Protocol,
     pub(crate) bytes: u64,

@@ -43,6 +43,8 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
     let found: Vec<Result<(Row, Option<String>), PlanError>> = cells
         .par_iter()
+        // Rows take from microseconds to seconds.
+        .with_max_len(1)
         .map(|&(collective, bytes)| {
             let search = Search::new(&templates, abilities, &bounds, collective, bytes);
             let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
@@ -261,7 +263,8 @@ impl<'a> Search<'a> {
         };
         let least = match strategy.algorithm.divides_by_channels(self.call.collective) {
             true => {
-                let found = self.found(Strategy { channels: 1, ..strategy }, (strategy.channels, generator.header()))?;
+                let found =
+                    self.found(Strategy { channels: 1, ..strategy }, (strategy.channels, generator.header()))?;
                 found.map(|found| self.least_times().by_first_channel(strategy, generator.header(), &found))
             }
             false => None,

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fabricast_sim::SimulateError;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::schedule::{Call, Collective, Generate, Header, Protocol, Rank};
-use fabricast_sim::template::{Fingerprint, Template};
-use fabricast_topologies::Bytes;
+use fabricast_sim::template::{Fingerprint, Outline, Template};
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bytes, NodeId};
 use rustc_hash::FxHashMap;
 
 use super::PlanRequest;
@@ -48,7 +49,9 @@ const MOST_ROOM: Room = 31;
 pub(super) struct Templates<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     abilities: Abilities,
-    prints: Mutex<FxHashMap<Key, Once<Option<Fingerprint>>>>,
+    /// On more channels their blocks share SMs, and do no longer what one block does.
+    roomy_channels: u16,
+    outlines: Mutex<FxHashMap<Key, Once<Option<Outline>>>>,
     made: Mutex<FxHashMap<(Protocol, Fingerprint, u32), Once<Option<Template>>>>,
 }
 
@@ -66,7 +69,13 @@ impl Found {
 
 impl<'a> Templates<'a> {
     pub(super) fn new(request: &'a PlanRequest<'a>, abilities: Abilities) -> Self {
-        Self { request, abilities, prints: Mutex::default(), made: Mutex::default() }
+        Self {
+            request,
+            abilities,
+            roomy_channels: roomy_channels(request),
+            outlines: Mutex::default(),
+            made: Mutex::default(),
+        }
     }
 
     /// The template of a strategy's schedule; nothing where it has none. The schedule at hand is the strategy's, or one of
@@ -80,6 +89,9 @@ impl<'a> Templates<'a> {
         strategy: Strategy,
         (times, header): (u16, &Header),
     ) -> Result<Option<Found>, SimulateError> {
+        if strategy.channels > self.roomy_channels {
+            return Ok(None);
+        }
         let room = self.room(call, strategy, header);
         let chunks = header.layout.chunks() / u32::from(times.max(1));
         let one = self.of_loops(call, strategy, (1, room))?;
@@ -107,38 +119,48 @@ impl<'a> Templates<'a> {
         strategy: Strategy,
         (loops, room): (u32, Room),
     ) -> Result<Option<(Fingerprint, Found)>, SimulateError> {
-        let Some(print) = self.print(call, strategy, (loops, room)) else { return Ok(None) };
+        let Some((outline, print)) = self.outline(call, strategy, (loops, room)) else { return Ok(None) };
         let made = once(&self.made, (strategy.protocol, print.of_block(), loops));
-        if made.get().is_none() {
+        if let (None, Some(Some(outline))) = (made.get(), outline.get()) {
             // (Another thread may be making the same; the first one's stays.)
-            let template = match self.generator(call, strategy, (loops, room)) {
-                Some(generator) => Template::of(generator.as_ref(), loops, self.setting())?,
-                None => None,
-            };
+            let template = Template::of(outline, strategy.protocol, loops, self.setting())?;
             made.get_or_init(|| template);
         }
         Ok(Some((print, Found { made, blocks: print.blocks() })))
     }
 
     /// What a strategy's schedule does, chunks and protocol aside.
-    fn print(&self, call: &Call, strategy: Strategy, (loops, room): (u32, Room)) -> Option<Fingerprint> {
+    fn outline(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (loops, room): (u32, Room),
+    ) -> Option<(Once<Option<Outline>>, Fingerprint)> {
         let Strategy { algorithm, channels, .. } = strategy;
         // What is alike on four channels is alike on more: no algorithm takes longer to show how channels differ.
         if channels > ENOUGH_CHANNELS {
-            let few = self.print(call, Strategy { channels: ENOUGH_CHANNELS, ..strategy }, (loops, room))?;
-            if few.blocks() == ENOUGH_CHANNELS {
-                return Some(few.on_blocks(channels));
+            let few = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
+            let (outline, print) = self.outline(call, few, (loops, room))?;
+            if print.blocks() == ENOUGH_CHANNELS {
+                return Some((outline, print.on_blocks(channels)));
             }
         }
-        let print = once(&self.prints, Key { collective: call.collective, algorithm, channels, loops, room });
-        *print.get_or_init(|| {
+        let outline = once(&self.outlines, Key { collective: call.collective, algorithm, channels, loops, room });
+        let own = outline.get_or_init(|| {
             let generator = self.generator(call, strategy, (loops, room))?;
-            Fingerprint::of(generator.as_ref(), self.setting())
-        })
+            Outline::of(generator.as_ref(), self.setting())
+        });
+        let print = own.as_ref()?.print();
+        Some((outline, print))
     }
 
     /// A schedule of a strategy that makes so many loops of large chunks, with room for more of them in a message.
-    fn generator(&self, call: &Call, strategy: Strategy, (loops, room): (u32, Room)) -> Option<Box<dyn Generate + Send + Sync>> {
+    fn generator(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (loops, room): (u32, Room),
+    ) -> Option<Box<dyn Generate + Send + Sync>> {
         let written = |bytes: u64, chunk: Option<Bytes>| {
             let shape = self.request.shape(Call { bytes: Bytes(bytes), ..*call }, strategy, &self.abilities);
             algorithm::generator(strategy.algorithm, &Shape { chunk, ..shape }).ok()
@@ -152,6 +174,19 @@ impl<'a> Templates<'a> {
     pub(super) fn setting(&self) -> Setting<'a> {
         self.request.setting()
     }
+}
+
+/// The most channels with which every block has an SM to itself.
+fn roomy_channels(request: &PlanRequest<'_>) -> u16 {
+    let mut ranks: FxHashMap<NodeId, u32> = FxHashMap::default();
+    for &device in request.placement {
+        *ranks.entry(device).or_default() += 1;
+    }
+    let room = ranks.into_iter().filter_map(|(device, ranks)| match &request.fabric.node(device).figures {
+        Figures::Gpu(figures) => Some(figures.sm_count.filter(|&sms| sms > 0)? / ranks),
+        _ => None,
+    });
+    room.min().map_or(u16::MAX, |most| u16::try_from(most).unwrap_or(u16::MAX))
 }
 
 /// The place for something in a table.

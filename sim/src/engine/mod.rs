@@ -33,6 +33,9 @@ pub use workload::{Edge, Order, Pace, Passage, Passages, PerOp, WorkRun, Workloa
 /// Events between two looks at the interrupt flag and updates of the progress counter.
 const BREATH: u64 = 1 << 14;
 
+/// Events between two looks at what is still to pass, where there is an end to keep.
+const DEADLINE_BREATH: u64 = 1 << 9;
+
 /// Whether to keep the times of every operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recording {
@@ -255,7 +258,7 @@ impl<'a> Engine<'a> {
         }
         let total = workload.operation_count();
         self.keep_deadline()?;
-        let mut next_breath = BREATH;
+        let (mut next_breath, mut next_look) = (BREATH, DEADLINE_BREATH);
         while let Some(time) = self.queue.next_time() {
             self.now = time;
             // (What is left once all is done are events out of date.)
@@ -272,6 +275,10 @@ impl<'a> Engine<'a> {
                 }
             }
             self.settle()?;
+            if self.outcome.events >= next_look && self.outcome.operations < total {
+                next_look = self.outcome.events + DEADLINE_BREATH;
+                self.keep_deadline()?;
+            }
             if self.outcome.events >= next_breath {
                 next_breath = self.outcome.events + BREATH;
                 self.breathe()?;
@@ -289,7 +296,6 @@ impl<'a> Engine<'a> {
     }
 
     fn breathe(&self) -> Result<(), EngineError> {
-        self.keep_deadline()?;
         if let Some(progress) = self.watch.progress {
             progress.done.store(self.outcome.operations, Ordering::Relaxed);
         }

@@ -168,7 +168,8 @@ fn first_block(header: &Header, program: &Program, rank: Rank, places: &[Vec<Pla
 /// Whether runs of different blocks do the same with other chunks of the same sizes.
 fn are_alike(header: &Header, a: &Run, b: &Run) -> bool {
     let split = header.blocks.split.channels();
-    let done = |run: &Run| (run.len, run.kind, run.peer, run.span, run.src_buffer, run.dst_buffer, run.channel.0 % split);
+    let done =
+        |run: &Run| (run.len, run.kind, run.peer, run.span, run.src_buffer, run.dst_buffer, run.channel.0 % split);
     done(a) == done(b) && (!a.kind.moves_data() || a.len == 0 || are_as_large(header, a, b))
 }
 
@@ -198,11 +199,15 @@ fn crossings(header: &Header, walk: Walk, run: &Run) -> Option<Vec<u64>> {
         return None;
     }
     let starts = (0..layout.segments().len()).map(|segment| u64::from(layout.start_of(segment)));
-    Some(starts.map(|start| match (start.saturating_sub(first), step) {
-        (0, _) => 0,
-        (_, 0) => len,
-        (ahead, step) => ahead.div_ceil(step).min(len),
-    }).collect())
+    Some(
+        starts
+            .map(|start| match (start.saturating_sub(first), step) {
+                (0, _) => 0,
+                (_, 0) => len,
+                (ahead, step) => ahead.div_ceil(step).min(len),
+            })
+            .collect(),
+    )
 }
 
 impl Generate for OneBlock<'_> {

@@ -165,7 +165,11 @@ impl Chain {
     fn durations(&self, system: &System, works: &[Work]) -> Vec<u64> {
         let taken = |&(route, work): &(RouteId, u32)| {
             let (work, rate) = (works.get(work as usize).copied().unwrap_or_default(), system.unshared(route));
-            if rate == Rate::UNLIMITED { 0 } else { u64::try_from(work.0 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX) }
+            if rate == Rate::UNLIMITED {
+                0
+            } else {
+                u64::try_from(work.0 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX)
+            }
         };
         self.transfers.iter().map(taken).collect()
     }
