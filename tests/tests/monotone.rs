@@ -252,7 +252,7 @@ fn least_and_found(
         root: world.ranks() / 2,
         matrix: None,
         collectives: &[collective],
-        sizes: &[Bytes(777), Bytes(100_000), Bytes(1 << 20), Bytes(9_000_001)],
+        sizes: &[Bytes(777), Bytes(100_000), Bytes(1 << 20), Bytes(3_000_001)],
         restriction,
         effort: Effort::EveryPair,
     };
@@ -273,7 +273,7 @@ fn a_host_of_h200_is_planned_as_if_everything_were_simulated() {
     let fabric = Plant::Hosts { preset: "hgx-h200", nodes: 1, gpus: 8, network: "" }.build();
     let router = Router::new(&fabric, RouteOptions::default());
     let (profile, restriction) = (Profile::named("nccl-2.28-h200").unwrap(), Restriction::default());
-    let sizes: Vec<Bytes> = (10..32).step_by(3).map(|power| Bytes(1 << power)).collect();
+    let sizes = [Bytes(16 << 10), Bytes(1 << 20), Bytes(16 << 20)];
     let planned = |effort| {
         let request = PlanRequest {
             library: None,
