@@ -45,6 +45,9 @@ const ENOUGH_CHANNELS: u16 = 4;
 /// No call has more room than this.
 const MOST_ROOM: Room = 31;
 
+/// Templates by protocol, what their blocks do, and loops.
+type Made = Mutex<FxHashMap<(Protocol, Fingerprint, u32), Once<Option<Template>>>>;
+
 /// What is known of the schedules of a request.
 pub(super) struct Templates<'a> {
     pub(super) request: &'a PlanRequest<'a>,
@@ -52,7 +55,7 @@ pub(super) struct Templates<'a> {
     /// On more channels their blocks share SMs, and do no longer what one block does.
     roomy_channels: u16,
     outlines: Mutex<FxHashMap<Key, Once<Option<Outline>>>>,
-    made: Mutex<FxHashMap<(Protocol, Fingerprint, u32), Once<Option<Template>>>>,
+    made: Made,
 }
 
 /// A template, and the number of blocks that do what it does.
