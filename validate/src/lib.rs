@@ -8,7 +8,9 @@
 
 pub mod calibrate;
 pub mod compare;
+pub mod cuda;
 pub mod gpu;
 pub mod measured;
 mod rerun;
+pub mod shared_library;
 pub mod strategy_of;
