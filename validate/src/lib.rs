@@ -11,6 +11,7 @@ pub mod compare;
 pub mod cuda;
 pub mod gpu;
 pub mod measured;
+pub mod nccl;
 mod rerun;
 pub mod shared_library;
 pub mod strategy_of;

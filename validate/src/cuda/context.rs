@@ -116,7 +116,7 @@ impl Context {
     }
 
     /// Makes it current in order to free something; not where it was abandoned.
-    pub(super) fn bind_to_free(&self) -> Result<(), CudaError> {
+    pub(crate) fn bind_to_free(&self) -> Result<(), CudaError> {
         if self.abandoned.load(Ordering::Relaxed) {
             return Err(CudaError::Abandoned);
         }
