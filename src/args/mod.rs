@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod compare;
+mod gpu;
 mod grid;
 mod grouped;
 mod library;
@@ -18,6 +19,7 @@ use fabricast_sim::engine::Recording;
 use crate::output::Format;
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
+pub use gpu::{BenchArgs, GpuCommand, ProbeArgs};
 pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};
@@ -267,11 +269,4 @@ pub struct PlanArgs {
     /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
-}
-
-/// What to do with GPUs.
-#[derive(Debug, Subcommand)]
-pub enum GpuCommand {
-    /// Which GPUs and which driver there are
-    Probe,
 }

@@ -12,6 +12,7 @@ pub mod cuda;
 pub mod gpu;
 pub mod measured;
 pub mod nccl;
+mod nvml;
 mod rerun;
 pub mod shared_library;
 pub mod strategy_of;

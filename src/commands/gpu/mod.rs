@@ -1,0 +1,15 @@
+//! `gpu`: the GPUs of this machine.
+
+mod bench;
+mod probe;
+
+use crate::args::GpuCommand;
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
+    match command {
+        GpuCommand::Probe(args) => probe::run(args, output),
+        GpuCommand::Bench(args) => bench::run(args, output),
+    }
+}
