@@ -189,3 +189,9 @@ impl From<fabricast_validate::gpu::bench::BenchError> for Failure {
         }
     }
 }
+
+impl From<fabricast_validate::gpu::bench::BenchFileError> for Failure {
+    fn from(error: fabricast_validate::gpu::bench::BenchFileError) -> Self {
+        Self::at(error.to_string(), None, error.place())
+    }
+}

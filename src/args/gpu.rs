@@ -13,6 +13,8 @@ pub enum GpuCommand {
     Probe(ProbeArgs),
     /// How fast the GPUs and their links are
     Bench(BenchArgs),
+    /// Whether the GPUs' links are as fast as they should be, and what is wrong if not
+    Doctor(DoctorArgs),
 }
 
 /// The GPUs of this machine, how they are joined, and the libraries that could drive them.
@@ -37,6 +39,23 @@ pub struct BenchArgs {
     /// Each pair at the largest size only, no other sizes and shapes
     #[arg(long)]
     pub quick: bool,
+}
+
+/// Measures every pair and the host's links, or reads such a measurement, and holds each against the fabric. Exit code 1
+/// where something is wrong.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Judge what `gpu bench --format json` wrote, without a GPU
+    #[arg(long, value_name = "BENCH.json")]
+    pub from: Option<PathBuf>,
+    /// What should describe the machine: a preset or a file; by default what its driver says of it
+    #[arg(long, value_name = "NAME|FILE|auto", default_value = "auto")]
+    pub fabric: String,
+    /// GPUs of that fabric, the first ones
+    #[arg(long, value_name = "N")]
+    pub gpus: Option<u32>,
+    #[command(flatten)]
+    pub libraries: LibraryPaths,
 }
 
 /// Where libraries are.

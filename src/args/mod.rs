@@ -19,7 +19,7 @@ use fabricast_sim::engine::Recording;
 use crate::output::Format;
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
-pub use gpu::{BenchArgs, GpuCommand, ProbeArgs};
+pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
 pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};

@@ -107,7 +107,7 @@ impl SharedLibrary {
         };
         // SAFETY: NVIDIA's libraries initialise themselves when opened and ask nothing of the process.
         match unsafe { Library::open(Some(path), flags) } {
-            Ok(handle) => Ok(Self { name: wanted.name, path: path.to_owned(), handle }),
+            Ok(handle) => Ok(Self { name: wanted.name, path: loaded_as(path), handle }),
             Err(error) => Err(LibraryError::Broken {
                 name: wanted.name,
                 path: path.display().to_string(),
@@ -116,7 +116,7 @@ impl SharedLibrary {
         }
     }
 
-    /// The file it was opened as; a bare name where the loader found it.
+    /// Its file; a bare name where the loader found it and the kernel does not say where.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -150,6 +150,18 @@ impl Drop for SharedLibrary {
         let empty = libloading::os::unix::Library::this();
         std::mem::forget(std::mem::replace(&mut self.handle, empty));
     }
+}
+
+/// Where the loader found what was opened by a bare name, by the kernel's list of what this process has mapped.
+fn loaded_as(path: &Path) -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let stem = path.to_string_lossy();
+    let found = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..))).find(|file| {
+        let name = file.rsplit('/').next().unwrap_or_default();
+        // `libnccl.so.2` is mapped as the file it links to, `libnccl.so.2.28.9`.
+        !path.is_absolute() && name.strip_prefix(&*stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    });
+    found.map_or_else(|| path.to_owned(), PathBuf::from)
 }
 
 /// Every place where the library may be, the likeliest first. Bare names are for the loader.
@@ -231,6 +243,7 @@ mod tests {
         let libc = Wanted { name: "libc", files: &["libc.so.6"], wheel_folders: &[], advice: "" };
         let library = SharedLibrary::open(&libc, None, Visibility::Local).unwrap();
         assert!(library.has("strlen"));
+        assert!(library.path().is_absolute(), "{}", library.path().display());
         // SAFETY: the function is not called.
         let error = unsafe { library.function::<*const ()>("fabricast_has_no_such_function") }.unwrap_err();
         assert!(error.to_string().contains("fabricast_has_no_such_function"), "{error}");

@@ -1,6 +1,7 @@
 //! `gpu`: the GPUs of this machine.
 
 mod bench;
+mod doctor;
 mod probe;
 
 use crate::args::GpuCommand;
@@ -11,5 +12,6 @@ pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
     match command {
         GpuCommand::Probe(args) => probe::run(args, output),
         GpuCommand::Bench(args) => bench::run(args, output),
+        GpuCommand::Doctor(args) => doctor::run(args, output),
     }
 }

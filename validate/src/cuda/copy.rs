@@ -18,7 +18,7 @@ impl Stream {
     pub fn copy(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
         let length = same(from.length(), to.length())?;
         self.context().bind()?;
-        let (target, source) = (to.memory.context(), from.memory.context());
+        let (target, source) = (to.context(), from.context());
         if target.ordinal() == source.ordinal() {
             // SAFETY: both ranges lie in memory that lives; freeing it waits for the copy.
             let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address().0, from.address().0, length, self.raw()) };

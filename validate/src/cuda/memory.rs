@@ -64,7 +64,7 @@ impl DeviceMemory {
 
     /// All of it.
     pub fn all(&self) -> Part<'_> {
-        Part { memory: self, offset: Bytes(0), length: self.length }
+        Part { context: &self.context, address: self.address, length: self.length }
     }
 
     /// A part of it.
@@ -72,10 +72,7 @@ impl DeviceMemory {
     /// # Errors
     /// [`CudaError::Range`].
     pub fn part(&self, offset: Bytes, length: Bytes) -> Result<Part<'_>, CudaError> {
-        match offset.0.checked_add(length.0) {
-            Some(end) if end <= self.length.0 => Ok(Part { memory: self, offset, length }),
-            _ => Err(CudaError::Range { offset, length, size: self.length }),
-        }
+        self.all().part(offset, length)
     }
 }
 
@@ -88,22 +85,45 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// A range inside of a memory, known to lie there.
+/// A range inside of a memory of a GPU, known to lie there.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    pub(super) memory: &'a DeviceMemory,
-    offset: Bytes,
+    context: &'a Arc<Context>,
+    address: DeviceAddress,
     length: Bytes,
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    /// All of a memory that another library allocated on the GPU of `context`, and that lives as long as the borrow.
+    pub(crate) fn of_library(context: &'a Arc<Context>, address: DeviceAddress, length: Bytes) -> Self {
+        Self { context, address, length }
+    }
+
     /// Where it begins.
     pub fn address(&self) -> DeviceAddress {
-        self.memory.address.plus(self.offset)
+        self.address
     }
 
     /// How long it is.
     pub fn length(&self) -> Bytes {
         self.length
+    }
+
+    /// Whose it is.
+    pub fn context(&self) -> &'a Arc<Context> {
+        self.context
+    }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`CudaError::Range`].
+    pub fn part(&self, offset: Bytes, length: Bytes) -> Result<Self, CudaError> {
+        match offset.0.checked_add(length.0) {
+            Some(end) if end <= self.length.0 => {
+                Ok(Self { context: self.context, address: self.address.plus(offset), length })
+            }
+            _ => Err(CudaError::Range { offset, length, size: self.length }),
+        }
     }
 }

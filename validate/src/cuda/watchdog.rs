@@ -19,7 +19,7 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// Each wait may take `limit`.
-    pub fn new(limit: Duration) -> Self {
+    pub const fn new(limit: Duration) -> Self {
         Self { limit }
     }
 

@@ -9,7 +9,7 @@ use fabricast_topologies::Bytes;
 use super::communicator::Communicator;
 use super::error::NcclError;
 use super::library::{Code, Comm, Nccl, RawWindow};
-use crate::cuda::{Context, DeviceAddress};
+use crate::cuda::{Context, DeviceAddress, Part};
 
 type Alloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> Code;
 type Free = unsafe extern "C" fn(*mut c_void) -> Code;
@@ -59,6 +59,11 @@ impl WindowMemory {
     /// How long it is.
     pub fn length(&self) -> Bytes {
         self.length
+    }
+
+    /// All of it.
+    pub fn all(&self) -> Part<'_> {
+        Part::of_library(&self.context, self.address(), self.length)
     }
 }
 

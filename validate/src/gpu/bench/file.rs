@@ -13,7 +13,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BenchFileError {
     /// It is no such JSON.
-    #[error("not what `gpu bench` writes: {reason}")]
+    #[error("{place}: not what `gpu bench` writes: {reason}")]
     Syntax {
         /// Where.
         place: Place,
@@ -21,7 +21,9 @@ pub enum BenchFileError {
         reason: String,
     },
     /// It is JSON of another kind.
-    #[error("`format` is `{found}`, expected `{FORMAT}`: `gpu bench -o FILE --format json` writes such files")]
+    #[error(
+        "{source_name}: `format` is `{found}`, expected `{FORMAT}`: `gpu bench -o FILE --format json` writes such files"
+    )]
     Format {
         /// The file.
         source_name: String,
@@ -29,7 +31,7 @@ pub enum BenchFileError {
         found: String,
     },
     /// It is of another version.
-    #[error("`version` is {found}, this program reads {VERSION}")]
+    #[error("{source_name}: `version` is {found}, this program reads {VERSION}")]
     Version {
         /// The file.
         source_name: String,
@@ -37,7 +39,7 @@ pub enum BenchFileError {
         found: u32,
     },
     /// It names GPUs that its own probe does not have.
-    #[error("point {index} is of GPU {gpu}, and the machine has {count}")]
+    #[error("{source_name}: point {index} is of GPU {gpu}, and the machine has {count}")]
     Gpu {
         /// The file.
         source_name: String,
@@ -49,7 +51,7 @@ pub enum BenchFileError {
         count: usize,
     },
     /// A figure is no figure.
-    #[error("point {index}: {what} is {value}, expected a positive number")]
+    #[error("{source_name}: point {index}: {what} is {value}, expected a positive number")]
     Figure {
         /// The file.
         source_name: String,
@@ -109,4 +111,58 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
         }
     }
     Ok(bench)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::bench::{Kind, Load, Point};
+    use crate::gpu::probe::tests::machine;
+
+    fn bench() -> Bench {
+        let point = Point {
+            kind: Kind::Blocks,
+            load: Load::Shift(1),
+            src: Some(0),
+            dst: Some(1),
+            blocks: Some(4),
+            threads: Some(512),
+            bytes: 1 << 20,
+            time_us: 5.25,
+            fastest_us: 5.0,
+            slowest_us: 6.125,
+            gbps: Some(199.729),
+        };
+        Bench {
+            format: FORMAT.into(),
+            version: VERSION,
+            date: "2026-11-21T04:00:00Z".into(),
+            machine: "2 × NVIDIA H200, driver 580.159.04".into(),
+            probe: machine(2),
+            points: vec![point],
+            skipped: vec!["something".into()],
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let text = serde_json::to_string_pretty(&bench()).unwrap();
+        assert_eq!(read(&text, "bench.json").unwrap(), bench());
+        assert_eq!(bench().csv().lines().nth(1), Some("blocks,shift_1,0,1,4,512,1048576,5.25,5,6.125,199.729"));
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_named_with_its_place() {
+        let error = read("{\n  \"format\": 3}", "x.json").unwrap_err();
+        assert!(error.to_string().starts_with("x.json:2:13: not what `gpu bench` writes: invalid type"), "{error}");
+        let wrong = |change: fn(&mut Bench)| {
+            let mut bench = bench();
+            change(&mut bench);
+            read(&serde_json::to_string(&bench).unwrap(), "x.json").unwrap_err().to_string()
+        };
+        assert!(wrong(|bench| bench.format = "other".into()).contains("expected `fabricast-bench`"));
+        assert!(wrong(|bench| bench.version = 2).contains("this program reads 1"));
+        assert!(wrong(|bench| bench.points[0].dst = Some(2)).contains("point 0 is of GPU 2, and the machine has 2"));
+        assert!(wrong(|bench| bench.points[0].time_us = -1.0).contains("point 0: time_us is -1"));
+    }
 }

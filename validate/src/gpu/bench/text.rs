@@ -109,17 +109,24 @@ impl Bench {
         for device in &self.probe.devices {
             let gpu = Some(device.ordinal);
             let figure = |kind, load, src, dst| self.rate(kind, load, src, dst).unwrap_or(0.0);
-            writeln!(
+            write!(
                 f,
-                "GPU {} and host: pinned {:.1} in, {:.1} out GB/s (all GPUs at once {:.1}, {:.1}), pageable {:.1}, {:.1}",
+                "GPU {} and host: pinned {:.1} in, {:.1} out GB/s, pageable {:.1}, {:.1}",
                 device.ordinal,
                 figure(Kind::PinnedToDevice, Load::Alone, None, gpu),
                 figure(Kind::DeviceToPinned, Load::Alone, gpu, None),
-                figure(Kind::PinnedToDevice, Load::AllGpus, None, gpu),
-                figure(Kind::DeviceToPinned, Load::AllGpus, gpu, None),
                 figure(Kind::PageableToDevice, Load::Alone, None, gpu),
                 figure(Kind::DeviceToPageable, Load::Alone, gpu, None),
             )?;
+            if self.probe.devices.len() > 1 {
+                write!(
+                    f,
+                    "; all GPUs at once, pinned {:.1}, {:.1}",
+                    figure(Kind::PinnedToDevice, Load::AllGpus, None, gpu),
+                    figure(Kind::DeviceToPinned, Load::AllGpus, gpu, None)
+                )?;
+            }
+            writeln!(f)?;
         }
         Ok(())
     }
