@@ -1,6 +1,7 @@
 //! `calibrate`: a profile from measurements.
 
 mod json;
+mod physical;
 mod text;
 
 use fabricast_sim::profile::Profile;
@@ -38,8 +39,12 @@ impl Answer<'_> {
 }
 
 pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
+    let (benches, manifests) = physical::split(&args.manifests)?;
+    if manifests.is_empty() {
+        return physical::run(args, &benches, output);
+    }
     let mut loaded = Vec::new();
-    for path in &args.manifests {
+    for path in &manifests {
         loaded.push(manifest::load(path)?);
     }
     for one in &loaded {
@@ -48,11 +53,14 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let mut parts = loaded.into_iter().map(|one| one.measurements);
     let device = parts.next().unwrap_or_default();
     let launches: Vec<Measurement> = parts.flatten().collect();
-    let base = match (&args.profile, device.first()) {
+    let mut base = match (&args.profile, device.first()) {
         (Some(name), _) => setup::named_profile(name)?,
         (None, Some(first)) => Profile::for_fabric(&first.fabric)?,
         (None, None) => return Err(Failure::input("the manifest has no measurement".to_owned())),
     };
+    let said = base.sources.len();
+    physical::tell(&mut base, &benches)?;
+    let benched = base.sources.split_off(said);
     let task = Task { device: &device, launches: &launches, base: &base, hold_out: &args.hold_out };
     let mut calibration = calibrate(task).map_err(|error| Failure::input(error.to_string()))?;
     if calibration.without_strategy > 0 {
@@ -61,7 +69,8 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let profile = &mut calibration.profile;
     profile.name = args.name.clone().unwrap_or(base.name.clone());
     profile.date = args.date.clone().unwrap_or(base.date.clone());
-    profile.sources = sources(&args.manifests, &device, &launches);
+    profile.sources = sources(&manifests, &device, &launches);
+    profile.sources.extend(benched);
     let measurements: Vec<Measurement> = device.into_iter().chain(launches).collect();
     let answer = Answer { measurements: &measurements, calibration: &calibration };
     let written = match output.format {

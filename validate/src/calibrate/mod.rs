@@ -14,6 +14,7 @@ mod estimate;
 mod fit;
 mod hold_out;
 mod parameters;
+pub mod physical;
 mod points;
 mod solve;
 #[cfg(test)]

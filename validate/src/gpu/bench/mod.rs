@@ -125,7 +125,7 @@ pub enum Load {
     Shift(usize),
     /// Every other GPU sends to `dst`.
     Incast,
-    /// Every GPU sends to every other.
+    /// Every GPU sends to every other; the time is that of all its flows.
     AllToAll,
     /// The same on every GPU.
     AllGpus,

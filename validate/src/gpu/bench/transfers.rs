@@ -5,7 +5,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::lab::{Lab, point};
 use super::{Bench, BenchError, Kind, Load, Point};
-use crate::cuda::{Arguments, Event, Launch, Member, Part, Stream, team};
+use crate::cuda::{Arguments, CudaError, Event, Launch, Member, Part, Stream, team};
 
 /// From one GPU to another, or within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,8 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What one GPU sends.
+/// What one GPU sends. Several flows of it count from the first's begin to the last's end: a copy engine may serve them
+/// one after the other, and each alone would look fast.
 fn sender(
     lab: &Lab,
     member: &Member<'_>,
@@ -65,35 +66,16 @@ fn sender(
     load: Load,
     sizes: &[Bytes],
 ) -> Result<Vec<Point>, BenchError> {
-    let context = member.context;
-    let lanes = flows
-        .iter()
-        .map(|&flow| Ok((flow, Stream::new(context)?, Event::timing(context)?, Event::timing(context)?)))
-        .collect::<Result<Vec<_>, BenchError>>()?;
-    let what = || format!("GPU {}, sending", context.ordinal());
-    let waits: Vec<(&Stream, &dyn Fn() -> String)> =
-        lanes.iter().map(|(_, stream, ..)| (stream, &what as &dyn Fn() -> String)).collect();
     let mut points = Vec::new();
+    let lanes = Lanes::new(lab, member, flows)?;
     for &bytes in sizes {
-        let mut times = vec![Vec::new(); lanes.len()];
+        let mut times = Vec::new();
         // The first round warms up.
-        for round in 0..=ROUNDS {
-            member.meet()?;
-            for (flow, stream, start, end) in &lanes {
-                stream.record(start)?;
-                for _ in 0..if round == 0 { 2 } else { repeats(bytes) } {
-                    send(lab, *flow, engine, bytes, stream)?;
-                }
-                stream.record(end)?;
-            }
-            member.watchdog.wait(&waits)?;
-            if round > 0 {
-                for ((_, _, start, end), times) in lanes.iter().zip(&mut times) {
-                    times.push(Picos(end.since(start)?.0 / repeats(bytes)));
-                }
-            }
+        lanes.round(engine, bytes, 2)?;
+        for _ in 0..ROUNDS {
+            times.push(Picos(lanes.round(engine, bytes, repeats(bytes))?.0 / repeats(bytes)));
         }
-        for ((flow, ..), times) in lanes.iter().zip(&times) {
+        for flow in flows {
             let (kind, shape) = match engine {
                 Engine::Copy => (Kind::CopyEngine, None),
                 Engine::Blocks { blocks, threads } => (Kind::Blocks, Some((blocks, threads))),
@@ -103,11 +85,60 @@ fn sender(
                 dst: Some(flow.dst),
                 blocks: shape.map(|shape| shape.0),
                 threads: shape.map(|shape| shape.1),
-                ..point(kind, load, times, bytes)
+                ..point(kind, load, &times, bytes)
             });
         }
     }
     Ok(points)
+}
+
+/// A stream for each flow of a GPU; the first begins and ends for all.
+struct Lanes<'a> {
+    lab: &'a Lab,
+    member: &'a Member<'a>,
+    first: (Flow, Stream),
+    others: Vec<(Flow, Stream, Event)>,
+    start: Event,
+    end: Event,
+}
+
+impl<'a> Lanes<'a> {
+    fn new(lab: &'a Lab, member: &'a Member<'a>, flows: &[Flow]) -> Result<Self, BenchError> {
+        let context = member.context;
+        let (first, others) = flows.split_first().ok_or(CudaError::Abandoned)?;
+        let others = others.iter().map(|&flow| Ok((flow, Stream::new(context)?, Event::ordering(context)?)));
+        Ok(Self {
+            lab,
+            member,
+            first: (*first, Stream::new(context)?),
+            others: others.collect::<Result<_, BenchError>>()?,
+            start: Event::timing(context)?,
+            end: Event::timing(context)?,
+        })
+    }
+
+    /// Begins together with the other GPUs and sends so many times on every flow; the time that all took.
+    fn round(&self, engine: Engine, bytes: Bytes, repeats: u64) -> Result<Picos, BenchError> {
+        let (flow, stream) = &self.first;
+        self.member.meet()?;
+        stream.record(&self.start)?;
+        for (_, other, _) in &self.others {
+            other.wait_for(&self.start)?;
+        }
+        for _ in 0..repeats {
+            send(self.lab, *flow, engine, bytes, stream)?;
+            for (flow, other, _) in &self.others {
+                send(self.lab, *flow, engine, bytes, other)?;
+            }
+        }
+        for (_, other, done) in &self.others {
+            other.record(done)?;
+            stream.wait_for(done)?;
+        }
+        stream.record(&self.end)?;
+        self.member.watchdog.wait_for(stream, &|| format!("GPU {}, sending", flow.src))?;
+        Ok(self.end.since(&self.start)?)
+    }
 }
 
 /// Enqueues one transfer into the sender's slot of the receiver.
