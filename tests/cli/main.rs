@@ -7,6 +7,7 @@
 mod compare;
 mod files;
 mod formats;
+mod gpu;
 mod hostile;
 mod identical;
 mod json;

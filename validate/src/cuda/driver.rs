@@ -11,8 +11,9 @@ use cudarc::driver::sys;
 use super::device::Device;
 use super::error::{CudaError, check};
 
-/// Every function of the driver that this crate calls; a test holds the list against the sources.
-pub(super) const SYMBOLS: &[&str] = &[
+/// Every function of the driver that this crate calls, all looked up before the first call; a test holds the list against
+/// the sources.
+pub const SYMBOLS: &[&str] = &[
     "cuCtxDisablePeerAccess",
     "cuCtxEnablePeerAccess",
     "cuCtxSetCurrent",

@@ -32,7 +32,7 @@ pub use arguments::Arguments;
 pub use compile::{Arch, CompileError, Cubin};
 pub use context::{Context, join};
 pub use device::{Access, Atomics, Attribute, Device, PeerPath};
-pub use driver::{CudaVersion, Driver};
+pub use driver::{CudaVersion, Driver, SYMBOLS};
 pub use error::CudaError;
 pub use event::Event;
 pub use graph::Graph;
