@@ -59,7 +59,9 @@ impl RawConfig {
     }
 }
 
-/// One rank's end of a communicator. The calls of one communicator come from one thread at a time.
+/// One rank's end of a communicator. The calls of one communicator come from one thread at a time. Before it is dropped
+/// the streams of all ranks should be done: let the [`Member`](crate::cuda::Member)s meet. Where one failed, the others
+/// [`abort`](Self::abort).
 #[derive(Debug)]
 pub struct Communicator {
     pub(super) nccl: Arc<Nccl>,
@@ -143,8 +145,12 @@ impl Drop for Communicator {
         if self.raw.is_null() || self.context.bind_to_free().is_err() {
             return;
         }
+        // Destroying waits for what is under way, which would be forever where another rank failed.
+        let failed = std::thread::panicking() || self.health().is_err();
+        let functions = &self.nccl.functions;
+        let end = if failed { functions.abort } else { functions.destroy };
         // SAFETY: made once, ended once. Nothing is left to tell an error to.
-        let _ = unsafe { (self.nccl.functions.destroy)(self.raw) };
+        let _ = unsafe { end(self.raw) };
     }
 }
 

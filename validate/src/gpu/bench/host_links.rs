@@ -95,9 +95,10 @@ fn pageable(lab: &Lab, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, 
 }
 
 /// With the GPU at the end of it that is one.
-fn placed(point: Point, gpu: usize) -> Point {
+fn placed(mut point: Point, gpu: usize) -> Point {
     match point.kind {
-        Kind::PinnedToDevice | Kind::PageableToDevice => Point { dst: Some(gpu), ..point },
-        _ => Point { src: Some(gpu), ..point },
+        Kind::PinnedToDevice | Kind::PageableToDevice => point.dst = Some(gpu),
+        _ => point.src = Some(gpu),
     }
+    point
 }

@@ -22,8 +22,8 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
         let one = Graph::capture(&stream, || launch(gpu, &stream))?;
         let long = Graph::capture(&stream, || (0..NODES).try_for_each(|_| launch(gpu, &stream)))?;
         let kernel = || launch(gpu, &stream);
-        let graph = || Ok::<_, CudaError>(one.launch(&stream)?);
-        let nodes = || Ok::<_, CudaError>(long.launch(&stream)?);
+        let graph = || one.launch(&stream);
+        let nodes = || long.launch(&stream);
         let own = |point: Point| Point { src: Some(gpu.context.ordinal()), ..point };
         let timed = Timed { gpu, stream: &stream, watchdog: &lab.watchdog };
         for (work, kinds) in [

@@ -92,10 +92,10 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
         let mut of: Vec<usize> = ill.iter().map(|verdict| verdict.gpu).collect();
         of.dedup();
         let Some(slowest) = ill.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
-        let best = verdicts.iter().map(|verdict| rate(&verdict)).fold(0.0, f64::max);
+        let best = verdicts.iter().map(|verdict| rate(verdict)).fold(0.0, f64::max);
         let against =
             slowest.expected_gbps.map_or_else(String::new, |expected| format!(" of an expected {expected:.1}"));
-        let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(&slowest));
+        let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(slowest));
         let first = of.first().copied().unwrap_or(0);
         findings.push(match fault {
             Fault::NumaDistance => Finding {
@@ -131,13 +131,11 @@ fn rate(verdict: &HostVerdict) -> f64 {
 fn narrow(bench: &Bench, of: &[usize]) -> String {
     for device in bench.probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
         let pci = &device.pci;
-        if let (Some(width), Some(most)) = (pci.width, pci.max_width) {
-            if width < most {
-                return format!(
-                    "GPU {} runs {width} of its {most} PCIe lanes: a card or riser badly seated",
-                    device.ordinal
-                );
-            }
+        if let (Some(width), Some(most)) = (pci.width, pci.max_width)
+            && width < most
+        {
+            let gpu = device.ordinal;
+            return format!("GPU {gpu} runs {width} of its {most} PCIe lanes: a card or riser badly seated");
         }
     }
     "the PCIe link runs at a lower generation or width, is shared with busy devices, or the machine's memory is busy"

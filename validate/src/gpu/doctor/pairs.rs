@@ -108,10 +108,10 @@ fn flags(verdicts: &mut [PairVerdict]) {
     };
     let middles: Vec<Option<f64>> = verdicts.iter().map(|pair| middle(pair.class, verdicts)).collect();
     for (pair, middle) in verdicts.iter_mut().zip(middles) {
-        if let (Some(flag), Some(middle), None) = (pair.flag_us, middle, pair.fault) {
-            if flag > middle * SLOW_FLAG {
-                pair.fault = Some(Fault::SlowFlag);
-            }
+        if let (Some(flag), Some(middle), None) = (pair.flag_us, middle, pair.fault)
+            && flag > middle * SLOW_FLAG
+        {
+            pair.fault = Some(Fault::SlowFlag);
         }
     }
 }
@@ -143,7 +143,7 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fau
     let count = bench.probe.devices.len();
     if ill.len() == pairs.len() && count > 2 {
         let everyone: Vec<usize> = (0..count).collect();
-        return vec![finding(bench, fault, everyone, "every pair of GPUs".to_owned(), ill, None)];
+        return vec![finding(bench, fault, everyone, "every pair of GPUs", ill, None)];
     }
     let mut findings = Vec::new();
     let mut left: Vec<&PairVerdict> = ill.to_vec();
@@ -166,7 +166,7 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fau
         let own: Vec<&PairVerdict> = left.iter().copied().filter(of_gpu).collect();
         if !own.is_empty() {
             left.retain(|pair| !of_gpu(pair));
-            findings.push(finding(bench, fault, vec![gpu], words, &own, Some(gpu)));
+            findings.push(finding(bench, fault, vec![gpu], &words, &own, Some(gpu)));
         }
     }
     while let Some(pair) = left.first().copied() {
@@ -179,7 +179,7 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fau
         } else {
             format!("from GPU {} to GPU {}", pair.src, pair.dst)
         };
-        findings.push(finding(bench, fault, vec![pair.src, pair.dst], words, &back, None));
+        findings.push(finding(bench, fault, vec![pair.src, pair.dst], &words, &back, None));
     }
     findings
 }
@@ -189,7 +189,7 @@ fn finding(
     bench: &Bench,
     fault: Fault,
     of: Vec<usize>,
-    words: String,
+    words: &str,
     pairs: &[&PairVerdict],
     single: Option<usize>,
 ) -> Finding {
