@@ -92,7 +92,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
         let mut of: Vec<usize> = ill.iter().map(|verdict| verdict.gpu).collect();
         of.dedup();
         let Some(slowest) = ill.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
-        let best = verdicts.iter().map(|verdict| rate(verdict)).fold(0.0, f64::max);
+        let best = verdicts.iter().map(rate).fold(0.0, f64::max);
         let against =
             slowest.expected_gbps.map_or_else(String::new, |expected| format!(" of an expected {expected:.1}"));
         let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(slowest));

@@ -48,11 +48,11 @@ fn sound(count: usize) -> Bench {
 /// Changes the rates of pairs alone and shifting.
 fn slow(bench: &mut Bench, of: impl Fn(usize, usize) -> bool, part: f64) {
     for point in bench.points.iter_mut().filter(|point| point.kind == Kind::CopyEngine) {
-        if let (Some(src), Some(dst), Some(gbps)) = (point.src, point.dst, point.gbps) {
-            if of(src, dst) {
-                point.gbps = Some(gbps * part);
-                point.time_us /= part;
-            }
+        if let (Some(src), Some(dst), Some(gbps)) = (point.src, point.dst, point.gbps)
+            && of(src, dst)
+        {
+            point.gbps = Some(gbps * part);
+            point.time_us /= part;
         }
     }
 }
