@@ -38,6 +38,12 @@ fn figures(what: &str, measured: Option<f64>, expected: Option<f64>, f: &mut fmt
     write!(f, "{what}: {} GB/s, expected {}", number(measured), number(expected))
 }
 
+/// Two figures, or one where both read alike.
+fn between(low: f64, high: f64, digits: usize) -> String {
+    let (low, high) = (format!("{low:.digits$}"), format!("{high:.digits$}"));
+    if low == high { low } else { format!("{low}–{high}") }
+}
+
 impl Diagnosis {
     /// Pairs with a fault one by one; the others by class, in a line.
     fn pairs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,13 +62,13 @@ impl Diagnosis {
             };
             write!(f, "{} pairs over {class}", sound.len())?;
             if let Some((low, high)) = range(&|pair| pair.measured_gbps) {
-                write!(f, ": {low:.0}–{high:.0} GB/s")?;
+                write!(f, ": {} GB/s", between(low, high, 0))?;
             }
             if let Some((_, expected)) = range(&|pair| pair.expected_gbps) {
                 write!(f, ", expected {expected:.0}")?;
             }
             if let Some((low, high)) = range(&|pair| pair.flag_us) {
-                write!(f, "; flags {low:.2}–{high:.2} µs")?;
+                write!(f, "; flags {} µs", between(low, high, 2))?;
             }
             writeln!(f)?;
         }
