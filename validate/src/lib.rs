@@ -10,6 +10,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod cuda;
 pub mod gpu;
+pub mod kernel;
 pub mod measured;
 pub mod nccl;
 mod nvml;

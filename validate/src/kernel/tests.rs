@@ -1,0 +1,171 @@
+//! Kernels of every algorithm: run on the CPU in random order, and looked at.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Matrix, Protocol, Rank, ReduceOp, Schedule};
+use fabricast_topologies::Bytes;
+
+use super::{Addresses, Alignment, Carrier, GridShape, Kernel, interpret};
+
+/// A schedule of an algorithm, as large as that many elements of 4 bytes for every rank.
+#[derive(Clone, Debug)]
+struct Case {
+    algorithm: Algorithm,
+    collective: Collective,
+    ranks: u32,
+    elements: u64,
+    channels: u16,
+    chunk: Option<u64>,
+    buffers: BufferUse,
+    root: u32,
+    hosts: u32,
+}
+
+impl Case {
+    fn plain(algorithm: Algorithm, collective: Collective, ranks: u32, elements: u64) -> Self {
+        let buffers = BufferUse::OutOfPlace;
+        Self { algorithm, collective, ranks, elements, channels: 1, chunk: None, buffers, root: 0, hosts: 2 }
+    }
+
+    fn schedule(&self) -> Option<Schedule> {
+        let bytes = if self.collective == Collective::Barrier { 0 } else { 4 * self.elements * u64::from(self.ranks) };
+        let rooted = matches!(
+            self.collective,
+            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
+        );
+        let call = Call {
+            collective: self.collective,
+            bytes: Bytes(bytes),
+            ranks: self.ranks,
+            root: Rank(if rooted { self.root % self.ranks } else { 0 }),
+            buffers: self.buffers,
+        };
+        let even = Matrix::even(self.ranks, Bytes(bytes * u64::from(self.ranks)));
+        let call = match self.collective {
+            Collective::AllToAllV => Call { bytes: Bytes(bytes * u64::from(self.ranks)), ..call },
+            _ => call,
+        };
+        let shape = Shape {
+            channels: self.channels,
+            chunk: self.chunk.map(Bytes),
+            ranks_per_node: if self.ranks.is_multiple_of(self.hosts) { self.ranks / self.hosts } else { 0 },
+            ranks_per_team: if self.algorithm == Algorithm::NvlsTree { self.ranks / 2 } else { self.ranks },
+            matrix: (self.collective == Collective::AllToAllV).then(|| even.ok()).flatten(),
+            ..Shape::new(call, Protocol::Symmetric)
+        };
+        let generator = generator(self.algorithm, &shape).ok()?;
+        Schedule::build(generator.as_ref()).ok()
+    }
+
+    fn kernel(&self, carrier: Carrier) -> Option<Kernel> {
+        Some(Kernel::new(&self.schedule()?, DataType::F32, carrier).unwrap())
+    }
+}
+
+/// All pairs of algorithm and collective.
+fn pairs() -> Vec<(Algorithm, Collective)> {
+    Algorithm::ALL.iter().flat_map(|a| a.collectives().iter().map(|c| (*a, *c))).collect()
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let pairs = pairs();
+    let chunk = prop::option::of(prop::sample::select(vec![16u64, 48, 64, 256]));
+    (prop::sample::select(pairs), 1u32..10, 1u64..40, 1u16..4, chunk, any::<bool>(), 0u32..10).prop_map(
+        |((algorithm, collective), ranks, elements, channels, chunk, in_place, root)| Case {
+            algorithm,
+            collective,
+            ranks,
+            elements,
+            channels,
+            chunk,
+            buffers: if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
+            root,
+            hosts: 1 + root % 2,
+        },
+    )
+}
+
+fn rng(seed: u64) -> TestRng {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
+}
+
+#[test]
+fn every_order_gives_the_result() {
+    let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    runner
+        .run(&(any_case(), prop::sample::select(Carrier::ALL.to_vec()), any::<u64>()), |(case, carrier, seed)| {
+            let Some(kernel) = case.kernel(carrier) else { return Ok(()) };
+            interpret::run(&kernel, 4, &mut rng(seed))
+        })
+        .unwrap();
+}
+
+#[test]
+fn every_algorithm_gives_the_result() {
+    for (algorithm, collective) in pairs() {
+        let mut ran = 0;
+        for ranks in [2, 3, 4, 8] {
+            for carrier in Carrier::ALL {
+                let case = Case { channels: 2, ..Case::plain(algorithm, collective, ranks, 16) };
+                if let Some(kernel) = case.kernel(carrier) {
+                    ran += 1;
+                    interpret::run(&kernel, 3, &mut rng(7)).unwrap_or_else(|why| panic!("{case:?} {carrier:?}: {why}"));
+                }
+            }
+        }
+        assert!(ran > 0, "{algorithm} {collective}");
+    }
+}
+
+#[test]
+fn ranks_that_do_the_same_share_code() {
+    for (algorithm, collective) in [
+        (Algorithm::OneShot, Collective::AllReduce),
+        (Algorithm::TwoShot, Collective::AllReduce),
+        (Algorithm::Ring, Collective::AllReduce),
+        (Algorithm::Direct, Collective::AllGather),
+        (Algorithm::Direct, Collective::ReduceScatter),
+        (Algorithm::Direct, Collective::AllToAll),
+    ] {
+        for carrier in Carrier::ALL {
+            let case = Case { channels: 4, chunk: Some(1024), hosts: 1, ..Case::plain(algorithm, collective, 8, 16 << 10) };
+            let kernel = case.kernel(carrier).unwrap();
+            // The first loop may find its own copy in another place than later ones.
+            assert!(kernel.bodies.len() <= 2, "{algorithm} {collective} {carrier:?}: {}", kernel.bodies.len());
+            let rows = &kernel.rounds[0].rows;
+            assert!(rows.iter().all(|row| row.0 == rows[0].0), "{algorithm} {collective} {carrier:?}");
+        }
+    }
+}
+
+#[test]
+fn slots_do_not_overlap() {
+    let kernel = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 8, 1001).kernel(Carrier::Packets).unwrap();
+    let mut slots: Vec<(u32, u64, u64)> =
+        kernel.slots.iter().zip(&kernel.receivers).map(|(&(at, words), &to)| (to, at, words)).collect();
+    slots.sort_unstable();
+    assert!(slots.windows(2).all(|two| two[0].0 != two[1].0 || two[0].1 + two[0].2 * 16 <= two[1].1));
+}
+
+#[test]
+#[ignore = "writes texts to a folder, to be looked at"]
+fn texts() {
+    let folder = std::env::var("KERNEL_TEXTS").unwrap();
+    for (algorithm, collective) in pairs() {
+        for carrier in Carrier::ALL {
+            let Some(kernel) = Case::plain(algorithm, collective, 8, 1024).kernel(carrier) else { continue };
+            let shape = GridShape { threads: 256, split: 4, unroll: 2 };
+            let addresses = [Addresses::default(); 8];
+            let (parameters, table) = kernel.parameters(3, shape, &addresses, super::Watch::default());
+            println!("{algorithm} {collective} {}: {} lines, {} bodies, {} parameters, table {:?}", carrier.name(),
+                kernel.lines(), kernel.bodies.len(), parameters.len(), table.map(|table| table.len()));
+            let text = kernel.text(ReduceOp::Sum, shape, Alignment::Vectors, 90).unwrap();
+            std::fs::write(format!("{folder}/{algorithm}-{collective}-{}.cu", carrier.name()), text).unwrap();
+        }
+    }
+}
