@@ -17,7 +17,6 @@ const MOST_PARAMETERS: u64 = 4096;
 /// Where things lie in a rank's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arena {
-    pub(super) counters: u64,
     pub(super) ready: u64,
     pub(super) ticks: u64,
     pub(super) slots: u64,
@@ -58,13 +57,13 @@ impl Kernel {
         let ticks = ready + up(ranks * 8);
         let slots = ticks + up(blocks * ranks * 8);
         let slot_bytes = up(self.slot_bytes);
-        Arena { counters: 0, ready, ticks, slots, slot_bytes, bytes: slots + 2 * slot_bytes }
+        Arena { ready, ticks, slots, slot_bytes, bytes: slots + 2 * slot_bytes }
     }
 
     /// Operands that travel as parameters; 0 where there are too many.
     pub(super) fn embedded_rows(&self) -> u64 {
         let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
-        let fixed = u64::from(self.ranks()) + 7;
+        let fixed = u64::from(self.ranks()) + 12;
         if (rows + fixed) * 8 <= MOST_PARAMETERS { rows.max(1) } else { 0 }
     }
 
@@ -139,7 +138,9 @@ impl Kernel {
         let sets = [set(&self.tell), set(&self.enter), set(&self.close)];
         all.extend([watch.table, watch.records, watch.patience]);
         all.extend(sets);
+        let arena = self.arena(shape);
         all.push(rank.into());
+        all.extend([arena.ready, arena.ticks, arena.slot_bytes, self.items(shape), shape.split.into()]);
         let mut table = self.table(rank, shape, addresses);
         let embedded = self.embedded_rows();
         if embedded == 0 {

@@ -356,7 +356,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`KernelError::NoSuchType`].
-    pub fn text(&self, op: ReduceOp, shape: GridShape, alignment: Alignment, capability: u32) -> Result<String, KernelError> {
+    pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
         let needed = match self.dtype {
             DataType::F8e4m3 | DataType::F8e5m2 if self.reduces() => 89,
             _ => 0,
@@ -364,28 +364,20 @@ impl Kernel {
         if capability < needed {
             return Err(KernelError::NoSuchType { dtype: self.dtype, capability, needed });
         }
+        // Nothing of the size: sizes of one shape share their code.
         let call = &self.header.call;
-        let title = format!(
-            "{} of {} over {} ranks by {}: {} {}, {} channels",
-            call.collective,
-            call.bytes,
-            call.ranks,
-            self.header.name,
-            self.dtype.name(),
-            self.carrier.name(),
-            self.header.channels
-        );
+        let (name, carrier, channels) = (&self.header.name, self.carrier.name(), self.header.channels);
+        let title = format!("{} over {} ranks by {name}: {carrier}, {channels} channels", call.collective, call.ranks);
         // A type that is only moved is moved as bytes.
         let dtype = if self.reduces() { self.dtype } else { DataType::U8 };
-        Ok(text::text(&title, &self.constants(dtype, op, shape, alignment), &self.bodies, self.carrier, self.sizes))
+        Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes))
     }
 
     fn reduces(&self) -> bool {
         self.bodies.iter().flatten().any(|line| matches!(line, Line::Reduce { .. }))
     }
 
-    fn constants(&self, dtype: DataType, op: ReduceOp, shape: GridShape, alignment: Alignment) -> text::Constants {
-        let arena = self.arena(shape);
+    fn constants(&self, dtype: DataType, op: ReduceOp, variant: Variant) -> text::Constants {
         let op = match op {
             ReduceOp::Sum => 0,
             ReduceOp::Prod => 1,
@@ -413,22 +405,27 @@ impl Kernel {
         };
         vec![
             ("RANKS", self.ranks().into()),
-            ("THREADS", shape.threads.into()),
-            ("SPLIT", shape.split.into()),
-            ("BLOCKS", self.blocks(shape).into()),
-            ("UNROLL", shape.unroll.into()),
+            ("THREADS", variant.threads.into()),
+            ("UNROLL", variant.unroll.into()),
             ("ROWS", self.embedded_rows()),
+            ("ROW", self.only_row()),
+            ("CHANNELS", self.header.channels.max(1).into()),
             ("CARRIER", carrier),
             ("TYPE", dtype),
             ("OP", op),
-            ("ALIGNED", u64::from(alignment == Alignment::Vectors)),
-            ("COUNTERS", arena.counters),
-            ("READY", arena.ready),
-            ("TICKS", arena.ticks),
-            ("PARITY", arena.slot_bytes),
-            ("ITEMS", self.items(shape)),
+            ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
+            ("SHARED", u64::from(variant.devices == Devices::Shared)),
         ]
+    }
+
+    /// Length of a row where every channel has one and all are of one body; otherwise 0.
+    fn only_row(&self) -> u64 {
+        let channels: Vec<u16> = self.rounds.iter().map(|round| round.channel).collect();
+        if self.bodies.len() != 1 || !channels.iter().copied().eq(0..self.header.channels.max(1)) {
+            return 0;
+        }
+        self.rounds.first().and_then(|round| round.rows.first()).map_or(0, |row| 2 + row.1.len() as u64)
     }
 
     /// Blocks of a rank.
@@ -466,4 +463,26 @@ pub enum Alignment {
     Vectors,
     /// Anywhere.
     Bytes,
+}
+
+/// Whether ranks have GPUs of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Devices {
+    /// A GPU for each.
+    Own,
+    /// One for all.
+    Shared,
+}
+
+/// What code is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
+    /// Threads of a block, at most.
+    pub threads: u32,
+    /// Words that a thread moves at once.
+    pub unroll: u32,
+    /// Where the caller's chunks begin.
+    pub alignment: Alignment,
+    /// Whether ranks have GPUs of their own.
+    pub devices: Devices,
 }

@@ -1,8 +1,8 @@
 // What every generated kernel is made of. The generator defines before this text:
-//   RANKS, THREADS, SPLIT (blocks of a channel), UNROLL (words of a thread and tile), ROWS (operands in the parameters, or 0),
+//   RANKS, THREADS (of a block at most), UNROLL (words of a thread and tile), ROWS (operands in the parameters, or 0),
+//   ROW (length of a row where every channel has one, all of one body; or 0), CHANNELS,
 //   CARRIER (0 packets, 1 lines, 2 flags), TYPE, OP, ALIGNED (chunks of the caller's begin on 16 bytes),
-//   COUNTERS, READY, TICKS, PARITY (offsets and the distance between the two sets of slots in a rank's arena),
-//   ITEMS, FLUSHES (of a call, of an item at most).
+//   FLUSHES (of a tile at most), SHARED (1: several ranks are on this device).
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -21,6 +21,11 @@ struct Params {
     u64 enter;         // ranks that must have entered before this one begins
     u64 close;         // ranks that must have entered before this one ends
     u64 self;          // this rank
+    u64 ready;         // offsets in an arena: calls that ranks are known to have entered,
+    u64 ticks;         // what was flushed,
+    u64 parity;        // and from the slots of even calls to those of odd ones
+    u64 items;         // tiles of a block and call, at most
+    u64 split;         // blocks that share a channel
     u64 rows[ROWS > 0 ? ROWS : 1];
 };
 
@@ -61,12 +66,30 @@ __device__ __forceinline__ Span span_of(u32 word) {
 #endif
 }
 
+__device__ __forceinline__ u64 pair(u32 low, u32 high) { return (u64)high << 32 | low; }
+
+// The part of a word that a chunk still has, byte by byte; small rather than fast.
+__device__ __forceinline__ void load_bytes(u64 from, u32 count, u64& low, u64& high) {
+#pragma unroll 1
+    for (u32 i = 0; i < count; ++i) {
+        const u64 byte = (u64) * (const u8*)(from + i) << (i % 8 * 8);
+        if (i < 8) low |= byte;
+        else high |= byte;
+    }
+}
+__device__ __forceinline__ void store_bytes(u64 to, u32 count, u64 low, u64 high) {
+#pragma unroll 1
+    for (u32 i = 0; i < count; ++i) *(u8*)(to + i) = (u8)((i < 8 ? low : high) >> (i % 8 * 8));
+}
+__device__ __forceinline__ u32 left(u64 bytes, Span s) {
+    return s.offset >= bytes ? 0 : (u32)(bytes - s.offset < s.width ? bytes - s.offset : s.width);
+}
+
 __device__ __forceinline__ Word load(u64 base, u64 bytes, Span s) {
     Word v;
 #pragma unroll
     for (int i = 0; i < LANES; ++i) v.x[i] = 0;
-#if ALIGNED
-    if (s.offset + s.width <= bytes) {
+    if (ALIGNED && s.offset + s.width <= bytes) {
         if (LANES == 4 && s.width == 16) {
             const uint4 t = *(const uint4*)(base + s.offset);
             v.x[0] = t.x, v.x[1] = t.y, v.x[LANES - 2] = t.z, v.x[LANES - 1] = t.w;
@@ -76,17 +99,15 @@ __device__ __forceinline__ Word load(u64 base, u64 bytes, Span s) {
         }
         return v;
     }
-#endif
-#pragma unroll
-    for (int i = 0; i < LANES * 4; ++i) {
-        if (i < s.width && s.offset + i < bytes) v.x[i / 4] |= (u32) * (const u8*)(base + s.offset + i) << (i % 4 * 8);
-    }
+    u64 low = 0, high = 0;
+    load_bytes(base + s.offset, left(bytes, s), low, high);
+    v.x[0] = (u32)low, v.x[1] = (u32)(low >> 32);
+    if (LANES == 4) v.x[LANES - 2] = (u32)high, v.x[LANES - 1] = (u32)(high >> 32);
     return v;
 }
 
 __device__ __forceinline__ void store(u64 base, u64 bytes, Span s, Word v) {
-#if ALIGNED
-    if (s.offset + s.width <= bytes) {
+    if (ALIGNED && s.offset + s.width <= bytes) {
         if (LANES == 4 && s.width == 16) {
             *(uint4*)(base + s.offset) = make_uint4(v.x[0], v.x[1], v.x[LANES - 2], v.x[LANES - 1]);
         } else {
@@ -94,11 +115,7 @@ __device__ __forceinline__ void store(u64 base, u64 bytes, Span s, Word v) {
         }
         return;
     }
-#endif
-#pragma unroll
-    for (int i = 0; i < LANES * 4; ++i) {
-        if (i < s.width && s.offset + i < bytes) *(u8*)(base + s.offset + i) = (u8)(v.x[i / 4] >> (i % 4 * 8));
-    }
+    store_bytes(base + s.offset, left(bytes, s), pair(v.x[0], v.x[1]), pair(v.x[LANES - 2], v.x[LANES - 1]));
 }
 
 // ---- sums: OP 0 sum, 1 product, 2 largest, 3 smallest
@@ -169,8 +186,6 @@ __device__ __forceinline__ u32 combine_f8(u32 a, u32 b) {
 }
 #endif
 
-__device__ __forceinline__ u64 pair(u32 low, u32 high) { return (u64)high << 32 | low; }
-
 // TYPE: 0 f32, 1 f64, 2 f16, 3 bf16, 4 f8e4m3, 5 f8e5m2, 6 i8, 7 u8, 8 i32, 9 u32, 10 i64, 11 u64
 __device__ __forceinline__ Word reduce(Word a, Word b) {
     Word r;
@@ -215,15 +230,15 @@ __device__ __forceinline__ Word reduce(Word a, Word b) {
 
 // ---- waiting
 
-// Where a block is, and since when it waits.
+// Where a block is, and since when it waits in vain.
 struct Here {
     u64 call;   // which call this is, from 1
+    u64 since;  // 0: it does not wait; LOST: it has given up
     u32 block;  // of the rank
     u32 item;   // tiles that the block has begun in this call
     u32 line;   // of the body
-    u64 since;  // when it began to wait in vain; 0: it does not
-    bool lost;  // it has given up
 };
+#define LOST 1
 
 __device__ __forceinline__ u64 now() {
     u64 t;
@@ -231,20 +246,22 @@ __device__ __forceinline__ u64 now() {
     return t;
 }
 
-// Looked at after every 65,536 vain looks: whether to go on waiting. A record of four numbers stays for the host.
-__device__ __noinline__ bool give_up(const Params& p, Here& h, u32 operand) {
-    if (h.lost) return true;
-    if (h.since == 0) h.since = now();
-    if (now() - h.since < p.patience) return false;
-    h.lost = true;
-    volatile u32* record = (volatile u32*)p.watch + h.block * 4;
-    record[1] = h.line, record[2] = operand, record[3] = h.item;
+// Looked at after every 65,536 vain looks: since when, or LOST. A record of four numbers stays for the host.
+__device__ __noinline__ u64 waiting_since(u64 since, u64 patience, u64 records, u32 line, u32 operand, u32 item) {
+    if (since == LOST) return LOST;
+    const u64 time = now();
+    if (since == 0) return time;
+    if (time - since < patience) return since;
+    volatile u32* record = (volatile u32*)records;
+    record[1] = line, record[2] = operand, record[3] = item;
     __threadfence_system();
     record[0] = 1;
-    return true;
+    return LOST;
 }
-#define WAITING_IN_VAIN(spins, operand) \
-    (((++spins & (h.lost ? 0u : 0xffffu)) == 0) && give_up(p, h, (operand)))
+#define WAITING_IN_VAIN(spins, operand)                                                                              \
+    (((++spins & (h.since == LOST ? 0u : 0xffffu)) == 0) &&                                                         \
+     (h.since = waiting_since(h.since, p.patience, p.watch + h.block * 16, h.line, (operand), h.item)) == LOST)
+#define NO_LONGER_WAITING (h.since = h.since == LOST ? LOST : 0)
 
 __device__ __forceinline__ u64 look(u64 flag) {
     u64 v;
@@ -261,7 +278,7 @@ __device__ __forceinline__ void wait_for(const Params& p, Here& h, u64 flag, u64
     while ((s64)(look(flag) - value) < 0) {
         if (WAITING_IN_VAIN(spins, operand)) break;
     }
-    h.since = 0;
+    NO_LONGER_WAITING;
 }
 
 // ---- packets and lines: data that tell of their own arrival
@@ -320,12 +337,12 @@ __device__ __forceinline__ Word take(const Params& p, Here& h, Packet k, u64 slo
         k = peek(slot, word);
         if (WAITING_IN_VAIN(spins, operand)) break;
     }
-    h.since = 0;
+    NO_LONGER_WAITING;
     return opened(k);
 }
 #endif
 
 // The value of a flag: calls, items of a call, flushes of an item.
-__device__ __forceinline__ u64 tick(const Here& h, u32 flush) {
-    return (h.call * ITEMS + h.item) * FLUSHES + flush + 1;
+__device__ __forceinline__ u64 tick(const Params& p, const Here& h, u32 flush) {
+    return (h.call * p.items + h.item) * FLUSHES + flush + 1;
 }

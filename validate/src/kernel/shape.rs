@@ -1,6 +1,6 @@
 //! How many blocks, threads and words: the widths that measured best.
 
-use super::{Carrier, Kernel};
+use super::{Alignment, Carrier, Devices, Kernel, Variant};
 
 /// Largest chunk of a one-sided schedule that packets carry, in bytes.
 pub(super) const LARGEST_OF_PACKETS: u64 = 32 << 10;
@@ -17,6 +17,15 @@ pub struct GridShape {
     pub split: u32,
     /// Words that a thread moves at once.
     pub unroll: u32,
+}
+
+impl GridShape {
+    /// What code for it is compiled for: sizes of about the same shape share it.
+    #[must_use]
+    pub fn variant(self, alignment: Alignment, devices: Devices) -> Variant {
+        let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
+        Variant { threads, unroll: self.unroll, alignment, devices }
+    }
 }
 
 impl Kernel {

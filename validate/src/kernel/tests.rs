@@ -7,7 +7,7 @@ use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Matrix, Protocol, Rank, ReduceOp, Schedule};
 use fabricast_topologies::Bytes;
 
-use super::{Addresses, Alignment, Carrier, GridShape, Kernel, interpret};
+use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, interpret};
 
 /// A schedule of an algorithm, as large as that many elements of 4 bytes for every rank.
 #[derive(Clone, Debug)]
@@ -158,13 +158,14 @@ fn texts() {
     let folder = std::env::var("KERNEL_TEXTS").unwrap();
     for (algorithm, collective) in pairs() {
         for carrier in Carrier::ALL {
-            let Some(kernel) = Case::plain(algorithm, collective, 8, 1024).kernel(carrier) else { continue };
+            let case = Case { hosts: 1, ..Case::plain(algorithm, collective, 8, 1024) };
+            let Some(kernel) = case.kernel(carrier) else { continue };
             let shape = GridShape { threads: 256, split: 4, unroll: 2 };
             let addresses = [Addresses::default(); 8];
             let (parameters, table) = kernel.parameters(3, shape, &addresses, super::Watch::default());
             println!("{algorithm} {collective} {}: {} lines, {} bodies, {} parameters, table {:?}", carrier.name(),
                 kernel.lines(), kernel.bodies.len(), parameters.len(), table.map(|table| table.len()));
-            let text = kernel.text(ReduceOp::Sum, shape, Alignment::Vectors, 90).unwrap();
+            let text = kernel.text(ReduceOp::Sum, shape.variant(Alignment::Vectors, Devices::Own), 90).unwrap();
             std::fs::write(format!("{folder}/{algorithm}-{collective}-{}.cu", carrier.name()), text).unwrap();
         }
     }

@@ -34,14 +34,14 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
     let _ = write!(
         text,
         "\n__device__ __forceinline__ void body_{number}(const Params& p, Here& h, u32 row, const u32 (&word)[UNROLL], \
-         const bool (&on)[UNROLL]) {{\n    const u32 flag = (u32)h.call;\n    const u64 parity = (h.call & 1) * PARITY;\n"
+         const bool (&on)[UNROLL]) {{\n    const u32 flag = (u32)h.call;\n    const u64 parity = (h.call & 1) * p.parity;\n"
     );
     let mut i = 0;
     while let Some(line) = lines.get(i) {
         let _ = match *line {
             Line::Load { value, operand } => write!(
                 text,
-                "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = load(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]));\n",
+                "    Word v{v}[UNROLL];\n{EACH}if (on[u]) v{v}[u] = load(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]));\n",
                 operand + 1,
                 v = value.0
             ),
@@ -90,13 +90,13 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
             Line::Flush { flush, operand, count } => write!(
                 text,
                 "    __syncthreads();\n    if (threadIdx.x < {count}) tell(p.arena[OPERAND(row + {operand} + threadIdx.x)] + \
-                 TICKS + ((u64)h.block * RANKS + p.self) * 8, tick(h, {flush}));\n"
+                 p.ticks + ((u64)h.block * RANKS + p.self) * 8, tick(p, h, {flush}));\n"
             ),
             Line::Wait { operand, count } => write!(
                 text,
                 "    h.line = {i};\n    if (threadIdx.x < {count}) {{\n        const u64 one = OPERAND(row + {operand} + \
-                 threadIdx.x);\n        wait_for(p, h, p.arena[p.self] + TICKS + ((u64)h.block * RANKS + (u32)one) * 8, \
-                 tick(h, (u32)(one >> 32)), row + {operand} + threadIdx.x);\n    }}\n    __syncthreads();\n"
+                 threadIdx.x);\n        wait_for(p, h, p.arena[p.self] + p.ticks + ((u64)h.block * RANKS + (u32)one) * 8, \
+                 tick(p, h, (u32)(one >> 32)), row + {operand} + threadIdx.x);\n    }}\n    __syncthreads();\n"
             ),
         };
         i += 1;
@@ -144,7 +144,7 @@ fn frame(text: &mut String, bodies: usize) {
         cases
     };
     let call = if bodies == 1 {
-        "                body_0(p, h, row, word, on);\n".to_owned()
+        "            body_0(p, h, row, word, on);\n".to_owned()
     } else {
         format!("                switch (number) {{\n{}                }}\n", cases("                "))
     };
@@ -152,49 +152,54 @@ fn frame(text: &mut String, bodies: usize) {
         text,
         r#"
 // A block's part of the call: rows of its channel, one after the other. A row is the number of its body and of its operands,
-// its words, then its operands; the first entries say where each channel's rows begin, the next where they end.
+// its words, then its operands; the first entries say where each channel's rows begin, and where they end.
 __device__ __forceinline__ void run(const Params& p, u32 block) {{
-    Here h = {{0, block, 0, 0, 0, false}};
-    const u64 counter = p.arena[p.self] + COUNTERS + (u64)block * 8;
+    Here h = {{0, 0, block, 0, 0}};
+    const u64 counter = p.arena[p.self] + (u64)block * 8;
     h.call = *(volatile const u64*)counter + 1;
-    const u32 t = threadIdx.x;
-    if (block == 0 && t < RANKS && (p.tell >> t & 1)) tell(p.arena[t] + READY + p.self * 8, h.call);
+    const u32 t = threadIdx.x, split = (u32)p.split, threads = blockDim.x;
+    if (block == 0 && t < RANKS && (p.tell >> t & 1)) tell(p.arena[t] + p.ready + p.self * 8, h.call);
     if (p.enter) {{
-        if (t < RANKS && (p.enter >> t & 1)) wait_for(p, h, p.arena[p.self] + READY + t * 8, h.call, t);
+        if (t < RANKS && (p.enter >> t & 1)) wait_for(p, h, p.arena[p.self] + p.ready + t * 8, h.call, t);
         __syncthreads();
     }}
-    const u32 channel = block / SPLIT, part = block % SPLIT;
+    const u32 channel = CHANNELS == 1 ? 0 : block / split, part = CHANNELS == 1 ? block : block % split;
+#if ROW > 0
+    {{
+        const u32 number = 0, at = CHANNELS + channel * ROW;
+#else
     const u32 end = (u32)(OPERAND(channel) >> 32);
-    for (u32 at = (u32)OPERAND(channel); at < end;) {{
+    for (u32 at = (u32)OPERAND(channel), next; at < end; at = next) {{
         const u64 head = OPERAND(at);
-        const u32 number = (u32)head & 0xffff, words = (u32)OPERAND(at + 1);
-        const u32 row = at + 2;
-        const u32 tiles = (words + THREADS * UNROLL - 1) / (THREADS * UNROLL);
-        for (u32 tile = part; tile < tiles; tile += SPLIT, ++h.item) {{
+        const u32 number = (u32)head;
+        next = at + 2 + (u32)(head >> 32);
+#endif
+        const u32 words = (u32)OPERAND(at + 1), row = at + 2;
+        const u32 tiles = (words + threads * UNROLL - 1) / (threads * UNROLL);
+        for (u32 tile = part; tile < tiles; tile += split, ++h.item) {{
             u32 word[UNROLL];
             bool on[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {{
-                word[u] = (tile * UNROLL + u) * THREADS + t;
+                word[u] = (tile * UNROLL + u) * threads + t;
                 on[u] = (word[u] & ~31u) < words;
             }}
-            {{
-                (void)number;
-{call}            }}
-        }}
-        at = row + (u32)(head >> 32);
+            (void)number;
+{call}        }}
     }}
-    if (block == 0 && t < RANKS && (p.close >> t & 1)) wait_for(p, h, p.arena[p.self] + READY + t * 8, h.call, t);
+    if (block == 0 && t < RANKS && (p.close >> t & 1)) wait_for(p, h, p.arena[p.self] + p.ready + t * 8, h.call, t);
     __syncthreads();
     if (t == 0) *(volatile u64*)counter = h.call;
 }}
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) run_rank(const __grid_constant__ Params p) {{ run(p, blockIdx.x); }}
-
-// Ranks that share a device: BLOCKS blocks each.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) run_device(const Params* all) {{
-    run(all[blockIdx.x / BLOCKS], blockIdx.x % BLOCKS);
+#if SHARED
+// The ranks of this device, one after the other in the grid.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) run_kernel(const Params* all, u32 blocks) {{
+    run(all[blockIdx.x / blocks], blockIdx.x % blocks);
 }}
+#else
+extern "C" __global__ void __launch_bounds__(THREADS, 1) run_kernel(const __grid_constant__ Params p) {{ run(p, blockIdx.x); }}
+#endif
 "#
     );
 }
