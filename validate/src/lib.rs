@@ -9,6 +9,7 @@
 pub mod calibrate;
 pub mod compare;
 pub mod cuda;
+pub mod execute;
 pub mod gpu;
 pub mod kernel;
 pub mod measured;

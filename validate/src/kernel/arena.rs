@@ -152,6 +152,30 @@ impl Kernel {
         (all, None)
     }
 
+    /// What operand `at` of a rank's table is waited for, in words.
+    #[must_use]
+    pub fn waiting_for(&self, rank: u32, at: u32) -> String {
+        let mut before = u32::from(self.header.channels.max(1));
+        for channel in 0..self.header.channels.max(1) {
+            for round in self.rounds.iter().filter(|round| round.channel == channel) {
+                let Some((_, operands)) = round.rows.get(rank as usize) else { continue };
+                let found = at.checked_sub(before + 2).and_then(|i| operands.get(i as usize));
+                before += 2 + operands.len() as u32;
+                match found {
+                    Some(Operand::Slot { message }) => {
+                        let from = self.senders.get(*message as usize).copied().unwrap_or_default();
+                        return format!("waits for a message from rank {from}");
+                    }
+                    Some(Operand::Flushed { rank, flush }) => {
+                        return format!("waits for rank {rank} to have written ({flush})");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        format!("waits for rank {at} to enter")
+    }
+
     /// Entries of the tables that `watch.table` must hold; 0 where operands are parameters.
     #[must_use]
     pub fn table_entries(&self) -> u64 {

@@ -16,6 +16,7 @@
 
 mod arena;
 mod body;
+mod copied;
 mod cut;
 mod exchange;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use cut::Cut;
 use moves::Moves;
 use program::{Instruction, Place};
 pub use shape::GridShape;
+pub use copied::Copied;
 
 /// How a message crosses from one GPU to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -166,9 +168,12 @@ pub struct Kernel {
     bodies: Vec<Vec<Line>>,
     flushes: u32,
     rounds: Vec<RoundRows>,
+    /// What copy engines could do, where that is all of it.
+    copied: Option<Vec<Copied>>,
     /// Offset of each message's slot in the receiver's set of slots; words of each message.
     slots: Vec<(u64, u64)>,
-    /// Who gets each message.
+    /// Who sends each message, and who gets it.
+    senders: Vec<u32>,
     receivers: Vec<u32>,
     /// Bytes of a set of slots, the most of any rank.
     slot_bytes: u64,
@@ -207,7 +212,9 @@ impl Kernel {
             bodies: Vec::new(),
             flushes: 1,
             rounds: Vec::new(),
+            copied: None,
             slots: vec![(0, 0); moves.messages.len()],
+            senders: moves.messages.iter().map(|message| message.from).collect(),
             receivers: moves.messages.iter().map(|message| message.to).collect(),
             slot_bytes: 0,
             tell: vec![0; ranks as usize],
@@ -215,6 +222,7 @@ impl Kernel {
             close: vec![0; ranks as usize],
         };
         kernel.write_rounds(&moves)?;
+        kernel.copied = copied::copied(&moves, &kernel.cut);
         Ok(kernel)
     }
 
@@ -322,6 +330,12 @@ impl Kernel {
     #[must_use]
     pub fn lines(&self) -> usize {
         self.bodies.iter().map(Vec::len).sum()
+    }
+
+    /// What copy engines could do, in the order of the schedule; nothing where it reduces, or passes on what arrives.
+    #[must_use]
+    pub fn copies(&self) -> Option<Vec<Copied>> {
+        self.copied.clone()
     }
 
     /// Its channels, and the words of the one that has most, and of the largest round.
