@@ -171,6 +171,18 @@ impl From<fabricast_validate::compare::CompareError> for Failure {
     }
 }
 
+impl From<fabricast_validate::execute::ExecuteError> for Failure {
+    fn from(error: fabricast_validate::execute::ExecuteError) -> Self {
+        use fabricast_validate::execute::ExecuteError as E;
+        match error {
+            E::Cuda(cuda) => cuda.into(),
+            E::TooFewGpus { .. } => Self::NoGpu(error.to_string()),
+            E::Kernel(_) | E::Unsupported { .. } | E::TooManyBlocks { .. } => Self::input(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 impl From<fabricast_validate::cuda::CudaError> for Failure {
     fn from(error: fabricast_validate::cuda::CudaError) -> Self {
         match error {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use fabricast_validate::gpu::Choices;
 
+use super::GpuRunArgs;
+
 /// What to do with GPUs.
 #[derive(Debug, Subcommand)]
 pub enum GpuCommand {
@@ -15,6 +17,8 @@ pub enum GpuCommand {
     Bench(BenchArgs),
     /// Whether the GPUs' links are as fast as they should be, and what is wrong if not
     Doctor(DoctorArgs),
+    /// Strategies on this machine's GPUs: checked, timed, beside what was predicted and what NCCL takes
+    Run(Box<GpuRunArgs>),
 }
 
 /// The GPUs of this machine, how they are joined, and the libraries that could drive them.

@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod probe;
+mod run;
 
 use crate::args::GpuCommand;
 use crate::failure::Failure;
@@ -13,5 +14,6 @@ pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
         GpuCommand::Probe(args) => probe::run(args, output),
         GpuCommand::Bench(args) => bench::run(args, output),
         GpuCommand::Doctor(args) => doctor::run(args, output),
+        GpuCommand::Run(args) => run::run(args, output),
     }
 }

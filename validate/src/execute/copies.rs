@@ -65,7 +65,7 @@ enum Kind {
 impl Executor for Copies<'_> {
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let me = member as u32;
-        let mut peers_of = |from: bool| {
+        let peers_of = |from: bool| {
             let mut peers: Vec<usize> = self
                 .copies
                 .iter()

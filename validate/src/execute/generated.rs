@@ -71,7 +71,7 @@ impl Generated {
             memory.push(own);
             records.push(HostMemory::new(context, Bytes(u64::from(blocks) * 16))?);
         }
-        let variant = shape.variant(kernel.alignment(&addresses), stage.devices());
+        let variant = shape.variant(blocks, kernel.alignment(&addresses), stage.devices());
         let mut parameters = Vec::with_capacity(ranks);
         for (rank, record) in records.iter().enumerate() {
             let context = stage.context_of(rank);

@@ -124,7 +124,7 @@ fn of_one(member: &Member<'_>, executor: &dyn Executor, effort: Effort) -> Resul
     let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
     let mut raw = Raw::default();
     let calls = effort.calls.max(1);
-    let mut timed = |enqueue: &dyn Fn() -> Result<(), ExecuteError>, over: u32| -> Result<Picos, ExecuteError> {
+    let timed = |enqueue: &dyn Fn() -> Result<(), ExecuteError>, over: u32| -> Result<Picos, ExecuteError> {
         member.meet()?;
         stream.record(&start)?;
         enqueue()?;

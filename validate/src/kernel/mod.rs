@@ -40,7 +40,7 @@ use body::{Body, Line, Operand, Sizes};
 pub use cut::Cut;
 use moves::Moves;
 use program::{Instruction, Place};
-pub use shape::GridShape;
+pub use shape::{GridShape, Resident};
 pub use copied::Copied;
 
 /// How a message crosses from one GPU to another.
@@ -429,6 +429,7 @@ impl Kernel {
             ("OP", op),
             ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
+            ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
             ("SHARED", u64::from(variant.devices == Devices::Shared)),
         ]
     }
@@ -446,6 +447,12 @@ impl Kernel {
     #[must_use]
     pub fn blocks(&self, shape: GridShape) -> u32 {
         self.loads().0 * shape.split
+    }
+
+    /// Tiles of the largest round.
+    #[must_use]
+    pub fn tiles(&self, shape: GridShape) -> u64 {
+        self.loads().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
     }
 
     /// The most tiles that a block runs in a call.
@@ -499,4 +506,6 @@ pub struct Variant {
     pub alignment: Alignment,
     /// Whether ranks have GPUs of their own.
     pub devices: Devices,
+    /// How many blocks a multiprocessor must hold.
+    pub resident: Resident,
 }

@@ -2,7 +2,7 @@
 //   RANKS, THREADS (of a block at most), UNROLL (words of a thread and tile), ROWS (operands in the parameters, or 0),
 //   ROW (length of a row where every channel has one, all of one body; or 0), CHANNELS,
 //   CARRIER (0 packets, 1 lines, 2 flags), TYPE, OP, ALIGNED (chunks of the caller's begin on 16 bytes),
-//   FLUSHES (of a tile at most), SHARED (1: several ranks are on this device).
+//   FLUSHES (of a tile at most), RESIDENT (blocks that a multiprocessor must hold), SHARED (1: several ranks are on this device).
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;

@@ -2,11 +2,15 @@
 
 use super::{Alignment, Carrier, Devices, Kernel, Variant};
 
-/// Largest chunk of a one-sided schedule that packets carry, in bytes.
-pub(super) const LARGEST_OF_PACKETS: u64 = 32 << 10;
+/// Largest chunk of a one-sided schedule that packets carry, in bytes: measured on 4 × H200, all_reduce, all_gather,
+/// reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
+pub(super) const LARGEST_OF_PACKETS: u64 = 16 << 10;
 
-/// Largest chunk that lines carry.
-pub(super) const LARGEST_OF_LINES: u64 = 256 << 10;
+/// Largest chunk that lines carry, likewise.
+pub(super) const LARGEST_OF_LINES: u64 = 512 << 10;
+
+/// Blocks from which on two share a multiprocessor: those of the smallest GPU that anybody runs this on count.
+const BLOCKS_ALONE: u32 = 132;
 
 /// How a kernel is spread over a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -20,11 +24,26 @@ pub struct GridShape {
 }
 
 impl GridShape {
-    /// What code for it is compiled for: sizes of about the same shape share it.
+    /// What code for it is compiled for, where a rank has so many blocks: sizes of about the same shape share it.
     #[must_use]
-    pub fn variant(self, alignment: Alignment, devices: Devices) -> Variant {
+    pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> Variant {
         let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
-        Variant { threads, unroll: self.unroll, alignment, devices }
+        Variant { threads, unroll: self.unroll, alignment, devices, resident: Resident::of(blocks) }
+    }
+}
+
+/// How many blocks a multiprocessor must hold, which limits the registers of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resident {
+    /// One.
+    One,
+    /// Two, which overlap each other's waiting.
+    Two,
+}
+
+impl Resident {
+    fn of(blocks: u32) -> Self {
+        if blocks > BLOCKS_ALONE { Self::Two } else { Self::One }
     }
 }
 
@@ -33,17 +52,20 @@ impl Kernel {
     #[must_use]
     pub fn shape(&self, most_blocks: u32) -> GridShape {
         let (channels, words, largest) = self.loads();
-        // Words for which another block pays, the most blocks, the most threads, the most words of a thread.
-        let (per_block, blocks, threads, unroll) = match self.carrier {
-            Carrier::Packets => (256, 64, 512, 2),
-            Carrier::Lines => (512, 64, 512, 2),
-            Carrier::Flags => (512, 64, 512, 4),
+        let most_split = u64::from((most_blocks / channels).max(1));
+        // Few words are spread over many small blocks; what tells of its own arrival gets a thread for every word as long as
+        // there are threads; plain vectors take several words a thread once all blocks are full.
+        let (threads, unroll) = match self.carrier {
+            Carrier::Packets | Carrier::Lines if words <= 1024 => (128, 1),
+            Carrier::Packets | Carrier::Lines if words <= 32 * 256 => (256, 1),
+            Carrier::Packets | Carrier::Lines => (512, 1),
+            Carrier::Flags if words <= 256 * most_split => (256, 1),
+            Carrier::Flags if words <= 512 * most_split => (256, 2),
+            Carrier::Flags if words <= 1024 * most_split => (512, 2),
+            Carrier::Flags => (512, 4),
         };
-        let most_split = (blocks.min(most_blocks) / channels).max(1);
-        let split = words.div_ceil(per_block).clamp(1, u64::from(most_split)) as u32;
-        let per_split = largest.div_ceil(u64::from(split)).max(1);
-        let threads = per_split.next_multiple_of(32).clamp(64, threads);
-        let unroll = if per_split >= threads * unroll { unroll } else { per_split.div_ceil(threads).next_power_of_two() };
-        GridShape { threads: threads as u32, split, unroll: unroll.max(1) as u32 }
+        let split = words.div_ceil(threads * unroll).clamp(1, most_split);
+        let threads = largest.div_ceil(split).next_multiple_of(32).clamp(64, threads);
+        GridShape { threads: threads as u32, split: split as u32, unroll: unroll as u32 }
     }
 }

@@ -165,7 +165,7 @@ fn texts() {
             let (parameters, table) = kernel.parameters(3, shape, &addresses, super::Watch::default());
             println!("{algorithm} {collective} {}: {} lines, {} bodies, {} parameters, table {:?}", carrier.name(),
                 kernel.lines(), kernel.bodies.len(), parameters.len(), table.map(|table| table.len()));
-            let text = kernel.text(ReduceOp::Sum, shape.variant(Alignment::Vectors, Devices::Own), 90).unwrap();
+            let text = kernel.text(ReduceOp::Sum, shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own), 90).unwrap();
             std::fs::write(format!("{folder}/{algorithm}-{collective}-{}.cu", carrier.name()), text).unwrap();
         }
     }

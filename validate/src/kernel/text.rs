@@ -194,11 +194,11 @@ __device__ __forceinline__ void run(const Params& p, u32 block) {{
 
 #if SHARED
 // The ranks of this device, one after the other in the grid.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) run_kernel(const Params* all, u32 blocks) {{
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) run_kernel(const Params* all, u32 blocks) {{
     run(all[blockIdx.x / blocks], blockIdx.x % blocks);
 }}
 #else
-extern "C" __global__ void __launch_bounds__(THREADS, 1) run_kernel(const __grid_constant__ Params p) {{ run(p, blockIdx.x); }}
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) run_kernel(const __grid_constant__ Params p) {{ run(p, blockIdx.x); }}
 #endif
 "#
     );
