@@ -61,6 +61,9 @@ pub struct ExecutionArgs {
     /// Also time so many single calls, for the slowest of a hundred
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub singles: u32,
+    /// Write times into this folder too, with a manifest.toml, as `compare` and `calibrate` read them
+    #[arg(long, value_name = "FOLDER")]
+    pub measurements: Option<PathBuf>,
     /// Seconds until whatever does not end is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub patience: u64,

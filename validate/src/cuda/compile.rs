@@ -162,6 +162,14 @@ pub fn include_folders() -> Vec<PathBuf> {
     folders
 }
 
+/// Compiles a source whatever lies on disk, and leaves nothing there; a source that fails is kept all the same.
+///
+/// # Errors
+/// [`CompileError`].
+pub fn compile_afresh(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
+    compiler()?.compile(source, arch, options)
+}
+
 /// Compiles a source, or takes what an earlier run of the same source, options, architecture and compiler left on disk.
 /// `options` are those of NVRTC beside the architecture.
 ///

@@ -31,6 +31,19 @@ impl Stream {
         self.context().check(result, "cuMemcpyPeerAsync")
     }
 
+    /// Copies between memories that this stream's GPU reaches, its own or [joined](super::join) ones; unlike
+    /// [`copy`](Self::copy) between GPUs it may be captured.
+    ///
+    /// # Errors
+    /// Parts of different lengths, or a failing call.
+    pub fn copy_reached(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
+        let length = same(from.length(), to.length())?;
+        self.context().bind()?;
+        // SAFETY: both ranges lie in memory that lives, in the one address space of all GPUs; freeing it waits for the copy.
+        let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address().0, from.address().0, length, self.raw()) };
+        self.context().check(result, "cuMemcpyDtoDAsync")
+    }
+
     /// Copies from pinned memory, beginning at `offset` of it.
     ///
     /// # Errors

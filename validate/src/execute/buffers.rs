@@ -43,7 +43,12 @@ impl Buffers {
     }
 
     /// A rank's buffer: what of it belongs to a job.
-    pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<crate::cuda::Part<'_>, ExecuteError> {
+    pub(super) fn part(
+        &self,
+        job: &Job,
+        rank: usize,
+        buffer: UserBuffer,
+    ) -> Result<crate::cuda::Part<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let (_, bytes) = extent(&job.header, rank as u32, buffer);
         Ok(memories[rank].part(self.offset, Bytes(bytes))?)

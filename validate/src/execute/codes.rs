@@ -56,7 +56,9 @@ pub(super) fn code(dtype: DataType, number: u32) -> u64 {
         DataType::Bf16 => float(number, 8, 7),
         DataType::F8e4m3 => float(number, 4, 3),
         DataType::F8e5m2 => float(number, 5, 2),
-        DataType::I8 | DataType::U8 | DataType::I32 | DataType::U32 | DataType::I64 | DataType::U64 => u64::from(number),
+        DataType::I8 | DataType::U8 | DataType::I32 | DataType::U32 | DataType::I64 | DataType::U64 => {
+            u64::from(number)
+        }
     }
 }
 

@@ -56,7 +56,8 @@ fn expected(job: &Job, rank: u32) -> Vec<Expected> {
         Collective::Broadcast => whole(Some(call.root.0)),
         Collective::SendRecv => whole(Some((rank + call.ranks - 1) % call.ranks)),
         Collective::Scatter => vec![Expected { at: own, count: block, source: Some(call.root.0), first: own }],
-        Collective::AllGather | Collective::Gather if call.collective == Collective::AllGather || is_root => (0..call.ranks)
+        Collective::AllGather | Collective::Gather if call.collective == Collective::AllGather || is_root => (0..call
+            .ranks)
             .map(|from| (from, block * u64::from(from)))
             .map(|(from, at)| Expected { at, count: block, source: Some(from), first: at })
             .collect(),
@@ -104,9 +105,8 @@ impl Contents {
         let code_of = compile::compile(TEXT, context.device().arch()?, &["--std=c++17"])?;
         let module = Module::load(context, &code_of)?;
         let numbers = Numbers::of(job.dtype, job.op, job.header.call.ranks);
-        let table: Vec<u8> = (0..=numbers.largest.max(numbers.range))
-            .flat_map(|number| code(job.dtype, number).to_ne_bytes())
-            .collect();
+        let table: Vec<u8> =
+            (0..=numbers.largest.max(numbers.range)).flat_map(|number| code(job.dtype, number).to_ne_bytes()).collect();
         let codes = DeviceMemory::new(context, Bytes(table.len() as u64))?;
         stream.upload(codes.all(), &table)?;
         let wrong = DeviceMemory::new(context, Bytes(16))?;
@@ -132,7 +132,14 @@ impl Contents {
     /// # Errors
     /// A failing call.
     #[expect(unsafe_code, reason = "launches a kernel")]
-    pub fn prepare(&self, job: &Job, buffers: &Buffers, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
+    pub fn prepare(
+        &self,
+        job: &Job,
+        buffers: &Buffers,
+        rank: usize,
+        seed: u64,
+        stream: &Stream,
+    ) -> Result<(), ExecuteError> {
         stream.fill(buffers.part(job, rank, UserBuffer::Output)?, POISON)?;
         let (first, count) = brought(job, rank as u32);
         if count == 0 {
@@ -158,7 +165,14 @@ impl Contents {
     /// # Errors
     /// [`ExecuteError::Wrong`], or a failing call.
     #[expect(unsafe_code, reason = "launches a kernel")]
-    pub fn check(&self, job: &Job, buffers: &Buffers, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
+    pub fn check(
+        &self,
+        job: &Job,
+        buffers: &Buffers,
+        rank: usize,
+        seed: u64,
+        stream: &Stream,
+    ) -> Result<(), ExecuteError> {
         let size = job.dtype.size().0;
         let output = buffers.part(job, rank, UserBuffer::Output)?;
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;

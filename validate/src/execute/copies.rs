@@ -33,7 +33,8 @@ impl<'a> Copies<'a> {
         if stage.devices() == Devices::Shared {
             return Err(unsupported("its streams wait for each other, which takes a GPU each"));
         }
-        let copies = kernel.copies().ok_or_else(|| unsupported("copy engines neither reduce nor pass on what arrives"))?;
+        let copies =
+            kernel.copies().ok_or_else(|| unsupported("copy engines neither reduce nor pass on what arrives"))?;
         let mut words = Vec::new();
         for context in stage.contexts() {
             let memory = DeviceMemory::new(context, Bytes(u64::from(stage.ranks()) * 8))?;
@@ -85,9 +86,11 @@ impl Executor for Copies<'_> {
             stream.write_word(self.word(member, peer, Kind::Come)?, 0)?;
         }
         for copy in self.copies.iter().filter(|copy| copy.from == me && copy.bytes.0 > 0) {
-            let source = self.buffers.within(self.job, copy.from as usize, UserBuffer::Input, copy.source, copy.bytes)?;
-            let target = self.buffers.within(self.job, copy.to as usize, UserBuffer::Output, copy.target, copy.bytes)?;
-            stream.copy(target, source)?;
+            let source =
+                self.buffers.within(self.job, copy.from as usize, UserBuffer::Input, copy.source, copy.bytes)?;
+            let target =
+                self.buffers.within(self.job, copy.to as usize, UserBuffer::Output, copy.target, copy.bytes)?;
+            stream.copy_reached(target, source)?;
         }
         for &peer in &to {
             stream.write_word(self.word(peer, member, Kind::Done)?, 1)?;

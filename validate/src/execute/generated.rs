@@ -49,7 +49,13 @@ impl Generated {
     ///
     /// # Errors
     /// [`ExecuteError`]: it does not compile, memory runs out, its blocks do not all run at once.
-    pub fn new(stage: &Stage, buffers: &Buffers, job: &Job, kernel: Kernel, wanted: Wanted) -> Result<Self, ExecuteError> {
+    pub fn new(
+        stage: &Stage,
+        buffers: &Buffers,
+        job: &Job,
+        kernel: Kernel,
+        wanted: Wanted,
+    ) -> Result<Self, ExecuteError> {
         let multiprocessors = stage.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
         let most = match stage.devices() {
             Devices::Own => MOST_BLOCKS.min(multiprocessors),
@@ -75,11 +81,8 @@ impl Generated {
         let mut parameters = Vec::with_capacity(ranks);
         for (rank, record) in records.iter().enumerate() {
             let context = stage.context_of(rank);
-            let mut watch = Watch {
-                records: record.address().0,
-                patience: wanted.patience.as_nanos() as u64,
-                table: 0,
-            };
+            let mut watch =
+                Watch { records: record.address().0, patience: wanted.patience.as_nanos() as u64, table: 0 };
             if kernel.table_entries() > 0 {
                 let table = DeviceMemory::new(context, Bytes(kernel.table_entries() * 8))?;
                 watch.table = table.address().0;

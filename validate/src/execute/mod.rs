@@ -114,7 +114,9 @@ pub enum ExecuteError {
     #[error("nothing came for too long: {}", .0.join("; "))]
     Lost(Vec<String>),
     /// A result is wrong.
-    #[error("wrong result: {count} elements of rank {rank}, the first {index}: found {found:#x}, expected {expected:#x} ({number})")]
+    #[error(
+        "wrong result: {count} elements of rank {rank}, the first {index}: found {found:#x}, expected {expected:#x} ({number})"
+    )]
     Wrong {
         /// The rank.
         rank: usize,
@@ -140,10 +142,17 @@ impl Consequence for ExecuteError {
 
 /// Bytes of a call cut to what its collective takes: whole elements, and equal blocks where it has blocks.
 #[must_use]
-pub fn whole_bytes(collective: fabricast_sim::schedule::Collective, bytes: Bytes, ranks: u32, dtype: DataType) -> Bytes {
+pub fn whole_bytes(
+    collective: fabricast_sim::schedule::Collective,
+    bytes: Bytes,
+    ranks: u32,
+    dtype: DataType,
+) -> Bytes {
     use fabricast_sim::schedule::Collective as C;
     let unit = match collective {
-        C::AllGather | C::ReduceScatter | C::AllToAll | C::Gather | C::Scatter => u64::from(ranks.max(1)) * dtype.size().0,
+        C::AllGather | C::ReduceScatter | C::AllToAll | C::Gather | C::Scatter => {
+            u64::from(ranks.max(1)) * dtype.size().0
+        }
         _ => dtype.size().0,
     };
     Bytes(bytes.0 / unit * unit)

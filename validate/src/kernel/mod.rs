@@ -37,11 +37,11 @@ use fabricast_topologies::Bytes;
 
 pub use arena::{Addresses, Arena, Watch};
 use body::{Body, Line, Operand, Sizes};
+pub use copied::Copied;
 pub use cut::Cut;
 use moves::Moves;
 use program::{Instruction, Place};
 pub use shape::{GridShape, Resident};
-pub use copied::Copied;
 
 /// How a message crosses from one GPU to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -193,7 +193,11 @@ impl Kernel {
         let header = schedule.header().clone();
         let ranks = header.call.ranks;
         if ranks > exchange::MOST_RANKS {
-            return Err(KernelError::TooLarge { what: "ranks", count: ranks.into(), most: exchange::MOST_RANKS.into() });
+            return Err(KernelError::TooLarge {
+                what: "ranks",
+                count: ranks.into(),
+                most: exchange::MOST_RANKS.into(),
+            });
         }
         let cut = Cut::new(&header, dtype.size())?;
         let moves = Moves::new(schedule)?;

@@ -137,13 +137,21 @@ impl Moves {
         let header = schedule.header();
         let operations = schedule.operation_count();
         if operations > MOST_OPERATIONS {
-            return Err(KernelError::TooLarge { what: "operations", count: operations.into(), most: MOST_OPERATIONS.into() });
+            return Err(KernelError::TooLarge {
+                what: "operations",
+                count: operations.into(),
+                most: MOST_OPERATIONS.into(),
+            });
         }
         let chunks = header.layout.chunks();
         let per_rank = 2 * chunks + header.scratch_chunks + 1;
         if u64::from(per_rank) * u64::from(header.call.ranks) >= u64::from(NONE) {
             let most = u64::from(NONE);
-            return Err(KernelError::TooLarge { what: "chunks", count: u64::from(per_rank) * u64::from(header.call.ranks), most });
+            return Err(KernelError::TooLarge {
+                what: "chunks",
+                count: u64::from(per_rank) * u64::from(header.call.ranks),
+                most,
+            });
         }
         let levels = levels(schedule)?;
         let mut order: Vec<u32> = (0..operations).collect();
@@ -243,12 +251,16 @@ impl Moves {
                 }
                 let message = taken.message(from, to);
                 push(taken, from, Deed::Send { message, src });
-                push(taken, to, match kind {
-                    OpKind::PutReduce | OpKind::GetReduce => Deed::ReceiveReduce { message, dst },
-                    OpKind::PutReduceInput if input == dst => Deed::ReceiveReduce { message, dst },
-                    OpKind::PutReduceInput => Deed::ReceiveReduceInput { message, input, dst },
-                    _ => Deed::Receive { message, dst },
-                });
+                push(
+                    taken,
+                    to,
+                    match kind {
+                        OpKind::PutReduce | OpKind::GetReduce => Deed::ReceiveReduce { message, dst },
+                        OpKind::PutReduceInput if input == dst => Deed::ReceiveReduce { message, dst },
+                        OpKind::PutReduceInput => Deed::ReceiveReduceInput { message, input, dst },
+                        _ => Deed::Receive { message, dst },
+                    },
+                );
             };
             match op.kind {
                 OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput => moved(self, own, peer, op.kind),
@@ -273,7 +285,11 @@ impl Moves {
             }
         }
         if self.moves.len() > MOST_MOVES {
-            return Err(KernelError::TooLarge { what: "moves", count: self.moves.len() as u64, most: MOST_MOVES as u64 });
+            return Err(KernelError::TooLarge {
+                what: "moves",
+                count: self.moves.len() as u64,
+                most: MOST_MOVES as u64,
+            });
         }
         Ok(())
     }

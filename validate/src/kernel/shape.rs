@@ -52,13 +52,19 @@ impl Kernel {
     #[must_use]
     pub fn shape(&self, most_blocks: u32) -> GridShape {
         let (channels, words, largest) = self.loads();
-        let most_split = u64::from((most_blocks / channels).max(1));
+        // Where blocks wait in between, two on a multiprocessor fill each other's gaps, once there is enough to do.
+        let overlaps = self.carrier == Carrier::Flags && self.flushes > 1 && most_blocks >= BLOCKS_ALONE - 4;
+        let doubled = overlaps && words * u64::from(channels) >= 2048 * u64::from(most_blocks);
+        let most_split = u64::from((most_blocks * if doubled { 2 } else { 1 } / channels).max(1));
         // Few words are spread over many small blocks; what tells of its own arrival gets a thread for every word as long as
         // there are threads; plain vectors take several words a thread once all blocks are full.
         let (threads, unroll) = match self.carrier {
             Carrier::Packets | Carrier::Lines if words <= 1024 => (128, 1),
             Carrier::Packets | Carrier::Lines if words <= 32 * 256 => (256, 1),
             Carrier::Packets | Carrier::Lines => (512, 1),
+            Carrier::Flags if doubled && words > 256 * most_split => {
+                (256, if words > 512 * most_split { 4 } else { 2 })
+            }
             Carrier::Flags if words <= 256 * most_split => (256, 1),
             Carrier::Flags if words <= 512 * most_split => (256, 2),
             Carrier::Flags if words <= 1024 * most_split => (512, 2),

@@ -6,8 +6,11 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Matrix, Protocol, Rank, ReduceOp, Schedule};
 use fabricast_topologies::Bytes;
+use rayon::prelude::*;
 
-use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, interpret};
+use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, interpret};
+use crate::cuda::{CompileError, compile};
+use crate::shared_library::LibraryError;
 
 /// A schedule of an algorithm, as large as that many elements of 4 bytes for every rank.
 #[derive(Clone, Debug)]
@@ -133,7 +136,8 @@ fn ranks_that_do_the_same_share_code() {
         (Algorithm::Direct, Collective::AllToAll),
     ] {
         for carrier in Carrier::ALL {
-            let case = Case { channels: 4, chunk: Some(1024), hosts: 1, ..Case::plain(algorithm, collective, 8, 16 << 10) };
+            let case =
+                Case { channels: 4, chunk: Some(1024), hosts: 1, ..Case::plain(algorithm, collective, 8, 16 << 10) };
             let kernel = case.kernel(carrier).unwrap();
             // The first loop may find its own copy in another place than later ones.
             assert!(kernel.bodies.len() <= 2, "{algorithm} {collective} {carrier:?}: {}", kernel.bodies.len());
@@ -163,10 +167,108 @@ fn texts() {
             let shape = GridShape { threads: 256, split: 4, unroll: 2 };
             let addresses = [Addresses::default(); 8];
             let (parameters, table) = kernel.parameters(3, shape, &addresses, super::Watch::default());
-            println!("{algorithm} {collective} {}: {} lines, {} bodies, {} parameters, table {:?}", carrier.name(),
-                kernel.lines(), kernel.bodies.len(), parameters.len(), table.map(|table| table.len()));
-            let text = kernel.text(ReduceOp::Sum, shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own), 90).unwrap();
+            println!(
+                "{algorithm} {collective} {}: {} lines, {} bodies, {} parameters, table {:?}",
+                carrier.name(),
+                kernel.lines(),
+                kernel.bodies.len(),
+                parameters.len(),
+                table.map(|table| table.len())
+            );
+            let text = kernel
+                .text(ReduceOp::Sum, shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own), 90)
+                .unwrap();
             std::fs::write(format!("{folder}/{algorithm}-{collective}-{}.cu", carrier.name()), text).unwrap();
+        }
+    }
+}
+
+/// Compiles a text where there is a compiler; whether there is.
+fn compiles(text: &str, arch: u32, what: &str) -> bool {
+    match compile::compile_afresh(text, compile::Arch::new(arch), &["--std=c++17"]) {
+        Ok(_) => true,
+        Err(CompileError::Library(LibraryError::Missing { .. })) => false,
+        Err(error) => panic!("{what} for sm_{arch}: {error}"),
+    }
+}
+
+/// Says that nothing was compiled, unless REQUIRE_NVRTC asks for it.
+fn skipped() {
+    assert!(std::env::var_os("REQUIRE_NVRTC").is_none(), "NVRTC is required and not there");
+    println!("skipped: NVRTC is not on this machine (pip install 'nvidia-cuda-nvrtc==13.0.*')");
+}
+
+#[test]
+fn every_algorithm_compiles() {
+    let cases: Vec<(Algorithm, Carrier, u32)> = Algorithm::ALL
+        .iter()
+        .flat_map(|&a| Carrier::ALL.into_iter().flat_map(move |c| [80, 90, 100].map(|arch| (a, c, arch))))
+        .collect();
+    let done = cases.par_iter().all(|&(algorithm, carrier, arch)| {
+        let collective = algorithm.collectives()[0];
+        // What differs between architectures is in the prelude: two ranks show it.
+        let ranks = if arch == 90 { 4 } else { 2 };
+        let case = Case { hosts: 2, ..Case::plain(algorithm, collective, ranks, 1024) };
+        let kernel = case.kernel(carrier).unwrap();
+        let shape = GridShape { threads: 256, split: 4, unroll: 1 };
+        let variant = shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own);
+        compiles(&kernel.text(ReduceOp::Sum, variant, arch).unwrap(), arch, &format!("{algorithm} {}", carrier.name()))
+    });
+    if !done {
+        skipped();
+    }
+}
+
+#[test]
+fn every_type_compiles() {
+    let types = [
+        DataType::F32,
+        DataType::F64,
+        DataType::F16,
+        DataType::Bf16,
+        DataType::F8e4m3,
+        DataType::F8e5m2,
+        DataType::I8,
+        DataType::U8,
+        DataType::I32,
+        DataType::U32,
+        DataType::I64,
+        DataType::U64,
+    ];
+    let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
+    let done = types.par_iter().enumerate().all(|(i, &dtype)| {
+        let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
+        let kernel = Kernel::new(&schedule, dtype, Carrier::ALL[i % 3]).unwrap();
+        let shape = GridShape { threads: 256, split: 1, unroll: 1 };
+        let variant = shape.variant(1, Alignment::Bytes, Devices::Shared);
+        compiles(&kernel.text(ops[i % 4], variant, 90).unwrap(), 90, dtype.name())
+    });
+    if !done {
+        skipped();
+    }
+}
+
+#[test]
+fn a_type_that_the_gpu_lacks_is_refused() {
+    let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
+    let kernel = Kernel::new(&schedule, DataType::F8e4m3, Carrier::Packets).unwrap();
+    let shape = GridShape { threads: 256, split: 1, unroll: 1 };
+    let variant = shape.variant(1, Alignment::Vectors, Devices::Own);
+    assert!(matches!(kernel.text(ReduceOp::Sum, variant, 80), Err(KernelError::NoSuchType { needed: 89, .. })));
+    assert!(kernel.text(ReduceOp::Sum, variant, 89).is_ok());
+}
+
+#[test]
+fn shapes_fit_what_there_is_to_do() {
+    for elements in [1, 100, 10_000, 1 << 20, 1 << 26] {
+        for carrier in Carrier::ALL {
+            let kernel = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 8, elements).kernel(carrier).unwrap();
+            for most in [1, 16, 128] {
+                let shape = kernel.shape(most);
+                assert!(kernel.blocks(shape) <= 2 * most, "{elements} {carrier:?} {most}: {shape:?}");
+                assert!((64..=1024).contains(&shape.threads) && shape.threads.is_multiple_of(32));
+                assert!(kernel.tiles(shape) >= u64::from(shape.split));
+            }
         }
     }
 }

@@ -16,7 +16,8 @@ pub(super) type Constants = Vec<(&'static str, u64)>;
 
 /// The text of a kernel. Deterministic; names what it is in its first lines.
 pub(super) fn text(title: &str, constants: &Constants, bodies: &[Vec<Line>], carrier: Carrier, sizes: Sizes) -> String {
-    let mut text = format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
+    let mut text =
+        format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
     for (name, value) in constants {
         let _ = writeln!(text, "#define {name} {value}ull");
     }
@@ -82,11 +83,7 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
                 right.0,
                 v = value.0
             ),
-            Line::Token { value } => write!(
-                text,
-                "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = Word();\n",
-                v = value.0
-            ),
+            Line::Token { value } => write!(text, "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = Word();\n", v = value.0),
             Line::Flush { flush, operand, count } => write!(
                 text,
                 "    __syncthreads();\n    if (threadIdx.x < {count}) tell(p.arena[OPERAND(row + {operand} + threadIdx.x)] + \

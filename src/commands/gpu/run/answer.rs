@@ -13,11 +13,11 @@ use crate::output::{self, Format, Output};
 
 /// One way to run one call.
 pub(super) struct Row {
-    job: Job,
-    executor: &'static str,
+    pub(super) job: Job,
+    pub(super) executor: &'static str,
     carrier: Option<Carrier>,
     shape: Option<GridShape>,
-    times: Option<Times>,
+    pub(super) times: Option<Times>,
     pub(super) predicted: Picos,
     pub(super) nccl: Option<Picos>,
     tried: Vec<(GridShape, Picos)>,
@@ -52,6 +52,11 @@ impl Row {
         Self { fault: Some(error.to_string()), ..self }
     }
 
+    /// Blocks that a rank ran.
+    pub(super) fn blocks(&self) -> u32 {
+        u32::from(self.job.header.channels) * self.shape.map_or(1, |shape| shape.split)
+    }
+
     fn ratio(&self) -> Option<f64> {
         let (ours, nccl) = (self.times.as_ref()?.graph, self.nccl?);
         Some(nccl.us() / ours.us())
@@ -59,18 +64,22 @@ impl Row {
 
     fn strategy(&self) -> String {
         let header = &self.job.header;
-        if self.executor == "nccl" { String::new() } else { format!("{} {} × {}", header.name, header.protocol, header.channels) }
+        if self.executor == "nccl" {
+            String::new()
+        } else {
+            format!("{} {} × {}", header.name, header.protocol, header.channels)
+        }
     }
 }
 
 /// All rows, and where they ran.
 pub(super) struct Answer {
-    fabric: String,
+    pub(super) fabric: String,
     profile: String,
-    gpus: usize,
+    pub(super) gpus: usize,
     ranks: u32,
-    nccl: Option<String>,
-    rows: Vec<Row>,
+    pub(super) nccl: Option<String>,
+    pub(super) rows: Vec<Row>,
 }
 
 #[derive(Serialize)]
@@ -136,7 +145,12 @@ impl Answer {
     /// The last row on standard error.
     pub(super) fn progress(&self) {
         if let Some(row) = self.rows.last() {
-            output::note(&format!("{} {} {}", row.job.header.call.collective, row.job.header.call.bytes, row.strategy()));
+            output::note(&format!(
+                "{} {} {}",
+                row.job.header.call.collective,
+                row.job.header.call.bytes,
+                row.strategy()
+            ));
         }
     }
 
@@ -171,7 +185,9 @@ impl Answer {
                 fault: row.fault.as_deref(),
                 measured_us: times.map(|times| times.stream.us()),
                 graph_us: times.map(|times| times.graph.us()),
-                graph_trials_us: times.map(|times| times.trials.iter().map(|time| time.us()).collect()).unwrap_or_default(),
+                graph_trials_us: times
+                    .map(|times| times.trials.iter().map(|time| time.us()).collect())
+                    .unwrap_or_default(),
                 p99_us: times.and_then(|times| times.p99).map(Picos::us),
                 predicted_us: of_ours(row.predicted),
                 low_us: of_ours(band.0),
@@ -235,7 +251,12 @@ impl Answer {
                 time(row.times.as_ref().map(|times| times.stream)).into(),
                 time(graph).into(),
                 time(row.times.as_ref().and_then(|times| times.p99)).into(),
-                graph.map_or_else(|| Value::text("–"), |graph| Value::Rate(busbw_gbps(call.collective, call.bytes, graph, call.ranks))).into(),
+                graph
+                    .map_or_else(
+                        || Value::text("–"),
+                        |graph| Value::Rate(busbw_gbps(call.collective, call.bytes, graph, call.ranks)),
+                    )
+                    .into(),
                 if row.executor == "nccl" { Value::text("–") } else { Value::Time(row.predicted) }.into(),
                 time(row.nccl).into(),
                 Value::text(row.ratio().map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))).into(),

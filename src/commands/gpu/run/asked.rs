@@ -31,12 +31,31 @@ struct PlanRow {
     channels: u16,
 }
 
+/// A schedule, and the strategy that it was made of, if it was.
+pub(super) struct Ask {
+    pub(super) schedule: Schedule,
+    strategy: Option<Strategy>,
+    matrix: Option<Matrix>,
+}
+
+impl Ask {
+    /// The schedule as it runs: a channel that is split over several blocks is as many channels.
+    pub(super) fn over_blocks(&self, ground: &Ground<'_>, blocks: u32) -> Result<Option<Schedule>, Failure> {
+        let Some(strategy) = self.strategy.filter(|one| blocks > u32::from(one.channels)) else { return Ok(None) };
+        let call = self.schedule.header().call;
+        let channels = u16::try_from(blocks).unwrap_or(u16::MAX);
+        let over = Strategy { channels, ..strategy };
+        schedule(ground, call.collective, call.bytes, over, self.matrix.as_ref()).map(|ask| Some(ask.schedule))
+    }
+}
+
 /// All of them, in the order in which they are run.
-pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Schedule>, Failure> {
+pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Ask>, Failure> {
     let args = ground.args;
     if let Some(path) = &args.schedule {
         let bytes = args.call.bytes.map(|size| args.call.whole(size)).transpose()?;
-        return Ok(vec![crate::commands::schedule::read(path)?.scaled(bytes)]);
+        let schedule = crate::commands::schedule::read(path)?.scaled(bytes);
+        return Ok(vec![Ask { schedule, strategy: None, matrix: None }]);
     }
     if let Some(path) = &args.plan {
         let text = fabricast_topologies::read::text_of_file(path)?;
@@ -72,7 +91,8 @@ fn strategies(
     output: &Output,
 ) -> Result<Vec<Strategy>, Failure> {
     let args = ground.args;
-    let flags = crate::args::StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
+    let flags =
+        crate::args::StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
     let restriction = setup::restriction(&flags);
     let ranks_per_node = setup::ranks_per_node(ground.fabric, ground.placement);
     if !flags.algorithm.is_empty() {
@@ -114,7 +134,7 @@ fn schedule(
     bytes: Bytes,
     strategy: Strategy,
     matrix: Option<&Matrix>,
-) -> Result<Schedule, Failure> {
+) -> Result<Ask, Failure> {
     let ranks = ground.placement.len() as u32;
     let dtype = ground.args.call.dtype.unwrap_or_default();
     let matrix = matrix.map(|matrix| matrix.scaled(bytes));
@@ -128,8 +148,8 @@ fn schedule(
     let ranks_per_node = setup::ranks_per_node(ground.fabric, ground.placement);
     let in_network = setup::in_network(&ground.args.strategy);
     let abilities = Abilities::of(ground.fabric, ground.router, ground.placement, ranks_per_node, in_network);
-    let shape = Shape { matrix, ..strategy.shape(call, ground.profile, ranks_per_node, &abilities) };
-    let generator =
-        algorithm::generator(strategy.algorithm, &shape).map_err(|why| Failure::input(why.to_string()))?;
-    Schedule::build(generator.as_ref()).map_err(|why| Failure::input(why.to_string()))
+    let shape = Shape { matrix: matrix.clone(), ..strategy.shape(call, ground.profile, ranks_per_node, &abilities) };
+    let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| Failure::input(why.to_string()))?;
+    let schedule = Schedule::build(generator.as_ref()).map_err(|why| Failure::input(why.to_string()))?;
+    Ok(Ask { schedule, strategy: Some(strategy), matrix })
 }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod asked;
+mod measurements;
 
 use std::time::Duration;
 
@@ -29,15 +30,15 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let profile = setup::profile(&args.costs, &fabric)?;
     let ground = Ground { args, fabric: &fabric, router: &router, placement: &placement, profile: &profile };
     let asked = asked::schedules(&ground, output)?;
-    let ranks = asked.iter().map(|one| one.header().call.ranks).max().unwrap_or(1);
-    if let Some(other) = asked.iter().find(|one| one.header().call.ranks != ranks) {
-        let found = other.header().call.ranks;
+    let ranks = asked.iter().map(|one| one.schedule.header().call.ranks).max().unwrap_or(1);
+    if let Some(other) = asked.iter().find(|one| one.schedule.header().call.ranks != ranks) {
+        let found = other.schedule.header().call.ranks;
         return Err(Failure::input(format!("all rows must have as many ranks: {found} and {ranks}")));
     }
     let driver = Driver::load().map_err(ExecuteError::from)?;
     let devices = if args.fabric.ranks_per_gpu > 1 { Devices::Shared } else { Devices::Own };
     let stage = Stage::new(driver, ranks, devices)?;
-    let most = asked.iter().map(|one| one.header().layout.bytes()).max().unwrap_or_default();
+    let most = asked.iter().map(|one| one.schedule.header().layout.bytes()).max().unwrap_or_default();
     let buffers = Buffers::new(&stage, most, args.execution.offset).map_err(ExecuteError::from)?;
     let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
     let library = if args.execution.executor.contains(&ExecutorChoice::Nccl) {
@@ -56,7 +57,8 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let mut answer = Answer::new(&fabric, &profile.name, &theatre.stage, theatre.library.as_ref());
     let mut nccl: Option<(Job, Option<Times>)> = None;
     let mut wrong = None;
-    for schedule in &asked {
+    for ask in &asked {
+        let schedule = &ask.schedule;
         let job = ground.job(schedule);
         if !nccl.as_ref().is_some_and(|(same, _)| alike(same, &job)) {
             let times = theatre.of_library(&job, &mut answer, output)?;
@@ -64,13 +66,17 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
         }
         let beside = nccl.as_ref().and_then(|(_, times)| times.as_ref()).map(|times| times.graph);
         for mut row in theatre.rows(schedule, &job, output, &mut wrong)? {
-            row.predicted = ground.predicted(schedule)?;
+            let over = ask.over_blocks(&ground, row.blocks())?;
+            row.predicted = ground.predicted(over.as_ref().unwrap_or(schedule))?;
             row.nccl = beside;
             answer.push(row);
         }
         if output.shows_progress() {
             answer.progress();
         }
+    }
+    if let Some(folder) = &args.execution.measurements {
+        measurements::write(folder, &answer)?;
     }
     answer.write(&profile, output)?;
     wrong.map_or(Ok(()), |error: ExecuteError| Err(error.into()))
@@ -259,7 +265,8 @@ impl Theatre<'_> {
 fn shape_of(text: &str) -> Option<GridShape> {
     let mut numbers = text.split('x').map(|number| number.parse::<u32>().ok().filter(|&number| number > 0));
     let shape = GridShape { split: numbers.next()??, threads: numbers.next()??, unroll: numbers.next()?? };
-    (numbers.next().is_none() && shape.threads.is_multiple_of(32) && (64..=1024).contains(&shape.threads)).then_some(shape)
+    (numbers.next().is_none() && shape.threads.is_multiple_of(32) && (64..=1024).contains(&shape.threads))
+        .then_some(shape)
 }
 
 /// Shapes that might be the fastest.
@@ -271,7 +278,8 @@ fn shapes(kernel: &Kernel) -> Vec<GridShape> {
         for threads in [128, 256, 512] {
             for split in [usual.split / 2, usual.split, usual.split * 2] {
                 let shape = GridShape { threads, split, unroll };
-                let is_sane = split > 0 && kernel.blocks(shape) <= MOST_BLOCKS && kernel.tiles(shape) >= u64::from(split);
+                let is_sane =
+                    split > 0 && kernel.blocks(shape) <= MOST_BLOCKS && kernel.tiles(shape) >= u64::from(split);
                 if is_sane && !shapes.contains(&shape) {
                     shapes.push(shape);
                 }
