@@ -78,16 +78,13 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
         return Err(KernelError::Deadlock);
     }
     for rank in 0..ranks {
-        for other in 0..ranks {
-            if known[rank][other] > 0 {
-                found.learned[rank] |= 1 << other;
-            }
-        }
+        let others = known[rank].iter().enumerate().filter(|(_, done)| **done > 0);
+        found.learned[rank] = others.fold(0, |set, (other, _)| set | 1 << other);
         found.close[rank] = sends_to[rank] & !found.learned[rank];
     }
     if carrier == Carrier::Flags {
-        for rank in 0..ranks {
-            store_on_arrival(moves, &mut programs[rank], rank, &sent, &mut found);
+        for (rank, program) in programs.iter_mut().enumerate() {
+            store_on_arrival(moves, program, rank, &sent, &mut found);
         }
     }
     Ok(found)

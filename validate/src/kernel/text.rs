@@ -46,18 +46,18 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
                 operand + 1,
                 v = value.0
             ),
-            Line::Store { value, operand } => write!(
+            Line::Store { value, operand } => writeln!(
                 text,
-                "{EACH}if (on[u]) store(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]), v{}[u]);\n",
+                "{EACH}if (on[u]) store(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]), v{}[u]);",
                 operand + 1,
                 value.0
             ),
             Line::Send { value, operand } => {
                 let flag = if carrier == Carrier::Flags { "" } else { ", flag" };
                 let on = on(sizes, operand);
-                write!(
+                writeln!(
                     text,
-                    "{EACH}if ({on}) send(OPERAND(row + {operand}) + parity, word[u], v{}[u]{flag});\n",
+                    "{EACH}if ({on}) send(OPERAND(row + {operand}) + parity, word[u], v{}[u]{flag});",
                     value.0
                 )
             }
@@ -123,9 +123,9 @@ fn together(text: &mut String, line: usize, takes: &[(u32, u32)], sizes: Sizes) 
     }
     for (v, operand) in takes {
         let on = on(sizes, *operand);
-        write!(
+        writeln!(
             text,
-            "{EACH}if ({on}) v{v}[u] = take(p, h, k{v}[u], OPERAND(row + {operand}) + parity, word[u], flag, row + {operand});\n"
+            "{EACH}if ({on}) v{v}[u] = take(p, h, k{v}[u], OPERAND(row + {operand}) + parity, word[u], flag, row + {operand});"
         )?;
     }
     Ok(())
