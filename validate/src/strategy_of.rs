@@ -30,12 +30,23 @@ impl<'a> Strategies<'a> {
     /// The strategy of a row; `None` where the library's rules do not tell.
     #[must_use]
     pub fn of(&self, row: &Row) -> Option<Strategy> {
+        if let Some(named) = named(&self.measurement.configuration) {
+            return Some(named);
+        }
         let strategy = self.chooser.as_ref()?.choose(&call(self.measurement, row)).ok()?.strategy;
         let Configuration { algorithm, protocol, .. } = self.measurement.configuration;
         let as_forced = algorithm.is_none_or(|forced| forced == strategy.algorithm)
             && protocol.is_none_or(|forced| forced == strategy.protocol);
         as_forced.then_some(strategy)
     }
+}
+
+/// The strategy that is named in full, of what leaves nothing to a library's rules.
+fn named(configuration: &Configuration) -> Option<Strategy> {
+    let ours = configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Fabricast);
+    let (algorithm, protocol, channels) =
+        (configuration.algorithm?, configuration.protocol?, configuration.channels.filter(|_| ours)?);
+    Some(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
 }
 
 /// The call of a row.

@@ -63,7 +63,7 @@ impl Kernel {
             Carrier::Packets | Carrier::Lines if words <= 32 * 256 => (256, 1),
             Carrier::Packets | Carrier::Lines => (512, 1),
             Carrier::Flags if doubled && words > 256 * most_split => {
-                (256, if words > 512 * most_split { 4 } else { 2 })
+                (256, if words > 1024 * most_split { 4 } else { 2 })
             }
             Carrier::Flags if words <= 256 * most_split => (256, 1),
             Carrier::Flags if words <= 512 * most_split => (256, 2),

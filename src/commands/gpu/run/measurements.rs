@@ -82,7 +82,8 @@ fn texts(answer: &Answer) -> BTreeMap<String, String> {
             (Some((algorithm, protocol, blocks)), _) => {
                 let _ = write!(
                     manifest,
-                    "algorithm = \"{algorithm}\"\nprotocol = \"{protocol}\"\nchannels = {blocks}\nsoftware = \"fabricast {}\"\n",
+                    "algorithm = \"{algorithm}\"\nprotocol = \"{protocol}\"\nchannels = {blocks}\nlibrary = \"fabricast\"\n\
+                     software = \"fabricast {}\"\n",
                     key.executor
                 );
             }
