@@ -123,12 +123,9 @@ struct Theatre<'a> {
 
 impl Theatre<'_> {
     fn effort(&self, bytes: Bytes) -> Effort {
-        let calls = match bytes.0 {
-            0..=0x4_0000 => 100,
-            0..=0x40_0000 => 50,
-            0..=0x400_0000 => 20,
-            _ => 8,
-        };
+        // Calls of about the same time together, by the largest size that takes so many.
+        const CALLS: [(u64, u32); 3] = [(256 << 10, 100), (4 << 20, 50), (64 << 20, 20)];
+        let calls = CALLS.iter().find(|(most, _)| bytes.0 <= *most).map_or(8, |(_, calls)| *calls);
         Effort { warm: calls.min(20), calls, trials: 7, singles: self.ground.args.execution.singles }
     }
 
