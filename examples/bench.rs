@@ -20,7 +20,8 @@ use fabricast_planner::bound::Bounds;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_sim::{Folding, LaunchMode, Surroundings, flows, simulate};
 use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
@@ -55,8 +56,12 @@ enum Traffic {
         folding: Folding,
         start: Start,
     },
+    /// The same on one channel, verified and then simulated as it is.
+    Verified(Collective, Algorithm, Bytes),
     /// Every GPU sends so much to another, nobody to the same one; flows choose among equal ways by hash.
     Permutation(Bytes),
+    /// Nothing is sent: what no schedule can beat, for all collectives.
+    Bound,
 }
 
 /// When ranks start.
@@ -91,7 +96,13 @@ fn cases() -> Vec<Case> {
         folding: Folding::Off,
         start: Start::Together,
     };
+    let ring_of = |bytes| Traffic::Verified(Collective::AllReduce, Algorithm::Ring, Bytes(bytes));
+    let all_to_all_of = |bytes| Traffic::Verified(Collective::AllToAll, Algorithm::Direct, Bytes(bytes));
     vec![
+        case("verified-ring-224", Network::Switch(224), ring_of(1 << 20)),
+        case("verified-all-to-all-316", Network::Switch(316), all_to_all_of(1 << 20)),
+        case("bound-8", Network::Hosts(1, ""), Traffic::Bound),
+        case("bound-1024-rail", Network::Hosts(128, "rail"), Traffic::Bound),
         case("ring-1024", Network::Switch(1024), ring(Folding::Off, Start::Together)),
         case("ring-4096", Network::Switch(4096), ring(Folding::Off, Start::Together)),
         case("ring-1024-skewed", Network::Switch(1024), ring(Folding::Off, Start::Skewed)),
@@ -192,7 +203,8 @@ impl Case {
         let request = match self.fabric {
             Network::Switch(_) => FabricRequest::of(&spec_file(folder).to_string_lossy()),
             Network::Hosts(nodes, network) => {
-                FabricRequest { nodes: Some(nodes), network: Some(network.parse()?), ..FabricRequest::of("hgx-h200") }
+                let network = (nodes > 1).then(|| network.parse()).transpose()?;
+                FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of("hgx-h200") }
             }
         };
         Ok(load(&request)?)
@@ -210,6 +222,28 @@ impl Case {
                 let given = flows::parse(&std::fs::read_to_string(flow_file(folder))?, "flows", &fabric)?;
                 let setting = Setting { fabric: &fabric, router: &router, placement, profile: &profile, delays: &[] };
                 Ok(flows::simulate(&given, setting, Watch::default())?.ends.len() as u64)
+            }
+            Traffic::Bound => {
+                let router = Router::new(&fabric, RouteOptions::default());
+                let ranks = placement.len() as u32;
+                let bounds = Bounds::new(&fabric, &router, placement, 0);
+                let sized = Collective::ALL.into_iter().filter(|collective| collective.has_sizes());
+                let bound = |collective| {
+                    let bytes = Bytes(1 << 30);
+                    bounds.of(&Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace })
+                };
+                Ok(sized.map(bound).filter(|bound| bound.time > Picos::ZERO).count() as u64)
+            }
+            Traffic::Verified(collective, algorithm, bytes) => {
+                let router = Router::new(&fabric, RouteOptions::default());
+                let ranks = placement.len() as u32;
+                let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+                let written = generator(algorithm, &Shape::new(call, Protocol::Simple))?;
+                let schedule = Schedule::build(written.as_ref())?;
+                verify(&schedule, &VerifyOptions::default()).map_err(|fault| fault.to_string())?;
+                let setting = Setting { fabric: &fabric, router: &router, placement, profile: &profile, delays: &[] };
+                let surroundings = Surroundings { folding: Folding::Off, ..Surroundings::default() };
+                Ok(simulate(&schedule, setting, LaunchMode::default(), surroundings, Watch::default())?.operations)
             }
             Traffic::Collective { collective, algorithm, bytes, folding, start } => {
                 let router = Router::new(&fabric, RouteOptions::default());

@@ -26,6 +26,9 @@ pub enum Failure {
     /// A GPU or driver is needed and missing: exit 3.
     #[error("{0}")]
     NoGpu(String),
+    /// Ctrl-C, after everything was given back: exit 130, as shells count.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl Failure {
@@ -62,6 +65,7 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Input { .. } => 2,
             Self::NoGpu(_) => 3,
+            Self::Interrupted => 130,
         }
     }
 }
@@ -167,12 +171,39 @@ impl From<fabricast_validate::compare::CompareError> for Failure {
     }
 }
 
-impl From<fabricast_validate::gpu::ProbeError> for Failure {
-    fn from(error: fabricast_validate::gpu::ProbeError) -> Self {
-        use fabricast_validate::gpu::ProbeError as E;
+impl From<fabricast_validate::execute::ExecuteError> for Failure {
+    fn from(error: fabricast_validate::execute::ExecuteError) -> Self {
+        use fabricast_validate::execute::ExecuteError as E;
         match error {
-            E::NoDriver | E::NoDevice => Self::NoGpu(error.to_string()),
-            E::Driver { .. } => Self::Failed(error.to_string()),
+            E::Cuda(cuda) => cuda.into(),
+            E::TooFewGpus { .. } => Self::NoGpu(error.to_string()),
+            E::Kernel(_) | E::Unsupported { .. } | E::TooManyBlocks { .. } => Self::input(error.to_string()),
+            _ => Self::Failed(error.to_string()),
         }
+    }
+}
+
+impl From<fabricast_validate::cuda::CudaError> for Failure {
+    fn from(error: fabricast_validate::cuda::CudaError) -> Self {
+        match error {
+            fabricast_validate::cuda::CudaError::Interrupted => Self::Interrupted,
+            error if error.is_absence() => Self::NoGpu(error.to_string()),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<fabricast_validate::gpu::bench::BenchError> for Failure {
+    fn from(error: fabricast_validate::gpu::bench::BenchError) -> Self {
+        match error {
+            fabricast_validate::gpu::bench::BenchError::Cuda(error) => error.into(),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<fabricast_validate::gpu::bench::BenchFileError> for Failure {
+    fn from(error: fabricast_validate::gpu::bench::BenchFileError) -> Self {
+        Self::at(error.to_string(), None, error.place())
     }
 }

@@ -101,9 +101,14 @@ impl Output {
 
     /// Writes a finished result and a file beside it, or neither.
     pub fn write_with(&self, text: &str, beside: Option<(&Path, &[u8])>) -> Result<(), Failure> {
+        self.write_beside(text, beside.as_slice())
+    }
+
+    /// Writes a result and files beside it: all of them, or none.
+    pub fn write_beside(&self, text: &str, beside: &[(&Path, &[u8])]) -> Result<(), Failure> {
         let text = format!("{}\n", text.trim_end_matches('\n'));
         let result = self.file.as_deref().map(|path| (path, text.as_bytes()));
-        let files = result.into_iter().chain(beside).map(|(path, bytes)| Staged::new(path, bytes));
+        let files = result.into_iter().chain(beside.iter().copied()).map(|(path, bytes)| Staged::new(path, bytes));
         files::commit(&files.collect::<Result<Vec<_>, _>>()?)?;
         if self.file.is_some() {
             return Ok(());

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use fabricast_planner::bound::InNetwork;
+use fabricast_planner::library::nccl::Settings;
 use fabricast_planner::library::{Chooser, Conditions, Library, Offer};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
-use fabricast_sim::profile::{self, Profile};
+use fabricast_sim::profile::{self, MeasuredNetwork, Profile};
 use fabricast_sim::{LaunchMode, lower::Setting};
 use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
@@ -21,12 +22,10 @@ use crate::output::Output;
 
 /// Loads a fabric as the flags say, failures and slow links included, and passes its warnings on.
 pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Output) -> Result<Fabric, Failure> {
-    if name == "auto" {
-        return auto();
-    }
     let request =
         FabricRequest { fabric: name.to_owned(), nodes: size.nodes, gpus: size.gpus, network: size.network.clone() };
-    let mut fabric = partition::apply(fabricast_topologies::load(&request)?, &size.mig)?;
+    let whole = if name == "auto" { auto(&request)? } else { fabricast_topologies::load(&request)? };
+    let mut fabric = partition::apply(whole, &size.mig)?;
     let whole = fabric.gpus().len();
     for failed in &what_if.fail {
         fabric = fabric.without(failed)?;
@@ -46,12 +45,9 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
 }
 
 /// The fabric of this machine: needs its GPUs.
-fn auto() -> Result<Fabric, Failure> {
-    fabricast_validate::gpu::probe()?;
-    Err(Failure::input_with_help(
-        "the topology of this machine is not read yet",
-        "give a file: the output of `nvidia-smi topo -m`, or what NCCL writes with NCCL_TOPO_DUMP_FILE=topo.xml",
-    ))
+fn auto(request: &FabricRequest) -> Result<Fabric, Failure> {
+    let found = fabricast_validate::gpu::probe(&fabricast_validate::gpu::Choices::default())?;
+    Ok(fabricast_topologies::expand(&found.fabric()?, request)?)
 }
 
 /// Says where the figures come from, if details are wanted.
@@ -188,12 +184,15 @@ pub fn chooser(
     call: &CallArgs,
     strategy: &StrategyArgs,
 ) -> Chooser {
+    // What the network's plugin sets by itself.
+    let plugin = MeasuredNetwork::of(router.fabric()).ok().flatten().and_then(|network| network.settings);
+    let set = plugin.and_then(|words| Settings::parse(&words).ok()).map(|(settings, _)| settings);
     let conditions = Conditions {
+        settings: set.unwrap_or_default(),
         dtype: call.dtype.unwrap_or_default(),
         op: call.op,
         registered: flags.registered.into(),
         in_network: in_network(strategy),
-        ..Conditions::default()
     };
     Chooser::new(library, router.fabric(), router, placement, conditions)
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fabricast_validate::cuda::interrupt;
+
 use crate::output::{Output, note};
 
 /// The exit code of a run that was stopped: 128 + SIGINT, as shells count.
@@ -13,10 +15,14 @@ const STOPPED: i32 = 130;
 static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
 
 /// From here on Ctrl-C ends the process at once, whatever it is doing: with one line on standard error, exit code 130,
-/// and no file that is half written.
+/// and no file that is half written. Work on GPUs is asked to stop first, and gives back what it holds; a second Ctrl-C
+/// does not wait for it.
 pub fn stop_on_ctrl_c() {
     // Without a handler Ctrl-C still ends the process, only less politely.
     let _ = ctrlc::set_handler(|| {
+        if interrupt::request() == interrupt::Response::WillStop {
+            return;
+        }
         crate::files::abandon();
         if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
             bar.finish_and_clear();

@@ -71,6 +71,8 @@ pub struct Abilities {
     pub multicast: Result<u32, NoMulticast>,
     /// Ranks in all.
     pub ranks: u32,
+    /// NICs of a host; 0 where hosts are not joined by NICs.
+    pub nics_per_host: u32,
 }
 
 impl Abilities {
@@ -101,7 +103,14 @@ impl Abilities {
             BufferPlace::Device => Ok(()),
             _ => Err(BuffersElsewhere),
         };
-        Self { hosts: Hosts::of(ranks, ranks_per_node), peers, buffers, multicast, ranks }
+        Self {
+            hosts: Hosts::of(ranks, ranks_per_node),
+            peers,
+            buffers,
+            multicast,
+            ranks,
+            nics_per_host: nics_per_host(fabric, router, placement),
+        }
     }
 
     /// Ranks of a multicast team; 0 where there is none.
@@ -109,6 +118,17 @@ impl Abilities {
     pub fn ranks_per_team(&self) -> u32 {
         self.multicast.unwrap_or(0)
     }
+}
+
+/// NICs of the first rank's host, where the network joins ranks to others.
+fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> u32 {
+    let Some(&first) = placement.first() else { return 0 };
+    let (island, host) = (router.island_of(first), fabric.node(first).host);
+    if placement.iter().all(|&device| router.island_of(device) == island) {
+        return 0;
+    }
+    let nics = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic && node.host == host);
+    nics.count() as u32
 }
 
 /// Ranks of each domain: stretches of ranks that hang on the same NVSwitches.

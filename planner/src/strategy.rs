@@ -40,7 +40,10 @@ impl Strategy {
         let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
         let piece = piece.map(|stream| Bytes(stream.0.max(lane / MOST_PIECES)));
         let chunk = self.chunk.or(costs.chunk);
+        // Chunks stream piece by piece inside a host, and leave it whole.
+        let whole = chunk.unwrap_or(Bytes(lane)).min(Bytes(lane.max(1)));
         Shape {
+            message: piece.filter(|&piece| piece < whole).map(|_| whole),
             channels: self.channels,
             threads: self.threads,
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
@@ -48,6 +51,7 @@ impl Strategy {
             ranks_per_team: abilities.ranks_per_team(),
             ..Shape::new(call, self.protocol)
         }
+        .over_nics(self.algorithm, abilities.nics_per_host)
     }
 }
 

@@ -9,9 +9,10 @@ use fabricast_planner::strategy::combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
 /// GPUs on switches that reduce and multicast: what then does not go together never does.
-const ONE_HOST: Abilities = Abilities { hosts: Hosts::One, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 8 };
+const ONE_HOST: Abilities =
+    Abilities { hosts: Hosts::One, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 8, nics_per_host: 0 };
 const SEVERAL_HOSTS: Abilities =
-    Abilities { hosts: Hosts::Several, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 16 };
+    Abilities { hosts: Hosts::Several, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 16, nics_per_host: 8 };
 
 const INTRODUCTION: &str = "\
 # Algorithms

@@ -15,6 +15,7 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod breakdown;
 pub mod critical;
 pub mod engine;
 pub mod flows;
@@ -26,6 +27,7 @@ pub mod quantity;
 pub mod schedule;
 pub mod sharing;
 pub mod spans;
+pub mod template;
 pub mod timeline;
 pub mod verify;
 

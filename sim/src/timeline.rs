@@ -1,16 +1,17 @@
 //! Runs a schedule on a fabric and says what happened: the front door of this crate.
 
 use fabricast_topologies::Picos;
+use fabricast_topologies::route::{BufferPlace, Ecmp};
 
 use crate::critical::{self, CriticalStep};
 use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workload};
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, LowerError, Lowered, Party, Resource, Setting, Traffic};
-use crate::profile::{Launch, Processes};
+use crate::lower::{self, LowerError, Lowered, OneBlock, Party, Resource, Setting, Traffic};
+use crate::profile::{Band, Circumstances, Decides, Launch, Processes, Profile};
 use crate::quantity::Work;
-use crate::schedule::{Generate, Rank};
+use crate::schedule::{Generate, Header, Rank};
 use crate::sharing::{ResourceId, System};
 use crate::spans::Spans;
 
@@ -25,6 +26,49 @@ pub struct LaunchMode {
     pub gpus_per_host: u32,
 }
 
+impl LaunchMode {
+    /// As profile files call it: `graph.per_gpu`.
+    #[must_use]
+    pub fn name(self) -> String {
+        let launch = match self.launch {
+            Launch::Graph => "graph",
+            Launch::Stream => "stream",
+        };
+        let processes = match self.processes {
+            Processes::PerGpu => "per_gpu",
+            Processes::Single => "single",
+        };
+        format!("{launch}.{processes}")
+    }
+
+    /// What decides the time of a run that was launched so, of whose end on the device bytes took a part.
+    fn decides(self, profile: &Profile, end: Picos, bytes: Picos) -> Decides {
+        let costs = profile.launch(self.launch, self.processes);
+        Decides::of(costs.apply(end, self.gpus_per_host), end + costs.added, bytes)
+    }
+
+    /// The interval of a schedule's time of whose end on the device bytes took a part.
+    #[must_use]
+    pub fn band(self, header: &Header, profile: &Profile, end: Picos, bytes: Picos) -> Band {
+        profile.bands.of(self.circumstances(header, self.decides(profile, end, bytes)))
+    }
+
+    /// What the interval of a party's time depends on.
+    fn circumstances(self, header: &Header, decides: Decides) -> Circumstances {
+        let ranks = header.call.ranks;
+        let gpus = if self.gpus_per_host == 0 { ranks } else { self.gpus_per_host.min(ranks) };
+        let nodes = ranks.div_ceil(gpus.max(1));
+        Circumstances { collective: header.call.collective, protocol: header.protocol, gpus, nodes, decides }
+    }
+}
+
+/// The widest of the parties' intervals.
+fn band(parties: &[Party<'_>], mode: LaunchMode, decides: Decides) -> Band {
+    let of = |party: &Party<'_>| party.setting.profile.bands.of(mode.circumstances(party.generator.header(), decides));
+    let widest = |a: Band, b: Band| Band { low: a.low.min(b.low), high: a.high.max(b.high) };
+    parties.iter().map(of).reduce(widest).unwrap_or(Band::NONE)
+}
+
 /// Slices of [`Timeline::load`].
 pub const LOAD_SLICES: usize = 100;
 
@@ -34,6 +78,10 @@ pub enum Folding {
     /// Where the symmetry is proved on the fabric at hand.
     #[default]
     WhereProved,
+    /// The same, and thread blocks that are alike are not even lowered: for a time, costs and utilisations only. Of the
+    /// channels' own capacities those of the first block are listed. (With spans, several schedules or traffic beside them, as
+    /// [`Self::WhereProved`].)
+    BlocksFirst,
     /// Never.
     Off,
 }
@@ -96,6 +144,10 @@ pub struct Timeline {
     pub time: Picos,
     /// The part of `time` that launching adds to the end of the last operation: launch costs and floors.
     pub launch: Picos,
+    /// What decides `time`.
+    pub decides: Decides,
+    /// The interval around `time` in which four of five measurements are expected; of several parties the widest.
+    pub band: Band,
     /// As `time`, of each party by itself.
     pub party_times: Vec<Picos>,
     /// Where the time went along the chain of operations that ended last; adds up to `time`, launching (which is
@@ -157,12 +209,26 @@ pub fn simulate_together(
     let recording =
         if parties.len() > 1 && watch.recording == Recording::End { Recording::RunEnds } else { watch.recording };
     let watch = Watch { recording, ..watch };
-    let mut lowered = lower::lower(parties)?;
-    let operations = lowered.workload.operation_count();
+    let one_block = match (surroundings.folding, parties) {
+        (Folding::BlocksFirst, [party]) if recording == Recording::End && surroundings.background.is_empty() => {
+            one_block(party)
+        }
+        _ => None,
+    };
+    let blocks = one_block.as_ref().map_or(1, OneBlock::blocks);
+    let mut lowered = match &one_block {
+        None => lower::lower(parties)?,
+        Some(one) => {
+            let mut lowered = lower::lower(&[Party { generator: one, setting }])?;
+            one.counted_for_all(&mut lowered);
+            lowered
+        }
+    };
+    let operations = lowered.workload.operation_count() * blocks;
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
     let folded = match surroundings.folding {
-        Folding::WhereProved => fold::fold(&lowered.workload),
+        Folding::WhereProved | Folding::BlocksFirst => fold::fold(&lowered.workload),
         Folding::Off => None,
     };
     let (outcome, records) = run(&lowered.workload, folded.as_ref(), watch)?;
@@ -174,8 +240,13 @@ pub fn simulate_together(
         if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, folded.as_ref(), &outcome) };
     let party_times = ends.into_iter().map(launched).collect();
     let mut costs = outcome.costs;
+    let decides = mode.decides(setting.profile, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
+    let band = band(parties, mode, decides);
     costs.software += launch;
-    let fold_factor = folded.as_ref().map(Folded::factor);
+    let fold_factor = match &folded {
+        None => one_block.as_ref().map(|_| blocks as f64),
+        Some(folded) => Some(folded.factor() * blocks as f64),
+    };
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
@@ -185,6 +256,8 @@ pub fn simulate_together(
         time,
         party_times,
         launch,
+        decides,
+        band,
         costs,
         operations,
         fold_factor,
@@ -195,6 +268,14 @@ pub fn simulate_together(
         load,
         rank_starts,
     })
+}
+
+/// The block that stands for all of a schedule's, where they are alike and take the same ways.
+pub(crate) fn one_block<'a>(party: &Party<'a>) -> Option<OneBlock<'a>> {
+    let options = party.setting.router.options();
+    // Ways by hash are chosen channel by channel, and what is in managed memory moves when it is first touched.
+    let by_channel = matches!(options.ecmp, Ecmp::Hashed { .. }) || options.buffers == BufferPlace::Managed;
+    if by_channel { None } else { OneBlock::of(party.generator) }
 }
 
 /// What was recorded of a run, told of the whole workload.
@@ -222,7 +303,7 @@ fn run(
             });
             Ok((outcome, records))
         }
-        Some((_, Err(EngineError::Interrupted))) => Err(EngineError::Interrupted),
+        Some((_, Err(error @ (EngineError::Interrupted | EngineError::Abandoned { .. })))) => Err(error),
         // Which operation is stuck, and how many were done before, only the whole run can tell.
         Some((_, Err(_))) | None => {
             let mut outcome = engine::run(workload, watch)?;

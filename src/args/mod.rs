@@ -2,6 +2,8 @@
 
 mod calibrate;
 mod compare;
+mod gpu;
+mod gpu_run;
 mod grid;
 mod grouped;
 mod library;
@@ -18,6 +20,8 @@ use fabricast_sim::engine::Recording;
 use crate::output::Format;
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
+pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
+pub use gpu_run::{ExecutorChoice, GpuRunArgs};
 pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};
@@ -175,6 +179,9 @@ pub struct SimulateArgs {
     /// limits them, was used over time [default N: 10]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
     pub utilization_over_time: Option<u32>,
+    /// Take the times of all --sizes apart by the named costs of the profile, and draw them (.svg or .png)
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["schedule", "flows", "groups", "calls", "background", "stragglers", "trace", "critical_path", "utilization_over_time", "no_fold"])]
+    pub breakdown: Option<PathBuf>,
 }
 
 impl SimulateArgs {
@@ -267,11 +274,4 @@ pub struct PlanArgs {
     /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
-}
-
-/// What to do with GPUs.
-#[derive(Debug, Subcommand)]
-pub enum GpuCommand {
-    /// Which GPUs and which driver there are
-    Probe,
 }

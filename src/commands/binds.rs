@@ -58,6 +58,7 @@ pub fn name(resource: Resource, fabric: &Fabric) -> String {
         Resource::Memory(node) => format!("memory of {}", fabric.node(node).id),
         Resource::Crossbar(node) => format!("switching of {}", fabric.node(node).id),
         Resource::Processors(node) => format!("SMs of {}", fabric.node(node).id),
+        Resource::Proxy(node) => format!("network thread of {}", fabric.node(node).id),
         Resource::CopyEngines(node) => format!("copy engines of {}", fabric.node(node).id),
         Resource::Lane(rank, channel) => format!("channel {} of rank {}", channel.0, rank.0),
     }

@@ -1,6 +1,6 @@
 //! The library's own choice beside the pick: columns of the table, keys of the JSON, and why it is missing.
 
-use fabricast_planner::plan::{LibraryDefault, Plan, Row};
+use fabricast_planner::plan::{LibraryDefault, MOST_OVERLAP, Plan, Preference, Row};
 use fabricast_reports::table::{Cell, Column, Unit, Value};
 use fabricast_topologies::Picos;
 use serde::Serialize;
@@ -40,11 +40,24 @@ impl Json {
     }
 }
 
-fn regret(row: &Row) -> Option<f64> {
-    row.library_default.as_ref().map(|known| known.regret(&row.pick))
+/// By how much the intervals overlap where the library's choice was kept.
+pub fn overlap(row: &Row) -> Option<f64> {
+    match row.preference {
+        Preference::Fastest => None,
+        Preference::Default { overlap, .. } => Some(overlap),
+    }
 }
 
-/// Two columns of the table for people; none where nothing is known.
+/// What leaving the choice to the library costs: against the fastest, though it be not picked.
+fn regret(row: &Row) -> Option<f64> {
+    let fastest = match &row.preference {
+        Preference::Fastest => &row.pick,
+        Preference::Default { fastest, .. } => fastest,
+    };
+    row.library_default.as_ref().map(|known| known.regret(fastest))
+}
+
+/// Three columns of the table for people; none where nothing is known.
 pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
     let (Some(library), true) = (plan.library, plan.rows.iter().any(|row| row.library_default.is_some())) else {
         return Vec::new();
@@ -57,9 +70,11 @@ pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
         .into()
     };
     let worse = |row: &Row| -> Cell { Value::or_missing(regret(row), Value::Share).into() };
+    let kept = |row: &Row| -> Cell { Value::or_missing(overlap(row), Value::Share).into() };
     vec![
         (Column::new("library_default", &library.to_string(), Unit::Text).spare(), Box::new(named)),
         (Column::new("regret", "regret", Unit::Percent).spare(), Box::new(worse)),
+        (Column::new("kept_for_overlap", "overlap", Unit::Percent).spare(), Box::new(kept)),
     ]
 }
 
@@ -76,10 +91,22 @@ pub fn csv_fields<'a>() -> Vec<Field<'a>> {
         (figure("library_default_channels"), of(|known| Value::Count(known.priced.strategy.channels.into()))),
         (figure("library_default_time_us"), of(|known| Value::Time(known.priced.time))),
         (figure("library_default_regret"), Box::new(|row| Value::or_missing(regret(row), Value::Share).into())),
+        (figure("kept_for_overlap"), Box::new(|row| Value::or_missing(overlap(row), Value::Share).into())),
     ]
 }
 
-/// Lines that say why choices are not known.
+/// Lines that say where the library's choice was kept, and why choices are not known.
 pub fn notes(plan: &Plan) -> String {
-    plan.library_unknown.iter().map(|reason| format!("not known what the library would choose: {reason}\n")).collect()
+    let kept = plan.rows.iter().filter(|row| overlap(row).is_some()).count();
+    let kept = (kept > 0).then(|| {
+        format!(
+            "the library's choice is kept in {} of {}: its 80 % interval overlaps with that of the fastest by more than {} % of the shorter one\n",
+            kept,
+            super::counted(plan.rows.len() as u64, "row"),
+            MOST_OVERLAP * 100.0
+        )
+    });
+    let unknown =
+        plan.library_unknown.iter().map(|reason| format!("not known what the library would choose: {reason}\n"));
+    kept.into_iter().chain(unknown).collect()
 }

@@ -2,6 +2,7 @@
 
 mod asked;
 mod binds;
+mod breakdown;
 pub mod calibrate;
 pub mod compare;
 mod critical;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Range, Row, Watcher, plan};
+use fabricast_planner::plan::{Effort, Plan, PlanRequest, Preference, Priced, Range, Row, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
@@ -204,6 +204,11 @@ struct RowJson {
     binds: String,
     runner_up: Option<PricedJson>,
     library_default: Option<library_default::Json>,
+    /// By how much the interval of the library's choice, which is the pick therefore, overlaps with that of the fastest;
+    /// null where the pick is the fastest.
+    kept_for_overlap: Option<f64>,
+    /// Where the library's choice is the pick.
+    fastest: Option<PricedJson>,
 }
 
 #[derive(Serialize)]
@@ -265,6 +270,11 @@ impl RowJson {
             binds: binds::of_row(row, fabric),
             runner_up: row.runner_up.map(priced),
             library_default: library_default::Json::of(row),
+            kept_for_overlap: library_default::overlap(row),
+            fastest: match row.preference {
+                Preference::Fastest => None,
+                Preference::Default { fastest, .. } => Some(priced(fastest)),
+            },
         }
     }
 }

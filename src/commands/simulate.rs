@@ -36,6 +36,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.flows {
         return super::flows::run(args, path, &fabric, output);
     }
+    if let Some(path) = &args.breakdown {
+        return super::breakdown::run(args, path, &fabric, output);
+    }
     if !args.groups.is_empty() || !args.calls.is_empty() {
         return super::groups::run(args, &fabric, output);
     }
@@ -118,6 +121,9 @@ struct Answer {
     bytes: Bytes,
     ranks: u32,
     time_us: f64,
+    /// Four of five measurements lie between.
+    low_us: f64,
+    high_us: f64,
     algbw_gbps: f64,
     busbw_gbps: f64,
     bound_us: f64,
@@ -141,6 +147,8 @@ struct Answer {
     busiest: Option<String>,
     #[serde(skip)]
     time: Picos,
+    #[serde(skip)]
+    band: (Picos, Picos),
     #[serde(skip)]
     bound: Picos,
     #[serde(skip)]
@@ -173,6 +181,9 @@ impl Answer {
         };
         let call = header.call;
         let costs = timeline.costs;
+        let (low, high) = timeline.band.around(timeline.time);
+        // Whatever software saves, nothing beats the bound.
+        let band = (low.max(bound.time).min(timeline.time), high);
         let part = |name: &str, time| Part { name: name.to_owned(), time };
         Self {
             schedule: header.name.clone(),
@@ -182,6 +193,8 @@ impl Answer {
             bytes: call.bytes,
             ranks: call.ranks,
             time_us: timeline.time.us(),
+            low_us: band.0.us(),
+            high_us: band.1.us(),
             algbw_gbps: algbw_gbps(header.size(), timeline.time),
             busbw_gbps: busbw_gbps(call.collective, header.size(), timeline.time, call.ranks),
             bound_us: bound.time.us(),
@@ -205,6 +218,7 @@ impl Answer {
             path: None,
             busiest: links::busiest(&timeline.utilization, fabric),
             time: timeline.time,
+            band,
             bound: bound.time,
             costs: vec![
                 part("software", costs.software),
@@ -227,6 +241,8 @@ impl Answer {
         ];
         let results = [
             (Column::new("time_us", "time", Unit::Micros), Value::Time(self.time)),
+            (Column::new("low_us", "low", Unit::Micros), Value::Time(self.band.0)),
+            (Column::new("high_us", "high", Unit::Micros), Value::Time(self.band.1)),
             (Column::new("algbw_gbps", "algbw", Unit::Gbps), Value::Rate(self.algbw_gbps)),
             (Column::new("busbw_gbps", "busbw", Unit::Gbps), Value::Rate(self.busbw_gbps)),
             (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),

@@ -77,16 +77,15 @@ pub fn single(
             format!("{collective} has {possible}"),
         ));
     }
-    let shape = Shape {
+    let chosen = Strategy {
+        algorithm,
+        protocol,
         channels: one("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
         threads: picked.and_then(|picked| picked.threads),
-        chunk: strategy.chunk.or(profile.protocol(protocol).chunk),
-        ranks_per_node,
-        ranks_per_team: abilities.ranks_per_team(),
-        grid: fabric.host_grid().to_vec(),
-        matrix,
-        ..Shape::new(call, protocol)
+        chunk: strategy.chunk.or(picked.and_then(|picked| picked.chunk)),
     };
+    let shape =
+        Shape { grid: fabric.host_grid().to_vec(), matrix, ..chosen.shape(call, profile, ranks_per_node, &abilities) };
     algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
 }
 

@@ -1,6 +1,6 @@
 //! Statistics of errors as JSON, wherever predictions stand beside measurements.
 
-use fabricast_validate::compare::Summary;
+use fabricast_validate::compare::{Coverage, Summary};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -15,5 +15,19 @@ pub struct SummaryJson {
 impl From<Summary> for SummaryJson {
     fn from(Summary { rows, mean, median, p90, bias }: Summary) -> Self {
         Self { rows, mean, median, p90, bias }
+    }
+}
+
+/// How many measured times lie inside the intervals of their predictions.
+#[derive(Serialize)]
+pub struct CoverageJson {
+    rows: usize,
+    inside: usize,
+    share: f64,
+}
+
+impl From<Coverage> for CoverageJson {
+    fn from(coverage: Coverage) -> Self {
+        Self { rows: coverage.rows, inside: coverage.inside, share: coverage.share() }
     }
 }

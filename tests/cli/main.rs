@@ -4,13 +4,16 @@
 //! the modules check what a transcript cannot: JSON for programs, files, pipes, and input too hostile to keep in a file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod bad_measurements;
 mod compare;
 mod files;
 mod formats;
+mod gpu;
 mod hostile;
 mod identical;
 mod json;
 mod run;
+mod simulate_is_plan;
 mod stop;
 mod timeline;
 mod what_if;

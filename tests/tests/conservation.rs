@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::{Bounds, Efficiency};
 use fabricast_sim::lower::Resource;
-use fabricast_sim::profile::LaneSpeed;
-use fabricast_sim::schedule::{BlockSplit, Buffer, Collective, OpKind, Operation, Protocol, Rank, Schedule};
+use fabricast_sim::profile::{LaneSpeed, largest_message};
+use fabricast_sim::schedule::{
+    BlockSplit, Buffer, Collective, Dependency, OpKind, Operation, Protocol, Rank, Schedule,
+};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
 use fabricast_topologies::fabric::{Figures, GpuFigures, Link};
@@ -48,7 +50,16 @@ impl<'a> Ledger<'a> {
         let header = self.schedule.header();
         let costs = self.world.profile.protocol(header.protocol);
         let LaneSpeed::Passes(passes) = costs.lane else { return payload };
-        if op.kind == OpKind::Copy {
+        // What stays is copied in passing, but where every pair exchanges data of its own.
+        let pairs = matches!(
+            self.schedule.header().call.collective,
+            Collective::AllToAll
+                | Collective::AllToAllV
+                | Collective::SendRecv
+                | Collective::Gather
+                | Collective::Scatter
+        );
+        if op.kind == OpKind::Copy && !pairs {
             return 0.0;
         }
         let block = header.blocks.threads.unwrap_or(costs.threads);
@@ -69,6 +80,27 @@ impl<'a> Ledger<'a> {
         let pass = pass.0 as f64 + f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
         (((payload - 1e-9).ceil() / quantum).ceil() - 1.0).max(0.0) * pass * 1e-3
+    }
+
+    /// The nanoseconds that the thread which posts messages has with an operation: so many a message, of a slice or of a slot
+    /// of the connection's buffer, and reading the flags of ll.
+    fn of_proxy(&self, op: &Operation, payload: f64) -> f64 {
+        let protocol = self.schedule.header().protocol;
+        let costs = self.world.profile.protocol(protocol);
+        let whole = (payload - 1e-9).ceil().max(0.0);
+        // Messages of one connection that wait for each other are not sliced.
+        let run = self.schedule.run(op.run);
+        let before = |awaited: &Dependency| (awaited.start, awaited.step) == (-1, 1);
+        let own = |awaited: &Dependency| self.schedule.run_id(awaited.rank, awaited.run) == op.run && before(awaited);
+        let in_turn = run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(own);
+        let slices = if in_turn { 1 } else { costs.slices };
+        let slice = (whole / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
+        let network = &self.world.profile.network;
+        let scanned = match network.scan {
+            Some(rate) if protocol == Protocol::Ll => payload / costs.wire_efficiency / rate.0 as f64 * 1e9,
+            _ => 0.0,
+        };
+        (whole / slice).ceil() * network.message.0 as f64 * 1e-3 + scanned
     }
 
     /// What one operation puts on each capacity: on links the part that each carries, framing included; on memories a
@@ -92,10 +124,14 @@ impl<'a> Ledger<'a> {
         let on_wire = payload / self.world.profile.protocol(self.schedule.header().protocol).wire_efficiency;
         // Where ways are chosen by hash, every channel is a flow of its own.
         let path = self.router.path_of_flow(device(from), device(to), op.channel.0.into()).unwrap();
-        for hop in path.hops {
+        for hop in &path.hops {
             let bytes = on_wire * hop.share.fraction();
             passed.push((Resource::Link(hop.link), bytes));
             passed.push((Resource::Crossbar(self.world.fabric.ends(hop.link).1), bytes));
+        }
+        let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
+        if path.hops.iter().any(|hop| is_network(self.world.fabric.link(hop.link).kind)) {
+            passed.push((Resource::Proxy(device(from)), self.of_proxy(op, payload)));
         }
         for cpu in path.staging.cpus() {
             passed.push((Resource::Memory(cpu), 2.0 * on_wire));
@@ -146,6 +182,7 @@ fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f6
             _ => None,
         },
         Resource::Lane(..) => return lane(world, schedule),
+        Resource::Proxy(_) => return Some(1e-3),
     };
     stated.map(|b: Bandwidth| b.0 as f64 * 1e-12)
 }
@@ -222,6 +259,8 @@ proptest! {
             // Of a block's time each operation takes a whole number of parts of its bytes.
             let rounded = match used.resource {
                 Resource::Lane(..) | Resource::Processors(_) => all / WHOLE as f64,
+                // A byte more or less is read.
+                Resource::Proxy(_) => all / WHOLE as f64 + schedule.operation_count() as f64,
                 _ => 0.0,
             };
             let bytes = bytes + rounded.min((used.bytes - bytes).max(0.0));

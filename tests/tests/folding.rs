@@ -3,12 +3,15 @@
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::critical::CriticalStep;
-use fabricast_sim::engine::{EngineError, Span};
+use fabricast_sim::engine::{EngineError, Span, Watch};
+use fabricast_sim::lower::{Resource, Setting};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
     Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program,
     Protocol, Rank, RotationDigit, Run, Segment, Symmetry, Walk,
 };
+use fabricast_sim::template::{Outline, Template};
+use fabricast_sim::timeline::Utilization;
 use fabricast_sim::{Folding, SimulateError, Timeline};
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 use proptest::collection::vec;
@@ -25,6 +28,7 @@ fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<
     match (whole, folded) {
         (Ok(whole), Ok(folded)) => {
             are_equal(&whole, &folded)?;
+            blocks_may_go_first(world, generator, &whole)?;
             Ok(folded.fold_factor)
         }
         (Err(SimulateError::Engine(whole)), Err(SimulateError::Engine(folded))) => {
@@ -44,10 +48,60 @@ fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<
     }
 }
 
+/// Of thread blocks that are alike one is enough, and a run knows when it is out of time.
+fn blocks_may_go_first(world: &World, generator: &dyn Generate, whole: &Timeline) -> Result<(), TestCaseError> {
+    let end = whole.time - whole.launch;
+    let found = world.timed(generator, Folding::BlocksFirst, Some(end)).unwrap();
+    prop_assert_eq!((found.time, found.costs, found.operations), (whole.time, whole.costs, whole.operations));
+    for one in &found.utilization {
+        prop_assert!(whole.utilization.contains(one), "{one:?}");
+    }
+    let listed = |timeline: &Timeline| {
+        timeline.utilization.iter().filter(|one| !matches!(one.resource, Resource::Lane(..))).count()
+    };
+    prop_assert_eq!(listed(&found), listed(whole));
+    if let Some(too_early) = end.0.checked_sub(1).map(Picos).filter(|_| whole.operations > 0) {
+        let abandoned = world.timed(generator, Folding::BlocksFirst, Some(too_early));
+        let is_abandoned = matches!(abandoned, Err(SimulateError::Engine(EngineError::Abandoned { .. })));
+        // What ends as it starts is done before anybody looks at the time.
+        let startup = world.profile.protocol(generator.header().protocol).startup;
+        prop_assert!(is_abandoned || too_early < startup, "{:?}", abandoned.map(|timeline| timeline.time));
+    }
+    Ok(())
+}
+
+/// What a rank does on its first channel, chunks aside: each run, and what it waits for by its place there (`None`: on another
+/// channel).
+fn first_channel(generator: &dyn Generate, rank: Rank) -> Vec<(String, Vec<String>)> {
+    let places = |rank: Rank| {
+        let mut program = Program::default();
+        generator.program(rank, &mut program);
+        let mut count = 0;
+        let place = |run: &Run| {
+            let is_first = run.channel == Channel(0);
+            count += u32::from(is_first);
+            is_first.then(|| count - 1)
+        };
+        let places: Vec<Option<u32>> = program.runs().iter().map(place).collect();
+        (program, places)
+    };
+    let (program, _) = places(rank);
+    let runs = program.runs().iter().enumerate().filter(|(_, run)| run.channel == Channel(0));
+    runs.map(|(number, run)| {
+        let Run { len, kind, peer, src_buffer, dst_buffer, span, .. } = *run;
+        let awaited = program.dependencies(number).iter().map(|one| {
+            let place = places(one.rank).1.get(one.run as usize).copied().flatten();
+            format!("{:?} {place:?} {} {}", one.rank, one.start, one.step)
+        });
+        (format!("{len} {kind:?} {peer:?} {src_buffer:?} {dst_buffer:?} {span}"), awaited.collect())
+    })
+    .collect()
+}
+
 fn place(error: &EngineError) -> Option<(u32, u32)> {
     match *error {
         EngineError::Deadlock { run, index, .. } | EngineError::TooLong { run, index } => Some((run, index)),
-        EngineError::Interrupted => None,
+        EngineError::Interrupted | EngineError::Abandoned { .. } => None,
     }
 }
 
@@ -99,6 +153,86 @@ proptest! {
         let world = scene.world().with_buffers(buffers);
         let case = order.over(world.ranks(), world.per_host());
         fold_factor_of_equal_runs(&world, &*case.generator())?;
+    }
+
+    /// A schedule folded for one size says of every other that is cut the same way, on as many blocks or more, what its own
+    /// simulation says; and none takes less than it says it does at least.
+    #[test]
+    fn templates_say_what_runs_say(
+        scene in scenes(16),
+        order in orders(),
+        several in any::<bool>(),
+        bytes in 1u64..10_000_000,
+        threads in select(vec![None, Some(64u16), Some(320)]),
+    ) {
+        let order = if several { order } else { order.in_one_loop(order.bytes) };
+        let world = World { delays: Vec::new(), ..scene.world() };
+        let (router, placement) = (world.router(), world.placement());
+        let setting = Setting {
+            fabric: &world.fabric,
+            router: &router,
+            placement: &placement,
+            profile: &world.profile,
+            delays: &[],
+        };
+        let case = order.over(world.ranks(), world.per_host());
+        let header = case.generator().header().clone();
+        let Some(outline) = Outline::of(&*case.generator(), setting) else { return Ok(()) };
+        // Another protocol first: what is alike with one is tried with the next.
+        let _ = Template::of(&outline, Protocol::Ll, 1, setting);
+        let Ok(Some(template)) = Template::of(&outline, header.protocol, 1, setting) else { return Ok(()) };
+        for order in [order.clone(), order.in_one_loop(bytes)] {
+            let mut case = order.over(world.ranks(), world.per_host());
+            case.shape.threads = threads;
+            let generator = case.generator();
+            let other = Outline::of(&*generator, setting).map(|outline| outline.print());
+            let other = other.filter(|other| other.of_block() == outline.print().of_block());
+            let Some(other) = other.filter(|other| template.fits(generator.header(), other.blocks())) else { continue };
+            let found = template.run(generator.header(), other.blocks(), &world.profile, Watch::default()).unwrap();
+            let whole = world.timed(&*generator, Folding::Off, None).unwrap();
+            if !template.is_exact() {
+                let least = template.least(generator.header(), other.blocks(), &world.profile);
+                prop_assert!(least.is_none_or(|least| least <= whole.time - whole.launch));
+                continue;
+            }
+            prop_assert_eq!(found.end, whole.time - whole.launch);
+            let busiest = Utilization::busiest(&whole.utilization).map(|one| (one.resource, one.fraction));
+            prop_assert_eq!(found.busiest.filter(|one| one.1 > 0.0), busiest.filter(|one| one.1 > 0.0));
+            let least = template.least(generator.header(), other.blocks(), &world.profile);
+            prop_assert!(least.is_none_or(|least| least <= found.end), "{least:?} and {:?}", found.end);
+        }
+    }
+
+    /// What the planner takes for granted of algorithms: four channels that do the same are followed by more, and the first
+    /// channel does what a single one does.
+    #[test]
+    fn channels_are_alike_or_show_it_soon(scene in scenes(24), order in orders(), channels in 2u16..=33) {
+        let world = World { delays: Vec::new(), ..scene.world() };
+        let (router, placement) = (world.router(), world.placement());
+        let setting = Setting {
+            fabric: &world.fabric,
+            router: &router,
+            placement: &placement,
+            profile: &world.profile,
+            delays: &[],
+        };
+        let order = order.in_one_loop(1 << 30);
+        let generator = |channels: u16| {
+            let mut case = order.over(world.ranks(), world.per_host());
+            case.shape.channels = channels;
+            case.shape.orders.clear();
+            case.generator()
+        };
+        let print = |channels: u16| Outline::of(&*generator(channels), setting).map(|outline| outline.print());
+        if let Some(four) = print(4).filter(|four| four.blocks() == 4 && channels >= 4) {
+            prop_assert_eq!(print(channels), Some(four.on_blocks(channels)));
+        }
+        if order.algorithm.divides_by_channels(order.collective) {
+            let (one, several) = (generator(1), generator(channels));
+            for rank in (0..world.ranks()).map(Rank) {
+                prop_assert_eq!(first_channel(&*one, rank), first_channel(&*several, rank));
+            }
+        }
     }
 
     /// Loop after loop of rings, and messages in turn along chains and trees, on blocks that work by passes.

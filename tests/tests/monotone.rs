@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fabricast_planner::bound::Bounds;
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::Restriction;
+use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, least_time, plan};
+use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective};
-use fabricast_sim::{Folding, Timeline};
+use fabricast_sim::{Folding, LaunchMode, Timeline};
 use fabricast_topologies::fabric::{CpuFigures, Figures, GpuFigures, Node, SwitchFigures};
-use fabricast_topologies::route::Ecmp;
+use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
 use fabricast_topologies::{
     Bandwidth, Bytes, Fabric, FabricBuilder, Link, LinkId, LinkSpec, NodeId, NodeKind, Picos, read_text, write,
 };
@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::matrices::matrix_of;
-use crate::worlds::{Order, Scene, World, orders, per_host, plants, scenes, switch};
+use crate::worlds::{Order, Plant, Scene, World, orders, per_host, plants, scenes, switch};
 
 /// Vertices and links of a fabric, each given again by `remake` and `relink`, in the orders given; failed links are
 /// left out.
@@ -213,6 +213,7 @@ proptest! {
                     Resource::Memory(node) => format!("memory of {}", name(node)),
                     Resource::Crossbar(node) => format!("crossbar of {}", name(node)),
                     Resource::Processors(node) => format!("SMs of {}", name(node)),
+                    Resource::Proxy(node) => format!("network thread of {}", name(node)),
                     Resource::CopyEngines(node) => format!("copy engines of {}", name(node)),
                     Resource::Lane(rank, channel) => format!("{rank:?} {channel:?}"),
                 };
@@ -231,6 +232,70 @@ proptest! {
         };
         prop_assert_eq!(bound(&world), bound(&other));
     }
+}
+
+/// What each strategy takes at least, and what it is simulated to take.
+fn least_and_found(
+    world: &World,
+    collective: Collective,
+    restriction: &Restriction,
+) -> Vec<(Strategy, Bytes, Picos, Picos)> {
+    let (router, placement) = (world.router(), world.placement());
+    let request = PlanRequest {
+        library: None,
+        fabric: &world.fabric,
+        router: &router,
+        placement: &placement,
+        profile: &world.profile,
+        ranks_per_node: world.per_host(),
+        mode: world.mode,
+        buffers: BufferUse::OutOfPlace,
+        root: world.ranks() / 2,
+        matrix: None,
+        collectives: &[collective],
+        sizes: &[Bytes(777), Bytes(100_000), Bytes(1 << 20), Bytes(3_000_001)],
+        restriction,
+        effort: Effort::EveryPair,
+    };
+    let Ok(plan) = plan(&request, Watcher::default()) else { return Vec::new() };
+    let found = plan.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (row.bytes, *pair)));
+    found
+        .map(|(bytes, pair)| {
+            let least = least_time(&request, collective, bytes, pair.strategy).unwrap().unwrap();
+            (pair.strategy, bytes, least, pair.time)
+        })
+        .collect()
+}
+
+/// Fewer channels that are passed over, because two others are faster, may still be those that a pair is known by; and
+/// bounds that are close to the times discard nothing that could have been shown.
+#[test]
+fn a_host_of_h200_is_planned_as_if_everything_were_simulated() {
+    let fabric = Plant::Hosts { preset: "hgx-h200", nodes: 1, gpus: 8, network: "" }.build();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let (profile, restriction) = (Profile::named("nccl-2.28-h200").unwrap(), Restriction::default());
+    let sizes = [Bytes(16 << 10), Bytes(1 << 20), Bytes(16 << 20)];
+    let planned = |effort| {
+        let request = PlanRequest {
+            library: None,
+            fabric: &fabric,
+            router: &router,
+            placement: fabric.gpus(),
+            profile: &profile,
+            ranks_per_node: 8,
+            mode: LaunchMode { gpus_per_host: 8, ..LaunchMode::default() },
+            buffers: BufferUse::OutOfPlace,
+            root: 0,
+            matrix: None,
+            collectives: &Collective::ALL,
+            sizes: &sizes,
+            restriction: &restriction,
+            effort,
+        };
+        let plan = plan(&request, Watcher::default()).unwrap();
+        plan.rows.into_iter().map(|row| (row.collective, row.bytes, row.pick, row.runner_up)).collect::<Vec<_>>()
+    };
+    assert_eq!(planned(Effort::Contenders), planned(Effort::EveryPair));
 }
 
 fn planned(world: &World, collective: Collective, effort: Effort, threads: usize) -> Option<Plan> {
@@ -266,6 +331,26 @@ proptest! {
         let one = planned(&world, collective, Effort::Contenders, 1);
         prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 2));
         prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 5));
+    }
+
+    /// No strategy beats what it takes at least, in one loop or in many.
+    #[test]
+    fn no_strategy_beats_its_least_time(
+        scene in scenes(16),
+        collective in select(Collective::ALL.to_vec()),
+        channels in select(vec![1u16, 2, 3, 7, 8]),
+        chunk in select(vec![None, Some(Bytes(8192)), Some(Bytes(100_000))]),
+        efficiencies in vec(0.3f64..1.0, 5),
+    ) {
+        let mut world = scene.world();
+        let [nvlink, c2c, pcie, upi, network] = efficiencies[..] else { unreachable!() };
+        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, upi, network, multicast: 1.0 };
+        world.profile = Profile { links, ..world.profile };
+        world.delays = Vec::new();
+        let restriction = Restriction { channels: vec![channels], chunk, ..Restriction::default() };
+        for (strategy, bytes, least, found) in least_and_found(&world, collective, &restriction) {
+            prop_assert!(least <= found, "{strategy} {bytes}: {least:?} and {found:?}");
+        }
     }
 
     /// What the search leaves out could neither have won nor come second, whatever the profile says of the links.

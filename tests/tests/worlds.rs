@@ -216,6 +216,25 @@ impl World {
         self.run_on(&self.placement(), generator, folding)
     }
 
+    /// The same, recording nothing, and only as long as it is done on the device by `until`.
+    pub(crate) fn timed(
+        &self,
+        generator: &dyn Generate,
+        folding: Folding,
+        until: Option<Picos>,
+    ) -> Result<Timeline, SimulateError> {
+        let (router, placement) = (self.router(), self.placement());
+        let setting = Setting {
+            fabric: &self.fabric,
+            router: &router,
+            placement: &placement,
+            profile: &self.profile,
+            delays: &self.delays,
+        };
+        let surroundings = Surroundings { folding, ..Surroundings::default() };
+        simulate(generator, setting, self.mode, surroundings, Watch { until, ..Watch::default() })
+    }
+
     /// The same with a device for each rank.
     pub(crate) fn run_on(
         &self,
@@ -316,7 +335,7 @@ pub(crate) fn plain(algorithm: Algorithm, collective: Collective, ranks: u32, by
 /// A call whose ranks are not yet known.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
-    algorithm: Algorithm,
+    pub(crate) algorithm: Algorithm,
     pub(crate) collective: Collective,
     protocol: Protocol,
     pub(crate) bytes: u64,

@@ -128,7 +128,12 @@ impl Source {
 }
 
 /// Applies hosts, GPUs and network to a fabric that says nothing of them itself.
-fn expand(fabric: &Fabric, request: &FabricRequest) -> Result<Fabric> {
+/// So much of `fabric` as a request asks for, or so many copies of it, whatever the request calls it: for a fabric that
+/// is neither preset nor file.
+///
+/// # Errors
+/// [`Error::Request`] for hosts, GPUs or a network that cannot be.
+pub fn expand(fabric: &Fabric, request: &FabricRequest) -> Result<Fabric> {
     let hosts = hosts_with_gpus(fabric);
     match request.nodes {
         Some(nodes) => cluster::build_with_gpus(fabric, nodes, request.gpus, request.network.as_ref()),

@@ -8,7 +8,13 @@
 
 pub mod calibrate;
 pub mod compare;
+pub mod cuda;
+pub mod execute;
 pub mod gpu;
+pub mod kernel;
 pub mod measured;
+pub mod nccl;
+mod nvml;
 mod rerun;
+pub mod shared_library;
 pub mod strategy_of;

@@ -1,5 +1,7 @@
 //! A measurement to be run again: its fabric, routes and launch, for simulating its rows with any profile.
 
+use std::sync::Arc;
+
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{Shape, generator};
 use fabricast_planner::strategy::Strategy;
@@ -32,6 +34,15 @@ impl<'a> Rerun<'a> {
     /// What names the strategies of its rows.
     pub fn strategies(&self) -> Strategies<'a> {
         Strategies::new(self.measurement, &self.router)
+    }
+
+    /// Whether both were measured on the same fabric, with the same GPUs and routes in use.
+    pub fn is_on_the_fabric_of(&self, other: &Self) -> bool {
+        let (a, b) = (self.measurement, other.measurement);
+        let of = |one: &Measurement| (one.configuration.nodes, one.configuration.gpus, one.configuration.in_network);
+        (Arc::ptr_eq(&a.fabric, &b.fabric) || a.request == b.request)
+            && of(a) == of(b)
+            && self.router.options() == other.router.options()
     }
 
     /// How its calls were launched.

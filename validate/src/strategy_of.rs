@@ -3,6 +3,7 @@
 use fabricast_planner::library::nccl::{Settings, Version};
 use fabricast_planner::library::{Chooser, Conditions, Library, Registered};
 use fabricast_planner::strategy::Strategy;
+use fabricast_sim::profile::MeasuredNetwork;
 use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
 use fabricast_topologies::route::Router;
 
@@ -30,12 +31,23 @@ impl<'a> Strategies<'a> {
     /// The strategy of a row; `None` where the library's rules do not tell.
     #[must_use]
     pub fn of(&self, row: &Row) -> Option<Strategy> {
+        if let Some(named) = named(&self.measurement.configuration) {
+            return Some(named);
+        }
         let strategy = self.chooser.as_ref()?.choose(&call(self.measurement, row)).ok()?.strategy;
         let Configuration { algorithm, protocol, .. } = self.measurement.configuration;
         let as_forced = algorithm.is_none_or(|forced| forced == strategy.algorithm)
             && protocol.is_none_or(|forced| forced == strategy.protocol);
         as_forced.then_some(strategy)
     }
+}
+
+/// The strategy that is named in full, of what leaves nothing to a library's rules.
+fn named(configuration: &Configuration) -> Option<Strategy> {
+    let ours = configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Fabricast);
+    let (algorithm, protocol, channels) =
+        (configuration.algorithm?, configuration.protocol?, configuration.channels.filter(|_| ours)?);
+    Some(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
 }
 
 /// The call of a row.
@@ -74,6 +86,14 @@ fn conditions(measurement: &Measurement) -> Conditions {
     if let Some(channels) = configuration.channels {
         words.push(format!("NCCL_MIN_CTAS={channels}"));
         words.push(format!("NCCL_MAX_CTAS={channels}"));
+    }
+    let plugin = MeasuredNetwork::of(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
+    for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
+        // It sets what nobody else did.
+        let name = word.split('=').next().unwrap_or_default();
+        if !words.iter().any(|set| set.split('=').next() == Some(name)) {
+            words.push(word.to_owned());
+        }
     }
     // Words that NCCL does not know force nothing.
     let settings = Settings::parse(&words.join(" ")).map(|(settings, _)| settings).unwrap_or_default();

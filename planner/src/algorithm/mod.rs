@@ -31,6 +31,7 @@ mod order;
 mod pat;
 mod peers;
 mod places;
+mod rails;
 mod ring;
 mod scatter_all_gather;
 mod shape;
@@ -151,6 +152,19 @@ impl Algorithm {
             Self::Nvls | Self::NvlsTree => InNetwork::Allowed,
             _ => InNetwork::Off,
         }
+    }
+
+    /// Whether it sends as many blocks in a message as fit into a chunk, so that programs of one loop depend on the size.
+    #[must_use]
+    pub fn fills_messages(self) -> bool {
+        self == Self::Pat
+    }
+
+    /// Whether a schedule on several channels does on the first of them what one of a single channel does, with smaller
+    /// chunks (a double tree has both of its trees on a single channel).
+    #[must_use]
+    pub fn divides_by_channels(self, collective: Collective) -> bool {
+        (self, collective) != (Self::Tree, AllReduce)
     }
 
     /// Whether it offers a collective.

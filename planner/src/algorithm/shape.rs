@@ -4,6 +4,7 @@ use fabricast_sim::schedule::{Blocks, Call, Collective, Header, Layout, Matrix, 
 use fabricast_topologies::Bytes;
 
 use super::facts::Count;
+use super::rails::Rails;
 use super::{Algorithm, cut};
 
 /// What a strategy fixes besides its algorithm.
@@ -19,6 +20,8 @@ pub struct Shape {
     pub threads: Option<u16>,
     /// The most bytes of one chunk; larger calls take several loops. None: one loop whatever the size.
     pub chunk: Option<Bytes>,
+    /// What goes to other hosts at once, where chunks are pieces that stream; whole chunks if left out.
+    pub message: Option<Bytes>,
     /// Ranks of a host, which are numbered one after the other; 0: all ranks are of one host.
     pub ranks_per_node: u32,
     /// Ranks of an NVLink domain whose switches combine and copy, which are numbered one after the other; 0: there is no
@@ -28,6 +31,8 @@ pub struct Shape {
     pub grid: Vec<u32>,
     /// Ring orders: channel c goes round `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
     pub orders: Vec<Vec<Rank>>,
+    /// NICs of a host, over which trees spread; 0: as many as it has ranks.
+    pub nics_per_node: u32,
     /// Who sends how much to whom, of an all_to_allv.
     pub matrix: Option<Matrix>,
 }
@@ -42,15 +47,33 @@ impl Shape {
             channels: 1,
             threads: None,
             chunk: None,
+            message: None,
             ranks_per_node: 0,
             ranks_per_team: 0,
             grid: Vec::new(),
             orders: Vec::new(),
+            nics_per_node: 0,
             matrix: match call.collective {
                 Collective::AllToAllV => Matrix::even(call.ranks, call.bytes).ok(),
                 _ => None,
             },
         }
+    }
+
+    /// Spread over so many NICs of each host, if the algorithm is one whose channels go different ways; 0: hosts are not
+    /// joined by NICs.
+    #[must_use]
+    pub fn over_nics(self, algorithm: Algorithm, nics_per_node: u32) -> Self {
+        if nics_per_node == 0 {
+            return self;
+        }
+        let orders = match algorithm {
+            Algorithm::Ring => {
+                Rails::new(self.ranks_per_node, nics_per_node).orders(self.call.collective, self.call.ranks)
+            }
+            _ => Vec::new(),
+        };
+        Self { nics_per_node, orders, ..self }
     }
 
     pub(super) fn header(&self, algorithm: Algorithm, layout: Layout, scratch_chunks: u32) -> Header {
@@ -59,7 +82,7 @@ impl Shape {
             call: self.call,
             protocol: self.protocol,
             channels: self.channels,
-            blocks: Blocks { threads: self.threads, ..Blocks::default() },
+            blocks: Blocks { threads: self.threads, message: self.message, ..Blocks::default() },
             layout,
             scratch_chunks,
             teams: Vec::new(),

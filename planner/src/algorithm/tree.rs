@@ -22,6 +22,7 @@ use fabricast_sim::schedule::{
 use super::cut::{Cut, channel_of, checked};
 use super::host_trees::{Family, host_tree};
 use super::lane::Lane;
+use super::rails::Rails;
 use super::ring::copy_own;
 use super::{Algorithm, Shape, Unsupported};
 
@@ -31,6 +32,7 @@ pub(super) struct DoubleTree {
     cut: Cut,
     hosts: u32,
     per_host: u32,
+    rails: Rails,
 }
 
 /// Runs of a lane, on every rank: up, reduce the second child's data, down to the first child, down to the second.
@@ -50,14 +52,14 @@ impl DoubleTree {
         // Of a block some threads reduce up the tree while the others copy down.
         header.blocks.split = BlockSplit::ReduceAndCopy;
         header.channels = header.channels.checked_mul(2).ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
-        Ok(Self { header, cut, hosts, per_host })
+        Ok(Self { header, cut, hosts, per_host, rails: Rails::new(per_host, shape.nics_per_node) })
     }
 
-    /// How far the chains of a lane are turned. Where there are several hosts every second lane begins its chains one rank
-    /// further, to use all rails; in one host all chains are alike, as NCCL's are
+    /// How far the chains of a lane are turned. Where there are several hosts every second lane begins its chains at the
+    /// next rail; in one host all chains are alike, as NCCL's are
     /// (validate/data/h200-node/graph.xml).
     fn turn(&self, lane: u32) -> u32 {
-        if self.hosts > 1 { lane / 2 % self.per_host } else { 0 }
+        if self.hosts > 1 { self.rails.entry(lane / 2) } else { 0 }
     }
 
     /// A rank of a host by its link in the chain.

@@ -1,8 +1,12 @@
 //! The plan: which strategy for which collective and size, how sure, and how far from the bound.
 
 mod default;
+mod kept;
+mod least;
+mod preference;
 mod ranges;
 mod search;
+mod templates;
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective, Matrix};
@@ -16,8 +20,9 @@ use crate::bound::Bound;
 use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
+pub use preference::{MOST_OVERLAP, Preference};
 pub use ranges::Range;
-pub use search::{Watcher, plan};
+pub use search::{Watcher, least_time, plan};
 
 /// What to plan.
 #[derive(Clone, Copy)]
@@ -104,9 +109,11 @@ pub struct Row {
     pub bytes: Bytes,
     /// What bandwidths count: nccl-tests' size. Only an all_to_allv's differs from `bytes`.
     pub size: Bytes,
-    /// The best strategy.
+    /// The strategy to take: the fastest, or the library's default where it is not told which of the two is.
     pub pick: Priced,
-    /// The best strategy of another algorithm or protocol.
+    /// Why it is the pick.
+    pub preference: Preference,
+    /// The best strategy of another algorithm or protocol; where the library's default is the pick, the fastest.
     pub runner_up: Option<Priced>,
     /// What no schedule can beat.
     pub bound: Bound,

@@ -1,21 +1,24 @@
 //! The search: bound every candidate, simulate those that can still win, keep the best and the best of another kind.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fabricast_sim::engine::Watch;
-use fabricast_sim::lower::Setting;
-use fabricast_sim::profile::{LaneSpeed, Passes, ProtocolCosts};
-use fabricast_sim::schedule::{Call, Collective, Matrix, Rank};
-use fabricast_sim::{Surroundings, Timeline, simulate};
+use fabricast_sim::engine::{EngineError, Watch};
+use fabricast_sim::profile::Band;
+use fabricast_sim::schedule::{Call, Collective, Generate, Header, Matrix};
+use fabricast_sim::{Folding, SimulateError, Surroundings, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
-use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Priced, Row, default, ranges};
+use super::kept::Kept;
+use super::least::LeastTimes;
+use super::templates::{Found, Templates};
+use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Preference, Priced, Row, default, preference, ranges};
 use crate::abilities::Abilities;
-use crate::algorithm::facts::{Count, Toll, toll};
-use crate::algorithm::{self, Algorithm, Shape, Unsupported};
-use crate::bound::{Bound, Bounds, Efficiency, InNetwork, Sharing, least_traffic};
+use crate::algorithm::{self, Shape, Unsupported};
+use crate::bound::{Bound, Bounds};
 use crate::library::Chooser;
 use crate::strategy::{Strategy, candidates, possible};
 
@@ -35,22 +38,18 @@ pub struct Watcher<'a> {
 /// # Errors
 /// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
 pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
-    let bounds = Bounds::new(request.fabric, request.router, request.placement, request.root)
-        .with(request.restriction.in_network);
-    let abilities = Abilities::of(
-        request.fabric,
-        request.router,
-        request.placement,
-        request.ranks_per_node,
-        request.restriction.in_network,
-    );
+    let (bounds, abilities) = surveyed(request);
+    let templates = Templates::new(request, abilities);
     let cells: Vec<(Collective, Bytes)> =
         request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
     let found: Vec<Result<(Row, Option<String>), PlanError>> = cells
         .par_iter()
+        // Rows take from microseconds to seconds.
+        .with_max_len(1)
         .map(|&(collective, bytes)| {
-            let search = Search::new(request, abilities, &bounds, collective, bytes);
+            let search = Search::new(&templates, abilities, &bounds, collective, bytes);
             let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
+            let row = row.map(|(row, unknown)| (preference::settle(row, request.restriction), unknown));
             if let Some(done) = watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -95,6 +94,31 @@ fn sizes<'a>(request: &PlanRequest<'a>, collective: Collective) -> &'a [Bytes] {
     if collective == Collective::Barrier { &[Bytes(0)] } else { request.sizes }
 }
 
+/// What a strategy takes at least, as the search for a call knows it before it simulates; `None` where there is no such
+/// schedule.
+///
+/// # Errors
+/// [`PlanError`]: a schedule that cannot run on the fabric.
+pub fn least_time(
+    request: &PlanRequest<'_>,
+    collective: Collective,
+    bytes: Bytes,
+    strategy: Strategy,
+) -> Result<Option<Picos>, PlanError> {
+    let (bounds, abilities) = surveyed(request);
+    let templates = Templates::new(request, abilities);
+    let search = Search::new(&templates, abilities, &bounds, collective, bytes);
+    let Ok(mut looked) = search.look_at(strategy)? else { return Ok(None) };
+    search.look_closer(strategy, &mut looked)?;
+    Ok(Some(looked.least))
+}
+
+fn surveyed(request: &PlanRequest<'_>) -> (Bounds, Abilities) {
+    let PlanRequest { fabric, router, placement, root, restriction, ranks_per_node, .. } = *request;
+    let bounds = Bounds::new(fabric, router, placement, root).with(restriction.in_network);
+    (bounds, Abilities::of(fabric, router, placement, ranks_per_node, restriction.in_network))
+}
+
 pub(super) struct Search<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     pub(super) abilities: Abilities,
@@ -103,55 +127,114 @@ pub(super) struct Search<'a> {
     matrix: Option<Matrix>,
     bounds: Cow<'a, Bounds>,
     bound: Bound,
+    templates: &'a Templates<'a>,
+}
+
+/// A strategy whose schedule was looked at.
+struct Looked {
+    generator: Box<dyn Generate + Send + Sync>,
+    glance: Glance,
+    least: Picos,
+}
+
+/// How closely a schedule was looked at.
+enum Glance {
+    /// At its first channel, as that of a schedule of one.
+    First,
+    /// At all of it.
+    Whole(Option<Found>),
+}
+
+/// What a simulation says of a strategy.
+enum Outcome {
+    Time(Priced),
+    /// It takes longer than was asked.
+    TooLate,
 }
 
 impl<'a> Search<'a> {
     fn new(
-        request: &'a PlanRequest<'a>,
+        templates: &'a Templates<'a>,
         abilities: Abilities,
         bounds: &'a Bounds,
         collective: Collective,
         bytes: Bytes,
     ) -> Self {
+        let request = templates.request;
         let matrix = request.matrix.filter(|_| collective == Collective::AllToAllV).map(|matrix| matrix.scaled(bytes));
-        let call = Call {
-            collective,
-            // An empty matrix is empty at every size.
-            bytes: matrix.as_ref().map_or(bytes, Matrix::total),
-            ranks: request.placement.len() as u32,
-            root: Rank(request.root),
-            buffers: request.buffers,
-        };
+        // An empty matrix is empty at every size.
+        let call = request.call(collective, matrix.as_ref().map_or(bytes, Matrix::total));
         let bounds = match &matrix {
             Some(matrix) => Cow::Owned(bounds.clone().with_matrix(Some(matrix))),
             None => Cow::Borrowed(bounds),
         };
         let bound = bounds.of(&call);
-        Self { request, abilities, call, matrix, bounds, bound }
+        Self { request, abilities, call, matrix, bounds, bound, templates }
     }
 
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
-        let mut order: Vec<(Picos, Strategy)> =
-            candidates(self.call.collective, &self.abilities, self.request.restriction)
-                .into_iter()
-                .chain(default::candidate(self))
-                .map(|strategy| (self.least_time(strategy), strategy))
-                .collect();
-        order.sort_by_key(|&(least, strategy)| (least, strategy));
-        order.dedup();
+        let found = candidates(self.call.collective, &self.abilities, self.request.restriction);
+        let all = found.into_iter().chain(default::candidate(self));
+        let mut open: BTreeSet<(Picos, Strategy)> = all.map(|s| (self.least_times().at_sight(s), s)).collect();
+        let mut looked: FxHashMap<Strategy, Looked> = FxHashMap::default();
         let mut rejected = Vec::new();
-        let mut simulated: Vec<Vec<Priced>> = Vec::new();
-        for (least, strategy) in order {
-            if self.request.effort == Effort::Contenders && !can_matter(least, strategy, &simulated) {
+        let mut kept = Kept::default();
+        let picky = self.request.effort == Effort::Contenders;
+        // More channels than those that are good enough for their pair; looked at again once all others are known.
+        let mut put_off: Vec<(Picos, Strategy)> = Vec::new();
+        // What could neither win nor come second, with what it takes at least; it may still be preferred to more channels.
+        let mut passed_over: Vec<(Picos, Strategy)> = Vec::new();
+        loop {
+            let (least, strategy, until) = if let Some(next) = open.pop_first() {
+                let (least, strategy) = next;
+                if picky && !kept.can_matter(least, strategy) {
+                    passed_over.push(next);
+                    continue;
+                }
+                if picky && kept.is_settled(least, strategy) {
+                    put_off.push(next);
+                    continue;
+                }
+                (least, strategy, kept.latest(strategy).filter(|_| picky))
+            } else if let Some(again) = put_off.iter().position(|&(least, s)| !kept.is_settled(least, s)) {
+                open.insert(put_off.remove(again));
+                continue;
+            } else if let Some((place, limit)) = kept.preferable(&passed_over).filter(|_| picky) {
+                let (least, strategy) = passed_over.remove(place);
+                (least, strategy, Some(limit))
+            } else {
+                break;
+            };
+            let known = match looked.entry(strategy) {
+                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::hash_map::Entry::Vacant(place) => match self.look_at(strategy)? {
+                    Ok(new) => place.insert(new),
+                    Err(why) => {
+                        rejected.push((strategy, why));
+                        continue;
+                    }
+                },
+            };
+            if least < known.least {
+                open.insert((known.least, strategy));
                 continue;
             }
-            match self.price(strategy, watcher)? {
-                Ok(priced) => keep(&mut simulated, priced),
-                Err(why) => rejected.push((strategy, why)),
+            if let Glance::First = known.glance {
+                self.look_closer(strategy, known)?;
+                open.insert((known.least, strategy));
+                continue;
+            }
+            match self.simulated(strategy, known, until, watcher)? {
+                Outcome::Time(priced) => kept.keep(priced),
+                // (Once too late for what it could be it is not looked at again but for something else.)
+                Outcome::TooLate => {
+                    let after = Picos(until.unwrap_or_default().0.saturating_add(1));
+                    known.least = known.least.max(after);
+                    passed_over.push((known.least, strategy));
+                }
             }
         }
-        let mut pairs: Vec<Priced> = simulated.iter().filter_map(|pair| best(pair)).collect();
-        pairs.sort_by_key(|p| (p.time, p.strategy));
+        let pairs = kept.best();
         let mut fastest = pairs.iter().copied();
         let Some(pick) = fastest.next() else {
             let possible = possible(self.call.collective, &self.abilities);
@@ -162,6 +245,7 @@ impl<'a> Search<'a> {
             bytes: self.call.bytes,
             size: self.matrix.as_ref().map_or(self.call.bytes, Matrix::size),
             pick,
+            preference: Preference::Fastest,
             runner_up: fastest.next(),
             bound: self.bound.clone(),
             pairs,
@@ -169,147 +253,110 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Less than this no run of the strategy takes: start-up, a step, and the bytes through the fabric, through the
-    /// channels at the protocol's rate, or those that the algorithm's busiest rank sends through its port; or as many steps
-    /// as the algorithm takes one after the other.
-    fn least_time(&self, strategy: Strategy) -> Picos {
-        let profile = self.request.profile;
-        let costs = profile.protocol(strategy.protocol);
-        let links = profile.links;
-        let best_link = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
-        let efficiency = Efficiency { wire: costs.wire_efficiency, links: best_link };
-        let fabric = self.bounds.reached(&self.call, strategy.algorithm.in_network(), efficiency);
-        let first_byte = self.bounds.first_byte();
-        let lanes = first_byte + Picos(self.lanes(strategy) as u64);
-        let step = if self.call.ranks > 1 { costs.least_software() } else { Picos::ZERO };
-        let count = Count::on_hosts(self.call.ranks, self.request.ranks_per_node);
-        // Between ranks of one device a step has no latency, and what they send passes no port.
-        let Toll { steps, sent } = match self.bounds.sharing() {
-            Sharing::None => toll(strategy.algorithm, self.call.collective, count),
-            Sharing::Some => Toll::default(),
-        };
-        let port = first_byte + self.bounds.sending(sent * self.call.bytes.0 as f64, efficiency);
-        let steps = Picos(((step + first_byte).0 as f64 * steps) as u64);
-        costs.startup + (step + fabric.max(lanes).max(port)).max(steps)
+    fn least_times(&self) -> LeastTimes<'_> {
+        LeastTimes { request: self.request, bounds: &self.bounds, call: self.call, matrix: self.matrix.as_ref() }
     }
 
-    /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies
-    /// within its rank besides only takes longer.
-    fn lanes(&self, strategy: Strategy) -> f64 {
-        let costs = self.request.profile.protocol(strategy.protocol);
-        let lane = match costs.lane {
-            LaneSpeed::Unlimited => return 0.0,
-            LaneSpeed::Rate(lane) => lane.0 as f64,
-            LaneSpeed::Passes(passes) => self.fastest_passes(strategy, costs, &passes),
+    /// A strategy's schedule, and what its first channel takes at least.
+    fn look_at(&self, strategy: Strategy) -> Result<Result<Looked, Unsupported>, PlanError> {
+        let shape = Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.abilities) };
+        let generator = match algorithm::generator(strategy.algorithm, &shape) {
+            Ok(generator) => generator,
+            Err(why) => return Ok(Err(why)),
         };
-        // What switches copy passes no channel.
-        if strategy.algorithm.in_network() == InNetwork::Allowed {
-            return 0.0;
+        let least = match strategy.algorithm.divides_by_channels(self.call.collective) {
+            true => {
+                let found =
+                    self.found(Strategy { channels: 1, ..strategy }, (strategy.channels, generator.header()))?;
+                found.map(|found| self.least_times().by_first_channel(strategy, generator.header(), &found))
+            }
+            false => None,
+        };
+        let least = least.unwrap_or_else(|| self.least_times().at_sight(strategy));
+        Ok(Ok(Looked { generator, glance: Glance::First, least }))
+    }
+
+    /// What the schedule folds to, and what all of it takes at least.
+    fn look_closer(&self, strategy: Strategy, looked: &mut Looked) -> Result<(), PlanError> {
+        let header = looked.generator.header();
+        let found = self.found(strategy, (1, header))?;
+        if let Some(found) = &found {
+            looked.least = looked.least.max(self.least_times().by_template(strategy, header, found));
         }
-        let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane;
-        let least = match &self.matrix {
-            Some(matrix) => matrix.crossing().0.into(),
-            None => least_traffic(&self.call),
-        };
-        least as f64 * 1e12 / lanes.max(1.0)
+        looked.glance = Glance::Whole(found);
+        Ok(())
     }
 
-    /// Bytes a second that a block passes at most which works by passes, the first of each operation in its step.
-    /// Infinite where operations may be of a single pass.
-    fn fastest_passes(&self, strategy: Strategy, costs: &ProtocolCosts, passes: &Passes) -> f64 {
-        let chunk = strategy.chunk.or(costs.chunk).map_or(0, |chunk| chunk.0) as f64;
-        let per_loop = chunk * f64::from(strategy.channels) * f64::from(self.call.ranks);
-        let loops = (self.call.bytes.0 as f64 / per_loop.max(1.0)).floor();
-        // Trees stream in pieces smaller than chunks.
-        if strategy.algorithm == Algorithm::Tree || loops < 2.0 {
-            return f64::INFINITY;
-        }
-        let threads = strategy.threads.unwrap_or(costs.threads);
-        let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
-        let seconds = passes.send.min(passes.forward).0 as f64 * 1e-12;
-        // In loops of chunks there is no operation of less than half a chunk, but in the last.
-        let seconds_a_byte = (seconds * (1.0 / quantum - 2.0 / chunk)).max(0.0) * (loops - 1.0) / loops;
-        1.0 / seconds_a_byte
+    fn found(&self, strategy: Strategy, schedule: (u16, &Header)) -> Result<Option<Found>, PlanError> {
+        self.templates.of(&self.call, strategy, schedule).map_err(|error| self.failed(strategy, error))
     }
 
+    /// A strategy with its time, however long that is.
     pub(super) fn price(
         &self,
         strategy: Strategy,
         watcher: Watcher<'_>,
     ) -> Result<Result<Priced, Unsupported>, PlanError> {
-        let request = self.request;
-        let shape = Shape {
-            grid: request.fabric.host_grid().to_vec(),
-            matrix: self.matrix.clone(),
-            ..strategy.shape(self.call, request.profile, request.ranks_per_node, &self.abilities)
-        };
-        let generator = match algorithm::generator(strategy.algorithm, &shape) {
-            Ok(generator) => generator,
+        let mut looked = match self.look_at(strategy)? {
+            Ok(looked) => looked,
             Err(why) => return Ok(Err(why)),
         };
-        let setting = Setting {
-            fabric: request.fabric,
-            router: request.router,
-            placement: request.placement,
-            profile: request.profile,
-            delays: &[],
-        };
-        let watch = Watch { interrupt: watcher.interrupt, ..Watch::default() };
-        let timeline =
-            simulate(generator.as_ref(), setting, request.mode, Surroundings::default(), watch).map_err(|source| {
-                PlanError::Simulation {
-                    strategy,
-                    collective: self.call.collective,
-                    bytes: self.call.bytes,
-                    source: source.into(),
-                }
-            })?;
-        Ok(Ok(self.priced(strategy, &timeline)))
-    }
-
-    fn priced(&self, strategy: Strategy, timeline: &Timeline) -> Priced {
-        let (low, high) = self.request.profile.band.around(timeline.time);
-        Priced {
-            strategy,
-            time: timeline.time,
-            // Whatever software saves, nothing beats the bound.
-            low: low.max(self.bound.time).min(timeline.time),
-            high,
-            busiest: Busiest::of(timeline),
+        self.look_closer(strategy, &mut looked)?;
+        match self.simulated(strategy, &looked, None, watcher)? {
+            Outcome::Time(priced) => Ok(Ok(priced)),
+            Outcome::TooLate => Err(self.failed(strategy, EngineError::Interrupted.into())),
         }
     }
-}
 
-/// Whether a strategy that takes at least `least` could still be the pick or the runner-up.
-fn can_matter(least: Picos, strategy: Strategy, simulated: &[Vec<Priced>]) -> bool {
-    // Whatever else is simulated of a pair, what it is kept for takes no longer than this.
-    let faster = |pair: &&Vec<Priced>| worth_of(pair).is_some_and(|longest| longest < least);
-    let own = |pair: &&Vec<Priced>| pair.iter().any(|p| same_pair(p.strategy, strategy));
-    simulated.iter().filter(faster).count() < 2 && !simulated.iter().filter(faster).any(|pair| own(&pair))
-}
-
-fn same_pair(a: Strategy, b: Strategy) -> bool {
-    (a.algorithm, a.protocol) == (b.algorithm, b.protocol)
-}
-
-/// A channel is a thread block that the application does without: more of them must be faster by this part.
-const CHANNELS_WORTH: f64 = 0.01;
-
-/// Keeps the best of each algorithm and protocol: the fewest channels that come within [`CHANNELS_WORTH`] of the fastest.
-fn keep(pairs: &mut Vec<Vec<Priced>>, priced: Priced) {
-    match pairs.iter_mut().find(|pair| pair.iter().any(|p| same_pair(p.strategy, priced.strategy))) {
-        Some(pair) => pair.push(priced),
-        None => pairs.push(vec![priced]),
+    /// Simulates a strategy, as long as it can be done by `until`.
+    fn simulated(
+        &self,
+        strategy: Strategy,
+        looked: &Looked,
+        until: Option<Picos>,
+        watcher: Watcher<'_>,
+    ) -> Result<Outcome, PlanError> {
+        let request = self.request;
+        let mode = request.mode;
+        // What is not done on the device by then is later still once it is launched.
+        let launch = request.profile.launch(mode.launch, mode.processes);
+        let until = until.map(|until| Picos(until.0.saturating_sub(launch.added.0)));
+        let watch = Watch { interrupt: watcher.interrupt, until, ..Watch::default() };
+        let header = looked.generator.header();
+        let found = match &looked.glance {
+            Glance::First => None,
+            Glance::Whole(found) => found.as_ref(),
+        };
+        let template = found.and_then(|found| Some((found.template().filter(|one| one.is_exact())?, found.blocks)));
+        let timed = match template.filter(|(template, blocks)| template.fits(header, *blocks)) {
+            Some((template, blocks)) => {
+                template.run(header, blocks, request.profile, watch).map_err(SimulateError::Engine).map(|timed| {
+                    let busiest = timed.busiest.map(|(resource, fraction)| Busiest { resource, fraction });
+                    let band = mode.band(header, request.profile, timed.end, timed.bytes);
+                    (launch.apply(timed.end, mode.gpus_per_host), band, busiest)
+                })
+            }
+            None => {
+                let surroundings = Surroundings { folding: Folding::BlocksFirst, ..Surroundings::default() };
+                simulate(looked.generator.as_ref(), request.setting(), mode, surroundings, watch)
+                    .map(|timeline| (timeline.time, timeline.band, Busiest::of(&timeline)))
+            }
+        };
+        match timed {
+            Ok((time, band, busiest)) => Ok(Outcome::Time(self.priced(strategy, (time, band), busiest))),
+            Err(SimulateError::Engine(EngineError::Abandoned { .. })) => Ok(Outcome::TooLate),
+            Err(source) => Err(self.failed(strategy, source)),
+        }
     }
-}
 
-/// The longest time for which fewer channels are preferred.
-fn worth_of(pair: &[Priced]) -> Option<Picos> {
-    let fastest = pair.iter().map(|p| p.time).min()?;
-    Some(Picos((fastest.0 as f64 * (1.0 + CHANNELS_WORTH)) as u64))
-}
+    fn failed(&self, strategy: Strategy, source: SimulateError) -> PlanError {
+        let Call { collective, bytes, .. } = self.call;
+        PlanError::Simulation { strategy, collective, bytes, source: source.into() }
+    }
 
-fn best(pair: &[Priced]) -> Option<Priced> {
-    let limit = worth_of(pair)?;
-    pair.iter().filter(|p| p.time <= limit).min_by_key(|p| (p.strategy.channels, p.time, p.strategy)).copied()
+    fn priced(&self, strategy: Strategy, (time, band): (Picos, Band), busiest: Option<Busiest>) -> Priced {
+        let (low, high) = band.around(time);
+        // Whatever software saves, nothing beats the bound.
+        Priced { strategy, time, low: low.max(self.bound.time).min(time), high, busiest }
+    }
 }

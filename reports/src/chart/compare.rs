@@ -2,7 +2,9 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Axis, Band, Figure, Line, LineChart, Quantity, Role, palette};
+use std::collections::BTreeMap;
+
+use super::{Axis, Band, Figure, Line, LineChart, Quantity, Role, Shade, palette};
 
 /// What the chart of a comparison needs; the command fills it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +22,8 @@ pub struct CompareChart {
 pub struct ComparedSeries {
     /// Its name in the legend: `ring ll128`.
     pub name: String,
+    /// The protocol: errors of each stand in a panel of their own.
+    pub protocol: String,
     /// The rows.
     pub points: Vec<ComparedPoint>,
 }
@@ -47,9 +51,16 @@ impl CompareChart {
             title: self.title.clone(),
             subtitle: self.subtitle.clone(),
             ribbon: None,
-            panels: vec![self.against(), self.residuals()],
+            panels: std::iter::once(self.against()).chain(self.protocols().map(|one| self.residuals(one))).collect(),
             x_title: "message size".into(),
         }
+    }
+
+    /// The protocols, those with most rows first.
+    fn protocols(&self) -> impl Iterator<Item = &str> {
+        let series = self.series.iter().enumerate();
+        let is_first = |number: usize, name: &str| self.series.iter().take(number).all(|other| other.protocol != name);
+        series.filter(move |(number, one)| is_first(*number, &one.protocol)).map(|(_, one)| one.protocol.as_str())
     }
 
     fn points(&self) -> impl Iterator<Item = &ComparedPoint> {
@@ -57,8 +68,9 @@ impl CompareChart {
     }
 
     /// Series of points.
-    fn scattered(&self, place: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
-        let series = self.series.iter().enumerate();
+    fn scattered(&self, protocol: Option<&str>, place: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
+        let is_wanted = |series: &ComparedSeries| protocol.is_none_or(|wanted| series.protocol == wanted);
+        let series = self.series.iter().enumerate().filter(|(_, series)| is_wanted(series));
         let line = |(number, series): (usize, &ComparedSeries)| Line {
             name: series.name.clone(),
             role: Role::Points(number.min(palette::COLOURS.len() - 1)),
@@ -86,11 +98,15 @@ impl CompareChart {
     }
 
     fn against(&self) -> LineChart {
-        let mut lines = self.scattered(|point| (point.predicted.us(), point.measured.us()));
+        let mut lines = self.scattered(None, |point| (point.predicted.us(), point.measured.us()));
         let mut bands = Vec::new();
         if let (Some((first, last)), Some((low, high))) = (self.range(|point| point.predicted.us()), self.band()) {
             let ends = [first, last];
-            bands.push(Band { name: BAND.into(), points: ends.map(|x| (x, x * low, x * high)).to_vec() });
+            bands.push(Band {
+                name: BAND.into(),
+                shade: Shade::Pale,
+                points: ends.map(|x| (x, x * low, x * high)).to_vec(),
+            });
             lines.push(Line { name: AGREED.into(), role: Role::Bound, points: ends.map(|x| (x, x)).to_vec() });
         }
         LineChart {
@@ -102,19 +118,33 @@ impl CompareChart {
         }
     }
 
-    fn residuals(&self) -> LineChart {
-        let mut lines = self
-            .scattered(|point| (point.bytes.0 as f64, point.predicted.0 as f64 / point.measured.0.max(1) as f64 - 1.0));
-        let mut bands = Vec::new();
-        if let (Some((first, last)), Some((low, high))) = (self.range(|point| point.bytes.0 as f64), self.band()) {
-            let ends = [first, last];
+    /// Errors by size, with the usual band at each size: medians again.
+    fn residuals(&self, protocol: &str) -> LineChart {
+        let mut lines = self.scattered(Some(protocol), |point| {
+            (point.bytes.0 as f64, point.predicted.0 as f64 / point.measured.0.max(1) as f64 - 1.0)
+        });
+        let mut by_size: BTreeMap<u64, [Vec<f64>; 2]> = BTreeMap::new();
+        let own = self.series.iter().filter(|series| series.protocol == protocol);
+        for point in own.flat_map(|series| &series.points) {
+            let [below, above] = by_size.entry(point.bytes.0).or_default();
             // A time at an end of the band is off by this much.
-            let (above, below) = (1.0 / low.max(f64::MIN_POSITIVE) - 1.0, 1.0 / high.max(f64::MIN_POSITIVE) - 1.0);
-            bands.push(Band { name: BAND.into(), points: ends.map(|x| (x, below, above)).to_vec() });
-            lines.push(Line { name: AGREED.into(), role: Role::Bound, points: ends.map(|x| (x, 0.0)).to_vec() });
+            let error = |end: Picos| point.predicted.0 as f64 / end.0.max(1) as f64 - 1.0;
+            below.push(error(point.high));
+            above.push(error(point.low));
+        }
+        let middle = |mut errors: Vec<f64>| {
+            errors.sort_unstable_by(f64::total_cmp);
+            errors.get(errors.len() / 2).copied().unwrap_or_default()
+        };
+        let edges = by_size.into_iter().filter(|(bytes, _)| *bytes > 0);
+        let points: Vec<(f64, f64, f64)> =
+            edges.map(|(bytes, [below, above])| (bytes as f64, middle(below), middle(above))).collect();
+        let bands = vec![Band { name: BAND.into(), shade: Shade::Pale, points: points.clone() }];
+        if let (Some(first), Some(last)) = (points.first(), points.last()) {
+            lines.push(Line { name: AGREED.into(), role: Role::Bound, points: vec![(first.0, 0.0), (last.0, 0.0)] });
         }
         LineChart {
-            title: "Error: predicted ÷ measured − 1".into(),
+            title: format!("Error of {protocol}: predicted ÷ measured − 1"),
             x: Axis::binary(Quantity::Bytes),
             y: Axis::linear(Quantity::Share),
             bands,
@@ -144,7 +174,11 @@ mod tests {
 
     #[test]
     fn points_lie_where_their_figures_are() {
-        let series = ComparedSeries { name: "ring ll".into(), points: vec![point(1024, 20, 10), point(4096, 40, 80)] };
+        let series = ComparedSeries {
+            name: "ring ll".into(),
+            protocol: "ll".into(),
+            points: vec![point(1024, 20, 10), point(4096, 40, 80)],
+        };
         let figure = CompareChart { title: "t".into(), subtitle: String::new(), series: vec![series] }.figure();
         assert_eq!(figure.panels[0].lines[0].points, [(10.0, 20.0), (80.0, 40.0)]);
         assert_eq!(figure.panels[1].lines[0].points, [(1024.0, -0.5), (4096.0, 1.0)]);

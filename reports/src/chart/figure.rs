@@ -65,8 +65,20 @@ pub struct Line {
 pub struct Band {
     /// Name in the legend.
     pub name: String,
+    /// Its colour.
+    pub shade: Shade,
     /// x, lower y, upper y, by rising x.
     pub points: Vec<(f64, f64, f64)>,
+}
+
+/// The colour of a shaded range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shade {
+    /// Pale, behind lines, with an entry of its own in the legend.
+    #[default]
+    Pale,
+    /// That of the series of this number, whose entry in the legend it shares.
+    Series(usize),
 }
 
 /// A strip over the x axis of the first panel, cut where the answer changes.

@@ -3,7 +3,7 @@
 use plotters::prelude::DrawingBackend;
 
 use super::canvas::{At, Canvas, Lettering, Stroke};
-use super::figure::{Figure, Role};
+use super::figure::{Figure, Role, Shade};
 use super::{ChartError, palette};
 
 /// Widest that the column may be; longer names are cut.
@@ -52,7 +52,8 @@ impl Legend {
             [name] => series.push((Sample::Line(Role::Other), (*name).to_owned())),
             names => series.push((Sample::Line(Role::Other), format!("{} others", names.len()))),
         }
-        for band in figure.panels.iter().flat_map(|panel| &panel.bands) {
+        let bands = figure.panels.iter().flat_map(|panel| &panel.bands);
+        for band in bands.filter(|band| band.shade == Shade::Pale) {
             let entry = (Sample::Band, band.name.clone());
             if !marks.contains(&entry) {
                 marks.push(entry);

@@ -23,8 +23,10 @@
 //! `legend`, `ribbon` (what is drawn, in logical pixels) → `canvas` (plotters' SVG or bitmap back end).
 
 mod axis;
+mod breakdown;
 pub(crate) mod canvas;
 mod compare;
+mod estimates;
 mod figure;
 mod font;
 mod layout;
@@ -40,8 +42,10 @@ mod tests;
 use std::path::Path;
 
 pub use axis::{Axis, Quantity, Scale};
+pub use breakdown::{BreakdownChart, BreakdownRow};
 pub use compare::{CompareChart, ComparedPoint, ComparedSeries};
-pub use figure::{Band, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
+pub use estimates::{Estimated, EstimatesTable};
+pub use figure::{Band, Figure, Line, LineChart, Ribbon, RibbonPart, Role, Shade};
 pub use output::render;
 pub use plan::{Measured, Pick, PlanChart, Point, Spread, Strategy};
 

@@ -5,7 +5,7 @@ use plotters::style::text_anchor::HPos;
 
 use super::axis::Span;
 use super::canvas::{At, Canvas, Lettering, Stroke};
-use super::figure::{Band, Line, LineChart, Role};
+use super::figure::{Band, Line, LineChart, Role, Shade};
 use super::layout::Frame;
 use super::{ChartError, palette};
 
@@ -107,7 +107,11 @@ impl<'a> Panel<'a> {
         }
         let lower = edges.iter().map(|edge| edge.0);
         let upper = edges.iter().rev().map(|edge| edge.1);
-        canvas.polygon(&lower.chain(upper).collect::<Vec<_>>(), palette::BAND)
+        let colour = match band.shade {
+            Shade::Pale => palette::BAND,
+            Shade::Series(number) => palette::series(number).0,
+        };
+        canvas.polygon(&lower.chain(upper).collect::<Vec<_>>(), colour)
     }
 
     fn draw_line<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame, line: &Line) -> Result<(), ChartError> {

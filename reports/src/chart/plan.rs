@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Axis, Band, Figure, Line, LineChart, Quantity, Ribbon, RibbonPart, Role, palette};
+use super::{Axis, Band, Figure, Line, LineChart, Quantity, Ribbon, RibbonPart, Role, Shade, palette};
 
 /// What the chart of a plan needs; the command fills it from a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -127,7 +127,11 @@ impl PlanChart {
             let (a, b) = (value(spread.bytes, spread.low), value(spread.bytes, spread.high));
             (spread.bytes.0 as f64, a.min(b), a.max(b))
         };
-        vec![Band { name: "error band of the pick".into(), points: self.band.iter().map(edges).collect() }]
+        vec![Band {
+            name: "error band of the pick".into(),
+            shade: Shade::Pale,
+            points: self.band.iter().map(edges).collect(),
+        }]
     }
 
     fn picked_points(&self) -> Vec<Point> {

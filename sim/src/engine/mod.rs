@@ -8,6 +8,7 @@
 
 mod bundle;
 mod costs;
+mod deadline;
 mod graph;
 #[doc(hidden)] // for its bench
 pub mod queue;
@@ -23,6 +24,7 @@ use crate::sharing::{Revised, RouteId, Sharing};
 use bundle::Bundles;
 pub use costs::Costs;
 use costs::Spent;
+use deadline::Deadline;
 use graph::{Arrival, Waiting};
 use queue::EventQueue;
 use turns::{Turn, Turns};
@@ -30,6 +32,9 @@ pub use workload::{Edge, Order, Pace, Passage, Passages, PerOp, WorkRun, Workloa
 
 /// Events between two looks at the interrupt flag and updates of the progress counter.
 const BREATH: u64 = 1 << 14;
+
+/// Events between two looks at what is still to pass, where there is an end to keep.
+const DEADLINE_BREATH: u64 = 1 << 9;
 
 /// Whether to keep the times of every operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +66,8 @@ pub struct Watch<'a> {
     pub progress: Option<&'a Progress>,
     /// What to keep.
     pub recording: Recording,
+    /// A run that is not done by then is of no interest any more.
+    pub until: Option<Picos>,
 }
 
 /// When one operation happened.
@@ -139,6 +146,12 @@ pub enum EngineError {
         /// The operation within the run.
         index: u32,
     },
+    /// Not done when its time was up.
+    #[error("not done after {:.3} µs, when it was of no interest any more", .until.0 as f64 / 1e6)]
+    Abandoned {
+        /// See [`Watch::until`].
+        until: Picos,
+    },
     /// Stopped from outside.
     #[error("interrupted")]
     Interrupted,
@@ -194,6 +207,8 @@ struct Engine<'a> {
     bundles: Bundles,
     waiting: Waiting,
     turns: Turns,
+    /// What must pass by when, if there is an end to keep.
+    deadline: Option<Deadline>,
     flights: Vec<Flight>,
     free_flights: Vec<u32>,
     /// Slots that ended in the event at hand.
@@ -214,6 +229,7 @@ impl<'a> Engine<'a> {
             bundles: Bundles::new(workload.system.route_count()),
             waiting: Waiting::new(workload),
             turns: Turns::new(workload),
+            deadline: watch.until.map(|until| Deadline::new(workload, until)),
             flights: Vec::new(),
             free_flights: Vec::new(),
             ended: Vec::new(),
@@ -240,9 +256,15 @@ impl<'a> Engine<'a> {
                 }
             }
         }
-        let mut next_breath = BREATH;
+        let total = workload.operation_count();
+        self.keep_deadline()?;
+        let (mut next_breath, mut next_look) = (BREATH, DEADLINE_BREATH);
         while let Some(time) = self.queue.next_time() {
             self.now = time;
+            // (What is left once all is done are events out of date.)
+            if let Some(until) = self.watch.until.filter(|&until| time > until && self.outcome.operations < total) {
+                return Err(EngineError::Abandoned { until });
+            }
             while let Some(event) = self.queue.pop() {
                 self.outcome.events += 1;
                 match event {
@@ -253,12 +275,24 @@ impl<'a> Engine<'a> {
                 }
             }
             self.settle()?;
+            if self.outcome.events >= next_look && self.outcome.operations < total {
+                next_look = self.outcome.events + DEADLINE_BREATH;
+                self.keep_deadline()?;
+            }
             if self.outcome.events >= next_breath {
                 next_breath = self.outcome.events + BREATH;
                 self.breathe()?;
             }
         }
         self.conclude()
+    }
+
+    /// Gives up once what has not begun cannot be done in time.
+    fn keep_deadline(&self) -> Result<(), EngineError> {
+        match self.deadline.as_ref().and_then(|deadline| deadline.missed(self.now)) {
+            Some(until) => Err(EngineError::Abandoned { until }),
+            None => Ok(()),
+        }
     }
 
     fn breathe(&self) -> Result<(), EngineError> {
@@ -352,6 +386,9 @@ impl<'a> Engine<'a> {
         let work = self.workload.work(flight.run, flight.index);
         match self.workload.passage(flight.run, flight.index).route {
             Some(route) if work.0 > 0 => {
+                if let Some(deadline) = &mut self.deadline {
+                    deadline.begins(route, work);
+                }
                 let rate = self.sharing.rate(route);
                 self.bundles.join(route, rate, self.now, slot, work);
                 self.sharing.start(&self.workload.system, route);

@@ -22,7 +22,7 @@ use crate::engine::{Edge, Pace, Passage, PerOp, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
-use signature::Signature;
+pub(crate) use signature::Signature;
 
 /// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and a schedule with a defect
 /// at one place learns of it one neighbour a round.
@@ -42,7 +42,8 @@ pub struct Folded {
 }
 
 /// The colours of a workload's runs and capacities.
-struct Colours {
+#[derive(Clone, Debug)]
+pub(crate) struct Colours {
     runs: Vec<u32>,
     resources: Vec<u32>,
     run_count: u32,
@@ -52,6 +53,42 @@ struct Colours {
 /// Folds a workload; `None` where that would not halve it.
 #[must_use]
 pub fn fold(workload: &Workload) -> Option<Folded> {
+    colours(workload).map(|colours| quotient(workload, &colours))
+}
+
+/// Folds a workload in classes that were found for another, where they hold for this one too: that is seen in one round.
+/// Otherwise as [`fold`]. Returns the classes besides.
+pub(crate) fn fold_like(workload: &Workload, known: Option<&Colours>) -> Option<(Folded, Colours)> {
+    let colours = match known.and_then(|known| confirmed(workload, known)) {
+        Some(colours) => colours,
+        None => colours(workload)?,
+    };
+    Some((quotient(workload, &colours), colours))
+}
+
+/// Classes of another workload, if each is of runs and capacities that are alike in this one.
+fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
+    let same_size =
+        known.runs.len() == workload.runs.len() && known.resources.len() == workload.system.resource_count();
+    let first = if same_size { first_colours(workload) } else { return None };
+    let both = |known: &[u32], first: &[u32]| {
+        let mut dense = Dense::default();
+        let pairs = known.iter().zip(first);
+        let colours: Vec<u32> = pairs
+            .map(|(&known, &first)| dense.colour(Signature::new().with(known.into()).with(first.into())))
+            .collect();
+        (colours, dense.count())
+    };
+    let (runs, run_count) = both(&known.runs, &first.runs);
+    let (resources, resource_count) = both(&known.resources, &first.resources);
+    let joint = Colours { runs, resources, run_count, resource_count };
+    let is_same =
+        |colours: &Colours| (colours.run_count, colours.resource_count) == (known.run_count, known.resource_count);
+    (is_same(&joint) && is_same(&refine(workload, &joint))).then_some(joint)
+}
+
+/// The classes of a workload; `None` where that would not halve it.
+fn colours(workload: &Workload) -> Option<Colours> {
     let most = workload.runs.len() as u32 / 2;
     let mut colours = first_colours(workload);
     for _ in 0..MOST_ROUNDS {
@@ -61,7 +98,7 @@ pub fn fold(workload: &Workload) -> Option<Folded> {
         let next = refine(workload, &colours);
         let stable = (next.run_count, next.resource_count) == (colours.run_count, colours.resource_count);
         if stable {
-            return Some(quotient(workload, &colours));
+            return Some(colours);
         }
         colours = next;
     }
@@ -78,6 +115,12 @@ impl Folded {
     /// A value for every run of the whole workload from those of the folded one.
     pub fn unfold_runs<T: Copy>(&self, folded: &[T]) -> Vec<T> {
         self.class_of.iter().map(|&class| folded[class as usize]).collect()
+    }
+
+    /// The class of each capacity of the whole workload: its capacity in the folded one. Classes are numbered as their first
+    /// members are.
+    pub(crate) fn resource_classes(&self) -> &[u32] {
+        &self.resource_class_of
     }
 
     /// Operations of the whole workload.

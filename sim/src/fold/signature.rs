@@ -2,7 +2,7 @@
 
 /// A hash of what was put into it. Deterministic: no seed, the same on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Signature(u64, u64);
+pub(crate) struct Signature(u64, u64);
 
 /// The finaliser of SplitMix64 (Steele, Lea & Flood, *Fast splittable pseudorandom number generators*, 2014): a
 /// bijection of 64-bit words whose every output bit depends on every input bit.
@@ -13,13 +13,13 @@ fn mix(mut x: u64) -> u64 {
 }
 
 impl Signature {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03)
     }
 
     /// Followed by a word.
     #[must_use]
-    pub(super) fn with(self, word: u64) -> Self {
+    pub(crate) fn with(self, word: u64) -> Self {
         Self(mix(self.0.rotate_left(5) ^ word), mix(self.1.rotate_left(23).wrapping_add(word ^ 0x5851_f42d_4c95_7f2d)))
     }
 

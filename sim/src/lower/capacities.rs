@@ -27,6 +27,8 @@ pub enum Resource {
     Processors(NodeId),
     /// The copy engines of a GPU or a MIG instance together.
     CopyEngines(NodeId),
+    /// The time of the host's thread that posts a GPU's messages to the network, counted so that a byte is a nanosecond.
+    Proxy(NodeId),
 }
 
 /// Makes capacities on demand, so that ids depend on use only.
@@ -125,6 +127,7 @@ impl<'a> Capacities<'a> {
             Resource::Lane(..) => self.lane,
             Resource::Processors(node) => self.processors(node),
             Resource::CopyEngines(node) => self.copy_engines(node),
+            Resource::Proxy(_) => Some(BLOCK_TIME),
         }
     }
 
@@ -206,7 +209,7 @@ pub(super) fn lane_rate(speed: LaneSpeed) -> Option<Rate> {
     }
 }
 
-/// Ids by what they stand for: a word for every link, node (as a memory, a crossbar, SMs and copy engines) and lane that
+/// Ids by what they stand for: a word for every link, node (as a memory, a crossbar, SMs, copy engines and proxy) and lane that
 /// could be asked for.
 struct Known {
     /// 0: not asked for yet, 1: cannot limit anything, otherwise 2 more than the id.
@@ -218,7 +221,7 @@ struct Known {
 
 impl Known {
     /// What a node can stand for.
-    const PER_NODE: usize = 4;
+    const PER_NODE: usize = 5;
 
     fn new(fabric: &Fabric, channels: u16, lanes: usize) -> Self {
         let (links, nodes) = (fabric.link_count(), fabric.node_count());
@@ -239,6 +242,7 @@ impl Known {
             Resource::Crossbar(node) => self.links + self.nodes + node.0 as usize,
             Resource::Processors(node) => self.links + 2 * self.nodes + node.0 as usize,
             Resource::CopyEngines(node) => self.links + 3 * self.nodes + node.0 as usize,
+            Resource::Proxy(node) => self.links + 4 * self.nodes + node.0 as usize,
             Resource::Lane(rank, channel) => {
                 let lane = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
                 self.links + Self::PER_NODE * self.nodes + lane

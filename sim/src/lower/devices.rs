@@ -4,6 +4,7 @@ use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Staging, Summary};
 use fabricast_topologies::{LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES};
+use super::network::{Crossing, crosses};
 use super::reaches::Reaches;
 use super::{Framing, LowerError, Resource, Setting};
 use crate::engine::Passage;
@@ -44,6 +45,8 @@ pub(super) struct Trip {
     pub by: NodeId,
     pub flavour: Flavour,
     pub lane: Option<LaneUse>,
+    /// What it costs to leave the host.
+    pub crossing: Crossing,
     /// What it does outside the two devices.
     pub legs: Legs,
     /// Tells flows between the same devices apart, where ways are chosen by hash.
@@ -119,7 +122,10 @@ impl<'a> Devices<'a> {
         system: &mut System,
     ) -> Result<Passage, LowerError> {
         let legs = Legs { from, to, reaches: Reaches::default() };
-        self.make(Trip { from, to, by: from, flavour: Flavour::Move, lane: None, legs, label }, system)
+        self.make(
+            Trip { from, to, by: from, flavour: Flavour::Move, lane: None, crossing: Crossing::default(), legs, label },
+            system,
+        )
     }
 
     pub(super) fn make(&mut self, trip: Trip, system: &mut System) -> Result<Passage, LowerError> {
@@ -258,8 +264,15 @@ impl<'a> Devices<'a> {
                 self.add(Resource::Crossbar(into), coefficient, system);
             }
         }
+        let leaves = crosses(self.setting.fabric, &hops);
         self.hops = hops;
-        let Summary { latency, staging, .. } = summary?;
+        let Summary { mut latency, staging, .. } = summary?;
+        if leaves {
+            latency += trip.crossing.latency_to(self.setting.fabric, trip.to);
+            if trip.flavour != Flavour::Notify {
+                self.add(Resource::Proxy(trip.from), trip.crossing.proxy, system);
+            }
+        }
         if trip.flavour != Flavour::Notify {
             for cpu in staging.cpus() {
                 self.add(Resource::Memory(cpu), COPY_MEMORY_USES * WHOLE, system);

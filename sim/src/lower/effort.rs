@@ -1,42 +1,88 @@
 //! What operations cost their thread block, in the terms of the profile: software time, and how long the block is busy.
 
 use fabricast_topologies::{Bytes, Picos};
+use rustc_hash::FxHashMap;
 
 use super::Survey;
+use super::network::{Crossing, Message};
 use crate::engine::{Order, Pace, PerOp};
-use crate::profile::{BlockWork, Deed, LaneSpeed, Profile, ProtocolCosts, Role};
+use crate::profile::{BlockWork, Deed, LaneSpeed, NetworkCosts, Profile, ProtocolCosts, Role};
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
-use crate::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Rank, Run};
+use crate::schedule::{BlockSplit, Buffer, Collective, Dependency, Header, OpKind, Protocol, Rank, Run};
 use crate::sharing::WHOLE;
 
 /// What a lane of a block that works by passes provides: counted so that a byte is a nanosecond of the block.
 pub(super) const BLOCK_TIME: Rate = Rate(1_000_000_000_000);
 
 /// The costs of a schedule's operations.
-pub(super) struct Effort<'a> {
+pub(crate) struct Effort<'a> {
     costs: &'a ProtocolCosts,
+    protocol: Protocol,
+    network: &'a NetworkCosts,
+    /// Payload of a message, where operations are pieces of one.
+    message: Option<Bytes>,
     /// Of a block.
     threads: u16,
     /// Of lanes of even and of odd numbers.
     lane_threads: [u16; 2],
     split: BlockSplit,
+    collective: Collective,
+}
+
+/// What decides an operation's costs, its bytes aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Task {
+    kind: OpKind,
+    role: Role,
+    order: Order,
+    /// Of the two halves of a split block, which.
+    half: u8,
 }
 
 /// What one operation costs its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OneEffort {
+pub(crate) struct OneEffort {
     /// Before its first byte.
     pub software: Picos,
     /// From its first byte to that of the next, where they go in turn.
     pub spacing: Picos,
     /// How often its bytes pass through its lane, in units of [`WHOLE`]; `None` where lanes have a rate.
     pub lane: Option<u64>,
+    /// What it costs if it leaves its host.
+    pub crossing: Crossing,
 }
 
 impl OneEffort {
     /// What holds the operation back, which is not ready before an instant.
     pub fn pace(&self, not_before: Picos) -> Pace {
         Pace { software: self.software, not_before, spacing: self.spacing }
+    }
+}
+
+/// The distinct costs of a schedule's operations, whatever the size of the call: what an operation does and how many
+/// chunks it moves. Each has a number, which stands for its costs in a workload that is lowered once for many sizes.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    known: FxHashMap<(Task, u32), u32>,
+    pub all: Vec<(Task, u32)>,
+}
+
+impl Tasks {
+    /// What stands for the costs of operations of `span` chunks: the number of what they do instead of software time, a
+    /// code instead of what they take of a lane; nothing for what they cost on the way to another host.
+    pub fn stand_in(&mut self, task: Task, span: u32, counts_passes: bool) -> OneEffort {
+        let number = *self.known.entry((task, span)).or_insert_with(|| {
+            self.all.push((task, span));
+            self.all.len() as u32 - 1
+        });
+        let lane = counts_passes.then(|| Self::code(number));
+        OneEffort { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing: Crossing::default() }
+    }
+
+    /// What stands for a coefficient: far above those of anything else, and of the codes of different tasks none is a
+    /// multiple of another.
+    pub fn code(number: u32) -> u64 {
+        (1 << 40) + u64::from(number)
     }
 }
 
@@ -57,6 +103,22 @@ impl Efforts {
         }
     }
 
+    /// What one operation costs if it leaves its host.
+    pub fn crossing(&self, index: u32) -> Crossing {
+        match self {
+            Self::Same(one) => one.crossing,
+            Self::Each(each) => each.get(index as usize).map(|one| one.crossing).unwrap_or_default(),
+        }
+    }
+
+    /// Whether all operations cost the same on the way to another host.
+    pub fn cross_alike(&self) -> bool {
+        match self {
+            Self::Same(_) => true,
+            Self::Each(each) => each.windows(2).all(|pair| pair[0].crossing == pair[1].crossing),
+        }
+    }
+
     /// Whether all operations take the same of their lane.
     pub fn is_even(&self) -> bool {
         match self {
@@ -74,12 +136,22 @@ impl<'a> Effort<'a> {
             BlockSplit::Whole => [threads; 2],
             BlockSplit::ReduceAndCopy => costs.split_threads(threads),
         };
-        Self { costs, threads, lane_threads, split: header.blocks.split }
+        let network = &profile.network;
+        Self {
+            costs,
+            protocol: header.protocol,
+            network,
+            message: header.blocks.message,
+            threads,
+            lane_threads,
+            split: header.blocks.split,
+            collective: header.call.collective,
+        }
     }
 
     /// What the call costs before its first operation.
     pub fn startup(&self) -> Picos {
-        self.costs.startup(self.threads)
+        self.costs.startup(self.collective, self.threads)
     }
 
     /// Whether the channels on which data arrives must be known.
@@ -88,7 +160,7 @@ impl<'a> Effort<'a> {
     }
 
     /// Whether a run passes on what others sent on its channel.
-    pub fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey) -> Role {
+    pub(super) fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey) -> Role {
         let arrives = |wait: &Dependency| wait.rank != rank && survey.channel(*wait).is_none_or(|c| c == run.channel);
         let passes_on = run.src_buffer != Buffer::Input && waits.iter().any(arrives);
         if passes_on { Role::Forward } else { Role::Send }
@@ -104,7 +176,7 @@ impl<'a> Effort<'a> {
     }
 
     /// The costs of a run's operations, which put `on_wire` on the wire and carry `payload`.
-    pub fn of_run(
+    pub(super) fn of_run(
         &self,
         run: &Run,
         (role, order): (Role, Order),
@@ -112,31 +184,44 @@ impl<'a> Effort<'a> {
         payload: impl Fn(u32) -> Bytes,
         on_wire: impl Fn(u32) -> Work,
     ) -> Efforts {
+        let task = Self::task(run, role, order);
         if run.len == 0 {
-            return Efforts::Same(self.of(run, (role, order), Bytes(0), Work(0)));
+            return Efforts::Same(self.of(task, Bytes(0), Work(0)));
         }
-        let at = |i: u32| self.of(run, (role, order), payload(i), on_wire(i));
+        let at = |i: u32| self.of(task, payload(i), on_wire(i));
         match work {
             PerOp::Same(_) => Efforts::Same(at(0)),
             PerOp::Each(_) => Efforts::Each((0..run.len).map(at).collect()),
         }
     }
 
-    fn of(&self, run: &Run, (role, order): (Role, Order), bytes: Bytes, on_wire: Work) -> OneEffort {
-        let threads = self.lane_threads[usize::from(run.channel.0 % 2)];
-        let deed = if run.kind.reduces() || run.kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
+    /// What decides the costs of a run's operations, their bytes aside.
+    pub fn task(run: &Run, role: Role, order: Order) -> Task {
+        Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8 }
+    }
+
+    /// Whether blocks work by passes, so that what an operation takes of its lane depends on its bytes.
+    pub fn counts_passes(&self) -> bool {
+        matches!(self.costs.lane, LaneSpeed::Passes(_))
+    }
+
+    /// What an operation costs that puts `on_wire` on the wire and carries `bytes`.
+    pub fn of(&self, Task { kind, role, order, half }: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
+        let threads = self.lane_threads[usize::from(half % 2)];
+        let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
         let work = BlockWork { role, deed, bytes, threads };
         // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
         let takes = self.split == BlockSplit::Whole && order == Order::Free;
         let role_before = if takes { role } else { Role::Forward };
-        let software = match run.kind {
+        let software = match kind {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
             kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
             _ => Picos::ZERO,
         };
-        let busy = match run.kind {
-            // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send).
-            OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
+        let busy = match kind {
+            // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send); between
+            // pairs it is an exchange like the others.
+            OpKind::Copy if !self.collective.is_between_pairs() => self.costs.busy(work).map(|_| Picos::ZERO),
             _ => self.costs.busy(work),
         };
         let spacing = if order == Order::InTurn { self.costs.spacing(work) } else { Picos::ZERO };
@@ -144,11 +229,23 @@ impl<'a> Effort<'a> {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
-        OneEffort { software, spacing, lane }
+        let crossing = if kind.is_transfer() || kind == OpKind::Signal {
+            // Chunks that follow each other (trees, chains) are slots of their own; those of rings are sent slice by slice
+            // (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
+            let message = match (self.message, order) {
+                (Some(bytes), _) => Message::Whole(bytes),
+                (None, Order::InTurn) => Message::Slices(1),
+                (None, Order::Free) => Message::Slices(self.costs.slices),
+            };
+            Crossing::of(self.network, (self.protocol, self.costs), work, message, on_wire)
+        } else {
+            Crossing::default()
+        };
+        OneEffort { software, spacing, lane, crossing }
     }
 }
 
 /// Bytes that a [`Work`] holds, rounded up.
-pub(super) fn whole_bytes(work: Work) -> Bytes {
+pub(crate) fn whole_bytes(work: Work) -> Bytes {
     Bytes(u64::try_from(work.0.div_ceil(WORK_PER_BYTE)).unwrap_or(u64::MAX))
 }

@@ -4,9 +4,11 @@
 //! After it the engine knows only runs, routes and capacities.
 
 mod capacities;
+mod channels;
 mod crowd;
 mod devices;
 mod effort;
+mod network;
 mod passages;
 mod reaches;
 mod traffic;
@@ -18,12 +20,14 @@ use rustc_hash::FxHashMap;
 use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
 use crate::profile::Profile;
 use crate::quantity::Work;
-use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId};
+use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId, Walk};
 use capacities::Capacities;
 pub use capacities::Resource;
+pub(crate) use channels::OneBlock;
 use crowd::Crowd;
 pub(crate) use devices::Devices;
-use effort::{Effort, Efforts, whole_bytes};
+pub(crate) use effort::{Effort, Tasks};
+use effort::{Efforts, whole_bytes};
 use passages::Passages;
 use reaches::{Reaches, Results};
 pub use traffic::Traffic;
@@ -113,6 +117,21 @@ pub struct Party<'a> {
 /// # Errors
 /// [`LowerError`].
 pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
+    lower_with(parties, &mut Tables::default())
+}
+
+/// Lowers a schedule for calls of any size that is cut alike: what depends on it is told by tasks, which stand in for costs
+/// and for what operations take of their lane.
+///
+/// # Errors
+/// [`LowerError`].
+pub(crate) fn lower_for_any_size(party: Party<'_>) -> Result<(Lowered, Tasks), LowerError> {
+    let mut tables = Tables { tasks: Some(Tasks::default()), ..Tables::default() };
+    let lowered = lower_with(&[party], &mut tables)?;
+    Ok((lowered, tables.tasks.unwrap_or_default()))
+}
+
+fn lower_with(parties: &[Party<'_>], tables: &mut Tables) -> Result<Lowered, LowerError> {
     for Party { generator, setting } in parties {
         let (ranks, devices) = (generator.header().call.ranks, setting.placement.len());
         if devices < ranks as usize {
@@ -124,10 +143,9 @@ pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
     let startup = |party: &Party<'_>| Effort::new(party.setting.profile, party.generator.header()).startup();
     let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
     lowered.workload = Workload { startup: parties.iter().map(startup).min().unwrap_or_default(), ..Workload::new() };
-    let mut tables = Tables::default();
     for (&party, survey) in parties.iter().zip(surveys) {
         lowered.party_starts.push(lowered.workload.runs.len() as u32);
-        add_party(party, &survey, &crowd, &mut tables, &mut lowered)?;
+        add_party(party, &survey, &crowd, tables, &mut lowered)?;
     }
     Ok(lowered)
 }
@@ -161,9 +179,15 @@ fn add_party(
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
             let dependencies = program.dependencies(number);
             let order = effort.order(rank, number as u32, run, dependencies);
-            let role = (effort.role(rank, run, dependencies, survey), order);
+            let role = effort.role(rank, run, dependencies, survey);
             let on_wire = |i: u32| workload.works[work.entry(i)];
-            let efforts = effort.of_run(run, role, work, |i| passages.framing().payload(on_wire(i)), on_wire);
+            let efforts = match &mut tables.tasks {
+                None => effort.of_run(run, (role, order), work, |i| passages.framing().payload(on_wire(i)), on_wire),
+                Some(tasks) => {
+                    let task = Effort::task(run, role, order);
+                    Efforts::Same(tasks.stand_in(task, run.span, effort.counts_passes()))
+                }
+            };
             let reaches = Reaches::of(&header.call, survey.results, (rank, run), dependencies);
             let reaches = passages.reaches(header, rank, run, reaches);
             let passage = passages.of_run((rank, run), (&reaches, &efforts), work, workload)?;
@@ -243,6 +267,8 @@ impl Survey {
 struct Tables {
     works: FxHashMap<Work, u32>,
     paces: FxHashMap<Pace, u32>,
+    /// Where costs are not worked out yet.
+    tasks: Option<Tasks>,
 }
 
 impl Tables {
@@ -277,7 +303,7 @@ impl Tables {
         if !run.kind.moves_data() || run.len == 0 {
             return PerOp::Same(self.work(Work(0), works));
         }
-        let sized_by = if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst };
+        let sized_by = sized_by(run);
         let work_at = |i: u32| framing.on_wire(payload(header, sized_by.at(i), run.span));
         let first = work_at(0);
         if header.layout.segments().len() <= 1 || sized_by.is_fixed() || (1..run.len).all(|i| work_at(i) == first) {
@@ -289,8 +315,13 @@ impl Tables {
     }
 }
 
+/// The walk over chunks that say how large a run's operations are.
+pub(crate) fn sized_by(run: &Run) -> Walk {
+    if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst }
+}
+
 /// Exact size of `span` chunks from `first` on.
-fn payload(header: &Header, first: u32, span: u32) -> Work {
+pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
     let layout = &header.layout;
     let chunks = layout.chunks().max(1);
     let start = first % chunks;
@@ -303,7 +334,7 @@ fn payload(header: &Header, first: u32, span: u32) -> Work {
 
 /// How much larger data is on the wire than in memory, as an exact fraction.
 #[derive(Clone, Copy, Debug)]
-struct Framing {
+pub(crate) struct Framing {
     /// Payload ÷ wire, in units of 2⁻²⁰.
     efficiency: u64,
 }
@@ -311,16 +342,16 @@ struct Framing {
 impl Framing {
     const ONE: u64 = 1 << 20;
 
-    fn new(wire_efficiency: f64) -> Self {
+    pub(crate) fn new(wire_efficiency: f64) -> Self {
         Self { efficiency: ((wire_efficiency * Self::ONE as f64).round() as u64).clamp(1, Self::ONE) }
     }
 
-    fn on_wire(self, payload: Work) -> Work {
+    pub(crate) fn on_wire(self, payload: Work) -> Work {
         Work(payload.0 * u128::from(Self::ONE) / u128::from(self.efficiency))
     }
 
     /// The payload of what is on the wire, rounded up to bytes.
-    fn payload(self, on_wire: Work) -> Bytes {
+    pub(crate) fn payload(self, on_wire: Work) -> Bytes {
         whole_bytes(Work(on_wire.0 * u128::from(self.efficiency) / u128::from(Self::ONE)))
     }
 

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::capacities::Capacities;
 use super::devices::{Devices, Flavour, LaneUse, Legs, Trip};
 use super::effort::Efforts;
+use super::network::Crossing;
 use super::reaches::{Reaches, RunReaches, Touched};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
@@ -23,6 +24,8 @@ struct Key {
     by: Rank,
     lane: Option<LaneUse>,
     flavour: Flavour,
+    /// What it costs to leave the host.
+    crossing: Crossing,
     /// What it reaches for outside the devices.
     reaches: Reaches,
     /// The channel, where ways are chosen by hash.
@@ -97,11 +100,20 @@ impl<'a> Passages<'a> {
         if run.len == 0 {
             // Nobody travels: its peer may be out of reach, and its route is no capacity in use.
             let reaches = Reaches::default();
-            let nowhere =
-                Key { from: rank, to: rank, by: rank, reaches, lane: None, flavour: Flavour::Notify, label: 0 };
+            let nowhere = Key {
+                from: rank,
+                to: rank,
+                by: rank,
+                reaches,
+                lane: None,
+                flavour: Flavour::Notify,
+                crossing: Crossing::default(),
+                label: 0,
+            };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
-        if (run.peer.is_fixed() && reaches.is_same() && efforts.is_even()) || run.len == 1 {
+        let is_even = efforts.is_even() && efforts.cross_alike();
+        if (run.peer.is_fixed() && reaches.is_same() && is_even) || run.len == 1 {
             let entry = self.passage(self.key((rank, run), 0, (reaches, efforts)), workload)?;
             let work_at = |i| workload.works[work.entry(i)].0;
             let total = match work {
@@ -161,7 +173,9 @@ impl<'a> Passages<'a> {
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
         let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
         let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: efforts.lane(index) });
-        Key { from, to, by: rank, lane, flavour, reaches: reaches.at(index), label }
+        // Charged where the way takes the network, which it does inside a host too where links have failed.
+        let crossing = efforts.crossing(index);
+        Key { from, to, by: rank, lane, flavour, crossing, reaches: reaches.at(index), label }
     }
 
     /// The table entry of a passage, made if new.
@@ -172,11 +186,11 @@ impl<'a> Passages<'a> {
         let entry = match self.known.get(&key) {
             Some(&entry) => entry,
             None => {
-                let Key { lane, flavour, label, .. } = key;
+                let Key { lane, flavour, crossing, label, .. } = key;
                 let (from, to, by) = (self.device(key.from)?, self.device(key.to)?, self.device(key.by)?);
                 let place = |rank: Rank, device| self.places.get(rank.0 as usize).copied().unwrap_or(device);
                 let legs = Legs { from: place(key.from, from), to: place(key.to, to), reaches: key.reaches };
-                let trip = Trip { from, to, by, flavour, lane, legs, label };
+                let trip = Trip { from, to, by, flavour, lane, crossing, legs, label };
                 let passage = match flavour {
                     Flavour::Spread(team) | Flavour::Gather(team) => {
                         let members = self.members(team)?;

@@ -22,6 +22,13 @@ impl Traffic {
         }
     }
 
+    /// What passes through a capacity passes so many times.
+    pub(super) fn multiply(&mut self, resource: ResourceId, times: u64) {
+        if let Some(passed) = self.passed.get_mut(resource.0 as usize) {
+            passed.0 = passed.0.saturating_mul(u128::from(times));
+        }
+    }
+
     /// What passes through a capacity.
     #[must_use]
     pub fn through(&self, resource: ResourceId) -> Work {

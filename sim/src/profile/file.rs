@@ -7,13 +7,23 @@ use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, Place, UnitError};
 use serde::Deserialize;
 use toml::de::DeTable;
 
+use super::band_file::BandsFile;
+use super::network_file::{MeasuredNetwork, NetworkFile};
 use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
-const SHIPPED: [(&str, &str); 1] = [("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml"))];
+const SHIPPED: [(&str, &str); 6] = [
+    ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
+    ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
+    ("nccl-2.27-a100", include_str!("../../profiles/nccl-2.27-a100.toml")),
+    ("nccl-2.29-b200", include_str!("../../profiles/nccl-2.29-b200.toml")),
+    ("nccl-2.29-gb200", include_str!("../../profiles/nccl-2.29-gb200.toml")),
+    ("nccl-2.27-l40s", include_str!("../../profiles/nccl-2.27-l40s.toml")),
+];
 
-/// How much wider the band of a profile becomes on hardware that it was not measured on.
-const DERIVED_WIDENING: f64 = 1.5;
+/// What multicast and reduction in the switch reach on Blackwell, where it was not measured (NCCL 2.30.7
+/// src/graph/tuning.cc, `nvlsEfficiency`).
+const BLACKWELL_MULTICAST: f64 = 0.74;
 
 /// Why a profile could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -69,19 +79,15 @@ struct ProfileFile {
     name: String,
     library: String,
     compute_capability: u32,
+    #[serde(default)]
+    gpus: Vec<String>,
     date: String,
     source: Vec<String>,
-    band: BandFile,
+    band: BandsFile,
     links: LinksFile,
+    network: Option<NetworkFile>,
     protocol: ProtocolsFile,
     launch: LaunchesFile,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BandFile {
-    low: f64,
-    high: f64,
 }
 
 #[derive(Deserialize)]
@@ -109,6 +115,7 @@ struct ProtocolsFile {
 #[serde(deny_unknown_fields)]
 struct ProtocolFile {
     startup: String,
+    startup_p2p: Option<String>,
     startup_per_warp: Option<String>,
     step: String,
     step_per_warp: Option<String>,
@@ -190,26 +197,33 @@ impl Profile {
     /// # Errors
     /// None but a defect of a shipped file.
     pub fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
-        let capability = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
-            Figures::Gpu(figures) => figures.compute_capability,
+        let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
+            Figures::Gpu(figures) => Some(figures),
             _ => None,
         });
-        let wanted = capability.unwrap_or(0);
+        let wanted = figures.and_then(|gpu| gpu.compute_capability).unwrap_or(0);
+        let model = figures.and_then(|gpu| gpu.model.as_deref());
+        let is_other = |p: &Self| model.is_some_and(|model| !p.gpus.iter().any(|gpu| model.starts_with(gpu)));
         let mut best: Option<Self> = None;
         for (name, text) in SHIPPED {
             let profile = Self::parse(text, name)?;
-            let distance = |p: &Self| p.compute_capability.abs_diff(wanted);
+            let distance = |p: &Self| (p.compute_capability.abs_diff(wanted), is_other(p));
             if best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
                 best = Some(profile);
             }
         }
         let mut profile = best.unwrap_or_else(Self::ideal);
-        if profile.compute_capability != wanted {
+        if profile.compute_capability != wanted || is_other(&profile) {
             profile.name = format!("{} (derived)", profile.name);
-            profile.band.low = 1.0 - (1.0 - profile.band.low) * DERIVED_WIDENING;
-            profile.band.high = 1.0 + (profile.band.high - 1.0) * DERIVED_WIDENING;
+            profile.bands = profile.bands.elsewhere();
+            if wanted >= 100 && profile.compute_capability < 100 {
+                profile.links.multicast = profile.links.multicast.min(BLACKWELL_MULTICAST);
+            }
         }
-        Ok(profile)
+        Ok(match MeasuredNetwork::of(fabric)? {
+            Some(network) => profile.on(&network),
+            None => profile,
+        })
     }
 
     /// Reads a profile file.
@@ -217,21 +231,35 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the line and column, or the key.
     pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
-        let file: ProfileFile = toml::from_str(text).map_err(|error| {
-            let place = Place::in_text(source, text, error.span().unwrap_or_default());
-            ProfileError::Syntax { place, message: error.message().to_owned() }
-        })?;
-        file.into_profile(&Reader { source, text })
+        let reader = Reader { source, text };
+        reader.read::<ProfileFile>()?.into_profile(&reader)
     }
 }
 
-struct Reader<'a> {
-    source: &'a str,
-    text: &'a str,
+/// What reads a file.
+pub(super) struct Reader<'a> {
+    pub source: &'a str,
+    pub text: &'a str,
 }
 
 impl Reader<'_> {
-    fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
+    /// TOML of the right shape.
+    pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, ProfileError> {
+        toml::from_str(self.text).map_err(|error| {
+            let place = Place::in_text(self.source, self.text, error.span().unwrap_or_default());
+            ProfileError::Syntax { place, message: error.message().to_owned() }
+        })
+    }
+
+    pub(super) fn band(&self, low: f64, high: f64) -> Result<Band, ProfileError> {
+        if low > 0.0 && low <= 1.0 && high >= 1.0 && high.is_finite() {
+            Ok(Band { low, high })
+        } else {
+            Err(self.error("band", "expected 0 < low ≤ 1 ≤ high"))
+        }
+    }
+
+    pub(super) fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
         let place = Place::in_text(self.source, self.text, self.span(key).unwrap_or_default());
         ProfileError::Value { place, key: key.to_owned(), message: message.to_string() }
     }
@@ -249,11 +277,15 @@ impl Reader<'_> {
         span
     }
 
-    fn quantity<T: std::str::FromStr<Err = UnitError>>(&self, key: &str, text: &str) -> Result<T, ProfileError> {
+    pub(super) fn quantity<T: std::str::FromStr<Err = UnitError>>(
+        &self,
+        key: &str,
+        text: &str,
+    ) -> Result<T, ProfileError> {
         text.parse().map_err(|error| self.error(key, error))
     }
 
-    fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
+    pub(super) fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
         if value > 0.0 && value <= 1.0 {
             Ok(value)
         } else {
@@ -261,7 +293,7 @@ impl Reader<'_> {
         }
     }
 
-    fn optional<T: std::str::FromStr<Err = UnitError>>(
+    pub(super) fn optional<T: std::str::FromStr<Err = UnitError>>(
         &self,
         key: &str,
         text: Option<&str>,
@@ -290,6 +322,7 @@ impl Reader<'_> {
         }
         Ok(ProtocolCosts {
             startup: self.quantity(&at("startup"), &file.startup)?,
+            startup_p2p: self.optional(&at("startup_p2p"), file.startup_p2p.as_deref())?,
             startup_per_warp: time("startup_per_warp", &file.startup_per_warp)?,
             step: self.quantity(&at("step"), &file.step)?,
             step_per_warp: time("step_per_warp", &file.step_per_warp)?,
@@ -332,9 +365,7 @@ impl Reader<'_> {
 
 impl ProfileFile {
     fn into_profile(self, reader: &Reader<'_>) -> Result<Profile, ProfileError> {
-        if !(self.band.low > 0.0 && self.band.low <= 1.0 && self.band.high >= 1.0 && self.band.high.is_finite()) {
-            return Err(reader.error("band", "expected 0 < low ≤ 1 ≤ high"));
-        }
+        let bands = self.band.bands().map_err(|(key, message)| reader.error(key, message))?;
         let links = LinkEfficiency {
             nvlink: reader.fraction("links.nvlink", self.links.nvlink)?,
             c2c: reader.fraction("links.c2c", self.links.c2c)?,
@@ -364,10 +395,15 @@ impl ProfileFile {
             name: self.name,
             library: self.library,
             compute_capability: self.compute_capability,
+            gpus: self.gpus,
             date: self.date,
             sources: self.source,
             links,
-            band: Band { low: self.band.low, high: self.band.high },
+            bands,
+            network: match &self.network {
+                Some(network) => network.costs(reader)?,
+                None => MeasuredNetwork::usual()?.costs,
+            },
         })
     }
 }
@@ -403,8 +439,29 @@ mod tests {
     }
 
     #[test]
+    fn gpus_have_the_profile_of_their_model() {
+        let of = |preset: &str| Profile::for_fabric(&fabricast_topologies::preset::load(preset).unwrap()).unwrap().name;
+        for (preset, name) in [
+            ("hgx-h200", "nccl-2.28-h200"),
+            ("hgx-h100", "nccl-2.29-h100"),
+            ("dgx-a100", "nccl-2.27-a100"),
+            ("hgx-b200", "nccl-2.29-b200"),
+            ("gb200-nvl72", "nccl-2.29-gb200"),
+            ("l40s-pcie", "nccl-2.27-l40s"),
+        ] {
+            assert_eq!(of(preset), name, "{preset}");
+        }
+        // Another model of the generation, and another generation.
+        for (preset, near) in
+            [("hgx-b300", "nccl-2.29-b200"), ("gh200", "nccl-2.28-h200"), ("dgx-v100", "nccl-2.27-a100")]
+        {
+            assert_eq!(of(preset), format!("{near} (derived)"), "{preset}");
+        }
+    }
+
+    #[test]
     fn near_names_are_offered() {
-        let message = Profile::named("nccl-2.28-h20").unwrap_err().to_string();
-        assert!(message.contains("did you mean nccl-2.28-h200?"), "{message}");
+        let message = Profile::named("nccl-2.28-h2000").unwrap_err().to_string();
+        assert!(message.contains("did you mean nccl-2.28-h200 or"), "{message}");
     }
 }

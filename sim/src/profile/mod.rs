@@ -4,7 +4,11 @@
 //! care how it was launched). [`Profile::ideal`] has no software cost at all. Shipped profiles lie in `sim/profiles`,
 //! each with the data and the date it was made from.
 
+mod band;
+mod band_file;
 mod file;
+mod network;
+mod network_file;
 mod protocol;
 mod write;
 
@@ -12,7 +16,10 @@ use fabricast_topologies::{LinkKind, Picos};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Protocol;
+pub use band::{Band, Bands, Beyond, Circumstances, Decides, Known, RegimeBand};
 pub use file::ProfileError;
+pub use network::{NetworkCosts, largest_message};
+pub use network_file::MeasuredNetwork;
 pub use protocol::{BlockWork, Deed, LaneSpeed, Passes, ProtocolCosts, Role};
 
 /// How a collective is launched.
@@ -51,15 +58,6 @@ pub struct LaunchCosts {
     pub jitter: Picos,
 }
 
-/// Fractions of measured time within which 80 % of measurements lie around a prediction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Band {
-    /// Lower end ÷ prediction.
-    pub low: f64,
-    /// Upper end ÷ prediction.
-    pub high: f64,
-}
-
 /// What of a link's nominal bandwidth transfers reach, framing of the link itself included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkEfficiency {
@@ -86,6 +84,8 @@ pub struct Profile {
     pub library: String,
     /// Compute capability × 10 of the GPUs measured; 0 for `ideal`.
     pub compute_capability: u32,
+    /// The models measured, as fabrics name them or how these names begin: `H100`.
+    pub gpus: Vec<String>,
     /// Date of the data, `YYYY-MM-DD`.
     pub date: String,
     /// Where the figures come from.
@@ -96,17 +96,10 @@ pub struct Profile {
     pub launches: [[LaunchCosts; 2]; 2],
     /// What of the links is reached.
     pub links: LinkEfficiency,
-    /// How far off a prediction may be.
-    pub band: Band,
-}
-
-impl Band {
-    /// The ends of the band around a prediction.
-    #[must_use]
-    pub fn around(&self, time: Picos) -> (Picos, Picos) {
-        let times = |factor: f64| Picos((time.0 as f64 * factor).round() as u64);
-        (times(self.low), times(self.high))
-    }
+    /// What the way between hosts costs beyond its links.
+    pub network: NetworkCosts,
+    /// How far off predictions may be.
+    pub bands: Bands,
 }
 
 impl LinkEfficiency {
@@ -134,12 +127,14 @@ impl Profile {
             name: "ideal".to_owned(),
             library: "none".to_owned(),
             compute_capability: 0,
+            gpus: Vec::new(),
             date: String::new(),
             sources: vec!["no software cost, by definition".to_owned()],
             protocols: [ProtocolCosts::FREE; 5],
             launches: [[LaunchCosts::default(); 2]; 2],
             links: LinkEfficiency::WHOLE,
-            band: Band { low: 1.0, high: 1.0 },
+            network: NetworkCosts::FREE,
+            bands: Bands::same(Band::NONE),
         }
     }
 

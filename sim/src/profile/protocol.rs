@@ -22,11 +22,16 @@
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
+use crate::schedule::Collective;
+
 /// What one protocol costs on the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProtocolCosts {
     /// Once a call: kernel start, connection set-up, last synchronisation.
     pub startup: Picos,
+    /// The same where every pair exchanges data of its own (send_recv, all_to_all, gather, scatter), which other kernels do;
+    /// `None`: as `startup`.
+    pub startup_p2p: Option<Picos>,
     /// Once a call for each warp of a block.
     pub startup_per_warp: Picos,
     /// Before every operation, besides the latency of its path: flags, fences, polling.
@@ -124,6 +129,7 @@ impl ProtocolCosts {
     /// No cost, no limit.
     pub const FREE: Self = Self {
         startup: Picos::ZERO,
+        startup_p2p: None,
         startup_per_warp: Picos::ZERO,
         step: Picos::ZERO,
         step_per_warp: Picos::ZERO,
@@ -142,8 +148,17 @@ impl ProtocolCosts {
 
     /// What a call costs before its first operation, on blocks of so many threads.
     #[must_use]
-    pub fn startup(&self, threads: u16) -> Picos {
-        self.startup + times(self.startup_per_warp, warps(threads))
+    pub fn startup(&self, collective: Collective, threads: u16) -> Picos {
+        self.least_startup(collective) + times(self.startup_per_warp, warps(threads))
+    }
+
+    /// The same on any blocks at least.
+    #[must_use]
+    pub fn least_startup(&self, collective: Collective) -> Picos {
+        match self.startup_p2p {
+            Some(startup) if collective.is_between_pairs() => startup,
+            _ => self.startup,
+        }
     }
 
     /// Software time before an operation moves its first byte.

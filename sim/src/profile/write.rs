@@ -21,12 +21,15 @@ impl Profile {
         for (key, value) in [("name", &self.name), ("library", &self.library)] {
             writeln!(out, "{key} = {}", quoted(value))?;
         }
-        writeln!(out, "compute_capability = {}\ndate = {}", self.compute_capability, quoted(&self.date))?;
+        writeln!(out, "compute_capability = {}", self.compute_capability)?;
+        let gpus: Vec<String> = self.gpus.iter().map(|model| quoted(model)).collect();
+        writeln!(out, "gpus = [{}]\ndate = {}", gpus.join(", "), quoted(&self.date))?;
         writeln!(out, "source = [")?;
         for source in &self.sources {
             writeln!(out, "  {},", quoted(source))?;
         }
-        writeln!(out, "]\nband = {{ low = {}, high = {} }}", fraction(self.band.low), fraction(self.band.high))?;
+        writeln!(out, "]")?;
+        self.bands.write(out)?;
         let links = &self.links;
         writeln!(out, "\n[links]")?;
         for (key, value) in [
@@ -39,6 +42,7 @@ impl Profile {
         ] {
             writeln!(out, "{key} = {}", fraction(value))?;
         }
+        self.network.write(out)?;
         for protocol in Protocol::ALL {
             writeln!(out, "\n[protocol.{protocol}]")?;
             self.protocol(protocol).write(protocol, out)?;
@@ -66,6 +70,9 @@ impl ProtocolCosts {
         ];
         for (key, time) in times {
             writeln!(out, "{key} = {}", nanoseconds(time))?;
+        }
+        if let Some(startup) = self.startup_p2p {
+            writeln!(out, "startup_p2p = {}", nanoseconds(startup))?;
         }
         writeln!(out, "settle_half = {}", bytes(self.settle_half))?;
         writeln!(out, "wire_efficiency = {}", fraction(self.wire_efficiency))?;
@@ -109,12 +116,12 @@ impl LaunchCosts {
 }
 
 /// A TOML string; the escapes of JSON are TOML's too.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
 /// Exact to a picosecond.
-fn nanoseconds(time: Picos) -> String {
+pub(super) fn nanoseconds(time: Picos) -> String {
     let (whole, rest) = (time.0 / 1000, time.0 % 1000);
     if rest == 0 { format!("\"{whole} ns\"") } else { format!("\"{whole}.{rest:03} ns\"") }
 }
@@ -123,8 +130,14 @@ fn bytes(size: Bytes) -> String {
     format!("\"{}\"", size.0)
 }
 
-fn fraction(value: f64) -> f64 {
+/// Seven digits behind the point.
+pub(super) fn fraction(value: f64) -> f64 {
     (value * 1e7).round() / 1e7
+}
+
+/// The items of a list.
+pub(super) fn listed<T>(items: &[T], shown: impl Fn(&T) -> String) -> String {
+    items.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

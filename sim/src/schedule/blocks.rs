@@ -1,5 +1,6 @@
 //! How the channels of a schedule are laid out on thread blocks.
 
+use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Threads of the blocks that run a schedule, and how they divide.
@@ -11,6 +12,9 @@ pub struct Blocks {
     /// How many channels a block runs.
     #[serde(default)]
     pub split: BlockSplit,
+    /// Payload of a message to another host, where operations are pieces of one; the whole operation if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Bytes>,
 }
 
 /// How many channels a block runs.

@@ -162,6 +162,12 @@ impl Collective {
         COLLECTIVES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
     }
 
+    /// Whether each pair of ranks that takes part exchanges data of its own, which goes straight from one to the other.
+    #[must_use]
+    pub fn is_between_pairs(self) -> bool {
+        matches!(self, Self::AllToAll | Self::AllToAllV | Self::SendRecv | Self::Gather | Self::Scatter)
+    }
+
     /// Whether calls come in any size: those of a matrix are as large as it says, and a barrier moves nothing.
     #[must_use]
     pub fn has_sizes(self) -> bool {

@@ -173,6 +173,12 @@ impl System {
         self.limits(route.0).solo
     }
 
+    /// The rate of a transfer whose capacities no other route uses.
+    #[must_use]
+    pub(crate) fn unshared(&self, route: RouteId) -> Rate {
+        self.limits(route.0).unshared
+    }
+
     pub(super) fn limits(&self, route: u32) -> &Limits {
         &self.kind_of_route(route).limits
     }

@@ -1,11 +1,13 @@
 //! The calibration as JSON.
 
-use fabricast_validate::calibrate::{Estimate, HeldOut};
-use fabricast_validate::compare::Summary;
+use fabricast_sim::profile::{Decides, RegimeBand};
+use fabricast_sim::schedule::Protocol;
+use fabricast_validate::calibrate::{Estimate, HeldOut, Residual};
+use fabricast_validate::compare::Coverage;
 use serde::Serialize;
 
-use super::super::summary::SummaryJson;
-use super::Answer;
+use super::super::summary::{CoverageJson, SummaryJson};
+use super::{Answer, ByChoice};
 
 #[derive(Serialize)]
 pub struct CalibrationJson {
@@ -16,6 +18,7 @@ pub struct CalibrationJson {
     fit: SummaryJson,
     fit_forced: SummaryJson,
     fit_launches: SummaryJson,
+    cross_validated: LeftOutJson,
     held_out: Vec<HeldOutJson>,
     band: BandJson,
     rows_without_strategy: usize,
@@ -35,31 +38,71 @@ struct ParameterJson {
 struct HeldOutJson {
     what: String,
     #[serde(flatten)]
+    rows: LeftOutJson,
+}
+
+/// Rows that were predicted by fits without them.
+#[derive(Serialize)]
+struct LeftOutJson {
+    #[serde(flatten)]
     summary: SummaryJson,
+    forced: SummaryJson,
+    chosen: SummaryJson,
+    coverage: CoverageJson,
 }
 
 #[derive(Serialize)]
 struct BandJson {
     low: f64,
     high: f64,
+    regimes: Vec<RegimeJson>,
+}
+
+#[derive(Serialize)]
+struct RegimeJson {
+    protocol: Protocol,
+    decides: Decides,
+    low: f64,
+    high: f64,
+    rows: u32,
+}
+
+impl LeftOutJson {
+    fn of(answer: &Answer<'_>, rows: &[Residual], coverage: Coverage) -> Self {
+        let ByChoice { all, forced, chosen } = answer.by_choice(rows);
+        Self { summary: all.into(), forced: forced.into(), chosen: chosen.into(), coverage: coverage.into() }
+    }
 }
 
 pub fn of(answer: &Answer<'_>) -> CalibrationJson {
     let calibration = answer.calibration;
-    let [forced, all, launches] = answer.fitted().map(|(_, summary)| SummaryJson::from(summary));
+    let fitted = answer.by_choice(&calibration.fitted);
     let held_out = |held_out: &HeldOut| HeldOutJson {
         what: held_out.what.to_string(),
-        summary: Summary::of(held_out.residuals.iter().map(|row| row.error)).into(),
+        rows: LeftOutJson::of(answer, &held_out.residuals, held_out.coverage),
+    };
+    let bands = &calibration.profile.bands;
+    let regime = |&RegimeBand { protocol, decides, band, rows }: &RegimeBand| RegimeJson {
+        protocol,
+        decides,
+        low: band.low,
+        high: band.high,
+        rows,
     };
     CalibrationJson {
         profile: calibration.profile.name.clone(),
         parameters: calibration.estimates.iter().map(ParameterJson::from).collect(),
         entangled: calibration.entangled.iter().map(|set| set.iter().map(|one| one.name()).collect()).collect(),
-        fit: all,
-        fit_forced: forced,
-        fit_launches: launches,
+        fit: fitted.all.into(),
+        fit_forced: fitted.forced.into(),
+        fit_launches: answer.by_choice(&calibration.launches).all.into(),
+        cross_validated: LeftOutJson::of(answer, &calibration.cross_validated, calibration.coverage),
         held_out: calibration.held_out.iter().map(held_out).collect(),
-        band: BandJson { low: calibration.profile.band.low, high: calibration.profile.band.high },
+        band: BandJson {
+            low: bands.usual.low,
+            high: bands.usual.high,
+            regimes: bands.regimes.iter().map(regime).collect(),
+        },
         rows_without_strategy: calibration.without_strategy,
         rows_to_check: calibration.to_check,
     }

@@ -1,10 +1,13 @@
 //! `calibrate`: a profile from measurements.
 
+mod chart;
 mod json;
+mod physical;
 mod text;
 
-use fabricast_sim::profile::Profile;
-use fabricast_validate::calibrate::{Calibration, Task, calibrate};
+use fabricast_sim::profile::{MeasuredNetwork, Profile};
+use fabricast_topologies::{Fabric, fabric::Figures};
+use fabricast_validate::calibrate::{Calibration, Residual, Task, calibrate, calibrate_network};
 use fabricast_validate::compare::Summary;
 use fabricast_validate::measured::manifest::{self, Measurement, Role};
 
@@ -20,48 +23,70 @@ struct Answer<'a> {
     calibration: &'a Calibration,
 }
 
+/// Rows by who chose the way: all, those whose algorithm and protocol were forced, those that the library chose.
+struct ByChoice {
+    all: Summary,
+    forced: Summary,
+    chosen: Summary,
+}
+
 impl Answer<'_> {
-    /// Errors of the rows fitted to, by whether algorithm and protocol were forced.
-    fn fitted(&self) -> [(&'static str, Summary); 3] {
-        let forced = |row: &&fabricast_validate::calibrate::Residual| {
-            let configuration = self.measurements.get(row.measurement).map(|measurement| &measurement.configuration);
-            configuration.is_some_and(|configuration| configuration.algorithm.is_some())
+    fn is_forced(&self, row: &Residual) -> bool {
+        let configuration = self.measurements.get(row.measurement).map(|measurement| &measurement.configuration);
+        configuration.is_some_and(|one| one.algorithm.is_some() && one.protocol.is_some())
+    }
+
+    fn by_choice(&self, rows: &[Residual]) -> ByChoice {
+        let of = |wanted: &dyn Fn(&Residual) -> bool| {
+            Summary::of(rows.iter().filter(|row| wanted(row)).map(|row| row.error))
         };
-        let rows = &self.calibration.fitted;
-        let launches = &self.calibration.launches;
-        [
-            ("fitted, algorithm and protocol forced", Summary::of(rows.iter().filter(forced).map(|row| row.error))),
-            ("fitted, all", Summary::of(rows.iter().map(|row| row.error))),
-            ("other launch modes, device costs kept", Summary::of(launches.iter().map(|row| row.error))),
-        ]
+        ByChoice { all: of(&|_| true), forced: of(&|row| self.is_forced(row)), chosen: of(&|row| !self.is_forced(row)) }
     }
 }
 
 pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
+    let chart = chart::Chart::at(args.chart.as_deref(), output)?;
+    let (benches, manifests) = physical::split(&args.manifests)?;
+    if manifests.is_empty() {
+        return physical::run(args, &benches, output);
+    }
     let mut loaded = Vec::new();
-    for path in &args.manifests {
+    for path in &manifests {
         loaded.push(manifest::load(path)?);
     }
     for one in &loaded {
         measured::warn(one, output);
     }
     let mut parts = loaded.into_iter().map(|one| one.measurements);
-    let device = parts.next().unwrap_or_default();
-    let launches: Vec<Measurement> = parts.flatten().collect();
-    let base = match (&args.profile, device.first()) {
+    let (device, launches): (Vec<Measurement>, Vec<Measurement>) = match &args.network {
+        Some(name) => (on_network(parts.flatten().collect(), name)?, Vec::new()),
+        None => (parts.next().unwrap_or_default(), parts.flatten().collect()),
+    };
+    let mut base = match (&args.profile, device.first()) {
         (Some(name), _) => setup::named_profile(name)?,
         (None, Some(first)) => Profile::for_fabric(&first.fabric)?,
         (None, None) => return Err(Failure::input("the manifest has no measurement".to_owned())),
     };
-    let task = Task { device: &device, launches: &launches, base: &base, hold_out: &args.hold_out };
-    let mut calibration = calibrate(task).map_err(|error| Failure::input(error.to_string()))?;
+    let said = base.sources.len();
+    physical::tell(&mut base, &benches)?;
+    let benched = base.sources.split_off(said);
+    let task = Task { device: &device, launches: &launches, base: &base, prior: args.prior, hold_out: &args.hold_out };
+    let fit = if args.network.is_some() { calibrate_network } else { calibrate };
+    let mut calibration = fit(task).map_err(|error| Failure::input(error.to_string()))?;
     if calibration.without_strategy > 0 {
         output.warn(&format!("{} rows are not used: it is not known what ran", calibration.without_strategy));
     }
     let profile = &mut calibration.profile;
-    profile.name = args.name.clone().unwrap_or(base.name.clone());
+    profile.name = args.name.clone().or(args.network.clone()).unwrap_or(base.name.clone());
     profile.date = args.date.clone().unwrap_or(base.date.clone());
-    profile.sources = sources(&args.manifests, &device, &launches);
+    if let Some(first) = device.first() {
+        if let Some(library) = &first.configuration.library {
+            profile.library = library.to_string();
+        }
+        (profile.compute_capability, profile.gpus) = gpus(&first.fabric, &base);
+    }
+    profile.sources = sources(&manifests, args.network.as_deref(), (&device, &launches));
+    profile.sources.extend(benched);
     let measurements: Vec<Measurement> = device.into_iter().chain(launches).collect();
     let answer = Answer { measurements: &measurements, calibration: &calibration };
     let written = match output.format {
@@ -69,24 +94,70 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         Format::Text => text::of(&answer, &output.look()),
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
-    let profile = calibration.profile.to_toml();
-    let beside = output.file.as_deref().map(|path| (path, profile.as_bytes()));
-    Output { file: None, ..output.clone() }.write_with(&written, beside)
+    let profile = match (&args.network, measurements.first()) {
+        (Some(_), Some(first)) => MeasuredNetwork::from_profile(&calibration.profile, &first.fabric)
+            .map(|network| MeasuredNetwork { settings: settings(&first.fabric), ..network }.to_toml())
+            .unwrap_or_default(),
+        _ => calibration.profile.to_toml(),
+    };
+    let picture = chart.as_ref().map(|chart| chart.draw(&answer)).transpose()?;
+    let pictures = chart.iter().map(chart::Chart::path).zip(picture.iter().map(Vec::as_slice));
+    let profiles = output.file.as_deref().map(|path| (path, profile.as_bytes()));
+    let beside: Vec<_> = profiles.into_iter().chain(pictures).collect();
+    Output { file: None, ..output.clone() }.write_beside(&written, &beside)
+}
+
+/// What is known of a machine's plugin.
+fn settings(fabric: &Fabric) -> Option<String> {
+    MeasuredNetwork::of(fabric).ok().flatten()?.settings
+}
+
+/// The measurements of several hosts on a shipped network; all of several hosts where none is on it.
+fn on_network(measurements: Vec<Measurement>, name: &str) -> Result<Vec<Measurement>, Failure> {
+    let mut several = Vec::new();
+    for one in measurements.into_iter().filter(|one| one.configuration.nodes > 1) {
+        let network = MeasuredNetwork::for_machine(&one.fabric)?;
+        several.push((network.is_some_and(|network| network.name == name), one));
+    }
+    let any = several.iter().any(|(is_on_it, _)| *is_on_it);
+    Ok(several.into_iter().filter(|(is_on_it, _)| *is_on_it || !any).map(|(_, one)| one).collect())
+}
+
+/// Capability and model of a fabric's GPUs; what it does not say is that of the profile where the fit began.
+fn gpus(fabric: &Fabric, base: &Profile) -> (u32, Vec<String>) {
+    let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
+        Figures::Gpu(figures) => Some(figures),
+        _ => None,
+    });
+    let capability = figures.and_then(|gpu| gpu.compute_capability).unwrap_or(base.compute_capability);
+    // `A100 SXM 80GB` is an A100.
+    let model = figures.and_then(|gpu| gpu.model.as_deref()?.split_whitespace().next());
+    (capability, model.map_or_else(|| base.gpus.clone(), |model| vec![model.to_owned()]))
 }
 
 /// What the profile says of where it comes from: the manifests, by how many rows, and the machines that they name.
-fn sources(paths: &[std::path::PathBuf], device: &[Measurement], launches: &[Measurement]) -> Vec<String> {
+fn sources(
+    paths: &[std::path::PathBuf],
+    network: Option<&str>,
+    (device, launches): (&[Measurement], &[Measurement]),
+) -> Vec<String> {
     let names: Vec<String> = paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
     let rows = |measurements: &[Measurement]| -> usize {
         measurements.iter().filter(|one| one.role == Role::Fit).map(|one| one.rows.len()).sum()
     };
-    let mut sources = vec![format!(
-        "fabricast calibrate {}: {} rows for device costs, {} for launch costs of other modes",
-        names.join(" "),
-        rows(device),
-        rows(launches)
-    )];
-    let mut machines: Vec<String> = device.iter().filter_map(|one| one.notes.hardware.clone()).collect();
+    let (of_device, of_launches) = (rows(device), rows(launches));
+    let what = match network {
+        Some(name) => {
+            format!("fabricast calibrate {} --network {name}: {of_device} rows of several hosts", names.join(" "))
+        }
+        None => format!(
+            "fabricast calibrate {}: {of_device} rows for device costs, {of_launches} for launch costs of other modes",
+            names.join(" ")
+        ),
+    };
+    let mut sources = vec![what];
+    let fitted = device.iter().filter(|one| one.role == Role::Fit);
+    let mut machines: Vec<String> = fitted.filter_map(|one| one.notes.hardware.clone()).collect();
     machines.sort();
     machines.dedup();
     sources.extend(machines);

@@ -3,16 +3,22 @@
 use std::fmt::Write as _;
 
 use fabricast_reports::table::{Column, Look, Table, Unit, Value, stacked};
-use fabricast_validate::compare::Summary;
+use fabricast_validate::calibrate::Residual;
+use fabricast_validate::compare::{Coverage, Summary};
 
-use super::Answer;
+use super::{Answer, ByChoice};
 
 pub fn of(answer: &Answer<'_>, look: &Look) -> String {
     let mut text = stacked(&[errors(answer), parameters(answer, |value| format!("{value:10.4}"))], look);
     let entangled = &answer.calibration.entangled;
-    if !entangled.is_empty() {
+    let (untold, combined): (Vec<_>, Vec<_>) = entangled.iter().partition(|set| set.len() == 1);
+    if !untold.is_empty() {
+        let names: Vec<String> = untold.into_iter().flatten().map(|parameter| parameter.name()).collect();
+        text = format!("{}\n\nno row tells, and as before: {}\n", text.trim_end(), names.join(", "));
+    }
+    if !combined.is_empty() {
         text = format!("{}\n\nthe data tell combinations only of:\n", text.trim_end());
-        for set in entangled {
+        for set in combined {
             let names: Vec<String> = set.iter().map(|parameter| parameter.name()).collect();
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {}", names.join(", "));
@@ -28,22 +34,41 @@ fn errors(answer: &Answer<'_>) -> Table {
         Column::new("median", "median", Unit::Percent),
         Column::new("p90", "p90", Unit::Percent),
         Column::new("bias", "bias", Unit::Percent),
+        Column::new("inside", "in band", Unit::Percent),
     ]);
-    let held_out = answer.calibration.held_out.iter().map(|held_out| {
-        let what = format!("left out and predicted: {}", held_out.what);
-        (what, Summary::of(held_out.residuals.iter().map(|row| row.error)))
-    });
-    let fitted = answer.fitted().map(|(what, summary)| (what.to_owned(), summary));
-    for (what, summary) in fitted.into_iter().chain(held_out).filter(|(_, summary)| summary.rows > 0) {
+    for (what, summary, coverage) in lines(answer).into_iter().filter(|(_, summary, _)| summary.rows > 0) {
         table.row(vec![
             Value::text(what).into(),
             Value::Count(summary.rows as u64).into(),
             Value::Share(summary.median).into(),
             Value::Share(summary.p90).into(),
             Value::Deviation(summary.bias).into(),
+            Value::or_missing(coverage, |coverage| Value::Share(coverage.share())).into(),
         ]);
     }
     table
+}
+
+/// Which rows, their errors, and how many lie inside intervals that they did not make.
+pub fn lines(answer: &Answer<'_>) -> Vec<(String, Summary, Option<Coverage>)> {
+    let calibration = answer.calibration;
+    let fitted = answer.by_choice(&calibration.fitted);
+    let mut lines = vec![
+        ("fitted, algorithm and protocol forced".to_owned(), fitted.forced, None),
+        ("fitted, all".to_owned(), fitted.all, None),
+        ("other launch modes, device costs kept".to_owned(), answer.by_choice(&calibration.launches).all, None),
+    ];
+    let mut left_out = |what: String, rows: &[Residual], coverage| {
+        let ByChoice { all, forced, chosen } = answer.by_choice(rows);
+        lines.push((format!("{what}, forced"), forced, None));
+        lines.push((format!("{what}, chosen by the library"), chosen, None));
+        lines.push((format!("{what}, all"), all, Some(coverage)));
+    };
+    left_out("a fifth left out and predicted".to_owned(), &calibration.cross_validated, calibration.coverage);
+    for held_out in &calibration.held_out {
+        left_out(format!("left out and predicted: {}", held_out.what), &held_out.residuals, held_out.coverage);
+    }
+    lines
 }
 
 fn parameters(answer: &Answer<'_>, shown: impl Fn(f64) -> String) -> Table {

@@ -23,7 +23,8 @@ pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
             Some((_, known)) => known.points.push(point),
             None => {
                 let name = format!("{} {}", key.0, key.1);
-                series.push((key, ComparedSeries { name, points: vec![point] }));
+                let protocol = key.1.to_string();
+                series.push((key, ComparedSeries { name, protocol, points: vec![point] }));
             }
         }
     }
@@ -34,10 +35,11 @@ pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
     };
     let summary = comparison.summary;
     let subtitle = format!(
-        "error: median {:.1} %, mean {:.1} %, bias {:+.1} %",
+        "error: median {:.1} %, mean {:.1} %, bias {:+.1} %; {:.0} % within their band",
         summary.median * 100.0,
         summary.mean * 100.0,
-        summary.bias * 100.0
+        summary.bias * 100.0,
+        comparison.coverage.share() * 100.0
     );
     let figure = CompareChart { title, subtitle, series: series.into_iter().map(|(_, one)| one).collect() }.figure();
     chart::render(&figure, format).map_err(|error| Failure::Failed(error.to_string()))

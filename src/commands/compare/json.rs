@@ -3,20 +3,34 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group};
+use fabricast_validate::compare::{Compared, Explanation, Group, Regret};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use serde::Serialize;
 
-use super::super::summary::SummaryJson;
+use super::super::summary::{CoverageJson, SummaryJson};
 use super::Answer;
 
 #[derive(Serialize)]
 pub struct ComparisonJson<'a> {
     summary: SummaryJson,
+    coverage: CoverageJson,
+    /// Null where no call was forced in several ways.
+    regret: Option<RegretJson>,
+    /// Without accidents of the measurement.
+    without_accidents: SummaryJson,
     groups: Vec<GroupJson<'a>>,
     rows: Vec<RowJson<'a>>,
     rejected: Vec<RejectedJson>,
     contradictions: Vec<ContradictionJson>,
+}
+
+#[derive(Serialize)]
+struct RegretJson {
+    calls: usize,
+    ways: usize,
+    mean: f64,
+    p90: f64,
+    worst: f64,
 }
 
 #[derive(Serialize)]
@@ -75,6 +89,8 @@ struct RowJson<'a> {
     error: f64,
     verdict: &'static str,
     outside: f64,
+    /// What the neighbours in size make of it, of an accident of the measurement; null otherwise.
+    neighbours_us: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -113,6 +129,15 @@ pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
     });
     ComparisonJson {
         summary: comparison.summary.into(),
+        coverage: comparison.coverage.into(),
+        regret: comparison.regret.map(|Regret { calls, ways, mean, p90, worst }| RegretJson {
+            calls,
+            ways,
+            mean,
+            p90,
+            worst,
+        }),
+        without_accidents: comparison.smooth.into(),
         groups: comparison.groups.iter().filter_map(|group| group_json(answer, group)).collect(),
         rows: comparison.rows.iter().filter_map(|row| row_json(answer, row)).collect(),
         rejected: rejected.collect(),
@@ -191,5 +216,6 @@ fn row_json<'a>(answer: &Answer<'a>, row: &Compared) -> Option<RowJson<'a>> {
         error: row.error(),
         verdict: row.verdict().name(),
         outside: row.verdict().outside(),
+        neighbours_us: row.accident.map(fabricast_topologies::Picos::us),
     })
 }

@@ -2,8 +2,8 @@
 
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value, stacked};
-use fabricast_validate::compare::{Compared, Verdict};
-use fabricast_validate::measured::manifest::{launch_name, processes_name};
+use fabricast_validate::compare::{Compared, Regret, Summary, Verdict};
+use fabricast_validate::measured::manifest::{Role, launch_name, processes_name};
 
 use super::super::counted;
 use super::{Answer, group_name};
@@ -16,14 +16,26 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     profiles.sort_unstable();
     profiles.dedup();
     let mut text = format!(
-        "{} · error median {} %, mean {} %, p90 {} %, bias {} % · profile {}\n",
+        "{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % within their band · profile {}\n",
         counted(summary.rows as u64, "row"),
         percent(summary.median),
         percent(summary.mean),
         percent(summary.p90),
         signed(summary.bias),
+        percent(answer.comparison.coverage.share()),
         profiles.join(", "),
     );
+    if let Some(Regret { calls, ways, mean, p90, worst }) = answer.comparison.regret {
+        text.push_str(&format!(
+            "regret of the pick among {} that were forced for {}, by measured times: mean {} %, p90 {} %, worst {} %\n",
+            counted(ways as u64, "way"),
+            counted(calls as u64, "call"),
+            percent(mean),
+            percent(p90),
+            percent(worst),
+        ));
+    }
+    text.push_str(&without_accidents(answer));
     let groups = answer.comparison.groups.len();
     let one = groups == 1;
     let choice = rows.unwrap_or(if one { RowChoice::All } else { RowChoice::Outside });
@@ -47,6 +59,48 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     if !explained.is_empty() {
         text = format!("{}\n\n{}", text.trim_end(), explained.join("\n"));
     }
+    text
+}
+
+/// The same without accidents of the measurement, by what rows are for where they are for both; nothing where there are
+/// none.
+fn without_accidents(answer: &Answer<'_>) -> String {
+    let comparison = answer.comparison;
+    let accidents: Vec<&Compared> = comparison.rows.iter().filter(|row| row.accident.is_some()).collect();
+    if accidents.is_empty() {
+        return String::new();
+    }
+    let line = |what: &str, summary: Summary| {
+        format!(
+            "{what}: {} · error median {} %, mean {} %, p90 {} %, bias {} %\n",
+            counted(summary.rows as u64, "row"),
+            percent(summary.median),
+            percent(summary.mean),
+            percent(summary.p90),
+            signed(summary.bias),
+        )
+    };
+    let of_role = |role: Role| {
+        let is_of = |row: &&Compared| answer.measurements.get(row.measurement).is_some_and(|one| one.role == role);
+        let smooth = comparison.rows.iter().filter(|row| row.accident.is_none());
+        Summary::of(smooth.filter(is_of).map(Compared::error))
+    };
+    let mut text = line("without accidents of the measurement", comparison.smooth);
+    let (fit, check) = (of_role(Role::Fit), of_role(Role::Check));
+    if fit.rows > 0 && check.rows > 0 {
+        text.push_str(&line("  for fitting", fit));
+        text.push_str(&line("  for checking", check));
+    }
+    let named = |row: &&Compared| {
+        let measurement = answer.measurements.get(row.measurement)?;
+        Some(format!("{}:{}", measurement.name, row.line))
+    };
+    let names: Vec<String> = accidents.iter().filter_map(named).collect();
+    text.push_str(&format!(
+        "{} off by more than 25 % from the interpolation of the neighbours: {}\n",
+        counted(accidents.len() as u64, "accident"),
+        names.join(", ")
+    ));
     text
 }
 
@@ -178,6 +232,7 @@ pub fn csv(answer: &Answer<'_>) -> Table {
         figure("error"),
         word("verdict"),
         figure("outside"),
+        figure("neighbours_us"),
     ]);
     for row in &answer.comparison.rows {
         let Some(measurement) = answer.measurements.get(row.measurement) else { continue };
@@ -201,6 +256,7 @@ pub fn csv(answer: &Answer<'_>) -> Table {
             Value::Number(row.error()).into(),
             Value::text(row.verdict().name()).into(),
             Value::Number(row.verdict().outside()).into(),
+            Value::or_missing(row.accident, Value::Time).into(),
         ]);
     }
     table

@@ -96,6 +96,34 @@ fn parts_of_a_node_and_racks() {
     assert_eq!((found.nodes, found.ranks, found.graphs.ring.channels), (1, 16, 16));
 }
 
+/// Meshes are searched for where NICs limit them: four GH200 with a NIC of 200 Gb/s each.
+#[test]
+fn nics_limit_a_mesh() {
+    let hosts = load(&FabricRequest {
+        network: Some("rail,nics_per_node=4,nic=200Gb/s".parse().unwrap()),
+        ..request("gh200", 2)
+    });
+    let found = found(&hosts.unwrap()).unwrap();
+    assert_eq!((found.nodes, found.ranks), (2, 8));
+    let graphs = found.graphs;
+    assert_eq!((graphs.ring.channels, graphs.ring.inside.gbps(), graphs.ring.between.gbps()), (4, 24.0, 24.0));
+    assert_eq!((graphs.tree.channels, graphs.tree.inside.gbps(), graphs.nvls), (4, 48.0, None));
+}
+
+/// Four NICs behind one GPU's switch are one NIC of four times the speed.
+#[test]
+fn nics_of_a_gpu_are_one() {
+    let spec = |network: &str| {
+        let request = FabricRequest { network: Some(network.parse().unwrap()), ..request("hgx-h100", 2) };
+        found(&load(&request).unwrap()).unwrap().graphs
+    };
+    assert_eq!(spec("rail,nics_per_node=32,nic=100Gb/s"), spec("rail,nics_per_node=8,nic=400Gb/s"));
+}
+
+fn request(preset: &str, nodes: u32) -> FabricRequest {
+    FabricRequest { nodes: Some(nodes), ..FabricRequest::of(preset) }
+}
+
 #[test]
 fn what_is_not_covered_says_why() {
     for name in ["dgx-v100", "gh200"] {
@@ -109,7 +137,9 @@ fn what_is_not_covered_says_why() {
     assert_eq!(found(&preset("mi300x", 1, 8)).err(), Some(Uncovered::OtherMaker));
     let rack =
         load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None }).unwrap();
-    assert_eq!(found(&rack).err(), Some(Uncovered::ManyHeads));
+    // As many heads as NCCL has (NCCL_MAX_NVLS_ARITY), at the fastest speed at which 33 channels fit a GPU's NVLinks.
+    let heads = found(&rack).unwrap().graphs.nvls.unwrap();
+    assert_eq!((heads.channels, heads.inside.gbps()), (32, 20.0));
     let router = Router::new(&rack, RouteOptions::default());
     assert!(Communicator::of(&rack, &router, rack.gpus(), NvlsUse::Off).is_ok());
     let node = preset("hgx-h100", 1, 8);

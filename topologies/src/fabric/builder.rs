@@ -133,6 +133,13 @@ impl FabricBuilder {
         self.fabric.node(id)
     }
 
+    /// Gives a vertex other figures: what is known of it beyond the file that it was read from.
+    pub fn describe(&mut self, id: NodeId, figures: Figures) {
+        if let Some(node) = self.fabric.graph.node_weight_mut(NodeIndex::new(id.0 as usize)) {
+            node.figures = figures;
+        }
+    }
+
     /// Adds a link; returns the direction from `a` to `b` (the other is its [`LinkId::reverse`]). A GPU that a MIG
     /// instance is linked to carries it, and is no rank any more.
     pub fn link(&mut self, a: NodeId, b: NodeId, spec: &LinkSpec) -> LinkId {

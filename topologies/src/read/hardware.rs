@@ -11,12 +11,12 @@
 
 use crate::{Bandwidth, Picos};
 
-/// GPU to NVSwitch, one way. Two of them make 0.70 µs from GPU to GPU: a flag that one H200 stores and another polls
-/// arrives after 0.73 µs (measured, median of 36 pairs), less the polling itself.
-pub(crate) const NVLINK_HOP: Picos = Picos(350_000);
+/// GPU to NVSwitch, one way. Two of them make 0.50 µs from GPU to GPU: a flag that one H200 stores and another polls
+/// arrives after 0.73 µs (measured, median of 36 pairs), of which some 0.2 µs are the reads that wait for it.
+pub(crate) const NVLINK_HOP: Picos = Picos(250_000);
 
 /// GPU to GPU over a direct NVLink or xGMI: as through a switch, since nearly all of it is spent in the two GPUs.
-pub(crate) const NVLINK_DIRECT: Picos = Picos(700_000);
+pub(crate) const NVLINK_DIRECT: Picos = Picos(500_000);
 
 /// One PCIe link with the switch or root port at its end. Published port-to-port figures of PCIe switches are
 /// 100–150 ns, round trips from a device to host memory about 1 µs over two links (assumption).

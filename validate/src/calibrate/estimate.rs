@@ -37,6 +37,10 @@ pub(super) fn of(parameters: &[Parameter], minimum: &Minimum, profile: &Profile)
     let estimate = |(number, &parameter): (usize, &Parameter)| {
         let spread = EIGHTY_PERCENT * (variance * inverse[(number, number)].max(0.0)).sqrt();
         let value = parameter.get(profile);
+        // No row feels it: it may be anything.
+        if jacobian.column(number).norm() == 0.0 {
+            return Estimate { parameter, value, low: parameter.least(), high: parameter.most() };
+        }
         let low = (value - spread).max(parameter.least());
         Estimate { parameter, value, low, high: (value + spread).min(parameter.most()) }
     };
@@ -53,14 +57,19 @@ pub(super) fn entangled(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<
     });
     let eigen = SymmetricEigen::new(scaled.transpose() * &scaled);
     let strongest = eigen.eigenvalues.iter().copied().fold(0.0, f64::max);
-    let mut sets: Vec<Vec<Parameter>> = Vec::new();
+    // What no row feels is alone; a direction of it mixes with others by chance.
+    let is_felt = |number: usize| lengths.get(number).is_some_and(|length| *length > 0.0);
+    let unfelt = parameters.iter().enumerate().filter(|(number, _)| !is_felt(*number));
+    let mut sets: Vec<Vec<Parameter>> = unfelt.map(|(_, &parameter)| vec![parameter]).collect();
     for (value, vector) in eigen.eigenvalues.iter().zip(eigen.eigenvectors.column_iter()) {
         if *value < UNTOLD * strongest {
-            let members = parameters.iter().zip(vector.iter()).filter(|(_, part)| part.abs() > NAMED);
-            sets.push(members.map(|(&parameter, _)| parameter).collect());
+            let members = parameters.iter().enumerate().zip(vector.iter());
+            let members = members.filter(|((number, _), part)| part.abs() > NAMED && is_felt(*number));
+            sets.push(members.map(|((_, &parameter), _)| parameter).collect());
         }
     }
     sets.retain(|set| !set.is_empty());
     sets.sort();
+    sets.dedup();
     sets
 }

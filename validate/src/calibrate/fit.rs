@@ -1,24 +1,38 @@
 //! The problem that [`solve`](super::solve) solves: parameters of a profile, residuals of points.
 
 use fabricast_sim::profile::Profile;
-use rayon::prelude::*;
 
+use super::cases::Cases;
 use super::parameters::Parameter;
 use super::points::Point;
-use super::solve::{Minimum, Problem, minimise};
+use super::prior::Prior;
+use super::solve::{Minimum, Problem, Start, minimise};
 
 /// Parameters to fit to points, from a profile on.
 pub(super) struct Fit<'a, 'p> {
-    pub points: Vec<&'p Point<'a>>,
+    pub cases: &'p Cases<'a>,
+    pub points: Vec<&'p Point>,
     pub base: &'p Profile,
     pub parameters: &'p [Parameter],
+    pub prior: Prior,
 }
 
 impl Fit<'_, '_> {
-    /// The profile at the minimum, and the minimum.
-    pub fn run(&self) -> (Profile, Minimum) {
-        let start: Vec<f64> = self.parameters.iter().map(|parameter| parameter.get(self.base)).collect();
-        let minimum = minimise(self, &start);
+    /// The profile at the minimum, and the minimum. Of figures that are thought proportional the common factors come first.
+    pub fn run(&self, start: Start) -> (Profile, Minimum) {
+        if self.prior == Prior::Open {
+            return self.run_from(self.base, start);
+        }
+        let links = self.parameters.iter().copied().filter(|parameter| parameter.is_of_links());
+        let factors: Vec<Parameter> = [Parameter::Pace, Parameter::PassPace].into_iter().chain(links).collect();
+        let common = Fit { parameters: &factors, points: self.points.clone(), ..*self };
+        let (paced, _) = common.run_from(self.base, start);
+        Fit { base: &paced, points: self.points.clone(), ..*self }.run_from(&paced, start)
+    }
+
+    fn run_from(&self, base: &Profile, from: Start) -> (Profile, Minimum) {
+        let start: Vec<f64> = self.parameters.iter().map(|parameter| parameter.get(base)).collect();
+        let minimum = minimise(self, &start, from);
         (self.profile(&minimum.at), minimum)
     }
 
@@ -32,13 +46,15 @@ impl Fit<'_, '_> {
 }
 
 /// Residuals of points with a profile.
-pub(super) fn residuals(points: &[&Point<'_>], profile: &Profile) -> Vec<f64> {
-    points.par_iter().map(|point| point.residual(profile)).collect()
+pub(super) fn residuals(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<f64> {
+    let wanted: Vec<usize> = points.iter().map(|point| point.case).collect();
+    let devices = cases.run(&wanted, profile);
+    points.iter().zip(devices).map(|(point, device)| point.residual(device, profile)).collect()
 }
 
 impl Problem for Fit<'_, '_> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
-        residuals(&self.points, &self.profile(at))
+        residuals(self.cases, &self.points, &self.profile(at))
     }
 
     /// Differences over a step of a hundredth, or of a few nanoseconds where the parameter is small.
@@ -51,10 +67,16 @@ impl Problem for Fit<'_, '_> {
             let mut moved = at.to_vec();
             moved[number] = value + step;
             let profile = self.profile(&moved);
-            let derivative = |(point, before): (&&Point<'_>, &f64)| {
-                if point.feels(parameter) { (point.residual(&profile) - before) / step } else { 0.0 }
-            };
-            self.points.par_iter().zip(found).map(derivative).collect()
+            let feel: Vec<usize> =
+                (0..).zip(&self.points).filter(|(_, point)| point.feels(parameter)).map(|(n, _)| n).collect();
+            let points: Vec<&Point> = feel.iter().filter_map(|&number| self.points.get(number).copied()).collect();
+            let mut derivatives = vec![0.0; self.points.len()];
+            for (number, after) in feel.into_iter().zip(residuals(self.cases, &points, &profile)) {
+                if let (Some(slot), Some(before)) = (derivatives.get_mut(number), found.get(number)) {
+                    *slot = (after - before) / step;
+                }
+            }
+            derivatives
         };
         self.parameters.iter().enumerate().map(column).collect()
     }
@@ -62,7 +84,7 @@ impl Problem for Fit<'_, '_> {
     fn expected(&self) -> Vec<(f64, f64)> {
         let of = |parameter: &Parameter| {
             let value = parameter.get(self.base);
-            (value, value.abs().max(parameter.usual()))
+            (value, value.abs().max(parameter.usual()) / self.prior.held())
         };
         self.parameters.iter().map(of).collect()
     }

@@ -3,19 +3,23 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
 
+use super::cross::LeftOut;
 use super::fit::Fit;
 use super::parameters::Parameter;
 use super::points::Point;
-use super::{HeldOut, errors};
+use super::solve::Start;
+use super::{HeldOut, cross};
+use crate::compare::Coverage;
 
 /// What is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldOut {
     /// Rows of so many ranks.
     Ranks(Vec<u32>),
+    /// Rows of so many hosts.
+    Nodes(Vec<u32>),
     /// Rows of some collectives.
     Collectives(Vec<Collective>),
     /// Rows of some protocols.
@@ -24,7 +28,7 @@ pub enum HoldOut {
 
 /// Words that say nothing that could be left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be left out: expected gpus=N[,N], collective=C[,C] or protocol=P[,P]")]
+#[error("`{0}` cannot be left out: expected gpus=N[,N], nodes=N[,N], collective=C[,C] or protocol=P[,P]")]
 pub struct UnknownHoldOut(pub String);
 
 impl FromStr for HoldOut {
@@ -38,6 +42,7 @@ impl FromStr for HoldOut {
         }
         match what.trim() {
             "gpus" => all(list).map(Self::Ranks),
+            "nodes" => all(list).map(Self::Nodes),
             "collective" => all(list).map(Self::Collectives),
             "protocol" => all(list).map(Self::Protocols),
             _ => None,
@@ -54,6 +59,7 @@ impl fmt::Display for HoldOut {
         }
         match self {
             Self::Ranks(ranks) => list(f, "gpus", ranks),
+            Self::Nodes(nodes) => list(f, "nodes", nodes),
             Self::Collectives(collectives) => list(f, "collective", collectives),
             Self::Protocols(protocols) => list(f, "protocol", protocols),
         }
@@ -61,9 +67,10 @@ impl fmt::Display for HoldOut {
 }
 
 impl HoldOut {
-    fn leaves_out(&self, point: &Point<'_>) -> bool {
+    pub(super) fn leaves_out(&self, point: &Point) -> bool {
         match self {
             Self::Ranks(ranks) => ranks.contains(&point.ranks),
+            Self::Nodes(nodes) => nodes.contains(&point.nodes),
             Self::Collectives(collectives) => collectives.contains(&point.collective),
             Self::Protocols(protocols) => protocols.contains(&point.protocol),
         }
@@ -71,10 +78,12 @@ impl HoldOut {
 }
 
 /// Fits to the other points and predicts these. Parameters that only these feel stay as they are in the profile given.
-pub(super) fn predict(what: &HoldOut, points: &[&Point<'_>], from: &Profile, parameters: &[Parameter]) -> HeldOut {
-    let (out, kept): (Vec<&Point<'_>>, Vec<&Point<'_>>) = points.iter().partition(|point| what.leaves_out(point));
+pub(super) fn predict(what: &HoldOut, all: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
+    let (out, kept): (Vec<&Point>, Vec<&Point>) = all.points.iter().partition(|point| what.leaves_out(point));
     let felt: Vec<Parameter> =
-        parameters.iter().copied().filter(|&parameter| kept.iter().any(|point| point.feels(parameter))).collect();
-    let (profile, _) = Fit { points: kept, base: from, parameters: &felt }.run();
-    HeldOut { what: what.clone(), residuals: errors(&out, &profile) }
+        all.parameters.iter().copied().filter(|&parameter| kept.iter().any(|point| point.feels(parameter))).collect();
+    let (profile, _) = Fit { points: kept, parameters: &felt, ..*all }.run(Start::Far);
+    let rows = cross::of(all.cases, &out, &profile);
+    let residuals = rows.iter().map(|row| row.residual).collect();
+    (HeldOut { what: what.clone(), residuals, coverage: Coverage::default() }, rows)
 }

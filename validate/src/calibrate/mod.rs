@@ -10,27 +10,38 @@
 //!                     └─ hold-out: the same without some of them, predicted with what the others tell
 //! ```
 
+mod cases;
+mod cross;
 mod estimate;
 mod fit;
 mod hold_out;
+mod network;
 mod parameters;
+pub mod physical;
 mod points;
+mod prior;
 mod solve;
 #[cfg(test)]
 mod tests;
 
-use fabricast_sim::profile::{Band, Profile};
+use fabricast_sim::profile::{Decides, Known, Profile};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
 
 pub use estimate::Estimate;
 pub use hold_out::{HoldOut, UnknownHoldOut};
-pub use parameters::{Cost, LaunchCost, Parameter, Unit};
+pub use network::calibrate_network;
+pub use parameters::{Cost, LaunchCost, MessageCost, Parameter, Unit};
+pub use prior::{Prior, UnknownPrior};
 
+use crate::compare::Coverage;
 use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
-use fit::{Fit, residuals};
+use cases::{Cases, Device};
+use cross::{LeftOut, Rows};
+use fit::Fit;
 use points::{Point, points};
+use solve::Start;
 
 /// Why a profile cannot be fitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +75,8 @@ pub struct Residual {
     pub row: usize,
     /// Predicted ÷ measured − 1.
     pub error: f64,
+    /// What decides the prediction.
+    pub decides: Decides,
 }
 
 /// Errors of rows that were left out of a fit and predicted by it.
@@ -73,6 +86,8 @@ pub struct HeldOut {
     pub what: HoldOut,
     /// The rows left out.
     pub residuals: Vec<Residual>,
+    /// How many of them lie inside intervals widened by what the other half of them needs.
+    pub coverage: Coverage,
 }
 
 /// What measurements tell.
@@ -88,6 +103,10 @@ pub struct Calibration {
     pub fitted: Vec<Residual>,
     /// Errors of the rows that only launch costs were fitted to.
     pub launches: Vec<Residual>,
+    /// Errors of all rows, each predicted by a fit without it.
+    pub cross_validated: Vec<Residual>,
+    /// How many of these lie inside the intervals that the others give.
+    pub coverage: Coverage,
     /// What was left out and predicted.
     pub held_out: Vec<HeldOut>,
     /// Rows that could not be used because it is not known what ran.
@@ -105,6 +124,8 @@ pub struct Task<'a> {
     pub launches: &'a [Measurement],
     /// Where to begin: every figure that no row tells stays.
     pub base: &'a Profile,
+    /// How firmly device costs stay at its figures.
+    pub prior: Prior,
     /// What to leave out and predict, one after the other.
     pub hold_out: &'a [HoldOut],
 }
@@ -114,58 +135,109 @@ pub struct Task<'a> {
 /// # Errors
 /// [`CalibrateError`]: nothing to fit to, or too little.
 pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
+    let base = &task.prior.start(task.base);
     let all = || task.device.iter().chain(task.launches);
     let rows = |role: Role| -> usize { all().filter(|one| one.role == role).map(|one| one.rows.len()).sum() };
     let to_check = rows(Role::Check);
     let reruns: Vec<Rerun<'_>> = all().map(|one| Rerun::new(one, RouteOptions::default())).collect();
-    let mut found = points(&reruns, task.base);
+    let (mut found, cases) = points(&reruns, base);
     found.retain(|point| reruns.get(point.of.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit));
     let without_strategy = rows(Role::Fit) - found.len();
-    let (device, further): (Vec<&Point<'_>>, Vec<&Point<'_>>) =
-        found.iter().partition(|point| point.of.0 < task.device.len());
+    let (device, further): (Vec<&Point>, Vec<&Point>) = found.iter().partition(|point| point.of.0 < task.device.len());
     if device.is_empty() {
         return Err(CalibrateError::NothingToFit { without_strategy, to_check });
     }
-    let parameters = told_by(&device, task.base);
+    let parameters = told_by(&device, base);
     if device.len() < parameters.len() {
         return Err(CalibrateError::TooFewRows { rows: device.len(), parameters: parameters.len() });
     }
-    let fit = Fit { points: device.clone(), base: task.base, parameters: &parameters };
-    let (mut profile, minimum) = fit.run();
+    let fit = Fit { cases: &cases, points: device.clone(), base, parameters: &parameters, prior: task.prior };
+    let (mut profile, minimum) = fit.run(Start::Far);
     let mut estimates = estimate::of(&parameters, &minimum, &profile);
     let entangled = estimate::entangled(&parameters, &minimum);
-    let fitted = errors(&device, &profile);
+    let fitted = errors(&cases, &device, &profile);
 
     let mut modes = launch_parameters(&further);
     modes.retain(|&mode| !device.iter().any(|point| point.feels(mode)));
     if !modes.is_empty() && further.len() >= modes.len() {
-        let fit = Fit { points: further.clone(), base: &profile.clone(), parameters: &modes };
-        let (with_modes, minimum) = fit.run();
+        let start = profile.clone();
+        let fit = Fit { cases: &cases, points: further.clone(), base: &start, parameters: &modes, prior: Prior::Open };
+        let (with_modes, minimum) = fit.run(Start::Far);
         estimates.extend(estimate::of(&modes, &minimum, &with_modes));
         profile = with_modes;
     }
-    let launches = errors(&further, &profile);
-    let held_out = task.hold_out.iter().map(|what| hold_out::predict(what, &device, &profile, &parameters)).collect();
-    profile.band = band(&fitted);
-    Ok(Calibration { profile, estimates, entangled, fitted, launches, held_out, without_strategy, to_check })
+    let launches = errors(&cases, &further, &profile);
+    let rows = Rows {
+        cases: &cases,
+        device: &device,
+        parameters: &parameters,
+        further: &further,
+        modes: &modes,
+        prior: task.prior,
+        base,
+    };
+    let left_out = rows.left_out(&profile);
+    // Launch costs that only the rows left out tell are those of the whole fit; of device costs nothing is known of them.
+    let from = Profile { launches: profile.launches, ..base.clone() };
+    let all = Fit { base: &from, ..fit };
+    let hold_out = |what| hold_out::predict(what, &all);
+    let held_out: Vec<_> = task.hold_out.iter().map(hold_out).collect();
+    let (bands, coverage) = cross::intervals(&left_out, &held_out, known(&found), task.base.bands.beyond);
+    profile.bands = bands;
+    let covered = |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut {
+        coverage: cross::coverage_beyond(&profile.bands, &rows),
+        ..held_out
+    };
+    let held_out = held_out.into_iter().map(covered).collect();
+    let cross_validated = left_out.iter().map(|row| row.residual).collect();
+    Ok(Calibration {
+        profile,
+        estimates,
+        entangled,
+        fitted,
+        launches,
+        cross_validated,
+        coverage,
+        held_out,
+        without_strategy,
+        to_check,
+    })
+}
+
+/// What rows have in common.
+fn known(points: &[Point]) -> Known {
+    fn values<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+        let all: std::collections::BTreeSet<T> = values.collect();
+        all.into_iter().collect()
+    }
+    Known {
+        collectives: values(points.iter().map(|point| point.collective)),
+        gpus: values(points.iter().map(|point| point.mode.gpus_per_host)),
+        nodes: values(points.iter().map(|point| point.nodes)),
+    }
 }
 
 /// The parameters that the points feel.
-fn told_by(points: &[&Point<'_>], base: &Profile) -> Vec<Parameter> {
-    let mut parameters = vec![Parameter::Nvlink];
+fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
+    let links = [Parameter::Nvlink, Parameter::Pcie].into_iter();
+    let mut parameters: Vec<Parameter> = links.filter(|&link| points.iter().any(|point| point.feels(link))).collect();
+    if points.iter().any(|point| point.multicasts) {
+        parameters.push(Parameter::Multicast);
+    }
     for protocol in Protocol::ALL {
         if points.iter().any(|point| point.protocol == protocol) {
             let costs = Cost::all().into_iter().map(|cost| Parameter::Protocol(protocol, cost));
             parameters.extend(costs.filter(|parameter| parameter.applies(base)));
         }
     }
+    parameters.extend(network::told_by(points, base));
     parameters.extend(launch_parameters(points));
     parameters
 }
 
 /// Those of the launch modes of points. Where calls are launched by a process for each GPU, what a launch adds cannot be
 /// told from what a call costs.
-fn launch_parameters(points: &[&Point<'_>]) -> Vec<Parameter> {
+fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
     let mut modes: Vec<(usize, usize)> = points.iter().map(|point| point.launch()).collect();
     modes.sort_unstable();
     modes.dedup();
@@ -179,21 +251,13 @@ fn launch_parameters(points: &[&Point<'_>]) -> Vec<Parameter> {
     all.collect()
 }
 
-fn errors(points: &[&Point<'_>], profile: &Profile) -> Vec<Residual> {
-    let found = residuals(points, profile);
-    let error = |(point, residual): (&&Point<'_>, f64)| Residual {
+fn errors(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<Residual> {
+    let wanted: Vec<usize> = points.iter().map(|point| point.case).collect();
+    let error = |(point, device): (&&Point, Device)| Residual {
         measurement: point.of.0,
         row: point.of.1,
-        error: residual.exp() - 1.0,
+        error: point.residual(device, profile).exp() - 1.0,
+        decides: point.decides(device, profile),
     };
-    points.iter().zip(found).map(error).collect()
-}
-
-/// Where four of five measurements lie around their prediction: the tenth and ninetieth percentiles of measured ÷
-/// predicted.
-fn band(fitted: &[Residual]) -> Band {
-    let mut ratios: Vec<f64> = fitted.iter().map(|residual| 1.0 / (1.0 + residual.error)).collect();
-    ratios.sort_unstable_by(f64::total_cmp);
-    let at = |part: f64| ratios.get(((ratios.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(1.0);
-    Band { low: at(0.1).min(1.0), high: at(0.9).max(1.0) }
+    points.iter().zip(cases.run(&wanted, profile)).map(error).collect()
 }

@@ -1,6 +1,6 @@
 //! The parameters of a profile that measurements can tell: what each is called, its unit, where it stands.
 
-use fabricast_sim::profile::{LaneSpeed, LaunchCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::profile::{LaneSpeed, LaunchCosts, NetworkCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
@@ -11,8 +11,18 @@ pub enum Parameter {
     Protocol(Protocol, Cost),
     /// What NVLinks reach of their nominal rate.
     Nvlink,
+    /// What multicast reaches of what links do.
+    Multicast,
+    /// All device times but those of passes together, as a multiple of what they are: how soon a device answers.
+    Pace,
+    /// The times of all passes together, as a multiple of what they are: how fast its blocks move data.
+    PassPace,
+    /// What PCIe reaches.
+    Pcie,
     /// What InfiniBand and Ethernet reach.
     Network,
+    /// Of messages between hosts.
+    Message(MessageCost),
     /// Of a launch mode: graph or stream, one process for each GPU or one for all.
     Launch(usize, usize, LaunchCost),
 }
@@ -22,6 +32,8 @@ pub enum Parameter {
 pub enum Cost {
     /// `startup`.
     Startup,
+    /// `startup_p2p`.
+    StartupP2p,
     /// `startup_per_warp`.
     StartupPerWarp,
     /// `step`.
@@ -48,6 +60,62 @@ pub enum Cost {
     Rate,
 }
 
+/// A cost of messages between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageCost {
+    /// `post`.
+    Post,
+    /// `fence`.
+    Fence,
+    /// `arrive`.
+    Arrive,
+    /// `flush`.
+    Flush,
+    /// `message`.
+    Message,
+    /// `scan`.
+    Scan,
+}
+
+impl MessageCost {
+    /// Those that figures of whole collectives can tell. A flush is not told from an arrival; what the proxy needs for a
+    /// message hides behind the messages' bytes unless they are many and small.
+    pub(super) const TOLD: [Self; 4] = [Self::Post, Self::Fence, Self::Arrive, Self::Scan];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Post => "post",
+            Self::Fence => "fence",
+            Self::Arrive => "arrive",
+            Self::Flush => "flush",
+            Self::Message => "message",
+            Self::Scan => "scan",
+        }
+    }
+
+    /// The duration that it is; `None` for a rate.
+    fn time_mut(self, costs: &mut NetworkCosts) -> Option<&mut Picos> {
+        match self {
+            Self::Post => Some(&mut costs.post),
+            Self::Fence => Some(&mut costs.fence),
+            Self::Arrive => Some(&mut costs.arrive),
+            Self::Flush => Some(&mut costs.flush),
+            Self::Message => Some(&mut costs.message),
+            Self::Scan => None,
+        }
+    }
+
+    /// Whether messages of a protocol have it.
+    pub(super) fn is_of(self, protocol: Protocol) -> bool {
+        match self {
+            Self::Post | Self::Message => true,
+            Self::Fence => protocol != Protocol::Ll,
+            Self::Arrive | Self::Flush => !matches!(protocol, Protocol::Ll | Protocol::Ll128),
+            Self::Scan => protocol == Protocol::Ll,
+        }
+    }
+}
+
 /// A cost of launching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LaunchCost {
@@ -62,8 +130,9 @@ pub enum LaunchCost {
 }
 
 /// A cost, its name in a profile file, its unit.
-const COSTS: [(Cost, &str, Unit); 13] = [
+const COSTS: [(Cost, &str, Unit); 14] = [
     (Cost::Startup, "startup", Unit::Microseconds),
+    (Cost::StartupP2p, "startup_p2p", Unit::Microseconds),
     (Cost::StartupPerWarp, "startup_per_warp", Unit::Microseconds),
     (Cost::Step, "step", Unit::Microseconds),
     (Cost::StepPerWarp, "step_per_warp", Unit::Microseconds),
@@ -107,7 +176,7 @@ impl Unit {
 impl Cost {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 13] {
+    pub fn all() -> [Self; 14] {
         COSTS.map(|row| row.0)
     }
 
@@ -129,7 +198,12 @@ impl Parameter {
         match self {
             Self::Protocol(protocol, cost) => format!("protocol.{protocol}.{}", cost.row().0),
             Self::Nvlink => "links.nvlink".to_owned(),
+            Self::Multicast => "links.multicast".to_owned(),
+            Self::Pace => "pace".to_owned(),
+            Self::PassPace => "pass_pace".to_owned(),
+            Self::Pcie => "links.pcie".to_owned(),
             Self::Network => "links.network".to_owned(),
+            Self::Message(cost) => format!("network.{}", cost.name()),
             Self::Launch(launch, processes, cost) => {
                 let launch = ["graph", "stream"].get(launch).copied().unwrap_or_default();
                 let processes = ["per_gpu", "single"].get(processes).copied().unwrap_or_default();
@@ -144,13 +218,20 @@ impl Parameter {
         }
     }
 
+    /// Whether it says what links reach.
+    #[must_use]
+    pub fn is_of_links(self) -> bool {
+        matches!(self, Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast)
+    }
+
     /// What it is counted in.
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
             Self::Protocol(_, cost) => cost.row().1,
-            Self::Nvlink | Self::Network => Unit::Fraction,
-            Self::Launch(..) => Unit::Microseconds,
+            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast | Self::Pace | Self::PassPace => Unit::Fraction,
+            Self::Message(MessageCost::Scan) => Unit::Gigabytes,
+            Self::Launch(..) | Self::Message(_) => Unit::Microseconds,
         }
     }
 
@@ -160,7 +241,14 @@ impl Parameter {
         let microseconds = |time: Picos| time.0 as f64 / PER_MICROSECOND;
         match self {
             Self::Nvlink => profile.links.nvlink,
+            Self::Multicast => profile.links.multicast,
+            Self::Pace | Self::PassPace => 1.0,
+            Self::Pcie => profile.links.pcie,
             Self::Network => profile.links.network,
+            Self::Message(cost) => match cost.time_mut(&mut { profile.network }) {
+                Some(time) => microseconds(*time),
+                None => profile.network.scan.map_or(0.0, |rate| rate.0 as f64 / GIGA),
+            },
             Self::Launch(launch, processes, cost) => {
                 let costs = profile.launches.get(launch).and_then(|modes| modes.get(processes)).copied();
                 let costs = costs.unwrap_or_default();
@@ -190,8 +278,16 @@ impl Parameter {
     pub fn set(self, profile: &mut Profile, value: f64) {
         let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
         match self {
+            Self::Pace => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &ANSWERING, value)),
+            Self::PassPace => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &PASSES, value)),
+            Self::Multicast => profile.links.multicast = value.clamp(LEAST_PART, 1.0),
             Self::Nvlink => profile.links.nvlink = value.clamp(LEAST_PART, 1.0),
+            Self::Pcie => profile.links.pcie = value.clamp(LEAST_PART, 1.0),
             Self::Network => profile.links.network = value.clamp(LEAST_PART, 1.0),
+            Self::Message(cost) => match cost.time_mut(&mut profile.network) {
+                Some(slot) => *slot = time(value),
+                None => profile.network.scan = Some(Bandwidth((value.max(0.1) * GIGA) as u64)),
+            },
             Self::Launch(launch, processes, cost) => {
                 let slot = profile.launches.get_mut(launch).and_then(|modes| modes.get_mut(processes));
                 if let Some(LaunchCosts { added, floor, floor_per_gpu, jitter }) = slot {
@@ -226,10 +322,15 @@ impl Parameter {
     /// Whether a profile has it.
     #[must_use]
     pub fn applies(self, profile: &Profile) -> bool {
-        let Self::Protocol(protocol, cost) = self else { return true };
+        let (protocol, cost) = match self {
+            Self::Protocol(protocol, cost) => (protocol, cost),
+            Self::Message(MessageCost::Scan) => return profile.network.scan.is_some(),
+            _ => return true,
+        };
         let lane = profile.protocol(protocol).lane;
         match cost {
             // Blocks that do not work by passes have one number of threads.
+            Cost::StartupP2p => profile.protocol(protocol).startup_p2p.is_some(),
             Cost::StartupPerWarp
             | Cost::StepPerWarp
             | Cost::Send
@@ -247,9 +348,9 @@ impl Parameter {
     pub fn least(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::ReduceOverCopy) => f64::NEG_INFINITY,
-            Self::Protocol(_, Cost::Rate) => 0.1,
-            Self::Nvlink | Self::Network => LEAST_PART,
-            Self::Protocol(..) | Self::Launch(..) => 0.0,
+            Self::Protocol(_, Cost::Rate) | Self::Message(MessageCost::Scan) => 0.1,
+            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast | Self::Pace | Self::PassPace => LEAST_PART,
+            Self::Protocol(..) | Self::Launch(..) | Self::Message(_) => 0.0,
         }
     }
 
@@ -258,8 +359,8 @@ impl Parameter {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp) => 0.05,
             Self::Protocol(..) => 0.5,
-            Self::Nvlink | Self::Network => 0.1,
-            Self::Launch(..) => 2.0,
+            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast | Self::Pace | Self::PassPace => 0.1,
+            Self::Launch(..) | Self::Message(_) => 2.0,
         }
     }
 
@@ -267,9 +368,37 @@ impl Parameter {
     #[must_use]
     pub fn most(self) -> f64 {
         match self {
-            Self::Nvlink | Self::Network => 1.0,
-            Self::Protocol(..) | Self::Launch(..) => f64::INFINITY,
+            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast => 1.0,
+            Self::Protocol(..) | Self::Launch(..) | Self::Message(_) | Self::Pace | Self::PassPace => f64::INFINITY,
         }
+    }
+}
+
+/// The times of a protocol that its passes have no part in.
+const ANSWERING: [Cost; 7] = [
+    Cost::Startup,
+    Cost::StartupP2p,
+    Cost::StartupPerWarp,
+    Cost::Step,
+    Cost::StepPerWarp,
+    Cost::Settle,
+    Cost::FirstTake,
+];
+
+/// Those of its passes.
+const PASSES: [Cost; 4] = [Cost::Send, Cost::Forward, Cost::Take, Cost::PassPerWarp];
+
+/// Multiplies times of a protocol.
+fn slow_down(costs: &mut ProtocolCosts, which: &[Cost], factor: f64) {
+    let times = |time: &mut Picos| *time = Picos((time.0 as f64 * factor).round() as u64);
+    for &cost in which {
+        if let Some(time) = time_mut(costs, cost) {
+            times(time);
+        }
+    }
+    if which.contains(&Cost::Step) {
+        times(&mut costs.reduce);
+        times(&mut costs.copy);
     }
 }
 
@@ -282,6 +411,7 @@ fn time_of(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
 fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
     let pass: fn(&mut Passes) -> &mut Picos = match cost {
         Cost::Startup => return Some(&mut costs.startup),
+        Cost::StartupP2p => return costs.startup_p2p.as_mut(),
         Cost::StartupPerWarp => return Some(&mut costs.startup_per_warp),
         Cost::Step => return Some(&mut costs.step),
         Cost::StepPerWarp => return Some(&mut costs.step_per_warp),

@@ -10,9 +10,6 @@ use nalgebra::{DMatrix, DVector};
 /// Beyond this a residual counts linearly: first far out, so that a bad start finds its way, then close.
 const SOFT: [f64; 2] = [0.15, 0.03];
 const MOST_STEPS: usize = 25;
-/// What it costs, as a residual, to be as far from the expected value as a coordinate may well be: next to nothing, so
-/// that only what no residual feels is held.
-const HELD: f64 = 0.01;
 /// Steps over which slopes are carried before they are worked out anew.
 const MOST_CARRIED: usize = 3;
 /// A step that gains less than this part of the loss is the last.
@@ -26,7 +23,7 @@ pub(super) trait Problem: Sync {
     fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>>;
     /// The nearest point that is allowed.
     fn clamp(&self, at: &mut [f64]);
-    /// Where each coordinate stays if no residual feels it, and how far from there it may well be.
+    /// Where each coordinate stays if no residual feels it, and how far from there it costs a residual of one.
     fn expected(&self) -> Vec<(f64, f64)>;
 }
 
@@ -46,7 +43,7 @@ fn loss(residuals: &[f64], soft: f64) -> f64 {
 
 /// What the distances from expected values cost.
 fn held(at: &[f64], expected: &[(f64, f64)]) -> f64 {
-    at.iter().zip(expected).map(|(x, (value, far))| (HELD * (x - value) / far).powi(2)).sum()
+    at.iter().zip(expected).map(|(x, (value, far))| ((x - value) / far).powi(2)).sum()
 }
 
 /// Square roots of the weights that make least squares of the loss.
@@ -54,13 +51,26 @@ fn weights(residuals: &[f64], soft: f64) -> Vec<f64> {
     residuals.iter().map(|r| (1.0 + (r / soft).powi(2)).powf(-0.25)).collect()
 }
 
-/// Goes down from `start` until steps gain nothing.
-pub(super) fn minimise(problem: &impl Problem, start: &[f64]) -> Minimum {
-    let first = descend(problem, start, SOFT[0]);
-    SOFT[1..].iter().fold(first, |from, &soft| descend(problem, &from.at, soft))
+/// How far a start may be from the minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Anywhere.
+    Far,
+    /// The minimum of much the same problem: slopes hardly differ, so those of the start are carried to the end and never
+    /// worked out anew.
+    Near,
 }
 
-fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
+/// Goes down from `start` until steps gain nothing.
+pub(super) fn minimise(problem: &impl Problem, start: &[f64], from: Start) -> Minimum {
+    let [far, close] = SOFT;
+    match from {
+        Start::Far => descend(problem, &descend(problem, start, far, from).at, close, from),
+        Start::Near => descend(problem, start, close, from),
+    }
+}
+
+fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Minimum {
     let mut at = start.to_vec();
     problem.clamp(&mut at);
     let expected = problem.expected();
@@ -74,7 +84,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
         let mut gradient = jacobian.transpose() * DVector::from_vec(times_weights(&residuals, soft));
         let mut normal = jacobian.transpose() * &jacobian;
         for (i, (value, far)) in expected.iter().enumerate() {
-            let weight = (HELD / far).powi(2);
+            let weight = far.powi(-2);
             normal[(i, i)] += weight;
             gradient[i] += weight * (at[i] - value);
             normal[(i, i)] += damping * normal[(i, i)].max(1e-9);
@@ -89,7 +99,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
         if after < before {
             let gain = (before - after) / before;
             let is_fresh = carried == 0;
-            if gain > LEAST_GAIN && carried < MOST_CARRIED {
+            if from == Start::Near || (gain > LEAST_GAIN && carried < MOST_CARRIED) {
                 carry(&mut slopes, (&at, &next), (&residuals, &found));
                 carried += 1;
             } else {
@@ -97,9 +107,11 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
                 carried = 0;
             }
             (at, residuals, damping, growth) = (next, found, (damping / 3.0).max(1e-9), 2.0);
-            if gain < LEAST_GAIN && is_fresh {
+            if gain < LEAST_GAIN && (is_fresh || from == Start::Near) {
                 break;
             }
+        } else if carried > 0 && from == Start::Near {
+            break;
         } else if carried > 0 {
             slopes = slopes_at(problem, &at, &residuals);
             carried = 0;
@@ -111,7 +123,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64) -> Minimum {
             }
         }
     }
-    if carried > 0 {
+    if carried > 0 && from == Start::Far {
         slopes = slopes_at(problem, &at, &residuals);
     }
     Minimum { weighted: times_weights(&residuals, soft), jacobian: weighted(&slopes, &residuals, soft), at }

@@ -46,7 +46,9 @@ impl LibraryChoice for PlansPick {
             LibraryName::Vllm | LibraryName::Sglang | LibraryName::Trtllm | LibraryName::Torch => {
                 (SYMMETRIC.to_vec(), vec![Protocol::Symmetric])
             }
-            LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::OpenMpi => (Vec::new(), Vec::new()),
+            LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::OpenMpi | LibraryName::Fabricast => {
+                (Vec::new(), Vec::new())
+            }
         };
         if name == LibraryName::Nccl && measurement.configuration.registered == Registered::Symmetric {
             algorithms.extend(SYMMETRIC);

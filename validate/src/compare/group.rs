@@ -20,6 +20,28 @@ pub struct Summary {
     pub bias: f64,
 }
 
+/// How many measured times lie inside the intervals of their predictions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Rows.
+    pub rows: usize,
+    /// Those inside.
+    pub inside: usize,
+}
+
+impl Coverage {
+    /// Of rows, by whether they are inside.
+    pub fn of(inside: impl Iterator<Item = bool>) -> Self {
+        inside.fold(Self::default(), |sum, one| Self { rows: sum.rows + 1, inside: sum.inside + usize::from(one) })
+    }
+
+    /// inside ÷ rows; 1 of none.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        if self.rows == 0 { 1.0 } else { self.inside as f64 / self.rows as f64 }
+    }
+}
+
 /// Rows of one fabric and configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {

@@ -4,11 +4,13 @@
 //! [`LibraryChoice`] narrows the choice to; an [`Explanation`] says which figure of the profile would have
 //! to differ, and by how much.
 
+mod accident;
 mod choice;
 mod explanation;
 mod group;
 mod knob;
 mod predict;
+mod regret;
 mod verdict;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +24,9 @@ use rayon::prelude::*;
 
 pub use choice::{LibraryChoice, PlansPick, Question};
 pub use explanation::Explanation;
-pub use group::{Group, Summary};
+pub use group::{Coverage, Group, Summary};
 pub use knob::Knob;
+pub use regret::Regret;
 pub use verdict::Verdict;
 
 use crate::measured::manifest::Measurement;
@@ -76,6 +79,9 @@ pub struct Compared {
     pub low: Picos,
     /// Upper end.
     pub high: Picos,
+    /// What its neighbours in size make of it, where it is off by more than a quarter from that: an accident of the
+    /// measurement.
+    pub accident: Option<Picos>,
     /// What the prediction uses most.
     pub busiest: Option<Busiest>,
 }
@@ -103,6 +109,12 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// Over all rows.
     pub summary: Summary,
+    /// Over those that are no accidents of the measurement.
+    pub smooth: Summary,
+    /// How many rows lie inside the intervals of their predictions.
+    pub coverage: Coverage,
+    /// What the picks cost among ways that were forced.
+    pub regret: Option<Regret>,
     /// The profiles used, by measurement.
     pub profiles: Vec<String>,
 }
@@ -157,6 +169,7 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
     if rows.is_empty() {
         return Err(CompareError::NoRows);
     }
+    accident::mark(&mut rows);
     let mut groups = group::groups(request.measurements, &rows);
     if request.explanations == Explanations::Wanted {
         let explained: Vec<Option<Explanation>> =
@@ -165,7 +178,15 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
             group.explanation = explanation;
         }
     }
-    Ok(Comparison { summary: Summary::of(rows.iter().map(Compared::error)), groups, rows, profiles })
+    Ok(Comparison {
+        summary: Summary::of(rows.iter().map(Compared::error)),
+        smooth: Summary::of(rows.iter().filter(|row| row.accident.is_none()).map(Compared::error)),
+        coverage: Coverage::of(rows.iter().map(|row| row.verdict() == Verdict::Expected)),
+        regret: regret::regret(request.measurements, &rows),
+        groups,
+        rows,
+        profiles,
+    })
 }
 
 fn profile(request: &Request<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {

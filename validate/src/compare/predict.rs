@@ -75,7 +75,7 @@ impl<'a> Stage<'a> {
     fn known(&self, row: &Row, strategy: Strategy) -> Option<Priced> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
         let timeline = self.rerun.simulate(&*schedule, self.profile)?;
-        let (low, high) = self.profile.band.around(timeline.time);
+        let (low, high) = timeline.band.around(timeline.time);
         Some(Priced { strategy, time: timeline.time, low, high, busiest: Busiest::of(&timeline) })
     }
 
@@ -115,5 +115,5 @@ impl<'a> Stage<'a> {
 /// A row beside its prediction.
 fn beside(measurement: usize, row: &Row, Priced { strategy, time, low, high, busiest }: Priced) -> Compared {
     let (line, bytes, measured) = (row.line, row.bytes, row.measured());
-    Compared { measurement, line, bytes, strategy, measured, predicted: time, low, high, busiest }
+    Compared { measurement, line, bytes, strategy, measured, predicted: time, low, high, accident: None, busiest }
 }

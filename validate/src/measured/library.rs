@@ -35,9 +35,11 @@ pub enum LibraryName {
     Trtllm,
     /// PyTorch's symmetric memory.
     Torch,
+    /// What `gpu run` executes: its rows name their whole strategy.
+    Fabricast,
 }
 
-const NAMES: [(LibraryName, &str); 9] = [
+const NAMES: [(LibraryName, &str); 10] = [
     (LibraryName::Nccl, "nccl"),
     (LibraryName::Rccl, "rccl"),
     (LibraryName::Nvshmem, "nvshmem"),
@@ -47,6 +49,7 @@ const NAMES: [(LibraryName, &str); 9] = [
     (LibraryName::Sglang, "sglang"),
     (LibraryName::Trtllm, "trtllm"),
     (LibraryName::Torch, "torch"),
+    (LibraryName::Fabricast, "fabricast"),
 ];
 
 impl LibraryName {

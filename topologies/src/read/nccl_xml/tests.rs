@@ -60,8 +60,8 @@ fn every_real_file_reads_as_counted_by_hand() {
 #[test]
 fn h200_node_has_nccls_figures() {
     let fabric = read("h200-node");
-    assert_eq!(link(&fabric, "gpu3->nvswitch0"), (LinkKind::Nvlink, 18, Some(450.0), Picos(350_000)));
-    assert_eq!(link(&fabric, "nvswitch0->gpu3"), (LinkKind::Nvlink, 18, Some(450.0), Picos(350_000)));
+    assert_eq!(link(&fabric, "gpu3->nvswitch0"), (LinkKind::Nvlink, 18, Some(450.0), Picos(250_000)));
+    assert_eq!(link(&fabric, "nvswitch0->gpu3"), (LinkKind::Nvlink, 18, Some(450.0), Picos(250_000)));
     assert_eq!(link(&fabric, "gpu0->cpu0"), (LinkKind::Pcie, 16, Some(63.015_384_608), Picos(250_000)));
     assert_eq!(link(&fabric, "nic0->cpu0"), (LinkKind::Pcie, 1, None, Picos(250_000)));
     let gpu = fabric.node(fabric.find("gpu7").unwrap());
@@ -129,9 +129,9 @@ fn links_to_peers_cpus_and_c2c() {
     assert_eq!(fabric.name(), "odd");
     let ranks: Vec<&str> = fabric.gpus().iter().map(|&gpu| &*fabric.node(gpu).id).collect();
     assert_eq!(ranks, ["gpu2", "gpu5"]);
-    assert_eq!(link(&fabric, "gpu5->gpu2"), (LinkKind::Nvlink, 2, Some(50.0), Picos(700_000)));
-    assert_eq!(link(&fabric, "gpu2->gpu5"), (LinkKind::Nvlink, 2, Some(25.0), Picos(700_000)));
-    assert_eq!(link(&fabric, "gpu5->cpu0#1"), (LinkKind::Nvlink, 3, Some(75.0), Picos(350_000)));
+    assert_eq!(link(&fabric, "gpu5->gpu2"), (LinkKind::Nvlink, 2, Some(50.0), Picos(500_000)));
+    assert_eq!(link(&fabric, "gpu2->gpu5"), (LinkKind::Nvlink, 2, Some(25.0), Picos(500_000)));
+    assert_eq!(link(&fabric, "gpu5->cpu0#1"), (LinkKind::Nvlink, 3, Some(75.0), Picos(250_000)));
     assert_eq!(link(&fabric, "gpu5->cpu0#0"), (LinkKind::Pcie, 8, Some(7.876_923_08), Picos(250_000)));
     assert_eq!(link(&fabric, "gpu2->cpu8#1"), (LinkKind::C2c, 10, Some(447.12), Picos(200_000)));
     assert_eq!(link(&fabric, "cpu0->cpu8").2, Some(32.0));
@@ -153,7 +153,7 @@ fn amd_gpus_and_xgmi() {
         <gpu dev="0" sm="304" gcn="942" arch="38911" rank="1" gdr="1"><xgmi target="0021:00:00.0" count="1" tclass="0x120000"/></gpu></pci>
         </cpu></system>"#;
     let fabric = parse(text, "amd.xml").unwrap();
-    assert_eq!(link(&fabric, "gpu0->gpu1"), (LinkKind::Nvlink, 1, Some(64.0), Picos(700_000)));
+    assert_eq!(link(&fabric, "gpu0->gpu1"), (LinkKind::Nvlink, 1, Some(64.0), Picos(500_000)));
     let Figures::Gpu(figures) = &fabric.node(fabric.gpus()[0]).figures else { panic!() };
     assert_eq!((figures.compute_capability, figures.sm_count), (Some(942), Some(304)));
     assert_eq!(&*fabric.node(fabric.gpus()[0]).id, "gpu1");

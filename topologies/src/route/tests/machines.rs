@@ -48,7 +48,7 @@ fn nvlink_of_the_h200_takes_what_was_measured() {
     let fabric = preset::load("hgx-h200").unwrap();
     let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
     assert_eq!(stations(&fabric, &path), ["gpu0", "nvswitch0", "gpu7"]);
-    assert_eq!((path.bandwidth, path.latency), (Some(Bandwidth(450_000_000_000)), Picos(700_000)));
+    assert_eq!((path.bandwidth, path.latency), (Some(Bandwidth(450_000_000_000)), Picos(500_000)));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn the_cube_mesh_is_that_of_the_matrix() {
         for (b, &lanes) in row.iter().enumerate().filter(|&(b, _)| a != b) {
             let path = way(&fabric, RouteOptions::default(), &format!("gpu{a}"), &format!("gpu{b}"));
             if lanes == 0 {
-                assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(700_000)), "{a} {b}");
+                assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(500_000)), "{a} {b}");
             } else {
                 assert_eq!((path.class, path.hops.len()), (PathClass::Nvl, 1), "{a} {b}");
                 assert_eq!(path.bandwidth, Some(Bandwidth(lanes * 25_000_000_000)), "{a} {b}");

@@ -83,7 +83,7 @@ pub enum NvlsUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Uncovered {
     /// Every channel takes another way there.
-    #[error("its search is not modelled for NVLink without switches between more than two GPUs")]
+    #[error("its search is not modelled for NVLink without switches between more than two GPUs, unless NICs limit it")]
     Mesh,
     /// NCCL 2.31 and before do not support them.
     #[error("MIG instances are not modelled")]
@@ -106,9 +106,6 @@ pub enum Uncovered {
     /// Nodes without NICs.
     #[error("it needs a NIC on every node")]
     NoNics,
-    /// Which of many GPUs are heads is not known.
-    #[error("how it picks NVLS heads among more than 32 GPUs is not known")]
-    ManyHeads,
     /// Nodes differ.
     #[error("its search is not modelled for nodes that differ")]
     Uneven,

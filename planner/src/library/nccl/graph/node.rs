@@ -50,6 +50,16 @@ pub(super) struct NodeFacts {
     /// NVLinks of each GPU, where all hops are on NVLink.
     pub nvlinks: u16,
     pub nics: Vec<NodeNic>,
+    pub ways: Ways,
+}
+
+/// Whether channels inside a node all load the same links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ways {
+    /// They do.
+    Alike,
+    /// They may take other ways, where NVLinks join GPUs without switches.
+    Differ,
 }
 
 impl NodeFacts {
@@ -68,9 +78,6 @@ impl NodeFacts {
             class: PathClass::Loc,
             best: 0.0,
         };
-        if has_mesh(fabric, gpus) {
-            return Err(Uncovered::Mesh);
-        }
         let order = nearest_first(router, gpus)?;
         for pair in order.windows(2) {
             walk.hop(pair[0], pair[1])?;
@@ -96,7 +103,8 @@ impl NodeFacts {
             total: if gpus.len() > 1 { ports } else { 5000.0 },
             switched: if gpus.len() > 1 && least >= 90 && switched.is_finite() { switched } else { 0.0 },
             nvlinks: if on_nvlink { gpus.iter().map(lanes).min().unwrap_or(0) } else { 0 },
-            nics: nics.iter().filter_map(|&nic| node_nic(fabric, router, gpus, nic, least)).collect(),
+            nics: joined(gpus.len(), nics.iter().filter_map(|&nic| node_nic(fabric, router, gpus, nic, least))),
+            ways: if has_mesh(fabric, gpus) { Ways::Differ } else { Ways::Alike },
         })
     }
 }
@@ -231,8 +239,32 @@ impl Walk<'_, '_> {
     }
 }
 
+/// A NIC, what it hangs on and what the way there carries.
+struct Attached {
+    nic: NodeNic,
+    to: Option<NodeId>,
+    way: f64,
+}
+
+/// Several NICs a GPU are one to NCCL, as fast as their common way: the network's plugin stripes messages over those that
+/// hang on the same switch (aws-ofi-nccl src/nccl_ofi_topo.c, `nccl_ofi_topo_group`: a GPU's four NICs on p5).
+fn joined(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic> {
+    let nics: Vec<Attached> = nics.collect();
+    if nics.len() <= gpus {
+        return nics.into_iter().map(|one| one.nic).collect();
+    }
+    let mut groups: Vec<Attached> = Vec::new();
+    for one in nics {
+        match groups.iter_mut().find(|group| group.to.is_some() && group.to == one.to) {
+            Some(group) => group.nic.bandwidth = (group.nic.bandwidth + one.nic.bandwidth).min(group.way),
+            None => groups.push(one),
+        }
+    }
+    groups.into_iter().map(|one| one.nic).collect()
+}
+
 /// How the GPUs reach a NIC; `None` where none does.
-fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, capability: u32) -> Option<NodeNic> {
+fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, capability: u32) -> Option<Attached> {
     let mut ways: Vec<(PathClass, f64)> = Vec::new();
     for &gpu in gpus {
         let Ok(path) = router.path(gpu, nic) else { continue };
@@ -245,5 +277,8 @@ fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, 
     let relays = nearest <= PathClass::P2c && gpus.iter().all(|&gpu| nvlinks(fabric, gpu).next().is_some());
     let farther = ways.get(1).map_or(nearest, |&(class, _)| class);
     let second = if relays { farther.min(PathClass::Pxn) } else { farther };
-    Some(NodeNic { bandwidth: bandwidth.min(speeds::nic(fabric, nic)), nearest, second })
+    let inside = |link: &LinkId| fabric.link(*link).kind == LinkKind::Pcie;
+    let to = fabric.leaving(nic).into_iter().find(inside).map(|link| fabric.ends(link).1);
+    let nic = NodeNic { bandwidth: bandwidth.min(speeds::nic(fabric, nic)), nearest, second };
+    Some(Attached { nic, to, way: bandwidth })
 }

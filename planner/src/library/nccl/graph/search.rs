@@ -4,12 +4,12 @@
 //! NCCL tries speeds from the fastest that the links have, takes as many channels as fit at each, and keeps the greatest
 //! product (`ncclTopoCompute`, NCCL 2.30.7 `src/graph/search.cc`). On these machines how many fit is a matter of counting
 //! what a ring loads, so no search is needed. Meshes of NVLink without switches, where every channel takes another way,
-//! are not covered.
+//! are covered where their NICs limit them.
 
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
 
-use super::node::{Load, NodeFacts};
+use super::node::{Load, NodeFacts, Ways};
 use super::speeds::{Reach, speeds};
 use super::{Channels, Graph, Graphs, Pattern, Uncovered};
 
@@ -41,7 +41,7 @@ pub(super) fn graphs(node: &NodeFacts, reach: Reach, nvls: super::NvlsUse) -> Re
     let tree = search.tree(&ring);
     let heads = match nvls {
         super::NvlsUse::Off => None,
-        super::NvlsUse::Allowed => search.nvls()?,
+        super::NvlsUse::Allowed => search.nvls(),
     };
     let lone = node.gpus == 1;
     Ok(Graphs {
@@ -79,6 +79,11 @@ impl Search<'_> {
             }
         }
         let found = found.ok_or(Uncovered::NothingFits)?;
+        // Other ways inside would carry more than this one does, unless the NICs carry no more.
+        let by_nics = self.reach == Reach::Between && u32::from(found.channels) == self.nics_fit(found.between);
+        if self.node.ways == Ways::Differ && !by_nics {
+            return Err(Uncovered::Mesh);
+        }
         Ok(self.doubled(found))
     }
 
@@ -95,7 +100,11 @@ impl Search<'_> {
     fn tree(&self, ring: &Found) -> Found {
         let mut found = *ring;
         for &speed in self.speeds.iter().rev().filter(|&&speed| speed > ring.inside) {
-            let fits = self.inside_fit(&self.node.chain, speed) >= ring.channels;
+            let fits = match self.node.ways {
+                Ways::Alike => self.inside_fit(&self.node.chain, speed) >= ring.channels,
+                // Chains that go different ways share all pairs of GPUs evenly.
+                Ways::Differ => self.pairs_fit(speed) >= ring.channels,
+            };
             if found.inside >= 2.0 * found.between || !fits {
                 break;
             }
@@ -104,20 +113,24 @@ impl Search<'_> {
         found
     }
 
+    /// Channels that fit where each chain through n GPUs loads n − 1 of the n(n − 1) ways between two of them.
+    fn pairs_fit(&self, speed: f64) -> u16 {
+        let narrowest = self.node.chain.iter().map(|load| load.capacity).fold(f64::INFINITY, f64::min);
+        (narrowest * f64::from(self.node.gpus) * SLACK / speed).floor() as u16
+    }
+
     /// A head each GPU: its links carry its own channel twice, those of the others once.
-    fn nvls(&self) -> Result<Option<Found>, Uncovered> {
+    fn nvls(&self) -> Option<Found> {
         let node = self.node;
         if node.switched == 0.0 {
-            return Ok(None);
-        }
-        if node.gpus > u32::from(MOST) {
-            return Err(Uncovered::ManyHeads);
+            return None;
         }
         let heads_at = |speed: f64| (node.switched * SLACK / speed).floor().max(1.0) as u32 - 1;
         let mut found: Option<Found> = None;
         for &speed in self.speeds.iter().filter(|&&speed| speed <= node.switched) {
             let heads = match self.reach {
-                Reach::Inside => node.gpus,
+                // Of more GPUs the first are heads (NCCL_MAX_NVLS_ARITY).
+                Reach::Inside => node.gpus.min(MOST.into()),
                 Reach::Between => node.gpus.min(self.nics_fit(speed)),
             };
             let heads = if heads_at(speed) >= heads {
@@ -131,7 +144,7 @@ impl Search<'_> {
                 found = Some(Found { channels: heads as u16, inside: speed, between: speed });
             }
         }
-        let Some(mut found) = found else { return Ok(None) };
+        let mut found = found?;
         for &speed in self.speeds.iter().rev().filter(|&&speed| speed > found.inside) {
             let fits = self.reach == Reach::Inside || self.nics_fit(speed) >= u32::from(found.channels);
             if found.between >= 2.0 * found.inside || !fits {
@@ -139,7 +152,7 @@ impl Search<'_> {
             }
             found.between = speed;
         }
-        Ok(Some(found))
+        Some(found)
     }
 
     fn fastest_nic(&self) -> f64 {

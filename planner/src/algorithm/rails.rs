@@ -1,0 +1,135 @@
+//! Rings and chains that spread over the NICs of their hosts.
+//!
+//! NICs of a host are its rails; rail i joins NIC i of every host. Channel c enters a host at rail c and leaves it at the
+//! rail before, and goes back through the next host: it enters that where it left this one. So every rail carries as many
+//! channels each way as every other, and no message changes rails between hosts, if the hosts are even in number. Where
+//! there are fewer rails than ranks, further channels begin at the next rank of a rail.
+//!
+//! Source: NCCL 2.30.7 src/graph/search.cc (`ncclTopoSearchRecNet`: each channel starts at another NIC; crossNic 2: hosts in
+//! turn), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). That it goes there and back, rather
+//! than relay over NVLink to stay on a rail (PXN), is a choice of this module; either way loads every NIC alike.
+
+use fabricast_sim::schedule::{Collective, Rank};
+
+/// Of a ring whose places do not follow each other evenly, blocks are listed one by one on every rank; so those of more
+/// ranks than this keep to one rail, or programs would grow with the square of the ranks.
+const MOST_RANKS_OF_BLOCKS: u32 = 256;
+
+/// How ranks of equal hosts stand to their rails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rails {
+    /// Ranks of a host.
+    per_host: u32,
+    /// Rails of a host: a divisor of its ranks.
+    rails: u32,
+}
+
+impl Rails {
+    /// Of hosts with so many ranks and NICs. NICs beyond the ranks, and those that ranks do not share evenly, are no rails
+    /// of their own; without NICs every rank is taken to have its own.
+    pub(crate) fn new(per_host: u32, nics: u32) -> Self {
+        let divides = |rails: &u32| per_host.is_multiple_of(*rails);
+        let most = if nics == 0 { per_host } else { nics.min(per_host) };
+        Self { per_host, rails: (1..=most).rev().find(divides).unwrap_or(1) }
+    }
+
+    /// Where channel `lane` enters a host.
+    pub(crate) fn entry(self, lane: u32) -> u32 {
+        let share = self.per_host / self.rails;
+        lane % self.rails * share + lane / self.rails % share
+    }
+
+    /// Channels after which entries repeat.
+    fn period(self) -> u32 {
+        self.per_host
+    }
+
+    /// Ranks of a host from where channel `lane` enters to where it leaves.
+    fn chain(self, lane: u32) -> Vec<u32> {
+        let enter = self.entry(lane);
+        let round = |step: u32| (enter + step) % self.per_host;
+        let leave = if self.rails > 1 {
+            // The rail before, at the same rank of it.
+            let (round, rail) = (lane / self.rails, lane % self.rails);
+            self.entry(round * self.rails + (rail + self.rails - 1) % self.rails)
+        } else {
+            round(self.per_host - 1)
+        };
+        let between = (1..self.per_host).map(round).filter(|&rank| rank != leave);
+        let last = (leave != enter).then_some(leave);
+        std::iter::once(enter).chain(between).chain(last).collect()
+    }
+
+    /// The orders of rings over `ranks`, one for each channel until they repeat; none for a single host, or where ranks of
+    /// a collective must follow each other evenly.
+    pub(crate) fn orders(self, collective: Collective, ranks: u32) -> Vec<Vec<Rank>> {
+        let blocks = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
+        let too_many = blocks && ranks > MOST_RANKS_OF_BLOCKS;
+        if self.per_host == 0 || ranks <= self.per_host || !ranks.is_multiple_of(self.per_host) || too_many {
+            return Vec::new();
+        }
+        (0..self.period()).map(|lane| self.order(lane, ranks / self.per_host)).collect()
+    }
+
+    fn order(self, lane: u32, hosts: u32) -> Vec<Rank> {
+        let there = self.chain(lane);
+        let mut order = Vec::with_capacity((hosts * self.per_host) as usize);
+        for host in 0..hosts {
+            let at = |&link: &u32| Rank(host * self.per_host + link);
+            if host.is_multiple_of(2) {
+                order.extend(there.iter().map(at));
+            } else {
+                order.extend(there.iter().rev().map(at));
+            }
+        }
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_hosts_of_four_go_there_and_back() {
+        let orders = Rails::new(4, 4).orders(Collective::AllReduce, 8);
+        let ranks = |order: &Vec<Rank>| order.iter().map(|rank| rank.0).collect::<Vec<_>>();
+        assert_eq!(
+            orders.iter().map(ranks).collect::<Vec<_>>()[..2],
+            [[0, 1, 2, 3, 7, 6, 5, 4], [1, 2, 3, 0, 4, 7, 6, 5]]
+        );
+    }
+
+    #[test]
+    fn rings_visit_every_rank_once_and_rails_alike_and_change_no_rail() {
+        for (per_host, nics) in [(8, 8), (8, 4), (8, 2), (8, 32), (4, 4), (6, 4), (2, 1), (8, 0)] {
+            let rails = Rails::new(per_host, nics);
+            let share = per_host / rails.rails;
+            for hosts in [2, 4, 6] {
+                let ranks = hosts * per_host;
+                let mut leaving = vec![0; rails.rails as usize];
+                for order in rails.orders(Collective::AllReduce, ranks) {
+                    let mut sorted: Vec<u32> = order.iter().map(|rank| rank.0).collect();
+                    sorted.sort_unstable();
+                    assert!(sorted.into_iter().eq(0..ranks), "{order:?}");
+                    for (from, to) in order.iter().zip(order.iter().cycle().skip(1)) {
+                        if from.0 / per_host != to.0 / per_host {
+                            let rail = |rank: &Rank| rank.0 % per_host / share;
+                            assert_eq!(rail(from), rail(to), "{order:?}");
+                            leaving[rail(from) as usize] += 1;
+                        }
+                    }
+                }
+                assert!(leaving.iter().all(|&count| count == leaving[0]), "{per_host} {nics}: {leaving:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_of_many_ranks_and_single_hosts_keep_their_order() {
+        let rails = Rails::new(8, 8);
+        assert!(rails.orders(Collective::AllGather, 512).is_empty());
+        assert!(rails.orders(Collective::AllReduce, 8).is_empty());
+        assert_eq!(rails.orders(Collective::AllGather, 256).len(), 8);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a strategy takes at least, before it is simulated: by what the collective forces on the fabric, by what is known
+//! of its algorithm, and by the longest chain and the loads of one loop of its schedule (`sim::template`).
+//!
+//! These are bounds, never estimates: none exceeds the simulated time, so a search that discards by them finds what one
+//! that simulates everything finds.
+
+use fabricast_sim::profile::LaneSpeed;
+use fabricast_sim::schedule::{Call, Header, Matrix};
+use fabricast_topologies::Picos;
+
+use super::PlanRequest;
+use super::templates::Found;
+use crate::algorithm::facts::{Count, Toll, toll};
+use crate::bound::{Bounds, Efficiency, InNetwork, Sharing, least_traffic};
+use crate::strategy::Strategy;
+
+/// The least times of all strategies for a call.
+pub(super) struct LeastTimes<'a> {
+    pub(super) request: &'a PlanRequest<'a>,
+    pub(super) bounds: &'a Bounds,
+    pub(super) call: Call,
+    pub(super) matrix: Option<&'a Matrix>,
+}
+
+impl LeastTimes<'_> {
+    /// Less than this no run of the strategy takes, launching included: start-up, a step, and the bytes through the fabric,
+    /// through the channels at the protocol's rate, or those that the algorithm's busiest rank sends through its port; or as
+    /// many steps as the algorithm takes one after the other.
+    pub(super) fn at_sight(&self, strategy: Strategy) -> Picos {
+        let (request, call) = (self.request, &self.call);
+        let costs = request.profile.protocol(strategy.protocol);
+        let links = request.profile.links;
+        let best_link = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
+        let efficiency = Efficiency { wire: costs.wire_efficiency, links: best_link };
+        let fabric = self.bounds.reached(call, strategy.algorithm.in_network(), efficiency);
+        let first_byte = self.bounds.first_byte();
+        let lanes = first_byte + Picos(self.lanes(strategy) as u64);
+        let step = if call.ranks > 1 { costs.least_software() } else { Picos::ZERO };
+        let count = Count::on_hosts(call.ranks, request.ranks_per_node);
+        // Between ranks of one device a step has no latency, and what they send passes no port.
+        let Toll { steps, sent } = match self.bounds.sharing() {
+            Sharing::None => toll(strategy.algorithm, call.collective, count),
+            Sharing::Some => Toll::default(),
+        };
+        let port = first_byte + self.bounds.sending(sent * call.bytes.0 as f64, efficiency);
+        let steps = Picos(((step + first_byte).0 as f64 * steps) as u64);
+        self.launched(costs.least_startup(call.collective) + (step + fabric.max(lanes).max(port)).max(steps))
+    }
+
+    /// The same of the schedule with this header, and what its template says.
+    pub(super) fn by_template(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
+        let least = found.template().and_then(|template| template.least(header, found.blocks, self.request.profile));
+        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(least)))
+    }
+
+    /// The same where the template is that of a single channel, which is all that is known of the first.
+    pub(super) fn by_first_channel(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
+        let (template, profile) = (found.template(), self.request.profile);
+        let least = template.and_then(|template| template.least_of_first(header, strategy.channels, profile));
+        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(least)))
+    }
+
+    fn launched(&self, device: Picos) -> Picos {
+        let mode = self.request.mode;
+        self.request.profile.launch(mode.launch, mode.processes).apply(device, mode.gpus_per_host)
+    }
+
+    /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies
+    /// within its rank besides only takes longer.
+    fn lanes(&self, strategy: Strategy) -> f64 {
+        let LaneSpeed::Rate(lane) = self.request.profile.protocol(strategy.protocol).lane else { return 0.0 };
+        // What switches copy passes no channel.
+        if strategy.algorithm.in_network() == InNetwork::Allowed {
+            return 0.0;
+        }
+        let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane.0 as f64;
+        let least = match self.matrix {
+            Some(matrix) => matrix.crossing().0.into(),
+            None => least_traffic(&self.call),
+        };
+        least as f64 * 1e12 / lanes.max(1.0)
+    }
+}

@@ -1,0 +1,164 @@
+//! The picture of a calibration: a table of parameters, each with its value and a bar from end to end of its interval.
+
+use plotters::prelude::{DrawingBackend, IntoDrawingArea};
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
+
+use super::canvas::{Canvas, Lettering, Stroke};
+use super::output::{self, Drawing};
+use super::{ChartError, Format, palette};
+
+/// What the picture needs; the command fills it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EstimatesTable {
+    /// One line, bold.
+    pub title: String,
+    /// One line under it. May be empty.
+    pub subtitle: String,
+    /// Lines above the parameters: what was predicted, and how far off it is.
+    pub errors: Vec<[String; 4]>,
+    /// Heads of the columns of `errors`.
+    pub error_heads: [String; 4],
+    /// The parameters, those of a protocol or launch mode side by side.
+    pub estimates: Vec<Estimated>,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimated {
+    /// As profile files call it.
+    pub name: String,
+    /// Its unit; empty for fractions.
+    pub unit: String,
+    /// Its value.
+    pub value: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+const WIDTH: f64 = 1120.0;
+const MARGIN: f64 = 28.0;
+const ROW: f64 = 21.0;
+/// Right edges of value, interval and, of errors, of the three figures.
+const FIGURES: [f64; 3] = [430.0, 520.0, 610.0];
+/// Ends of the bars.
+const BARS: (f64, f64) = (660.0, WIDTH - MARGIN);
+const STRIPE: RGBColor = palette::FINE_GRID;
+
+impl EstimatesTable {
+    /// The bytes of a picture.
+    ///
+    /// # Errors
+    /// [`ChartError::NoData`] without parameters; the others are defects of the drawing library.
+    pub fn render(&self, format: Format) -> Result<Vec<u8>, ChartError> {
+        if self.estimates.is_empty() {
+            return Err(ChartError::NoData { title: self.title.clone() });
+        }
+        output::bytes(self, format)
+    }
+
+    fn top(&self) -> f64 {
+        MARGIN + if self.subtitle.is_empty() { 34.0 } else { 58.0 }
+    }
+
+    /// Where the parameters begin.
+    fn middle(&self) -> f64 {
+        self.top() + if self.errors.is_empty() { 0.0 } else { (self.errors.len() as f64 + 1.0) * ROW + 26.0 }
+    }
+}
+
+/// The bar of an interval, as parts of the largest end of those that share a unit and a table: 0 to 1.
+fn bar(one: &Estimated, all: &[Estimated]) -> Option<(f64, f64, f64)> {
+    let of = |name: &str| name.rsplit_once('.').map_or(String::new(), |(table, _)| table.replace(".pass", ""));
+    let alike = all.iter().filter(|other| other.unit == one.unit && of(&other.name) == of(&one.name));
+    let ends = alike.flat_map(|other| [other.high.abs(), other.low.abs()]).filter(|end| end.is_finite());
+    let most = ends.fold(0.0, f64::max);
+    let part = |value: f64| (value / most).clamp(0.0, 1.0);
+    (most > 0.0).then(|| (part(one.low), part(one.value), part(one.high)))
+}
+
+impl Drawing for EstimatesTable {
+    fn size(&self) -> (u32, u32) {
+        let height = self.middle() + (self.estimates.len() as f64 + 1.0) * ROW + MARGIN;
+        (WIDTH as u32, height as u32)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError> {
+        let canvas = Canvas::new(backend.into_drawing_area(), drop);
+        canvas.fill(RGBColor(255, 255, 255))?;
+        let (head, label) = (Lettering::new(palette::TEXT, 11.5), Lettering::new(palette::INK, 12.0));
+        let title = Lettering::new(palette::INK, 19.0).bold();
+        let room = WIDTH - 2.0 * MARGIN;
+        canvas.text(&title.fit(&self.title, room)?, (MARGIN, MARGIN + 10.0), title)?;
+        let subtitle = Lettering::new(palette::TEXT, 13.0);
+        canvas.text(&subtitle.fit(&self.subtitle, room)?, (MARGIN, MARGIN + 35.0), subtitle)?;
+        let figure = |text: &str, right: f64, y: f64, lettering: Lettering| {
+            canvas.text(text, (right, y), lettering.align(HPos::Right))
+        };
+        if !self.errors.is_empty() {
+            let lines = std::iter::once((&self.error_heads, head)).chain(self.errors.iter().map(|line| (line, label)));
+            for (number, ([what, figures @ ..], lettering)) in lines.enumerate() {
+                let y = self.top() + (number as f64 + 0.5) * ROW;
+                canvas.text(&lettering.fit(what, FIGURES[0] - MARGIN - 70.0)?, (MARGIN, y), lettering)?;
+                for (text, right) in figures.iter().zip(FIGURES) {
+                    figure(text, right, y, lettering)?;
+                }
+            }
+        }
+        let heads = ["value", "80 % from", "to"];
+        let y = self.middle() + 0.5 * ROW;
+        canvas.text("parameter", (MARGIN, y), head)?;
+        canvas.text("interval (of the largest of its kind and table)", (BARS.0, y), head)?;
+        for (text, right) in heads.iter().zip(FIGURES) {
+            figure(text, right, y, head)?;
+        }
+        for (number, one) in self.estimates.iter().enumerate() {
+            let top = self.middle() + (number as f64 + 1.0) * ROW;
+            let y = top + ROW / 2.0;
+            if number % 2 == 0 {
+                canvas.rectangle((MARGIN - 6.0, top), (WIDTH - MARGIN + 6.0, top + ROW), STRIPE)?;
+            }
+            canvas.text(&label.fit(&one.name, FIGURES[0] - MARGIN - 90.0)?, (MARGIN, y), label)?;
+            for (value, right) in [one.value, one.low, one.high].into_iter().zip(FIGURES) {
+                figure(&format!("{value:.3}"), right, y, label)?;
+            }
+            canvas.text(&one.unit, (FIGURES[2] + 8.0, y), head)?;
+            if let Some((low, value, high)) = bar(one, &self.estimates) {
+                let x = |part: f64| BARS.0 + part * (BARS.1 - BARS.0);
+                let stroke = Stroke { colour: palette::series(0).0, width: 3.0 };
+                canvas.line(&[(x(low), y), (x(high), y)], stroke)?;
+                canvas.disc((x(value), y), 3.6, palette::INK)?;
+            }
+        }
+        canvas.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_for_each_parameter() {
+        let one = |name: &str, value: f64| Estimated {
+            name: name.into(),
+            unit: "us".into(),
+            value,
+            low: value / 2.0,
+            high: value * 2.0,
+        };
+        let table = EstimatesTable {
+            title: "t".into(),
+            estimates: vec![one("protocol.ll.step", 1.0), one("protocol.ll.pass.send", 2.0), one("links.nvlink", 4.0)],
+            ..EstimatesTable::default()
+        };
+        // Of one table the largest end is 4.
+        assert_eq!(bar(&table.estimates[0], &table.estimates), Some((0.125, 0.25, 0.5)));
+        assert_eq!(bar(&table.estimates[2], &table.estimates), Some((0.25, 0.5, 1.0)));
+        let svg = String::from_utf8(table.render(Format::Svg).unwrap()).unwrap();
+        assert!(svg.contains("protocol.ll.pass.send") && svg.contains("2.000"));
+        assert!(EstimatesTable::default().render(Format::Svg).is_err());
+    }
+}

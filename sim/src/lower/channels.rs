@@ -1,0 +1,223 @@
+//! Equal blocks, folded before anything is lowered: the program of one, and what it stands for.
+//!
+//! Most algorithms do on every thread block what they do on the first, with other chunks of the same sizes. Where that is
+//! so, run for run, the runs that are alike on all blocks wait for runs that are alike, travel alike, cost their block
+//! alike, and meet alike traffic (each channel's own capacity the part of its channel, every other capacity that of all
+//! channels), so they start, flow and end together, by the argument of [`crate::fold`]. One block's channels (one; two where blocks are
+//! split) are lowered, and what they put on the capacities that all share counts as often as there are blocks. What
+//! this saves is the lowering, which for an exchange of all pairs on 32 channels is all of the time.
+
+use super::{Lowered, Resource, payload, sized_by};
+use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Walk};
+use crate::sharing::{ResourceId, RouteId, System, Use};
+
+/// Runs of all channels up to which blocks are compared.
+const MOST_RUNS: usize = 1 << 22;
+
+/// Operations of a run up to which sizes are compared one by one.
+const MOST_OPERATIONS: u32 = 1 << 10;
+
+/// Runs of all ranks up to which programs are kept while they are compared.
+const KEPT_RUNS: usize = 1 << 18;
+
+/// The first block of a schedule whose blocks are all alike.
+#[derive(Debug)]
+pub(crate) struct OneBlock<'a> {
+    header: &'a Header,
+    blocks: u16,
+    /// By rank.
+    programs: Vec<Program>,
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    block: u16,
+    /// Among the block's runs of the rank.
+    number: u32,
+}
+
+impl<'a> OneBlock<'a> {
+    /// `None` where there is one block, or blocks differ.
+    pub(crate) fn of(generator: &'a dyn Generate) -> Option<Self> {
+        let header = generator.header();
+        let blocks = header.channels / header.blocks.split.channels();
+        if blocks < 2 || blocks * header.blocks.split.channels() != header.channels {
+            return None;
+        }
+        let mut places: Vec<Vec<Place>> = Vec::new();
+        let mut written: Vec<Program> = Vec::new();
+        let mut program = Program::default();
+        let mut runs = 0;
+        for rank in (0..header.call.ranks).map(Rank) {
+            program.clear();
+            generator.program(rank, &mut program);
+            runs += program.runs().len();
+            if runs > MOST_RUNS {
+                return None;
+            }
+            places.push(places_of(header, blocks, &program)?);
+            if runs <= KEPT_RUNS {
+                written.push(program.clone());
+            }
+        }
+        let mut programs = Vec::with_capacity(places.len());
+        for rank in (0..header.call.ranks).map(Rank) {
+            let program = match written.get(rank.0 as usize) {
+                Some(written) => written,
+                None => {
+                    program.clear();
+                    generator.program(rank, &mut program);
+                    &program
+                }
+            };
+            programs.push(first_block(header, program, rank, &places)?);
+        }
+        Some(Self { header, blocks, programs })
+    }
+
+    /// How many blocks this stands for.
+    pub(crate) fn blocks(&self) -> u64 {
+        u64::from(self.blocks)
+    }
+
+    /// What was lowered of this as that of all blocks.
+    pub(crate) fn counted_for_all(&self, lowered: &mut Lowered) {
+        let blocks = self.blocks();
+        let shared =
+            |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Lane(..)));
+        let one = std::mem::take(&mut lowered.workload.system);
+        let mut all = System::new();
+        for id in (0..one.resource_count() as u32).map(ResourceId) {
+            all.add_resource(one.capacity(id));
+            if shared(id, &lowered.resources) {
+                lowered.traffic.multiply(id, blocks);
+            }
+        }
+        let mut uses: Vec<Use> = Vec::new();
+        for route in (0..one.route_count() as u32).map(RouteId) {
+            uses.clear();
+            uses.extend(one.uses(route).map(|mut used| {
+                if shared(used.resource, &lowered.resources) {
+                    used.coefficient = used.coefficient.saturating_mul(blocks);
+                }
+                used
+            }));
+            let (cap, weight) = one.cap_and_weight(route);
+            all.add_folded_route(&uses, cap, weight, one.solo(route));
+        }
+        lowered.workload.system = all;
+    }
+}
+
+/// Where each run of a program stands; `None` where a block has more runs than another.
+fn places_of(header: &Header, blocks: u16, program: &Program) -> Option<Vec<Place>> {
+    let split = header.blocks.split.channels();
+    let mut counts = vec![0u32; usize::from(blocks)];
+    let place = |run: &Run| {
+        let block = run.channel.0 / split;
+        let count = counts.get_mut(usize::from(block))?;
+        *count += 1;
+        Some(Place { block, number: *count - 1 })
+    };
+    let places: Option<Vec<Place>> = program.runs().iter().map(place).collect();
+    let are_equal = counts.windows(2).all(|pair| pair[0] == pair[1]);
+    places.filter(|_| are_equal)
+}
+
+/// The runs of a rank's first block, waiting for each other by their places there; `None` where a run of another block
+/// is not like it.
+fn first_block(header: &Header, program: &Program, rank: Rank, places: &[Vec<Place>]) -> Option<Program> {
+    let own = places.get(rank.0 as usize)?;
+    let place_of =
+        |dependency: &Dependency| places.get(dependency.rank.0 as usize)?.get(dependency.run as usize).copied();
+    let firsts: Vec<usize> = (0..own.len()).filter(|&run| own[run].block == 0).collect();
+    for (number, (run, &at)) in program.runs().iter().zip(own).enumerate() {
+        if at.block == 0 {
+            // It is like itself; what it waits for must lie in its block.
+            if program.dependencies(number).iter().any(|awaited| place_of(awaited).is_none_or(|on| on.block != 0)) {
+                return None;
+            }
+            continue;
+        }
+        let first = *firsts.get(at.number as usize)?;
+        if !are_alike(header, run, program.runs().get(first)?) {
+            return None;
+        }
+        let (awaited, awaited_first) = (program.dependencies(number), program.dependencies(first));
+        if awaited.len() != awaited_first.len() {
+            return None;
+        }
+        for (a, b) in awaited.iter().zip(awaited_first) {
+            let (on, on_first) = (place_of(a)?, place_of(b)?);
+            let same = (a.rank, a.start, a.step) == (b.rank, b.start, b.step);
+            if !same || on != (Place { block: at.block, ..on_first }) {
+                return None;
+            }
+        }
+    }
+    let mut one = Program::default();
+    for first in firsts {
+        let awaited = program.dependencies(first).iter();
+        let awaited = awaited.map(|dependency| Some(Dependency { run: place_of(dependency)?.number, ..*dependency }));
+        one.push(*program.runs().get(first)?, &awaited.collect::<Option<Vec<_>>>()?);
+    }
+    Some(one)
+}
+
+/// Whether runs of different blocks do the same with other chunks of the same sizes.
+fn are_alike(header: &Header, a: &Run, b: &Run) -> bool {
+    let split = header.blocks.split.channels();
+    let done =
+        |run: &Run| (run.len, run.kind, run.peer, run.span, run.src_buffer, run.dst_buffer, run.channel.0 % split);
+    done(a) == done(b) && (!a.kind.moves_data() || a.len == 0 || are_as_large(header, a, b))
+}
+
+/// Whether the operations of two runs of one length and span move as much each.
+fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
+    let layout = &header.layout;
+    let (of_a, of_b) = (sized_by(a), sized_by(b));
+    let work = |walk: Walk, i: u32| payload(header, walk.at(i), a.span);
+    if layout.segments().len() <= 1 {
+        return work(of_a, 0) == work(of_b, 0);
+    }
+    match (crossings(header, of_a, a), crossings(header, of_b, b)) {
+        (Some(at_a), Some(at_b)) => at_a == at_b,
+        _ => a.len <= MOST_OPERATIONS && (0..a.len).all(|i| work(of_a, i) == work(of_b, i)),
+    }
+}
+
+/// From which operation on a run is in each segment, where it goes up through the buffer, a chunk each; `None` where it
+/// does not.
+fn crossings(header: &Header, walk: Walk, run: &Run) -> Option<Vec<u64>> {
+    let (layout, len) = (&header.layout, u64::from(run.len));
+    let goes_up = run.span == 1 && (walk.modulus == 0 || walk.is_fixed()) && len > 0;
+    let first = u64::from(walk.at(0) % layout.chunks().max(1));
+    let step = if walk.is_fixed() { 0 } else { u64::from(walk.step) * u64::from(walk.stride) };
+    let last = first + step.checked_mul(len - 1)?;
+    if !goes_up || last >= u64::from(layout.chunks()) {
+        return None;
+    }
+    let starts = (0..layout.segments().len()).map(|segment| u64::from(layout.start_of(segment)));
+    Some(
+        starts
+            .map(|start| match (start.saturating_sub(first), step) {
+                (0, _) => 0,
+                (_, 0) => len,
+                (ahead, step) => ahead.div_ceil(step).min(len),
+            })
+            .collect(),
+    )
+}
+
+impl Generate for OneBlock<'_> {
+    fn header(&self) -> &Header {
+        self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        if let Some(own) = self.programs.get(rank.0 as usize) {
+            program.clone_from(own);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What an operation costs on its way from host to host, beyond what it costs inside one.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::Hop;
+use fabricast_topologies::{Bytes, Fabric, LinkKind, NodeId, Picos};
+
+use super::effort::{BLOCK_TIME, whole_bytes};
+use crate::profile::{BlockWork, NetworkCosts, ProtocolCosts, largest_message};
+use crate::quantity::Work;
+use crate::schedule::Protocol;
+use crate::sharing::WHOLE;
+
+/// What an operation costs if it leaves its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Crossing {
+    /// Before its first byte.
+    pub latency: Picos,
+    /// On top where the receiving GPU needs a flush.
+    pub flush: Picos,
+    /// What its bytes take of the sending proxy, in units of [`WHOLE`] for a byte on the wire.
+    pub proxy: u64,
+}
+
+/// What is sent at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// An operation, in so many slices.
+    Slices(u16),
+    /// So much, of which an operation may be a piece.
+    Whole(Bytes),
+}
+
+impl Crossing {
+    /// Of an operation that moves `work.bytes`, `on_wire` with their framing.
+    ///
+    /// A message leaves when it is whole, so its block's passes over it come first: a block that passes on what it
+    /// receives over NVLink byte by byte does not over the network.
+    pub(super) fn of(
+        network: &NetworkCosts,
+        (protocol, costs): (Protocol, &ProtocolCosts),
+        work: BlockWork,
+        message: Message,
+        on_wire: Work,
+    ) -> Self {
+        if *network == NetworkCosts::FREE {
+            return Self::default();
+        }
+        let message = match message {
+            Message::Slices(slices) => Bytes(work.bytes.0.div_ceil(slices.max(1).into())),
+            Message::Whole(bytes) => bytes.max(work.bytes),
+        };
+        let message = message.min(largest_message(protocol));
+        let fill = costs.busy(BlockWork { bytes: message, ..work }).unwrap_or(Picos::ZERO);
+        let busy = network.proxy(protocol, work.bytes, message, whole_bytes(on_wire));
+        let proxy = if on_wire.0 == 0 {
+            0
+        } else {
+            let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
+            u64::try_from(passed.div_ceil(on_wire.0)).unwrap_or(u64::MAX)
+        };
+        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy }
+    }
+
+    /// What it waits on the way to a device, besides the links' latency.
+    pub fn latency_to(&self, fabric: &Fabric, to: NodeId) -> Picos {
+        if needs_flush(fabric, to) { self.latency + self.flush } else { self.latency }
+    }
+}
+
+/// Whether a way leaves the host.
+pub(super) fn crosses(fabric: &Fabric, hops: &[Hop]) -> bool {
+    let is_network = |hop: &Hop| matches!(fabric.link(hop.link).kind, LinkKind::Infiniband | LinkKind::Ethernet);
+    hops.iter().any(is_network)
+}
+
+/// GPUs before Hopper (compute capability 9.0) may see a counter before the data that came with it (NCCL 2.30.7
+/// src/transport/net.cc, `needFlush`).
+fn needs_flush(fabric: &Fabric, device: NodeId) -> bool {
+    match &fabric.node(device).figures {
+        Figures::Gpu(figures) => figures.compute_capability.is_some_and(|capability| capability < 90),
+        _ => false,
+    }
+}

@@ -1,0 +1,119 @@
+//! The `[band]` table of a profile file, in and out.
+//!
+//! ```toml
+//! [band]
+//! low = 0.9                       # of all regimes together: 80 % of measured ÷ predicted lie between
+//! high = 1.12
+//! collectives = ["all_reduce"]    # what rows told of; beyond them intervals are wider
+//! gpus = [2, 8]                   # of a host
+//! nodes = [1]
+//! beyond = { collective = 1.5, gpus = 1.3, nodes = 2, hardware = 2.5 }   # times wider, in the logarithm
+//! [[band.regime]]
+//! protocol = "ll"
+//! decides = "latency"             # or bytes, or floor (of the launch mode)
+//! low = 0.95
+//! high = 1.06
+//! rows = 120
+//! ```
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use super::band::{Band, Bands, Beyond, Decides, Known, RegimeBand};
+use super::write::{fraction, listed};
+use crate::schedule::{Collective, Protocol};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BandsFile {
+    low: f64,
+    high: f64,
+    #[serde(default)]
+    collectives: Vec<Collective>,
+    #[serde(default)]
+    gpus: Vec<u32>,
+    #[serde(default)]
+    nodes: Vec<u32>,
+    beyond: Option<BeyondFile>,
+    #[serde(default)]
+    regime: Vec<RegimeFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BeyondFile {
+    collective: f64,
+    gpus: f64,
+    nodes: f64,
+    hardware: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RegimeFile {
+    protocol: Protocol,
+    decides: Decides,
+    low: f64,
+    high: f64,
+    rows: u32,
+}
+
+fn is_band(low: f64, high: f64) -> bool {
+    low > 0.0 && low <= 1.0 && high >= 1.0 && high.is_finite()
+}
+
+impl BandsFile {
+    /// The intervals; otherwise the key in `[band]` that is wrong, and what was expected.
+    pub fn bands(self) -> Result<Bands, (&'static str, &'static str)> {
+        let is_right = is_band(self.low, self.high);
+        if !is_right || !self.regime.iter().all(|one| is_band(one.low, one.high)) {
+            return Err((if is_right { "band.regime" } else { "band" }, "expected 0 < low ≤ 1 ≤ high"));
+        }
+        let beyond = match self.beyond {
+            None => Beyond::ASSUMED,
+            Some(BeyondFile { collective, gpus, nodes, hardware }) => {
+                if ![collective, gpus, nodes, hardware].iter().all(|times| *times >= 1.0 && times.is_finite()) {
+                    return Err(("band.beyond", "expected how many times wider, at least 1"));
+                }
+                Beyond { collective, gpus, nodes, hardware }
+            }
+        };
+        let regime = |RegimeFile { protocol, decides, low, high, rows }| RegimeBand {
+            protocol,
+            decides,
+            band: Band { low, high },
+            rows,
+        };
+        Ok(Bands {
+            usual: Band { low: self.low, high: self.high },
+            regimes: self.regime.into_iter().map(regime).collect(),
+            known: Known { collectives: self.collectives, gpus: self.gpus, nodes: self.nodes },
+            beyond,
+        })
+    }
+}
+
+impl Bands {
+    /// The table, as [`BandsFile`] reads it.
+    pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
+        let Known { collectives, gpus, nodes } = &self.known;
+        let Beyond { collective, gpus: other_gpus, nodes: other_nodes, hardware } = self.beyond;
+        writeln!(out, "\n[band]\nlow = {}\nhigh = {}", fraction(self.usual.low), fraction(self.usual.high))?;
+        writeln!(out, "collectives = [{}]", listed(collectives, |one| format!("\"{one}\"")))?;
+        writeln!(out, "gpus = [{}]\nnodes = [{}]", listed(gpus, u32::to_string), listed(nodes, u32::to_string))?;
+        writeln!(
+            out,
+            "beyond = {{ collective = {}, gpus = {}, nodes = {}, hardware = {} }}",
+            fraction(collective),
+            fraction(other_gpus),
+            fraction(other_nodes),
+            fraction(hardware)
+        )?;
+        for RegimeBand { protocol, decides, band, rows } in &self.regimes {
+            writeln!(out, "[[band.regime]]\nprotocol = \"{protocol}\"\ndecides = \"{}\"", decides.name())?;
+            writeln!(out, "low = {}\nhigh = {}\nrows = {rows}", fraction(band.low), fraction(band.high))?;
+        }
+        Ok(())
+    }
+}

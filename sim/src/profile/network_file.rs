@@ -1,0 +1,314 @@
+//! Networks in files: the `[network]` table of a profile, and networks measured apart from GPUs, a file each.
+//!
+//! A network costs the same whichever GPUs it joins, and GPUs the same whatever joins them: so a profile of GPUs takes the
+//! network of the machine at hand. Those shipped lie in `sim/profiles/networks`. One that was measured on machines of the
+//! same GPUs, NICs and NICs a GPU is that machine's. Any other machine takes the network of the profile itself; a profile
+//! without one has InfiniBand's.
+
+use std::fmt::Write as _;
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bandwidth, Fabric, LinkKind, NodeKind, Picos};
+use serde::Deserialize;
+
+use super::file::{ProfileError, Reader};
+use super::network::NetworkCosts;
+use super::write::{fraction, nanoseconds, quoted};
+use super::{Band, Profile};
+
+/// That of machines that none was measured on.
+const USUAL: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
+
+/// The networks shipped.
+const SHIPPED: [(&str, &str); 5] = [
+    USUAL,
+    ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
+    ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
+    ("slingshot-gh200", include_str!("../../profiles/networks/slingshot-gh200.toml")),
+    ("sockets-loopback", include_str!("../../profiles/networks/sockets-loopback.toml")),
+];
+
+/// A network, measured on machines of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredNetwork {
+    /// Its name: `efa-p5`.
+    pub name: String,
+    /// Date of the data, `YYYY-MM-DD`.
+    pub date: String,
+    /// Where the figures come from.
+    pub sources: Vec<String>,
+    /// Compute capability × 10 of the GPUs that it joined.
+    pub compute_capability: u32,
+    /// Line rate of a NIC.
+    pub nic: Bandwidth,
+    /// NICs a GPU.
+    pub nics_per_gpu: f64,
+    /// Part of the line rate that transfers reach.
+    pub efficiency: f64,
+    /// What its plugin sets for NCCL, in NCCL's own words, as `NCCL_PROTO=simple`.
+    pub settings: Option<String>,
+    /// The rest.
+    pub costs: NetworkCosts,
+    /// How far off predictions may be.
+    pub band: Band,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NetworkFile {
+    post: String,
+    fence: String,
+    arrive: String,
+    flush: String,
+    message: String,
+    scan: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasuredFile {
+    name: String,
+    date: String,
+    source: Vec<String>,
+    compute_capability: u32,
+    nic: String,
+    nics_per_gpu: f64,
+    efficiency: f64,
+    settings: Option<String>,
+    band: MeasuredBand,
+    network: NetworkFile,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasuredBand {
+    low: f64,
+    high: f64,
+}
+
+impl NetworkFile {
+    pub(super) fn costs(&self, reader: &Reader<'_>) -> Result<NetworkCosts, ProfileError> {
+        let time =
+            |key: &str, text: &str| -> Result<Picos, ProfileError> { reader.quantity(&format!("network.{key}"), text) };
+        Ok(NetworkCosts {
+            post: time("post", &self.post)?,
+            fence: time("fence", &self.fence)?,
+            arrive: time("arrive", &self.arrive)?,
+            flush: time("flush", &self.flush)?,
+            message: time("message", &self.message)?,
+            scan: reader.optional("network.scan", self.scan.as_deref())?,
+        })
+    }
+}
+
+impl NetworkCosts {
+    pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "\n[network]")?;
+        for (key, time) in [
+            ("post", self.post),
+            ("fence", self.fence),
+            ("arrive", self.arrive),
+            ("flush", self.flush),
+            ("message", self.message),
+        ] {
+            writeln!(out, "{key} = {}", nanoseconds(time))?;
+        }
+        match self.scan {
+            Some(rate) => writeln!(out, "scan = \"{} B/s\"", rate.0),
+            None => Ok(()),
+        }
+    }
+}
+
+impl MeasuredNetwork {
+    /// All that are shipped.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn shipped() -> Result<Vec<Self>, ProfileError> {
+        SHIPPED.iter().map(|&(name, text)| Self::parse(text, name)).collect()
+    }
+
+    /// InfiniBand's, which stands for what was not measured.
+    ///
+    /// # Errors
+    /// None but a defect of the shipped file.
+    pub fn usual() -> Result<Self, ProfileError> {
+        Self::parse(USUAL.1, USUAL.0)
+    }
+
+    /// What a machine is taken to have: the network measured on machines like it, or the usual one. `None` where the fabric
+    /// has no network.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn for_machine(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
+        match (Self::of(fabric)?, Machine::of(fabric)) {
+            (Some(network), _) => Ok(Some(network)),
+            (None, Some(_)) => Self::usual().map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The one that was measured on machines like this; `None` where there is none, or no network.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn of(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
+        let Some(machine) = Machine::of(fabric) else { return Ok(None) };
+        let shipped = Self::shipped()?;
+        Ok(shipped.into_iter().find(|network| machine.is_like(network)))
+    }
+
+    /// The network of a profile, as measured on machines like this one; `None` where the fabric has no network.
+    #[must_use]
+    pub fn from_profile(profile: &Profile, fabric: &Fabric) -> Option<Self> {
+        let machine = Machine::of(fabric)?;
+        Some(Self {
+            name: profile.name.clone(),
+            date: profile.date.clone(),
+            sources: profile.sources.clone(),
+            compute_capability: machine.compute_capability,
+            nic: machine.nic,
+            nics_per_gpu: machine.nics_per_gpu,
+            efficiency: profile.links.network,
+            settings: None,
+            costs: profile.network,
+            band: profile.bands.usual,
+        })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ProfileError`] with the line and column, or the key.
+    pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
+        let reader = Reader { source, text };
+        let file: MeasuredFile = reader.read()?;
+        if !(file.nics_per_gpu > 0.0 && file.nics_per_gpu.is_finite()) {
+            return Err(reader.error("nics_per_gpu", "expected more than 0"));
+        }
+        Ok(Self {
+            compute_capability: file.compute_capability,
+            nic: reader.quantity("nic", &file.nic)?,
+            nics_per_gpu: file.nics_per_gpu,
+            efficiency: reader.fraction("efficiency", file.efficiency)?,
+            costs: file.network.costs(&reader)?,
+            settings: file.settings,
+            band: reader.band(file.band.low, file.band.high)?,
+            name: file.name,
+            date: file.date,
+            sources: file.source,
+        })
+    }
+
+    /// The network as a file. Reading it gives the same; fractions are written to seven digits.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "name = {}\ndate = {}\nsource = [", quoted(&self.name), quoted(&self.date))?;
+        for source in &self.sources {
+            writeln!(out, "  {},", quoted(source))?;
+        }
+        writeln!(out, "]\ncompute_capability = {}\nnic = \"{} B/s\"", self.compute_capability, self.nic.0)?;
+        writeln!(out, "nics_per_gpu = {}\nefficiency = {}", self.nics_per_gpu, fraction(self.efficiency))?;
+        writeln!(out, "band = {{ low = {}, high = {} }}", fraction(self.band.low), fraction(self.band.high))?;
+        if let Some(settings) = &self.settings {
+            writeln!(out, "settings = {}", quoted(settings))?;
+        }
+        self.costs.write(out)
+    }
+}
+
+impl Profile {
+    /// The same on another network.
+    #[must_use]
+    pub fn on(mut self, network: &MeasuredNetwork) -> Self {
+        self.name = format!("{} on {}", self.name, network.name);
+        self.links.network = network.efficiency;
+        self.network = network.costs;
+        self.sources.extend(network.sources.iter().cloned());
+        self.bands = self.bands.with_all(network.band);
+        self
+    }
+}
+
+/// What tells machines apart by their networks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Machine {
+    compute_capability: u32,
+    nic: Bandwidth,
+    nics_per_gpu: f64,
+}
+
+impl Machine {
+    /// `None` where several hosts are not joined by NICs.
+    fn of(fabric: &Fabric) -> Option<Self> {
+        let gpus = fabric.gpus();
+        let capability = gpus.iter().find_map(|&gpu| match &fabric.node(gpu).figures {
+            Figures::Gpu(figures) => figures.compute_capability,
+            _ => None,
+        });
+        let first = gpus.first().map(|&gpu| fabric.node(gpu).host);
+        if gpus.iter().all(|&gpu| Some(fabric.node(gpu).host) == first) {
+            return None;
+        }
+        let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
+        if !fabric.links().any(|(_, link)| is_network(link.kind)) {
+            return None;
+        }
+        let nics: Vec<Option<Bandwidth>> = fabric
+            .nodes()
+            .filter(|(_, node)| node.kind == NodeKind::Nic)
+            .map(|(_, node)| match &node.figures {
+                Figures::Nic(figures) => figures.speed,
+                _ => None,
+            })
+            .collect();
+        let nic = nics.iter().copied().flatten().min()?;
+        let (nics, gpus) = (nics.len() as f64, gpus.len() as f64);
+        Some(Self { compute_capability: capability.unwrap_or(0), nic, nics_per_gpu: nics / gpus })
+    }
+
+    fn is_like(&self, network: &MeasuredNetwork) -> bool {
+        self.compute_capability == network.compute_capability
+            && self.nic == network.nic
+            && (self.nics_per_gpu - network.nics_per_gpu).abs() < 1e-6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for network in MeasuredNetwork::shipped().unwrap() {
+            let text = network.to_toml();
+            assert_eq!(MeasuredNetwork::parse(&text, "written").unwrap(), network, "{text}");
+        }
+    }
+
+    #[test]
+    fn shipped_networks_have_the_names_of_their_files() {
+        for (name, text) in SHIPPED {
+            assert_eq!(MeasuredNetwork::parse(text, name).unwrap().name, name);
+        }
+    }
+
+    #[test]
+    fn errors_name_line_and_key() {
+        let (name, text) = SHIPPED[0];
+        let efficiency = text.lines().find(|line| line.starts_with("efficiency")).unwrap();
+        let message =
+            MeasuredNetwork::parse(&text.replace(efficiency, "efficiency = 2"), name).unwrap_err().to_string();
+        let line = 1 + text.lines().position(|line| line == efficiency).unwrap();
+        assert!(message.starts_with(&format!("{name}:{line}:14: efficiency: 2 is not a fraction")), "{message}");
+    }
+}

@@ -1,0 +1,224 @@
+//! The longest chain of a folded workload's operations, each as fast as if it were alone with those that it stands for.
+//!
+//! It is what the engine does, without others on the way: an operation is ready when all is done that it waits for, flows
+//! after its software time and the latency of its path, and where operations go in turn after the one before and its spacing. A
+//! transfer that shares its capacities with others only takes longer, and so does everything behind it.
+
+use fabricast_topologies::Picos;
+use rustc_hash::FxHashMap;
+
+use super::{Amounts, Template};
+use crate::engine::{Edge, Workload};
+use crate::quantity::{Rate, Work};
+use crate::sharing::{RouteId, System};
+
+/// No operation.
+const NONE: u32 = u32::MAX;
+
+/// A workload's operations, each behind those that it waits for.
+#[derive(Debug)]
+pub(super) struct Chain {
+    ops: Vec<Op>,
+    /// `awaited[starts[i]..starts[i + 1]]`: the places of what operation i waits for.
+    awaited: Vec<u32>,
+    starts: Vec<u32>,
+    /// Routes with what passes over them at once: an entry of the workload's works.
+    transfers: Vec<(RouteId, u32)>,
+    /// Runs that go in turn: the place of their first operation, and their length.
+    turns: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Op {
+    task: u32,
+    latency: Picos,
+    /// In `transfers`; [`NONE`] where nothing passes.
+    transfer: u32,
+    /// The place of the one before, where operations go in turn.
+    before: u32,
+}
+
+/// What the longest chain says.
+pub(super) struct Times {
+    /// Nothing ends sooner.
+    pub end: Picos,
+    /// By capacity: nothing passes sooner. The end of time where nothing ever does.
+    pub first_flows: Vec<Picos>,
+}
+
+impl Chain {
+    /// `None` where operations wait for each other.
+    pub(super) fn of(workload: &Workload) -> Option<Self> {
+        let mut first = vec![0u32];
+        for run in &workload.runs {
+            first.push(first.last()?.checked_add(run.len)?);
+        }
+        let count = *first.last()? as usize;
+        let order = in_order(workload, &first, count)?;
+        let mut place_of = vec![NONE; count];
+        for (place, &(run, index)) in (0..).zip(&order) {
+            place_of[(first[run as usize] + index) as usize] = place;
+        }
+        let mut chain = Self {
+            ops: Vec::with_capacity(count),
+            awaited: Vec::new(),
+            starts: vec![0],
+            transfers: Vec::new(),
+            turns: Vec::new(),
+        };
+        let mut known: FxHashMap<(RouteId, u32), u32> = FxHashMap::default();
+        for &(run, index) in &order {
+            let own = workload.runs[run as usize];
+            let mut before = NONE;
+            for edge in workload.waits_of(run) {
+                let Some(awaited) = target(workload, *edge, index) else { continue };
+                let place = place_of[(first[edge.run as usize] + awaited) as usize];
+                if edge.is_turn() {
+                    before = place;
+                } else {
+                    chain.awaited.push(place);
+                }
+            }
+            chain.starts.push(chain.awaited.len() as u32);
+            let passage = workload.passage(run, index);
+            let work = own.work.entry(index) as u32;
+            let transfer = passage.route.map_or(NONE, |route| {
+                *known.entry((route, work)).or_insert_with(|| {
+                    chain.transfers.push((route, work));
+                    chain.transfers.len() as u32 - 1
+                })
+            });
+            if index == 0 && workload.waits_of(run).iter().any(|edge| edge.is_turn()) {
+                chain.turns.push((chain.ops.len() as u32, own.len));
+            }
+            let task = workload.pace(run, index).software.0 as u32;
+            chain.ops.push(Op { task, latency: passage.latency, transfer, before });
+        }
+        Some(chain)
+    }
+
+    /// Times with the costs of a template's tasks, where given the lesser of two. A call makes its loop `loops` times.
+    pub(super) fn times(
+        &self,
+        (template, amounts): (&Template, &Amounts),
+        other: Option<(&Template, &Amounts)>,
+        startup: Picos,
+        loops: u32,
+    ) -> Times {
+        let mut moved = self.durations(&template.system(amounts), &amounts.works);
+        let mut paces = amounts.paces.clone();
+        if let Some((template, amounts)) = other {
+            let lesser = self.durations(&template.system(amounts), &amounts.works);
+            for (own, other) in moved.iter_mut().zip(lesser) {
+                *own = (*own).min(other);
+            }
+            for (own, other) in paces.iter_mut().zip(&amounts.paces) {
+                own.software = own.software.min(other.software);
+                own.spacing = own.spacing.min(other.spacing);
+            }
+        }
+        let count = self.ops.len();
+        let (mut ready, mut flows, mut done) = (vec![startup.0; count], vec![0u64; count], vec![0u64; count]);
+        let mut end = startup.0;
+        let mut first_flow = vec![u64::MAX; self.transfers.len()];
+        for (i, op) in self.ops.iter().enumerate() {
+            let pace = paces.get(op.task as usize).copied().unwrap_or_default();
+            let awaited = &self.awaited[self.starts[i] as usize..self.starts[i + 1] as usize];
+            let mut from = awaited.iter().fold(startup.0, |latest, &place| latest.max(done[place as usize]));
+            let mut flow = 0;
+            if op.before != NONE {
+                let before = op.before as usize;
+                let held = paces.get(self.ops[before].task as usize).copied().unwrap_or_default();
+                from = from.max(ready[before].saturating_add(held.software.0));
+                flow = done[before].max(flows[before].saturating_add(held.spacing.0));
+            }
+            ready[i] = from;
+            flow = flow.max(from.saturating_add(pace.software.0).saturating_add(op.latency.0));
+            flows[i] = flow;
+            done[i] = match first_flow.get_mut(op.transfer as usize) {
+                Some(first) => {
+                    *first = flow.min(*first);
+                    flow.saturating_add(moved[op.transfer as usize])
+                }
+                None => flow,
+            };
+            end = end.max(done[i]);
+        }
+        for &(first, len) in &self.turns {
+            let op = self.ops[first as usize];
+            let spacing = paces.get(op.task as usize).copied().unwrap_or_default().spacing.0;
+            let all = u64::from(len) * u64::from(loops) / u64::from(template.rounds);
+            let last = flows[first as usize].saturating_add(spacing.saturating_mul(all.saturating_sub(1)));
+            end = end.max(last);
+        }
+        let mut first_flows = vec![u64::MAX; template.capacities.len()];
+        for (&(route, _), &flow) in self.transfers.iter().zip(&first_flow) {
+            for &(resource, ..) in &template.routes[route.0 as usize].uses {
+                let first = &mut first_flows[resource.0 as usize];
+                *first = flow.min(*first);
+            }
+        }
+        Times { end: Picos(end), first_flows: first_flows.into_iter().map(Picos).collect() }
+    }
+
+    /// What each transfer takes at least.
+    fn durations(&self, system: &System, works: &[Work]) -> Vec<u64> {
+        let taken = |&(route, work): &(RouteId, u32)| {
+            let (work, rate) = (works.get(work as usize).copied().unwrap_or_default(), system.unshared(route));
+            if rate == Rate::UNLIMITED {
+                0
+            } else {
+                u64::try_from(work.0 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX)
+            }
+        };
+        self.transfers.iter().map(taken).collect()
+    }
+}
+
+/// The operation that one waits for by an edge.
+fn target(workload: &Workload, edge: Edge, index: u32) -> Option<u32> {
+    edge.target(index, workload.runs[edge.run as usize].len)
+}
+
+/// All operations, each after those that it waits for; `None` where some wait for each other.
+fn in_order(workload: &Workload, first: &[u32], count: usize) -> Option<Vec<(u32, u32)>> {
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum State {
+        New,
+        Begun,
+        Done,
+    }
+    let mut state = vec![State::New; count];
+    let mut order = Vec::with_capacity(count);
+    let mut stack: Vec<(u32, u32)> = Vec::new();
+    for run in 0..workload.runs.len() as u32 {
+        for index in 0..workload.runs[run as usize].len {
+            stack.push((run, index));
+            while let Some(&(run, index)) = stack.last() {
+                let own = (first[run as usize] + index) as usize;
+                match state[own] {
+                    State::New => {
+                        state[own] = State::Begun;
+                        for edge in workload.waits_of(run) {
+                            let Some(awaited) = target(workload, *edge, index) else { continue };
+                            match state[(first[edge.run as usize] + awaited) as usize] {
+                                State::New => stack.push((edge.run, awaited)),
+                                State::Begun => return None,
+                                State::Done => {}
+                            }
+                        }
+                    }
+                    State::Begun => {
+                        state[own] = State::Done;
+                        order.push((run, index));
+                        stack.pop();
+                    }
+                    State::Done => {
+                        stack.pop();
+                    }
+                }
+            }
+        }
+    }
+    Some(order)
+}

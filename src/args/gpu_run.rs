@@ -1,0 +1,112 @@
+//! Flags of `gpu run`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use fabricast_topologies::Bytes;
+use fabricast_validate::kernel::Carrier;
+
+use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, WhatIfArgs};
+
+/// Strategies on this machine's GPUs.
+#[derive(Debug, Args)]
+pub struct GpuRunArgs {
+    #[command(flatten)]
+    pub fabric: FabricArgs,
+    #[command(flatten)]
+    pub call: CallArgs,
+    #[command(flatten)]
+    pub strategy: StrategyArgs,
+    #[command(flatten)]
+    pub costs: CostArgs,
+    #[command(flatten)]
+    pub what_if: WhatIfArgs,
+    /// Run this schedule file: fabricast's JSON, MSCCL XML or an MSCCL++ plan
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "plan"])]
+    pub schedule: Option<PathBuf>,
+    /// Run every row of a plan: what `plan --format json` wrote
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes"])]
+    pub plan: Option<PathBuf>,
+    #[command(flatten)]
+    pub execution: ExecutionArgs,
+}
+
+/// How things are run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Execution")]
+pub struct ExecutionArgs {
+    /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice, or what its environment
+    /// forces)
+    #[arg(long, value_name = "E[,E…]", value_delimiter = ',', default_values_t = [ExecutorChoice::Kernels, ExecutorChoice::Nccl])]
+    pub executor: Vec<ExecutorChoice>,
+    /// What carries messages in generated kernels; by default what fits the protocol and the size
+    #[arg(long, value_name = "C[,C…]", value_delimiter = ',')]
+    pub carrier: Vec<CarrierChoice>,
+    /// Blocks, threads and words of a thread, as in `8x512x2`; by default what measured best. `sweep` tries many and shows the
+    /// fastest
+    #[arg(long, value_name = "BLOCKSxTHREADSxWORDS")]
+    pub shape: Option<String>,
+    /// The library of NCCL, or the folder it is in
+    #[arg(long, value_name = "PATH")]
+    pub nccl: Option<PathBuf>,
+    /// Let buffers begin so many bytes after an aligned address
+    #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true)]
+    pub offset: Bytes,
+    /// Checks of the result, each with fresh contents; every second one after several calls
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub checks: u32,
+    /// Check results and take no times
+    #[arg(long)]
+    pub untimed: bool,
+    /// Also time so many single calls, for the slowest of a hundred
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub singles: u32,
+    /// Write times into this folder too, with a manifest.toml, as `compare` and `calibrate` read them
+    #[arg(long, value_name = "FOLDER")]
+    pub measurements: Option<PathBuf>,
+    /// Seconds until whatever does not end is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub patience: u64,
+}
+
+/// An executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExecutorChoice {
+    /// Kernels generated from the schedule
+    Kernels,
+    /// Copy engines
+    Copies,
+    /// NCCL
+    Nccl,
+}
+
+impl std::fmt::Display for ExecutorChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kernels => "kernels",
+            Self::Copies => "copies",
+            Self::Nccl => "nccl",
+        })
+    }
+}
+
+/// What carries messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CarrierChoice {
+    /// 8 bytes of data and 8 of flags
+    Packets,
+    /// 120 bytes of data and 8 of a flag
+    Lines,
+    /// Plain vectors, then a flag
+    Flags,
+}
+
+impl From<CarrierChoice> for Carrier {
+    fn from(choice: CarrierChoice) -> Self {
+        match choice {
+            CarrierChoice::Packets => Self::Packets,
+            CarrierChoice::Lines => Self::Lines,
+            CarrierChoice::Flags => Self::Flags,
+        }
+    }
+}

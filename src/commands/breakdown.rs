@@ -1,0 +1,152 @@
+//! `simulate --breakdown`: which named costs of the profile the times of a call are made of, by size.
+
+use std::path::Path;
+
+use fabricast_reports::chart::{self, BreakdownChart, BreakdownRow};
+use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::breakdown::{Breakdown, breakdown};
+use fabricast_sim::engine::Watch;
+use fabricast_sim::{Surroundings, simulate};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric, Picos};
+use serde::Serialize;
+
+use super::asked::Asked;
+use super::{counted, strategy};
+use crate::args::{CallArgs, SimulateArgs, Sizes};
+use crate::failure::Failure;
+use crate::output::{self, Format, Output};
+use crate::setup;
+
+/// A size and what its time is made of.
+struct Row {
+    bytes: Bytes,
+    schedule: String,
+    parts: Breakdown,
+}
+
+/// Prints the parts of every size, and draws them.
+pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
+    let format = chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
+    output.check_beside(path)?;
+    let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
+    let mode = setup::launch_mode(&args.costs, fabric, &ranks);
+    let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
+    let profile = setup::profile(&args.costs, fabric)?;
+    setup::sources(fabric, &profile, output);
+    let asked = Asked::of(&args.call, ranks.len(), &Sizes::default().0)?;
+    let mut rows = Vec::with_capacity(asked.sizes.len());
+    for &bytes in &asked.sizes {
+        let call = CallArgs { bytes: Some(bytes), sizes: None, ..args.call.clone() };
+        let place = strategy::Place { fabric, router: &router, placement: &ranks, profile: &profile, mode };
+        let generator = strategy::single(&call, &args.strategy, place)?;
+        let header = generator.header();
+        let parts = breakdown(&profile, header.protocol, mode, |profile| {
+            let setting = setup::setting(fabric, &router, &ranks, profile, &[]);
+            simulate(generator.as_ref(), setting, mode, Surroundings::default(), Watch::default())
+        })?;
+        let schedule = format!("{} {} × {}", header.name, header.protocol, header.channels);
+        rows.push(Row { bytes, schedule, parts });
+    }
+    let names = names(&rows);
+    let collectives: Vec<String> = asked.collectives.iter().map(ToString::to_string).collect();
+    let title = format!("{} on {}", collectives.join(", "), fabric.name());
+    let subtitle = format!("{}, profile {}, {}", counted(ranks.len() as u64, "rank"), profile.name, mode.name());
+    let written = match output.format {
+        Format::Json => output::json(&rows.iter().map(RowJson::of).collect::<Vec<_>>())?,
+        Format::Text => {
+            let mut table = table(&names, &rows);
+            table.heading(format!("{title} · {subtitle}"));
+            table.text(&output.look())
+        }
+        Format::Csv => super::csv(&table(&names, &rows))?,
+    };
+    let row = |row: &Row| BreakdownRow { bytes: row.bytes, times: times(&names, row) };
+    let chart = BreakdownChart { title, subtitle, rows: rows.iter().map(row).collect(), costs: names };
+    let picture = chart::render(&chart.figure(), format).map_err(|error| Failure::Failed(error.to_string()))?;
+    output.write_with(&written, Some((path, &picture)))
+}
+
+/// What no named cost explains; shown where it is more than this part of a time, which rounding is not.
+const REST: &str = "rest";
+const LEAST_REST: f64 = 0.005;
+
+/// The costs that any row has, in the order of profile files; what stands in no file comes last.
+fn names(rows: &[Row]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for part in rows.iter().flat_map(|row| &row.parts.parts) {
+        if !names.contains(&part.name) {
+            names.push(part.name.clone());
+        }
+    }
+    let tables = ["protocol.", "links.", "launch."];
+    names.sort_by_key(|name| tables.iter().position(|table| name.starts_with(table)).unwrap_or(tables.len()));
+    let is_left = |row: &Row| row.parts.rest.0 as f64 > LEAST_REST * row.parts.time.0 as f64;
+    if rows.iter().any(is_left) {
+        names.push(REST.to_owned());
+    }
+    names
+}
+
+/// What each cost comes to in a row.
+fn times(names: &[String], row: &Row) -> Vec<Picos> {
+    let of = |name: &String| match row.parts.parts.iter().find(|part| part.name == *name) {
+        Some(part) => part.time,
+        None if name == REST => row.parts.rest,
+        None => Picos::ZERO,
+    };
+    names.iter().map(of).collect()
+}
+
+fn table(names: &[String], rows: &[Row]) -> Table {
+    let mut columns = vec![
+        Column::new("bytes", "size", Unit::Bytes),
+        Column::new("schedule", "schedule", Unit::Text),
+        Column::new("time_us", "time", Unit::Micros),
+    ];
+    columns.extend(names.iter().map(|name| Column::new(name, short(name), Unit::Micros).spare()));
+    let mut table = Table::new(columns);
+    for row in rows {
+        let mut cells = vec![
+            Value::Bytes(row.bytes).into(),
+            Value::text(&*row.schedule).into(),
+            Value::Time(row.parts.time).into(),
+        ];
+        cells.extend(times(names, row).into_iter().map(|time| Value::Time(time).into()));
+        table.row(cells);
+    }
+    table
+}
+
+/// A name without the word that says in which table of the profile it stands.
+fn short(name: &str) -> &str {
+    name.strip_prefix("protocol.").or_else(|| name.strip_prefix("launch.")).unwrap_or(name)
+}
+
+#[derive(Serialize)]
+struct RowJson<'a> {
+    bytes: Bytes,
+    schedule: &'a str,
+    time_us: f64,
+    parts: Vec<PartJson<'a>>,
+    rest_us: f64,
+}
+
+#[derive(Serialize)]
+struct PartJson<'a> {
+    name: &'a str,
+    us: f64,
+}
+
+impl<'a> RowJson<'a> {
+    fn of(row: &'a Row) -> Self {
+        let part = |part: &'a fabricast_sim::breakdown::Part| PartJson { name: &part.name, us: part.time.us() };
+        Self {
+            bytes: row.bytes,
+            schedule: &row.schedule,
+            time_us: row.parts.time.us(),
+            parts: row.parts.parts.iter().map(part).collect(),
+            rest_us: row.parts.rest.us(),
+        }
+    }
+}

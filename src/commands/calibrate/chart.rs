@@ -1,0 +1,56 @@
+//! The picture of a calibration.
+
+use std::path::Path;
+
+use fabricast_reports::chart::{Estimated, EstimatesTable, Format};
+
+use super::{Answer, text};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Where it is drawn.
+pub struct Chart<'a> {
+    path: &'a Path,
+    format: Format,
+}
+
+impl<'a> Chart<'a> {
+    /// Refuses what cannot be drawn or written, before the work.
+    pub fn at(path: Option<&'a Path>, output: &Output) -> Result<Option<Self>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        let format = Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
+        output.check_beside(path)?;
+        Ok(Some(Self { path, format }))
+    }
+
+    /// The bytes of the picture.
+    pub fn draw(&self, answer: &Answer<'_>) -> Result<Vec<u8>, Failure> {
+        let calibration = answer.calibration;
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let lines = text::lines(answer).into_iter().filter(|(_, summary, _)| summary.rows > 0);
+        let errors = lines.map(|(what, summary, coverage)| {
+            let inside = coverage.map_or(String::new(), |coverage| percent(coverage.share()));
+            [what, percent(summary.median), percent(summary.p90), inside]
+        });
+        let estimates = calibration.estimates.iter().map(|estimate| Estimated {
+            name: estimate.parameter.name(),
+            unit: estimate.parameter.unit().name().to_owned(),
+            value: estimate.value,
+            low: estimate.low,
+            high: estimate.high,
+        });
+        let table = EstimatesTable {
+            title: format!("Calibration of {}", calibration.profile.name),
+            subtitle: calibration.profile.sources.first().cloned().unwrap_or_default(),
+            error_heads: ["error of predictions", "median", "p90", "in band"].map(str::to_owned),
+            errors: errors.collect(),
+            estimates: estimates.collect(),
+        };
+        table.render(self.format).map_err(|error| Failure::Failed(error.to_string()))
+    }
+
+    /// The file that it goes to.
+    pub fn path(&self) -> &'a Path {
+        self.path
+    }
+}

@@ -1,0 +1,98 @@
+//! What benchmarks of `gpu bench` tell of a profile: alone, or before a fit to collectives.
+
+use std::path::PathBuf;
+
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::read::text_of_file;
+use fabricast_validate::calibrate::physical::{self, Told};
+use fabricast_validate::gpu::bench::{self, Bench};
+use serde::Serialize;
+
+use crate::args::CalibrateArgs;
+use crate::failure::Failure;
+use crate::output::{self, Format, Output};
+use crate::setup;
+
+/// Benchmarks, which are JSON, and manifests, which are not.
+pub fn split(paths: &[PathBuf]) -> Result<(Vec<Bench>, Vec<PathBuf>), Failure> {
+    let (mut benches, mut manifests) = (Vec::new(), Vec::new());
+    for path in paths {
+        if path.extension().is_some_and(|extension| extension == "json") {
+            benches.push(bench::read(&text_of_file(path)?, &path.display().to_string())?);
+        } else {
+            manifests.push(path.clone());
+        }
+    }
+    Ok((benches, manifests))
+}
+
+/// Sets what benchmarks tell; of two that tell the same the later counts.
+pub fn tell(profile: &mut Profile, benches: &[Bench]) -> Result<Vec<Told>, Failure> {
+    let mut told: Vec<Told> = Vec::new();
+    for bench in benches {
+        let figures = physical::tell(profile, bench)?;
+        told.retain(|old| figures.iter().all(|new| new.name != old.name));
+        told.extend(figures);
+    }
+    Ok(told)
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    profile: &'a str,
+    parameters: Vec<ParameterJson>,
+}
+
+#[derive(Serialize)]
+struct ParameterJson {
+    name: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+    unit: &'static str,
+}
+
+/// A profile from benchmarks alone: every figure that they do not tell is that of the profile begun with.
+pub fn run(args: &CalibrateArgs, benches: &[Bench], output: &Output) -> Result<(), Failure> {
+    let mut profile = match (&args.profile, benches.first()) {
+        (Some(name), _) => setup::named_profile(name)?,
+        (None, Some(first)) => Profile::for_fabric(&first.probe.fabric()?)?,
+        (None, None) => return Err(Failure::input("nothing to calibrate with")),
+    };
+    if !args.hold_out.is_empty() {
+        return Err(Failure::input("--hold-out leaves out rows of collectives, and benchmarks have none"));
+    }
+    let told = tell(&mut profile, benches)?;
+    if let Some(name) = &args.name {
+        profile.name.clone_from(name);
+    }
+    let measured = benches.last().and_then(|bench| bench.date.get(..10)).map(str::to_owned);
+    if let Some(date) = args.date.clone().or(measured) {
+        profile.date = date;
+    }
+    let written = match output.format {
+        Format::Json => {
+            let row = |told: Told| {
+                let Told { name, value, low, high, unit } = told;
+                ParameterJson { name, value, low, high, unit }
+            };
+            let parameters = told.into_iter().map(row).collect();
+            output::json(&Json { profile: &profile.name, parameters })?
+        }
+        Format::Text => told.iter().map(line).collect(),
+        Format::Csv => {
+            let rows = told
+                .iter()
+                .map(|told| format!("{},{},{},{},{}\n", told.name, told.value, told.low, told.high, told.unit));
+            std::iter::once("parameter,value,low,high,unit\n".to_owned()).chain(rows).collect()
+        }
+    };
+    let text = profile.to_toml();
+    let beside = output.file.as_deref().map(|path| (path, text.as_bytes()));
+    Output { file: None, ..output.clone() }.write_with(&written, beside)
+}
+
+fn line(told: &Told) -> String {
+    let Told { name, value, low, high, unit } = told;
+    format!("{name:<40} {value:>8.4} {unit:<3} measured {low:.4} to {high:.4}\n")
+}

@@ -1,0 +1,155 @@
+//! The schedules that are asked for: a file's, a plan's rows, the strategies that flags name, or what the plan would pick.
+
+use fabricast_planner::abilities::Abilities;
+use fabricast_planner::algorithm::{self, Algorithm, Shape};
+use fabricast_planner::plan::{Effort, PlanRequest, Watcher, plan};
+use fabricast_planner::strategy::{Strategy, candidates};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Matrix, Protocol, Rank, Schedule};
+use fabricast_topologies::Bytes;
+use fabricast_validate::execute::whole_bytes;
+use serde::Deserialize;
+
+use super::Ground;
+use crate::args::Sizes;
+use crate::commands::asked::{self, Asked};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::setup;
+
+/// A plan's file, as far as it matters here.
+#[derive(Deserialize)]
+struct PlanFile {
+    rows: Vec<PlanRow>,
+}
+
+#[derive(Deserialize)]
+struct PlanRow {
+    collective: Collective,
+    bytes: Bytes,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    channels: u16,
+}
+
+/// A schedule, and the strategy that it was made of, if it was.
+pub(super) struct Ask {
+    pub(super) schedule: Schedule,
+    strategy: Option<Strategy>,
+    matrix: Option<Matrix>,
+}
+
+impl Ask {
+    /// The schedule as it runs: a channel that is split over several blocks is as many channels.
+    pub(super) fn over_blocks(&self, ground: &Ground<'_>, blocks: u32) -> Result<Option<Schedule>, Failure> {
+        let Some(strategy) = self.strategy.filter(|one| blocks > u32::from(one.channels)) else { return Ok(None) };
+        let call = self.schedule.header().call;
+        let channels = u16::try_from(blocks).unwrap_or(u16::MAX);
+        let over = Strategy { channels, ..strategy };
+        schedule(ground, call.collective, call.bytes, over, self.matrix.as_ref()).map(|ask| Some(ask.schedule))
+    }
+}
+
+/// All of them, in the order in which they are run.
+pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Ask>, Failure> {
+    let args = ground.args;
+    if let Some(path) = &args.schedule {
+        let bytes = args.call.bytes.map(|size| args.call.whole(size)).transpose()?;
+        let schedule = crate::commands::schedule::read(path)?.scaled(bytes);
+        return Ok(vec![Ask { schedule, strategy: None, matrix: None }]);
+    }
+    if let Some(path) = &args.plan {
+        let text = fabricast_topologies::read::text_of_file(path)?;
+        let file: PlanFile = serde_json::from_str(&text).map_err(|error| {
+            Failure::input(format!("{}: expected what `plan --format json` writes: {error}", path.display()))
+        })?;
+        let row = |row: &PlanRow| {
+            let (algorithm, protocol, channels) = (row.algorithm, row.protocol, row.channels);
+            let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
+            schedule(ground, row.collective, row.bytes, strategy, None)
+        };
+        return file.rows.iter().map(row).collect();
+    }
+    let Asked { collectives, matrix, sizes } = Asked::of(&args.call, ground.placement.len(), &Sizes::default().0)?;
+    crate::commands::check_root(&args.call, ground.placement)?;
+    let mut all = Vec::new();
+    for collective in collectives {
+        for &bytes in &sizes {
+            for strategy in strategies(ground, collective, bytes, matrix.as_ref(), output)? {
+                all.push(schedule(ground, collective, bytes, strategy, matrix.as_ref())?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The strategies for one size: all that the flags name, or the plan's pick where they name no algorithm.
+fn strategies(
+    ground: &Ground<'_>,
+    collective: Collective,
+    bytes: Bytes,
+    matrix: Option<&Matrix>,
+    output: &Output,
+) -> Result<Vec<Strategy>, Failure> {
+    let args = ground.args;
+    let flags =
+        crate::args::StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
+    let restriction = setup::restriction(&flags);
+    let ranks_per_node = setup::ranks_per_node(ground.fabric, ground.placement);
+    if !flags.algorithm.is_empty() {
+        let abilities =
+            Abilities::of(ground.fabric, ground.router, ground.placement, ranks_per_node, setup::in_network(&flags));
+        let found = candidates(collective, &abilities, &restriction);
+        if found.is_empty() {
+            output.warn(&format!("{collective}: no such strategy"));
+        }
+        // One channel where none is given: kernels spread it over blocks by themselves.
+        return Ok(found.into_iter().filter(|one| !flags.channels.is_empty() || one.channels == 1).collect());
+    }
+    let request = PlanRequest {
+        library: None,
+        fabric: ground.fabric,
+        router: ground.router,
+        placement: ground.placement,
+        profile: ground.profile,
+        ranks_per_node,
+        mode: setup::launch_mode(&args.costs, ground.fabric, ground.placement),
+        buffers: buffers(ground),
+        root: args.call.root,
+        matrix,
+        collectives: &[collective],
+        sizes: &[bytes],
+        restriction: &restriction,
+        effort: Effort::Contenders,
+    };
+    Ok(plan(&request, Watcher::default())?.rows.iter().map(|row| row.pick.strategy).collect())
+}
+
+fn buffers(ground: &Ground<'_>) -> BufferUse {
+    if ground.args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace }
+}
+
+fn schedule(
+    ground: &Ground<'_>,
+    collective: Collective,
+    bytes: Bytes,
+    strategy: Strategy,
+    matrix: Option<&Matrix>,
+) -> Result<Ask, Failure> {
+    let ranks = ground.placement.len() as u32;
+    let dtype = ground.args.call.dtype.unwrap_or_default();
+    let matrix = matrix.map(|matrix| matrix.scaled(bytes));
+    let call = Call {
+        collective,
+        bytes: if matrix.is_some() { bytes } else { whole_bytes(collective, bytes, ranks, dtype) },
+        ranks,
+        root: Rank(ground.args.call.root),
+        buffers: buffers(ground),
+    };
+    let ranks_per_node = setup::ranks_per_node(ground.fabric, ground.placement);
+    let in_network = setup::in_network(&ground.args.strategy);
+    let abilities = Abilities::of(ground.fabric, ground.router, ground.placement, ranks_per_node, in_network);
+    let shape = Shape { matrix: matrix.clone(), ..strategy.shape(call, ground.profile, ranks_per_node, &abilities) };
+    let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| Failure::input(why.to_string()))?;
+    let schedule = Schedule::build(generator.as_ref()).map_err(|why| Failure::input(why.to_string()))?;
+    Ok(Ask { schedule, strategy: Some(strategy), matrix })
+}

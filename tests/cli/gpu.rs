@@ -1,0 +1,137 @@
+//! `gpu` where there is none: what is missing is one line and exit code 3; saved measurements are judged all the same.
+
+use std::path::{Path, PathBuf};
+
+use crate::run::{Run, command, refused, run, run_in};
+
+/// Measurements that ship with their raw figures.
+fn saved() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("validate/runs/2026-11-21-4xh200/bench.json").display().to_string()
+}
+
+const COMMANDS: [&str; 5] = [
+    "gpu probe",
+    "gpu probe --format json",
+    "gpu bench --quick",
+    "gpu doctor",
+    "plan --fabric auto --collective all_reduce --sizes 1MiB..1MiB",
+];
+
+#[test]
+fn without_a_driver_every_command_says_so() {
+    for arguments in COMMANDS {
+        let run = run(arguments);
+        if run.code == 0 {
+            println!("skipped: this machine has a GPU");
+            return;
+        }
+        assert_eq!((run.code, run.stdout.as_str()), (3, ""), "{arguments}: {run:?}");
+        assert_eq!(run.stderr.lines().count(), 1, "{arguments}: {run:?}");
+        assert!(run.stderr.contains("no NVIDIA driver on this machine"), "{arguments}: {run:?}");
+    }
+}
+
+/// A driver library in which every function that is there returns `code`; `None` where no C compiler is.
+fn stand_in(folder: &Path, symbols: &[&str], code: u32) -> Option<PathBuf> {
+    let source: String = symbols.iter().map(|symbol| format!("int {symbol}(void) {{ return {code}; }}\n")).collect();
+    std::fs::write(folder.join("driver.c"), source).unwrap();
+    let library = folder.join("libcuda.so");
+    let made = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-w", "-o"])
+        .arg(&library)
+        .arg(folder.join("driver.c"))
+        .status();
+    made.is_ok_and(|status| status.success()).then(|| folder.to_owned())
+}
+
+/// Runs the command with another driver library.
+fn with_driver(folder: &Path, arguments: &str) -> Run {
+    let output = command(folder, arguments).env("LD_LIBRARY_PATH", folder).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+#[test]
+fn a_driver_without_gpus_or_without_functions_is_an_error() {
+    let symbols = fabricast_validate::cuda::SYMBOLS;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(path) = stand_in(folder.path(), symbols, 100) else {
+        println!("skipped: no C compiler");
+        return;
+    };
+    for arguments in COMMANDS {
+        let run = with_driver(&path, arguments);
+        assert_eq!(run.code, 3, "{arguments}: {run:?}");
+        assert!(run.stderr.contains("the NVIDIA driver finds no GPU on this machine"), "{arguments}: {run:?}");
+    }
+    let older: Vec<&str> = symbols.iter().copied().filter(|&symbol| symbol != "cuEventElapsedTime_v2").collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = stand_in(folder.path(), &older, 0).unwrap();
+    for arguments in COMMANDS {
+        let run = with_driver(&path, arguments);
+        assert_eq!(run.code, 1, "{arguments}: {run:?}");
+        assert!(run.stderr.contains("has no function cuEventElapsedTime_v2"), "{arguments}: {run:?}");
+        assert!(run.stderr.contains("CUDA 12.8"), "{arguments}: {run:?}");
+    }
+}
+
+#[test]
+fn a_saved_run_is_judged_without_a_gpu() {
+    let sound = run(&format!("gpu doctor --from {}", saved()));
+    assert_eq!((sound.code, sound.stderr.as_str()), (0, ""), "{sound:?}");
+    assert!(sound.stdout.contains("12 pairs over NVL: 395 GB/s, expected 395; flags 0.60–0.62 µs"), "{sound:?}");
+    assert!(sound.stdout.ends_with("nothing is wrong\n"), "{sound:?}");
+    let preset = run(&format!("gpu doctor --from {} --fabric hgx-h200 --gpus 4 --format json", saved()));
+    assert_eq!(preset.code, 0, "{preset:?}");
+    let judged: serde_json::Value = serde_json::from_str(&preset.stdout).unwrap();
+    assert_eq!(judged["findings"].as_array().unwrap().len(), 0);
+    assert_eq!(judged["pairs"].as_array().unwrap().len(), 12);
+    for wrong in ["dgx-a100 --gpus 4", "hgx-h200", "l40s-pcie --gpus 4"] {
+        let run = run(&format!("gpu doctor --from {} --fabric {wrong}", saved()));
+        assert_eq!(run.code, 1, "{wrong}: {run:?}");
+        assert!(run.stdout.contains("(wrong_topology)"), "{wrong}: {run:?}");
+        assert!(run.stderr.contains("found"), "{wrong}: {run:?}");
+    }
+}
+
+#[test]
+fn what_is_no_measurement_is_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(saved()).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("torn.json", &text[..text.len() / 2]);
+    write("other.json", &text.replacen("fabricast-bench", "something", 1));
+    write("newer.json", &text.replacen("\"version\": 1", "\"version\": 9", 1));
+    let (probe, points) = text.split_at(text.find("\"points\"").unwrap());
+    write("gpu.json", &(probe.to_owned() + &points.replacen("\"dst\": 1", "\"dst\": 77", 1)));
+    for (file, expected) in [
+        ("torn.json", "torn.json:"),
+        ("other.json", "expected `fabricast-bench`"),
+        ("newer.json", "this program reads 1"),
+        ("gpu.json", "is of GPU 77, and the machine has 4"),
+        ("missing.json", "missing.json"),
+    ] {
+        refused(folder.path(), &format!("gpu doctor --from {file}"), expected);
+        refused(folder.path(), &format!("calibrate {file} -o profile.toml"), expected);
+    }
+    refused(folder.path(), "gpu doctor --from x.json --fabric nothing", "nothing");
+    assert!(!folder.path().join("profile.toml").exists());
+}
+
+#[test]
+fn a_benchmark_calibrates_what_it_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_in(folder.path(), &format!("calibrate {} -o here.toml --name here --format json", saved()));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let names: Vec<&str> =
+        told["parameters"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["links.pcie", "protocol.copy_engine.wire_efficiency", "protocol.copy_engine.step"]);
+    let profile = std::fs::read_to_string(folder.path().join("here.toml")).unwrap();
+    assert!(profile.contains("gpu bench on 4 × NVIDIA H200, driver 580.159.04"), "{profile}");
+    let plan = run_in(
+        folder.path(),
+        "plan --fabric hgx-h200 --gpus 4 --collective all_gather --sizes 64MiB..64MiB --protocol copy_engine --profile here.toml",
+    );
+    assert_eq!(plan.code, 0, "{plan:?}");
+}

@@ -1,0 +1,80 @@
+//! `simulate` says of a strategy what `plan` says of it.
+
+use serde_json::Value;
+
+use crate::run::{json, run};
+
+const ALGORITHMS: [&str; 16] = [
+    "ring",
+    "tree",
+    "one_shot",
+    "two_shot",
+    "hierarchical",
+    "recursive_doubling",
+    "recursive_halving_doubling",
+    "bruck",
+    "pat",
+    "direct",
+    "pairwise",
+    "nvls",
+    "nvls_tree",
+    "grid_ring",
+    "scatter_all_gather",
+    "dissemination",
+];
+
+const COLLECTIVES: [&str; 9] = [
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send_recv",
+];
+
+/// Small calls, calls of several loops or of many pieces of a stream, and one of odd chunks.
+const SIZES: [u64; 3] = [3_000, 1 << 20, 50_000_017];
+
+fn agree_on(fabric: &str) {
+    let mut listed = 0;
+    for collective in COLLECTIVES {
+        for algorithm in ALGORITHMS {
+            for bytes in SIZES {
+                let call = format!("{fabric} --collective {collective} --algorithm {algorithm} --bytes {bytes}");
+                if run(&format!("plan {call} --channels 3 --format json")).code != 0 {
+                    // Not offered.
+                    continue;
+                }
+                let plan = json(&format!("plan {call} --channels 3"));
+                for row in plan["rows"].as_array().unwrap() {
+                    for strategy in [row, &row["runner_up"]].into_iter().filter(|strategy| !strategy.is_null()) {
+                        agree(&call, strategy);
+                        listed += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(listed > 100, "{listed}");
+}
+
+fn agree(call: &str, strategy: &Value) {
+    let word = |key: &str| strategy[key].as_str().unwrap().to_owned();
+    let channels = &strategy["channels"];
+    let flags = format!("simulate {call} --protocol {} --channels {channels}", word("protocol"));
+    let simulated = json(&flags);
+    assert_eq!(simulated["time_us"], strategy["time_us"], "{flags}");
+}
+
+#[test]
+fn on_one_host() {
+    agree_on("--fabric hgx-h200");
+}
+
+#[test]
+fn on_two_hosts() {
+    agree_on("--fabric hgx-h200 --nodes 2 --gpus 4");
+}

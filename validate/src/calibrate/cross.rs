@@ -1,0 +1,187 @@
+//! Cross-validation: every row is left out once and predicted by what the others tell; and the intervals that follow.
+//!
+//! Rows are left out a fifth at a time: every fifth size of a curve, with all rows that ran the same schedule, so that no
+//! fit has seen the run that it predicts. Intervals are checked the same way: those that rows are held against come
+//! from the other four fifths.
+
+use fabricast_sim::profile::{Band, Bands, Beyond, Circumstances, Decides, Known, Profile, RegimeBand};
+use fabricast_sim::schedule::Protocol;
+
+use super::cases::Cases;
+use super::fit::Fit;
+use super::hold_out::HoldOut;
+use super::parameters::Parameter;
+use super::points::Point;
+use super::prior::Prior;
+use super::solve::Start;
+use super::{HeldOut, Residual, errors};
+use crate::compare::Coverage;
+
+/// Parts that rows are left out in.
+const FOLDS: usize = 5;
+/// A regime with fewer rows has the interval of all.
+const LEAST_ROWS: usize = 20;
+/// No interval is narrower, as a logarithm: the same sweeps on another host differ by 1.2 % in the median
+/// (validate/data/h200-node, logs-repeat).
+const LEAST_WIDTH: f64 = 0.012;
+
+/// A row that was left out, and predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LeftOut {
+    pub residual: Residual,
+    pub call: Circumstances,
+    /// The part that it was left out in.
+    fold: usize,
+}
+
+impl LeftOut {
+    /// ln(measured ÷ predicted).
+    fn ratio(&self) -> f64 {
+        -(1.0 + self.residual.error).ln()
+    }
+
+    fn is_inside(&self, band: Band) -> bool {
+        (band.low.ln()..=band.high.ln()).contains(&self.ratio())
+    }
+
+    /// How many times wider a band has to be to hold it.
+    fn needs(&self, band: Band) -> f64 {
+        let end = if self.ratio() < 0.0 { band.low.ln() } else { band.high.ln() };
+        if end == 0.0 { f64::INFINITY } else { self.ratio() / end }
+    }
+}
+
+/// Rows to validate with, and what is fitted to them.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a, 'p> {
+    pub cases: &'p Cases<'a>,
+    pub device: &'p [&'p Point],
+    pub parameters: &'p [Parameter],
+    /// Those that only launch costs are fitted to.
+    pub further: &'p [&'p Point],
+    pub modes: &'p [Parameter],
+    /// How firmly device costs stay at those of `base`.
+    pub prior: Prior,
+    pub base: &'p Profile,
+}
+
+impl<'p> Rows<'_, 'p> {
+    /// All rows, each predicted by a fit without its part. It begins at the fit to all, or, where costs stay close to where
+    /// they began, as that one did.
+    pub fn left_out(self, fitted: &Profile) -> Vec<LeftOut> {
+        let folds = (0..FOLDS).flat_map(|fold| {
+            let is_kept = |point: &&&Point| point.case % FOLDS != fold;
+            let kept = |points: &[&'p Point]| points.iter().filter(is_kept).copied().collect::<Vec<_>>();
+            let (device, further) = (kept(self.device), kept(self.further));
+            let fit = |points, base: &Profile, parameters, prior, start| {
+                Fit { cases: self.cases, points, base, parameters, prior }.run(start).0
+            };
+            let mut profile = match self.prior {
+                Prior::Open => fit(device, fitted, self.parameters, self.prior, Start::Near),
+                Prior::Proportional => fit(device, self.base, self.parameters, self.prior, Start::Far),
+            };
+            if !self.modes.is_empty() && further.len() >= self.modes.len() {
+                profile = fit(further, &profile, self.modes, Prior::Open, Start::Near);
+            }
+            let out: Vec<&Point> = self.device.iter().chain(self.further).filter(|p| !is_kept(p)).copied().collect();
+            of(self.cases, &out, &profile)
+        });
+        folds.collect()
+    }
+}
+
+/// Rows that a profile has not seen, with its predictions.
+pub(super) fn of(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<LeftOut> {
+    let residuals = errors(cases, points, profile);
+    points
+        .iter()
+        .zip(residuals)
+        .map(|(point, residual)| LeftOut {
+            call: point.circumstances(residual.decides),
+            residual,
+            fold: point.case % FOLDS,
+        })
+        .collect()
+}
+
+/// The interval that holds four of five; `None` of too few rows. The ends are order statistics that hold for a next row
+/// too, not for these alone.
+fn interval<'a>(rows: impl Iterator<Item = &'a LeftOut>) -> Option<(Band, u32)> {
+    let mut ratios: Vec<f64> = rows.map(LeftOut::ratio).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    let count = ratios.len();
+    let at = |place: f64| ratios.get((place as usize).clamp(1, count.max(1)) - 1).copied();
+    let tenth = (count as f64 + 1.0) * 0.1;
+    let (low, high) = (at(tenth.floor())?, at((count as f64 + 1.0 - tenth).ceil())?);
+    let band = Band { low: low.min(-LEAST_WIDTH).exp(), high: high.max(LEAST_WIDTH).exp() };
+    (count >= LEAST_ROWS).then_some((band, count as u32))
+}
+
+/// Intervals by regime.
+fn regimes(rows: &[&LeftOut]) -> (Band, Vec<RegimeBand>) {
+    let usual = interval(rows.iter().copied()).map_or(Band { low: 0.5, high: 2.0 }, |found| found.0);
+    let regime = |(protocol, decides): (Protocol, Decides)| {
+        let own = rows.iter().filter(|row| (row.call.protocol, row.call.decides) == (protocol, decides));
+        let (band, rows) = interval(own.copied())?;
+        Some(RegimeBand { protocol, decides, band, rows })
+    };
+    let all = Protocol::ALL.into_iter().flat_map(|protocol| Decides::ALL.map(|decides| (protocol, decides)));
+    (usual, all.filter_map(regime).collect())
+}
+
+/// The intervals that rows left out give, and how many of them lie inside those that the others give. How much wider
+/// intervals are beyond what is known comes from rows held out by that trait; where none were, it stays.
+pub(super) fn intervals(
+    rows: &[LeftOut],
+    held_out: &[(HeldOut, Vec<LeftOut>)],
+    known: Known,
+    before: Beyond,
+) -> (Bands, Coverage) {
+    let made_by = |is_kept: &dyn Fn(&LeftOut) -> bool| {
+        let kept: Vec<&LeftOut> = rows.iter().filter(|row| is_kept(row)).collect();
+        let (usual, regimes) = regimes(&kept);
+        Bands { usual, regimes, known: Known::default(), beyond: before }
+    };
+    let inside = (0..FOLDS).flat_map(|fold| {
+        let bands = made_by(&|row| row.fold != fold);
+        let own = rows.iter().filter(move |row| row.fold == fold);
+        own.map(move |row| row.is_inside(bands.of(row.call))).collect::<Vec<_>>()
+    });
+    let coverage = Coverage::of(inside);
+    let mut bands = made_by(&|_| true);
+    for (what, left_out) in held_out {
+        if let Some(times) = widening(&bands, left_out.iter()) {
+            match what.what {
+                HoldOut::Collectives(_) => bands.beyond.collective = times,
+                HoldOut::Ranks(_) => bands.beyond.gpus = times,
+                HoldOut::Nodes(_) => bands.beyond.nodes = times,
+                HoldOut::Protocols(_) => {}
+            }
+        }
+    }
+    bands.known = known;
+    (bands, coverage)
+}
+
+/// How many times wider intervals have to be to hold four of five of rows; at least 1, `None` of too few rows.
+fn widening<'a>(bands: &Bands, rows: impl Iterator<Item = &'a LeftOut>) -> Option<f64> {
+    let mut needed: Vec<f64> =
+        rows.map(|row| row.needs(bands.of_regime(row.call.protocol, row.call.decides))).collect();
+    needed.sort_unstable_by(f64::total_cmp);
+    let count = needed.len();
+    let place = ((count as f64 + 1.0) * 0.8).ceil() as usize;
+    (count >= LEAST_ROWS).then(|| needed.get(place.min(count) - 1).copied().unwrap_or(1.0).max(1.0))
+}
+
+/// How many of rows held out lie inside intervals widened by what the others of them need: those of even against those
+/// of odd parts.
+pub(super) fn coverage_beyond(bands: &Bands, rows: &[LeftOut]) -> Coverage {
+    let halves = [0, 1].map(|half| {
+        let (own, others): (Vec<&LeftOut>, Vec<&LeftOut>) = rows.iter().partition(|row| row.fold % 2 == half);
+        let times = widening(bands, others.into_iter()).unwrap_or(1.0);
+        let band = |row: &LeftOut| bands.of_regime(row.call.protocol, row.call.decides).widened(times);
+        Coverage::of(own.into_iter().map(|row| row.is_inside(band(row))))
+    });
+    let [even, odd] = halves;
+    Coverage { rows: even.rows + odd.rows, inside: even.inside + odd.inside }
+}

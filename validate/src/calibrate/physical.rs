@@ -1,0 +1,147 @@
+//! What a benchmark of the hardware tells of a profile by itself, with no collective: the part of PCIe that copies reach,
+//! and what a copy engine takes. What thread blocks take is the libraries' own and comes from measured collectives.
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::Protocol;
+use fabricast_topologies::route::{PathClass, RouteOptions, Router};
+use fabricast_topologies::{Bandwidth, Error, NodeKind, Picos};
+
+use crate::gpu::bench::{Bench, Kind, Load};
+use crate::gpu::probe::vertex;
+
+/// A figure of a profile that a benchmark tells, with the least and the most of what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// Where it stands in a profile file: `links.pcie`.
+    pub name: &'static str,
+    /// The median.
+    pub value: f64,
+    /// The least.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// `us`, or nothing for a fraction.
+    pub unit: &'static str,
+}
+
+/// Sets what `bench` tells in `profile`, and says what that is. Figures that it does not tell stay.
+///
+/// # Errors
+/// The benchmark's probe makes no fabric.
+pub fn tell(profile: &mut Profile, bench: &Bench) -> Result<Vec<Told>, Error> {
+    let fabric = bench.probe.fabric()?;
+    let router = Router::new(&fabric, RouteOptions::default());
+    let mut told = Vec::new();
+
+    let hosts = bench.probe.devices.iter().flat_map(|device| {
+        let gpu = Some(device.ordinal);
+        let to = vertex(&fabric, device.ordinal);
+        let cpus = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu);
+        let nominal = cpus.filter_map(|(cpu, _)| router.path(cpu, to?).ok()?.bandwidth).max().map(Bandwidth::gbps);
+        let rates = [(Kind::PinnedToDevice, None, gpu), (Kind::DeviceToPinned, gpu, None)]
+            .map(|(kind, src, dst)| bench.rate(kind, Load::Alone, src, dst));
+        rates.into_iter().flatten().filter_map(move |rate| Some(rate / nominal?)).collect::<Vec<_>>()
+    });
+    told.extend(middle("links.pcie", "", hosts.collect()));
+    if let Some(pcie) = told.last() {
+        profile.links.pcie = pcie.value;
+    }
+
+    let (mut parts, mut steps) = (Vec::new(), Vec::new());
+    for pair in &bench.probe.pairs {
+        let (Some(from), Some(to)) = (vertex(&fabric, pair.src), vertex(&fabric, pair.dst)) else { continue };
+        let path = router.path(from, to)?;
+        let (src, dst) = (Some(pair.src), Some(pair.dst));
+        if !matches!(path.class, PathClass::Nvl | PathClass::Nvb) {
+            continue;
+        }
+        if let (Some(rate), Some(nominal)) = (bench.rate(Kind::CopyEngine, Load::Alone, src, dst), path.bandwidth) {
+            parts.push(rate / nominal.gbps());
+        }
+        let copies =
+            bench.points_of(Kind::CopyEngine, Load::Alone).filter(|point| (point.src, point.dst) == (src, dst));
+        // The smallest of several sizes costs nothing but its step.
+        let copies: Vec<_> = copies.collect();
+        if let Some(smallest) = copies.iter().min_by_key(|point| point.bytes).filter(|_| copies.len() > 1) {
+            steps.push((smallest.time_us - path.latency.us()).max(0.0));
+        }
+    }
+    // Of what transfers reach of NVLink at all: no part of it is more than whole.
+    let reached = profile.links.nvlink;
+    let wire = middle("protocol.copy_engine.wire_efficiency", "", parts.iter().map(|part| part / reached).collect());
+    let step = middle("protocol.copy_engine.step", "us", steps);
+    let costs = profile.protocols.get_mut(Protocol::CopyEngine as usize);
+    if let Some(costs) = costs {
+        if let Some(wire) = &wire {
+            costs.wire_efficiency = wire.value;
+        }
+        if let Some(step) = &step {
+            costs.step = Picos::from_us(step.value);
+        }
+    }
+    told.extend(wire);
+    told.extend(step);
+    profile.sources.push(format!("gpu bench on {}, {}", bench.machine, bench.date));
+    Ok(told)
+}
+
+/// The median with the extremes; fractions are at most one.
+fn middle(name: &'static str, unit: &'static str, figures: Vec<f64>) -> Option<Told> {
+    let whole = |figure: f64| if unit.is_empty() { figure.min(1.0) } else { figure };
+    let mut sorted: Vec<f64> = figures.into_iter().map(whole).filter(|figure| figure.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let value = sorted.get(sorted.len() / 2).copied()?;
+    Some(Told { name, value, low: sorted.first().copied()?, high: sorted.last().copied()?, unit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::bench::{FORMAT, Point, VERSION};
+    use crate::gpu::probe::tests::machine;
+
+    #[test]
+    fn known_figures_come_back() {
+        let probe = machine(2);
+        let point = |kind, src, dst, bytes: u64, time_us: f64| Point {
+            kind,
+            load: Load::Alone,
+            src,
+            dst,
+            blocks: None,
+            threads: None,
+            bytes,
+            time_us,
+            fastest_us: time_us,
+            slowest_us: time_us,
+            gbps: Some(bytes as f64 / time_us / 1e3),
+        };
+        let copies = |src, dst| {
+            // 360 GB/s of nominal 450, 2.3 µs a small copy of which 0.7 µs are the way's latency.
+            [point(Kind::CopyEngine, src, dst, 16, 2.3), point(Kind::CopyEngine, src, dst, 360_000_000, 1000.0)]
+        };
+        let mut points = vec![point(Kind::PinnedToDevice, None, Some(0), 50_400_000, 1000.0)];
+        points.extend(copies(Some(0), Some(1)).into_iter().chain(copies(Some(1), Some(0))));
+        let bench = Bench {
+            format: FORMAT.into(),
+            version: VERSION,
+            date: "2026-11-21T04:00:00Z".into(),
+            machine: probe.machine(),
+            probe,
+            points,
+            skipped: Vec::new(),
+        };
+        let mut profile = Profile::ideal();
+        profile.links.nvlink = 0.9;
+        let told = tell(&mut profile, &bench).unwrap();
+        assert_eq!(
+            told.iter().map(|told| told.name).collect::<Vec<_>>(),
+            ["links.pcie", "protocol.copy_engine.wire_efficiency", "protocol.copy_engine.step"]
+        );
+        let copy_engine = profile.protocol(Protocol::CopyEngine);
+        // PCIe 5.0 × 16 is 63.0 GB/s.
+        assert!((profile.links.pcie - 0.8).abs() < 1e-3, "{}", profile.links.pcie);
+        assert!((copy_engine.wire_efficiency - 0.8 / 0.9).abs() < 1e-9, "{}", copy_engine.wire_efficiency);
+        assert_eq!(copy_engine.step, Picos::from_us(1.8));
+    }
+}

@@ -1,0 +1,65 @@
+//! What is thought of a profile's figures before any row is seen: where a fit begins and how firmly it stays there.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fabricast_sim::profile::Profile;
+
+/// What is thought of the figures of the profile where a fit begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prior {
+    /// They may be anything; only what no row feels stays. For data that tell nearly everything.
+    #[default]
+    Open,
+    /// Another device or host differs by two common factors, one of the times of passes and one of all other device times,
+    /// and a figure by more than that only as the rows say so clearly. For data of few sizes, GPU counts or protocols, which would leave most to chance.
+    Proportional,
+}
+
+impl Prior {
+    /// The profile where a fit begins: of another host's launches only what a graph's take of the device is kept, as if the
+    /// host kept up.
+    pub(super) fn start(self, base: &Profile) -> Profile {
+        match self {
+            Self::Open => base.clone(),
+            Self::Proportional => {
+                let [graph, _] = base.launches;
+                Profile { launches: [graph; 2], ..base.clone() }
+            }
+        }
+    }
+
+    /// What it costs, as a residual, to be as far from the expected value as that is large. `Open`: next to nothing. A
+    /// residual of `Proportional` counts as one row that is off by a quarter.
+    pub(super) fn held(self) -> f64 {
+        match self {
+            Self::Open => 0.01,
+            Self::Proportional => 0.25,
+        }
+    }
+}
+
+/// A word that is no prior.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}`: expected open or proportional")]
+pub struct UnknownPrior(pub String);
+
+impl FromStr for Prior {
+    type Err = UnknownPrior;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPrior> {
+        [Self::Open, Self::Proportional]
+            .into_iter()
+            .find(|prior| prior.to_string() == text)
+            .ok_or_else(|| UnknownPrior(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Prior {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Proportional => "proportional",
+        })
+    }
+}

@@ -1,0 +1,356 @@
+//! Compiling CUDA C at run time by NVRTC, for a GPU's own architecture, once for each source.
+//!
+//! Machine code (a cubin) rather than PTX comes out, so that the driver's own compiler and its version play no part.
+#![expect(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::cache;
+use super::driver::CudaVersion;
+use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted, site_packages};
+
+const NVRTC: Wanted = Wanted {
+    name: "NVRTC, the run-time compiler of CUDA",
+    files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    wheel_folders: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
+    advice: "`pip install 'nvidia-cuda-nvrtc==13.0.*'` brings it, or add its folder to LD_LIBRARY_PATH",
+};
+
+/// What a kernel is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Arch {
+    number: u32,
+    features: Features,
+}
+
+/// Which of an architecture's instructions a kernel may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Features {
+    /// Those that later architectures keep.
+    Common,
+    /// All, also those of this one alone.
+    Specific,
+}
+
+impl Arch {
+    /// Compute capability × 10: 90 is sm_90.
+    pub const fn new(number: u32) -> Self {
+        Self { number, features: Features::Common }
+    }
+
+    /// With instructions that only this architecture has: sm_90a.
+    #[must_use]
+    pub const fn specific(self) -> Self {
+        Self { number: self.number, features: Features::Specific }
+    }
+
+    /// Compute capability × 10.
+    pub const fn number(self) -> u32 {
+        self.number
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suffix = match self.features {
+            Features::Common => "",
+            Features::Specific => "a",
+        };
+        write!(f, "sm_{}{suffix}", self.number)
+    }
+}
+
+/// Machine code for one architecture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cubin(Vec<u8>);
+
+impl Cubin {
+    /// Machine code that another tool made, a linker say.
+    ///
+    /// # Errors
+    /// [`CompileError::NoCode`]: it does not begin as an ELF file.
+    pub fn new(image: Vec<u8>) -> Result<Self, CompileError> {
+        if image.starts_with(b"\x7fELF") { Ok(Self(image)) } else { Err(CompileError::NoCode) }
+    }
+
+    /// Its bytes, an ELF file.
+    pub fn image(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Why there is no machine code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// There is no compiler.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The source does not compile.
+    #[error("a kernel does not compile; its source is kept at {}:\n{log}", .kept.display())]
+    Source {
+        /// What the compiler says, with lines of the source.
+        log: String,
+        /// Where the source was kept.
+        kept: PathBuf,
+    },
+    /// The compiler itself failed.
+    #[error("{call} failed: {text}")]
+    Call {
+        /// The compiler's function.
+        call: &'static str,
+        /// Its text for the code.
+        text: String,
+    },
+    /// What came out, or was read, is no machine code.
+    #[error("this is no machine code of a GPU: it does not begin as an ELF file")]
+    NoCode,
+    /// The source or an option holds a zero byte.
+    #[error("a kernel's source or an option holds a zero byte")]
+    Zero,
+}
+
+type Program = *mut c_void;
+type Code = c_int;
+
+/// The compiler's functions, looked up once.
+#[derive(Debug)]
+struct Nvrtc {
+    library: SharedLibrary,
+    version: CudaVersion,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> Code,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> Code,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
+    log: unsafe extern "C" fn(Program, *mut c_char) -> Code,
+    code_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
+    code: unsafe extern "C" fn(Program, *mut c_char) -> Code,
+    destroy: unsafe extern "C" fn(*mut Program) -> Code,
+    text: unsafe extern "C" fn(Code) -> *const c_char,
+}
+
+/// The compiler of this machine, looked for once.
+fn compiler() -> Result<&'static Nvrtc, CompileError> {
+    static COMPILER: OnceLock<Result<Nvrtc, CompileError>> = OnceLock::new();
+    COMPILER.get_or_init(Nvrtc::open).as_ref().map_err(Clone::clone)
+}
+
+/// Where the compiler was found, and its version.
+///
+/// # Errors
+/// There is none.
+pub fn version() -> Result<(PathBuf, CudaVersion), CompileError> {
+    compiler().map(|nvrtc| (nvrtc.library.path().to_owned(), nvrtc.version))
+}
+
+/// Folders with the headers of CUDA (`cuda_fp16.h`, `cooperative_groups.h`), which the compiler itself brings not.
+pub fn include_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for site in site_packages() {
+        folders.extend(["nvidia/cu13/include", "nvidia/cuda_runtime/include"].map(|folder| site.join(folder)));
+    }
+    folders.push(PathBuf::from("/usr/local/cuda/include"));
+    folders.retain(|folder| folder.join("cuda_fp16.h").exists());
+    folders
+}
+
+/// Compiles a source whatever lies on disk, and leaves nothing there; a source that fails is kept all the same.
+///
+/// # Errors
+/// [`CompileError`].
+pub fn compile_afresh(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
+    compiler()?.compile(source, arch, options)
+}
+
+/// Compiles a source, or takes what an earlier run of the same source, options, architecture and compiler left on disk.
+/// `options` are those of NVRTC beside the architecture.
+///
+/// # Errors
+/// [`CompileError`].
+pub fn compile(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
+    let nvrtc = compiler()?;
+    let key = format!("// NVRTC {}, {arch}, {}\n{source}", nvrtc.version, options.join(" "));
+    if let Some(cubin) = cache::load(&key).and_then(|image| Cubin::new(image).ok()) {
+        return Ok(cubin);
+    }
+    let cubin = nvrtc.compile(source, arch, options)?;
+    cache::store(&key, cubin.image());
+    Ok(cubin)
+}
+
+impl Nvrtc {
+    fn open() -> Result<Self, CompileError> {
+        let library = open_library()?;
+        // SAFETY: the types are those of nvrtc.h (CUDA 13.0), unchanged since the functions came in.
+        unsafe {
+            let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code = library.function("nvrtcVersion")?;
+            let text: unsafe extern "C" fn(Code) -> *const c_char = library.function("nvrtcGetErrorString")?;
+            let (mut major, mut minor) = (0, 0);
+            let code = version(&raw mut major, &raw mut minor);
+            if code != 0 {
+                return Err(CompileError::Call { call: "nvrtcVersion", text: string(text(code)) });
+            }
+            Ok(Self {
+                version: CudaVersion { major: major.unsigned_abs(), minor: minor.unsigned_abs() },
+                create: library.function("nvrtcCreateProgram")?,
+                compile: library.function("nvrtcCompileProgram")?,
+                log_size: library.function("nvrtcGetProgramLogSize")?,
+                log: library.function("nvrtcGetProgramLog")?,
+                code_size: library.function("nvrtcGetCUBINSize")?,
+                code: library.function("nvrtcGetCUBIN")?,
+                destroy: library.function("nvrtcDestroyProgram")?,
+                text,
+                library,
+            })
+        }
+    }
+
+    fn check(&self, code: Code, call: &'static str) -> Result<(), CompileError> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: returns a string that is never freed.
+        Err(CompileError::Call { call, text: string(unsafe { (self.text)(code) }) })
+    }
+
+    fn compile(&self, source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
+        let c_string = |text: &str| CString::new(text).map_err(|_| CompileError::Zero);
+        let text = c_string(source)?;
+        let architecture = format!("--gpu-architecture={arch}");
+        let options = std::iter::once(architecture.as_str()).chain(options.iter().copied());
+        let options = options.map(c_string).collect::<Result<Vec<_>, _>>()?;
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program = Owned { nvrtc: self, program: std::ptr::null_mut() };
+        let none = std::ptr::null();
+        // SAFETY: the source and its name end with a zero and live until the program is destroyed at the end.
+        let created =
+            unsafe { (self.create)(&raw mut program.program, text.as_ptr(), c"kernel.cu".as_ptr(), 0, none, none) };
+        self.check(created, "nvrtcCreateProgram")?;
+        let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
+        // SAFETY: as many options as said, each ending with a zero.
+        let compiled = unsafe { (self.compile)(program.program, count, pointers.as_ptr()) };
+        /// NVRTC_ERROR_COMPILATION of nvrtc.h.
+        const DOES_NOT_COMPILE: Code = 6;
+        if compiled == DOES_NOT_COMPILE {
+            let log = self.bytes(&program, self.log_size, self.log, "nvrtcGetProgramLog")?;
+            let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned();
+            return Err(CompileError::Source { log, kept: cache::keep(source) });
+        }
+        self.check(compiled, "nvrtcCompileProgram")?;
+        Cubin::new(self.bytes(&program, self.code_size, self.code, "nvrtcGetCUBIN")?)
+    }
+
+    /// What one of the program's pairs of getters has to give.
+    fn bytes(
+        &self,
+        program: &Owned<'_>,
+        size: unsafe extern "C" fn(Program, *mut usize) -> Code,
+        get: unsafe extern "C" fn(Program, *mut c_char) -> Code,
+        call: &'static str,
+    ) -> Result<Vec<u8>, CompileError> {
+        let mut length = 0;
+        // SAFETY: the program was created; one word is written.
+        self.check(unsafe { size(program.program, &raw mut length) }, call)?;
+        let mut bytes = vec![0_u8; length];
+        // SAFETY: as many bytes are written as the getter of the size said.
+        self.check(unsafe { get(program.program, bytes.as_mut_ptr().cast()) }, call)?;
+        Ok(bytes)
+    }
+}
+
+/// Opens the compiler. It opens its own library of built-in functions by a bare name, which the loader finds where that
+/// one was opened before by its path.
+fn open_library() -> Result<SharedLibrary, LibraryError> {
+    let library = SharedLibrary::open(&NVRTC, None, Visibility::Local)?;
+    let Some(folder) = library.path().parent().filter(|folder| folder.is_absolute()) else { return Ok(library) };
+    let mut beside: Vec<PathBuf> = std::fs::read_dir(folder)
+        .map(|entries| entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())
+        .unwrap_or_default();
+    beside.sort();
+    for path in beside {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.starts_with("libnvrtc-builtins.so.") && !name.contains("alt") {
+            let built_in = Wanted { name: "NVRTC's built-in functions", ..NVRTC };
+            SharedLibrary::open(&built_in, Some(&path), Visibility::Global)?;
+        }
+    }
+    Ok(library)
+}
+
+fn string(text: *const c_char) -> String {
+    if text.is_null() {
+        return "no text".to_owned();
+    }
+    // SAFETY: a string of the library, ending with a zero.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// A program of the compiler, destroyed when dropped.
+struct Owned<'a> {
+    nvrtc: &'a Nvrtc,
+    program: Program,
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        if !self.program.is_null() {
+            // SAFETY: created once, destroyed once.
+            let _ = unsafe { (self.nvrtc.destroy)(&raw mut self.program) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether there is a compiler; where `REQUIRE_NVRTC` is set there must be one.
+    fn compiles() -> bool {
+        match version() {
+            Ok(_) => true,
+            Err(error) if std::env::var_os("REQUIRE_NVRTC").is_none() => {
+                println!("skipped: {error}");
+                false
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_kernel_compiles_where_there_is_no_gpu() {
+        if compiles() {
+            let source = "extern \"C\" __global__ void one(int *to) { *to = 1; }";
+            for arch in [Arch::new(80), Arch::new(90), Arch::new(90).specific(), Arch::new(100)] {
+                let first = compile(source, arch, &["--std=c++17"]).unwrap();
+                assert_eq!(first, compile(source, arch, &["--std=c++17"]).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_compile_is_kept_and_named() {
+        if compiles() {
+            let source = "extern \"C\" __global__ void one(int *to) { *to = nothing; }";
+            match compile(source, Arch::new(90), &[]).unwrap_err() {
+                CompileError::Source { log, kept: path } => {
+                    assert!(log.contains("nothing"), "{log}");
+                    assert_eq!(std::fs::read_to_string(path).unwrap(), source);
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn machine_code_begins_as_an_elf_file() {
+        assert_eq!(Cubin::new(b"PTX".to_vec()).unwrap_err(), CompileError::NoCode);
+    }
+}

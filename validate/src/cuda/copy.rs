@@ -1,0 +1,137 @@
+//! Copies and fills on a stream: within a GPU, between GPUs, and to and from the host.
+#![expect(unsafe_code, reason = "driver calls")]
+
+use cudarc::driver::sys;
+use fabricast_topologies::Bytes;
+
+use super::error::CudaError;
+use super::host_memory::HostMemory;
+use super::memory::Part;
+use super::stream::Stream;
+
+impl Stream {
+    /// Copies by a copy engine of this stream's GPU: within a GPU, or from GPU to GPU. Where these have no peer access
+    /// the driver lets the bytes rest in the host's memory.
+    ///
+    /// # Errors
+    /// Parts of different lengths, or a failing call.
+    pub fn copy(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
+        let length = same(from.length(), to.length())?;
+        self.context().bind()?;
+        let (target, source) = (to.context(), from.context());
+        if target.ordinal() == source.ordinal() {
+            // SAFETY: both ranges lie in memory that lives; freeing it waits for the copy.
+            let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address().0, from.address().0, length, self.raw()) };
+            return self.context().check(result, "cuMemcpyDtoDAsync");
+        }
+        // SAFETY: likewise; each address belongs to the context named beside it.
+        let result = unsafe {
+            sys::cuMemcpyPeerAsync(to.address().0, target.raw(), from.address().0, source.raw(), length, self.raw())
+        };
+        self.context().check(result, "cuMemcpyPeerAsync")
+    }
+
+    /// Copies between memories that this stream's GPU reaches, its own or [joined](super::join) ones; unlike
+    /// [`copy`](Self::copy) between GPUs it may be captured.
+    ///
+    /// # Errors
+    /// Parts of different lengths, or a failing call.
+    pub fn copy_reached(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
+        let length = same(from.length(), to.length())?;
+        self.context().bind()?;
+        // SAFETY: both ranges lie in memory that lives, in the one address space of all GPUs; freeing it waits for the copy.
+        let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address().0, from.address().0, length, self.raw()) };
+        self.context().check(result, "cuMemcpyDtoDAsync")
+    }
+
+    /// Copies from pinned memory, beginning at `offset` of it.
+    ///
+    /// # Errors
+    /// A range outside of the memory, or a failing call.
+    pub fn copy_from_host(&self, to: Part<'_>, from: &HostMemory, offset: Bytes) -> Result<(), CudaError> {
+        inside(from, offset, to.length())?;
+        self.context().bind()?;
+        // SAFETY: both ranges were checked; freeing either memory waits for the copy.
+        let result = unsafe {
+            let start = from.start().add(offset.0 as usize);
+            sys::cuMemcpyHtoDAsync_v2(to.address().0, start.cast(), to.length().0 as usize, self.raw())
+        };
+        self.context().check(result, "cuMemcpyHtoDAsync")
+    }
+
+    /// Copies to pinned memory, beginning at `offset` of it.
+    ///
+    /// # Errors
+    /// A range outside of the memory, or a failing call.
+    pub fn copy_to_host(&self, to: &HostMemory, offset: Bytes, from: Part<'_>) -> Result<(), CudaError> {
+        inside(to, offset, from.length())?;
+        self.context().bind()?;
+        // SAFETY: both ranges were checked; freeing either memory waits for the copy.
+        let result = unsafe {
+            let start = to.start().add(offset.0 as usize);
+            sys::cuMemcpyDtoHAsync_v2(start.cast(), from.address().0, from.length().0 as usize, self.raw())
+        };
+        self.context().check(result, "cuMemcpyDtoHAsync")
+    }
+
+    /// Copies bytes of ordinary memory to the GPU and waits until they are there. Not inside of a capture.
+    ///
+    /// # Errors
+    /// Different lengths, or a failing call.
+    pub fn upload(&self, to: Part<'_>, bytes: &[u8]) -> Result<(), CudaError> {
+        let length = same(Bytes(bytes.len() as u64), to.length())?;
+        self.context().bind()?;
+        // SAFETY: the range lies in memory that lives, and `bytes` lives until the copy is done, which is waited for.
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to.address().0, bytes.as_ptr().cast(), length, self.raw()) };
+        self.context().check(result, "cuMemcpyHtoDAsync")?;
+        self.synchronize()
+    }
+
+    /// Copies bytes from the GPU to ordinary memory and waits until they are there. Not inside of a capture.
+    ///
+    /// # Errors
+    /// Different lengths, or a failing call.
+    pub fn download(&self, bytes: &mut [u8], from: Part<'_>) -> Result<(), CudaError> {
+        let length = same(from.length(), Bytes(bytes.len() as u64))?;
+        self.context().bind()?;
+        // SAFETY: the range lies in memory that lives, and `bytes` is borrowed until the copy is done, which is waited
+        // for; the driver itself returns only then where the memory is not pinned.
+        let result =
+            unsafe { sys::cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), from.address().0, length, self.raw()) };
+        self.context().check(result, "cuMemcpyDtoHAsync")?;
+        self.synchronize()
+    }
+
+    /// Sets every byte.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn fill(&self, part: Part<'_>, byte: u8) -> Result<(), CudaError> {
+        self.context().bind()?;
+        // SAFETY: the range lies in memory that lives.
+        let result = unsafe { sys::cuMemsetD8Async(part.address().0, byte, part.length().0 as usize, self.raw()) };
+        self.context().check(result, "cuMemsetD8Async")
+    }
+
+    /// Sets every whole word of four bytes; the range must begin at one.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn fill_words(&self, part: Part<'_>, word: u32) -> Result<(), CudaError> {
+        self.context().bind()?;
+        // SAFETY: the range lies in memory that lives.
+        let result = unsafe { sys::cuMemsetD32Async(part.address().0, word, part.length().0 as usize / 4, self.raw()) };
+        self.context().check(result, "cuMemsetD32Async")
+    }
+}
+
+fn same(from: Bytes, to: Bytes) -> Result<usize, CudaError> {
+    if from == to { Ok(from.0 as usize) } else { Err(CudaError::Lengths { from, to }) }
+}
+
+fn inside(memory: &HostMemory, offset: Bytes, length: Bytes) -> Result<(), CudaError> {
+    match offset.0.checked_add(length.0) {
+        Some(end) if end <= memory.length().0 => Ok(()),
+        _ => Err(CudaError::Range { offset, length, size: memory.length() }),
+    }
+}

@@ -1,0 +1,196 @@
+//! Loading the driver library, once, with every function that this layer calls looked up before the first call.
+//!
+//! cudarc looks functions up when they are called and panics where one is missing. Looking all of them up first makes a
+//! driver that is too old an error.
+#![expect(unsafe_code, reason = "a C library is loaded and asked")]
+
+use std::fmt;
+
+use cudarc::driver::sys;
+
+use super::device::Device;
+use super::error::{CudaError, check};
+
+/// Every function of the driver that this crate calls, all looked up before the first call; a test holds the list against
+/// the sources.
+pub const SYMBOLS: &[&str] = &[
+    "cuCtxDisablePeerAccess",
+    "cuCtxEnablePeerAccess",
+    "cuCtxSetCurrent",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetP2PAttribute",
+    "cuDeviceGetPCIBusId",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime_v2",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuFuncGetAttribute",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphUpload",
+    "cuInit",
+    "cuLaunchCooperativeKernel",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyPeerAsync",
+    "cuMemsetD32Async",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleGetGlobal_v2",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamBeginCapture_v2",
+    "cuStreamCreateWithPriority",
+    "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamQuery",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWriteValue32_v2",
+];
+
+/// A CUDA version, as a driver or a library says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CudaVersion {
+    /// The number before the point.
+    pub major: u32,
+    /// The number after it.
+    pub minor: u32,
+}
+
+impl fmt::Display for CudaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The driver, loaded and initialised. Whoever holds one may call it.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    version: CudaVersion,
+    devices: usize,
+}
+
+impl Driver {
+    /// Loads the driver library and initialises it.
+    ///
+    /// # Errors
+    /// [`CudaError::NoDriver`], [`CudaError::NoDevice`], a missing function, or a failing call.
+    pub fn load() -> Result<Self, CudaError> {
+        // SAFETY: only tries to open the library and returns whether it could.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        // SAFETY: the library can be opened, so this does not panic; the symbols are looked up and not called.
+        let library = unsafe { sys::culib() };
+        for symbol in SYMBOLS {
+            // SAFETY: the address is not used.
+            if unsafe { library.get::<*const ()>(symbol.as_bytes()) }.is_err() {
+                let library = "libcuda.so.1".to_owned();
+                return Err(CudaError::Symbol { library, symbol, needs: "a driver of CUDA 12.8 or later, 570" });
+            }
+        }
+        // SAFETY: takes a flag that must be 0.
+        check(unsafe { sys::cuInit(0) }, "cuInit", None)?;
+        let mut version = 0;
+        // SAFETY: the driver is initialised and writes one int.
+        check(unsafe { sys::cuDriverGetVersion(&raw mut version) }, "cuDriverGetVersion", None)?;
+        let mut count = 0;
+        // SAFETY: likewise.
+        check(unsafe { sys::cuDeviceGetCount(&raw mut count) }, "cuDeviceGetCount", None)?;
+        let devices = usize::try_from(count).unwrap_or(0);
+        if devices == 0 {
+            return Err(CudaError::NoDevice);
+        }
+        let version = version.unsigned_abs();
+        Ok(Self { version: CudaVersion { major: version / 1000, minor: version % 1000 / 10 }, devices })
+    }
+
+    /// The CUDA version that the driver supports.
+    pub fn version(self) -> CudaVersion {
+        self.version
+    }
+
+    /// How many GPUs it sees; at least one.
+    pub fn device_count(self) -> usize {
+        self.devices
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// [`CudaError::NoSuchDevice`], or a failing call.
+    pub fn device(self, ordinal: usize) -> Result<Device, CudaError> {
+        if ordinal >= self.devices {
+            return Err(CudaError::NoSuchDevice { ordinal, count: self.devices });
+        }
+        Device::get(ordinal)
+    }
+
+    /// All of them, by ordinal.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn devices(self) -> Result<Vec<Device>, CudaError> {
+        (0..self.devices).map(Device::get).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Functions that the sources of this folder call, by the names that follow `sys::`.
+    fn called() -> std::collections::BTreeSet<String> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda");
+        let mut names = std::collections::BTreeSet::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            for piece in text.split("sys::cu").skip(1) {
+                let name: String = piece.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                if name.chars().next().is_some_and(char::is_uppercase) {
+                    names.insert(format!("cu{name}"));
+                }
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn every_function_that_is_called_is_looked_up_first() {
+        let listed: std::collections::BTreeSet<_> = SYMBOLS.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(called(), listed);
+    }
+
+    #[test]
+    fn a_missing_driver_is_an_error_and_not_a_panic() {
+        match Driver::load() {
+            Ok(driver) => assert!(driver.device_count() > 0),
+            Err(error) => assert!(error.is_absence(), "{error}"),
+        }
+    }
+}

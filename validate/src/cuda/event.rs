@@ -1,0 +1,88 @@
+//! An event: a place in a stream, to wait for or to measure from.
+#![expect(unsafe_code, reason = "driver calls")]
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUevent_flags_enum as Flags, CUresult};
+use fabricast_topologies::Picos;
+
+use super::context::Context;
+use super::error::CudaError;
+use super::stream::Progress;
+
+/// A place in a stream.
+#[derive(Debug)]
+pub struct Event {
+    context: Arc<Context>,
+    raw: sys::CUevent,
+}
+
+// SAFETY: the driver takes an event's handle from any thread and locks for itself.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that remembers when it was reached.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn timing(context: &Arc<Context>) -> Result<Self, CudaError> {
+        Self::with(context, Flags::CU_EVENT_DEFAULT)
+    }
+
+    /// An event for order alone, which costs less.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn ordering(context: &Arc<Context>) -> Result<Self, CudaError> {
+        Self::with(context, Flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    fn with(context: &Arc<Context>, flags: Flags) -> Result<Self, CudaError> {
+        context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the context is current; the driver writes one pointer.
+        context.check(unsafe { sys::cuEventCreate(&raw mut raw, flags as u32) }, "cuEventCreate")?;
+        Ok(Self { context: Arc::clone(context), raw })
+    }
+
+    pub(super) fn raw(&self) -> sys::CUevent {
+        self.raw
+    }
+
+    /// Whether it was reached.
+    ///
+    /// # Errors
+    /// A failing call, or a failure of the work before it.
+    pub fn progress(&self) -> Result<Progress, CudaError> {
+        self.context.bind()?;
+        // SAFETY: the event lives.
+        match unsafe { sys::cuEventQuery(self.raw) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(Progress::Pending),
+            result => self.context.check(result, "cuEventQuery").map(|()| Progress::Done),
+        }
+    }
+
+    /// The time from `start` to here, both reached, both of this GPU; to about half a microsecond, as the driver says.
+    ///
+    /// # Errors
+    /// A failing call: one of them was not reached or keeps no time.
+    pub fn since(&self, start: &Self) -> Result<Picos, CudaError> {
+        self.context.bind()?;
+        let mut milliseconds = 0.0_f32;
+        // SAFETY: both live; the driver writes one float.
+        let result = unsafe { sys::cuEventElapsedTime_v2(&raw mut milliseconds, start.raw, self.raw) };
+        self.context.check(result, "cuEventElapsedTime")?;
+        Ok(Picos::from_us(f64::from(milliseconds) * 1e3))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.bind_to_free().is_ok() {
+            // SAFETY: made once, destroyed once. Nothing is left to tell an error to.
+            let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Where host threads meet: a barrier that spins, so that they leave within a microsecond, and that can be broken, so
+//! that nobody waits for a thread that failed.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::error::CudaError;
+use super::watchdog::Watchdog;
+
+/// How many turns pass between two looks at the clock.
+const TURNS: u32 = 1 << 12;
+
+/// A barrier that can be broken.
+#[derive(Debug)]
+pub(super) struct Gate {
+    size: usize,
+    arrived: AtomicUsize,
+    round: AtomicUsize,
+    broken: AtomicBool,
+}
+
+impl Gate {
+    pub(super) fn new(size: usize) -> Self {
+        Self { size, arrived: AtomicUsize::new(0), round: AtomicUsize::new(0), broken: AtomicBool::new(false) }
+    }
+
+    /// Lets everyone go who waits now or later, with an error.
+    pub(super) fn break_up(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+
+    /// Waits until all are here.
+    ///
+    /// # Errors
+    /// Another thread failed, the time is over, or Ctrl-C.
+    pub(super) fn meet(&self, watchdog: &Watchdog, who: &str) -> Result<(), CudaError> {
+        let round = self.round.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.size {
+            self.arrived.store(0, Ordering::Release);
+            self.round.store(round.wrapping_add(1), Ordering::Release);
+            return if self.broken.load(Ordering::Acquire) { Err(CudaError::Abandoned) } else { Ok(()) };
+        }
+        let clock = watchdog.start();
+        let mut turn = 0_u32;
+        while self.round.load(Ordering::Acquire) == round {
+            if self.broken.load(Ordering::Acquire) {
+                return Err(CudaError::Abandoned);
+            }
+            turn = turn.wrapping_add(1);
+            if turn.is_multiple_of(TURNS) {
+                clock.check(|| vec![format!("{who}, for the other GPUs' threads")])?;
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! The caller's memory of every rank.
+
+use fabricast_sim::schedule::{BufferUse, Collective, Header};
+use fabricast_topologies::Bytes;
+
+use crate::cuda::{CudaError, DeviceMemory};
+use crate::kernel::{Addresses, UserBuffer};
+
+use super::{ExecuteError, Job, Stage};
+
+/// Input and output of every rank. In place both are the output.
+#[derive(Debug)]
+pub struct Buffers {
+    inputs: Vec<DeviceMemory>,
+    outputs: Vec<DeviceMemory>,
+    offset: Bytes,
+}
+
+/// The first byte of a rank's buffer, in the numbering of the call, and its bytes.
+pub(super) fn extent(header: &Header, rank: u32, buffer: UserBuffer) -> (u64, u64) {
+    let call = &header.call;
+    let (total, ranks) = (header.layout.bytes().0, u64::from(call.ranks.max(1)));
+    let own_block = match (call.collective, buffer) {
+        _ if call.buffers == BufferUse::InPlace => false,
+        (Collective::AllGather | Collective::Gather, UserBuffer::Input)
+        | (Collective::ReduceScatter | Collective::Scatter, UserBuffer::Output) => true,
+        _ => false,
+    };
+    if own_block { (total / ranks * u64::from(rank), total / ranks) } else { (0, total) }
+}
+
+impl Buffers {
+    /// Memory for calls of so many bytes, beginning `offset` bytes after an aligned address.
+    ///
+    /// # Errors
+    /// Memory that runs out.
+    pub fn new(stage: &Stage, most: Bytes, offset: Bytes) -> Result<Self, CudaError> {
+        let all = || {
+            let one = |rank| DeviceMemory::new(stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
+            (0..stage.ranks() as usize).map(one).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self { inputs: all()?, outputs: all()?, offset })
+    }
+
+    /// A rank's buffer: what of it belongs to a job.
+    pub(super) fn part(
+        &self,
+        job: &Job,
+        rank: usize,
+        buffer: UserBuffer,
+    ) -> Result<crate::cuda::Part<'_>, ExecuteError> {
+        let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
+        let (_, bytes) = extent(&job.header, rank as u32, buffer);
+        Ok(memories[rank].part(self.offset, Bytes(bytes))?)
+    }
+
+    /// Some bytes of a rank's buffer, from a place in the numbering of the call.
+    pub(super) fn within(
+        &self,
+        job: &Job,
+        rank: usize,
+        buffer: UserBuffer,
+        at: Bytes,
+        bytes: Bytes,
+    ) -> Result<crate::cuda::Part<'_>, ExecuteError> {
+        let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
+        let origin = extent(&job.header, rank as u32, buffer).0;
+        Ok(memories[rank].part(Bytes(self.offset.0 + at.0 - origin), bytes)?)
+    }
+
+    /// Bytes of a rank's output.
+    pub(super) fn element(&self, rank: usize, at: u64, size: u64) -> Result<crate::cuda::Part<'_>, ExecuteError> {
+        Ok(self.outputs[rank].part(Bytes(self.offset.0 + at), Bytes(size))?)
+    }
+
+    /// Where kernels find them; arenas are added by their owner.
+    pub(super) fn addresses(&self, job: &Job) -> Vec<Addresses> {
+        let at = |memory: &DeviceMemory| memory.address().plus(self.offset).0;
+        let inputs = if job.in_place() { &self.outputs } else { &self.inputs };
+        let both = inputs.iter().zip(&self.outputs);
+        both.map(|(input, output)| Addresses { input: at(input), output: at(output), arena: 0 }).collect()
+    }
+}

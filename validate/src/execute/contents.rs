@@ -1,0 +1,244 @@
+//! What buffers are filled with, and whether results are right: fresh small whole numbers for every check, poison where
+//! results must come.
+
+use std::sync::Arc;
+
+use fabricast_sim::schedule::{Collective, ReduceOp};
+use fabricast_topologies::Bytes;
+
+use crate::cuda::{Arguments, Context, DeviceMemory, Function, Launch, Module, Stream, compile};
+use crate::kernel::UserBuffer;
+
+use super::buffers::extent;
+use super::codes::{Numbers, code};
+use super::{Buffers, ExecuteError, Job, Stage};
+
+const TEXT: &str = include_str!("contents.cu");
+
+/// A byte that no small number begins with, in any type.
+const POISON: u8 = 0xab;
+
+/// Fills and checks the ranks of one GPU.
+#[derive(Debug)]
+pub struct Contents {
+    fill: Function,
+    check: Function,
+    codes: DeviceMemory,
+    wrong: DeviceMemory,
+    numbers: Numbers,
+}
+
+/// A part of a result: where it is, and whose input it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Expected {
+    /// First element, in the numbering of the call.
+    at: u64,
+    count: u64,
+    /// `None`: all ranks' inputs, reduced.
+    source: Option<u32>,
+    /// First element of the source.
+    first: u64,
+}
+
+/// What a rank must get.
+fn expected(job: &Job, rank: u32) -> Vec<Expected> {
+    let call = &job.header.call;
+    let size = job.dtype.size().0;
+    let (total, ranks) = (job.header.layout.bytes().0 / size, u64::from(call.ranks.max(1)));
+    let block = total / ranks;
+    let own = block * u64::from(rank);
+    let whole = |source: Option<u32>| vec![Expected { at: 0, count: total, source, first: 0 }];
+    let is_root = rank == call.root.0;
+    match call.collective {
+        Collective::AllReduce => whole(None),
+        Collective::Reduce if is_root => whole(None),
+        Collective::ReduceScatter => vec![Expected { at: own, count: block, source: None, first: own }],
+        Collective::Broadcast => whole(Some(call.root.0)),
+        Collective::SendRecv => whole(Some((rank + call.ranks - 1) % call.ranks)),
+        Collective::Scatter => vec![Expected { at: own, count: block, source: Some(call.root.0), first: own }],
+        Collective::AllGather | Collective::Gather if call.collective == Collective::AllGather || is_root => (0..call
+            .ranks)
+            .map(|from| (from, block * u64::from(from)))
+            .map(|(from, at)| Expected { at, count: block, source: Some(from), first: at })
+            .collect(),
+        Collective::AllToAll => (0..call.ranks)
+            .map(|from| Expected { at: block * u64::from(from), count: block, source: Some(from), first: own })
+            .collect(),
+        Collective::AllToAllV => pairs(job)
+            .filter(|pair| pair.2 == rank)
+            .map(|(at, from, _, count)| Expected { at, count, source: Some(from), first: at })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// First element, sender, receiver and length of the blocks of an all_to_allv.
+fn pairs(job: &Job) -> impl Iterator<Item = (u64, u32, u32, u64)> {
+    let (size, ranks) = (job.dtype.size().0, job.header.call.ranks.max(1));
+    let mut at = 0;
+    job.header.layout.segments().iter().zip(0u32..).map(move |(segment, pair)| {
+        let first = at;
+        at += segment.bytes.0 / size;
+        (first, pair / ranks, pair % ranks, segment.bytes.0 / size)
+    })
+}
+
+/// What a rank brings: first element and how many.
+fn brought(job: &Job, rank: u32) -> (u64, u64) {
+    let call = &job.header.call;
+    let total = job.header.layout.bytes().0 / job.dtype.size().0;
+    let block = total / u64::from(call.ranks.max(1));
+    match call.collective {
+        Collective::AllGather | Collective::Gather => (block * u64::from(rank), block),
+        Collective::Broadcast | Collective::Scatter if rank != call.root.0 => (0, 0),
+        Collective::Barrier => (0, 0),
+        _ => (0, total),
+    }
+}
+
+impl Contents {
+    /// For the ranks on a GPU.
+    ///
+    /// # Errors
+    /// No compiler, or a failing call.
+    pub fn new(context: &Arc<Context>, stream: &Stream, job: &Job) -> Result<Self, ExecuteError> {
+        let code_of = compile::compile(TEXT, context.device().arch()?, &["--std=c++17"])?;
+        let module = Module::load(context, &code_of)?;
+        let numbers = Numbers::of(job.dtype, job.op, job.header.call.ranks);
+        let table: Vec<u8> =
+            (0..=numbers.largest.max(numbers.range)).flat_map(|number| code(job.dtype, number).to_ne_bytes()).collect();
+        let codes = DeviceMemory::new(context, Bytes(table.len() as u64))?;
+        stream.upload(codes.all(), &table)?;
+        let wrong = DeviceMemory::new(context, Bytes(16))?;
+        Ok(Self { fill: module.function("fill")?, check: module.function("check")?, codes, wrong, numbers })
+    }
+
+    fn rule(&self, job: &Job, seed: u64) -> Vec<u8> {
+        let op: u32 = match job.op {
+            ReduceOp::Sum => 0,
+            ReduceOp::Prod => 1,
+            ReduceOp::Max => 2,
+            ReduceOp::Min => 3,
+        };
+        let mut rule = seed.to_ne_bytes().to_vec();
+        for word in [job.header.call.ranks, self.numbers.active, self.numbers.range, op] {
+            rule.extend(word.to_ne_bytes());
+        }
+        rule
+    }
+
+    /// Fills a rank's input and poisons where its result goes.
+    ///
+    /// # Errors
+    /// A failing call.
+    #[expect(unsafe_code, reason = "launches a kernel")]
+    pub fn prepare(
+        &self,
+        job: &Job,
+        buffers: &Buffers,
+        rank: usize,
+        seed: u64,
+        stream: &Stream,
+    ) -> Result<(), ExecuteError> {
+        stream.fill(buffers.part(job, rank, UserBuffer::Output)?, POISON)?;
+        let (first, count) = brought(job, rank as u32);
+        if count == 0 {
+            return Ok(());
+        }
+        let size = job.dtype.size().0;
+        let input = buffers.part(job, rank, UserBuffer::Input)?;
+        let before = first * size - extent(&job.header, rank as u32, UserBuffer::Input).0;
+        let arguments = Arguments::new()
+            .pointer(input.address().plus(Bytes(before)))
+            .u64(first)
+            .u64(count)
+            .u32(rank as u32)
+            .bytes(&self.rule(job, seed))
+            .pointer(self.codes.address())
+            .u32(size as u32);
+        // SAFETY: the arguments are those of `fill`; `count` elements from there lie in the rank's input.
+        Ok(unsafe { self.fill.launch(stream, Launch::plain(264, 256), &arguments) }?)
+    }
+
+    /// Compares a rank's result with what it must be, and waits.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Wrong`], or a failing call.
+    #[expect(unsafe_code, reason = "launches a kernel")]
+    pub fn check(
+        &self,
+        job: &Job,
+        buffers: &Buffers,
+        rank: usize,
+        seed: u64,
+        stream: &Stream,
+    ) -> Result<(), ExecuteError> {
+        let size = job.dtype.size().0;
+        let output = buffers.part(job, rank, UserBuffer::Output)?;
+        let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
+        let clean: Vec<u8> = [u64::MAX, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        stream.upload(self.wrong.all(), &clean)?;
+        let parts = expected(job, rank as u32);
+        for part in parts.iter().filter(|part| part.count > 0) {
+            let arguments = Arguments::new()
+                .pointer(output.address().plus(Bytes(part.at * size - origin)))
+                .u64(part.at)
+                .u64(part.first)
+                .u64(part.count)
+                .u32(part.source.unwrap_or(u32::MAX))
+                .bytes(&self.rule(job, seed))
+                .pointer(self.codes.address())
+                .u32(size as u32)
+                .pointer(self.wrong.address());
+            // SAFETY: the arguments are those of `check`; `count` elements from there lie in the rank's output.
+            unsafe { self.check.launch(stream, Launch::plain(264, 256), &arguments) }?;
+        }
+        let mut result = [0; 16];
+        stream.download(&mut result, self.wrong.all())?;
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| result[at + i]));
+        let (index, count) = (word(0), word(8));
+        if count == 0 {
+            return Ok(());
+        }
+        let mut found = vec![0; size as usize];
+        stream.download(&mut found, buffers.element(rank, index * size - origin, size)?)?;
+        found.resize(8, 0);
+        let number = parts
+            .iter()
+            .find(|part| (part.at..part.at + part.count).contains(&index))
+            .map_or(0, |part| self.number(job, seed, part.source, part.first + index - part.at));
+        let found = u64::from_ne_bytes(std::array::from_fn(|i| found[i]));
+        Err(ExecuteError::Wrong { rank, index, count, found, expected: code(job.dtype, number), number })
+    }
+
+    /// As in contents.cu.
+    fn number(&self, job: &Job, seed: u64, source: Option<u32>, index: u64) -> u32 {
+        let one = |rank: u32| {
+            let mut x = seed
+                .wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+                .wrapping_add(u64::from(rank).wrapping_mul(0xd1b5_4a32_d192_ed03));
+            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            x ^= x >> 31;
+            match job.op {
+                ReduceOp::Prod if rank < self.numbers.active => 1 + (x & 1) as u32,
+                ReduceOp::Prod => 1,
+                ReduceOp::Sum if rank >= self.numbers.active => 0,
+                _ => (x % u64::from(self.numbers.range)) as u32,
+            }
+        };
+        let all = (0..job.header.call.ranks).map(one);
+        match (source, job.op) {
+            (Some(rank), _) => one(rank),
+            (None, ReduceOp::Sum) => all.sum(),
+            (None, ReduceOp::Prod) => all.product(),
+            (None, ReduceOp::Max) => all.max().unwrap_or(0),
+            (None, ReduceOp::Min) => all.min().unwrap_or(0),
+        }
+    }
+}
+
+/// One [`Contents`] for a member of a stage, and its stream.
+pub(super) fn of_member(stage: &Stage, member: usize, stream: &Stream, job: &Job) -> Result<Contents, ExecuteError> {
+    Contents::new(&stage.contexts()[member], stream, job)
+}

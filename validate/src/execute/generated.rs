@@ -1,0 +1,178 @@
+//! Kernels made from the schedule.
+
+use std::time::Duration;
+
+use fabricast_topologies::Bytes;
+
+use crate::cuda::{
+    Arguments, Attribute, CudaError, DeviceMemory, Function, HostMemory, Launch, LaunchMode, Module, Stream, compile,
+};
+use crate::kernel::{Devices, GridShape, Kernel, Watch};
+
+use super::{Buffers, ExecuteError, Executor, Job, Stage};
+
+/// What is asked of a kernel beyond its schedule.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Blocks, threads and words; what measured best if left out.
+    pub shape: Option<GridShape>,
+    /// How long a block waits before it gives up.
+    pub patience: Duration,
+}
+
+/// A kernel, loaded on every GPU of a stage, with all that it needs.
+#[derive(Debug)]
+pub struct Generated {
+    kernel: Kernel,
+    shape: GridShape,
+    members: Vec<Loaded>,
+    records: Vec<HostMemory>,
+    /// Kept for the kernels.
+    _memory: Vec<DeviceMemory>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    function: Function,
+    launch: Launch,
+    arguments: Arguments,
+}
+
+/// Options of the compiler.
+const OPTIONS: [&str; 1] = ["--std=c++17"];
+
+/// Blocks of a rank at most, where ranks have their own GPUs: one a multiprocessor, some left for others.
+const MOST_BLOCKS: u32 = 128;
+
+impl Generated {
+    /// Compiles a kernel and takes its memory.
+    ///
+    /// # Errors
+    /// [`ExecuteError`]: it does not compile, memory runs out, its blocks do not all run at once.
+    pub fn new(
+        stage: &Stage,
+        buffers: &Buffers,
+        job: &Job,
+        kernel: Kernel,
+        wanted: Wanted,
+    ) -> Result<Self, ExecuteError> {
+        let multiprocessors = stage.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
+        let most = match stage.devices() {
+            Devices::Own => MOST_BLOCKS.min(multiprocessors),
+            Devices::Shared => (multiprocessors / stage.ranks().max(1)).max(1),
+        };
+        let shape = wanted.shape.unwrap_or_else(|| kernel.shape(most));
+        let arena = kernel.arena(shape);
+        let ranks = stage.ranks() as usize;
+        let blocks = kernel.blocks(shape);
+        let mut addresses = buffers.addresses(job);
+        let (mut memory, mut records) = (Vec::new(), Vec::new());
+        for (rank, address) in addresses.iter_mut().enumerate() {
+            let context = stage.context_of(rank);
+            let own = DeviceMemory::new(context, Bytes(arena.bytes))?;
+            let stream = Stream::new(context)?;
+            stream.fill(own.all(), 0)?;
+            stream.synchronize()?;
+            address.arena = own.address().0;
+            memory.push(own);
+            records.push(HostMemory::new(context, Bytes(u64::from(blocks) * 16))?);
+        }
+        let variant = shape.variant(blocks, kernel.alignment(&addresses), stage.devices());
+        let mut parameters = Vec::with_capacity(ranks);
+        for (rank, record) in records.iter().enumerate() {
+            let context = stage.context_of(rank);
+            let mut watch =
+                Watch { records: record.address().0, patience: wanted.patience.as_nanos() as u64, table: 0 };
+            if kernel.table_entries() > 0 {
+                let table = DeviceMemory::new(context, Bytes(kernel.table_entries() * 8))?;
+                watch.table = table.address().0;
+                let (all, content) = kernel.parameters(rank as u32, shape, &addresses, watch);
+                let mut content = bytes(&content.unwrap_or_default());
+                content.resize(table.length().0 as usize, 0);
+                Stream::new(context)?.upload(table.all(), &content)?;
+                memory.push(table);
+                parameters.push(all);
+            } else {
+                parameters.push(kernel.parameters(rank as u32, shape, &addresses, watch).0);
+            }
+        }
+        let mut members = Vec::new();
+        for (member, context) in stage.contexts().iter().enumerate() {
+            let arch = context.device().arch()?;
+            let text = kernel.text(job.op, variant, arch.number())?;
+            let module = Module::load(context, &compile::compile(&text, arch, &OPTIONS)?)?;
+            let function = module.function("run_kernel")?;
+            let own: Vec<usize> = stage.ranks_of(member).collect();
+            let all_blocks = blocks * own.len() as u32;
+            let at_once = function.blocks_per_multiprocessor(shape.threads, Bytes(0))? * multiprocessors;
+            if all_blocks > at_once {
+                let (device, threads) = (context.ordinal(), shape.threads);
+                return Err(ExecuteError::TooManyBlocks { blocks: all_blocks, threads, device, most: at_once });
+            }
+            let mode = if own.len() > 1 { LaunchMode::Cooperative } else { LaunchMode::Plain };
+            let launch = Launch { mode, ..Launch::plain(all_blocks, shape.threads) };
+            let arguments = match stage.devices() {
+                Devices::Own => Arguments::new().bytes(&bytes(&parameters[member])),
+                Devices::Shared => {
+                    let all: Vec<u64> = parameters.iter().flatten().copied().collect();
+                    let table = DeviceMemory::new(context, Bytes(all.len() as u64 * 8))?;
+                    Stream::new(context)?.upload(table.all(), &bytes(&all))?;
+                    let address = table.address();
+                    memory.push(table);
+                    Arguments::new().pointer(address).u32(blocks)
+                }
+            };
+            members.push(Loaded { function, launch, arguments });
+        }
+        Ok(Self { kernel, shape, members, records, _memory: memory })
+    }
+
+    /// Blocks, threads and words.
+    #[must_use]
+    pub fn shape(&self) -> GridShape {
+        self.shape
+    }
+
+    /// The kernel.
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// Registers of a thread.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn registers(&self) -> Result<u32, CudaError> {
+        self.members.first().map_or(Ok(0), |member| member.function.registers())
+    }
+}
+
+fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+impl Executor for Generated {
+    #[expect(unsafe_code, reason = "launches a kernel")]
+    fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
+        let Loaded { function, launch, arguments } = &self.members[member];
+        // SAFETY: the arguments are those of the generated kernel; all memory that they name is kept by `self` and by the
+        // buffers, which outlive it in every caller here.
+        Ok(unsafe { function.launch(stream, *launch, arguments) }?)
+    }
+
+    fn lost(&self) -> Vec<String> {
+        let mut lost = Vec::new();
+        for (rank, record) in self.records.iter().enumerate() {
+            for block in 0..self.kernel.blocks(self.shape) {
+                let word = |i: u64| record.load(Bytes(u64::from(block) * 16 + 4 * i)).unwrap_or(0);
+                if word(0) != 0 {
+                    let what = self.kernel.waiting_for(rank as u32, word(2));
+                    let (channel, part) = (block / self.shape.split, block % self.shape.split);
+                    lost.push(format!("rank {rank}, channel {channel}.{part}, tile {}: {what}", word(3)));
+                }
+            }
+        }
+        lost
+    }
+}

@@ -1,0 +1,168 @@
+//! Reading what `gpu bench` wrote.
+
+use fabricast_topologies::Place;
+
+use super::Bench;
+
+/// What the key `format` says.
+pub const FORMAT: &str = "fabricast-bench";
+/// The version that is written and read.
+pub const VERSION: u32 = 1;
+
+/// Why a file is not what `gpu bench` wrote.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BenchFileError {
+    /// It is no such JSON.
+    #[error("{place}: not what `gpu bench` writes: {reason}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It is JSON of another kind.
+    #[error(
+        "{source_name}: `format` is `{found}`, expected `{FORMAT}`: `gpu bench -o FILE --format json` writes such files"
+    )]
+    Format {
+        /// The file.
+        source_name: String,
+        /// What it says.
+        found: String,
+    },
+    /// It is of another version.
+    #[error("{source_name}: `version` is {found}, this program reads {VERSION}")]
+    Version {
+        /// The file.
+        source_name: String,
+        /// What it says.
+        found: u32,
+    },
+    /// It names GPUs that its own probe does not have.
+    #[error("{source_name}: point {index} is of GPU {gpu}, and the machine has {count}")]
+    Gpu {
+        /// The file.
+        source_name: String,
+        /// Which point, from 0.
+        index: usize,
+        /// The GPU.
+        gpu: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A figure is no figure.
+    #[error("{source_name}: point {index}: {what} is {value}, expected a positive number")]
+    Figure {
+        /// The file.
+        source_name: String,
+        /// Which point, from 0.
+        index: usize,
+        /// Which figure.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+}
+
+impl BenchFileError {
+    /// Where the fault is, where that is known.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Syntax { place, .. } => Some(place),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a file's text; `source` names it in errors.
+///
+/// # Errors
+/// [`BenchFileError`].
+pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
+    let bench: Bench = serde_json::from_str(text).map_err(|error| {
+        let reason = error.to_string();
+        let suffix = format!(" at line {} column {}", error.line(), error.column());
+        BenchFileError::Syntax {
+            place: Place {
+                source: source.to_owned(),
+                line: error.line() as u32,
+                column: error.column() as u32,
+                ..Place::default()
+            },
+            reason: reason.strip_suffix(&suffix).unwrap_or(&reason).to_owned(),
+        }
+    })?;
+    let source_name = || source.to_owned();
+    if bench.format != FORMAT {
+        return Err(BenchFileError::Format { source_name: source_name(), found: bench.format });
+    }
+    if bench.version != VERSION {
+        return Err(BenchFileError::Version { source_name: source_name(), found: bench.version });
+    }
+    let count = bench.probe.devices.len();
+    for (index, point) in bench.points.iter().enumerate() {
+        if let Some(gpu) = [point.src, point.dst].into_iter().flatten().find(|&gpu| gpu >= count) {
+            return Err(BenchFileError::Gpu { source_name: source_name(), index, gpu, count });
+        }
+        for (what, value) in [("time_us", Some(point.time_us)), ("gbps", point.gbps)] {
+            if let Some(value) = value.filter(|value| !(value.is_finite() && *value >= 0.0)) {
+                return Err(BenchFileError::Figure { source_name: source_name(), index, what, value });
+            }
+        }
+    }
+    Ok(bench)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::bench::{Kind, Load, Point};
+    use crate::gpu::probe::tests::machine;
+
+    fn bench() -> Bench {
+        let point = Point {
+            kind: Kind::Blocks,
+            load: Load::Shift(1),
+            src: Some(0),
+            dst: Some(1),
+            blocks: Some(4),
+            threads: Some(512),
+            bytes: 1 << 20,
+            time_us: 5.25,
+            fastest_us: 5.0,
+            slowest_us: 6.125,
+            gbps: Some(199.729),
+        };
+        Bench {
+            format: FORMAT.into(),
+            version: VERSION,
+            date: "2026-11-21T04:00:00Z".into(),
+            machine: "2 × NVIDIA H200, driver 580.159.04".into(),
+            probe: machine(2),
+            points: vec![point],
+            skipped: vec!["something".into()],
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let text = serde_json::to_string_pretty(&bench()).unwrap();
+        assert_eq!(read(&text, "bench.json").unwrap(), bench());
+        assert_eq!(bench().csv().lines().nth(1), Some("blocks,shift_1,0,1,4,512,1048576,5.25,5,6.125,199.729"));
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_named_with_its_place() {
+        let error = read("{\n  \"format\": 3}", "x.json").unwrap_err();
+        assert!(error.to_string().starts_with("x.json:2:13: not what `gpu bench` writes: invalid type"), "{error}");
+        let wrong = |change: fn(&mut Bench)| {
+            let mut bench = bench();
+            change(&mut bench);
+            read(&serde_json::to_string(&bench).unwrap(), "x.json").unwrap_err().to_string()
+        };
+        assert!(wrong(|bench| bench.format = "other".into()).contains("expected `fabricast-bench`"));
+        assert!(wrong(|bench| bench.version = 2).contains("this program reads 1"));
+        assert!(wrong(|bench| bench.points[0].dst = Some(2)).contains("point 0 is of GPU 2, and the machine has 2"));
+        assert!(wrong(|bench| bench.points[0].time_us = -1.0).contains("point 0: time_us is -1"));
+    }
+}

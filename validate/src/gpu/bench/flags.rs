@@ -1,0 +1,76 @@
+//! Flags: how long a word takes from one GPU's store to another's load, one way.
+#![expect(unsafe_code, reason = "a kernel is launched")]
+
+use std::time::Duration;
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::lab::{Lab, point};
+use super::{Bench, BenchError, Kind, Load, Point};
+use crate::cuda::{Arguments, Launch, Member, Stream, team};
+use crate::gpu::probe::PeerAccess;
+
+/// Round trips of each measurement, and measurements of each pair.
+const TRIPS: u32 = 1000;
+const ROUNDS: usize = 3;
+/// When a kernel gives up waiting: well before the watchdog does.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Where a kernel leaves the time, behind its flag.
+const SPENT: Bytes = Bytes(128);
+
+/// Measures every pair with peer access; one measurement says both ways.
+pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
+    let count = lab.gpus.len();
+    for first in 0..count {
+        for second in first + 1..count {
+            if bench.probe.pair(first, second).is_none_or(|pair| pair.access != PeerAccess::Direct) {
+                continue;
+            }
+            let contexts = [lab.gpu(first)?.context.clone(), lab.gpu(second)?.context.clone()];
+            for kind in [Kind::Flag, Kind::OrderedFlag] {
+                let times = team::run(&contexts, &lab.watchdog, |member| {
+                    let (own, peer) = if member.rank == 0 { (first, second) } else { (second, first) };
+                    (0..ROUNDS).map(|_| trips(lab, member, kind, own, peer)).collect::<Result<Vec<_>, _>>()
+                })?;
+                // The one that leads sees whole trips.
+                let times = times.into_iter().next().unwrap_or_default();
+                let measured = point(kind, Load::Alone, &times, Bytes(0));
+                for (src, dst) in [(first, second), (second, first)] {
+                    bench.points.push(Point { src: Some(src), dst: Some(dst), ..measured.clone() });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One measurement, on one of the two GPUs: half of a trip.
+fn trips(lab: &Lab, member: &Member<'_>, kind: Kind, own: usize, peer: usize) -> Result<Picos, BenchError> {
+    let (gpu, other) = (lab.gpu(own)?, lab.gpu(peer)?);
+    let stream = Stream::new(&gpu.context)?;
+    stream.fill(gpu.flags.all(), 0)?;
+    let what = || format!("GPU {own}, flags to and from GPU {peer}");
+    member.watchdog.wait_for(&stream, &what)?;
+    member.meet()?;
+    let spent = gpu.flags.part(SPENT, Bytes(8))?;
+    let arguments = Arguments::new()
+        .pointer(gpu.flags.address())
+        .pointer(other.flags.address())
+        .u32(TRIPS)
+        .u32(u32::from(member.rank == 0))
+        .u64(u64::try_from(LIMIT.as_nanos()).unwrap_or(u64::MAX))
+        .pointer(spent.address());
+    let kernel = if kind == Kind::OrderedFlag { &gpu.kernels.ordered_flag } else { &gpu.kernels.flag };
+    // SAFETY: the kernel's own arguments; flags and time lie in the two GPUs' flags, which live as long as the lab and
+    // which each reaches, since only pairs with peer access come here.
+    unsafe { kernel.launch(&stream, Launch::plain(1, 1), &arguments)? };
+    member.watchdog.wait_for(&stream, &what)?;
+    let mut bytes = [0; 8];
+    stream.download(&mut bytes, spent)?;
+    // Nobody clears flags that the other still reads.
+    member.meet()?;
+    match u64::from_ne_bytes(bytes) {
+        0 => Err(BenchError::FlagLost { src: peer, dst: own, seconds: LIMIT.as_secs() }),
+        nanoseconds => Ok(Picos(nanoseconds * 1000 / u64::from(2 * TRIPS))),
+    }
+}

@@ -1,0 +1,104 @@
+//! Links between GPUs and the host: pinned memory by the copy engines, ordinary memory by way of the driver's staging.
+
+use std::time::Instant;
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::lab::{Depth, Lab, point};
+use super::{Bench, BenchError, Kind, Load, Point};
+use crate::cuda::{Event, HostMemory, Member, Stream, team};
+
+const ROUNDS: usize = 3;
+/// The largest transfer: some milliseconds over PCIe.
+const LARGEST: Bytes = Bytes(64 << 20);
+
+/// Measures each GPU alone, then all at once.
+pub(super) fn measure(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
+    let largest = Bytes(LARGEST.0.min(lab.slot.0));
+    let sizes: Vec<Bytes> = match depth {
+        Depth::Quick => vec![largest],
+        Depth::Full => [4096, 64 << 10, 1 << 20].map(Bytes).into_iter().chain([largest]).collect(),
+    };
+    let contexts: Vec<_> = lab.gpus.iter().map(|gpu| gpu.context.clone()).collect();
+    for one in contexts.chunks(1) {
+        let made = team::run(one, &lab.watchdog, |member| {
+            let mut points = pinned(lab, member, Load::Alone, &sizes)?;
+            points.extend(pageable(lab, member, largest)?);
+            Ok::<_, BenchError>(points)
+        })?;
+        bench.points.extend(made.into_iter().flatten());
+    }
+    if contexts.len() > 1 {
+        let made = team::run(&contexts, &lab.watchdog, |member| pinned(lab, member, Load::AllGpus, &[largest]))?;
+        bench.points.extend(made.into_iter().flatten());
+    }
+    Ok(())
+}
+
+/// To and from pinned memory, one way after the other.
+fn pinned(lab: &Lab, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result<Vec<Point>, BenchError> {
+    let own = member.context.ordinal();
+    let gpu = lab.gpu(own)?;
+    let host = HostMemory::new(member.context, sizes.iter().copied().max().unwrap_or(Bytes(0)))?;
+    let stream = Stream::new(member.context)?;
+    let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
+    let what = || format!("GPU {own}, copies to and from the host");
+    let mut points = Vec::new();
+    for kind in [Kind::PinnedToDevice, Kind::DeviceToPinned] {
+        for &bytes in sizes {
+            let part = gpu.source.part(Bytes(0), bytes)?;
+            let repeats = ((512 << 20) / bytes.0.max(1)).clamp(4, 100);
+            let mut times = Vec::new();
+            for round in 0..=ROUNDS {
+                member.meet()?;
+                stream.record(&start)?;
+                for _ in 0..if round == 0 { 1 } else { repeats } {
+                    match kind {
+                        Kind::PinnedToDevice => stream.copy_from_host(part, &host, Bytes(0))?,
+                        _ => stream.copy_to_host(&host, Bytes(0), part)?,
+                    }
+                }
+                stream.record(&end)?;
+                member.watchdog.wait_for(&stream, &what)?;
+                if round > 0 {
+                    times.push(Picos(end.since(&start)?.0 / repeats));
+                }
+            }
+            points.push(placed(point(kind, load, &times, bytes), own));
+        }
+    }
+    Ok(points)
+}
+
+/// To and from ordinary memory, by the host's clock.
+fn pageable(lab: &Lab, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, BenchError> {
+    let own = member.context.ordinal();
+    let part = lab.gpu(own)?.source.part(Bytes(0), bytes)?;
+    let stream = Stream::new(member.context)?;
+    let mut memory = vec![1_u8; bytes.0 as usize];
+    let mut points = Vec::new();
+    for kind in [Kind::PageableToDevice, Kind::DeviceToPageable] {
+        let mut times = Vec::new();
+        for round in 0..=ROUNDS {
+            let start = Instant::now();
+            match kind {
+                Kind::PageableToDevice => stream.upload(part, &memory)?,
+                _ => stream.download(&mut memory, part)?,
+            }
+            if round > 0 {
+                times.push(Picos::from_ns(start.elapsed().as_nanos() as f64));
+            }
+        }
+        points.push(placed(point(kind, Load::Alone, &times, bytes), own));
+    }
+    Ok(points)
+}
+
+/// With the GPU at the end of it that is one.
+fn placed(mut point: Point, gpu: usize) -> Point {
+    match point.kind {
+        Kind::PinnedToDevice | Kind::PageableToDevice => point.dst = Some(gpu),
+        _ => point.src = Some(gpu),
+    }
+    point
+}

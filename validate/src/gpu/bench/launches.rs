@@ -1,0 +1,104 @@
+//! What launches cost: an empty kernel, a graph of one, and a node of a long graph.
+#![expect(unsafe_code, reason = "a kernel is launched")]
+
+use std::time::Instant;
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::lab::{Gpu, Lab, point};
+use super::{Bench, BenchError, Kind, Load, Point};
+use crate::cuda::{Arguments, CudaError, Event, Graph, Launch, Stream, Watchdog};
+
+/// Launches of a round, and rounds.
+const LAUNCHES: u32 = 200;
+const ROUNDS: usize = 5;
+/// Kernels of the long graph.
+const NODES: u32 = 100;
+
+/// Measures every GPU.
+pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
+    for gpu in &lab.gpus {
+        let stream = Stream::new(&gpu.context)?;
+        let one = Graph::capture(&stream, || launch(gpu, &stream))?;
+        let long = Graph::capture(&stream, || (0..NODES).try_for_each(|_| launch(gpu, &stream)))?;
+        let kernel = || launch(gpu, &stream);
+        let graph = || one.launch(&stream);
+        let nodes = || long.launch(&stream);
+        let own = |point: Point| Point { src: Some(gpu.context.ordinal()), ..point };
+        let timed = Timed { gpu, stream: &stream, watchdog: &lab.watchdog };
+        for (work, kinds) in [
+            (
+                &kernel as &dyn Fn() -> Result<(), CudaError>,
+                [Kind::LaunchKernel, Kind::LaunchKernelCall, Kind::LaunchKernelWait],
+            ),
+            (&graph, [Kind::LaunchGraph, Kind::LaunchGraphCall, Kind::LaunchGraphWait]),
+        ] {
+            let [each, call, wait] = kinds;
+            let (gpu_times, host_times) = timed.back_to_back(work, LAUNCHES)?;
+            bench.points.push(own(point(each, Load::Alone, &gpu_times, Bytes(0))));
+            bench.points.push(own(point(call, Load::Alone, &host_times, Bytes(0))));
+            bench.points.push(own(point(wait, Load::Alone, &timed.one_by_one(work)?, Bytes(0))));
+        }
+        let (times, _) = timed.back_to_back(&nodes, 5)?;
+        let times: Vec<Picos> = times.into_iter().map(|time| Picos(time.0 / u64::from(NODES))).collect();
+        bench.points.push(own(point(Kind::GraphNode, Load::Alone, &times, Bytes(0))));
+    }
+    Ok(())
+}
+
+fn launch(gpu: &Gpu, stream: &Stream) -> Result<(), CudaError> {
+    // SAFETY: the kernel takes nothing and does nothing.
+    unsafe { gpu.kernels.nothing.launch(stream, Launch::plain(1, 32), &Arguments::new()) }
+}
+
+/// A stream whose work is timed.
+struct Timed<'a> {
+    gpu: &'a Gpu,
+    stream: &'a Stream,
+    watchdog: &'a Watchdog,
+}
+
+impl Timed<'_> {
+    fn wait(&self) -> Result<(), CudaError> {
+        self.watchdog.wait_for(self.stream, &|| format!("GPU {}, empty kernels", self.gpu.context.ordinal()))
+    }
+
+    /// Time of each launch among many: on the GPU, and of the host's calls.
+    fn back_to_back(
+        &self,
+        work: &dyn Fn() -> Result<(), CudaError>,
+        launches: u32,
+    ) -> Result<(Vec<Picos>, Vec<Picos>), BenchError> {
+        let (start, end) = (Event::timing(&self.gpu.context)?, Event::timing(&self.gpu.context)?);
+        let (mut gpu_times, mut host_times) = (Vec::new(), Vec::new());
+        for round in 0..=ROUNDS {
+            self.stream.record(&start)?;
+            let begin = Instant::now();
+            for _ in 0..launches {
+                work()?;
+            }
+            let spent = begin.elapsed();
+            self.stream.record(&end)?;
+            self.wait()?;
+            if round > 0 {
+                gpu_times.push(Picos(end.since(&start)?.0 / u64::from(launches)));
+                host_times.push(Picos::from_ns(spent.as_nanos() as f64 / f64::from(launches)));
+            }
+        }
+        Ok((gpu_times, host_times))
+    }
+
+    /// From the call until the host sees it done.
+    fn one_by_one(&self, work: &dyn Fn() -> Result<(), CudaError>) -> Result<Vec<Picos>, BenchError> {
+        let mut times = Vec::new();
+        for turn in 0..LAUNCHES {
+            let begin = Instant::now();
+            work()?;
+            self.wait()?;
+            if turn > 0 {
+                times.push(Picos::from_ns(begin.elapsed().as_nanos() as f64));
+            }
+        }
+        Ok(times)
+    }
+}

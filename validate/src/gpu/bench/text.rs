@@ -1,0 +1,154 @@
+//! What `gpu bench` prints for people: matrices of pairs, then a line for everything else.
+
+use std::fmt;
+
+use super::{Bench, Kind, Load, Point};
+
+impl fmt::Display for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, {}", self.machine, self.date)?;
+        let rate = |kind, load| move |src, dst| self.rate(kind, load, Some(src), Some(dst));
+        self.matrix("copy engine, GB/s, alone", rate(Kind::CopyEngine, Load::Alone), f)?;
+        self.matrix("thread blocks, GB/s, alone (best shape)", rate(Kind::Blocks, Load::Alone), f)?;
+        if self.probe.devices.len() > 1 {
+            self.matrix("copy engine, GB/s, both ways at once", rate(Kind::CopyEngine, Load::BothWays), f)?;
+            for (title, kind) in [("flag", Kind::Flag), ("flag with release and acquire", Kind::OrderedFlag)] {
+                let time = |src, dst| self.time(kind, Some(src), Some(dst));
+                self.matrix(&format!("{title}, µs one way"), time, f)?;
+            }
+            self.together(f)?;
+        }
+        self.host(f)?;
+        self.launches(f)?;
+        self.skipped.iter().try_for_each(|line| writeln!(f, "not measured: {line}"))
+    }
+}
+
+impl Bench {
+    /// The points as CSV, absent figures empty.
+    pub fn csv(&self) -> String {
+        let mut text = String::from("kind,load,src,dst,blocks,threads,bytes,time_us,fastest_us,slowest_us,gbps\n");
+        let number = |figure: Option<usize>| figure.map(|figure| figure.to_string()).unwrap_or_default();
+        for point in &self.points {
+            let Point { kind, load, src, dst, blocks, threads, bytes, time_us, fastest_us, slowest_us, gbps } = point;
+            let fields = [
+                kind.name().to_owned(),
+                load.name(),
+                number(*src),
+                number(*dst),
+                number(blocks.map(|blocks| blocks as usize)),
+                number(threads.map(|threads| threads as usize)),
+                bytes.to_string(),
+                time_us.to_string(),
+                fastest_us.to_string(),
+                slowest_us.to_string(),
+                gbps.map(|gbps| gbps.to_string()).unwrap_or_default(),
+            ];
+            text.push_str(&fields.join(","));
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The time of a kind at its largest size.
+    fn time(&self, kind: Kind, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
+        let points = self.points_of(kind, Load::Alone).filter(|point| point.src == src && point.dst == dst);
+        points.max_by_key(|point| point.bytes).map(|point| point.time_us)
+    }
+
+    fn matrix(
+        &self,
+        title: &str,
+        figure: impl Fn(usize, usize) -> Option<f64>,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        let count = self.probe.devices.len();
+        writeln!(f, "{title} (row to column)")?;
+        write!(f, "    ")?;
+        (0..count).try_for_each(|dst| write!(f, "{dst:>8}"))?;
+        writeln!(f)?;
+        for src in 0..count {
+            write!(f, "{src:>4}")?;
+            for dst in 0..count {
+                match figure(src, dst) {
+                    Some(figure) if figure < 100.0 => write!(f, "{figure:>8.2}")?,
+                    Some(figure) => write!(f, "{figure:>8.0}")?,
+                    None => write!(f, "{:>8}", "-")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
+    /// Patterns of several flows: what each GPU sends, and of an incast what it receives.
+    fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, kind) in [("copy engine", Kind::CopyEngine), ("thread blocks", Kind::Blocks)] {
+            let slowest = |load| {
+                let points: Vec<&Point> = self.points_of(kind, load).collect();
+                points.iter().filter_map(|point| point.gbps).reduce(f64::min)
+            };
+            let shifts = (1..self.probe.devices.len()).filter_map(|step| slowest(Load::Shift(step)));
+            if let Some(slowest) = shifts.reduce(f64::min) {
+                writeln!(f, "{name}: all GPUs shifting, the slowest {slowest:.0} GB/s")?;
+            }
+            let others = self.probe.devices.len() - 1;
+            if let Some(slowest) = slowest(Load::Incast) {
+                let total = slowest * others as f64;
+                writeln!(f, "{name}: {others} GPUs into one, {total:.0} GB/s in all")?;
+            }
+            if let Some(slowest) = slowest(Load::AllToAll) {
+                let total = slowest * others as f64;
+                writeln!(f, "{name}: all to all, {total:.0} GB/s out of each GPU")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn host(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for device in &self.probe.devices {
+            let gpu = Some(device.ordinal);
+            let figure = |kind, load, src, dst| self.rate(kind, load, src, dst).unwrap_or(0.0);
+            write!(
+                f,
+                "GPU {} and host: pinned {:.1} in, {:.1} out GB/s, pageable {:.1}, {:.1}",
+                device.ordinal,
+                figure(Kind::PinnedToDevice, Load::Alone, None, gpu),
+                figure(Kind::DeviceToPinned, Load::Alone, gpu, None),
+                figure(Kind::PageableToDevice, Load::Alone, None, gpu),
+                figure(Kind::DeviceToPageable, Load::Alone, gpu, None),
+            )?;
+            if self.probe.devices.len() > 1 {
+                write!(
+                    f,
+                    "; all GPUs at once, pinned {:.1}, {:.1}",
+                    figure(Kind::PinnedToDevice, Load::AllGpus, None, gpu),
+                    figure(Kind::DeviceToPinned, Load::AllGpus, gpu, None)
+                )?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
+    fn launches(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.probe.devices.first() else { return Ok(()) };
+        let time = |kind| self.time(kind, Some(first.ordinal), None).unwrap_or(0.0);
+        writeln!(
+            f,
+            "launching a kernel on GPU {}: call {:.2} µs, back to back {:.2} µs, until the host sees it done {:.2} µs",
+            first.ordinal,
+            time(Kind::LaunchKernelCall),
+            time(Kind::LaunchKernel),
+            time(Kind::LaunchKernelWait)
+        )?;
+        writeln!(
+            f,
+            "a graph of one kernel: call {:.2} µs, back to back {:.2} µs, until done {:.2} µs; a node of a graph {:.2} µs",
+            time(Kind::LaunchGraphCall),
+            time(Kind::LaunchGraph),
+            time(Kind::LaunchGraphWait),
+            time(Kind::GraphNode)
+        )
+    }
+}

@@ -1,0 +1,159 @@
+//! Bytes from GPU to GPU: one flow, or several at the same time, by copy engines or by thread blocks.
+#![expect(unsafe_code, reason = "a kernel is launched")]
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::lab::{Lab, point};
+use super::{Bench, BenchError, Kind, Load, Point};
+use crate::cuda::{Arguments, CudaError, Event, Launch, Member, Part, Stream, team};
+
+/// From one GPU to another, or within one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub src: usize,
+    pub dst: usize,
+}
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// A copy engine of the sender.
+    Copy,
+    /// Thread blocks of the sender.
+    Blocks { blocks: u32, threads: u32 },
+}
+
+/// Rounds of each size; the median counts.
+const ROUNDS: usize = 3;
+/// Bytes of a round: some milliseconds over NVLink, so that threads which begin a microsecond apart do not matter.
+const OF_A_ROUND: u64 = 2 << 30;
+
+/// How often a transfer is repeated in a round.
+fn repeats(bytes: Bytes) -> u64 {
+    (OF_A_ROUND / bytes.0.max(1)).clamp(4, 200)
+}
+
+/// Measures flows that run at the same time, for each size, and adds a point for each flow and size.
+pub(super) fn measure(
+    lab: &Lab,
+    flows: &[Flow],
+    engine: Engine,
+    load: Load,
+    sizes: &[Bytes],
+    bench: &mut Bench,
+) -> Result<(), BenchError> {
+    let mut senders: Vec<usize> = flows.iter().map(|flow| flow.src).collect();
+    senders.sort_unstable();
+    senders.dedup();
+    let contexts =
+        senders.iter().map(|&src| lab.gpu(src).map(|gpu| gpu.context.clone())).collect::<Result<Vec<_>, _>>()?;
+    let made = team::run(&contexts, &lab.watchdog, |member| {
+        let src = member.context.ordinal();
+        let own: Vec<Flow> = flows.iter().copied().filter(|flow| flow.src == src).collect();
+        sender(lab, member, &own, engine, load, sizes)
+    })?;
+    bench.points.extend(made.into_iter().flatten());
+    Ok(())
+}
+
+/// What one GPU sends. Several flows of it count from the first's begin to the last's end: a copy engine may serve them
+/// one after the other, and each alone would look fast.
+fn sender(
+    lab: &Lab,
+    member: &Member<'_>,
+    flows: &[Flow],
+    engine: Engine,
+    load: Load,
+    sizes: &[Bytes],
+) -> Result<Vec<Point>, BenchError> {
+    let mut points = Vec::new();
+    let lanes = Lanes::new(lab, member, flows)?;
+    for &bytes in sizes {
+        let mut times = Vec::new();
+        // The first round warms up.
+        lanes.round(engine, bytes, 2)?;
+        for _ in 0..ROUNDS {
+            times.push(Picos(lanes.round(engine, bytes, repeats(bytes))?.0 / repeats(bytes)));
+        }
+        for flow in flows {
+            let (kind, shape) = match engine {
+                Engine::Copy => (Kind::CopyEngine, None),
+                Engine::Blocks { blocks, threads } => (Kind::Blocks, Some((blocks, threads))),
+            };
+            points.push(Point {
+                src: Some(flow.src),
+                dst: Some(flow.dst),
+                blocks: shape.map(|shape| shape.0),
+                threads: shape.map(|shape| shape.1),
+                ..point(kind, load, &times, bytes)
+            });
+        }
+    }
+    Ok(points)
+}
+
+/// A stream for each flow of a GPU; the first begins and ends for all.
+struct Lanes<'a> {
+    lab: &'a Lab,
+    member: &'a Member<'a>,
+    first: (Flow, Stream),
+    others: Vec<(Flow, Stream, Event)>,
+    start: Event,
+    end: Event,
+}
+
+impl<'a> Lanes<'a> {
+    fn new(lab: &'a Lab, member: &'a Member<'a>, flows: &[Flow]) -> Result<Self, BenchError> {
+        let context = member.context;
+        let (first, others) = flows.split_first().ok_or(CudaError::Abandoned)?;
+        let others = others.iter().map(|&flow| Ok((flow, Stream::new(context)?, Event::ordering(context)?)));
+        Ok(Self {
+            lab,
+            member,
+            first: (*first, Stream::new(context)?),
+            others: others.collect::<Result<_, BenchError>>()?,
+            start: Event::timing(context)?,
+            end: Event::timing(context)?,
+        })
+    }
+
+    /// Begins together with the other GPUs and sends so many times on every flow; the time that all took.
+    fn round(&self, engine: Engine, bytes: Bytes, repeats: u64) -> Result<Picos, BenchError> {
+        let (flow, stream) = &self.first;
+        self.member.meet()?;
+        stream.record(&self.start)?;
+        for (_, other, _) in &self.others {
+            other.wait_for(&self.start)?;
+        }
+        for _ in 0..repeats {
+            send(self.lab, *flow, engine, bytes, stream)?;
+            for (flow, other, _) in &self.others {
+                send(self.lab, *flow, engine, bytes, other)?;
+            }
+        }
+        for (_, other, done) in &self.others {
+            other.record(done)?;
+            stream.wait_for(done)?;
+        }
+        stream.record(&self.end)?;
+        self.member.watchdog.wait_for(stream, &|| format!("GPU {}, sending", flow.src))?;
+        Ok(self.end.since(&self.start)?)
+    }
+}
+
+/// Enqueues one transfer into the sender's slot of the receiver.
+fn send(lab: &Lab, flow: Flow, engine: Engine, bytes: Bytes, stream: &Stream) -> Result<(), BenchError> {
+    let (sender, receiver) = (lab.gpu(flow.src)?, lab.gpu(flow.dst)?);
+    let from: Part<'_> = sender.source.part(Bytes(0), bytes)?;
+    let to: Part<'_> = receiver.target.part(Bytes(lab.slot.0 * flow.src as u64), bytes)?;
+    match engine {
+        Engine::Copy => stream.copy(to, from)?,
+        Engine::Blocks { blocks, threads } => {
+            let arguments = Arguments::new().pointer(to.address()).pointer(from.address()).u64(bytes.0 / 16);
+            // SAFETY: the kernel's own arguments; both parts were checked, are 16-byte aligned (slots are whole MiB),
+            // and live as long as the lab. Flows by thread blocks are measured where the sender reaches the receiver.
+            unsafe { sender.kernels.put.launch(stream, Launch::plain(blocks, threads), &arguments)? };
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! What the driver itself says of links: those that are down, and those that correct errors.
+
+use super::expect::gpus;
+use super::{Fault, Finding, Severity};
+use crate::gpu::probe::Probe;
+
+/// Replays of a link from which on it is worth a look: a sound link counts a few at most.
+const MANY_ERRORS: u64 = 1000;
+
+/// What the probe shows.
+pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for device in &probe.devices {
+        let down: Vec<String> =
+            device.nvlinks.iter().filter(|link| !link.active).map(|link| link.link.to_string()).collect();
+        let all = device.nvlinks.len();
+        if !down.is_empty() {
+            findings.push(Finding {
+                severity: Severity::Fault,
+                fault: Fault::MissingLinks,
+                gpus: vec![device.ordinal],
+                message: format!(
+                    "{}: {} of {all} NVLinks are up; down: {}",
+                    gpus(&[device.ordinal]),
+                    all - down.len(),
+                    down.join(", ")
+                ),
+                cause: if down.len() == all {
+                    "the fabric manager does not run, or the GPU did not join the NVLink fabric".to_owned()
+                } else {
+                    "a link failed to train: a loose or broken baseboard, bridge or cable".to_owned()
+                },
+                look: format!(
+                    "nvidia-smi nvlink --status -i {0}; nvidia-smi -q -i {0} | grep -A3 Fabric; \
+                     systemctl status nvidia-fabricmanager",
+                    device.ordinal
+                ),
+            });
+        }
+        let failing = device.nvlinks.iter().filter(|link| link.errors.is_some_and(|errors| errors >= MANY_ERRORS));
+        for link in failing {
+            findings.push(Finding {
+                severity: Severity::Note,
+                fault: Fault::LinkErrors,
+                gpus: vec![device.ordinal],
+                message: format!(
+                    "GPU {}, NVLink {}: {} replays and recoveries since the driver was loaded",
+                    device.ordinal,
+                    link.link,
+                    link.errors.unwrap_or(0)
+                ),
+                cause: "a link with a poor signal, which repeats what it sends".to_owned(),
+                look: format!("nvidia-smi nvlink -e -i {}", device.ordinal),
+            });
+        }
+    }
+    findings
+}

@@ -1,0 +1,231 @@
+//! Faults that were put into a sound run, and what the doctor says of each.
+
+use fabricast_topologies::{FabricRequest, load};
+
+use super::{Diagnosis, Fault, judge};
+use crate::gpu::bench::{Bench, FORMAT, Kind, Load, Point, VERSION};
+use crate::gpu::probe::{PcieWay, PeerAccess, tests::machine};
+
+/// A sound run of `count` H200.
+fn sound(count: usize) -> Bench {
+    let mut points = Vec::new();
+    let mut add = |kind, load, src, dst, gbps: Option<f64>, time_us| {
+        points.push(Point {
+            kind,
+            load,
+            src,
+            dst,
+            blocks: None,
+            threads: None,
+            bytes: if gbps.is_some() { 256 << 20 } else { 0 },
+            time_us,
+            fastest_us: time_us,
+            slowest_us: time_us,
+            gbps,
+        });
+    };
+    for src in 0..count {
+        add(Kind::PinnedToDevice, Load::Alone, None, Some(src), Some(55.2), 1216.0);
+        add(Kind::DeviceToPinned, Load::Alone, Some(src), None, Some(55.6), 1208.0);
+        for dst in (0..count).filter(|&dst| dst != src) {
+            add(Kind::CopyEngine, Load::Alone, Some(src), Some(dst), Some(394.0 + src as f64 / 4.0), 681.0);
+            add(Kind::CopyEngine, Load::Shift((dst + count - src) % count), Some(src), Some(dst), Some(392.0), 684.0);
+            add(Kind::Flag, Load::Alone, Some(src), Some(dst), None, 0.73 + dst as f64 / 200.0);
+        }
+    }
+    let probe = machine(count);
+    Bench {
+        format: FORMAT.into(),
+        version: VERSION,
+        date: "2026-11-21T04:00:00Z".into(),
+        machine: probe.machine(),
+        probe,
+        points,
+        skipped: Vec::new(),
+    }
+}
+
+/// Changes the rates of pairs alone and shifting.
+fn slow(bench: &mut Bench, of: impl Fn(usize, usize) -> bool, part: f64) {
+    for point in bench.points.iter_mut().filter(|point| point.kind == Kind::CopyEngine) {
+        if let (Some(src), Some(dst), Some(gbps)) = (point.src, point.dst, point.gbps)
+            && of(src, dst)
+        {
+            point.gbps = Some(gbps * part);
+            point.time_us /= part;
+        }
+    }
+}
+
+fn own(bench: &Bench) -> Diagnosis {
+    judge(bench, None).unwrap()
+}
+
+fn preset(bench: &Bench, name: &str, gpus: u32) -> Diagnosis {
+    let request = FabricRequest { gpus: Some(gpus), ..FabricRequest::of(name) };
+    judge(bench, Some(&load(&request).unwrap())).unwrap()
+}
+
+fn faults(diagnosis: &Diagnosis) -> Vec<(Fault, &[usize])> {
+    diagnosis.findings.iter().map(|finding| (finding.fault, &finding.gpus[..])).collect()
+}
+
+#[test]
+fn a_sound_machine_has_no_findings() {
+    for count in [1, 2, 4, 8] {
+        let diagnosis = own(&sound(count));
+        assert_eq!(faults(&diagnosis), [], "{diagnosis}");
+        assert!(diagnosis.is_sound());
+    }
+    let diagnosis = preset(&sound(8), "hgx-h200", 8);
+    assert_eq!(faults(&diagnosis), [], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("56 pairs over NVL: 394–396 GB/s, expected 395"), "{diagnosis}");
+}
+
+#[test]
+fn a_gpu_with_slow_links_is_named_once() {
+    let mut bench = sound(8);
+    slow(&mut bench, |src, dst| src == 3 || dst == 3, 0.5);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowLink, &[3][..])], "{diagnosis}");
+    let text = diagnosis.to_string();
+    assert!(text.contains("GPU 3, to and from every other: 197 GB/s of an expected 395"), "{text}");
+    assert!(text.contains("the rate of 9 of 18 NVLinks"), "{text}");
+    assert!(!diagnosis.is_sound());
+}
+
+#[test]
+fn one_slow_direction_and_one_slow_pair_are_told_apart() {
+    let mut bench = sound(4);
+    slow(&mut bench, |src, _| src == 2, 0.8);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowLink, &[2][..])]);
+    assert!(diagnosis.to_string().contains("GPU 2, sending to every other"), "{diagnosis}");
+    let mut bench = sound(4);
+    slow(&mut bench, |src, dst| (src, dst) == (0, 1), 0.8);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowLink, &[0, 1][..])]);
+    assert!(diagnosis.to_string().contains("from GPU 0 to GPU 1: 315 GB/s"), "{diagnosis}");
+}
+
+#[test]
+fn what_lies_just_within_the_limit_is_sound() {
+    let mut bench = sound(4);
+    slow(&mut bench, |src, _| src == 2, 0.92);
+    assert!(own(&bench).is_sound());
+}
+
+#[test]
+fn nvlink_at_the_speed_of_pcie_is_a_fallback() {
+    let mut bench = sound(4);
+    slow(&mut bench, |_, _| true, 0.12);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::PcieFallback, &[0, 1, 2, 3][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("systemctl status nvidia-fabricmanager"), "{diagnosis}");
+}
+
+#[test]
+fn links_that_are_down_explain_what_a_preset_expects() {
+    let mut bench = sound(4);
+    bench.probe.devices[1].nvlinks.iter_mut().take(6).for_each(|link| link.active = false);
+    slow(&mut bench, |src, dst| src == 1 || dst == 1, 12.0 / 18.0);
+    let diagnosis = preset(&bench, "hgx-h200", 4);
+    assert_eq!(faults(&diagnosis), [(Fault::MissingLinks, &[1][..]), (Fault::SlowLink, &[1][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("GPU 1 has 12 of its 18 NVLinks"), "{diagnosis}");
+    // Held against itself the machine is as fast as its links, and the links are still missed.
+    assert_eq!(faults(&own(&bench)), [(Fault::MissingLinks, &[1][..])]);
+}
+
+#[test]
+fn peer_access_that_is_off_is_named() {
+    let mut bench = sound(4);
+    for pair in &mut bench.probe.pairs {
+        pair.access = PeerAccess::Staged;
+    }
+    slow(&mut bench, |_, _| true, 0.06);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::NoPeerAccess, &[0, 1, 2, 3][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("nvidia-smi topo -p2p rw"), "{diagnosis}");
+    bench.probe.devices[2].mig = Some(true);
+    assert!(own(&bench).to_string().contains("GPU 2: cut into MIG instances"));
+}
+
+#[test]
+fn a_file_of_another_machine_is_found_out() {
+    // Another number of GPUs, other GPUs, no NVLink, and links half as fast as what was measured.
+    let cases = [("hgx-h200", 8), ("dgx-a100", 4), ("l40s-pcie", 4), ("dgx-v100", 4)];
+    for (name, gpus) in cases {
+        let diagnosis = preset(&sound(4), name, gpus);
+        assert!(diagnosis.findings.iter().all(|finding| finding.fault == Fault::WrongTopology), "{name}: {diagnosis}");
+        assert!(!diagnosis.is_sound(), "{name}");
+    }
+    // The same GPUs on fewer links.
+    let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::of("hgx-h200") }).unwrap();
+    let diagnosis = judge(&sound(4), Some(&fabric.slowed("gpu0-nvswitch0", 0.5).unwrap())).unwrap();
+    assert_eq!(diagnosis.findings[0].fault, Fault::WrongTopology);
+    assert!(diagnosis.to_string().contains("gives them 225 GB/s, the machine's links 450"), "{diagnosis}");
+}
+
+#[test]
+fn a_slow_link_to_the_host_is_named_with_its_lanes() {
+    let mut bench = sound(4);
+    for point in bench.points.iter_mut().filter(|point| point.src == Some(1) || point.dst == Some(1)) {
+        if matches!(point.kind, Kind::PinnedToDevice | Kind::DeviceToPinned) {
+            point.gbps = Some(27.0);
+        }
+    }
+    bench.probe.devices[1].pci.width = Some(8);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowHostLink, &[1][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("GPU 1 runs 8 of its 16 PCIe lanes"), "{diagnosis}");
+}
+
+#[test]
+fn a_far_numa_node_is_told_from_a_slow_link() {
+    let mut bench = sound(4);
+    for device in &mut bench.probe.devices {
+        device.pci.numa = i32::from(device.ordinal >= 3);
+    }
+    for pair in bench.probe.pairs.iter_mut().filter(|pair| (pair.src >= 3) != (pair.dst >= 3)) {
+        pair.pcie_way = Some(PcieWay::Sys);
+    }
+    for point in bench.points.iter_mut().filter(|point| point.kind == Kind::PinnedToDevice && point.dst == Some(3)) {
+        point.gbps = Some(40.0);
+    }
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::NumaDistance, &[3][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("numactl"), "{diagnosis}");
+}
+
+#[test]
+fn slow_flags_and_slowness_together_are_found() {
+    let mut bench = sound(4);
+    for point in bench.points.iter_mut().filter(|point| point.kind == Kind::Flag) {
+        if (point.src, point.dst) == (Some(1), Some(2)) || (point.src, point.dst) == (Some(2), Some(1)) {
+            point.time_us = 2.5;
+        }
+    }
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[1, 2][..])], "{diagnosis}");
+    let mut bench = sound(4);
+    for point in bench.points.iter_mut().filter(|point| point.load == Load::Shift(2)) {
+        point.gbps = point.gbps.map(|gbps| gbps / 2.0);
+    }
+    assert_eq!(faults(&own(&bench))[0].0, Fault::SlowTogether);
+}
+
+#[test]
+fn a_pair_that_was_not_measured_is_said() {
+    let mut bench = sound(2);
+    bench.points.retain(|point| point.kind != Kind::CopyEngine || point.src != Some(0));
+    assert_eq!(faults(&own(&bench)), [(Fault::NotMeasured, &[0, 1][..])]);
+}
+
+#[test]
+fn links_with_errors_are_worth_a_note() {
+    let mut bench = sound(2);
+    bench.probe.devices[0].nvlinks[4].errors = Some(70_000);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::LinkErrors, &[0][..])]);
+    assert!(diagnosis.is_sound());
+}

@@ -1,0 +1,84 @@
+//! What `gpu doctor` prints for people.
+
+use std::fmt;
+
+use super::hosts::Way;
+use super::{Diagnosis, PairVerdict, Severity};
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, measured {}, held against {}", self.machine, self.date, self.fabric)?;
+        self.pairs(f)?;
+        for verdict in &self.hosts {
+            let way = match verdict.way {
+                Way::ToGpu => format!("host to GPU {}", verdict.gpu),
+                Way::FromGpu => format!("GPU {} to host", verdict.gpu),
+            };
+            figures(&way, verdict.measured_gbps, verdict.expected_gbps, f)?;
+            writeln!(f, "{}", verdict.fault.map(|fault| format!("  {}", fault.name())).unwrap_or_default())?;
+        }
+        if self.findings.is_empty() {
+            return writeln!(f, "nothing is wrong");
+        }
+        for finding in &self.findings {
+            let word = match finding.severity {
+                Severity::Fault => "fault",
+                Severity::Note => "note",
+            };
+            writeln!(f, "{word}: {} ({})", finding.message, finding.fault.name())?;
+            writeln!(f, "  probably: {}", finding.cause)?;
+            writeln!(f, "  look: {}", finding.look)?;
+        }
+        Ok(())
+    }
+}
+
+fn figures(what: &str, measured: Option<f64>, expected: Option<f64>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let number = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.1}"));
+    write!(f, "{what}: {} GB/s, expected {}", number(measured), number(expected))
+}
+
+/// Two figures, or one where both read alike.
+fn between(low: f64, high: f64, digits: usize) -> String {
+    let (low, high) = (format!("{low:.digits$}"), format!("{high:.digits$}"));
+    if low == high { low } else { format!("{low}–{high}") }
+}
+
+impl Diagnosis {
+    /// Pairs with a fault one by one; the others by class, in a line.
+    fn pairs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut classes: Vec<_> = self.pairs.iter().map(|pair| pair.class).collect();
+        classes.sort();
+        classes.dedup();
+        for class in classes {
+            let sound: Vec<&PairVerdict> =
+                self.pairs.iter().filter(|pair| pair.class == class && pair.fault.is_none()).collect();
+            if sound.is_empty() {
+                continue;
+            }
+            let range = |of: &dyn Fn(&PairVerdict) -> Option<f64>| {
+                let figures = || sound.iter().filter_map(|pair| of(pair));
+                figures().reduce(f64::min).zip(figures().reduce(f64::max))
+            };
+            write!(f, "{} pairs over {class}", sound.len())?;
+            if let Some((low, high)) = range(&|pair| pair.measured_gbps) {
+                write!(f, ": {} GB/s", between(low, high, 0))?;
+            }
+            if let Some((_, expected)) = range(&|pair| pair.expected_gbps) {
+                write!(f, ", expected {expected:.0}")?;
+            }
+            if let Some((low, high)) = range(&|pair| pair.flag_us) {
+                write!(f, "; flags {} µs", between(low, high, 2))?;
+            }
+            writeln!(f)?;
+        }
+        for pair in &self.pairs {
+            if let Some(fault) = pair.fault {
+                let what = format!("GPU {} to GPU {} over {}", pair.src, pair.dst, pair.class);
+                figures(&what, pair.measured_gbps, pair.expected_gbps, f)?;
+                writeln!(f, "  {}", fault.name())?;
+            }
+        }
+        Ok(())
+    }
+}

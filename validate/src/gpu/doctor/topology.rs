@@ -1,0 +1,107 @@
+//! Whether a fabric that someone named describes this machine.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Fabric, Result};
+
+use super::expect::{IMPOSSIBLE, gpus};
+use super::pairs::over_nvlink;
+use super::{Fault, Finding, Severity};
+use crate::gpu::bench::{Bench, Kind, Load};
+use crate::gpu::probe::vertex;
+
+/// What contradicts the named fabric: the number of GPUs, their kind, their ways, or a rate beyond its links.
+pub(super) fn differences(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Vec<Finding>> {
+    let (described, there) = (named.gpus().len(), own.gpus().len());
+    if described != there {
+        let message = format!("fabric `{}` has {described} GPUs, this machine {there}", named.name());
+        return Ok(vec![wrong(
+            (0..there).collect(),
+            message,
+            "it is the file of another machine, or of more or fewer GPUs",
+        )]);
+    }
+    let mut findings = Vec::new();
+    findings.extend(kinds(bench, named));
+    findings.extend(ways(bench, named, own)?);
+    Ok(findings)
+}
+
+fn wrong(gpus: Vec<usize>, message: String, cause: &str) -> Finding {
+    Finding {
+        severity: Severity::Fault,
+        fault: Fault::WrongTopology,
+        gpus,
+        message,
+        cause: cause.to_owned(),
+        look: "nvidia-smi topo -m; fabricast gpu probe --fabric here.toml; fabricast fabric show auto".to_owned(),
+    }
+}
+
+/// GPUs of another architecture.
+fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
+    let differing: Vec<(usize, u32, u32)> = bench
+        .probe
+        .devices
+        .iter()
+        .filter_map(|device| {
+            let Figures::Gpu(figures) = &named.node(vertex(named, device.ordinal)?).figures else { return None };
+            let described = figures.compute_capability?;
+            (described != device.compute_capability).then_some((device.ordinal, described, device.compute_capability))
+        })
+        .collect();
+    let &(_, described, there) = differing.first()?;
+    let of: Vec<usize> = differing.iter().map(|&(gpu, ..)| gpu).collect();
+    let message = format!("{}: fabric `{}` says sm_{described}, the driver sm_{there}", gpus(&of), named.name());
+    Some(wrong(of, message, "it describes other GPUs"))
+}
+
+/// Pairs that the file joins otherwise than the machine, and pairs faster than the file allows.
+fn ways(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Option<Finding>> {
+    let (described, there) = (Router::new(named, RouteOptions::default()), Router::new(own, RouteOptions::default()));
+    let count = own.gpus().len();
+    // A GPU that has links which are down has lost them; one that has none never had any.
+    let whole =
+        |gpu: usize| bench.probe.devices.get(gpu).is_some_and(|device| device.nvlinks.iter().all(|link| link.active));
+    let mut example = None;
+    let mut differing = Vec::new();
+    for src in 0..count {
+        for dst in (0..count).filter(|&dst| dst != src) {
+            let ends = |fabric| vertex(fabric, src).zip(vertex(fabric, dst));
+            let (Some((a, b)), Some((c, d))) = (ends(named), ends(own)) else { continue };
+            let (file, machine) = (described.path(a, b)?, there.path(c, d)?);
+            let nominal = file.bandwidth.map(fabricast_topologies::Bandwidth::gbps);
+            let measured = bench.rate(Kind::CopyEngine, Load::Alone, Some(src), Some(dst));
+            let why = if over_nvlink(file.class) != over_nvlink(machine.class) && whole(src) && whole(dst) {
+                Some(format!("`{}` joins them by {}, the machine by {}", named.name(), file.class, machine.class))
+            } else if let (Some(nominal), Some(machine)) =
+                (nominal, machine.bandwidth.filter(|_| over_nvlink(file.class)))
+                && whole(src)
+                && whole(dst)
+                && (machine.gbps() / nominal - 1.0).abs() > 0.1
+            {
+                Some(format!(
+                    "`{}` gives them {nominal:.0} GB/s, the machine's links {:.0}",
+                    named.name(),
+                    machine.gbps()
+                ))
+            } else if let (Some(nominal), Some(measured)) = (nominal, measured)
+                && measured > nominal * IMPOSSIBLE
+            {
+                Some(format!("{measured:.0} GB/s measured, where `{}` allows {nominal:.0}", named.name()))
+            } else {
+                None
+            };
+            if let Some(why) = why {
+                example.get_or_insert_with(|| format!("from GPU {src} to GPU {dst}: {why}"));
+                differing.extend([src, dst]);
+            }
+        }
+    }
+    differing.sort_unstable();
+    differing.dedup();
+    Ok(example.map(|example| {
+        let message = format!("{example}; so for {}", gpus(&differing));
+        wrong(differing, message, "the file is that of another machine, or was written before this one was changed")
+    }))
+}

@@ -1,0 +1,188 @@
+//! The fabric of this machine: what was found, written in the words of NCCL's topology files and read by their reader,
+//! so that a machine has the same links whoever described it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use fabricast_topologies::fabric::{Figures, GpuFigures};
+use fabricast_topologies::{Bandwidth, Bytes, Error, Fabric, FabricBuilder, NodeId};
+
+use super::{Device, Probe, Remote};
+
+/// PCI class of a GPU, of a PCIe bridge, and of an NVSwitch.
+const GPU: &str = "0x030200";
+const BRIDGE: &str = "0x060400";
+const NVSWITCH: &str = "0x068000";
+
+impl Probe {
+    /// What was found as an NCCL topology file.
+    pub fn nccl_xml(&self) -> String {
+        let mut nodes: BTreeMap<i32, Vec<&Device>> = BTreeMap::new();
+        for device in &self.devices {
+            nodes.entry(device.pci.numa).or_default().push(device);
+        }
+        let mut text = String::from("<system version=\"1\">\n");
+        for (numa, devices) in nodes {
+            let super::Cpu { arch, vendor, family, model, .. } = &self.cpu;
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "  <cpu numaid=\"{numa}\" arch=\"{arch}\" vendor=\"{vendor}\" familyid=\"{family}\" modelid=\"{model}\">"
+            );
+            below(&devices, 0, &mut text);
+            text.push_str("  </cpu>\n");
+        }
+        text.push_str("</system>\n");
+        text
+    }
+
+    /// What was found as a fabric, called `auto`.
+    ///
+    /// # Errors
+    /// What was found makes no fabric: two GPUs at one address, say.
+    pub fn fabric(&self) -> Result<Fabric, Error> {
+        let mut builder = FabricBuilder::reopen(fabricast_topologies::read_text(&self.nccl_xml(), "auto")?);
+        builder.source(format!("this machine, as its driver and its kernel describe it: {}", self.machine()));
+        for device in &self.devices {
+            if let Some(node) = builder.find(&format!("gpu{}", device.ordinal)) {
+                let figures = figures(device, builder.get(node).figures.clone());
+                builder.describe(node, Figures::Gpu(Arc::new(figures)));
+            }
+        }
+        Ok(builder.finish())
+    }
+}
+
+/// What the driver says of a GPU, beside what its PCI id told.
+fn figures(device: &Device, known: Figures) -> GpuFigures {
+    let known = if let Figures::Gpu(figures) = known { (*figures).clone() } else { GpuFigures::default() };
+    GpuFigures {
+        model: known.model.or_else(|| Some(device.name.clone())),
+        compute_capability: Some(device.compute_capability),
+        sm_count: Some(device.sm_count),
+        memory: Some(Bytes(device.memory)),
+        memory_bandwidth: device.memory_bandwidth.map(Bandwidth).or(known.memory_bandwidth),
+        copy_engines: Some(device.copy_engines),
+        ..known
+    }
+}
+
+/// Devices that share the `depth` outermost bridges: those behind a further bridge in it, the rest beside.
+fn below(devices: &[&Device], depth: usize, text: &mut String) {
+    let indent = "  ".repeat(depth + 2);
+    let mut groups: BTreeMap<Option<&str>, Vec<&Device>> = BTreeMap::new();
+    for &device in devices {
+        let bridge = device.pci.bridges.iter().rev().nth(depth);
+        groups.entry(bridge.map(String::as_str)).or_default().push(device);
+    }
+    for (bridge, group) in groups {
+        let Some(bridge) = bridge else {
+            group.iter().for_each(|device| gpu(device, &indent, text));
+            continue;
+        };
+        // A switch's own link is taken for one like that of the GPUs below it.
+        let link = group.first().map(|device| link(device)).unwrap_or_default();
+        let _ = writeln!(text, "{indent}<pci busid=\"{bridge}\" class=\"{BRIDGE}\" {link}>");
+        below(&group, depth + 1, text);
+        let _ = writeln!(text, "{indent}</pci>");
+    }
+}
+
+/// Rate and lanes of a PCIe link, the best that device and slot can; NCCL reads no lanes as sixteen.
+fn link(device: &Device) -> String {
+    let rate = match device.pci.max_generation {
+        Some(1) => "2.5 GT/s PCIe",
+        Some(2) => "5.0 GT/s PCIe",
+        Some(3) => "8.0 GT/s PCIe",
+        Some(4) => "16.0 GT/s PCIe",
+        Some(5) => "32.0 GT/s PCIe",
+        Some(6) => "64.0 GT/s PCIe",
+        _ => "",
+    };
+    format!("link_speed=\"{rate}\" link_width=\"{}\"", device.pci.max_width.unwrap_or(0))
+}
+
+fn gpu(device: &Device, indent: &str, text: &mut String) {
+    let [vendor, id, board_vendor, board] = &device.pci.ids;
+    let _ = writeln!(
+        text,
+        "{indent}<pci busid=\"{}\" class=\"{GPU}\" vendor=\"{vendor}\" device=\"{id}\" \
+         subsystem_vendor=\"{board_vendor}\" subsystem_device=\"{board}\" {}>",
+        device.pci.address,
+        link(device)
+    );
+    let Device { ordinal, compute_capability, .. } = device;
+    let _ =
+        writeln!(text, "{indent}  <gpu dev=\"{ordinal}\" sm=\"{compute_capability}\" rank=\"{ordinal}\" gdr=\"1\">");
+    for ((class, target), count) in nvlinks(device) {
+        let _ = writeln!(text, "{indent}    <nvlink target=\"{target}\" count=\"{count}\" tclass=\"{class}\"/>");
+    }
+    let _ = writeln!(text, "{indent}  </gpu>\n{indent}</pci>");
+}
+
+/// Links that are up, by class and address of their other end. All NVSwitches count as one, as NCCL has it.
+fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
+    let mut counts = BTreeMap::new();
+    for link in device.nvlinks.iter().filter(|link| link.active) {
+        let other = match (link.to, &link.remote_pci) {
+            (Remote::Gpu, Some(address)) => (GPU, address.clone()),
+            // Where a machine hides the other end, it is a switch: a GPU's peer would be one of the machine's own.
+            (Remote::Nvswitch | Remote::Unknown, _) => (NVSWITCH, "fffffff:ff:ff.0".to_owned()),
+            (Remote::Gpu, None) | (Remote::Cpu, _) => continue,
+        };
+        *counts.entry(other).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// The vertex of a GPU in a fabric that describes this machine: the rank of that number.
+pub fn vertex(fabric: &Fabric, ordinal: usize) -> Option<NodeId> {
+    fabric.gpus().get(ordinal).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::machine;
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::write;
+
+    #[test]
+    fn nvlinks_and_buses_become_a_fabric() {
+        let probe = machine(4);
+        let fabric = probe.fabric().unwrap();
+        assert_eq!(fabric.gpus().len(), 4);
+        let router = Router::new(&fabric, RouteOptions::default());
+        let path = router.path(fabric.gpus()[0], fabric.gpus()[3]).unwrap();
+        assert_eq!(path.class.name(), "NVL");
+        assert_eq!(path.bandwidth.unwrap().gbps(), 450.0);
+        // It is a file that can be read again, and says where it comes from.
+        let text = write::spec::write(&fabric).unwrap();
+        let again = fabricast_topologies::read_text(&text, "auto.toml").unwrap();
+        assert_eq!(again.link_count(), fabric.link_count());
+        assert!(text.contains("4 × NVIDIA H200, driver 580.1"), "{text}");
+    }
+
+    #[test]
+    fn links_that_are_down_do_not_count() {
+        let mut probe = machine(2);
+        probe.devices[1].nvlinks.iter_mut().take(6).for_each(|link| link.active = false);
+        let fabric = probe.fabric().unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let path = router.path(fabric.gpus()[0], fabric.gpus()[1]).unwrap();
+        assert_eq!(path.bandwidth.unwrap().gbps(), 300.0);
+    }
+
+    #[test]
+    fn gpus_behind_switches_share_them() {
+        let mut probe = machine(3);
+        for (device, bridges) in probe.devices.iter_mut().zip([&["s0"][..], &["s0"], &[]]) {
+            device.nvlinks.clear();
+            device.pci.bridges = bridges.iter().map(|&bridge| bridge.to_owned()).collect();
+        }
+        let fabric = probe.fabric().unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let class = |a: usize, b: usize| router.path(fabric.gpus()[a], fabric.gpus()[b]).unwrap().class.name();
+        assert_eq!((class(0, 1), class(0, 2)), ("PIX", "PHB"));
+    }
+}

@@ -1,0 +1,185 @@
+//! A rank's memory for messages and flags, and the numbers that a kernel takes.
+//!
+//! ```text
+//! counters   calls so far, a word for every block: a graph that is replayed counts on by itself
+//! ready      the last call that each rank is known to have entered
+//! ticks      the last flush of each rank, for every block
+//! slots      of calls of even numbers, then of odd ones
+//! ```
+
+use super::body::Operand;
+use super::program::Place;
+use super::{Alignment, GridShape, Kernel, UserBuffer};
+
+/// Bytes of parameters that every driver takes (CUDA C Programming Guide, kernel parameters).
+const MOST_PARAMETERS: u64 = 4096;
+
+/// Where things lie in a rank's arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arena {
+    pub(super) ready: u64,
+    pub(super) ticks: u64,
+    pub(super) slots: u64,
+    pub(super) slot_bytes: u64,
+    /// Bytes of it; zero at first.
+    pub bytes: u64,
+}
+
+/// Memory of one rank, as every rank reaches it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Its input.
+    pub input: u64,
+    /// Its output.
+    pub output: u64,
+    /// Its arena.
+    pub arena: u64,
+}
+
+/// What a rank's kernel is told besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Records of waiting blocks, as the GPU reaches them: four words of 32 bits for every block of the rank.
+    pub records: u64,
+    /// Nanoseconds until a block gives up.
+    pub patience: u64,
+    /// Where the operands lie that are no parameters; unused where there are none.
+    pub table: u64,
+}
+
+impl Kernel {
+    /// A rank's arena.
+    #[must_use]
+    pub fn arena(&self, shape: GridShape) -> Arena {
+        let (blocks, ranks) = (u64::from(self.blocks(shape)), u64::from(self.ranks()));
+        let up = |bytes: u64| bytes.next_multiple_of(256);
+        let ready = up(blocks * 8);
+        let ticks = ready + up(ranks * 8);
+        let slots = ticks + up(blocks * ranks * 8);
+        let slot_bytes = up(self.slot_bytes);
+        Arena { ready, ticks, slots, slot_bytes, bytes: slots + 2 * slot_bytes }
+    }
+
+    /// Operands that travel as parameters; 0 where there are too many.
+    pub(super) fn embedded_rows(&self) -> u64 {
+        let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
+        let fixed = u64::from(self.ranks()) + 12;
+        if (rows + fixed) * 8 <= MOST_PARAMETERS { rows.max(1) } else { 0 }
+    }
+
+    fn row_entries(&self, rank: u32) -> u64 {
+        let operands: usize = self.rounds.iter().map(|round| 2 + round.rows[rank as usize].1.len()).sum();
+        u64::from(self.header.channels.max(1)) + operands as u64
+    }
+
+    /// Whether the caller's chunks all begin on 16 bytes at such addresses.
+    #[must_use]
+    pub fn alignment(&self, addresses: &[Addresses]) -> Alignment {
+        let ranks = addresses.len() as u32;
+        let all = (0..ranks).all(|rank| {
+            self.rounds.iter().flat_map(|round| &round.rows[rank as usize].1).all(|operand| match *operand {
+                Operand::User { rank, place } => self.user(rank, place, addresses).is_multiple_of(16),
+                _ => true,
+            })
+        });
+        if all { Alignment::Vectors } else { Alignment::Bytes }
+    }
+
+    fn user(&self, rank: u32, place: Place, addresses: &[Addresses]) -> u64 {
+        let of = addresses.get(rank as usize).copied().unwrap_or_default();
+        let (base, buffer, chunk) = match place {
+            Place::Input(chunk) => (of.input, UserBuffer::Input, chunk),
+            Place::Output(chunk) => (of.output, UserBuffer::Output, chunk),
+        };
+        base + self.cut.start(chunk) - self.extent(rank, buffer).0
+    }
+
+    /// The operands of a rank: where each channel's rows begin and end, then the rows.
+    #[must_use]
+    pub fn table(&self, rank: u32, shape: GridShape, addresses: &[Addresses]) -> Vec<u64> {
+        let arena = self.arena(shape);
+        let channels = usize::from(self.header.channels.max(1));
+        let mut table = vec![0u64; channels];
+        for channel in 0..channels {
+            let begin = table.len() as u64;
+            for round in self.rounds.iter().filter(|round| usize::from(round.channel) == channel) {
+                let Some((number, operands)) = round.rows.get(rank as usize) else { continue };
+                table.push(u64::from(*number) | (operands.len() as u64) << 32);
+                table.push(round.words);
+                table.extend(operands.iter().map(|operand| match *operand {
+                    Operand::User { rank, place } => self.user(rank, place, addresses),
+                    Operand::Bytes { place } => self.bytes(place),
+                    Operand::Slot { message } => {
+                        let to = addresses.get(self.receivers[message as usize] as usize).copied().unwrap_or_default();
+                        to.arena + arena.slots + self.slots[message as usize].0
+                    }
+                    Operand::Words { message } => self.slots[message as usize].1,
+                    Operand::Peer { rank } => rank.into(),
+                    Operand::Flushed { rank, flush } => u64::from(rank) | u64::from(flush) << 32,
+                }));
+            }
+            table[channel] = begin | (table.len() as u64) << 32;
+        }
+        table
+    }
+
+    /// The parameters of a rank's kernel, as it reads them; and the table that `watch.table` must hold, where the operands are
+    /// no parameters.
+    #[must_use]
+    pub fn parameters(
+        &self,
+        rank: u32,
+        shape: GridShape,
+        addresses: &[Addresses],
+        watch: Watch,
+    ) -> (Vec<u64>, Option<Vec<u64>>) {
+        let set = |sets: &[u64]| sets.get(rank as usize).copied().unwrap_or(0);
+        let mut all: Vec<u64> = addresses.iter().map(|of| of.arena).collect();
+        let sets = [set(&self.tell), set(&self.enter), set(&self.close)];
+        all.extend([watch.table, watch.records, watch.patience]);
+        all.extend(sets);
+        let arena = self.arena(shape);
+        all.push(rank.into());
+        all.extend([arena.ready, arena.ticks, arena.slot_bytes, self.items(shape), shape.split.into()]);
+        let mut table = self.table(rank, shape, addresses);
+        let embedded = self.embedded_rows();
+        if embedded == 0 {
+            all.push(0);
+            return (all, Some(table));
+        }
+        table.resize(embedded as usize, 0);
+        all.extend(table);
+        (all, None)
+    }
+
+    /// What operand `at` of a rank's table is waited for, in words.
+    #[must_use]
+    pub fn waiting_for(&self, rank: u32, at: u32) -> String {
+        let mut before = u32::from(self.header.channels.max(1));
+        for channel in 0..self.header.channels.max(1) {
+            for round in self.rounds.iter().filter(|round| round.channel == channel) {
+                let Some((_, operands)) = round.rows.get(rank as usize) else { continue };
+                let found = at.checked_sub(before + 2).and_then(|i| operands.get(i as usize));
+                before += 2 + operands.len() as u32;
+                match found {
+                    Some(Operand::Slot { message }) => {
+                        let from = self.senders.get(*message as usize).copied().unwrap_or_default();
+                        return format!("waits for a message from rank {from}");
+                    }
+                    Some(Operand::Flushed { rank, flush }) => {
+                        return format!("waits for rank {rank} to have written ({flush})");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        format!("waits for rank {at} to enter")
+    }
+
+    /// Entries of the tables that `watch.table` must hold; 0 where operands are parameters.
+    #[must_use]
+    pub fn table_entries(&self) -> u64 {
+        let most = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
+        if self.embedded_rows() == 0 { most } else { 0 }
+    }
+}

@@ -1,0 +1,274 @@
+//! Programs without ranks: lines of code, and the operands that they name by number. Ranks and rounds whose lines are the
+//! same share one piece of code; what differs is a row of a table.
+
+use rustc_hash::FxHashMap;
+
+use super::exchange::Exchange;
+use super::moves::Moves;
+use super::program::{Instruction, Place, Program, Value};
+use super::{Carrier, KernelError};
+
+/// A line of code. Operands are numbered in the order in which lines name them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Line {
+    /// Reads a chunk of the caller's: its address and its bytes.
+    Load { value: Value, operand: u32 },
+    /// Writes one, here or at a peer.
+    Store { value: Value, operand: u32 },
+    /// Writes to a slot at a peer: its address, and how many words where messages differ much in size.
+    Send { value: Value, operand: u32 },
+    /// Reads a slot: as `Send`.
+    Take { value: Value, operand: u32 },
+    /// Combines.
+    Reduce { value: Value, left: Value, right: Value },
+    /// Nothing.
+    Token { value: Value },
+    /// Tells `count` peers (an operand each) that everything so far has been written; the `flush`-th time.
+    Flush { flush: u32, operand: u32, count: u32 },
+    /// Waits for `count` peers (an operand each: the rank, and which flush).
+    Wait { operand: u32, count: u32 },
+}
+
+/// What a line's number stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    /// Where a chunk of a rank's begins.
+    User { rank: u32, place: Place },
+    /// Bytes of the chunk.
+    Bytes { place: Place },
+    /// The slot of a message.
+    Slot { message: u32 },
+    /// Words of a message.
+    Words { message: u32 },
+    /// A rank that is told.
+    Peer { rank: u32 },
+    /// A rank that is waited for, and its flush.
+    Flushed { rank: u32, flush: u32 },
+}
+
+/// Lines and what their numbers stand for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Body {
+    pub(super) lines: Vec<Line>,
+    pub(super) operands: Vec<Operand>,
+    /// Times that it tells peers.
+    pub(super) flushes: u32,
+}
+
+impl Body {
+    fn operand(&mut self, operand: Operand) -> u32 {
+        self.operands.push(operand);
+        self.operands.len() as u32 - 1
+    }
+
+    fn user(&mut self, rank: u32, place: Place) -> u32 {
+        let operand = self.operand(Operand::User { rank, place });
+        self.operand(Operand::Bytes { place });
+        operand
+    }
+
+    fn slot(&mut self, message: u32, sizes: Sizes) -> u32 {
+        let operand = self.operand(Operand::Slot { message });
+        if sizes == Sizes::Differ {
+            self.operand(Operand::Words { message });
+        }
+        operand
+    }
+}
+
+/// Whether the messages of a round are about as long as each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sizes {
+    /// All are sent in the same number of words.
+    Alike,
+    /// Each has a number of words of its own.
+    Differ,
+}
+
+/// The bodies of all ranks in a round.
+///
+/// # Errors
+/// [`KernelError::Deadlock`] for messages that nobody sends.
+pub(super) fn bodies(
+    moves: &Moves,
+    programs: &[Program],
+    exchange: &Exchange,
+    carrier: Carrier,
+    sizes: Sizes,
+) -> Result<Vec<Body>, KernelError> {
+    if carrier != Carrier::Flags {
+        let packets = |(rank, program): (usize, &Program)| packets(program, rank as u32, sizes);
+        return Ok(programs.iter().enumerate().map(packets).collect());
+    }
+    // The flush that follows each message, of all ranks, before anybody's waits are written.
+    let mut flushed = FxHashMap::default();
+    for program in programs {
+        let (mut flush, mut pending) = (0, false);
+        for instruction in &program.instructions {
+            match *instruction {
+                Instruction::Send { message, .. } => {
+                    flushed.insert(message, flush);
+                    pending = true;
+                }
+                Instruction::Receive { .. } if pending => {
+                    flush += 1;
+                    pending = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    programs
+        .iter()
+        .enumerate()
+        .map(|(rank, program)| flags(moves, program, rank as u32, exchange, &flushed, sizes))
+        .collect()
+}
+
+/// Every packet tells of its own arrival: what is loaded first, everything that arrives together is looked for together.
+fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
+    let mut body = Body::default();
+    for instruction in &program.instructions {
+        if let Instruction::Load { value, place } = *instruction {
+            let operand = body.user(rank, place);
+            body.lines.push(Line::Load { value, operand });
+        }
+    }
+    // What was received since the last message sent stands before what was done with it.
+    let mut takes_at = body.lines.len();
+    for instruction in &program.instructions {
+        match *instruction {
+            Instruction::Load { .. } => {}
+            Instruction::Send { message, value } => {
+                let operand = body.slot(message, sizes);
+                body.lines.push(Line::Send { value, operand });
+                takes_at = body.lines.len();
+            }
+            Instruction::Receive { message, value } => {
+                let operand = body.slot(message, sizes);
+                body.lines.insert(takes_at, Line::Take { value, operand });
+                takes_at += 1;
+            }
+            Instruction::Reduce { value, left, right } => body.lines.push(Line::Reduce { value, left, right }),
+            Instruction::Store { place, value } => {
+                let operand = body.user(rank, place);
+                body.lines.push(Line::Store { value, operand });
+            }
+            Instruction::Token { value } => body.lines.push(Line::Token { value }),
+        }
+    }
+    body
+}
+
+fn flags(
+    moves: &Moves,
+    program: &Program,
+    rank: u32,
+    exchange: &Exchange,
+    flushed: &FxHashMap<u32, u32>,
+    sizes: Sizes,
+) -> Result<Body, KernelError> {
+    let mut body = Body::default();
+    let mut pending: Vec<u32> = Vec::new();
+    // Flushes of every rank that were waited for: one more than the last.
+    let mut seen: FxHashMap<u32, u32> = FxHashMap::default();
+    let is_used = |value: Value| {
+        program.instructions.iter().any(|other| match *other {
+            Instruction::Send { value: used, .. } | Instruction::Store { value: used, .. } => used == value,
+            Instruction::Reduce { left, right, .. } => left == value || right == value,
+            _ => false,
+        })
+    };
+    for (i, instruction) in program.instructions.iter().enumerate() {
+        match *instruction {
+            Instruction::Load { value, place } => {
+                let operand = body.user(rank, place);
+                body.lines.push(Line::Load { value, operand });
+            }
+            Instruction::Send { message, value } => {
+                let to = moves.messages[message as usize].to;
+                match exchange.direct[message as usize] {
+                    Some(place) => {
+                        let operand = body.user(to, place);
+                        body.lines.push(Line::Store { value, operand });
+                    }
+                    None => {
+                        let operand = body.slot(message, sizes);
+                        body.lines.push(Line::Send { value, operand });
+                    }
+                }
+                if !pending.contains(&to) {
+                    pending.push(to);
+                }
+            }
+            Instruction::Receive { message, value } => {
+                flush(&mut body, &mut pending);
+                let flush = *flushed.get(&message).ok_or(KernelError::Deadlock)?;
+                if seen.get(&moves.messages[message as usize].from).is_none_or(|&seen| seen <= flush) {
+                    wait(&mut body, moves, &program.instructions[i..], flushed, &mut seen)?;
+                }
+                match exchange.direct[message as usize] {
+                    Some(place) if is_used(value) => {
+                        let operand = body.user(rank, place);
+                        body.lines.push(Line::Load { value, operand });
+                    }
+                    Some(_) => {}
+                    None => {
+                        let operand = body.slot(message, sizes);
+                        body.lines.push(Line::Take { value, operand });
+                    }
+                }
+            }
+            Instruction::Reduce { value, left, right } => body.lines.push(Line::Reduce { value, left, right }),
+            Instruction::Store { place, value } => {
+                let operand = body.user(rank, place);
+                body.lines.push(Line::Store { value, operand });
+            }
+            Instruction::Token { value } => body.lines.push(Line::Token { value }),
+        }
+    }
+    flush(&mut body, &mut pending);
+    Ok(body)
+}
+
+fn flush(body: &mut Body, pending: &mut Vec<u32>) {
+    let count = pending.len() as u32;
+    let operand = body.operands.len() as u32;
+    for rank in pending.drain(..) {
+        body.operand(Operand::Peer { rank });
+    }
+    if count > 0 {
+        body.lines.push(Line::Flush { flush: body.flushes, operand, count });
+        body.flushes += 1;
+    }
+}
+
+/// Waits for everything that is received before the next message is sent.
+fn wait(
+    body: &mut Body,
+    moves: &Moves,
+    ahead: &[Instruction],
+    flushed: &FxHashMap<u32, u32>,
+    seen: &mut FxHashMap<u32, u32>,
+) -> Result<(), KernelError> {
+    let mut awaited: Vec<(u32, u32)> = Vec::new();
+    for instruction in ahead.iter().take_while(|one| !matches!(one, Instruction::Send { .. })) {
+        let Instruction::Receive { message, .. } = *instruction else { continue };
+        let (from, flush) =
+            (moves.messages[message as usize].from, *flushed.get(&message).ok_or(KernelError::Deadlock)?);
+        if seen.get(&from).is_some_and(|&seen| seen > flush) {
+            continue;
+        }
+        seen.insert(from, flush + 1);
+        match awaited.iter_mut().find(|one| one.0 == from) {
+            Some(one) => one.1 = flush,
+            None => awaited.push((from, flush)),
+        }
+    }
+    let (operand, count) = (body.operands.len() as u32, awaited.len() as u32);
+    for (rank, flush) in awaited {
+        body.operand(Operand::Flushed { rank, flush });
+    }
+    body.lines.push(Line::Wait { operand, count });
+    Ok(())
+}

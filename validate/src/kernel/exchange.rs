@@ -1,0 +1,125 @@
+//! How the messages of a round travel, and what must be told beyond them.
+//!
+//! A message goes to a slot of its own at the receiver. Carried by **flags** it may go straight to where the receiver would
+//! store it, if nothing that the receiver still reads lies there. That, and who has entered the call, follows from what every
+//! rank knows of every other (vector clocks over the messages).
+//!
+//! **Why two sets of slots are enough.** Slots are used by calls in turn, so call k + 2 writes where call k read. Rank A may
+//! write to rank P in call k + 2 only after P has left call k. Suppose A, before it left call k + 1, learned (by whatever
+//! chain of messages) that P had entered call k + 1. Kernels of a rank run one after the other, so P had left call k. Where the
+//! messages of a call do not teach A that, P tells it by a flag as it enters, and A looks at the flag before it leaves
+//! ([`Exchange::close`]). Writing into the caller's own output needs more: P must have entered this very call; where messages
+//! do not tell, A looks at the same flag before it begins ([`Exchange::enter`]).
+
+use super::moves::Moves;
+use super::program::{Instruction, Place, Program};
+use super::{Carrier, KernelError};
+
+/// How the messages of a round travel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Exchange {
+    /// Of every message of the schedule that is stored where it arrives: where.
+    pub(super) direct: Vec<Option<Place>>,
+    /// Ranks that a rank must have seen enter before it begins; a bit each.
+    pub(super) enter: Vec<u64>,
+    /// Ranks that a rank sends to, without having learned at the end that they entered.
+    pub(super) close: Vec<u64>,
+    /// Ranks of which a rank learned by messages alone that they entered.
+    pub(super) learned: Vec<u64>,
+}
+
+/// The most ranks: sets of them are one word.
+pub(super) const MOST_RANKS: u32 = 64;
+
+/// Works out a round, and takes out the stores of what is stored as it arrives.
+///
+/// # Errors
+/// [`KernelError::Deadlock`]; a proved schedule has none.
+pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier) -> Result<Exchange, KernelError> {
+    let ranks = programs.len();
+    let mut found = Exchange {
+        direct: vec![None; moves.messages.len()],
+        enter: vec![0; ranks],
+        close: vec![0; ranks],
+        learned: vec![0; ranks],
+    };
+    // Instructions of each rank that each rank knows to be done, and what it knew when it sent each message.
+    let mut known = vec![vec![0u32; ranks]; ranks];
+    let mut sent: Vec<Option<Vec<u32>>> = vec![None; moves.messages.len()];
+    let mut next = vec![0usize; ranks];
+    let mut sends_to = vec![0u64; ranks];
+    loop {
+        let mut moved = false;
+        for rank in 0..ranks {
+            while let Some(&instruction) = programs[rank].instructions.get(next[rank]) {
+                match instruction {
+                    Instruction::Send { message, .. } => {
+                        sends_to[rank] |= 1 << moves.messages[message as usize].to;
+                        sent[message as usize] = Some(known[rank].clone());
+                    }
+                    Instruction::Receive { message, .. } => {
+                        let Some(theirs) = &sent[message as usize] else { break };
+                        for (mine, theirs) in known[rank].iter_mut().zip(theirs) {
+                            *mine = (*mine).max(*theirs);
+                        }
+                    }
+                    _ => {}
+                }
+                next[rank] += 1;
+                known[rank][rank] = next[rank] as u32;
+                moved = true;
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    if (0..ranks).any(|rank| next[rank] < programs[rank].instructions.len()) {
+        return Err(KernelError::Deadlock);
+    }
+    for rank in 0..ranks {
+        let others = known[rank].iter().enumerate().filter(|(_, done)| **done > 0);
+        found.learned[rank] = others.fold(0, |set, (other, _)| set | 1 << other);
+        found.close[rank] = sends_to[rank] & !found.learned[rank];
+    }
+    if carrier == Carrier::Flags {
+        for (rank, program) in programs.iter_mut().enumerate() {
+            store_on_arrival(moves, program, rank, &sent, &mut found);
+        }
+    }
+    Ok(found)
+}
+
+/// Finds the messages to a rank that may go where it would store them.
+fn store_on_arrival(
+    moves: &Moves,
+    program: &mut Program,
+    rank: usize,
+    sent: &[Option<Vec<u32>>],
+    found: &mut Exchange,
+) {
+    let mut gone = Vec::new();
+    for instruction in &program.instructions {
+        let Instruction::Receive { message, value } = *instruction else { continue };
+        let stored = program.instructions.iter().enumerate().find_map(|(i, other)| match *other {
+            Instruction::Store { place, value: stored } if stored == value => Some((i, place)),
+            _ => None,
+        });
+        let (Some((store, place)), Some(Some(knew))) = (stored, sent.get(message as usize)) else { continue };
+        let loads = |other: &Instruction| matches!(*other, Instruction::Load { place: loaded, .. } if loaded == place);
+        let read_at = program.instructions.iter().position(loads);
+        if read_at.is_some_and(|at| knew[rank] <= at as u32) {
+            continue;
+        }
+        found.direct[message as usize] = Some(place);
+        gone.push(store);
+        if knew[rank] == 0 {
+            found.enter[moves.messages[message as usize].from as usize] |= 1 << rank;
+        }
+    }
+    let mut at = 0;
+    program.instructions.retain(|_| {
+        at += 1;
+        !gone.contains(&(at - 1))
+    });
+}

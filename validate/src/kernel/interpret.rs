@@ -1,0 +1,281 @@
+//! Runs the lines of a kernel on the CPU, in any order that its waiting allows: every block a step at a time, picked at random;
+//! what is written to a peer arrives at any later time, in any order, unless a flush or the end of the kernel says otherwise;
+//! ranks go into the next call while others are still in the one before. One element stands for a chunk.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRng;
+use rustc_hash::FxHashMap;
+
+use fabricast_sim::schedule::{BufferUse, Collective};
+
+use super::body::{Line, Operand};
+use super::program::{Place, Value};
+use super::{Carrier, Kernel};
+
+/// What nobody has written.
+const POISON: i64 = i64::MIN / 3;
+
+/// Memory that is written from afar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Target {
+    /// A slot: receiver, parity of the call, offset.
+    Slot(u32, u64, u64),
+    /// A chunk of the output.
+    Output(u32, u32),
+}
+
+/// A thread block.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Lines to run in this call: round and line.
+    at: usize,
+    /// Whether it has seen all enter that it must.
+    entered: bool,
+    done: bool,
+    item: u64,
+    values: FxHashMap<(usize, Value), i64>,
+    /// Writes that have not arrived.
+    flying: Vec<(Target, i64, u64)>,
+}
+
+struct Machine<'a> {
+    kernel: &'a Kernel,
+    /// Call that each rank is in, from 1; calls done by each.
+    calls: Vec<u64>,
+    blocks: Vec<Vec<Block>>,
+    inputs: Vec<Vec<Vec<i64>>>,
+    outputs: Vec<Vec<i64>>,
+    slots: FxHashMap<Target, (i64, u64)>,
+    ready: FxHashMap<(u32, u32), u64>,
+    ticks: FxHashMap<(u32, u32, u32), u64>,
+}
+
+/// What the output must be: nothing where the rank gets none.
+fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32) -> Option<i64> {
+    let call = &kernel.header.call;
+    let (chunks, n) = (kernel.header.layout.chunks(), call.ranks);
+    let block = (chunks / n).max(1);
+    let of = |rank: u32, chunk: u32| Some(inputs[rank as usize][chunk as usize]);
+    let sum = || Some(inputs.iter().map(|input| input[chunk as usize]).fold(0i64, i64::wrapping_add));
+    match call.collective {
+        Collective::AllReduce => sum(),
+        Collective::ReduceScatter if chunk / block == rank => sum(),
+        Collective::Reduce if rank == call.root.0 => sum(),
+        Collective::AllGather => of(chunk / block, chunk),
+        Collective::Gather if rank == call.root.0 => of(chunk / block, chunk),
+        Collective::Broadcast => of(call.root.0, chunk),
+        Collective::Scatter if chunk / block == rank => of(call.root.0, chunk),
+        Collective::AllToAll => of(chunk / block, rank * block + chunk % block),
+        Collective::SendRecv => of((rank + n - 1) % n, chunk),
+        Collective::AllToAllV => {
+            let segment = kernel.header.layout.segment_of(chunk) as u32;
+            if segment % n == rank && kernel.cut.len(chunk) > 0 { of(segment / n, chunk) } else { None }
+        }
+        _ => None,
+    }
+}
+
+impl Machine<'_> {
+    fn enter(&mut self, rank: u32) {
+        let call = self.calls[rank as usize] + 1;
+        self.calls[rank as usize] = call;
+        let input = &self.inputs[call as usize][rank as usize];
+        self.outputs[rank as usize] = match self.kernel.header.call.buffers {
+            BufferUse::InPlace => input.clone(),
+            BufferUse::OutOfPlace => vec![POISON; input.len()],
+        };
+        for block in &mut self.blocks[rank as usize] {
+            *block = Block { item: block.item, ..Block::default() };
+        }
+        for other in 0..self.kernel.ranks() {
+            if self.kernel.tell[rank as usize] >> other & 1 == 1 {
+                self.ready.insert((other, rank), call);
+            }
+        }
+    }
+
+    fn check(&self, rank: u32) -> Result<(), TestCaseError> {
+        let call = self.calls[rank as usize];
+        for chunk in 0..self.kernel.header.layout.chunks() {
+            if let Some(expected) = expected(self.kernel, &self.inputs[call as usize], rank, chunk) {
+                let found = self.outputs[rank as usize][chunk as usize];
+                prop_assert_eq!(found, expected, "call {} rank {} chunk {}", call, rank, chunk);
+            }
+        }
+        Ok(())
+    }
+
+    fn all_here(&self, rank: u32, set: u64) -> bool {
+        let call = self.calls[rank as usize];
+        (0..self.kernel.ranks())
+            .filter(|other| set >> other & 1 == 1)
+            .all(|other| self.ready.get(&(rank, other)).is_some_and(|&seen| seen >= call))
+    }
+
+    fn arrive(&mut self, (target, value, flag): (Target, i64, u64)) {
+        match target {
+            Target::Output(rank, chunk) => self.outputs[rank as usize][chunk as usize] = value,
+            slot @ Target::Slot(..) => {
+                self.slots.insert(slot, (value, flag));
+            }
+        }
+    }
+
+    /// A step of a block; whether there was one.
+    fn step(&mut self, rank: u32, number: usize) -> bool {
+        let kernel = self.kernel;
+        let call = self.calls[rank as usize];
+        let mut block = std::mem::take(&mut self.blocks[rank as usize][number]);
+        let moved = self.try_step(kernel, rank, number, call, &mut block);
+        self.blocks[rank as usize][number] = block;
+        moved
+    }
+
+    fn try_step(&mut self, kernel: &Kernel, rank: u32, number: usize, call: u64, block: &mut Block) -> bool {
+        if !block.entered {
+            block.entered = self.all_here(rank, kernel.enter[rank as usize]);
+            return block.entered;
+        }
+        let mut skipped = block.at;
+        let mine = kernel.rounds.iter().enumerate().filter(|(_, round)| usize::from(round.channel) == number);
+        for (i, round) in mine {
+            let (body, operands) = &round.rows[rank as usize];
+            let lines = &kernel.bodies[*body as usize];
+            if skipped >= lines.len() {
+                skipped -= lines.len();
+                continue;
+            }
+            let operand = |i: u32| operands[i as usize];
+            let value = |block: &Block, value: Value| block.values.get(&(i, value)).copied().unwrap();
+            let tick = |flush: u32| (call * 1000 + i as u64) * u64::from(kernel.flushes) + u64::from(flush) + 1;
+            let slot = |i: u32| match operand(i) {
+                Operand::Slot { message } => {
+                    Target::Slot(kernel.receivers[message as usize], call & 1, kernel.slots[message as usize].0)
+                }
+                other => panic!("{other:?} is no slot"),
+            };
+            match lines[skipped] {
+                Line::Load { value, operand: at } => {
+                    let Operand::User { rank: owner, place } = operand(at) else { panic!("no place") };
+                    assert_eq!(owner, rank, "a peer's memory is read");
+                    let loaded = match place {
+                        Place::Input(chunk) => self.inputs[call as usize][rank as usize][chunk as usize],
+                        Place::Output(chunk) => self.outputs[rank as usize][chunk as usize],
+                    };
+                    block.values.insert((i, value), loaded);
+                }
+                Line::Store { value: of, operand: at } => {
+                    let Operand::User { rank: owner, place: Place::Output(chunk) } = operand(at) else {
+                        panic!("no output")
+                    };
+                    let stored = (Target::Output(owner, chunk), value(block, of), 0);
+                    if owner == rank { self.arrive(stored) } else { block.flying.push(stored) }
+                }
+                Line::Send { value: of, operand: at } => block.flying.push((slot(at), value(block, of), call)),
+                Line::Take { value: into, operand: at } => {
+                    let found = self.slots.get(&slot(at)).copied();
+                    let taken = match (kernel.carrier, found) {
+                        (Carrier::Flags, found) => found.map_or(POISON, |found| found.0),
+                        (_, Some((taken, flag))) if flag == call => taken,
+                        _ => return false,
+                    };
+                    block.values.insert((i, into), taken);
+                }
+                Line::Reduce { value: into, left, right } => {
+                    let sum = value(block, left).wrapping_add(value(block, right));
+                    block.values.insert((i, into), sum);
+                }
+                Line::Token { value } => {
+                    block.values.insert((i, value), 0);
+                }
+                Line::Flush { flush, operand: at, count } => {
+                    for write in std::mem::take(&mut block.flying) {
+                        self.arrive(write);
+                    }
+                    for at in at..at + count {
+                        let Operand::Peer { rank: peer } = operand(at) else { panic!("no peer") };
+                        self.ticks.insert((peer, number as u32, rank), tick(flush));
+                    }
+                }
+                Line::Wait { operand: at, count } => {
+                    let is_here = |at: u32| {
+                        let Operand::Flushed { rank: peer, flush } = operand(at) else { panic!("no flush") };
+                        self.ticks.get(&(rank, number as u32, peer)).is_some_and(|&seen| seen >= tick(flush))
+                    };
+                    if !(at..at + count).all(is_here) {
+                        return false;
+                    }
+                }
+            }
+            block.at += 1;
+            return true;
+        }
+        if number == 0 && !self.all_here(rank, kernel.close[rank as usize]) {
+            return false;
+        }
+        for write in std::mem::take(&mut block.flying) {
+            self.arrive(write);
+        }
+        block.done = true;
+        true
+    }
+}
+
+/// Runs `calls` calls with fresh contents each.
+pub(super) fn run(kernel: &Kernel, calls: u64, rng: &mut TestRng) -> Result<(), TestCaseError> {
+    let (ranks, chunks) = (kernel.ranks(), kernel.header.layout.chunks() as usize);
+    let blocks = usize::from(kernel.header.channels.max(1));
+    let mut fresh = || (0..ranks).map(|_| (0..chunks).map(|_| i64::from(rng.next_u32())).collect()).collect();
+    let inputs: Vec<Vec<Vec<i64>>> = (0..=calls).map(|_| fresh()).collect();
+    let mut machine = Machine {
+        kernel,
+        calls: vec![0; ranks as usize],
+        blocks: vec![vec![Block { done: true, ..Block::default() }; blocks]; ranks as usize],
+        inputs,
+        outputs: vec![vec![POISON; chunks]; ranks as usize],
+        slots: FxHashMap::default(),
+        ready: FxHashMap::default(),
+        ticks: FxHashMap::default(),
+    };
+    // Some ranks are slow, so that others run ahead.
+    let slow = rng.next_u32();
+    let mut idle = 0;
+    loop {
+        let rank = rng.next_u32() % ranks;
+        if slow >> rank & 1 == 1 && !rng.next_u32().is_multiple_of(8) {
+            continue;
+        }
+        if machine.blocks[rank as usize].iter().all(|block| block.done) {
+            if machine.calls[rank as usize] > 0 {
+                machine.check(rank)?;
+            }
+            if machine.calls[rank as usize] < calls {
+                machine.enter(rank);
+                idle = 0;
+            } else if machine.calls.iter().all(|&done| done == calls)
+                && machine.blocks.iter().flatten().all(|block| block.done)
+            {
+                break;
+            }
+            continue;
+        }
+        let number = rng.next_u32() as usize % blocks;
+        let flying = machine.blocks[rank as usize][number].flying.len();
+        if flying > 0 && rng.next_u32().is_multiple_of(2) {
+            let one = rng.next_u32() as usize % flying;
+            let write = machine.blocks[rank as usize][number].flying.swap_remove(one);
+            machine.arrive(write);
+            continue;
+        }
+        if !machine.blocks[rank as usize][number].done && machine.step(rank, number) {
+            idle = 0;
+        } else {
+            idle += 1;
+            prop_assert!(idle < 200_000, "nobody gets on");
+        }
+    }
+    for rank in 0..ranks {
+        machine.check(rank)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,515 @@
+//! CUDA kernels from schedules.
+//!
+//! ```text
+//! moves      a schedule taken apart: what each rank does with its own chunks, and messages
+//! rounds     independent pieces, put together where ranks do the same
+//! program    a rank's part of a round as values in registers
+//! exchange   how messages travel; who must know that whom has entered
+//! body       programs without ranks: shared code, and rows of operands
+//! text       CUDA, after prelude.cu
+//! cut        chunks in memory
+//! arena      a rank's memory for messages and flags
+//! shape      blocks, threads and words
+//! ```
+//!
+//! Nothing here knows an algorithm by its name, and nothing needs a GPU.
+
+mod arena;
+mod body;
+mod copied;
+mod cut;
+mod exchange;
+#[cfg(test)]
+mod interpret;
+mod moves;
+mod program;
+mod rounds;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use rustc_hash::FxHashMap;
+
+use fabricast_sim::schedule::{BufferUse, Collective, DataType, Header, Protocol, ReduceOp, Schedule};
+use fabricast_sim::verify::{self, VerifyOptions, verify};
+use fabricast_topologies::Bytes;
+
+pub use arena::{Addresses, Arena, Watch};
+use body::{Body, Line, Operand, Sizes};
+pub use copied::Copied;
+pub use cut::Cut;
+use moves::Moves;
+use program::{Instruction, Place};
+pub use shape::{GridShape, Resident};
+
+/// How a message crosses from one GPU to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carrier {
+    /// Packets of 8 bytes of data and 8 of flags: the least latency (NCCL's LL).
+    Packets,
+    /// Lines of 120 bytes of data and 8 of a flag, which a warp writes at once (NCCL's LL128).
+    Lines,
+    /// Plain vectors, then a flag for a block's tile.
+    Flags,
+}
+
+impl Carrier {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Packets, Self::Lines, Self::Flags];
+
+    /// What carries a protocol whose chunks have so many bytes; nothing for one that blocks of threads do not run.
+    ///
+    /// Of one-sided schedules it is the one that is fastest at the size, as measured on H200 (validate/runs).
+    #[must_use]
+    pub fn of(protocol: Protocol, chunk: Bytes) -> Option<Self> {
+        Some(match protocol {
+            Protocol::Ll => Self::Packets,
+            Protocol::Ll128 => Self::Lines,
+            Protocol::Simple => Self::Flags,
+            Protocol::Symmetric if chunk.0 <= shape::LARGEST_OF_PACKETS => Self::Packets,
+            Protocol::Symmetric if chunk.0 <= shape::LARGEST_OF_LINES => Self::Lines,
+            Protocol::Symmetric => Self::Flags,
+            Protocol::CopyEngine => return None,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Lines => "lines",
+            Self::Flags => "flags",
+        }
+    }
+
+    /// Words that carry so many bytes; at least one, so that every message is sent.
+    fn words(self, bytes: u64) -> u64 {
+        match self {
+            Self::Packets => bytes.div_ceil(8).max(1),
+            Self::Lines => bytes.div_ceil(480).max(1) * 32,
+            Self::Flags => bytes.div_ceil(16).max(1),
+        }
+    }
+}
+
+/// Why there is no kernel of a schedule.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The schedule is wrong.
+    #[error(transparent)]
+    Fault(#[from] verify::Fault),
+    /// Elements would be cut.
+    #[error("{bytes} in {blocks} equal blocks are not whole elements of {element}")]
+    Uneven {
+        /// Bytes of the call, or of a block.
+        bytes: Bytes,
+        /// Blocks.
+        blocks: u64,
+        /// Bytes of an element.
+        element: Bytes,
+    },
+    /// A chunk comes to lie where another size is.
+    #[error("chunk {data} of {data_bytes} comes to lie in chunk {place} of {place_bytes}")]
+    Sizes {
+        /// The chunk.
+        data: u32,
+        /// Its bytes.
+        data_bytes: Bytes,
+        /// Where it comes to lie.
+        place: u32,
+        /// Bytes there.
+        place_bytes: Bytes,
+    },
+    /// Too much for a kernel.
+    #[error("a kernel of {count} {what} is too large; at most {most} can be run")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much.
+        count: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Operations wait for each other.
+    #[error("the schedule's operations wait for each other")]
+    Deadlock,
+    /// The GPU has no such type.
+    #[error("{dtype} cannot be summed on compute capability {}.{}; it needs {}.{}", .capability / 10, .capability % 10, .needed / 10, .needed % 10)]
+    NoSuchType {
+        /// The type.
+        dtype: DataType,
+        /// Compute capability × 10.
+        capability: u32,
+        /// The least that has it.
+        needed: u32,
+    },
+}
+
+/// A round of a channel: who runs which body with which operands.
+#[derive(Clone, Debug)]
+struct RoundRows {
+    channel: u16,
+    words: u64,
+    /// Of every rank: the number of its body and what its operands are.
+    rows: Vec<(u32, Vec<Operand>)>,
+}
+
+/// A kernel before it is text: what holds for any number of threads, any addresses.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    header: Header,
+    dtype: DataType,
+    carrier: Carrier,
+    cut: Cut,
+    sizes: Sizes,
+    bodies: Vec<Vec<Line>>,
+    flushes: u32,
+    rounds: Vec<RoundRows>,
+    /// What copy engines could do, where that is all of it.
+    copied: Option<Vec<Copied>>,
+    /// Offset of each message's slot in the receiver's set of slots; words of each message.
+    slots: Vec<(u64, u64)>,
+    /// Who sends each message, and who gets it.
+    senders: Vec<u32>,
+    receivers: Vec<u32>,
+    /// Bytes of a set of slots, the most of any rank.
+    slot_bytes: u64,
+    /// Sets of ranks: whom a rank tells that it entered, whom it must see enter before it begins, and before it ends.
+    tell: Vec<u64>,
+    enter: Vec<u64>,
+    close: Vec<u64>,
+}
+
+impl Kernel {
+    /// Proves a schedule and takes it apart.
+    ///
+    /// # Errors
+    /// [`KernelError`].
+    pub fn new(schedule: &Schedule, dtype: DataType, carrier: Carrier) -> Result<Self, KernelError> {
+        verify(schedule, &VerifyOptions::default())?;
+        let header = schedule.header().clone();
+        let ranks = header.call.ranks;
+        if ranks > exchange::MOST_RANKS {
+            return Err(KernelError::TooLarge {
+                what: "ranks",
+                count: ranks.into(),
+                most: exchange::MOST_RANKS.into(),
+            });
+        }
+        let cut = Cut::new(&header, dtype.size())?;
+        let moves = Moves::new(schedule)?;
+        for &(data, place) in &moves.moved_to {
+            let (data_bytes, place_bytes) = (Bytes(cut.len(data)), Bytes(cut.len(place)));
+            if data_bytes != place_bytes {
+                return Err(KernelError::Sizes { data, data_bytes, place, place_bytes });
+            }
+        }
+        let mut kernel = Self {
+            header,
+            dtype,
+            carrier,
+            cut,
+            sizes: Sizes::Alike,
+            bodies: Vec::new(),
+            flushes: 1,
+            rounds: Vec::new(),
+            copied: None,
+            slots: vec![(0, 0); moves.messages.len()],
+            senders: moves.messages.iter().map(|message| message.from).collect(),
+            receivers: moves.messages.iter().map(|message| message.to).collect(),
+            slot_bytes: 0,
+            tell: vec![0; ranks as usize],
+            enter: vec![0; ranks as usize],
+            close: vec![0; ranks as usize],
+        };
+        kernel.write_rounds(&moves)?;
+        kernel.copied = copied::copied(&moves, &kernel.cut);
+        Ok(kernel)
+    }
+
+    fn write_rounds(&mut self, moves: &Moves) -> Result<(), KernelError> {
+        let ranks = self.header.call.ranks;
+        let rounds = rounds::rounds(moves, ranks);
+        let message_words = |message: u32| self.carrier.words(self.cut.len(moves.messages[message as usize].data));
+        let mut prepared = Vec::with_capacity(rounds.len());
+        for round in &rounds {
+            let programs = program::programs(moves, round, ranks);
+            let mut words = 1;
+            let mut messages = Vec::new();
+            for instruction in programs.iter().flat_map(|program| &program.instructions) {
+                match *instruction {
+                    Instruction::Load { place, .. } | Instruction::Store { place, .. } => {
+                        words = words.max(self.carrier.words(self.bytes(place)));
+                    }
+                    Instruction::Send { message, .. } => {
+                        words = words.max(message_words(message));
+                        messages.push(message);
+                    }
+                    _ => {}
+                }
+            }
+            if messages.iter().any(|&message| message_words(message) + message_words(message) / 4 + 32 < words) {
+                self.sizes = Sizes::Differ;
+            }
+            prepared.push((round.channel, words, messages, programs));
+        }
+        let mut numbers: FxHashMap<Vec<Line>, u32> = FxHashMap::default();
+        let mut filled = vec![0u64; ranks as usize];
+        let mut learned = vec![0u64; ranks as usize];
+        let mut sends_to = vec![0u64; ranks as usize];
+        for (channel, words, messages, mut programs) in prepared {
+            let exchange = exchange::exchange(moves, &mut programs, self.carrier)?;
+            for message in messages {
+                let own = self.carrier.words(self.cut.len(moves.messages[message as usize].data));
+                let sent = if self.sizes == Sizes::Alike { words } else { own };
+                let to = moves.messages[message as usize].to as usize;
+                self.slots[message as usize] = (filled[to], own);
+                if exchange.direct[message as usize].is_none() {
+                    filled[to] += sent.next_multiple_of(32) * 16;
+                }
+            }
+            for rank in 0..ranks as usize {
+                self.enter[rank] |= exchange.enter[rank];
+                learned[rank] |= exchange.learned[rank];
+                sends_to[rank] |= exchange.close[rank];
+            }
+            let bodies = body::bodies(moves, &programs, &exchange, self.carrier, self.sizes)?;
+            let mut rows = Vec::with_capacity(bodies.len());
+            for Body { lines, operands, flushes } in bodies {
+                self.flushes = self.flushes.max(flushes);
+                let next = numbers.len() as u32;
+                let number = *numbers.entry(lines).or_insert_with_key(|lines| {
+                    self.bodies.push(lines.clone());
+                    next
+                });
+                rows.push((number, operands));
+            }
+            self.rounds.push(RoundRows { channel, words, rows });
+        }
+        self.slot_bytes = filled.into_iter().max().unwrap_or(0);
+        for rank in 0..ranks as usize {
+            self.close[rank] = sends_to[rank] & !learned[rank] & !self.enter[rank];
+            for other in 0..ranks as usize {
+                if (self.enter[rank] | self.close[rank]) >> other & 1 == 1 {
+                    self.tell[other] |= 1 << rank;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, place: Place) -> u64 {
+        let (Place::Input(chunk) | Place::Output(chunk)) = place;
+        self.cut.len(chunk)
+    }
+
+    /// How many ranks run it.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.header.call.ranks
+    }
+
+    /// How its messages travel.
+    #[must_use]
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
+    /// What it computes.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Type of its elements.
+    #[must_use]
+    pub fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    /// Lines of code over all bodies.
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        self.bodies.iter().map(Vec::len).sum()
+    }
+
+    /// What copy engines could do, in the order of the schedule; nothing where it reduces, or passes on what arrives.
+    #[must_use]
+    pub fn copies(&self) -> Option<Vec<Copied>> {
+        self.copied.clone()
+    }
+
+    /// Its channels, and the words of the one that has most, and of the largest round.
+    fn loads(&self) -> (u32, u64, u64) {
+        let channels = u32::from(self.header.channels.max(1));
+        let mut words = vec![0u64; channels as usize];
+        for round in &self.rounds {
+            if let Some(sum) = words.get_mut(usize::from(round.channel)) {
+                *sum += round.words;
+            }
+        }
+        let largest = self.rounds.iter().map(|round| round.words).max().unwrap_or(0);
+        (channels, words.into_iter().max().unwrap_or(0), largest)
+    }
+
+    /// The first byte of a rank's buffer, in the numbering of the call, and its bytes.
+    #[must_use]
+    pub fn extent(&self, rank: u32, buffer: UserBuffer) -> (u64, u64) {
+        let call = &self.header.call;
+        let (total, ranks) = (self.header.layout.bytes().0, u64::from(call.ranks));
+        let block = (total / ranks * u64::from(rank), total / ranks);
+        let own_block = match (call.collective, buffer) {
+            _ if call.buffers == BufferUse::InPlace => false,
+            (Collective::AllGather | Collective::Gather, UserBuffer::Input)
+            | (Collective::ReduceScatter | Collective::Scatter, UserBuffer::Output) => true,
+            _ => false,
+        };
+        if own_block { block } else { (0, total) }
+    }
+
+    /// The CUDA text.
+    ///
+    /// # Errors
+    /// [`KernelError::NoSuchType`].
+    pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
+        let needed = match self.dtype {
+            DataType::F8e4m3 | DataType::F8e5m2 if self.reduces() => 89,
+            _ => 0,
+        };
+        if capability < needed {
+            return Err(KernelError::NoSuchType { dtype: self.dtype, capability, needed });
+        }
+        // Nothing of the size: sizes of one shape share their code.
+        let call = &self.header.call;
+        let (name, carrier, channels) = (&self.header.name, self.carrier.name(), self.header.channels);
+        let title = format!("{} over {} ranks by {name}: {carrier}, {channels} channels", call.collective, call.ranks);
+        // A type that is only moved is moved as bytes.
+        let dtype = if self.reduces() { self.dtype } else { DataType::U8 };
+        Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes))
+    }
+
+    fn reduces(&self) -> bool {
+        self.bodies.iter().flatten().any(|line| matches!(line, Line::Reduce { .. }))
+    }
+
+    fn constants(&self, dtype: DataType, op: ReduceOp, variant: Variant) -> text::Constants {
+        let op = match op {
+            ReduceOp::Sum => 0,
+            ReduceOp::Prod => 1,
+            ReduceOp::Max => 2,
+            ReduceOp::Min => 3,
+        };
+        let dtype = match dtype {
+            DataType::F32 => 0,
+            DataType::F64 => 1,
+            DataType::F16 => 2,
+            DataType::Bf16 => 3,
+            DataType::F8e4m3 => 4,
+            DataType::F8e5m2 => 5,
+            DataType::I8 => 6,
+            DataType::U8 => 7,
+            DataType::I32 => 8,
+            DataType::U32 => 9,
+            DataType::I64 => 10,
+            DataType::U64 => 11,
+        };
+        let carrier = match self.carrier {
+            Carrier::Packets => 0,
+            Carrier::Lines => 1,
+            Carrier::Flags => 2,
+        };
+        vec![
+            ("RANKS", self.ranks().into()),
+            ("THREADS", variant.threads.into()),
+            ("UNROLL", variant.unroll.into()),
+            ("ROWS", self.embedded_rows()),
+            ("ROW", self.only_row()),
+            ("CHANNELS", self.header.channels.max(1).into()),
+            ("CARRIER", carrier),
+            ("TYPE", dtype),
+            ("OP", op),
+            ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
+            ("FLUSHES", self.flushes.into()),
+            ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
+            ("SHARED", u64::from(variant.devices == Devices::Shared)),
+        ]
+    }
+
+    /// Length of a row where every channel has one and all are of one body; otherwise 0.
+    fn only_row(&self) -> u64 {
+        let channels: Vec<u16> = self.rounds.iter().map(|round| round.channel).collect();
+        if self.bodies.len() != 1 || !channels.iter().copied().eq(0..self.header.channels.max(1)) {
+            return 0;
+        }
+        self.rounds.first().and_then(|round| round.rows.first()).map_or(0, |row| 2 + row.1.len() as u64)
+    }
+
+    /// Blocks of a rank.
+    #[must_use]
+    pub fn blocks(&self, shape: GridShape) -> u32 {
+        self.loads().0 * shape.split
+    }
+
+    /// Tiles of the largest round.
+    #[must_use]
+    pub fn tiles(&self, shape: GridShape) -> u64 {
+        self.loads().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
+    }
+
+    /// The most tiles that a block runs in a call.
+    fn items(&self, shape: GridShape) -> u64 {
+        let tile = u64::from(shape.threads) * u64::from(shape.unroll);
+        let mut items = vec![0u64; usize::from(self.header.channels.max(1))];
+        for round in &self.rounds {
+            if let Some(sum) = items.get_mut(usize::from(round.channel)) {
+                *sum += round.words.div_ceil(tile).div_ceil(shape.split.into());
+            }
+        }
+        items.into_iter().max().unwrap_or(0).max(1)
+    }
+}
+
+/// A buffer of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserBuffer {
+    /// What the caller gives.
+    Input,
+    /// What the caller gets.
+    Output,
+}
+
+/// Where the caller's chunks begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alignment {
+    /// All on 16 bytes: they are moved as vectors.
+    Vectors,
+    /// Anywhere.
+    Bytes,
+}
+
+/// Whether ranks have GPUs of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Devices {
+    /// A GPU for each.
+    Own,
+    /// One for all.
+    Shared,
+}
+
+/// What code is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
+    /// Threads of a block, at most.
+    pub threads: u32,
+    /// Words that a thread moves at once.
+    pub unroll: u32,
+    /// Where the caller's chunks begin.
+    pub alignment: Alignment,
+    /// Whether ranks have GPUs of their own.
+    pub devices: Devices,
+    /// How many blocks a multiprocessor must hold.
+    pub resident: Resident,
+}

@@ -1,0 +1,368 @@
+//! A schedule taken apart: what every rank does with its own memory, one chunk at a time, and the messages between ranks.
+//!
+//! The receiver carries out whatever is done to its memory: a put is a message that the receiver stores, a put_reduce one that
+//! it adds, a get one that the other side sends. So a chunk of a rank is touched by that rank alone, in one order (by level,
+//! a level being the longest chain of operations before), and what a schedule's dependencies promise within a rank is kept by
+//! doing things in this order, without a flag.
+
+use rustc_hash::FxHashSet;
+
+use fabricast_sim::schedule::{Buffer, ChunkRef, Collective, OpKind, Schedule};
+
+use super::KernelError;
+
+/// More operations than this are refused: a kernel keeps a table of them.
+const MOST_OPERATIONS: u32 = 1 << 20;
+
+/// More moves than this, likewise.
+const MOST_MOVES: usize = 1 << 22;
+
+/// A chunk of one rank's memory, numbered over all ranks.
+pub(super) type Cell = u32;
+
+/// No chunk.
+const NONE: u32 = u32::MAX;
+
+/// Which memory a cell is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Memory {
+    /// A chunk of the caller's input.
+    Input(u32),
+    /// A chunk of the caller's output; of the input too, in place.
+    Output(u32),
+    /// A chunk of the library's.
+    Scratch,
+}
+
+/// A chunk on its way from one rank to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// The chunk whose size the data has.
+    pub(super) data: u32,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Deed {
+    /// Message from `src`.
+    Send { message: u32, src: Cell },
+    /// `dst` = `src`.
+    Copy { src: Cell, dst: Cell },
+    /// `dst` = `dst` ⊕ `src`.
+    Reduce { src: Cell, dst: Cell },
+    /// `dst` = message.
+    Receive { message: u32, dst: Cell },
+    /// `dst` = `dst` ⊕ message.
+    ReceiveReduce { message: u32, dst: Cell },
+    /// `dst` = `input` ⊕ message.
+    ReceiveReduceInput { message: u32, input: Cell, dst: Cell },
+}
+
+/// Something that one rank does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) rank: u32,
+    pub(super) channel: u16,
+    /// Longest chain of operations before.
+    pub(super) level: u32,
+    pub(super) deed: Deed,
+}
+
+/// All that is done, in an order that keeps every dependency.
+#[derive(Clone, Debug)]
+pub(super) struct Moves {
+    pub(super) moves: Vec<Move>,
+    pub(super) messages: Vec<Message>,
+    /// Data and chunks of the output that they come to lie in, where the numbers differ.
+    pub(super) moved_to: FxHashSet<(u32, u32)>,
+    chunks: u32,
+    per_rank: u32,
+    in_place: bool,
+}
+
+impl Deed {
+    /// The cell written; of a message sent, none.
+    pub(super) fn written(self) -> Option<Cell> {
+        match self {
+            Self::Send { .. } => None,
+            Self::Copy { dst, .. }
+            | Self::Reduce { dst, .. }
+            | Self::Receive { dst, .. }
+            | Self::ReceiveReduce { dst, .. }
+            | Self::ReceiveReduceInput { dst, .. } => Some(dst),
+        }
+    }
+
+    /// The other cell that is read.
+    pub(super) fn read(self) -> Option<Cell> {
+        match self {
+            Self::Send { src, .. } | Self::Copy { src, .. } | Self::Reduce { src, .. } => Some(src),
+            Self::ReceiveReduceInput { input, .. } => Some(input),
+            Self::Receive { .. } | Self::ReceiveReduce { .. } => None,
+        }
+    }
+
+    /// The message received or sent.
+    pub(super) fn message(self) -> Option<u32> {
+        match self {
+            Self::Send { message, .. }
+            | Self::Receive { message, .. }
+            | Self::ReceiveReduce { message, .. }
+            | Self::ReceiveReduceInput { message, .. } => Some(message),
+            Self::Copy { .. } | Self::Reduce { .. } => None,
+        }
+    }
+
+    /// Sending before local work, and both before receiving: nothing waits that need not.
+    fn turn(self) -> u8 {
+        match self {
+            Self::Send { .. } => 0,
+            Self::Copy { .. } | Self::Reduce { .. } => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl Moves {
+    /// Takes a schedule apart that [`verify`](fabricast_sim::verify::verify) has proved.
+    ///
+    /// # Errors
+    /// [`KernelError::TooLarge`].
+    ///
+    /// # Complexity
+    /// Linear in operations, dependencies and chunks moved, but for sorting.
+    pub(super) fn new(schedule: &Schedule) -> Result<Self, KernelError> {
+        let header = schedule.header();
+        let operations = schedule.operation_count();
+        if operations > MOST_OPERATIONS {
+            return Err(KernelError::TooLarge {
+                what: "operations",
+                count: operations.into(),
+                most: MOST_OPERATIONS.into(),
+            });
+        }
+        let chunks = header.layout.chunks();
+        let per_rank = 2 * chunks + header.scratch_chunks + 1;
+        if u64::from(per_rank) * u64::from(header.call.ranks) >= u64::from(NONE) {
+            let most = u64::from(NONE);
+            return Err(KernelError::TooLarge {
+                what: "chunks",
+                count: u64::from(per_rank) * u64::from(header.call.ranks),
+                most,
+            });
+        }
+        let levels = levels(schedule)?;
+        let mut order: Vec<u32> = (0..operations).collect();
+        order.sort_by_key(|&op| levels[op as usize]);
+        let mut taken = Self {
+            moves: Vec::new(),
+            messages: Vec::new(),
+            moved_to: FxHashSet::default(),
+            chunks,
+            per_rank,
+            in_place: schedule.is_in_place(),
+        };
+        for op in order {
+            taken.take(schedule, op, levels[op as usize])?;
+        }
+        taken.sort(header.call.ranks);
+        taken.size_messages(header.call.ranks);
+        Ok(taken)
+    }
+
+    /// The memory of a cell, and its rank.
+    pub(super) fn memory(&self, cell: Cell) -> (u32, Memory) {
+        let (rank, place) = (cell / self.per_rank, cell % self.per_rank);
+        let memory = if place < self.chunks {
+            Memory::Output(place)
+        } else if place < 2 * self.chunks {
+            Memory::Input(place - self.chunks)
+        } else {
+            Memory::Scratch
+        };
+        (rank, memory)
+    }
+
+    /// Whether nobody ever writes a cell.
+    pub(super) fn is_input(&self, cell: Cell) -> bool {
+        matches!(self.memory(cell).1, Memory::Input(_))
+    }
+
+    /// Number of cells.
+    pub(super) fn cells(&self, ranks: u32) -> usize {
+        self.per_rank as usize * ranks as usize
+    }
+
+    fn cell(&self, rank: u32, chunk: ChunkRef) -> Cell {
+        let place = match chunk.buffer {
+            Buffer::Input if self.in_place => chunk.index,
+            Buffer::Output => chunk.index,
+            Buffer::Input => self.chunks + chunk.index,
+            Buffer::Scratch => 2 * self.chunks + chunk.index,
+        };
+        rank * self.per_rank + place
+    }
+
+    /// The cell of a rank that stands for a barrier's flags.
+    fn token(&self, rank: u32) -> Cell {
+        rank * self.per_rank + self.per_rank - 1
+    }
+
+    fn message(&mut self, from: u32, to: u32) -> u32 {
+        self.messages.push(Message { from, to, data: NONE });
+        self.messages.len() as u32 - 1
+    }
+
+    fn take(&mut self, schedule: &Schedule, op: u32, level: u32) -> Result<(), KernelError> {
+        let op = schedule.operation(fabricast_sim::schedule::OpId(op));
+        let (own, peer) = (op.rank.0, op.peer.0);
+        let push = |taken: &mut Self, rank: u32, deed: Deed| {
+            taken.moves.push(Move { rank, channel: op.channel.0, level, deed });
+        };
+        if op.kind == OpKind::Signal && schedule.header().call.collective == Collective::Barrier {
+            let (src, dst) = (self.token(own), self.token(peer));
+            let message = self.message(own, peer);
+            push(self, own, Deed::Send { message, src });
+            push(self, peer, Deed::Receive { message, dst });
+            return Ok(());
+        }
+        for i in 0..op.span {
+            let src = ChunkRef { index: op.src.index + i, ..op.src };
+            let dst = ChunkRef { index: op.dst.index + i, ..op.dst };
+            // What a receiver adds has the number of the chunk that it goes to.
+            let own_input = ChunkRef { buffer: Buffer::Input, index: dst.index };
+            // A message, or a copy where both ends are one rank.
+            let moved = |taken: &mut Self, from: u32, to: u32, kind: OpKind| {
+                let (src, dst) = (taken.cell(from, src), taken.cell(to, dst));
+                let input = taken.cell(to, own_input);
+                if from == to {
+                    let reduces = matches!(kind, OpKind::PutReduce | OpKind::GetReduce | OpKind::Reduce);
+                    if kind == OpKind::PutReduceInput && input != dst {
+                        push(taken, to, Deed::Copy { src: input, dst });
+                        push(taken, to, Deed::Reduce { src, dst });
+                    } else if reduces || kind == OpKind::PutReduceInput {
+                        push(taken, to, Deed::Reduce { src, dst });
+                    } else if src != dst {
+                        push(taken, to, Deed::Copy { src, dst });
+                    }
+                    return;
+                }
+                let message = taken.message(from, to);
+                push(taken, from, Deed::Send { message, src });
+                push(
+                    taken,
+                    to,
+                    match kind {
+                        OpKind::PutReduce | OpKind::GetReduce => Deed::ReceiveReduce { message, dst },
+                        OpKind::PutReduceInput if input == dst => Deed::ReceiveReduce { message, dst },
+                        OpKind::PutReduceInput => Deed::ReceiveReduceInput { message, input, dst },
+                        _ => Deed::Receive { message, dst },
+                    },
+                );
+            };
+            match op.kind {
+                OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput => moved(self, own, peer, op.kind),
+                OpKind::Get | OpKind::GetReduce => moved(self, peer, own, op.kind),
+                OpKind::Copy | OpKind::Reduce => moved(self, own, own, op.kind),
+                // Switches are not asked: what they would do is done by messages.
+                OpKind::MulticastPut => {
+                    for member in schedule.team(op.team.unwrap_or_default()) {
+                        moved(self, own, member.0, OpKind::Put);
+                    }
+                }
+                // Begins with what the own rank has, which lies there already where it is the same chunk.
+                OpKind::MulticastReduce => {
+                    if src != dst {
+                        moved(self, own, own, OpKind::Copy);
+                    }
+                    for member in schedule.team(op.team.unwrap_or_default()).iter().filter(|member| member.0 != own) {
+                        moved(self, member.0, own, OpKind::GetReduce);
+                    }
+                }
+                OpKind::Signal | OpKind::Wait => {}
+            }
+        }
+        if self.moves.len() > MOST_MOVES {
+            return Err(KernelError::TooLarge {
+                what: "moves",
+                count: self.moves.len() as u64,
+                most: MOST_MOVES as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// By level, in a level first what is sent, last what is received; neighbours in the order that looks the same from every
+    /// rank, so that ranks of a symmetric schedule have programs of one shape.
+    fn sort(&mut self, ranks: u32) {
+        let messages = std::mem::take(&mut self.messages);
+        self.moves.sort_by_key(|one| {
+            let away = match one.deed.message().map(|message| messages[message as usize]) {
+                Some(Message { from, to, .. }) if from == one.rank => (to + ranks - from) % ranks,
+                Some(Message { from, to, .. }) => (to + ranks - from) % ranks,
+                None => 0,
+            };
+            (one.level, one.deed.turn(), away)
+        });
+        self.messages = messages;
+    }
+
+    /// Works out which chunk's size every message has: its contents came from the input at last.
+    fn size_messages(&mut self, ranks: u32) {
+        let mut held = vec![NONE; self.cells(ranks)];
+        for (cell, held) in held.iter_mut().enumerate() {
+            if let (_, Memory::Input(chunk) | Memory::Output(chunk)) = self.memory(cell as u32) {
+                *held = chunk;
+            }
+        }
+        for one in &self.moves {
+            match one.deed {
+                Deed::Send { message, src } => self.messages[message as usize].data = held[src as usize],
+                Deed::Copy { src, dst } => held[dst as usize] = held[src as usize],
+                Deed::Receive { message, dst } => held[dst as usize] = self.messages[message as usize].data,
+                Deed::ReceiveReduceInput { input, dst, .. } => held[dst as usize] = held[input as usize],
+                Deed::Reduce { .. } | Deed::ReceiveReduce { .. } => {}
+            }
+            if let Some(dst) = one.deed.written()
+                && let (_, Memory::Output(place)) = self.memory(dst)
+                && held[dst as usize] != place
+            {
+                self.moved_to.insert((held[dst as usize], place));
+            }
+        }
+    }
+}
+
+/// Longest chain of operations before each.
+fn levels(schedule: &Schedule) -> Result<Vec<u32>, KernelError> {
+    let count = schedule.operation_count() as usize;
+    let mut waits_for: Vec<Vec<u32>> = Vec::with_capacity(count);
+    for run in (0..schedule.run_count()).map(fabricast_sim::schedule::RunId) {
+        for index in 0..schedule.run(run).len {
+            waits_for.push(schedule.waits_for(run, index).map(|op| op.0).collect());
+        }
+    }
+    let mut open: Vec<u32> = waits_for.iter().map(|list| list.len() as u32).collect();
+    let mut waited_by: Vec<Vec<u32>> = vec![Vec::new(); count];
+    for (op, list) in waits_for.iter().enumerate() {
+        for &on in list {
+            waited_by[on as usize].push(op as u32);
+        }
+    }
+    let mut levels = vec![0u32; count];
+    let mut ready: Vec<u32> = (0..count as u32).filter(|&op| open[op as usize] == 0).collect();
+    let mut done = 0;
+    while let Some(op) = ready.pop() {
+        done += 1;
+        for &next in &waited_by[op as usize] {
+            levels[next as usize] = levels[next as usize].max(levels[op as usize] + 1);
+            open[next as usize] -= 1;
+            if open[next as usize] == 0 {
+                ready.push(next);
+            }
+        }
+    }
+    if done < count { Err(KernelError::Deadlock) } else { Ok(levels) }
+}

@@ -1,0 +1,132 @@
+//! What one rank does in a round, as values: loaded, received, added, sent and stored. A thread runs it for its own elements
+//! of every chunk, so values live in registers and the library's scratch is never touched.
+
+use rustc_hash::FxHashMap;
+
+use super::moves::{Cell, Deed, Memory, Moves};
+use super::rounds::Round;
+
+/// A value that is computed once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Value(pub(super) u32);
+
+/// A chunk of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Place {
+    /// Of the input.
+    Input(u32),
+    /// Of the output.
+    Output(u32),
+}
+
+/// One instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Instruction {
+    /// Reads a chunk.
+    Load { value: Value, place: Place },
+    /// Sends a value.
+    Send { message: u32, value: Value },
+    /// Gets what was sent.
+    Receive { message: u32, value: Value },
+    /// Combines two values.
+    Reduce { value: Value, left: Value, right: Value },
+    /// Writes a chunk: once, with its last value.
+    Store { place: Place, value: Value },
+    /// A value that stands for nothing but having come so far (a barrier's).
+    Token { value: Value },
+}
+
+/// The instructions of one rank in a round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) instructions: Vec<Instruction>,
+}
+
+/// What the chunks of a rank hold while its program is written.
+struct Writer<'a> {
+    moves: &'a Moves,
+    held: FxHashMap<Cell, Value>,
+    next: u32,
+    program: Program,
+}
+
+impl Writer<'_> {
+    fn value(&mut self) -> Value {
+        self.next += 1;
+        Value(self.next - 1)
+    }
+
+    /// What a cell holds now; loaded where nobody touched it yet.
+    fn read(&mut self, cell: Cell) -> Value {
+        if let Some(&value) = self.held.get(&cell) {
+            return value;
+        }
+        let value = self.value();
+        let instruction = match self.moves.memory(cell).1 {
+            Memory::Input(chunk) => Instruction::Load { value, place: Place::Input(chunk) },
+            Memory::Output(chunk) => Instruction::Load { value, place: Place::Output(chunk) },
+            Memory::Scratch => Instruction::Token { value },
+        };
+        self.program.instructions.push(instruction);
+        self.held.insert(cell, value);
+        value
+    }
+
+    fn reduce(&mut self, left: Value, right: Value) -> Value {
+        let value = self.value();
+        self.program.instructions.push(Instruction::Reduce { value, left, right });
+        value
+    }
+
+    fn receive(&mut self, message: u32) -> Value {
+        let value = self.value();
+        self.program.instructions.push(Instruction::Receive { message, value });
+        value
+    }
+
+    fn step(&mut self, deed: Deed, is_last: bool) {
+        let (dst, value) = match deed {
+            Deed::Send { message, src } => {
+                let value = self.read(src);
+                self.program.instructions.push(Instruction::Send { message, value });
+                return;
+            }
+            Deed::Copy { src, dst } => (dst, self.read(src)),
+            Deed::Reduce { src, dst } => {
+                let (left, right) = (self.read(dst), self.read(src));
+                (dst, self.reduce(left, right))
+            }
+            Deed::Receive { message, dst } => (dst, self.receive(message)),
+            Deed::ReceiveReduce { message, dst } => {
+                let (left, right) = (self.read(dst), self.receive(message));
+                (dst, self.reduce(left, right))
+            }
+            Deed::ReceiveReduceInput { message, input, dst } => {
+                let (left, right) = (self.read(input), self.receive(message));
+                (dst, self.reduce(left, right))
+            }
+        };
+        self.held.insert(dst, value);
+        if let (true, Memory::Output(chunk)) = (is_last, self.moves.memory(dst).1) {
+            self.program.instructions.push(Instruction::Store { place: Place::Output(chunk), value });
+        }
+    }
+}
+
+/// The programs of all ranks in a round.
+pub(super) fn programs(moves: &Moves, round: &Round, ranks: u32) -> Vec<Program> {
+    let mut last: FxHashMap<Cell, u32> = FxHashMap::default();
+    for &i in &round.moves {
+        if let Some(cell) = moves.moves[i as usize].deed.written() {
+            last.insert(cell, i);
+        }
+    }
+    let writer = || Writer { moves, held: FxHashMap::default(), next: 0, program: Program::default() };
+    let mut writers: Vec<Writer<'_>> = (0..ranks).map(|_| writer()).collect();
+    for &i in &round.moves {
+        let one = moves.moves[i as usize];
+        let is_last = one.deed.written().is_some_and(|cell| last.get(&cell) == Some(&i));
+        writers[one.rank as usize].step(one.deed, is_last);
+    }
+    writers.into_iter().map(|writer| writer.program).collect()
+}

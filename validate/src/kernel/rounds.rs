@@ -1,0 +1,113 @@
+//! What can be done by the same code: independent pieces of a schedule, put together into rounds.
+//!
+//! Chunks that are combined with each other or become each other belong to one *piece*; different pieces have nothing to do
+//! with each other, so nothing orders them. Lanes and loops of a schedule fall apart into pieces by themselves. Pieces in which
+//! the same ranks do the same things are of one *class*; the j-th pieces of all classes of a channel together are a *round*:
+//! what all ranks do side by side. A thread block runs its channel's rounds one after the other.
+
+use rustc_hash::FxHashMap;
+
+use super::moves::{Cell, Deed, Moves};
+
+/// What all ranks do side by side: indices of moves, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Round {
+    pub(super) channel: u16,
+    pub(super) moves: Vec<u32>,
+}
+
+/// Sets of cells that grow together.
+struct Groups(Vec<Cell>);
+
+impl Groups {
+    fn root(&mut self, cell: Cell) -> Cell {
+        let mut at = cell;
+        while self.0[at as usize] != at {
+            let above = self.0[self.0[at as usize] as usize];
+            self.0[at as usize] = above;
+            at = above;
+        }
+        at
+    }
+
+    fn join(&mut self, a: Cell, b: Cell) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a.max(b) as usize] = a.min(b);
+    }
+}
+
+/// Cuts moves into rounds, in the order in which every block is to run them.
+pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
+    let mut groups = Groups((0..moves.cells(ranks) as Cell).collect());
+    // Where each message ends up.
+    let mut received = vec![0 as Cell; moves.messages.len()];
+    for one in &moves.moves {
+        if let (Some(dst), Some(message)) = (one.deed.written(), one.deed.message()) {
+            received[message as usize] = dst;
+        }
+    }
+    for one in &moves.moves {
+        let dst = end(one.deed, &received);
+        if let Some(src) = one.deed.read()
+            && !moves.is_input(src)
+        {
+            groups.join(src, dst);
+        }
+    }
+    // The moves of each piece, pieces by their first move.
+    let mut pieces: Vec<Vec<u32>> = Vec::new();
+    let mut number: FxHashMap<Cell, usize> = FxHashMap::default();
+    for (i, one) in moves.moves.iter().enumerate() {
+        let root = groups.root(end(one.deed, &received));
+        let piece = *number.entry(root).or_insert_with(|| {
+            pieces.push(Vec::new());
+            pieces.len() - 1
+        });
+        pieces[piece].push(i as u32);
+    }
+    let mut members: FxHashMap<Vec<(u32, u8, u32)>, u32> = FxHashMap::default();
+    let mut rounds: FxHashMap<(u32, u16), Vec<u32>> = FxHashMap::default();
+    for piece in pieces {
+        let channel = piece.iter().map(|&i| moves.moves[i as usize].channel).min().unwrap_or(0);
+        let mut class: Vec<(u32, u8, u32)> = piece.iter().map(|&i| role(moves, i as usize)).collect();
+        class.push((u32::from(channel), u8::MAX, 0));
+        let member = members.entry(class).or_insert(0);
+        rounds.entry((*member, channel)).or_default().extend(piece);
+        *member += 1;
+    }
+    let mut rounds: Vec<((u32, u16), Vec<u32>)> = rounds.into_iter().collect();
+    rounds.sort_unstable_by_key(|round| round.0);
+    let mut found: Vec<Round> = Vec::with_capacity(rounds.len());
+    for ((_, channel), mut list) in rounds {
+        list.sort_unstable();
+        found.push(Round { channel, moves: list });
+    }
+    found
+}
+
+/// The cell that a move works towards.
+fn end(deed: Deed, received: &[Cell]) -> Cell {
+    match (deed.written(), deed.message()) {
+        (Some(dst), _) => dst,
+        (None, Some(message)) => received[message as usize],
+        (None, None) => 0,
+    }
+}
+
+/// Who does what with whom.
+fn role(moves: &Moves, i: usize) -> (u32, u8, u32) {
+    let one = moves.moves[i];
+    let peer = one.deed.message().map(|message| {
+        let message = moves.messages[message as usize];
+        if message.from == one.rank { message.to } else { message.from }
+    });
+    let kind = match one.deed {
+        Deed::Send { .. } => 0,
+        Deed::Copy { .. } => 1,
+        Deed::Reduce { .. } => 2,
+        Deed::Receive { .. } => 3,
+        Deed::ReceiveReduce { .. } => 4,
+        Deed::ReceiveReduceInput { .. } => 5,
+    };
+    (one.rank, kind, peer.unwrap_or(one.rank))
+}

@@ -1,0 +1,274 @@
+//! Kernels of every algorithm: run on the CPU in random order, and looked at.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Matrix, Protocol, Rank, ReduceOp, Schedule};
+use fabricast_topologies::Bytes;
+use rayon::prelude::*;
+
+use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, interpret};
+use crate::cuda::{CompileError, compile};
+use crate::shared_library::LibraryError;
+
+/// A schedule of an algorithm, as large as that many elements of 4 bytes for every rank.
+#[derive(Clone, Debug)]
+struct Case {
+    algorithm: Algorithm,
+    collective: Collective,
+    ranks: u32,
+    elements: u64,
+    channels: u16,
+    chunk: Option<u64>,
+    buffers: BufferUse,
+    root: u32,
+    hosts: u32,
+}
+
+impl Case {
+    fn plain(algorithm: Algorithm, collective: Collective, ranks: u32, elements: u64) -> Self {
+        let buffers = BufferUse::OutOfPlace;
+        Self { algorithm, collective, ranks, elements, channels: 1, chunk: None, buffers, root: 0, hosts: 2 }
+    }
+
+    fn schedule(&self) -> Option<Schedule> {
+        let bytes = if self.collective == Collective::Barrier { 0 } else { 4 * self.elements * u64::from(self.ranks) };
+        let rooted = matches!(
+            self.collective,
+            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
+        );
+        let call = Call {
+            collective: self.collective,
+            bytes: Bytes(bytes),
+            ranks: self.ranks,
+            root: Rank(if rooted { self.root % self.ranks } else { 0 }),
+            buffers: self.buffers,
+        };
+        let even = Matrix::even(self.ranks, Bytes(bytes * u64::from(self.ranks)));
+        let call = match self.collective {
+            Collective::AllToAllV => Call { bytes: Bytes(bytes * u64::from(self.ranks)), ..call },
+            _ => call,
+        };
+        let shape = Shape {
+            channels: self.channels,
+            chunk: self.chunk.map(Bytes),
+            ranks_per_node: if self.ranks.is_multiple_of(self.hosts) { self.ranks / self.hosts } else { 0 },
+            ranks_per_team: if self.algorithm == Algorithm::NvlsTree { self.ranks / 2 } else { self.ranks },
+            matrix: (self.collective == Collective::AllToAllV).then(|| even.ok()).flatten(),
+            ..Shape::new(call, Protocol::Symmetric)
+        };
+        let generator = generator(self.algorithm, &shape).ok()?;
+        Schedule::build(generator.as_ref()).ok()
+    }
+
+    fn kernel(&self, carrier: Carrier) -> Option<Kernel> {
+        Some(Kernel::new(&self.schedule()?, DataType::F32, carrier).unwrap())
+    }
+}
+
+/// All pairs of algorithm and collective.
+fn pairs() -> Vec<(Algorithm, Collective)> {
+    Algorithm::ALL.iter().flat_map(|a| a.collectives().iter().map(|c| (*a, *c))).collect()
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let pairs = pairs();
+    let chunk = prop::option::of(prop::sample::select(vec![16u64, 48, 64, 256]));
+    (prop::sample::select(pairs), 1u32..10, 1u64..40, 1u16..4, chunk, any::<bool>(), 0u32..10).prop_map(
+        |((algorithm, collective), ranks, elements, channels, chunk, in_place, root)| Case {
+            algorithm,
+            collective,
+            ranks,
+            elements,
+            channels,
+            chunk,
+            buffers: if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
+            root,
+            hosts: 1 + root % 2,
+        },
+    )
+}
+
+fn rng(seed: u64) -> TestRng {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
+}
+
+#[test]
+fn every_order_gives_the_result() {
+    let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    runner
+        .run(&(any_case(), prop::sample::select(Carrier::ALL.to_vec()), any::<u64>()), |(case, carrier, seed)| {
+            let Some(kernel) = case.kernel(carrier) else { return Ok(()) };
+            interpret::run(&kernel, 4, &mut rng(seed))
+        })
+        .unwrap();
+}
+
+#[test]
+fn every_algorithm_gives_the_result() {
+    for (algorithm, collective) in pairs() {
+        let mut ran = 0;
+        for ranks in [2, 3, 4, 8] {
+            for carrier in Carrier::ALL {
+                let case = Case { channels: 2, ..Case::plain(algorithm, collective, ranks, 16) };
+                if let Some(kernel) = case.kernel(carrier) {
+                    ran += 1;
+                    interpret::run(&kernel, 3, &mut rng(7)).unwrap_or_else(|why| panic!("{case:?} {carrier:?}: {why}"));
+                }
+            }
+        }
+        assert!(ran > 0, "{algorithm} {collective}");
+    }
+}
+
+#[test]
+fn ranks_that_do_the_same_share_code() {
+    for (algorithm, collective) in [
+        (Algorithm::OneShot, Collective::AllReduce),
+        (Algorithm::TwoShot, Collective::AllReduce),
+        (Algorithm::Ring, Collective::AllReduce),
+        (Algorithm::Direct, Collective::AllGather),
+        (Algorithm::Direct, Collective::ReduceScatter),
+        (Algorithm::Direct, Collective::AllToAll),
+    ] {
+        for carrier in Carrier::ALL {
+            let case =
+                Case { channels: 4, chunk: Some(1024), hosts: 1, ..Case::plain(algorithm, collective, 8, 16 << 10) };
+            let kernel = case.kernel(carrier).unwrap();
+            // The first loop may find its own copy in another place than later ones.
+            assert!(kernel.bodies.len() <= 2, "{algorithm} {collective} {carrier:?}: {}", kernel.bodies.len());
+            let rows = &kernel.rounds[0].rows;
+            assert!(rows.iter().all(|row| row.0 == rows[0].0), "{algorithm} {collective} {carrier:?}");
+        }
+    }
+}
+
+#[test]
+fn slots_do_not_overlap() {
+    let kernel = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 8, 1001).kernel(Carrier::Packets).unwrap();
+    let mut slots: Vec<(u32, u64, u64)> =
+        kernel.slots.iter().zip(&kernel.receivers).map(|(&(at, words), &to)| (to, at, words)).collect();
+    slots.sort_unstable();
+    assert!(slots.windows(2).all(|two| two[0].0 != two[1].0 || two[0].1 + two[0].2 * 16 <= two[1].1));
+}
+
+#[test]
+#[ignore = "writes texts to a folder, to be looked at"]
+fn texts() {
+    let folder = std::env::var("KERNEL_TEXTS").unwrap();
+    for (algorithm, collective) in pairs() {
+        for carrier in Carrier::ALL {
+            let case = Case { hosts: 1, ..Case::plain(algorithm, collective, 8, 1024) };
+            let Some(kernel) = case.kernel(carrier) else { continue };
+            let shape = GridShape { threads: 256, split: 4, unroll: 2 };
+            let addresses = [Addresses::default(); 8];
+            let (parameters, table) = kernel.parameters(3, shape, &addresses, super::Watch::default());
+            println!(
+                "{algorithm} {collective} {}: {} lines, {} bodies, {} parameters, table {:?}",
+                carrier.name(),
+                kernel.lines(),
+                kernel.bodies.len(),
+                parameters.len(),
+                table.map(|table| table.len())
+            );
+            let text = kernel
+                .text(ReduceOp::Sum, shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own), 90)
+                .unwrap();
+            std::fs::write(format!("{folder}/{algorithm}-{collective}-{}.cu", carrier.name()), text).unwrap();
+        }
+    }
+}
+
+/// Compiles a text where there is a compiler; whether there is.
+fn compiles(text: &str, arch: u32, what: &str) -> bool {
+    match compile::compile_afresh(text, compile::Arch::new(arch), &["--std=c++17"]) {
+        Ok(_) => true,
+        Err(CompileError::Library(LibraryError::Missing { .. })) => false,
+        Err(error) => panic!("{what} for sm_{arch}: {error}"),
+    }
+}
+
+/// Says that nothing was compiled, unless REQUIRE_NVRTC asks for it.
+fn skipped() {
+    assert!(std::env::var_os("REQUIRE_NVRTC").is_none(), "NVRTC is required and not there");
+    println!("skipped: NVRTC is not on this machine (pip install 'nvidia-cuda-nvrtc==13.0.*')");
+}
+
+#[test]
+fn every_algorithm_compiles() {
+    let cases: Vec<(Algorithm, Carrier, u32)> = Algorithm::ALL
+        .iter()
+        .flat_map(|&a| Carrier::ALL.into_iter().flat_map(move |c| [80, 90, 100].map(|arch| (a, c, arch))))
+        .collect();
+    let done = cases.par_iter().all(|&(algorithm, carrier, arch)| {
+        let collective = algorithm.collectives()[0];
+        // What differs between architectures is in the prelude: two ranks show it, where an algorithm takes two.
+        let of = |ranks| Case { hosts: 2, ..Case::plain(algorithm, collective, ranks, 1024) }.kernel(carrier);
+        let few = if arch == 90 { None } else { of(2) };
+        let kernel = few.or_else(|| of(4)).unwrap();
+        let shape = GridShape { threads: 256, split: 4, unroll: 1 };
+        let variant = shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own);
+        compiles(&kernel.text(ReduceOp::Sum, variant, arch).unwrap(), arch, &format!("{algorithm} {}", carrier.name()))
+    });
+    if !done {
+        skipped();
+    }
+}
+
+#[test]
+fn every_type_compiles() {
+    let types = [
+        DataType::F32,
+        DataType::F64,
+        DataType::F16,
+        DataType::Bf16,
+        DataType::F8e4m3,
+        DataType::F8e5m2,
+        DataType::I8,
+        DataType::U8,
+        DataType::I32,
+        DataType::U32,
+        DataType::I64,
+        DataType::U64,
+    ];
+    let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
+    let done = types.par_iter().enumerate().all(|(i, &dtype)| {
+        let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
+        let kernel = Kernel::new(&schedule, dtype, Carrier::ALL[i % 3]).unwrap();
+        let shape = GridShape { threads: 256, split: 1, unroll: 1 };
+        let variant = shape.variant(1, Alignment::Bytes, Devices::Shared);
+        compiles(&kernel.text(ops[i % 4], variant, 90).unwrap(), 90, dtype.name())
+    });
+    if !done {
+        skipped();
+    }
+}
+
+#[test]
+fn a_type_that_the_gpu_lacks_is_refused() {
+    let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
+    let kernel = Kernel::new(&schedule, DataType::F8e4m3, Carrier::Packets).unwrap();
+    let shape = GridShape { threads: 256, split: 1, unroll: 1 };
+    let variant = shape.variant(1, Alignment::Vectors, Devices::Own);
+    assert!(matches!(kernel.text(ReduceOp::Sum, variant, 80), Err(KernelError::NoSuchType { needed: 89, .. })));
+    assert!(kernel.text(ReduceOp::Sum, variant, 89).is_ok());
+}
+
+#[test]
+fn shapes_fit_what_there_is_to_do() {
+    for elements in [1, 100, 10_000, 1 << 20, 1 << 26] {
+        for carrier in Carrier::ALL {
+            let kernel = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 8, elements).kernel(carrier).unwrap();
+            for most in [1, 16, 128] {
+                let shape = kernel.shape(most);
+                assert!(kernel.blocks(shape) <= 2 * most, "{elements} {carrier:?} {most}: {shape:?}");
+                assert!((64..=1024).contains(&shape.threads) && shape.threads.is_multiple_of(32));
+                assert!(kernel.tiles(shape) >= u64::from(shape.split));
+            }
+        }
+    }
+}

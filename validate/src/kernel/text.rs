@@ -1,0 +1,202 @@
+//! The text of a kernel: the prelude and, for every body, a function of one tile.
+
+use std::fmt::Write as _;
+
+use super::Carrier;
+use super::body::{Line, Sizes};
+
+/// The fixed part.
+const PRELUDE: &str = include_str!("prelude.cu");
+
+/// At most so many packets are looked for together.
+const TOGETHER: usize = 8;
+
+/// Names of constants and their values, before the prelude.
+pub(super) type Constants = Vec<(&'static str, u64)>;
+
+/// The text of a kernel. Deterministic; names what it is in its first lines.
+pub(super) fn text(title: &str, constants: &Constants, bodies: &[Vec<Line>], carrier: Carrier, sizes: Sizes) -> String {
+    let mut text =
+        format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
+    for (name, value) in constants {
+        let _ = writeln!(text, "#define {name} {value}ull");
+    }
+    // What the preprocessor compares and array bounds need are plain numbers.
+    let mut text = text.replace("ull\n", "\n");
+    text.push_str(PRELUDE);
+    for (number, lines) in bodies.iter().enumerate() {
+        body(&mut text, number, lines, carrier, sizes);
+    }
+    frame(&mut text, bodies.len());
+    text
+}
+
+fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, sizes: Sizes) {
+    let _ = write!(
+        text,
+        "\n__device__ __forceinline__ void body_{number}(const Params& p, Here& h, u32 row, const u32 (&word)[UNROLL], \
+         const bool (&on)[UNROLL]) {{\n    const u32 flag = (u32)h.call;\n    const u64 parity = (h.call & 1) * p.parity;\n"
+    );
+    let mut i = 0;
+    while let Some(line) = lines.get(i) {
+        let _ = match *line {
+            Line::Load { value, operand } => write!(
+                text,
+                "    Word v{v}[UNROLL];\n{EACH}if (on[u]) v{v}[u] = load(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]));\n",
+                operand + 1,
+                v = value.0
+            ),
+            Line::Store { value, operand } => writeln!(
+                text,
+                "{EACH}if (on[u]) store(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]), v{}[u]);",
+                operand + 1,
+                value.0
+            ),
+            Line::Send { value, operand } => {
+                let flag = if carrier == Carrier::Flags { "" } else { ", flag" };
+                let on = on(sizes, operand);
+                writeln!(
+                    text,
+                    "{EACH}if ({on}) send(OPERAND(row + {operand}) + parity, word[u], v{}[u]{flag});",
+                    value.0
+                )
+            }
+            Line::Take { .. } if carrier != Carrier::Flags => {
+                let takes = lines[i..].iter().take(TOGETHER).map_while(|line| match *line {
+                    Line::Take { value, operand } => Some((value.0, operand)),
+                    _ => None,
+                });
+                let takes: Vec<(u32, u32)> = takes.collect();
+                i += takes.len() - 1;
+                together(text, i, &takes, sizes)
+            }
+            Line::Take { value, operand } => write!(
+                text,
+                "    Word v{v}[UNROLL];\n{EACH}if ({}) v{v}[u] = take(OPERAND(row + {operand}) + parity, word[u]);\n",
+                on(sizes, operand),
+                v = value.0
+            ),
+            Line::Reduce { value, left, right } => write!(
+                text,
+                "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = reduce(v{}[u], v{}[u]);\n",
+                left.0,
+                right.0,
+                v = value.0
+            ),
+            Line::Token { value } => write!(text, "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = Word();\n", v = value.0),
+            Line::Flush { flush, operand, count } => write!(
+                text,
+                "    __syncthreads();\n    if (threadIdx.x < {count}) tell(p.arena[OPERAND(row + {operand} + threadIdx.x)] + \
+                 p.ticks + ((u64)h.block * RANKS + p.self) * 8, tick(p, h, {flush}));\n"
+            ),
+            Line::Wait { operand, count } => write!(
+                text,
+                "    h.line = {i};\n    if (threadIdx.x < {count}) {{\n        const u64 one = OPERAND(row + {operand} + \
+                 threadIdx.x);\n        wait_for(p, h, p.arena[p.self] + p.ticks + ((u64)h.block * RANKS + (u32)one) * 8, \
+                 tick(p, h, (u32)(one >> 32)), row + {operand} + threadIdx.x);\n    }}\n    __syncthreads();\n"
+            ),
+        };
+        i += 1;
+    }
+    text.push_str("}\n");
+}
+
+const EACH: &str = "#pragma unroll\n    for (int u = 0; u < UNROLL; ++u) ";
+
+/// Whether a word is part of a message.
+fn on(sizes: Sizes, operand: u32) -> String {
+    match sizes {
+        Sizes::Alike => "on[u]".to_owned(),
+        Sizes::Differ => format!("on[u] && word[u] < OPERAND(row + {})", operand + 1),
+    }
+}
+
+/// Looks at all packets once before it waits for any.
+fn together(text: &mut String, line: usize, takes: &[(u32, u32)], sizes: Sizes) -> std::fmt::Result {
+    writeln!(text, "    h.line = {line};")?;
+    for (v, operand) in takes {
+        let on = on(sizes, *operand);
+        write!(
+            text,
+            "    Word v{v}[UNROLL];\n    Packet k{v}[UNROLL];\n{EACH}if ({on}) k{v}[u] = peek(OPERAND(row + {operand}) + parity, word[u]);\n"
+        )?;
+    }
+    for (v, operand) in takes {
+        let on = on(sizes, *operand);
+        writeln!(
+            text,
+            "{EACH}if ({on}) v{v}[u] = take(p, h, k{v}[u], OPERAND(row + {operand}) + parity, word[u], flag, row + {operand});"
+        )?;
+    }
+    Ok(())
+}
+
+/// The kernels: one rank each, or all ranks of a device in one grid.
+fn frame(text: &mut String, bodies: usize) {
+    let cases = |indent: &str| {
+        let mut cases = String::new();
+        for number in 0..bodies {
+            let _ = writeln!(cases, "{indent}case {number}: body_{number}(p, h, row, word, on); break;");
+        }
+        cases
+    };
+    let call = if bodies == 1 {
+        "            body_0(p, h, row, word, on);\n".to_owned()
+    } else {
+        format!("                switch (number) {{\n{}                }}\n", cases("                "))
+    };
+    let _ = write!(
+        text,
+        r#"
+// A block's part of the call: rows of its channel, one after the other. A row is the number of its body and of its operands,
+// its words, then its operands; the first entries say where each channel's rows begin, and where they end.
+__device__ __forceinline__ void run(const Params& p, u32 block) {{
+    Here h = {{0, 0, block, 0, 0}};
+    const u64 counter = p.arena[p.self] + (u64)block * 8;
+    h.call = *(volatile const u64*)counter + 1;
+    const u32 t = threadIdx.x, split = (u32)p.split, threads = blockDim.x;
+    if (block == 0 && t < RANKS && (p.tell >> t & 1)) tell(p.arena[t] + p.ready + p.self * 8, h.call);
+    if (p.enter) {{
+        if (t < RANKS && (p.enter >> t & 1)) wait_for(p, h, p.arena[p.self] + p.ready + t * 8, h.call, t);
+        __syncthreads();
+    }}
+    const u32 channel = CHANNELS == 1 ? 0 : block / split, part = CHANNELS == 1 ? block : block % split;
+#if ROW > 0
+    {{
+        const u32 number = 0, at = CHANNELS + channel * ROW;
+#else
+    const u32 end = (u32)(OPERAND(channel) >> 32);
+    for (u32 at = (u32)OPERAND(channel), next; at < end; at = next) {{
+        const u64 head = OPERAND(at);
+        const u32 number = (u32)head;
+        next = at + 2 + (u32)(head >> 32);
+#endif
+        const u32 words = (u32)OPERAND(at + 1), row = at + 2;
+        const u32 tiles = (words + threads * UNROLL - 1) / (threads * UNROLL);
+        for (u32 tile = part; tile < tiles; tile += split, ++h.item) {{
+            u32 word[UNROLL];
+            bool on[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {{
+                word[u] = (tile * UNROLL + u) * threads + t;
+                on[u] = (word[u] & ~31u) < words;
+            }}
+            (void)number;
+{call}        }}
+    }}
+    if (block == 0 && t < RANKS && (p.close >> t & 1)) wait_for(p, h, p.arena[p.self] + p.ready + t * 8, h.call, t);
+    __syncthreads();
+    if (t == 0) *(volatile u64*)counter = h.call;
+}}
+
+#if SHARED
+// The ranks of this device, one after the other in the grid.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) run_kernel(const Params* all, u32 blocks) {{
+    run(all[blockIdx.x / blocks], blockIdx.x % blocks);
+}}
+#else
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) run_kernel(const __grid_constant__ Params p) {{ run(p, blockIdx.x); }}
+#endif
+"#
+    );
+}

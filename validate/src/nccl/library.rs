@@ -1,0 +1,235 @@
+//! The library itself: finding it, its version, its errors, its functions.
+#![expect(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::error::NcclError;
+use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted};
+
+const NCCL: Wanted = Wanted {
+    name: "NCCL",
+    files: &["libnccl.so.2", "libnccl.so"],
+    wheel_folders: &["nvidia/nccl/lib"],
+    advice: "`pip install nvidia-nccl-cu13` brings it, or name its file by --nccl",
+};
+
+/// A version of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NcclVersion {
+    /// 2.
+    pub major: u32,
+    /// 28 of 2.28.9.
+    pub minor: u32,
+    /// 9 of 2.28.9.
+    pub patch: u32,
+}
+
+impl fmt::Display for NcclVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+impl NcclVersion {
+    /// From NCCL's number: 22809 since 2.9, 2708 before.
+    fn from_code(code: u32) -> Self {
+        if code < 10_000 {
+            Self { major: code / 1000, minor: code % 1000 / 100, patch: code % 100 }
+        } else {
+            Self { major: code / 10_000, minor: code % 10_000 / 100, patch: code % 100 }
+        }
+    }
+}
+
+/// What the ranks of a communicator find each other by. One rank makes it and hands it to the others.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct UniqueId {
+    /// `NCCL_UNIQUE_ID_BYTES` of them, to be passed on as they are.
+    pub bytes: [u8; 128],
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueId")
+    }
+}
+
+pub(super) type Code = c_int;
+pub(super) type Comm = *mut c_void;
+pub(super) type RawWindow = *mut c_void;
+pub(super) type RawStream = *mut c_void;
+
+/// The functions that every version since 2.18 has. Types as in `nccl.h`.
+#[derive(Debug)]
+pub(super) struct Functions {
+    pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Code,
+    pub init_rank_config: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int, *const c_void) -> Code,
+    pub destroy: unsafe extern "C" fn(Comm) -> Code,
+    pub abort: unsafe extern "C" fn(Comm) -> Code,
+    pub async_error: unsafe extern "C" fn(Comm, *mut Code) -> Code,
+    pub text: unsafe extern "C" fn(Code) -> *const c_char,
+    pub last_error: unsafe extern "C" fn(Comm) -> *const c_char,
+    pub group_start: unsafe extern "C" fn() -> Code,
+    pub group_end: unsafe extern "C" fn() -> Code,
+    pub all_reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
+    pub all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Comm, RawStream) -> Code,
+    pub reduce_scatter: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
+    pub broadcast: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
+    pub reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, RawStream) -> Code,
+    pub send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
+    pub recv: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
+}
+
+/// NCCL, loaded.
+#[derive(Debug)]
+pub struct Nccl {
+    library: SharedLibrary,
+    version: NcclVersion,
+    pub(super) functions: Functions,
+}
+
+impl Nccl {
+    /// Loads it: the file or folder `choice` where one is given, otherwise from where the loader, CUDA or Python's
+    /// wheels have it.
+    ///
+    /// # Errors
+    /// It is missing, cannot be opened, or is older than 2.18.
+    pub fn open(choice: Option<&Path>) -> Result<Arc<Self>, NcclError> {
+        let library = SharedLibrary::open(&NCCL, choice, Visibility::Local)?;
+        // SAFETY: each type is that of nccl.h.
+        let (version, functions) = unsafe {
+            let get_version: unsafe extern "C" fn(*mut c_int) -> Code = library.function("ncclGetVersion")?;
+            let text: unsafe extern "C" fn(Code) -> *const c_char = library.function("ncclGetErrorString")?;
+            let mut number = 0;
+            let code = get_version(&raw mut number);
+            if code != 0 {
+                let (text, last) = (string(text(code)), String::new());
+                return Err(NcclError::Call { call: "ncclGetVersion", rank: None, code, text, last });
+            }
+            (NcclVersion::from_code(number.unsigned_abs()), Functions::of(&library, text)?)
+        };
+        Ok(Arc::new(Self { library, version, functions }))
+    }
+
+    /// Its version, as it says it itself.
+    pub fn version(&self) -> NcclVersion {
+        self.version
+    }
+
+    /// The file it was opened as.
+    pub fn path(&self) -> &Path {
+        self.library.path()
+    }
+
+    /// A new id, for the ranks of one communicator.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
+        let mut id = UniqueId { bytes: [0; 128] };
+        // SAFETY: writes 128 bytes.
+        self.check(unsafe { (self.functions.get_unique_id)(&raw mut id) }, "ncclGetUniqueId", None)?;
+        Ok(id)
+    }
+
+    /// Runs `calls` as one group: sends and receives that need each other, or calls of several communicators that one
+    /// thread drives.
+    ///
+    /// # Errors
+    /// What `calls` returns, or a failing call; the group is ended either way.
+    pub fn group<E: From<NcclError>>(&self, calls: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        // SAFETY: takes nothing.
+        self.check(unsafe { (self.functions.group_start)() }, "ncclGroupStart", None)?;
+        let made = calls();
+        // SAFETY: takes nothing; the group was begun by this thread.
+        let ended = unsafe { (self.functions.group_end)() };
+        made?;
+        Ok(self.check(ended, "ncclGroupEnd", None)?)
+    }
+
+    /// A function that only some versions have.
+    ///
+    /// # Safety
+    /// `F` must be its type in C.
+    pub(super) unsafe fn function<F: Copy>(&self, symbol: &'static str) -> Result<F, LibraryError> {
+        // SAFETY: the caller answers for the type.
+        unsafe { self.library.function(symbol) }
+    }
+
+    pub(super) fn check(&self, code: Code, call: &'static str, rank: Option<usize>) -> Result<(), NcclError> {
+        /// `ncclInProgress`: only of communicators that do not block, which ours do.
+        const IN_PROGRESS: Code = 7;
+        if code == 0 || code == IN_PROGRESS {
+            return Ok(());
+        }
+        // SAFETY: both return strings that are never freed; the communicator is unused by this function.
+        let (text, last) =
+            unsafe { (string((self.functions.text)(code)), string((self.functions.last_error)(std::ptr::null_mut()))) };
+        Err(NcclError::Call { call, rank, code, text, last })
+    }
+}
+
+impl Functions {
+    /// # Safety
+    /// The library must be NCCL.
+    unsafe fn of(
+        library: &SharedLibrary,
+        text: unsafe extern "C" fn(Code) -> *const c_char,
+    ) -> Result<Self, LibraryError> {
+        // SAFETY: each field has the type that nccl.h gives the function.
+        unsafe {
+            Ok(Self {
+                get_unique_id: library.function("ncclGetUniqueId")?,
+                init_rank_config: library.function("ncclCommInitRankConfig")?,
+                destroy: library.function("ncclCommDestroy")?,
+                abort: library.function("ncclCommAbort")?,
+                async_error: library.function("ncclCommGetAsyncError")?,
+                text,
+                last_error: library.function("ncclGetLastError")?,
+                group_start: library.function("ncclGroupStart")?,
+                group_end: library.function("ncclGroupEnd")?,
+                all_reduce: library.function("ncclAllReduce")?,
+                all_gather: library.function("ncclAllGather")?,
+                reduce_scatter: library.function("ncclReduceScatter")?,
+                broadcast: library.function("ncclBroadcast")?,
+                reduce: library.function("ncclReduce")?,
+                send: library.function("ncclSend")?,
+                recv: library.function("ncclRecv")?,
+            })
+        }
+    }
+}
+
+fn string(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: a string of the library, ending with a zero.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_nccl_writes_them() {
+        assert_eq!(NcclVersion::from_code(22809).to_string(), "2.28.9");
+        assert_eq!(NcclVersion::from_code(2708).to_string(), "2.7.8");
+    }
+
+    #[test]
+    fn a_library_that_is_not_nccl_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Nccl::open(Some(folder.path())).unwrap_err();
+        assert!(matches!(error, NcclError::Library(LibraryError::Broken { .. })), "{error}");
+        if Path::new("/lib/x86_64-linux-gnu/libc.so.6").exists() {
+            let error = Nccl::open(Some(Path::new("/lib/x86_64-linux-gnu/libc.so.6"))).unwrap_err();
+            assert!(error.to_string().contains("ncclGetVersion"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Memory that NCCL allocates, and windows over it that all ranks register together, for its symmetric kernels.
+#![expect(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use fabricast_topologies::Bytes;
+
+use super::communicator::Communicator;
+use super::error::NcclError;
+use super::library::{Code, Comm, Nccl, RawWindow};
+use crate::cuda::{Context, DeviceAddress, Part};
+
+type Alloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> Code;
+type Free = unsafe extern "C" fn(*mut c_void) -> Code;
+type Register = unsafe extern "C" fn(Comm, *mut c_void, usize, *mut RawWindow, c_int) -> Code;
+type Deregister = unsafe extern "C" fn(Comm, RawWindow) -> Code;
+
+/// `NCCL_WIN_COLL_SYMMETRIC`: the window lies at the same offset on every rank.
+const SYMMETRIC: c_int = 1;
+
+/// Memory from `ncclMemAlloc` (2.19 or later), of the kind that windows need.
+#[derive(Debug)]
+pub struct WindowMemory {
+    nccl: Arc<Nccl>,
+    context: Arc<Context>,
+    start: *mut c_void,
+    length: Bytes,
+}
+
+// SAFETY: an address on a GPU, freed from any thread.
+unsafe impl Send for WindowMemory {}
+// SAFETY: nothing of it changes.
+unsafe impl Sync for WindowMemory {}
+
+impl WindowMemory {
+    /// Takes memory on the GPU of `context`.
+    ///
+    /// # Errors
+    /// A version without the function, or a failing call.
+    pub fn new(nccl: &Arc<Nccl>, context: &Arc<Context>, length: Bytes) -> Result<Self, NcclError> {
+        // SAFETY: the types are those of nccl.h; both functions are there or neither is used.
+        let alloc = unsafe {
+            nccl.function::<Free>("ncclMemFree")?;
+            nccl.function::<Alloc>("ncclMemAlloc")?
+        };
+        context.bind()?;
+        let mut start = std::ptr::null_mut();
+        // SAFETY: the context is current; NCCL writes one pointer.
+        nccl.check(unsafe { alloc(&raw mut start, length.0.max(1) as usize) }, "ncclMemAlloc", None)?;
+        Ok(Self { nccl: Arc::clone(nccl), context: Arc::clone(context), start, length })
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> DeviceAddress {
+        DeviceAddress(self.start as u64)
+    }
+
+    /// How long it is.
+    pub fn length(&self) -> Bytes {
+        self.length
+    }
+
+    /// All of it.
+    pub fn all(&self) -> Part<'_> {
+        Part::of_library(&self.context, self.address(), self.length)
+    }
+}
+
+impl Drop for WindowMemory {
+    fn drop(&mut self) {
+        if self.context.bind_to_free().is_err() {
+            return;
+        }
+        // SAFETY: the type is that of nccl.h; taken once, freed once. Nothing is left to tell an error to.
+        unsafe {
+            if let Ok(free) = self.nccl.function::<Free>("ncclMemFree") {
+                let _ = free(self.start);
+            }
+        }
+    }
+}
+
+/// A window that all ranks of a communicator registered together. It must go before its communicator and its memory,
+/// which it borrows.
+#[derive(Debug)]
+pub struct Window<'a> {
+    communicator: &'a Communicator,
+    raw: RawWindow,
+    _memory: &'a WindowMemory,
+}
+
+impl Communicator {
+    /// Registers all of `memory`. Every rank calls it, with as much.
+    ///
+    /// # Errors
+    /// A version without windows (before 2.27), or a failing call.
+    pub fn register<'a>(&'a self, memory: &'a WindowMemory) -> Result<Window<'a>, NcclError> {
+        // SAFETY: the types are those of nccl.h; both functions are there or neither is used.
+        let register = unsafe {
+            self.nccl.function::<Deregister>("ncclCommWindowDeregister")?;
+            self.nccl.function::<Register>("ncclCommWindowRegister")?
+        };
+        self.context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the memory is NCCL's own and as long as said; NCCL writes one pointer.
+        let code = unsafe { register(self.raw, memory.start, memory.length.0 as usize, &raw mut raw, SYMMETRIC) };
+        self.check(code, "ncclCommWindowRegister")?;
+        Ok(Window { communicator: self, raw, _memory: memory })
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        let communicator = self.communicator;
+        if self.raw.is_null() || communicator.context.bind_to_free().is_err() {
+            return;
+        }
+        // SAFETY: the type is that of nccl.h; registered once, deregistered once. Nothing is left to tell an error to.
+        unsafe {
+            if let Ok(deregister) = communicator.nccl.function::<Deregister>("ncclCommWindowDeregister") {
+                let _ = deregister(communicator.raw, self.raw);
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Finding and opening NVIDIA's libraries at run time: where the user says, where the loader looks, in the usual
+//! folders, and in the folders of Python wheels, which the loader never looks into.
+#![expect(unsafe_code, reason = "opening a library runs its initialisers; what a symbol is cannot be checked")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A library that may be installed.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// What people call it.
+    pub name: &'static str,
+    /// Its files, the best first.
+    pub files: &'static [&'static str],
+    /// Where wheels keep it, below `site-packages`.
+    pub wheel_folders: &'static [&'static str],
+    /// What to do where it is missing.
+    pub advice: &'static str,
+}
+
+/// Why a library cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryError {
+    /// It is nowhere.
+    #[error(
+        "{name} is not on this machine: neither the loader nor the folders of CUDA and of Python wheels have {file}; {advice}"
+    )]
+    Missing {
+        /// What people call it.
+        name: &'static str,
+        /// The file looked for.
+        file: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A file is there and cannot be opened.
+    #[error("{path}: cannot be loaded as {name}: {reason}")]
+    Broken {
+        /// What people call it.
+        name: &'static str,
+        /// The file.
+        path: String,
+        /// What the loader says.
+        reason: String,
+    },
+    /// It lacks a function.
+    #[error("{path}: this {name} has no function {symbol}; another version is needed")]
+    Symbol {
+        /// What people call it.
+        name: &'static str,
+        /// The file.
+        path: String,
+        /// The function.
+        symbol: &'static str,
+    },
+}
+
+/// An opened library, never closed: what it registers with the driver must not go before the process does.
+#[derive(Debug)]
+pub struct SharedLibrary {
+    name: &'static str,
+    path: PathBuf,
+    handle: libloading::os::unix::Library,
+}
+
+/// Whose names an opened library's own names are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// Its own.
+    Local,
+    /// Those of libraries opened later, too, which NVSHMEM's plugins need.
+    Global,
+}
+
+impl SharedLibrary {
+    /// Opens the library: the file or folder `choice` where one is given, otherwise the first that is found.
+    ///
+    /// # Errors
+    /// [`LibraryError::Missing`], or [`LibraryError::Broken`] for a choice that cannot be opened.
+    pub fn open(wanted: &Wanted, choice: Option<&Path>, visibility: Visibility) -> Result<Self, LibraryError> {
+        if let Some(choice) = choice {
+            let files = wanted.files.iter().map(|file| choice.join(file));
+            let path = if choice.is_dir() {
+                files.into_iter().find(|path| path.exists()).unwrap_or_else(|| choice.to_owned())
+            } else {
+                choice.to_owned()
+            };
+            return Self::open_file(wanted, &path, visibility);
+        }
+        let mut broken = None;
+        for path in candidates(wanted) {
+            match Self::open_file(wanted, &path, visibility) {
+                Ok(library) => return Ok(library),
+                Err(error) if path.is_absolute() => broken = broken.or(Some(error)),
+                Err(_) => {}
+            }
+        }
+        let file = wanted.files.first().copied().unwrap_or_default();
+        Err(broken.unwrap_or(LibraryError::Missing { name: wanted.name, file, advice: wanted.advice }))
+    }
+
+    fn open_file(wanted: &Wanted, path: &Path, visibility: Visibility) -> Result<Self, LibraryError> {
+        use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+        let flags = match visibility {
+            Visibility::Local => RTLD_NOW | RTLD_LOCAL,
+            Visibility::Global => RTLD_NOW | RTLD_GLOBAL,
+        };
+        // SAFETY: NVIDIA's libraries initialise themselves when opened and ask nothing of the process.
+        match unsafe { Library::open(Some(path), flags) } {
+            Ok(handle) => Ok(Self { name: wanted.name, path: loaded_as(path), handle }),
+            Err(error) => Err(LibraryError::Broken {
+                name: wanted.name,
+                path: path.display().to_string(),
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    /// Its file; a bare name where the loader found it and the kernel does not say where.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// One of its functions.
+    ///
+    /// # Safety
+    /// `F` must be the function's type in C. The library is never closed, so the function stays.
+    ///
+    /// # Errors
+    /// [`LibraryError::Symbol`].
+    pub unsafe fn function<F: Copy>(&self, symbol: &'static str) -> Result<F, LibraryError> {
+        // SAFETY: the caller answers for the type.
+        unsafe { self.handle.get::<F>(symbol.as_bytes()) }.map(|found| *found).map_err(|_| LibraryError::Symbol {
+            name: self.name,
+            path: self.path.display().to_string(),
+            symbol,
+        })
+    }
+
+    /// Whether it has a function.
+    pub fn has(&self, symbol: &'static str) -> bool {
+        // SAFETY: the address is not used.
+        unsafe { self.function::<*const ()>(symbol) }.is_ok()
+    }
+}
+
+impl Drop for SharedLibrary {
+    fn drop(&mut self) {
+        // Taken out of its handle's care: closing would pull code away under the driver's callbacks.
+        let empty = libloading::os::unix::Library::this();
+        std::mem::forget(std::mem::replace(&mut self.handle, empty));
+    }
+}
+
+/// Where the loader found what was opened by a bare name, by the kernel's list of what this process has mapped.
+fn loaded_as(path: &Path) -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let stem = path.to_string_lossy();
+    let found = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..))).find(|file| {
+        let name = file.rsplit('/').next().unwrap_or_default();
+        // `libnccl.so.2` is mapped as the file it links to, `libnccl.so.2.28.9`.
+        !path.is_absolute() && name.strip_prefix(&*stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    });
+    found.map_or_else(|| path.to_owned(), PathBuf::from)
+}
+
+/// Every place where the library may be, the likeliest first. Bare names are for the loader.
+fn candidates(wanted: &Wanted) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = wanted.files.iter().map(PathBuf::from).collect();
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for site in site_packages() {
+        folders.extend(wanted.wheel_folders.iter().map(|folder| site.join(folder)));
+    }
+    for root in ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).map(PathBuf::from) {
+        folders.extend([root.join("lib64"), root.join("lib")]);
+    }
+    let usual = ["/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
+    folders.extend(usual.map(PathBuf::from));
+    for folder in folders {
+        paths.extend(wanted.files.iter().map(|file| folder.join(file)).filter(|path| path.exists()));
+    }
+    paths
+}
+
+/// Folders of Python packages: of the virtual environment, of every `python3` on the path, of the user, of the system.
+pub fn site_packages() -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> = Vec::new();
+    roots.extend(["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for folder in std::env::split_paths(&path).filter(|folder| folder.join("python3").exists()) {
+        roots.extend(folder.parent().map(Path::to_owned));
+    }
+    roots.extend(std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local")));
+    let mut sites: Vec<PathBuf> = std::env::var_os("PYTHONPATH")
+        .iter()
+        .flat_map(|paths| std::env::split_paths(paths).collect::<Vec<_>>())
+        .collect();
+    for root in roots {
+        let Ok(entries) = std::fs::read_dir(root.join("lib")) else { continue };
+        let mut pythons: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        pythons.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
+        pythons.sort();
+        for python in pythons {
+            sites.extend([python.join("site-packages"), python.join("dist-packages")]);
+        }
+    }
+    let mut seen = BTreeSet::new();
+    sites.retain(|site| site.is_dir() && seen.insert(site.clone()));
+    sites
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOWHERE: Wanted = Wanted {
+        name: "a library that is nowhere",
+        files: &["libfabricast-nowhere.so.7"],
+        wheel_folders: &["nvidia/nowhere/lib"],
+        advice: "nothing helps",
+    };
+
+    #[test]
+    fn a_library_that_is_nowhere_is_missing() {
+        let error = SharedLibrary::open(&NOWHERE, None, Visibility::Local).unwrap_err();
+        assert!(matches!(error, LibraryError::Missing { .. }), "{error}");
+        assert!(error.to_string().contains("nothing helps"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libfabricast-nowhere.so.7");
+        std::fs::write(&path, "not a library").unwrap();
+        for choice in [path.as_path(), folder.path()] {
+            let error = SharedLibrary::open(&NOWHERE, Some(choice), Visibility::Local).unwrap_err();
+            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_function_is_an_error() {
+        let libc = Wanted { name: "libc", files: &["libc.so.6"], wheel_folders: &[], advice: "" };
+        let library = SharedLibrary::open(&libc, None, Visibility::Local).unwrap();
+        assert!(library.has("strlen"));
+        assert!(library.path().is_absolute(), "{}", library.path().display());
+        // SAFETY: the function is not called.
+        let error = unsafe { library.function::<*const ()>("fabricast_has_no_such_function") }.unwrap_err();
+        assert!(error.to_string().contains("fabricast_has_no_such_function"), "{error}");
+    }
+}

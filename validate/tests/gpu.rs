@@ -1,0 +1,307 @@
+//! The driver layer and NCCL on real GPUs. Every test passes, and says that it was skipped, where there are none.
+#![expect(unsafe_code, reason = "kernels are launched and NCCL is called")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed, and says what it skips"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fabricast_sim::schedule::{DataType, ReduceOp};
+use fabricast_topologies::Bytes;
+use fabricast_validate::cuda::{
+    Access, Arguments, Context, CudaError, DeviceMemory, Driver, Event, Graph, HostMemory, Launch, LaunchMode, Module,
+    Stream, Until, Watchdog, compile, join, team,
+};
+use fabricast_validate::nccl::{Communicator, Config, Nccl, NcclError, WindowMemory};
+
+const PATIENCE: Watchdog = Watchdog::new(Duration::from_secs(20));
+
+/// Contexts of `count` GPUs that reach each other, or a line that says why there are none.
+fn gpus(count: usize) -> Option<Vec<Arc<Context>>> {
+    let driver = match Driver::load() {
+        Ok(driver) => driver,
+        Err(error) => {
+            println!("skipped: {error}");
+            return None;
+        }
+    };
+    let devices = driver.devices().unwrap();
+    if devices.len() < count {
+        println!("skipped: {count} GPUs are needed, {} are there", devices.len());
+        return None;
+    }
+    let reach = |a: usize, b: usize| a == b || devices[a].path_to(devices[b]).unwrap().access == Access::Direct;
+    if !(0..count).all(|a| (0..count).all(|b| reach(a, b))) {
+        println!("skipped: the GPUs do not reach each other's memory");
+        return None;
+    }
+    let contexts: Vec<_> = devices[..count].iter().map(|device| device.context().unwrap()).collect();
+    join(&contexts).unwrap();
+    Some(contexts)
+}
+
+/// As many GPUs as there are, two at least.
+fn several() -> Option<Vec<Arc<Context>>> {
+    let most = Driver::load().map_or(2, Driver::device_count);
+    gpus(most.max(2))
+}
+
+fn wait(stream: &Stream) {
+    PATIENCE.wait_for(stream, &|| "a test".to_owned()).unwrap();
+}
+
+fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    values.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_ne_bytes).collect()
+}
+
+fn download(stream: &Stream, memory: &DeviceMemory) -> Vec<u8> {
+    let mut bytes = vec![0xEE; memory.length().0 as usize];
+    stream.download(&mut bytes, memory.all()).unwrap();
+    bytes
+}
+
+#[test]
+fn bytes_go_there_and_back() {
+    let Some(contexts) = gpus(1) else { return };
+    let stream = Stream::new(&contexts[0]).unwrap();
+    let memory = DeviceMemory::new(&contexts[0], Bytes(4096)).unwrap();
+    let content = words(0..1024);
+    stream.upload(memory.all(), &content).unwrap();
+    assert_eq!(download(&stream, &memory), content);
+    stream.fill(memory.part(Bytes(100), Bytes(8)).unwrap(), 0x7F).unwrap();
+    stream.fill_words(memory.part(Bytes(400), Bytes(8)).unwrap(), 0x0102_0304).unwrap();
+    let host = HostMemory::new(&contexts[0], Bytes(4096)).unwrap();
+    stream.copy_to_host(&host, Bytes(0), memory.all()).unwrap();
+    wait(&stream);
+    let mut seen = vec![0; 4096];
+    host.read(Bytes(0), &mut seen).unwrap();
+    let mut expected = content;
+    expected[100..108].fill(0x7F);
+    expected[400..408].copy_from_slice(&words([0x0102_0304; 2]));
+    assert_eq!(seen, expected);
+    assert!(matches!(memory.part(Bytes(4000), Bytes(97)), Err(CudaError::Range { .. })));
+}
+
+#[test]
+fn what_cannot_be_is_an_error_with_call_and_device() {
+    let Some(contexts) = gpus(1) else { return };
+    let context = &contexts[0];
+    let error = DeviceMemory::new(context, Bytes(1 << 50)).unwrap_err();
+    assert!(matches!(error, CudaError::OutOfMemory { device: 0, free: Some(_), .. }), "{error}");
+    let driver = Driver::load().unwrap();
+    assert!(matches!(driver.device(999), Err(CudaError::NoSuchDevice { ordinal: 999, .. })));
+    let Ok(code) = compile::compile("extern \"C\" __global__ void one() {}", context.device().arch().unwrap(), &[])
+    else {
+        println!("skipped: no compiler");
+        return;
+    };
+    let module = Module::load(context, &code).unwrap();
+    let error = module.function("two").unwrap_err();
+    assert!(error.to_string().contains("cuModuleGetFunction failed on GPU 0: CUDA_ERROR_NOT_FOUND"), "{error}");
+    let stream = Stream::new(context).unwrap();
+    let one = module.function("one").unwrap();
+    // SAFETY: the kernel takes nothing; the shape is refused.
+    let error = unsafe { one.launch(&stream, Launch::plain(1, 4096), &Arguments::new()) }.unwrap_err();
+    assert!(error.to_string().contains("cuLaunchKernel failed on GPU 0"), "{error}");
+    // The context still works.
+    // SAFETY: the kernel takes nothing and does nothing.
+    unsafe { one.launch(&stream, Launch::plain(1, 32), &Arguments::new()) }.unwrap();
+    wait(&stream);
+}
+
+const ADD: &str = r#"
+extern "C" __global__ void add(unsigned *to, const unsigned *from, unsigned what, unsigned long long count) {
+    unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+    if (i < count) to[i] = from[i] + what;
+}
+extern "C" __global__ void until(volatile unsigned *flag) { while (*flag == 0) {} }
+"#;
+
+#[test]
+fn graphs_replay_kernels_and_copies() {
+    let Some(contexts) = gpus(1) else { return };
+    let context = &contexts[0];
+    let Ok(code) = compile::compile(ADD, context.device().arch().unwrap(), &[]) else {
+        println!("skipped: no compiler");
+        return;
+    };
+    let add = Module::load(context, &code).unwrap().function("add").unwrap();
+    let stream = Stream::new(context).unwrap();
+    let (a, b) = (DeviceMemory::new(context, Bytes(4000)).unwrap(), DeviceMemory::new(context, Bytes(4000)).unwrap());
+    stream.upload(a.all(), &words(0..1000)).unwrap();
+    let shape = Launch { mode: LaunchMode::Cooperative, ..Launch::plain(4, 256) };
+    let arguments = Arguments::new().pointer(b.address()).pointer(a.address()).u32(7).u64(1000);
+    let graph = Graph::capture::<CudaError>(&stream, || {
+        // SAFETY: the kernel's arguments; both buffers have a thousand words and outlive the graph.
+        unsafe { add.launch(&stream, shape, &arguments) }?;
+        stream.copy(a.all(), b.all())
+    })
+    .unwrap();
+    graph.upload(&stream).unwrap();
+    let (start, end) = (Event::timing(context).unwrap(), Event::timing(context).unwrap());
+    stream.record(&start).unwrap();
+    (0..5).for_each(|_| graph.launch(&stream).unwrap());
+    stream.record(&end).unwrap();
+    wait(&stream);
+    assert!(end.since(&start).unwrap().0 > 0);
+    assert_eq!(download(&stream, &a), words((0..1000).map(|i| i + 35)));
+    // A capture that fails leaves the stream as it was.
+    let failed = Graph::capture(&stream, || Err(CudaError::Abandoned));
+    assert_eq!(failed.unwrap_err(), CudaError::Abandoned);
+    stream.fill(a.all(), 0).unwrap();
+    wait(&stream);
+}
+
+#[test]
+fn what_hangs_is_named_and_left() {
+    let Some(contexts) = gpus(1) else { return };
+    // A context of its own owner, since it is abandoned.
+    let context = &contexts[0];
+    let Ok(code) = compile::compile(ADD, context.device().arch().unwrap(), &[]) else {
+        println!("skipped: no compiler");
+        return;
+    };
+    let until = Module::load(context, &code).unwrap().function("until").unwrap();
+    let flag = HostMemory::new(context, Bytes(4)).unwrap();
+    let stream = Stream::new(context).unwrap();
+    // SAFETY: the kernel's argument, a word that lives until the kernel is done.
+    unsafe { until.launch(&stream, Launch::plain(1, 1), &Arguments::new().pointer(flag.address())) }.unwrap();
+    let error = Watchdog::new(Duration::from_millis(50)).wait_for(&stream, &|| "rank 0, waiting for a word".into());
+    assert!(error.unwrap_err().to_string().contains("rank 0, waiting for a word"));
+    flag.store(Bytes(0), 1).unwrap();
+    wait(&stream);
+}
+
+#[test]
+fn streams_signal_each_other_across_gpus() {
+    let Some(contexts) = gpus(2) else { return };
+    let flags = DeviceMemory::new(&contexts[1], Bytes(64)).unwrap();
+    let (from, to) = (
+        DeviceMemory::new(&contexts[0], Bytes(1 << 20)).unwrap(),
+        DeviceMemory::new(&contexts[1], Bytes(1 << 20)).unwrap(),
+    );
+    let (sender, receiver) = (Stream::new(&contexts[0]).unwrap(), Stream::new(&contexts[1]).unwrap());
+    receiver.fill(flags.all(), 0).unwrap();
+    receiver.fill(to.all(), 0).unwrap();
+    wait(&receiver);
+    let out = HostMemory::new(&contexts[1], Bytes(1 << 20)).unwrap();
+    let word = flags.part(Bytes(4), Bytes(4)).unwrap();
+    receiver.wait_word(word, 3, Until::AtLeast).unwrap();
+    receiver.copy_to_host(&out, Bytes(0), to.all()).unwrap();
+    sender.fill(from.all(), 0x5A).unwrap();
+    sender.copy(to.all(), from.all()).unwrap();
+    sender.write_word(word, 3).unwrap();
+    PATIENCE.wait(&[(&sender, &|| "sender".into()), (&receiver, &|| "receiver".into())]).unwrap();
+    let mut seen = vec![0; 1 << 20];
+    out.read(Bytes(0), &mut seen).unwrap();
+    assert!(seen.iter().all(|&byte| byte == 0x5A));
+}
+
+/// NCCL, or a line that says why there is none.
+fn nccl() -> Option<Arc<Nccl>> {
+    let choice = std::env::var_os("FABRICAST_NCCL").map(std::path::PathBuf::from);
+    Nccl::open(choice.as_deref()).map_err(|error| println!("skipped: {error}")).ok()
+}
+
+#[test]
+fn nccl_runs_every_collective() {
+    let (Some(contexts), Some(nccl)) = (several(), nccl()) else { return };
+    println!("NCCL {} at {}", nccl.version(), nccl.path().display());
+    let id = nccl.unique_id().unwrap();
+    let (count, ranks) = (1000, contexts.len());
+    let config = Config { max_blocks: Some(8), ..Config::default() };
+    team::run(&contexts, &PATIENCE, |member| -> Result<(), NcclError> {
+        let rank = member.rank;
+        let communicator = Communicator::new(&nccl, member.context, id, rank, member.size, config)?;
+        let stream = Stream::new(member.context)?;
+        let size = Bytes((4 * count * ranks) as u64);
+        let (input, output) = (DeviceMemory::new(member.context, size)?, DeviceMemory::new(member.context, size)?);
+        let value = |rank: usize, i: usize| ((i * 7 + rank * 13) % 100) as f32;
+        let sum = |i: usize| (0..ranks).map(|rank| value(rank, i)).sum::<f32>();
+        let all = count * ranks;
+        stream.upload(input.all(), &floats((0..all).map(|i| value(rank, i))))?;
+        let check = |what: &str, expected: Vec<f32>| -> Result<(), NcclError> {
+            member.watchdog.wait_for(&stream, &|| format!("rank {rank}, {what}"))?;
+            communicator.health()?;
+            let seen = download(&stream, &output);
+            assert_eq!(seen[..expected.len() * 4], floats(expected), "{what}, rank {rank}");
+            stream.fill(output.all(), 0xFF)?;
+            Ok(())
+        };
+        let (to, from, f32, op) = (output.address(), input.address(), DataType::F32, ReduceOp::Sum);
+        // SAFETY: both buffers have `count` floats for every rank, which is what the largest of these needs.
+        unsafe {
+            communicator.all_reduce(&stream, from, to, all, f32, op)?;
+            check("all_reduce", (0..all).map(sum).collect())?;
+            communicator.all_reduce(&stream, from, to, all, f32, ReduceOp::Max)?;
+            let largest = |i: usize| (0..ranks).map(|rank| value(rank, i)).fold(0.0, f32::max);
+            check("all_reduce max", (0..all).map(largest).collect())?;
+            communicator.all_gather(&stream, from, to, count, f32)?;
+            check("all_gather", (0..all).map(|i| value(i / count, i % count)).collect())?;
+            communicator.reduce_scatter(&stream, from, to, count, f32, op)?;
+            check("reduce_scatter", (0..count).map(|i| sum(rank * count + i)).collect())?;
+            communicator.broadcast(&stream, from, to, all, f32, 1)?;
+            check("broadcast", (0..all).map(|i| value(1, i)).collect())?;
+            communicator.reduce(&stream, from, to, all, f32, op, 0)?;
+            check("reduce", if rank == 0 { (0..all).map(sum).collect() } else { Vec::new() })?;
+            communicator.all_to_all(&stream, from, to, count, f32)?;
+            check("all_to_all", (0..all).map(|i| value(i / count, rank * count + i % count)).collect())?;
+            nccl.group(|| {
+                communicator.send(&stream, from, count, f32, (rank + 1) % ranks)?;
+                communicator.recv(&stream, to, count, f32, (rank + ranks - 1) % ranks)
+            })?;
+            check("send_recv", (0..count).map(|i| value((rank + ranks - 1) % ranks, i)).collect())?;
+        }
+        member.meet()?;
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn nccl_reduces_in_registered_windows_and_graphs() {
+    let (Some(contexts), Some(nccl)) = (several(), nccl()) else { return };
+    let id = nccl.unique_id().unwrap();
+    let ranks = contexts.len();
+    team::run(&contexts, &PATIENCE, |member| -> Result<(), NcclError> {
+        let communicator = Communicator::new(&nccl, member.context, id, member.rank, ranks, Config::default())?;
+        let size = Bytes(1 << 20);
+        let memory = match WindowMemory::new(&nccl, member.context, size) {
+            Err(NcclError::Library(error)) => {
+                println!("skipped: {error}");
+                return Ok(());
+            }
+            made => made?,
+        };
+        let window = communicator.register(&memory)?;
+        let stream = Stream::new(member.context)?;
+        let (source, result) = (DeviceMemory::new(member.context, size)?, DeviceMemory::new(member.context, size)?);
+        stream.upload(source.all(), &floats((0..1 << 18).map(|i| ((i + member.rank) % 64) as f32)))?;
+        let graph = Graph::capture::<NcclError>(&stream, || {
+            stream.copy(memory.all(), source.all())?;
+            let at = memory.address();
+            // SAFETY: the window holds as many floats and outlives the graph.
+            unsafe { communicator.all_reduce(&stream, at, at, 1 << 18, DataType::F32, ReduceOp::Sum) }?;
+            Ok(stream.copy(result.all(), memory.all())?)
+        })?;
+        for _ in 0..3 {
+            graph.launch(&stream)?;
+        }
+        member.watchdog.wait_for(&stream, &|| format!("rank {}, in a window", member.rank))?;
+        let sum = |i: usize| (0..ranks).map(|rank| ((i + rank) % 64) as f32).sum::<f32>();
+        assert_eq!(download(&stream, &result), floats((0..1 << 18).map(sum)));
+        member.meet()?;
+        drop(graph);
+        drop(window);
+        member.meet()?;
+        Ok(())
+    })
+    .unwrap();
+}
