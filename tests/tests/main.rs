@@ -26,6 +26,7 @@ mod nvls;
 mod parties;
 mod pipelines;
 mod sharing;
+mod templates;
 mod turns;
 mod uneven;
 mod worlds;
