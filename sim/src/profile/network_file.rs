@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::file::{ProfileError, Reader};
 use super::network::NetworkCosts;
-use super::write::{fraction, nanoseconds, quoted};
+use super::write::{fraction, nanoseconds, quoted, write_sources};
 use super::{Band, Profile};
 
 /// That of machines that none was measured on.
@@ -212,11 +212,9 @@ impl MeasuredNetwork {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "name = {}\ndate = {}\nsource = [", quoted(&self.name), quoted(&self.date))?;
-        for source in &self.sources {
-            writeln!(out, "  {},", quoted(source))?;
-        }
-        writeln!(out, "]\ncompute_capability = {}\nnic = \"{} B/s\"", self.compute_capability, self.nic.0)?;
+        writeln!(out, "name = {}\ndate = {}", quoted(&self.name), quoted(&self.date))?;
+        write_sources(&self.sources, out)?;
+        writeln!(out, "compute_capability = {}\nnic = \"{} B/s\"", self.compute_capability, self.nic.0)?;
         writeln!(out, "nics_per_gpu = {}\nefficiency = {}", self.nics_per_gpu, fraction(self.efficiency))?;
         writeln!(out, "band = {{ low = {}, high = {} }}", fraction(self.band.low), fraction(self.band.high))?;
         if let Some(settings) = &self.settings {

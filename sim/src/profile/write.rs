@@ -22,13 +22,8 @@ impl Profile {
             writeln!(out, "{key} = {}", quoted(value))?;
         }
         writeln!(out, "compute_capability = {}", self.compute_capability)?;
-        let gpus: Vec<String> = self.gpus.iter().map(|model| quoted(model)).collect();
-        writeln!(out, "gpus = [{}]\ndate = {}", gpus.join(", "), quoted(&self.date))?;
-        writeln!(out, "source = [")?;
-        for source in &self.sources {
-            writeln!(out, "  {},", quoted(source))?;
-        }
-        writeln!(out, "]")?;
+        writeln!(out, "gpus = [{}]\ndate = {}", listed(&self.gpus, |model| quoted(model)), quoted(&self.date))?;
+        write_sources(&self.sources, out)?;
         self.bands.write(out)?;
         let links = &self.links;
         writeln!(out, "\n[links]")?;
@@ -133,6 +128,15 @@ fn bytes(size: Bytes) -> String {
 /// Seven digits behind the point.
 pub(super) fn fraction(value: f64) -> f64 {
     (value * 1e7).round() / 1e7
+}
+
+/// Where figures come from, a line each.
+pub(super) fn write_sources(sources: &[String], out: &mut String) -> std::fmt::Result {
+    writeln!(out, "source = [")?;
+    for source in sources {
+        writeln!(out, "  {},", quoted(source))?;
+    }
+    writeln!(out, "]")
 }
 
 /// The items of a list.

@@ -129,9 +129,23 @@ fn regimes(rows: &[&LeftOut]) -> (Band, Vec<RegimeBand>) {
     (usual, all.filter_map(regime).collect())
 }
 
+/// The intervals that rows left out give, how many of these lie inside, and of each hold-out how many of its own do.
+pub(super) fn judged(
+    rows: &[LeftOut],
+    held_out: Vec<(HeldOut, Vec<LeftOut>)>,
+    known: Known,
+    before: Beyond,
+) -> (Bands, Coverage, Vec<HeldOut>) {
+    let (bands, coverage) = intervals(rows, &held_out, known, before);
+    let covered =
+        |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut { coverage: coverage_beyond(&bands, &rows), ..held_out };
+    let held_out = held_out.into_iter().map(covered).collect();
+    (bands, coverage, held_out)
+}
+
 /// The intervals that rows left out give, and how many of them lie inside those that the others give. How much wider
 /// intervals are beyond what is known comes from rows held out by that trait; where none were, it stays.
-pub(super) fn intervals(
+fn intervals(
     rows: &[LeftOut],
     held_out: &[(HeldOut, Vec<LeftOut>)],
     known: Known,
@@ -175,7 +189,7 @@ fn widening<'a>(bands: &Bands, rows: impl Iterator<Item = &'a LeftOut>) -> Optio
 
 /// How many of rows held out lie inside intervals widened by what the others of them need: those of even against those
 /// of odd parts.
-pub(super) fn coverage_beyond(bands: &Bands, rows: &[LeftOut]) -> Coverage {
+fn coverage_beyond(bands: &Bands, rows: &[LeftOut]) -> Coverage {
     let halves = [0, 1].map(|half| {
         let (own, others): (Vec<&LeftOut>, Vec<&LeftOut>) = rows.iter().partition(|row| row.fold % 2 == half);
         let times = widening(bands, others.into_iter()).unwrap_or(1.0);

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
 
+use super::cases::Cases;
 use super::cross::LeftOut;
 use super::fit::Fit;
 use super::parameters::Parameter;
@@ -83,7 +85,12 @@ pub(super) fn predict(what: &HoldOut, all: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOu
     let felt: Vec<Parameter> =
         all.parameters.iter().copied().filter(|&parameter| kept.iter().any(|point| point.feels(parameter))).collect();
     let (profile, _) = Fit { points: kept, parameters: &felt, ..*all }.run(Start::Far);
-    let rows = cross::of(all.cases, &out, &profile);
+    predicted(what, all.cases, &out, &profile)
+}
+
+/// The rows left out, predicted by what the others told.
+pub(super) fn predicted(what: &HoldOut, cases: &Cases<'_>, out: &[&Point], told: &Profile) -> (HeldOut, Vec<LeftOut>) {
+    let rows = cross::of(cases, out, told);
     let residuals = rows.iter().map(|row| row.residual).collect();
     (HeldOut { what: what.clone(), residuals, coverage: Coverage::default() }, rows)
 }

@@ -38,7 +38,7 @@ use crate::compare::Coverage;
 use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
 use cases::{Cases, Device};
-use cross::{LeftOut, Rows};
+use cross::Rows;
 use fit::Fit;
 use points::{Point, points};
 use solve::Start;
@@ -182,13 +182,8 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let all = Fit { base: &from, ..fit };
     let hold_out = |what| hold_out::predict(what, &all);
     let held_out: Vec<_> = task.hold_out.iter().map(hold_out).collect();
-    let (bands, coverage) = cross::intervals(&left_out, &held_out, known(&found), task.base.bands.beyond);
+    let (bands, coverage, held_out) = cross::judged(&left_out, held_out, known(&found), task.base.bands.beyond);
     profile.bands = bands;
-    let covered = |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut {
-        coverage: cross::coverage_beyond(&profile.bands, &rows),
-        ..held_out
-    };
-    let held_out = held_out.into_iter().map(covered).collect();
     let cross_validated = left_out.iter().map(|row| row.residual).collect();
     Ok(Calibration {
         profile,

@@ -3,14 +3,13 @@
 use fabricast_topologies::route::RouteOptions;
 
 use super::cases::Cases;
-use super::cross::{self, LeftOut};
+use super::cross;
 use super::fit::{Fit, residuals};
 use super::parameters::{MessageCost, Parameter};
 use super::points::{Point, Version, points};
 use super::prior::Prior;
 use super::solve::{Minimum, Start};
-use super::{CalibrateError, Calibration, Estimate, HeldOut, HoldOut, Task, errors, estimate, known};
-use crate::compare::Coverage;
+use super::{CalibrateError, Calibration, Estimate, HoldOut, Task, errors, estimate, hold_out, known};
 use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
 use fabricast_sim::profile::Profile;
@@ -43,20 +42,13 @@ pub fn calibrate_network(task: Task<'_>) -> Result<Calibration, CalibrateError> 
     let without = |what: &HoldOut| {
         let (out, kept): (Vec<&Point>, Vec<&Point>) = points.iter().partition(|point| what.leaves_out(point));
         let told = (!kept.is_empty()).then(|| fitted(&cases, &kept, &told_by(&kept, task.base), task.base).0);
-        let rows = cross::of(&cases, &out, told.as_ref().unwrap_or(task.base));
-        let residuals = rows.iter().map(|row| row.residual).collect();
-        (HeldOut { what: what.clone(), residuals, coverage: Coverage::default() }, rows)
+        hold_out::predicted(what, &cases, &out, told.as_ref().unwrap_or(task.base))
     };
     let held_out: Vec<_> = task.hold_out.iter().map(without).collect();
     // (Rows that were fitted to: there are too few to leave some out.)
     let rows = cross::of(&cases, &points, &profile);
-    let (bands, coverage) = cross::intervals(&rows, &held_out, known(&found), task.base.bands.beyond);
+    let (bands, coverage, held_out) = cross::judged(&rows, held_out, known(&found), task.base.bands.beyond);
     profile.bands = bands;
-    let covered = |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut {
-        coverage: cross::coverage_beyond(&profile.bands, &rows),
-        ..held_out
-    };
-    let held_out = held_out.into_iter().map(covered).collect();
     Ok(Calibration {
         estimates: rate.into_iter().chain(estimate::of(&parameters, &minimum, &profile)).collect(),
         entangled: estimate::entangled(&parameters, &minimum),

@@ -117,7 +117,7 @@ mod tests {
             gbps: Some(bytes as f64 / time_us / 1e3),
         };
         let copies = |src, dst| {
-            // 360 GB/s of nominal 450, 2.3 µs a small copy of which 0.7 µs are the way's latency.
+            // 360 GB/s of nominal 450, 2.3 µs a small copy of which 0.5 µs are the way's latency.
             [point(Kind::CopyEngine, src, dst, 16, 2.3), point(Kind::CopyEngine, src, dst, 360_000_000, 1000.0)]
         };
         let mut points = vec![point(Kind::PinnedToDevice, None, Some(0), 50_400_000, 1000.0)];
