@@ -1,4 +1,5 @@
-//! A call of one rank: out of place a copy, in place nothing. The same for every algorithm and collective.
+//! A call of one rank: out of place a copy, in place nothing. The same for every algorithm and collective: the buffer is
+//! one block, cut as those of a matrix are.
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry};
 
@@ -14,7 +15,7 @@ pub(super) struct Local {
 
 impl Local {
     pub(super) fn new(algorithm: Algorithm, shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let (cut, layout) = Cut::by_blocks(shape)?;
         Ok(Self { header: shape.header(algorithm, layout, 0), cut })
     }
 }
