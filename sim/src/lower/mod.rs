@@ -198,7 +198,11 @@ fn add_party(
                 let own = Dependency::shifted(rank, number as u32, -1);
                 let edge = survey.edge(dependency, first_run).ok_or(no_such_run)?;
                 let is_turn = order == Order::InTurn && dependency == own;
-                waits.push(if is_turn { Edge::turn(edge.run) } else { edge });
+                let edge = if is_turn { Edge::turn(edge.run) } else { edge };
+                // A turn comes once, however often it is waited for.
+                if !(is_turn && waits.contains(&edge)) {
+                    waits.push(edge);
+                }
             }
             workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
         }
