@@ -79,7 +79,10 @@ impl<'a> Ledger<'a> {
         let pass = if arrives && run.src_buffer != Buffer::Input { passes.forward } else { passes.send };
         let pass = pass.0 as f64 + f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
-        (((payload - 1e-9).ceil() / quantum).ceil() - 1.0).max(0.0) * pass * 1e-3
+        let passes = (payload - 1e-9).ceil() / quantum;
+        // Lines with flags take whole passes.
+        let passes = if costs.stream.is_some() { passes.ceil() } else { passes };
+        (passes - 1.0).max(0.0) * pass * 1e-3
     }
 
     /// The nanoseconds that the thread which posts messages has with an operation: so many a message, of a slice or of a slot

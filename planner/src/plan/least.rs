@@ -31,7 +31,9 @@ impl LeastTimes<'_> {
         let costs = request.profile.protocol(strategy.protocol);
         let links = request.profile.links;
         let best_link = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
-        let efficiency = Efficiency { wire: costs.wire_efficiency, links: best_link };
+        // The simulator rounds efficiencies, by less than a millionth.
+        let counted = |efficiency: f64| efficiency + 1e-6;
+        let efficiency = Efficiency { wire: counted(costs.wire_efficiency), links: counted(best_link) };
         let fabric = self.bounds.reached(call, strategy.algorithm.in_network(), efficiency);
         let first_byte = self.bounds.first_byte();
         let lanes = first_byte + Picos(self.lanes(strategy) as u64);

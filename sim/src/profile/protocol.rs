@@ -122,6 +122,15 @@ pub struct BlockWork {
     pub threads: u16,
 }
 
+/// What is charged for the bytes that do not fill a pass.
+#[derive(Clone, Copy)]
+enum Rest {
+    /// As much as for a full one.
+    WholePass,
+    /// What they are of it.
+    ItsShare,
+}
+
 /// Threads of a warp.
 const WARP: u16 = 32;
 
@@ -199,7 +208,7 @@ impl ProtocolCosts {
     fn taking(&self, work: BlockWork) -> Picos {
         match (self.lane, work.role) {
             (LaneSpeed::Passes(passes), Role::Send) => {
-                passes.first_take + passes.after_the_first(passes.take, work.bytes, work.threads)
+                passes.first_take + passes.after_the_first(passes.take, work, self.rest())
             }
             _ => Picos::ZERO,
         }
@@ -209,7 +218,14 @@ impl ProtocolCosts {
     #[must_use]
     pub fn busy(&self, work: BlockWork) -> Option<Picos> {
         let LaneSpeed::Passes(passes) = self.lane else { return None };
-        Some(passes.after_the_first(passes.of(work.role), work.bytes, work.threads))
+        Some(passes.after_the_first(passes.of(work.role), work, self.rest()))
+    }
+
+    /// What the last pass takes of one that fills its block: all threads wait for the flags of a line (NCCL
+    /// src/device/prims_ll.h, prims_ll128.h), while a copy without flags ends with smaller steps for the rest
+    /// (src/device/common_kernel.h, `reduceCopy`).
+    fn rest(&self) -> Rest {
+        if self.stream.is_some() { Rest::WholePass } else { Rest::ItsShare }
     }
 
     /// How soon after an operation's first byte its block can send that of the next.
@@ -237,9 +253,15 @@ impl Passes {
         }
     }
 
-    fn after_the_first(&self, pass: Picos, bytes: Bytes, threads: u16) -> Picos {
-        let more = bytes.0.div_ceil(self.quantum(threads)).saturating_sub(1);
-        Picos(self.each(pass, threads).0.saturating_mul(more))
+    fn after_the_first(&self, pass: Picos, BlockWork { bytes, threads, .. }: BlockWork, rest: Rest) -> Picos {
+        let quantum = self.quantum(threads);
+        match rest {
+            Rest::WholePass => {
+                let more = bytes.0.div_ceil(quantum).saturating_sub(1);
+                Picos(self.each(pass, threads).0.saturating_mul(more))
+            }
+            Rest::ItsShare => self.streaming(pass, Bytes(bytes.0.saturating_sub(quantum)), threads),
+        }
     }
 
     fn streaming(&self, pass: Picos, bytes: Bytes, threads: u16) -> Picos {
