@@ -131,6 +131,14 @@ pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     }
 }
 
+/// The profile of kernels made of schedules: the one that the flags name, or the best match.
+pub fn kernels_profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    match &flags.profile {
+        Some(name) => named_profile(name),
+        None => Ok(Profile::of_kernels(fabric)?),
+    }
+}
+
 /// A profile by its name, or from a file.
 pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     // What looks like a path was meant as one; so was a file, whatever it is called.

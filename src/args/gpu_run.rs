@@ -35,17 +35,21 @@ pub struct GpuRunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Execution")]
 pub struct ExecutionArgs {
-    /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice, or what its environment
-    /// forces)
+    /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice), nccl-symmetric (likewise,
+    /// with its buffers registered as symmetric windows), nccl-forced (each strategy asked for that NCCL has, forced on a
+    /// communicator of its own)
     #[arg(long, value_name = "E[,E…]", value_delimiter = ',', default_values_t = [ExecutorChoice::Kernels, ExecutorChoice::Nccl])]
     pub executor: Vec<ExecutorChoice>,
     /// What carries messages in generated kernels; by default what fits the protocol and the size
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',')]
     pub carrier: Vec<CarrierChoice>,
-    /// Blocks, threads and words of a thread, as in `8x512x2`; by default what measured best. `sweep` tries many and shows the
-    /// fastest
-    #[arg(long, value_name = "BLOCKSxTHREADSxWORDS")]
+    /// Blocks, threads, words of a thread and tiles that are in a phase together, as in `8x512x2`; by default what measured best
+    /// and all tiles. `sweep` tries many and shows the fastest
+    #[arg(long, value_name = "BLOCKSxTHREADSxWORDS[xTILES]")]
     pub shape: Option<String>,
+    /// Launch a kernel when the one before it has ended, not while it still runs
+    #[arg(long)]
+    pub no_overlap: bool,
     /// The library of NCCL, or the folder it is in
     #[arg(long, value_name = "PATH")]
     pub nccl: Option<PathBuf>,
@@ -55,6 +59,9 @@ pub struct ExecutionArgs {
     /// Checks of the result, each with fresh contents; every second one after several calls
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub checks: u32,
+    /// Also so many calls one after the other, each with fresh contents, compared without the host waiting in between
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub streak: u32,
     /// Check results and take no times
     #[arg(long)]
     pub untimed: bool,
@@ -67,6 +74,9 @@ pub struct ExecutionArgs {
     /// Seconds until whatever does not end is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub patience: u64,
+    /// Let this rank never come, to see how that ends
+    #[arg(long, value_name = "RANK", hide = true)]
+    pub lose: Option<usize>,
 }
 
 /// An executor.
@@ -76,8 +86,12 @@ pub enum ExecutorChoice {
     Kernels,
     /// Copy engines
     Copies,
-    /// NCCL
+    /// NCCL's own choice
     Nccl,
+    /// NCCL's own choice, with its buffers registered as symmetric windows
+    NcclSymmetric,
+    /// NCCL, forced to the strategy
+    NcclForced,
 }
 
 impl std::fmt::Display for ExecutorChoice {
@@ -86,6 +100,8 @@ impl std::fmt::Display for ExecutorChoice {
             Self::Kernels => "kernels",
             Self::Copies => "copies",
             Self::Nccl => "nccl",
+            Self::NcclSymmetric => "nccl-symmetric",
+            Self::NcclForced => "nccl-forced",
         })
     }
 }

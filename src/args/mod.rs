@@ -21,7 +21,7 @@ use crate::output::Format;
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
-pub use gpu_run::{ExecutorChoice, GpuRunArgs};
+pub use gpu_run::{ExecutionArgs, ExecutorChoice, GpuRunArgs};
 pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};

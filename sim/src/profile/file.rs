@@ -12,14 +12,18 @@ use super::network_file::{MeasuredNetwork, NetworkFile};
 use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 7] = [
     ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
     ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
     ("nccl-2.27-a100", include_str!("../../profiles/nccl-2.27-a100.toml")),
     ("nccl-2.29-b200", include_str!("../../profiles/nccl-2.29-b200.toml")),
     ("nccl-2.29-gb200", include_str!("../../profiles/nccl-2.29-gb200.toml")),
     ("nccl-2.27-l40s", include_str!("../../profiles/nccl-2.27-l40s.toml")),
+    ("kernels-h200", include_str!("../../profiles/kernels-h200.toml")),
 ];
+
+/// The library of profiles of kernels that this program makes of schedules.
+const KERNELS: &str = "fabricast";
 
 /// What multicast and reduction in the switch reach on Blackwell, where it was not measured (NCCL 2.30.7
 /// src/graph/tuning.cc, `nvlsEfficiency`).
@@ -191,12 +195,24 @@ impl Profile {
         }
     }
 
-    /// The shipped profile that fits the fabric's GPUs best. Where none was measured on that generation, the nearest
-    /// one with a wider band and a name that says so.
+    /// The shipped profile of a communication library that fits the fabric's GPUs best. Where none was measured on that
+    /// generation, the nearest one with a wider band and a name that says so.
     ///
     /// # Errors
     /// None but a defect of a shipped file.
     pub fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
+        Self::nearest(fabric, |profile| profile.library != KERNELS)
+    }
+
+    /// Likewise the one of kernels that this program makes of schedules (`gpu run`).
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn of_kernels(fabric: &Fabric) -> Result<Self, ProfileError> {
+        Self::nearest(fabric, |profile| profile.library == KERNELS)
+    }
+
+    fn nearest(fabric: &Fabric, is_wanted: impl Fn(&Self) -> bool) -> Result<Self, ProfileError> {
         let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
             Figures::Gpu(figures) => Some(figures),
             _ => None,
@@ -208,7 +224,7 @@ impl Profile {
         for (name, text) in SHIPPED {
             let profile = Self::parse(text, name)?;
             let distance = |p: &Self| (p.compute_capability.abs_diff(wanted), is_other(p));
-            if best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
+            if is_wanted(&profile) && best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
                 best = Some(profile);
             }
         }
@@ -457,6 +473,13 @@ mod tests {
         {
             assert_eq!(of(preset), format!("{near} (derived)"), "{preset}");
         }
+    }
+
+    #[test]
+    fn kernels_have_a_profile_of_their_own() {
+        let of = |preset: &str| Profile::of_kernels(&fabricast_topologies::preset::load(preset).unwrap()).unwrap().name;
+        assert_eq!(of("hgx-h200"), "kernels-h200");
+        assert_eq!(of("hgx-b200"), "kernels-h200 (derived)");
     }
 
     #[test]

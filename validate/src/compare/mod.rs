@@ -29,6 +29,7 @@ pub use knob::Knob;
 pub use regret::Regret;
 pub use verdict::Verdict;
 
+use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
 use crate::rerun::Rerun;
 use predict::Stage;
@@ -192,6 +193,9 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
 fn profile(request: &Request<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {
     match request.profile {
         Some(profile) => Ok(profile.clone()),
-        None => Profile::for_fabric(&measurement.fabric),
+        None => match &measurement.configuration.library {
+            Some(library) if library.name == LibraryName::Fabricast => Profile::of_kernels(&measurement.fabric),
+            _ => Profile::for_fabric(&measurement.fabric),
+        },
     }
 }

@@ -16,8 +16,19 @@ use super::{Buffers, ExecuteError, Executor, Job, Stage};
 pub struct Wanted {
     /// Blocks, threads and words; what measured best if left out.
     pub shape: Option<GridShape>,
+    /// Whether a call may be launched while the one before it ends.
+    pub calls: Calls,
     /// How long a block waits before it gives up.
     pub patience: Duration,
+}
+
+/// How calls on a stream follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// The next is launched while one runs, and begins when that is done; where the GPU can (compute capability 9.0).
+    Overlap,
+    /// Each is launched when the one before it is done.
+    Apart,
 }
 
 /// A kernel, loaded on every GPU of a stage, with all that it needs.
@@ -109,7 +120,11 @@ impl Generated {
                 let (device, threads) = (context.ordinal(), shape.threads);
                 return Err(ExecuteError::TooManyBlocks { blocks: all_blocks, threads, device, most: at_once });
             }
-            let mode = if own.len() > 1 { LaunchMode::Cooperative } else { LaunchMode::Plain };
+            let mode = match wanted.calls {
+                _ if own.len() > 1 => LaunchMode::Cooperative,
+                Calls::Overlap if arch.number() >= 90 => LaunchMode::Overlapping,
+                Calls::Overlap | Calls::Apart => LaunchMode::Plain,
+            };
             let launch = Launch { mode, ..Launch::plain(all_blocks, shape.threads) };
             let arguments = match stage.devices() {
                 Devices::Own => Arguments::new().bytes(&bytes(&parameters[member])),

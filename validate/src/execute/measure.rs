@@ -76,6 +76,50 @@ pub fn check(
     .map(|_: Vec<()>| ())
 }
 
+/// Runs so many calls one after the other, each with fresh contents that are filled in and compared on the GPU's stream: the
+/// host waits at the end only, and ranks are as far ahead of each other as they like.
+///
+/// # Errors
+/// A wrong result, a hang, or a failing call.
+pub fn streak(
+    stage: &Stage,
+    buffers: &Buffers,
+    job: &Job,
+    executor: &dyn Executor,
+    watchdog: &Watchdog,
+    calls: u32,
+    seed: u64,
+) -> Result<(), ExecuteError> {
+    /// Calls that are enqueued before the host looks whether all is well.
+    const AT_ONCE: u32 = 100;
+    team::run(stage.contexts(), watchdog, |member: &Member<'_>| {
+        let stream = Stream::new(member.context)?;
+        let contents = of_member(stage, member.rank, &stream, job)?;
+        contents.forget(&stream)?;
+        wait(member, &stream, executor)?;
+        member.meet()?;
+        for call in 0..calls {
+            let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(call) + 1));
+            for rank in stage.ranks_of(member.rank) {
+                contents.prepare(job, buffers, rank, seed, &stream)?;
+            }
+            executor.enqueue(member.rank, &stream)?;
+            for rank in stage.ranks_of(member.rank) {
+                contents.compare(job, buffers, rank, seed, &stream)?;
+            }
+            if (call + 1) % AT_ONCE == 0 {
+                wait(member, &stream, executor)?;
+            }
+        }
+        wait(member, &stream, executor)?;
+        if let Some((index, count)) = contents.wrong(&stream)? {
+            return Err(ExecuteError::WrongAmong { rank: member.rank, calls, index, count });
+        }
+        Ok(member.meet()?)
+    })
+    .map(|_: Vec<()>| ())
+}
+
 fn wait(member: &Member<'_>, stream: &Stream, executor: &dyn Executor) -> Result<(), ExecuteError> {
     let waited = member.watchdog.wait_for(stream, &|| format!("rank {}", member.rank));
     let lost = executor.lost();

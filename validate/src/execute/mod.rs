@@ -26,9 +26,9 @@ use fabricast_topologies::Bytes;
 pub use buffers::Buffers;
 pub use contents::Contents;
 pub use copies::Copies;
-pub use generated::{Generated, Wanted};
-pub use library::Library;
-pub use measure::{Effort, Times, check, measure};
+pub use generated::{Calls, Generated, Wanted};
+pub use library::{Choice, Library};
+pub use measure::{Effort, Times, check, measure, streak};
 pub use stage::Stage;
 
 use crate::cuda::{CompileError, CudaError, Stream, team::Consequence};
@@ -113,6 +113,20 @@ pub enum ExecuteError {
     /// Blocks gave up waiting.
     #[error("nothing came for too long: {}", .0.join("; "))]
     Lost(Vec<String>),
+    /// A result among many is wrong.
+    #[error(
+        "wrong results: of {calls} calls one after the other {count} elements of rank {rank}, the first {index} of its result"
+    )]
+    WrongAmong {
+        /// The rank.
+        rank: usize,
+        /// Calls.
+        calls: u32,
+        /// The first wrong element of any call, in the numbering of the call.
+        index: u64,
+        /// How many are wrong.
+        count: u64,
+    },
     /// A result is wrong.
     #[error(
         "wrong result: {count} elements of rank {rank}, the first {index}: found {found:#x}, expected {expected:#x} ({number})"

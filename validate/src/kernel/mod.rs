@@ -4,6 +4,7 @@
 //! moves      a schedule taken apart: what each rank does with its own chunks, and messages
 //! rounds     independent pieces, put together where ranks do the same
 //! program    a rank's part of a round as values in registers
+//! phases     what tiles do before they must wait
 //! exchange   how messages travel; who must know that whom has entered
 //! body       programs without ranks: shared code, and rows of operands
 //! text       CUDA, after prelude.cu
@@ -22,6 +23,7 @@ mod exchange;
 #[cfg(test)]
 mod interpret;
 mod moves;
+mod phases;
 mod program;
 mod rounds;
 mod shape;
@@ -40,7 +42,8 @@ use body::{Body, Line, Operand, Sizes};
 pub use copied::Copied;
 pub use cut::Cut;
 use moves::Moves;
-use program::{Instruction, Place};
+pub use phases::Tiles;
+use program::{Instruction, Place, Program};
 pub use shape::{GridShape, Resident};
 
 /// How a message crosses from one GPU to another.
@@ -167,6 +170,7 @@ pub struct Kernel {
     sizes: Sizes,
     bodies: Vec<Vec<Line>>,
     flushes: u32,
+    tiles: Tiles,
     rounds: Vec<RoundRows>,
     /// What copy engines could do, where that is all of it.
     copied: Option<Vec<Copied>>,
@@ -215,6 +219,7 @@ impl Kernel {
             sizes: Sizes::Alike,
             bodies: Vec::new(),
             flushes: 1,
+            tiles: Tiles::OneByOne,
             rounds: Vec::new(),
             copied: None,
             slots: vec![(0, 0); moves.messages.len()],
@@ -234,7 +239,7 @@ impl Kernel {
         let ranks = self.header.call.ranks;
         let rounds = rounds::rounds(moves, ranks);
         let message_words = |message: u32| self.carrier.words(self.cut.len(moves.messages[message as usize].data));
-        let mut prepared = Vec::with_capacity(rounds.len());
+        let mut prepared: Vec<(u16, u64, Vec<u32>, Vec<Program>)> = Vec::with_capacity(rounds.len());
         for round in &rounds {
             let programs = program::programs(moves, round, ranks);
             let mut words = 1;
@@ -255,6 +260,14 @@ impl Kernel {
                 self.sizes = Sizes::Differ;
             }
             prepared.push((round.channel, words, messages, programs));
+        }
+        // Packets tell of their own arrival: nobody waits for a tile.
+        let all_apart = |programs: &Vec<Program>| programs.iter().map(phases::apart).collect::<Option<Vec<Program>>>();
+        if self.carrier == Carrier::Flags
+            && let Some(apart) = prepared.iter().map(|round| all_apart(&round.3)).collect::<Option<Vec<_>>>()
+        {
+            self.tiles = Tiles::Together;
+            prepared.iter_mut().zip(apart).for_each(|(round, programs)| round.3 = programs);
         }
         let mut numbers: FxHashMap<Vec<Line>, u32> = FxHashMap::default();
         let mut filled = vec![0u64; ranks as usize];
@@ -388,7 +401,7 @@ impl Kernel {
         let title = format!("{} over {} ranks by {name}: {carrier}, {channels} channels", call.collective, call.ranks);
         // A type that is only moved is moved as bytes.
         let dtype = if self.reduces() { self.dtype } else { DataType::U8 };
-        Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes))
+        Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes, self.tiles))
     }
 
     fn reduces(&self) -> bool {
@@ -434,6 +447,7 @@ impl Kernel {
             ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
             ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
+            ("GROUPED", u64::from(variant.tiles == Tiles::Together)),
             ("SHARED", u64::from(variant.devices == Devices::Shared)),
         ]
     }
@@ -459,13 +473,20 @@ impl Kernel {
         self.loads().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
     }
 
-    /// The most tiles that a block runs in a call.
+    /// How its blocks may take their tiles through its phases.
+    #[must_use]
+    pub fn phases(&self) -> Tiles {
+        self.tiles
+    }
+
+    /// The most groups of tiles that a block runs in a call.
     fn items(&self, shape: GridShape) -> u64 {
         let tile = u64::from(shape.threads) * u64::from(shape.unroll);
         let mut items = vec![0u64; usize::from(self.header.channels.max(1))];
         for round in &self.rounds {
             if let Some(sum) = items.get_mut(usize::from(round.channel)) {
-                *sum += round.words.div_ceil(tile).div_ceil(shape.split.into());
+                *sum +=
+                    round.words.div_ceil(tile).div_ceil(shape.split.into()).div_ceil(u64::from(shape.together.max(1)));
             }
         }
         items.into_iter().max().unwrap_or(0).max(1)
@@ -510,6 +531,8 @@ pub struct Variant {
     pub alignment: Alignment,
     /// Whether ranks have GPUs of their own.
     pub devices: Devices,
+    /// Whether several tiles are in a phase together.
+    pub tiles: Tiles,
     /// How many blocks a multiprocessor must hold.
     pub resident: Resident,
 }

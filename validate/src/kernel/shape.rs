@@ -1,6 +1,6 @@
 //! How many blocks, threads and words: the widths that measured best.
 
-use super::{Alignment, Carrier, Devices, Kernel, Variant};
+use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant};
 
 /// Largest chunk of a one-sided schedule that packets carry, in bytes: measured on 4 × H200, all_reduce, all_gather,
 /// reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
@@ -21,6 +21,8 @@ pub struct GridShape {
     pub split: u32,
     /// Words that a thread moves at once.
     pub unroll: u32,
+    /// Tiles of a block that are in a phase together; 1 where tiles go one by one.
+    pub together: u32,
 }
 
 impl GridShape {
@@ -28,7 +30,8 @@ impl GridShape {
     #[must_use]
     pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> Variant {
         let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
-        Variant { threads, unroll: self.unroll, alignment, devices, resident: Resident::of(blocks) }
+        let tiles = if self.together > 1 { Tiles::Together } else { Tiles::OneByOne };
+        Variant { threads, unroll: self.unroll, tiles, alignment, devices, resident: Resident::of(blocks) }
     }
 }
 
@@ -72,6 +75,10 @@ impl Kernel {
         };
         let split = words.div_ceil(threads * unroll).clamp(1, most_split);
         let threads = largest.div_ceil(split).next_multiple_of(32).clamp(64, threads);
-        GridShape { threads: threads as u32, split: split as u32, unroll: unroll as u32 }
+        let shape = GridShape { threads: threads as u32, split: split as u32, unroll: unroll as u32, together: 1 };
+        match self.tiles {
+            Tiles::OneByOne => shape,
+            Tiles::Together => GridShape { together: self.tiles(shape).div_ceil(split).max(1) as u32, ..shape },
+        }
     }
 }
