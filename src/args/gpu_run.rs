@@ -27,6 +27,10 @@ pub struct GpuRunArgs {
     /// Run every row of a plan: what `plan --format json` wrote
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes"])]
     pub plan: Option<PathBuf>,
+    /// Check instead that results are right: every pair of collective, executor, type, reduction, size, offset, place and number
+    /// of ranks, in as few calls as that takes
+    #[arg(long, conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "plan", "schedule", "in_place", "root"])]
+    pub pairs: bool,
     #[command(flatten)]
     pub execution: ExecutionArgs,
 }

@@ -20,10 +20,10 @@ pub struct Buffers {
 }
 
 /// Memory, by whom it was taken.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Memory {
     /// By us.
-    Own(DeviceMemory),
+    Own(Arc<DeviceMemory>),
     /// By NCCL, for its windows.
     Window(Arc<WindowMemory>),
 }
@@ -65,7 +65,9 @@ impl Buffers {
     pub fn new(stage: &Stage, most: Bytes, offset: Bytes) -> Result<Self, CudaError> {
         let all = || {
             let one = |rank| DeviceMemory::new(stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
-            (0..stage.ranks() as usize).map(|rank| one(rank).map(Memory::Own)).collect::<Result<Vec<_>, _>>()
+            (0..stage.ranks() as usize)
+                .map(|rank| one(rank).map(|memory| Memory::Own(Arc::new(memory))))
+                .collect::<Result<Vec<_>, _>>()
         };
         Ok(Self { inputs: all()?, outputs: all()?, offset })
     }
@@ -82,6 +84,12 @@ impl Buffers {
                 .collect::<Result<Vec<_>, _>>()
         };
         Ok(Self { inputs: all()?, outputs: all()?, offset })
+    }
+
+    /// The same memory, with buffers beginning elsewhere: at most 16 bytes further on than these were made for.
+    #[must_use]
+    pub fn beginning(&self, offset: Bytes) -> Self {
+        Self { inputs: self.inputs.clone(), outputs: self.outputs.clone(), offset }
     }
 
     /// A rank's memory that NCCL took: input and output.

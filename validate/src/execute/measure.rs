@@ -66,6 +66,8 @@ pub fn check(
                 executor.enqueue(member.rank, &stream)?;
             }
             wait(member, &stream, executor)?;
+            // Where another rank hangs this one's result is its consequence.
+            member.meet()?;
             for rank in stage.ranks_of(member.rank) {
                 contents.check(job, buffers, rank, seed, &stream)?;
             }

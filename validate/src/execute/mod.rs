@@ -9,12 +9,14 @@
 //! contents    numbers to fill buffers with, and whether what came out is right
 //! codes       whole numbers in every element type
 //! measure     times
+//! covering    few cases with every pair
 //! ```
 
 mod buffers;
 mod codes;
 mod contents;
 mod copies;
+mod covering;
 mod generated;
 mod library;
 mod measure;
@@ -26,6 +28,7 @@ use fabricast_topologies::Bytes;
 pub use buffers::Buffers;
 pub use contents::Contents;
 pub use copies::Copies;
+pub use covering::covering;
 pub use generated::{Calls, Generated, Wanted};
 pub use library::{Choice, Library};
 pub use measure::{Effort, Times, check, measure, streak};

@@ -171,10 +171,11 @@ impl Kernel {
                 match found {
                     Some(Operand::Slot { message }) => {
                         let from = self.senders.get(*message as usize).copied().unwrap_or_default();
-                        return format!("waits for a message from rank {from}");
+                        let operation = self.operations.get(*message as usize).copied().unwrap_or_default();
+                        return format!("waits for operation {operation} of rank {from}");
                     }
                     Some(Operand::Flushed { rank, flush }) => {
-                        return format!("waits for rank {rank} to have written ({flush})");
+                        return format!("waits for rank {rank} to have written all of its phase {flush}");
                     }
                     _ => {}
                 }

@@ -179,6 +179,8 @@ pub struct Kernel {
     /// Who sends each message, and who gets it.
     senders: Vec<u32>,
     receivers: Vec<u32>,
+    /// The operation of each message.
+    operations: Vec<u32>,
     /// Bytes of a set of slots, the most of any rank.
     slot_bytes: u64,
     /// Sets of ranks: whom a rank tells that it entered, whom it must see enter before it begins, and before it ends.
@@ -225,6 +227,7 @@ impl Kernel {
             slots: vec![(0, 0); moves.messages.len()],
             senders: moves.messages.iter().map(|message| message.from).collect(),
             receivers: moves.messages.iter().map(|message| message.to).collect(),
+            operations: moves.messages.iter().map(|message| message.operation).collect(),
             slot_bytes: 0,
             tell: vec![0; ranks as usize],
             enter: vec![0; ranks as usize],

@@ -68,6 +68,8 @@ pub(super) struct Row {
     pub(super) predicted: Option<Predicted>,
     tried: Vec<(GridShape, Picos)>,
     fault: Option<String>,
+    /// Channels that NCCL was forced to; otherwise those of the schedule.
+    forced: Option<u16>,
 }
 
 impl Row {
@@ -81,7 +83,16 @@ impl Row {
             predicted: None,
             tried: Vec::new(),
             fault: None,
+            forced: None,
         }
+    }
+
+    pub(super) fn forced_to(self, channels: u16) -> Self {
+        Self { forced: Some(channels), ..self }
+    }
+
+    fn channels(&self) -> u16 {
+        self.forced.unwrap_or(self.job.header.channels)
     }
 
     pub(super) fn with_tried(self, tried: Vec<(GridShape, Picos)>) -> Self {
@@ -94,7 +105,7 @@ impl Row {
 
     /// Blocks that a rank ran.
     pub(super) fn blocks(&self) -> u32 {
-        u32::from(self.job.header.channels) * self.shape.map_or(1, |shape| shape.split)
+        u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }
 
     /// Its time from a graph.
@@ -111,7 +122,7 @@ impl Row {
     fn strategy(&self) -> String {
         let header = &self.job.header;
         if self.by.has_strategy() {
-            format!("{} {} × {}", header.name, header.protocol, header.channels)
+            format!("{} {} × {}", header.name, header.protocol, self.channels())
         } else {
             String::new()
         }
@@ -235,7 +246,7 @@ impl Answer {
                 executor: row.by.name(),
                 algorithm: ours.then_some(header.name.as_str()),
                 protocol: ours.then(|| header.protocol.name()),
-                channels: ours.then_some(header.channels),
+                channels: ours.then_some(row.channels()),
                 carrier: row.carrier,
                 shape: row.shape,
                 correct: row.fault.is_none(),

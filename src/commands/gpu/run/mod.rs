@@ -4,6 +4,7 @@ mod answer;
 mod asked;
 mod libraries;
 mod measurements;
+mod pairs;
 mod summary;
 
 use std::time::Duration;
@@ -30,6 +31,9 @@ use answer::{Answer, By, Predicted, Row};
 use libraries::Libraries;
 
 pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
+    if args.pairs {
+        return pairs::run(args, output);
+    }
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
@@ -220,7 +224,8 @@ impl Theatre<'_> {
         if let (Some(libraries), Some(strategy)) = (&self.libraries, ask.strategy())
             && let Some(library) = libraries.forced(strategy, &self.stage, &self.watchdog)?
         {
-            rows.extend(self.of_library(By::NcclForced, job, &self.buffers, library, output)?);
+            let row = self.of_library(By::NcclForced, job, &self.buffers, library, output)?;
+            rows.extend(row.map(|row| row.forced_to(strategy.channels)));
         }
         if wants(ExecutorChoice::Kernels) {
             for carrier in self.carriers(schedule) {
@@ -333,8 +338,13 @@ fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     const MOST_BLOCKS: u32 = 264;
     let usual = kernel.shape(128);
     let mut shapes = vec![usual];
-    for unroll in [1, 2, 4] {
-        for threads in [128, 256, 512] {
+    // Plain vectors keep more in flight; what tells of its own arrival is spread wider.
+    let (unrolls, widths): ([u32; 2], &[u32]) = match kernel.carrier() {
+        Carrier::Flags => ([2, 4], &[256, 512]),
+        Carrier::Packets | Carrier::Lines => ([1, 2], &[128, 256, 512]),
+    };
+    for unroll in unrolls {
+        for &threads in widths {
             for split in [usual.split / 2, usual.split, usual.split * 2] {
                 let shape = GridShape { threads, split, unroll, together: 1 };
                 let is_sane =
