@@ -38,12 +38,17 @@ static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// Ends the process at once where something on a GPU hangs, without what libraries do at its end, which would wait for that; the
 /// driver takes everything back. Otherwise returns.
 pub fn leave_what_hangs(code: u8) {
+    if GIVEN_UP.load(Ordering::Relaxed) {
+        leave(code);
+    }
+}
+
+/// Ends the process at once, without what libraries do at its end; the driver takes everything back.
+pub fn leave(code: u8) -> ! {
     unsafe extern "C" {
         safe fn _exit(code: std::ffi::c_int) -> !;
     }
-    if GIVEN_UP.load(Ordering::Relaxed) {
-        _exit(code.into());
-    }
+    _exit(code.into())
 }
 
 impl Context {

@@ -267,6 +267,7 @@ impl Kernel {
         // Packets tell of their own arrival: nobody waits for a tile.
         let all_apart = |programs: &Vec<Program>| programs.iter().map(phases::apart).collect::<Option<Vec<Program>>>();
         if self.carrier == Carrier::Flags
+            && !prepared.iter().all(|round| round.3.iter().any(phases::only_sums))
             && let Some(apart) = prepared.iter().map(|round| all_apart(&round.3)).collect::<Option<Vec<_>>>()
         {
             self.tiles = Tiles::Together;

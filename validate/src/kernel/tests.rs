@@ -157,10 +157,11 @@ fn ranks_that_do_the_same_share_code() {
 fn tiles_go_through_phases_together_where_values_do_not_pass() {
     for (algorithm, collective, expected) in [
         (Algorithm::TwoShot, Collective::AllReduce, Tiles::Together),
-        (Algorithm::OneShot, Collective::AllReduce, Tiles::Together),
+        (Algorithm::OneShot, Collective::AllReduce, Tiles::OneByOne),
         (Algorithm::Ring, Collective::AllReduce, Tiles::Together),
-        (Algorithm::Direct, Collective::ReduceScatter, Tiles::Together),
+        (Algorithm::Direct, Collective::ReduceScatter, Tiles::OneByOne),
         (Algorithm::Direct, Collective::AllToAll, Tiles::Together),
+        (Algorithm::Ring, Collective::AllGather, Tiles::Together),
         // What a rank has summed up in one step it sends in the next.
         (Algorithm::RecursiveDoubling, Collective::AllReduce, Tiles::OneByOne),
     ] {

@@ -6,6 +6,7 @@ mod libraries;
 mod measurements;
 mod pairs;
 mod summary;
+mod watched;
 
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::output::Output;
 use crate::setup;
 use answer::{Answer, By, Predicted, Row};
 use libraries::Libraries;
+use watched::Watched;
 
 pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     if args.pairs {
@@ -155,10 +157,24 @@ impl Theatre<'_> {
     }
 
     /// Checks and times one way to run a job.
-    fn performed(&self, job: &Job, buffers: &Buffers, executor: &dyn Executor) -> Result<Option<Times>, ExecuteError> {
+    fn performed(
+        &self,
+        by: By,
+        job: &Job,
+        buffers: &Buffers,
+        executor: &dyn Executor,
+    ) -> Result<Option<Times>, ExecuteError> {
         let execution = &self.ground.args.execution;
         let without = execution.lose.map(|lost| Without { executor, lost });
         let executor = without.as_ref().map_or(executor, |one| one);
+        let (bytes, members) = (job.header.layout.bytes(), self.stage.contexts().len());
+        let patience = Duration::from_secs(execution.patience);
+        let what = format!("{} of {bytes} by {}", job.header.call.collective, by.name());
+        Watched::during(executor, members, patience, &what, |executor| self.watched(job, buffers, executor))
+    }
+
+    fn watched(&self, job: &Job, buffers: &Buffers, executor: &dyn Executor) -> Result<Option<Times>, ExecuteError> {
+        let execution = &self.ground.args.execution;
         let rounds: Vec<u32> = (0..execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
         let bytes = job.header.layout.bytes();
         let seed = bytes.0 ^ 0x1234_5678_9abc_def0;
@@ -199,7 +215,7 @@ impl Theatre<'_> {
                 return Ok(None);
             }
         };
-        match self.performed(job, buffers, &executor) {
+        match self.performed(by, job, buffers, &executor) {
             Ok(times) => Ok(Some(Row::new(job, by, None, times.as_ref()))),
             // What it cannot be forced to, it says when it is called.
             Err(error @ ExecuteError::Nccl(_)) if by == By::NcclForced => {
@@ -250,7 +266,7 @@ impl Theatre<'_> {
             let kernel = Kernel::new(schedule, job.dtype, Carrier::Flags).map_err(ExecuteError::from)?;
             match Copies::new(&self.stage, &self.buffers, job, &kernel) {
                 Ok(copies) => {
-                    let times = self.performed(job, &self.buffers, &copies)?;
+                    let times = self.performed(By::Copies, job, &self.buffers, &copies)?;
                     rows.push(Row::new(job, By::Copies, None, times.as_ref()));
                 }
                 Err(error @ ExecuteError::Unsupported { .. }) => output.detail(&error.to_string()),
@@ -286,7 +302,7 @@ impl Theatre<'_> {
             return self.swept(job, &kernel, carrier, effort, &made);
         }
         let generated = made(given.and_then(shape_of))?;
-        let times = self.performed(job, &self.buffers, &generated)?;
+        let times = self.performed(By::Kernels, job, &self.buffers, &generated)?;
         Ok(Row::new(job, By::Kernels, Some((carrier, Some(generated.shape()))), times.as_ref()))
     }
 
@@ -319,7 +335,7 @@ impl Theatre<'_> {
             return Err(ExecuteError::Unsupported { executor: "kernels", reason: "no shape fits".to_owned() });
         };
         let generated = made(Some(shape))?;
-        let times = self.performed(job, &self.buffers, &generated)?;
+        let times = self.performed(By::Kernels, job, &self.buffers, &generated)?;
         Ok(Row::new(job, By::Kernels, Some((carrier, Some(shape))), times.as_ref()).with_tried(tried))
     }
 }
