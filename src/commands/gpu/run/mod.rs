@@ -55,7 +55,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let most = asked.iter().map(|one| one.schedule.header().layout.bytes()).max().unwrap_or_default();
     let buffers = Buffers::new(&stage, most, args.execution.offset).map_err(ExecuteError::from)?;
     let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
-    let strategies = asked.iter().filter_map(|one| one.strategy());
+    let strategies = asked.iter().filter_map(asked::Ask::strategy);
     let libraries = Libraries::new(&stage, &watchdog, most, &args.execution, strategies, output)?;
     let theatre = Theatre { ground: &ground, stage, buffers, watchdog, libraries };
     let version = theatre.libraries.as_ref().map(Libraries::version);
