@@ -70,6 +70,7 @@ pub(super) struct Row {
     fault: Option<String>,
     /// Channels that NCCL was forced to; otherwise those of the schedule.
     forced: Option<u16>,
+    call: String,
 }
 
 impl Row {
@@ -84,6 +85,7 @@ impl Row {
             tried: Vec::new(),
             fault: None,
             forced: None,
+            call: format!("{:?} {:?} {:?}", job.header.call, job.dtype, job.op),
         }
     }
 
@@ -114,9 +116,8 @@ impl Row {
     }
 
     /// What rows of the same call have in common.
-    pub(super) fn call(&self) -> String {
-        let Job { header, dtype, op } = &self.job;
-        format!("{:?} {dtype:?} {op:?}", header.call)
+    pub(super) fn call(&self) -> &str {
+        &self.call
     }
 
     fn strategy(&self) -> String {

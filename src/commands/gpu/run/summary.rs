@@ -52,7 +52,7 @@ struct Against {
 
 impl Summary {
     pub(super) fn of(rows: &[Row]) -> Self {
-        let mut calls: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+        let mut calls: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.graph().is_some()) {
             calls.entry(row.call()).or_default().push(row);
         }
@@ -135,4 +135,61 @@ fn beside<'a>(by: By, calls: impl Iterator<Item = &'a Vec<&'a Row>>) -> Option<A
     let worst = ratios.iter().copied().min_by(f64::total_cmp)?;
     let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
     Some(Against { executor: by.name(), calls: ratios.len(), geometric_mean: mean.exp(), worst })
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+    use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Protocol, Rank, ReduceOp};
+    use fabricast_topologies::Bytes;
+    use fabricast_validate::execute::{Job, Times};
+
+    use super::super::answer::Predicted;
+    use super::*;
+
+    fn row(by: By, bytes: u64, measured: u64, predicted: Option<u64>) -> Row {
+        let call = Call {
+            collective: Collective::AllReduce,
+            bytes: Bytes(bytes),
+            ranks: 4,
+            root: Rank(0),
+            buffers: BufferUse::OutOfPlace,
+        };
+        let shape = Shape::new(call, Protocol::Symmetric);
+        let header = generator(Algorithm::OneShot, &shape).unwrap().header().clone();
+        let job = Job { header, dtype: DataType::F32, op: ReduceOp::Sum };
+        let times = Times { graph: Picos(measured), ..Times::default() };
+        let mut row = Row::new(&job, by, None, Some(&times));
+        row.predicted = predicted.map(|time| Predicted { time: Picos(time), low: Picos(time), high: Picos(time) });
+        row
+    }
+
+    #[test]
+    fn the_pick_is_by_prediction_and_judged_by_time() {
+        let rows = [
+            row(By::Nccl, 1024, 400, None),
+            row(By::NcclSymmetric, 1024, 150, None),
+            // Picked, and a quarter over the fastest.
+            row(By::Kernels, 1024, 125, Some(100)),
+            row(By::Kernels, 1024, 100, Some(110)),
+            // No choice.
+            row(By::Nccl, 2048, 100, None),
+            row(By::Kernels, 2048, 100, Some(100)),
+        ];
+        let summary = Summary::of(&rows);
+        assert_eq!(summary.pick, Some(Pick { calls: 1, mean: 0.25, worst: 0.25 }));
+        let error = summary.error.unwrap();
+        assert_eq!((error.rows, summary.forced_error), (3, None));
+        assert!((error.median - 0.1).abs() < 1e-9 && (error.p90 - 0.2).abs() < 1e-9, "{error:?}");
+        let [nccl, windows] = &summary.against[..] else { panic!("{:?}", summary.against) };
+        assert_eq!((nccl.calls, windows.calls), (2, 1));
+        for (found, expected) in [(nccl.worst, 1.0), (windows.worst, 1.5), (nccl.geometric_mean, 2.0)] {
+            assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_said() {
+        assert!(Summary::of(&[]).lines().is_empty());
+    }
 }
