@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use fabricast_topologies::Bytes;
+use fabricast_validate::execute::nvshmem::Way;
 use fabricast_validate::kernel::Carrier;
 
 use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, WhatIfArgs};
@@ -41,7 +42,7 @@ pub struct GpuRunArgs {
 pub struct ExecutionArgs {
     /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice), nccl-symmetric (likewise,
     /// with its buffers registered as symmetric windows), nccl-forced (each strategy asked for that NCCL has, forced on a
-    /// communicator of its own)
+    /// communicator of its own), nvshmem (a process a GPU, in the ways of --nvshmem-by)
     #[arg(long, value_name = "E[,E…]", value_delimiter = ',', default_values_t = [ExecutorChoice::Kernels, ExecutorChoice::Nccl])]
     pub executor: Vec<ExecutorChoice>,
     /// What carries messages in generated kernels; by default what fits the protocol and the size
@@ -57,6 +58,13 @@ pub struct ExecutionArgs {
     /// The library of NCCL, or the folder it is in
     #[arg(long, value_name = "PATH")]
     pub nccl: Option<PathBuf>,
+    /// The library of NVSHMEM, or the folder it is in
+    #[arg(long, value_name = "PATH")]
+    pub nvshmem: Option<PathBuf>,
+    /// How NVSHMEM runs a call: collectives (its own, on a stream), puts (the schedule's, with signals on a stream), heap
+    /// (generated kernels that reach its heap), device (the schedule's puts by its device library)
+    #[arg(long, value_name = "W[,W…]", value_delimiter = ',', default_values_t = NvshmemBy::ALL)]
+    pub nvshmem_by: Vec<NvshmemBy>,
     /// Let buffers begin so many bytes after an aligned address
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true)]
     pub offset: Bytes,
@@ -96,6 +104,8 @@ pub enum ExecutorChoice {
     NcclSymmetric,
     /// NCCL, forced to the strategy
     NcclForced,
+    /// NVSHMEM
+    Nvshmem,
 }
 
 impl std::fmt::Display for ExecutorChoice {
@@ -106,7 +116,42 @@ impl std::fmt::Display for ExecutorChoice {
             Self::Nccl => "nccl",
             Self::NcclSymmetric => "nccl-symmetric",
             Self::NcclForced => "nccl-forced",
+            Self::Nvshmem => "nvshmem",
         })
+    }
+}
+
+/// How NVSHMEM runs a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NvshmemBy {
+    /// Its own collectives on a stream
+    Collectives,
+    /// Puts with signals on a stream
+    Puts,
+    /// Generated kernels on its heap
+    Heap,
+    /// Puts with signals by its device library
+    Device,
+}
+
+impl NvshmemBy {
+    const ALL: [Self; 4] = [Self::Collectives, Self::Puts, Self::Heap, Self::Device];
+}
+
+impl From<NvshmemBy> for Way {
+    fn from(choice: NvshmemBy) -> Self {
+        match choice {
+            NvshmemBy::Collectives => Self::Collectives,
+            NvshmemBy::Puts => Self::Puts,
+            NvshmemBy::Heap => Self::Heap,
+            NvshmemBy::Device => Self::Device,
+        }
+    }
+}
+
+impl std::fmt::Display for NvshmemBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(Way::from(*self).name())
     }
 }
 

@@ -72,6 +72,13 @@ impl Buffers {
         Ok(Self { inputs: all()?, outputs: all()?, offset })
     }
 
+    /// Memory that was taken elsewhere, of every rank: long enough for the calls and `offset`.
+    pub(super) fn lent(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
+        let all =
+            |memories: Vec<DeviceMemory>| memories.into_iter().map(|memory| Memory::Own(Arc::new(memory))).collect();
+        Self { inputs: all(inputs), outputs: all(outputs), offset }
+    }
+
     /// The same as memory that NCCL takes, for its windows.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::kernel::UserBuffer;
 
 use super::buffers::extent;
 use super::codes::{Numbers, code};
-use super::{Buffers, ExecuteError, Job, Stage};
+use super::{Buffers, ExecuteError, Job};
 
 const TEXT: &str = include_str!("contents.cu");
 
@@ -268,9 +268,4 @@ impl Contents {
             (None, ReduceOp::Min) => all.min().unwrap_or(0),
         }
     }
-}
-
-/// One [`Contents`] for a member of a stage, and its stream.
-pub(super) fn of_member(stage: &Stage, member: usize, stream: &Stream, job: &Job) -> Result<Contents, ExecuteError> {
-    Contents::new(&stage.contexts()[member], stream, job)
 }

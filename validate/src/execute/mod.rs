@@ -5,7 +5,8 @@
 //! buffers     the caller's memory of every rank
 //! generated   kernels made from the schedule          ┐
 //! copies      copy engines and stream signals         ├ executors
-//! library     NCCL                                    ┘
+//! library     NCCL                                    │
+//! nvshmem     NVSHMEM, a process a GPU                ┘
 //! contents    numbers to fill buffers with, and whether what came out is right
 //! codes       whole numbers in every element type
 //! measure     times
@@ -20,6 +21,7 @@ mod covering;
 mod generated;
 mod library;
 mod measure;
+pub mod nvshmem;
 mod stage;
 
 use fabricast_sim::schedule::{BufferUse, DataType, Header, ReduceOp};
@@ -37,6 +39,7 @@ pub use stage::Stage;
 use crate::cuda::{CompileError, CudaError, Stream, team::Consequence};
 use crate::kernel::KernelError;
 use crate::nccl::NcclError;
+use crate::nvshmem::NvshmemError;
 
 /// What is executed: a call with its element type and reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +88,9 @@ pub enum ExecuteError {
     /// NCCL.
     #[error(transparent)]
     Nccl(#[from] NcclError),
+    /// NVSHMEM.
+    #[error("nvshmem: {0}")]
+    Nvshmem(NvshmemError),
     /// This executor cannot run it.
     #[error("{executor} cannot run this: {reason}")]
     Unsupported {
@@ -148,6 +154,15 @@ pub enum ExecuteError {
         /// The number that these bits stand for.
         number: u32,
     },
+}
+
+impl From<NvshmemError> for ExecuteError {
+    fn from(error: NvshmemError) -> Self {
+        match error {
+            NvshmemError::Cuda(error) => Self::Cuda(error),
+            error => Self::Nvshmem(error),
+        }
+    }
 }
 
 impl Consequence for ExecuteError {

@@ -9,14 +9,17 @@
 //! body       programs without ranks: shared code, and rows of operands
 //! text       CUDA, after prelude.cu
 //! cut        chunks in memory
+//! combine    kernels for steps
 //! arena      a rank's memory for messages and flags
 //! shape      blocks, threads and words
+//! steps      the same as puts and waits in order, for what is no kernel
 //! ```
 //!
 //! Nothing here knows an algorithm by its name, and nothing needs a GPU.
 
 mod arena;
 mod body;
+mod combine;
 mod copied;
 mod cut;
 mod exchange;
@@ -27,6 +30,7 @@ mod phases;
 mod program;
 mod rounds;
 mod shape;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -39,15 +43,17 @@ use fabricast_topologies::Bytes;
 
 pub use arena::{Addresses, Arena, Watch};
 use body::{Body, Line, Operand, Sizes};
+pub use combine::{COMBINE_THREADS, combine_text, steps_text};
 pub use copied::Copied;
 pub use cut::Cut;
 use moves::Moves;
 pub use phases::Tiles;
 use program::{Instruction, Place, Program};
 pub use shape::{GridShape, Resident};
+pub use steps::{Spot, Step, Steps};
 
 /// How a message crosses from one GPU to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
     /// Packets of 8 bytes of data and 8 of flags: the least latency (NCCL's LL).
@@ -392,12 +398,8 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::NoSuchType`].
     pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
-        let needed = match self.dtype {
-            DataType::F8e4m3 | DataType::F8e5m2 if self.reduces() => 89,
-            _ => 0,
-        };
-        if capability < needed {
-            return Err(KernelError::NoSuchType { dtype: self.dtype, capability, needed });
+        if self.reduces() {
+            reducible(self.dtype, capability)?;
         }
         // Nothing of the size: sizes of one shape share their code.
         let call = &self.header.call;
@@ -413,26 +415,6 @@ impl Kernel {
     }
 
     fn constants(&self, dtype: DataType, op: ReduceOp, variant: Variant) -> text::Constants {
-        let op = match op {
-            ReduceOp::Sum => 0,
-            ReduceOp::Prod => 1,
-            ReduceOp::Max => 2,
-            ReduceOp::Min => 3,
-        };
-        let dtype = match dtype {
-            DataType::F32 => 0,
-            DataType::F64 => 1,
-            DataType::F16 => 2,
-            DataType::Bf16 => 3,
-            DataType::F8e4m3 => 4,
-            DataType::F8e5m2 => 5,
-            DataType::I8 => 6,
-            DataType::U8 => 7,
-            DataType::I32 => 8,
-            DataType::U32 => 9,
-            DataType::I64 => 10,
-            DataType::U64 => 11,
-        };
         let carrier = match self.carrier {
             Carrier::Packets => 0,
             Carrier::Lines => 1,
@@ -446,8 +428,8 @@ impl Kernel {
             ("ROW", self.only_row()),
             ("CHANNELS", self.header.channels.max(1).into()),
             ("CARRIER", carrier),
-            ("TYPE", dtype),
-            ("OP", op),
+            ("TYPE", number_of_type(dtype)),
+            ("OP", number_of_operation(op)),
             ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
             ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
@@ -494,6 +476,43 @@ impl Kernel {
             }
         }
         items.into_iter().max().unwrap_or(0).max(1)
+    }
+}
+
+/// Whether GPUs of a capability reduce a type.
+fn reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
+    let needed = match dtype {
+        DataType::F8e4m3 | DataType::F8e5m2 => 89,
+        _ => 0,
+    };
+    if capability < needed { Err(KernelError::NoSuchType { dtype, capability, needed }) } else { Ok(()) }
+}
+
+/// `OP` of the prelude.
+fn number_of_operation(op: ReduceOp) -> u64 {
+    match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Max => 2,
+        ReduceOp::Min => 3,
+    }
+}
+
+/// `TYPE` of the prelude.
+fn number_of_type(dtype: DataType) -> u64 {
+    match dtype {
+        DataType::F32 => 0,
+        DataType::F64 => 1,
+        DataType::F16 => 2,
+        DataType::Bf16 => 3,
+        DataType::F8e4m3 => 4,
+        DataType::F8e5m2 => 5,
+        DataType::I8 => 6,
+        DataType::U8 => 7,
+        DataType::I32 => 8,
+        DataType::U32 => 9,
+        DataType::I64 => 10,
+        DataType::U64 => 11,
     }
 }
 

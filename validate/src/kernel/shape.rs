@@ -17,7 +17,7 @@ const PHASE_WORDS: u64 = 8192;
 const BLOCKS_ALONE: u32 = 132;
 
 /// How a kernel is spread over a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct GridShape {
     /// Threads of a block; a multiple of 32, at least 64.
     pub threads: u32,

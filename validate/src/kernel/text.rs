@@ -25,6 +25,16 @@ pub(super) fn text(
     sizes: Sizes,
     tiles: Tiles,
 ) -> String {
+    let mut text = prelude(title, constants);
+    for (number, lines) in bodies.iter().enumerate() {
+        body(&mut text, number, lines, carrier, sizes, tiles);
+    }
+    frame(&mut text, bodies.len());
+    text
+}
+
+/// What comes before any kernel's own text.
+pub(super) fn prelude(title: &str, constants: &Constants) -> String {
     let mut text =
         format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
     for (name, value) in constants {
@@ -33,10 +43,6 @@ pub(super) fn text(
     // What the preprocessor compares and array bounds need are plain numbers.
     let mut text = text.replace("ull\n", "\n");
     text.push_str(PRELUDE);
-    for (number, lines) in bodies.iter().enumerate() {
-        body(&mut text, number, lines, carrier, sizes, tiles);
-    }
-    frame(&mut text, bodies.len());
     text
 }
 

@@ -3,6 +3,7 @@
 use fabricast_planner::plan::busbw_gbps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::{Bytes, Fabric, Picos};
+use fabricast_validate::execute::nvshmem::Way;
 use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
 use fabricast_validate::kernel::{Carrier, GridShape};
 use serde::Serialize;
@@ -25,6 +26,8 @@ pub(super) enum By {
     NcclSymmetric,
     /// NCCL, forced.
     NcclForced,
+    /// NVSHMEM, in one of its ways.
+    Nvshmem(Way),
 }
 
 impl By {
@@ -36,17 +39,26 @@ impl By {
             Self::Nccl => "nccl",
             Self::NcclSymmetric => "nccl-symmetric",
             Self::NcclForced => "nccl-forced",
+            Self::Nvshmem(Way::Collectives) => "nvshmem",
+            Self::Nvshmem(Way::Puts) => "nvshmem-puts",
+            Self::Nvshmem(Way::Heap) => "nvshmem-heap",
+            Self::Nvshmem(Way::Device) => "nvshmem-device",
         }
     }
 
-    /// Whether it runs the schedule itself.
+    /// Whether it runs the schedule with nothing but the driver.
     pub(super) fn is_ours(self) -> bool {
         matches!(self, Self::Kernels | Self::Copies)
     }
 
+    /// Whether it runs the schedule, with or without a library to carry it.
+    pub(super) fn runs_schedule(self) -> bool {
+        self.is_ours() || matches!(self, Self::Nvshmem(Way::Puts | Way::Heap | Way::Device))
+    }
+
     /// Whether it runs the strategy asked for, and not a choice of its own.
     pub(super) fn has_strategy(self) -> bool {
-        self.is_ours() || self == Self::NcclForced
+        self.runs_schedule() || self == Self::NcclForced
     }
 }
 
@@ -137,6 +149,8 @@ pub(super) struct Answer {
     pub(super) gpus: usize,
     ranks: u32,
     pub(super) nccl: Option<String>,
+    /// NVSHMEM's version, and the NCCL that it took for its own collectives.
+    pub(super) nvshmem: Option<(String, Option<String>)>,
     pub(super) rows: Vec<Row>,
 }
 
@@ -147,6 +161,10 @@ struct AnswerJson<'a> {
     gpus: usize,
     ranks: u32,
     nccl: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvshmem: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvshmem_nccl: Option<&'a str>,
     summary: Summary,
     rows: Vec<RowJson<'a>>,
 }
@@ -197,6 +215,7 @@ impl Answer {
             gpus: stage.contexts().len(),
             ranks: stage.ranks(),
             nccl,
+            nvshmem: None,
             rows: Vec::new(),
         }
     }
@@ -274,6 +293,8 @@ impl Answer {
             gpus: self.gpus,
             ranks: self.ranks,
             nccl: self.nccl.as_deref(),
+            nvshmem: self.nvshmem.as_ref().map(|(version, _)| version.as_str()),
+            nvshmem_nccl: self.nvshmem.as_ref().and_then(|(_, nccl)| nccl.as_deref()),
             summary: Summary::of(&self.rows),
             rows: rows.collect(),
         }
@@ -305,12 +326,17 @@ impl Answer {
         columns.push(Column::new("correct", "correct", Unit::Text));
         let mut table = Table::new(columns);
         table.heading(format!(
-            "{} ranks on {} GPUs · {} · profile {} · NCCL {}",
+            "{} ranks on {} GPUs · {} · profile {} · NCCL {}{}",
             self.ranks,
             self.gpus,
             self.fabric,
             self.profile,
-            self.nccl.as_deref().unwrap_or("absent")
+            self.nccl.as_deref().unwrap_or("absent"),
+            match &self.nvshmem {
+                Some((version, Some(_))) => format!(" · NVSHMEM {version}, its collectives by NCCL"),
+                Some((version, None)) => format!(" · NVSHMEM {version}"),
+                None => String::new(),
+            }
         ));
         for row in &self.rows {
             let call = &row.job.header.call;

@@ -77,20 +77,24 @@ fn texts(answer: &Answer) -> BTreeMap<String, String> {
             key.collective,
             key.dtype
         );
-        match (&key.strategy, &answer.nccl) {
-            (Some((algorithm, protocol, channels)), version) => {
+        let library = match key.by {
+            By::Nvshmem(_) => answer.nvshmem.as_ref().map(|(version, _)| format!("nvshmem-{version}")),
+            _ => answer.nccl.as_ref().map(|version| format!("nccl-{version}")),
+        };
+        match (&key.strategy, library) {
+            (Some((algorithm, protocol, channels)), library) => {
                 let _ =
                     writeln!(manifest, "algorithm = \"{algorithm}\"\nprotocol = \"{protocol}\"\nchannels = {channels}");
-                let _ = match version {
-                    Some(version) if !key.by.is_ours() => writeln!(manifest, "library = \"nccl-{version}\""),
+                let _ = match library {
+                    Some(library) if !key.by.runs_schedule() => writeln!(manifest, "library = \"{library}\""),
                     _ => {
                         let by = key.by.name();
                         writeln!(manifest, "library = \"fabricast\"\nsoftware = \"fabricast {by}\"")
                     }
                 };
             }
-            (None, Some(version)) => {
-                let _ = writeln!(manifest, "library = \"nccl-{version}\"");
+            (None, Some(library)) => {
+                let _ = writeln!(manifest, "library = \"{library}\"");
                 if key.by == By::NcclSymmetric {
                     manifest.push_str("registered = \"symmetric\"\n");
                 }

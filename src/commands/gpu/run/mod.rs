@@ -4,6 +4,7 @@ mod answer;
 mod asked;
 mod libraries;
 mod measurements;
+mod nvshmem;
 mod pairs;
 mod summary;
 mod watched;
@@ -57,6 +58,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
     let strategies = asked.iter().filter_map(asked::Ask::strategy);
     let libraries = Libraries::new(&stage, &watchdog, most, &args.execution, strategies, output)?;
+    let mut elements = nvshmem::Elements::new(&args.execution, &stage, most)?;
     let theatre = Theatre { ground: &ground, stage, buffers, watchdog, libraries };
     let version = theatre.libraries.as_ref().map(Libraries::version);
     let mut answer = Answer::new(&fabric, &kernels.name, &theatre.stage, version);
@@ -69,11 +71,16 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
             for row in theatre.of_libraries(&job, output)? {
                 answer.push(row);
             }
+            if let Some(row) = elements.collective(&theatre, schedule, &job, output, &mut wrong)? {
+                answer.push(row);
+            }
             last = Some(job.clone());
         }
-        for mut row in theatre.rows(ask, &job, output, &mut wrong)? {
-            let over = if row.by.is_ours() { ask.over_blocks(&ground, row.blocks())? } else { None };
-            let profile = if row.by.is_ours() { ground.kernels } else { ground.profile };
+        let mut rows = theatre.rows(ask, &job, output, &mut wrong)?;
+        rows.extend(elements.rows(&theatre, schedule, &job, output, &mut wrong)?);
+        for mut row in rows {
+            let over = if row.by.runs_schedule() { ask.over_blocks(&ground, row.blocks())? } else { None };
+            let profile = if row.by.runs_schedule() { ground.kernels } else { ground.profile };
             row.predicted = Some(ground.predicted(over.as_ref().unwrap_or(schedule), profile)?);
             answer.push(row);
         }
@@ -81,6 +88,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
             answer.progress();
         }
     }
+    answer.nvshmem = elements.library();
     if let Some(folder) = &args.execution.measurements {
         measurements::write(folder, &answer)?;
     }
@@ -156,6 +164,12 @@ impl Theatre<'_> {
         Effort { warm: calls.min(20), calls, trials: 7, singles: self.ground.args.execution.singles }
     }
 
+    /// Calls before each check, and where the contents come from.
+    fn checks(&self, job: &Job) -> (Vec<u32>, u64) {
+        let rounds = (0..self.ground.args.execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
+        (rounds, job.header.layout.bytes().0 ^ 0x1234_5678_9abc_def0)
+    }
+
     /// Checks and times one way to run a job.
     fn performed(
         &self,
@@ -175,9 +189,8 @@ impl Theatre<'_> {
 
     fn watched(&self, job: &Job, buffers: &Buffers, executor: &dyn Executor) -> Result<Option<Times>, ExecuteError> {
         let execution = &self.ground.args.execution;
-        let rounds: Vec<u32> = (0..execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
+        let (rounds, seed) = self.checks(job);
         let bytes = job.header.layout.bytes();
-        let seed = bytes.0 ^ 0x1234_5678_9abc_def0;
         check(&self.stage, buffers, job, executor, &self.watchdog, &rounds, seed)?;
         if execution.streak > 0 {
             streak(&self.stage, buffers, job, executor, &self.watchdog, execution.streak, !seed)?;
