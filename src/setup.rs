@@ -131,6 +131,14 @@ pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     }
 }
 
+/// The same where a library may be named: an MPI's messages cost what its own profile says.
+pub fn profile_of(library: &LibraryArgs, flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    match (&flags.profile, library.library) {
+        (None, Some(LibraryChoice::One(Library::OpenMpi(_)))) => Ok(Profile::of_messages_for(fabric)?),
+        _ => profile(flags, fabric),
+    }
+}
+
 /// A profile by its name, or from a file.
 pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     // What looks like a path was meant as one; so was a file, whatever it is called.
@@ -167,12 +175,14 @@ pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     }
 }
 
-/// The library that picks are restricted to.
-pub fn restricting_library(flags: &LibraryArgs) -> Option<Offer> {
-    match flags.library {
-        Some(LibraryChoice::One(library)) => Some(Offer { library, registered: flags.registered.into() }),
-        Some(LibraryChoice::None) | None => None,
-    }
+/// The library that picks are restricted to: the one named, or that of a profile of messages, which knows no other.
+pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<Offer> {
+    let own = profile.messages.and_then(|_| profile.library.parse().ok());
+    let library = match flags.library {
+        Some(LibraryChoice::One(library)) => Some(library),
+        Some(LibraryChoice::None) | None => own,
+    };
+    library.map(|library| Offer { library, registered: flags.registered.into() })
 }
 
 /// What the library would choose on a fabric.

@@ -5,9 +5,11 @@
 //! a cost on the critical path: how often it is charged there, times itself. Derivatives are differences over two runs with
 //! the cost a hundredth longer and shorter, so that no formula of a cost is written twice.
 
-use fabricast_topologies::Picos;
+use fabricast_topologies::{Bandwidth, Picos};
 
-use crate::profile::{LaneSpeed, LaunchCosts, LinkEfficiency, NetworkCosts, Passes, Profile, ProtocolCosts};
+use crate::profile::{
+    LaneSpeed, LaunchCosts, LinkEfficiency, MessageCosts, NetworkCosts, Passes, Profile, ProtocolCosts,
+};
 use crate::schedule::Protocol;
 use crate::timeline::{LaunchMode, Timeline};
 
@@ -74,6 +76,23 @@ const MESSAGES: [Named<NetworkCosts, Picos>; 5] = [
     ("arrive", |costs| &mut costs.arrive),
     ("flush", |costs| &mut costs.flush),
     ("message", |costs| &mut costs.message),
+];
+
+/// Times of two-sided messages.
+const LETTERS: [Named<MessageCosts, Picos>; 6] = [
+    ("post", |costs| &mut costs.post),
+    ("progress", |costs| &mut costs.progress),
+    ("copy_out", |costs| &mut costs.copy_out),
+    ("copy_in", |costs| &mut costs.copy_in),
+    ("control", |costs| &mut costs.control),
+    ("launch", |costs| &mut costs.launch),
+];
+
+/// Rates of two-sided messages: what takes the longer the less they are.
+const LETTER_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
+    ("copy_out_rate", |costs| &mut costs.copy_out_rate),
+    ("copy_in_rate", |costs| &mut costs.copy_in_rate),
+    ("host_rate", |costs| &mut costs.host_rate),
 ];
 
 /// Times of a launch mode.
@@ -157,6 +176,18 @@ pub fn breakdown<E>(
         }
         None => false,
     })?;
+    for (name, of) in LETTERS {
+        part(format!("message.{name}"), &|profile, factor| scale(profile.messages.as_mut().map(of), factor))?;
+    }
+    for (name, of) in LETTER_RATES {
+        part(format!("message.{name}"), &|profile, factor| match profile.messages.as_mut().map(of) {
+            Some(rate) => {
+                rate.0 = (rate.0 as f64 / factor).round() as u64;
+                true
+            }
+            None => false,
+        })?;
+    }
     for (name, of) in LAUNCHES {
         part(format!("launch.{}.{name}", mode.name()), &|profile, factor| {
             let modes = profile.launches.get_mut(mode.launch as usize);
@@ -166,7 +197,14 @@ pub fn breakdown<E>(
     // Where a floor decides, the chain of the device is not what the time is made of.
     let known: Picos = parts.iter().map(|part| part.time).sum();
     // What messages between hosts wait for is part of the latency of paths.
-    let named = |part: &&Part| MESSAGES.iter().any(|(name, _)| part.name == format!("network.{name}"));
+    let named = |part: &&Part| {
+        MESSAGES.iter().any(|(name, _)| part.name == format!("network.{name}"))
+            || LETTERS
+                .iter()
+                .filter(|(name, _)| *name != "progress")
+                .any(|(name, _)| part.name == format!("message.{name}"))
+            || ["message.copy_out_rate", "message.copy_in_rate"].contains(&&*part.name)
+    };
     let of_messages: Picos = parts.iter().filter(named).map(|part| part.time).sum();
     let latency =
         Picos(whole.costs.latency.0.saturating_sub(of_messages.0)).min(Picos(whole.time.0.saturating_sub(known.0)));

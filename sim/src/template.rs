@@ -57,10 +57,11 @@ pub struct Template {
     crosses: bool,
 }
 
-/// Whether messages may go over a network with costs of its own.
+/// Whether messages cost by their size: of an MPI, or over a network with costs of its own.
 fn may_cross(setting: Setting<'_>) -> bool {
     let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
-    setting.profile.network != NetworkCosts::FREE && setting.fabric.links().any(|(_, link)| is_network(link.kind))
+    let has_costs = setting.profile.network != NetworkCosts::FREE;
+    setting.profile.messages.is_some() || has_costs && setting.fabric.links().any(|(_, link)| is_network(link.kind))
 }
 
 /// A capacity of the folded workload.

@@ -140,6 +140,8 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub strategy: StrategyArgs,
     #[command(flatten)]
+    pub library: LibraryArgs,
+    #[command(flatten)]
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
@@ -209,6 +211,8 @@ pub enum ScheduleCommand {
         call: CallArgs,
         #[command(flatten)]
         strategy: StrategyArgs,
+        #[command(flatten)]
+        library: LibraryArgs,
         #[command(flatten)]
         costs: CostArgs,
         /// The format

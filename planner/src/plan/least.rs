@@ -5,7 +5,7 @@
 //! that simulates everything finds.
 
 use fabricast_sim::profile::LaneSpeed;
-use fabricast_sim::schedule::{Call, Header, Matrix};
+use fabricast_sim::schedule::{Call, Header, Matrix, Workplace};
 use fabricast_topologies::Picos;
 
 use super::PlanRequest;
@@ -40,9 +40,11 @@ impl LeastTimes<'_> {
         let step = if call.ranks > 1 { costs.least_software() } else { Picos::ZERO };
         let count = Count::on_hosts(call.ranks, request.ranks_per_node);
         // Between ranks of one device a step has no latency, and what they send passes no port.
+        // Nor does what the CPUs exchange.
+        let by_devices = request.profile.workplace(call.collective) == Workplace::Device;
         let Toll { steps, sent } = match self.bounds.sharing() {
-            Sharing::None => toll(strategy.algorithm, call.collective, count),
-            Sharing::Some => Toll::default(),
+            Sharing::None if by_devices => toll(strategy.algorithm, call.collective, count),
+            _ => Toll::default(),
         };
         let port = first_byte + self.bounds.sending(sent * call.bytes.0 as f64, efficiency);
         let steps = Picos(((step + first_byte).0 as f64 * steps) as u64);

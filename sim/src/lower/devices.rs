@@ -1,13 +1,15 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
 use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Staging, Summary};
-use fabricast_topologies::{LinkId, NodeId, Picos};
+use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES};
+use super::message::Way;
 use super::network::{Crossing, crosses};
 use super::reaches::Reaches;
 use super::{Framing, LowerError, Resource, Setting};
 use crate::engine::Passage;
+use crate::profile::Profile;
 use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Protocol, Rank, TeamId};
 use crate::sharing::{System, Use, WHOLE};
@@ -131,7 +133,12 @@ impl<'a> Devices<'a> {
     pub(super) fn make(&mut self, trip: Trip, system: &mut System) -> Result<Passage, LowerError> {
         let Trip { from, to, by, flavour, lane, .. } = trip;
         self.uses.clear();
-        let mut latency = if from == to { Picos::ZERO } else { self.travel(trip, system)? };
+        let mut latency = match trip.crossing.letter {
+            // Ranks of one device tell each other, too.
+            Some(bytes) if from == to && flavour != Flavour::Copy => self.deliver(trip, bytes, Way::WITHIN, system),
+            _ if from == to => Picos::ZERO,
+            _ => self.travel(trip, system)?,
+        };
         if flavour == Flavour::Notify {
             return Ok(Passage { route: None, latency });
         }
@@ -147,6 +154,14 @@ impl<'a> Devices<'a> {
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
         self.add(Resource::Memory(to), self.framing.coefficient(written), system);
         Ok(self.finish(latency, by, lane, system))
+    }
+
+    pub(super) fn fabric(&self) -> &'a Fabric {
+        self.setting.fabric
+    }
+
+    pub(super) fn profile(&self) -> &'a Profile {
+        self.setting.profile
     }
 
     /// Where the caller's buffers lie.
@@ -170,7 +185,7 @@ impl<'a> Devices<'a> {
             return Ok(Picos::ZERO);
         }
         let before = self.uses.len();
-        let latency = self.travel(Trip { from, to, ..trip }, system)?;
+        let latency = self.travel(Trip { from, to, crossing: Crossing::default(), ..trip }, system)?;
         for one in self.uses.iter_mut().skip(before) {
             one.coefficient = self.framing.unframed(one.coefficient);
         }
@@ -265,8 +280,16 @@ impl<'a> Devices<'a> {
             }
         }
         let leaves = crosses(self.setting.fabric, &hops);
+        let rest = match &summary {
+            Ok(summary) if trip.crossing.letter.is_some() => self.first_fragment(&hops, summary.staging),
+            _ => Vec::new(),
+        };
         self.hops = hops;
         let Summary { mut latency, staging, .. } = summary?;
+        if let Some(bytes) = trip.crossing.letter {
+            let way = Way { latency, staging, leaves, legs: rest };
+            latency += self.deliver(trip, bytes, way, system);
+        }
         if leaves {
             latency += trip.crossing.latency_to(self.setting.fabric, trip.to);
             if trip.flavour != Flavour::Notify {
@@ -288,7 +311,7 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    fn add(&mut self, resource: Resource, coefficient: u64, system: &mut System) {
+    pub(super) fn add(&mut self, resource: Resource, coefficient: u64, system: &mut System) {
         if coefficient == 0 {
             return;
         }

@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 use super::Survey;
 use super::network::{Crossing, Message};
 use crate::engine::{Order, Pace, PerOp};
-use crate::profile::{BlockWork, Deed, LaneSpeed, NetworkCosts, Profile, ProtocolCosts, Role};
+use crate::profile::{BlockWork, Deed, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role};
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
-use crate::schedule::{BlockSplit, Buffer, Collective, Dependency, Header, OpKind, Protocol, Rank, Run};
+use crate::schedule::{BlockSplit, Buffer, Collective, Dependency, Header, OpKind, Protocol, Rank, Run, Workplace};
 use crate::sharing::WHOLE;
 
 /// What a lane of a block that works by passes provides: counted so that a byte is a nanosecond of the block.
@@ -19,6 +19,8 @@ pub(crate) struct Effort<'a> {
     costs: &'a ProtocolCosts,
     protocol: Protocol,
     network: &'a NetworkCosts,
+    messages: Option<&'a MessageCosts>,
+    workplace: Workplace,
     /// Payload of a message, where operations are pieces of one.
     message: Option<Bytes>,
     /// Of a block.
@@ -141,6 +143,8 @@ impl<'a> Effort<'a> {
             costs,
             protocol: header.protocol,
             network,
+            messages: profile.messages.as_ref(),
+            workplace: header.blocks.workplace,
             message: header.blocks.message,
             threads,
             lane_threads,
@@ -216,6 +220,10 @@ impl<'a> Effort<'a> {
         let software = match kind {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
             kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
+            // Between a device's memory and that of its host.
+            OpKind::Copy if self.workplace == Workplace::Host => {
+                self.messages.map_or(Picos::ZERO, |messages| messages.launch)
+            }
             _ => Picos::ZERO,
         };
         let busy = match kind {
@@ -237,7 +245,8 @@ impl<'a> Effort<'a> {
                 (None, Order::InTurn) => Message::Slices(1),
                 (None, Order::Free) => Message::Slices(self.costs.slices),
             };
-            Crossing::of(self.network, (self.protocol, self.costs), work, message, on_wire)
+            let letter = self.messages.map(|_| bytes);
+            Crossing { letter, ..Crossing::of(self.network, (self.protocol, self.costs), work, message, on_wire) }
         } else {
             Crossing::default()
         };

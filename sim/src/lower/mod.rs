@@ -8,6 +8,7 @@ mod channels;
 mod crowd;
 mod devices;
 mod effort;
+mod message;
 mod network;
 mod passages;
 mod reaches;

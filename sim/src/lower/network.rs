@@ -19,6 +19,8 @@ pub(crate) struct Crossing {
     pub flush: Picos,
     /// What its bytes take of the sending proxy, in units of [`WHOLE`] for a byte on the wire.
     pub proxy: u64,
+    /// Bytes of a two-sided message, which costs by its way whether it leaves the host or not; `None` where it is none.
+    pub letter: Option<Bytes>,
 }
 
 /// What is sent at once.
@@ -58,7 +60,7 @@ impl Crossing {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0)).unwrap_or(u64::MAX)
         };
-        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy }
+        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy, letter: None }
     }
 
     /// What it waits on the way to a device, besides the links' latency.

@@ -8,17 +8,19 @@ use serde::Deserialize;
 use toml::de::DeTable;
 
 use super::band_file::BandsFile;
+use super::message_file::MessageFile;
 use super::network_file::{MeasuredNetwork, NetworkFile};
 use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 7] = [
     ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
     ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
     ("nccl-2.27-a100", include_str!("../../profiles/nccl-2.27-a100.toml")),
     ("nccl-2.29-b200", include_str!("../../profiles/nccl-2.29-b200.toml")),
     ("nccl-2.29-gb200", include_str!("../../profiles/nccl-2.29-gb200.toml")),
     ("nccl-2.27-l40s", include_str!("../../profiles/nccl-2.27-l40s.toml")),
+    ("open_mpi-5.0", include_str!("../../profiles/open_mpi-5.0.toml")),
 ];
 
 /// What multicast and reduction in the switch reach on Blackwell, where it was not measured (NCCL 2.30.7
@@ -86,6 +88,7 @@ struct ProfileFile {
     band: BandsFile,
     links: LinksFile,
     network: Option<NetworkFile>,
+    message: Option<MessageFile>,
     protocol: ProtocolsFile,
     launch: LaunchesFile,
 }
@@ -197,6 +200,22 @@ impl Profile {
     /// # Errors
     /// None but a defect of a shipped file.
     pub fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
+        Ok(match (Self::nearest(fabric, |profile| profile.messages.is_none())?, MeasuredNetwork::of(fabric)?) {
+            (profile, Some(network)) => profile.on(&network),
+            (profile, None) => profile,
+        })
+    }
+
+    /// The shipped profile of an MPI that fits the fabric's GPUs best.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn of_messages_for(fabric: &Fabric) -> Result<Self, ProfileError> {
+        Self::nearest(fabric, |profile| profile.messages.is_some())
+    }
+
+    /// Of those wanted, the one measured on the GPUs most like the fabric's, with a wider band where they are others.
+    fn nearest(fabric: &Fabric, is_wanted: fn(&Self) -> bool) -> Result<Self, ProfileError> {
         let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
             Figures::Gpu(figures) => Some(figures),
             _ => None,
@@ -208,7 +227,7 @@ impl Profile {
         for (name, text) in SHIPPED {
             let profile = Self::parse(text, name)?;
             let distance = |p: &Self| (p.compute_capability.abs_diff(wanted), is_other(p));
-            if best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
+            if is_wanted(&profile) && best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
                 best = Some(profile);
             }
         }
@@ -220,10 +239,7 @@ impl Profile {
                 profile.links.multicast = profile.links.multicast.min(BLACKWELL_MULTICAST);
             }
         }
-        Ok(match MeasuredNetwork::of(fabric)? {
-            Some(network) => profile.on(&network),
-            None => profile,
-        })
+        Ok(profile)
     }
 
     /// Reads a profile file.
@@ -400,6 +416,7 @@ impl ProfileFile {
             sources: self.source,
             links,
             bands,
+            messages: self.message.as_ref().map(|message| message.costs(reader)).transpose()?,
             network: match &self.network {
                 Some(network) => network.costs(reader)?,
                 None => MeasuredNetwork::usual()?.costs,

@@ -7,6 +7,8 @@
 mod band;
 mod band_file;
 mod file;
+mod message;
+mod message_file;
 mod network;
 mod network_file;
 mod protocol;
@@ -15,9 +17,11 @@ mod write;
 use fabricast_topologies::{LinkKind, Picos};
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Protocol;
+use crate::schedule::{Collective, Protocol, Workplace};
 pub use band::{Band, Bands, Beyond, Circumstances, Decides, Known, RegimeBand};
 pub use file::ProfileError;
+pub(crate) use message::time as time_at_rate;
+pub use message::{Carried, Ends, MessageCosts, Sums};
 pub use network::{NetworkCosts, largest_message};
 pub use network_file::MeasuredNetwork;
 pub use protocol::{BlockWork, Deed, LaneSpeed, Passes, ProtocolCosts, Role};
@@ -98,6 +102,8 @@ pub struct Profile {
     pub links: LinkEfficiency,
     /// What the way between hosts costs beyond its links.
     pub network: NetworkCosts,
+    /// What two-sided messages cost, of an MPI; `None` of libraries whose blocks move the data.
+    pub messages: Option<MessageCosts>,
     /// How far off predictions may be.
     pub bands: Bands,
 }
@@ -134,6 +140,7 @@ impl Profile {
             launches: [[LaunchCosts::default(); 2]; 2],
             links: LinkEfficiency::WHOLE,
             network: NetworkCosts::FREE,
+            messages: None,
             bands: Bands::same(Band::NONE),
         }
     }
@@ -142,6 +149,16 @@ impl Profile {
     #[must_use]
     pub fn is_ideal(&self) -> bool {
         self.compute_capability == 0
+    }
+
+    /// Where the operations of a collective work on the call's bytes: in host memory where an MPI adds there.
+    #[must_use]
+    pub fn workplace(&self, collective: Collective) -> Workplace {
+        let on_hosts = self.messages.is_some_and(|messages| messages.sums == Sums::Host);
+        match collective {
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce if on_hosts => Workplace::Host,
+            _ => Workplace::Device,
+        }
     }
 
     /// What a protocol costs.

@@ -38,6 +38,9 @@ impl Profile {
             writeln!(out, "{key} = {}", fraction(value))?;
         }
         self.network.write(out)?;
+        if let Some(messages) = &self.messages {
+            messages.write(out)?;
+        }
         for protocol in Protocol::ALL {
             writeln!(out, "\n[protocol.{protocol}]")?;
             self.protocol(protocol).write(protocol, out)?;
