@@ -130,6 +130,12 @@ pub enum Unsupported {
         /// The collective.
         collective: Collective,
     },
+    /// A reduction in host memory, of an algorithm whose sums in scratch begin with no chunk of the call.
+    #[error("{algorithm} adds in scratch what is no chunk of the call, and is not staged through host memory")]
+    NotStaged {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
     /// A call of no ranks.
     #[error("a call needs at least one rank")]
     NoRanks,

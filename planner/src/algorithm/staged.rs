@@ -7,7 +7,9 @@
 //! about to write, which is left out.)
 //!
 //! The copy that ranks work on is in scratch, behind the inner schedule's own: `chunks` slots that stand for input and output
-//! at once, as in a call in place. Run 0 of every rank fills it, the last run empties what is the rank's result.
+//! at once, as in a call in place. Run 0 of every rank fills it, the last run empties what is the rank's result. Where an
+//! algorithm puts and adds the target's input to something in scratch, the target copies that chunk of its working copy there
+//! first, as an MPI does that reduces into a temporary buffer.
 //!
 //! Source: Open MPI 5.0 ompi/mca/coll/accelerator/coll_accelerator_allreduce.c, _reduce.c, _reduce_scatter_block.c (4.1:
 //! ompi/mca/coll/cuda).
@@ -25,6 +27,8 @@ pub(super) struct Staged {
     inner: Box<dyn Generate + Send + Sync>,
     /// The slot of the working copy's first chunk.
     copy: u32,
+    /// Chunks of each rank that sums in scratch begin with, from, how many, in rising order; a run each behind [`FILL`].
+    begun: Vec<Vec<(u32, u32)>>,
     /// What the last run of each rank waits for.
     last: Vec<Vec<Dependency>>,
 }
@@ -46,9 +50,38 @@ impl Staged {
         };
         let mut header = Header { call: shape.call, scratch_chunks, ..inner.header().clone() };
         header.blocks.workplace = Workplace::Host;
-        let mut staged = Self { header, inner, copy, last: Vec::new() };
+        let mut staged = Self { header, inner, copy, begun: Vec::new(), last: Vec::new() };
+        staged.begun = staged.beginnings().ok_or(Unsupported::NotStaged { algorithm })?;
         staged.last = staged.writers();
         Ok(staged)
+    }
+
+    /// What sums in the scratch of each rank begin with; `None` where that is no chunk of the call.
+    fn beginnings(&self) -> Option<Vec<Vec<(u32, u32)>>> {
+        let Call { ranks, .. } = self.header.call;
+        let mut begun = vec![Vec::new(); ranks as usize];
+        let mut program = Program::default();
+        for rank in (0..ranks).map(Rank) {
+            program.clear();
+            self.inner.program(rank, &mut program);
+            for run in program.runs().iter().filter(|run| begins_in_scratch(run)) {
+                for index in 0..run.len {
+                    let from = run.dst.at(index);
+                    let end = from.checked_add(run.span).filter(|&end| end <= self.header.layout.chunks());
+                    begun.get_mut(run.peer.at(index) as usize).zip(end)?.0.push((from, run.span));
+                }
+            }
+        }
+        for chunks in &mut begun {
+            chunks.sort_unstable();
+            chunks.dedup();
+        }
+        Some(begun)
+    }
+
+    /// The run of a rank that is run `inner` of the inner schedule.
+    fn run_of(&self, rank: Rank, inner: u32) -> u32 {
+        FILL + 1 + self.begun.get(rank.0 as usize).map_or(0, |chunks| chunks.len() as u32) + inner
     }
 
     /// Everything that writes the working copy of each rank.
@@ -59,7 +92,7 @@ impl Staged {
         for rank in (0..ranks).map(Rank) {
             program.clear();
             self.inner.program(rank, &mut program);
-            for (run, number) in program.runs().iter().zip(FILL + 1..) {
+            for (run, number) in program.runs().iter().zip(self.run_of(rank, 0)..) {
                 let writes = run.kind.moves_data() && run.dst_buffer != Buffer::Scratch;
                 for index in (0..run.len).filter(|_| writes) {
                     let target = if run.kind.writes_peer() { Rank(run.peer.at(index)) } else { rank };
@@ -96,6 +129,11 @@ impl Staged {
     }
 }
 
+/// Whether operations add the target's input to something in scratch.
+fn begins_in_scratch(run: &Run) -> bool {
+    run.kind == OpKind::PutReduceInput && run.dst_buffer == Buffer::Scratch
+}
+
 /// A copy of chunks of one buffer of a rank to another.
 fn copy(rank: Rank, (from, src): (Buffer, u32), (into, dst): (Buffer, u32), span: u32) -> Run {
     Run {
@@ -120,13 +158,17 @@ impl Generate for Staged {
         let chunks = self.header.layout.chunks();
         program.push(copy(rank, (Buffer::Input, 0), (Buffer::Scratch, self.copy), chunks), &[]);
         let filled = |rank: Rank| Dependency::on(rank, FILL, 0);
+        for &(from, span) in self.begun.get(rank.0 as usize).into_iter().flatten() {
+            let begin = copy(rank, (Buffer::Scratch, self.copy + from), (Buffer::Scratch, from), span);
+            program.push(begin, &[filled(rank)]);
+        }
         let mut inner = Program::default();
         self.inner.program(rank, &mut inner);
         let mut waits = Vec::new();
         for (number, run) in inner.runs().iter().enumerate() {
             waits.clear();
             let later = inner.dependencies(number).iter();
-            waits.extend(later.map(|wait| Dependency { run: wait.run + FILL + 1, ..*wait }));
+            waits.extend(later.map(|wait| Dependency { run: self.run_of(wait.rank, wait.run), ..*wait }));
             waits.push(filled(rank));
             // Nor is a copy written into that is yet to be filled, or read.
             if run.kind.writes_peer() || run.kind.reads_peer() {
@@ -135,9 +177,17 @@ impl Generate for Staged {
                 peers.dedup();
                 waits.extend(peers.into_iter().filter(|&peer| peer != rank.0).map(|peer| filled(Rank(peer))));
             }
+            if begins_in_scratch(run) {
+                let begun = |index: u32| {
+                    let (peer, chunks) = (Rank(run.peer.at(index)), (run.dst.at(index), run.span));
+                    let place = self.begun.get(peer.0 as usize)?.binary_search(&chunks).ok()?;
+                    Some(Dependency::on(peer, FILL + 1 + place as u32, 0))
+                };
+                waits.extend((0..run.len).filter_map(begun));
+            }
             let (src_buffer, src) = self.moved(run.src_buffer, run.src);
             let (dst_buffer, dst) = self.moved(run.dst_buffer, run.dst);
-            // The rank's own contribution lies where the sum goes.
+            // The target's own contribution lies where the sum goes.
             let kind = if run.kind == OpKind::PutReduceInput { OpKind::PutReduce } else { run.kind };
             program.push(Run { kind, src_buffer, src, dst_buffer, dst, ..*run }, &waits);
         }
