@@ -135,7 +135,7 @@ impl<'a> Devices<'a> {
         self.uses.clear();
         let mut latency = match trip.crossing.letter {
             // Ranks of one device tell each other, too.
-            Some(bytes) if from == to && flavour != Flavour::Copy => self.deliver(trip, bytes, Way::WITHIN, system),
+            Some(bytes) if from == to && flavour != Flavour::Copy => self.deliver(trip, bytes, &Way::WITHIN, system),
             _ if from == to => Picos::ZERO,
             _ => self.travel(trip, system)?,
         };
@@ -288,7 +288,7 @@ impl<'a> Devices<'a> {
         let Summary { mut latency, staging, .. } = summary?;
         if let Some(bytes) = trip.crossing.letter {
             let way = Way { latency, staging, leaves, legs: rest };
-            latency += self.deliver(trip, bytes, way, system);
+            latency += self.deliver(trip, bytes, &way, system);
         }
         if leaves {
             latency += trip.crossing.latency_to(self.setting.fabric, trip.to);

@@ -49,7 +49,7 @@ impl Way {
 
 impl Devices<'_> {
     /// Adds the sending process's time for a message; returns what the message waits besides its path.
-    pub(super) fn deliver(&mut self, trip: Trip, bytes: Bytes, way: Way, system: &mut System) -> Picos {
+    pub(super) fn deliver(&mut self, trip: Trip, bytes: Bytes, way: &Way, system: &mut System) -> Picos {
         let Some(costs) = self.messages() else { return Picos::ZERO };
         let ends = match self.is_cpu(trip.from) {
             true => Ends::Hosts,

@@ -29,6 +29,7 @@ pub use knob::Knob;
 pub use regret::Regret;
 pub use verdict::Verdict;
 
+use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
 use crate::rerun::Rerun;
 use predict::Stage;
@@ -192,6 +193,14 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
 fn profile(request: &Request<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {
     match request.profile {
         Some(profile) => Ok(profile.clone()),
+        None if measurement
+            .configuration
+            .library
+            .as_ref()
+            .is_some_and(|library| library.name == LibraryName::OpenMpi) =>
+        {
+            Profile::of_messages_for(&measurement.fabric)
+        }
         None => Profile::for_fabric(&measurement.fabric),
     }
 }

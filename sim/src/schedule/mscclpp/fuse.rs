@@ -40,12 +40,10 @@ impl<'a> Fused<'a> {
             let why = "MSCCL++ loads through the switch only what it stores to all of its GPUs at once";
             return Err(plain.unsupported(id as u32, why));
         }
-        for store in 0..plain.ops.len() {
-            if let Some(load) = load_of[store] {
-                let after = std::mem::take(&mut plain.ops[store].after);
-                plain.ops[store].kind = OpKind::Wait;
-                plain.ops[load as usize].after.extend(after);
-            }
+        for (store, load) in load_of.iter().enumerate().filter_map(|(store, load)| Some((store, (*load)?))) {
+            let after = std::mem::take(&mut plain.ops[store].after);
+            plain.ops[store].kind = OpKind::Wait;
+            plain.ops[load as usize].after.extend(after);
         }
         if load_of.iter().any(Option::is_some) {
             for (id, op) in plain.ops.iter_mut().enumerate() {
