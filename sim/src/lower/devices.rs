@@ -71,6 +71,16 @@ enum CopiedBy {
     Engines,
 }
 
+/// Whether what stands in for the costs of crossings ([`Crossing::stand_in`]) can be told again from latencies and
+/// coefficients. It cannot where the longest of several ways counts, or bytes are scaled: on ways to buffers and to teams that
+/// leave the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Codes {
+    #[default]
+    Told,
+    Blurred,
+}
+
 /// Makes passages between devices, and the capacities on them.
 pub(crate) struct Devices<'a> {
     setting: Setting<'a>,
@@ -79,6 +89,7 @@ pub(crate) struct Devices<'a> {
     capacities: Capacities<'a>,
     hops: Vec<Hop>,
     uses: Vec<Use>,
+    codes: Codes,
 }
 
 impl<'a> Devices<'a> {
@@ -86,14 +97,19 @@ impl<'a> Devices<'a> {
     pub(crate) fn new(setting: Setting<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
         let framing = Framing::new(1.0);
-        Self { setting, framing, copies: CopiedBy::Sms, capacities, hops: Vec::new(), uses: Vec::new() }
+        Self::with(setting, (framing, CopiedBy::Sms), capacities)
     }
 
     /// For the operations of a schedule.
     pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
         let copies = if header.protocol == Protocol::CopyEngine { CopiedBy::Engines } else { CopiedBy::Sms };
-        Self { setting, framing, copies, capacities, hops: Vec::new(), uses: Vec::new() }
+        Self::with(setting, (framing, copies), capacities)
+    }
+
+    fn with(setting: Setting<'a>, (framing, copies): (Framing, CopiedBy), capacities: Capacities<'a>) -> Self {
+        let (hops, uses, codes) = (Vec::new(), Vec::new(), Codes::default());
+        Self { setting, framing, copies, capacities, hops, uses, codes }
     }
 
     pub(super) fn framing(&self) -> Framing {
@@ -107,6 +123,10 @@ impl<'a> Devices<'a> {
     /// Whether flows between the same devices may take different ways.
     pub(super) fn tells_flows_apart(&self) -> bool {
         matches!(self.setting.router.options().ecmp, Ecmp::Hashed { .. })
+    }
+
+    pub(super) fn codes(&self) -> Codes {
+        self.codes
     }
 
     pub(crate) fn into_resources(self) -> Vec<Resource> {
@@ -170,7 +190,7 @@ impl<'a> Devices<'a> {
             return Ok(Picos::ZERO);
         }
         let before = self.uses.len();
-        let latency = self.travel(Trip { from, to, ..trip }, system)?;
+        let latency = self.travel_aside(Trip { from, to, ..trip }, system)?;
         for one in self.uses.iter_mut().skip(before) {
             one.coefficient = self.framing.unframed(one.coefficient);
         }
@@ -212,7 +232,7 @@ impl<'a> Devices<'a> {
         let nearest = others.peek().copied();
         for other in others {
             let (from, to) = if spreads { (own, other) } else { (other, own) };
-            latency = latency.max(self.travel(Trip { from, to, ..trip }, system)?);
+            latency = latency.max(self.travel_aside(Trip { from, to, ..trip }, system)?);
             if let Some(hop) = self.hops.iter().find(|hop| !self.copies(hop.link, to)) {
                 let at = self.setting.fabric.ends(hop.link).1;
                 return Err(LowerError::NoMulticast { from, to, at });
@@ -284,6 +304,15 @@ impl<'a> Devices<'a> {
                     self.add(Resource::CopyEngines(device), self.framing.coefficient(1), system);
                 }
             }
+        }
+        Ok(latency)
+    }
+
+    /// The same of one of several ways that an operation takes at once.
+    fn travel_aside(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
+        let latency = self.travel(trip, system)?;
+        if trip.crossing != Crossing::default() && crosses(self.setting.fabric, &self.hops) {
+            self.codes = Codes::Blurred;
         }
         Ok(latency)
     }

@@ -68,21 +68,22 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// What stands for the costs of operations of `span` chunks: the number of what they do instead of software time, a
-    /// code instead of what they take of a lane; nothing for what they cost on the way to another host.
-    pub fn stand_in(&mut self, task: Task, span: u32, counts_passes: bool) -> OneEffort {
-        let number = *self.known.entry((task, span)).or_insert_with(|| {
+    fn number(&mut self, task: Task, span: u32) -> u32 {
+        *self.known.entry((task, span)).or_insert_with(|| {
             self.all.push((task, span));
             self.all.len() as u32 - 1
-        });
-        let lane = counts_passes.then(|| Self::code(number));
-        OneEffort { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing: Crossing::default() }
+        })
     }
 
-    /// What stands for a coefficient: far above those of anything else, and of the codes of different tasks none is a
-    /// multiple of another.
-    pub fn code(number: u32) -> u64 {
+    /// What stands for a lane's coefficient: far above those of anything else, and of the codes of different tasks, and of
+    /// lanes and proxies, none is a multiple of another.
+    pub fn lane_code(number: u32) -> u64 {
         (1 << 40) + u64::from(number)
+    }
+
+    /// The same for a proxy's.
+    pub fn proxy_code(number: u32) -> u64 {
+        (1 << 40) + (1 << 30) + u64::from(number)
     }
 }
 
@@ -195,13 +196,30 @@ impl<'a> Effort<'a> {
         }
     }
 
+    /// What stands for the costs of operations of `span` chunks: the number of what they do instead of software time, codes
+    /// instead of what they take of a lane and cost on the way to another host.
+    pub fn stand_in(&self, tasks: &mut Tasks, task: Task, span: u32) -> OneEffort {
+        let number = tasks.number(task, if task.kind.moves_data() { span } else { 0 });
+        let lane = self.counts_passes().then(|| Tasks::lane_code(number));
+        let crossing = match self.pays_to_leave(task.kind) {
+            true => Crossing::stand_in(Tasks::proxy_code(number)),
+            false => Crossing::default(),
+        };
+        OneEffort { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
+    }
+
+    /// Whether operations cost more where they leave their host.
+    fn pays_to_leave(&self, kind: OpKind) -> bool {
+        *self.network != NetworkCosts::FREE && (kind.is_transfer() || kind == OpKind::Signal)
+    }
+
     /// What decides the costs of a run's operations, their bytes aside.
     pub fn task(run: &Run, role: Role, order: Order) -> Task {
         Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8 }
     }
 
     /// Whether blocks work by passes, so that what an operation takes of its lane depends on its bytes.
-    pub fn counts_passes(&self) -> bool {
+    fn counts_passes(&self) -> bool {
         matches!(self.costs.lane, LaneSpeed::Passes(_))
     }
 
@@ -229,7 +247,7 @@ impl<'a> Effort<'a> {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
-        let crossing = if kind.is_transfer() || kind == OpKind::Signal {
+        let crossing = if self.pays_to_leave(kind) {
             // Chunks that follow each other (trees, chains) are slots of their own; those of rings are sent slice by slice
             // (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
             let message = match (self.message, order) {

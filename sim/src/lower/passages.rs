@@ -5,7 +5,7 @@ use fabricast_topologies::route::BufferPlace;
 use rustc_hash::FxHashMap;
 
 use super::capacities::Capacities;
-use super::devices::{Devices, Flavour, LaneUse, Legs, Trip};
+use super::devices::{Codes, Devices, Flavour, LaneUse, Legs, Trip};
 use super::effort::Efforts;
 use super::network::Crossing;
 use super::reaches::{Reaches, RunReaches, Touched};
@@ -139,6 +139,11 @@ impl<'a> Passages<'a> {
             workload.passages.push(workload.passages.get(entry as usize));
         }
         Ok(PerOp::Each(first))
+    }
+
+    /// Whether what stands in for costs can be told again.
+    pub(super) fn codes(&self) -> Codes {
+        self.devices.codes()
     }
 
     /// What the capacities are, and what passes through them.
