@@ -40,12 +40,10 @@ impl Outline {
         if !size_of(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
             return None;
         }
-        let all = Written { header, programs: &written(generator) };
-        let one = one_block(&Party { generator: &all, setting });
-        let (programs, blocks) = match one {
-            Some(one) => (written(&one), one.blocks() as u16),
-            None => (all.programs.to_vec(), 1),
-        };
+        let all = written(generator);
+        let one = one_block(&Party { generator: &Written { header, programs: &all }, setting })
+            .map(|one| (written(&one), one.blocks() as u16));
+        let (programs, blocks) = one.unwrap_or((all, 1));
         let whole = Written { header, programs: &programs };
         let (program, spans) = (signature_of(&whole), spans_of(&whole)?);
         let chunks = header.layout.chunks();
