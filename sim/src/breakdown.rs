@@ -38,13 +38,15 @@ const STEP: f64 = 0.01;
 type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
 /// Times of a protocol.
-const TIMES: [Named<ProtocolCosts, Picos>; 7] = [
+const TIMES: [Named<ProtocolCosts, Picos>; 9] = [
     ("startup", |costs| &mut costs.startup),
     ("startup_per_warp", |costs| &mut costs.startup_per_warp),
     ("step", |costs| &mut costs.step),
     ("step_per_warp", |costs| &mut costs.step_per_warp),
     ("reduce", |costs| &mut costs.reduce),
     ("copy", |costs| &mut costs.copy),
+    ("reload", |costs| &mut costs.reload),
+    ("fan", |costs| &mut costs.fan),
     ("settle", |costs| &mut costs.settle),
 ];
 
@@ -77,10 +79,12 @@ const MESSAGES: [Named<NetworkCosts, Picos>; 5] = [
 ];
 
 /// Times of a launch mode.
-const LAUNCHES: [Named<LaunchCosts, Picos>; 4] = [
+const LAUNCHES: [Named<LaunchCosts, Picos>; 6] = [
     ("added", |costs| &mut costs.added),
+    ("added_per_gpu", |costs| &mut costs.added_per_gpu),
     ("floor", |costs| &mut costs.floor),
     ("floor_per_gpu", |costs| &mut costs.floor_per_gpu),
+    ("floor_per_peer", |costs| &mut costs.floor_per_peer),
     ("jitter", |costs| &mut costs.jitter),
 ];
 

@@ -11,8 +11,13 @@ use crate::quantity::{Rate, WORK_PER_BYTE, Work};
 use crate::schedule::{BlockSplit, Buffer, Collective, Dependency, Header, OpKind, Protocol, Rank, Run};
 use crate::sharing::WHOLE;
 
-/// What a lane of a block that works by passes provides: counted so that a byte is a nanosecond of the block.
-pub(super) const BLOCK_TIME: Rate = Rate(1_000_000_000_000);
+/// What a lane of a block that works by passes provides: counted so that a byte is ten picoseconds of the block. What
+/// an operation takes of it for each byte on the wire is rounded to parts of [`WHOLE`]: at a terabyte a second, where a
+/// byte has a picosecond, to a 32,256th.
+pub(super) const BLOCK_TIME: Rate = Rate(100_000_000_000_000);
+/// The part of an NVLS block's threads that copies into the buffer that the switch reads: 7 of 20 warps where there are
+/// more than six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
+const STAGING_SHARE: (u16, u16) = (7, 20);
 
 /// The costs of a schedule's operations.
 pub(crate) struct Effort<'a> {
@@ -27,6 +32,8 @@ pub(crate) struct Effort<'a> {
     lane_threads: [u16; 2],
     split: BlockSplit,
     collective: Collective,
+    /// Ranks for which a switch combines.
+    team: u64,
 }
 
 /// What decides an operation's costs, its bytes aside.
@@ -133,6 +140,8 @@ impl<'a> Effort<'a> {
         let costs = profile.protocol(header.protocol);
         let threads = header.blocks.threads.unwrap_or(costs.threads);
         let lane_threads = match header.blocks.split {
+            // Half of the warps send, half receive (NCCL 2.28 src/device/sendrecv.h).
+            BlockSplit::Whole if header.call.collective.is_between_pairs() => [(threads / 2).max(1); 2],
             BlockSplit::Whole => [threads; 2],
             BlockSplit::ReduceAndCopy => costs.split_threads(threads),
         };
@@ -146,6 +155,7 @@ impl<'a> Effort<'a> {
             lane_threads,
             split: header.blocks.split,
             collective: header.call.collective,
+            team: header.teams.first().map_or(0, |team| team.len() as u64),
         }
     }
 
@@ -211,20 +221,34 @@ impl<'a> Effort<'a> {
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
         let work = BlockWork { role, deed, bytes, threads };
         // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
-        let takes = self.split == BlockSplit::Whole && order == Order::Free;
+        let alone = self.split == BlockSplit::Whole && order == Order::Free;
+        // Between pairs the threads that receive keep pace with those that send.
+        let takes = alone || self.collective.is_between_pairs();
         let role_before = if takes { role } else { Role::Forward };
         let software = match kind {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
             kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
             _ => Picos::ZERO,
         };
+        let goes_on = alone && role == Role::Forward && kind.is_transfer() && self.counts_passes();
+        let reload = if goes_on { self.costs.reload(work) } else { Picos::ZERO };
+        let is_split = self.split == BlockSplit::ReduceAndCopy && kind.is_transfer() && self.counts_passes();
+        let fan = if is_split { self.costs.fan } else { Picos::ZERO };
+        // What all ranks are given back streams out of the buffer as it comes.
+        let staging = if kind == OpKind::MulticastReduce {
+            let (some, all) = STAGING_SHARE;
+            self.costs.staging(Bytes(bytes.0.saturating_mul(self.team)), (threads * some / all).max(1))
+        } else {
+            Picos::ZERO
+        };
+        let software = software + reload + fan + staging;
         let busy = match kind {
             // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send); between
             // pairs it is an exchange like the others.
             OpKind::Copy if !self.collective.is_between_pairs() => self.costs.busy(work).map(|_| Picos::ZERO),
             _ => self.costs.busy(work),
         };
-        let spacing = if order == Order::InTurn { self.costs.spacing(work) } else { Picos::ZERO };
+        let spacing = if order == Order::InTurn { self.costs.spacing(work, self.message) } else { Picos::ZERO };
         let lane = busy.map(|busy| {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)

@@ -121,6 +121,8 @@ struct ProtocolFile {
     step_per_warp: Option<String>,
     reduce: Option<String>,
     copy: Option<String>,
+    reload: Option<String>,
+    fan: Option<String>,
     settle: Option<String>,
     settle_half: Option<String>,
     wire_efficiency: f64,
@@ -162,6 +164,8 @@ struct ModesFile {
 #[serde(deny_unknown_fields)]
 struct LaunchFile {
     added: String,
+    added_per_gpu: Option<String>,
+    floor_per_peer: Option<String>,
     floor: String,
     floor_per_gpu: String,
     jitter: Option<String>,
@@ -328,6 +332,8 @@ impl Reader<'_> {
             step_per_warp: time("step_per_warp", &file.step_per_warp)?,
             reduce: time("reduce", &file.reduce)?,
             copy: time("copy", &file.copy)?,
+            reload: time("reload", &file.reload)?,
+            fan: time("fan", &file.fan)?,
             settle: time("settle", &file.settle)?,
             settle_half: self.optional(&at("settle_half"), file.settle_half.as_deref())?.unwrap_or(Bytes(0)),
             wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
@@ -356,8 +362,12 @@ impl Reader<'_> {
         let at = |field: &str| format!("launch.{key}.{field}");
         Ok(LaunchCosts {
             added: self.quantity(&at("added"), &file.added)?,
+            added_per_gpu: self.optional(&at("added_per_gpu"), file.added_per_gpu.as_deref())?.unwrap_or(Picos::ZERO),
             floor: self.quantity(&at("floor"), &file.floor)?,
             floor_per_gpu: self.quantity(&at("floor_per_gpu"), &file.floor_per_gpu)?,
+            floor_per_peer: self
+                .optional(&at("floor_per_peer"), file.floor_per_peer.as_deref())?
+                .unwrap_or(Picos::ZERO),
             jitter: self.optional(&at("jitter"), file.jitter.as_deref())?.unwrap_or(Picos::ZERO),
         })
     }

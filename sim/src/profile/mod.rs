@@ -15,7 +15,7 @@ mod write;
 use fabricast_topologies::{LinkKind, Picos};
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Protocol;
+use crate::schedule::{Collective, Protocol};
 pub use band::{Band, Bands, Beyond, Circumstances, Decides, Known, RegimeBand};
 pub use file::ProfileError;
 pub use network::{NetworkCosts, largest_message};
@@ -49,10 +49,16 @@ pub enum Processes {
 pub struct LaunchCosts {
     /// Added to every call.
     pub added: Picos,
-    /// No call takes less.
+    /// Added for every GPU of a host but the first: one process launches on one GPU after the other, and the kernels of
+    /// all wait for the last.
+    pub added_per_gpu: Picos,
+    /// No call takes less than this, and
     pub floor: Picos,
-    /// No call takes less than this for each GPU of a host.
+    /// as much again for each GPU of a host: what the host does for it, or what its threads wait for each other.
     pub floor_per_gpu: Picos,
+    /// As much again for each peer that a rank sends to on its own (all_to_all, send_recv, gather, scatter): to NCCL's host side
+    /// each is a task (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
+    pub floor_per_peer: Picos,
     /// Host and device are not in step: where the device's time comes closer to the floor than this, the later of the two
     /// is now the one, now the other, and the call takes longer than either; at most by a quarter of it.
     pub jitter: Picos,
@@ -157,12 +163,48 @@ impl Profile {
     }
 }
 
-impl LaunchCosts {
-    /// What a call takes whose device side takes `device`, on hosts with `gpus` GPUs in use.
+/// What the host has to do for a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostWork {
+    /// GPUs of a host.
+    pub gpus: u32,
+    /// Peers that a rank sends to on its own.
+    pub peers: u32,
+}
+
+impl HostWork {
+    /// Of a call of so many ranks.
     #[must_use]
-    pub fn apply(&self, device: Picos, gpus: u32) -> Picos {
-        let floor = self.floor.max(Picos(self.floor_per_gpu.0.saturating_mul(u64::from(gpus))));
-        let device = device + self.added;
+    pub fn of(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
+        let is_nccls = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
+        let peers = match collective {
+            Collective::SendRecv => 1,
+            all if all.is_between_pairs() => ranks.saturating_sub(1),
+            _ => 0,
+        };
+        Self { gpus, peers: if is_nccls { peers } else { 0 } }
+    }
+}
+
+impl LaunchCosts {
+    /// What launching adds to the device's side of a call on hosts with `gpus` GPUs in use.
+    #[must_use]
+    pub fn added(&self, gpus: u32) -> Picos {
+        self.added + Picos(self.added_per_gpu.0.saturating_mul(u64::from(gpus.saturating_sub(1))))
+    }
+
+    /// What no call takes less than.
+    #[must_use]
+    pub fn floor(&self, work: HostWork) -> Picos {
+        let times = |each: Picos, count: u32| Picos(each.0.saturating_mul(u64::from(count)));
+        self.floor + times(self.floor_per_gpu, work.gpus) + times(self.floor_per_peer, work.peers)
+    }
+
+    /// What a call takes whose device side takes `device`.
+    #[must_use]
+    pub fn apply(&self, device: Picos, work: HostWork) -> Picos {
+        let floor = self.floor(work);
+        let device = device + self.added(work.gpus);
         let longer = device.max(floor);
         let apart = longer - device.min(floor);
         match self.jitter.0.checked_sub(apart.0) {

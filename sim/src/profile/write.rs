@@ -61,6 +61,8 @@ impl ProtocolCosts {
             ("step_per_warp", self.step_per_warp),
             ("reduce", self.reduce),
             ("copy", self.copy),
+            ("reload", self.reload),
+            ("fan", self.fan),
             ("settle", self.settle),
         ];
         for (key, time) in times {
@@ -100,8 +102,10 @@ impl LaunchCosts {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         for (key, time) in [
             ("added", self.added),
+            ("added_per_gpu", self.added_per_gpu),
             ("floor", self.floor),
             ("floor_per_gpu", self.floor_per_gpu),
+            ("floor_per_peer", self.floor_per_peer),
             ("jitter", self.jitter),
         ] {
             writeln!(out, "{key} = {}", nanoseconds(time))?;
