@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             let code = failure.code();
             report(&failure);
+            fabricast_validate::cuda::leave_what_hangs(code);
             ExitCode::from(code)
         }
     }

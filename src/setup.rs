@@ -7,7 +7,7 @@ use fabricast_planner::library::nccl::Settings;
 use fabricast_planner::library::{Chooser, Conditions, Library, Offer};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
-use fabricast_sim::profile::{self, MeasuredNetwork, Profile};
+use fabricast_sim::profile::{self, MeasuredNetwork, Profile, Software};
 use fabricast_sim::{LaunchMode, lower::Setting};
 use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
@@ -125,9 +125,27 @@ pub fn ranks_per_node(fabric: &Fabric, placement: &[NodeId]) -> u32 {
 
 /// The profile that the flags name, or the best match.
 pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    profile_for(Software::Nccl, flags, fabric)
+}
+
+/// The profile of kernels made of schedules: the one that the flags name, or the best match.
+pub fn kernels_profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    profile_for(Software::Kernels, flags, fabric)
+}
+
+/// The same where a library may be named: an MPI's messages cost what its own profile says.
+pub fn profile_of(library: &LibraryArgs, flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    let software = match library.library {
+        Some(LibraryChoice::One(Library::OpenMpi(_))) => Software::Mpi,
+        _ => Software::Nccl,
+    };
+    profile_for(software, flags, fabric)
+}
+
+fn profile_for(software: Software, flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     match &flags.profile {
         Some(name) => named_profile(name),
-        None => Ok(Profile::for_fabric(fabric)?),
+        None => Ok(Profile::nearest(fabric, software)?),
     }
 }
 
@@ -167,12 +185,14 @@ pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     }
 }
 
-/// The library that picks are restricted to.
-pub fn restricting_library(flags: &LibraryArgs) -> Option<Offer> {
-    match flags.library {
-        Some(LibraryChoice::One(library)) => Some(Offer { library, registered: flags.registered.into() }),
-        Some(LibraryChoice::None) | None => None,
-    }
+/// The library that picks are restricted to: the one named, or that of a profile of messages, which knows no other.
+pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<Offer> {
+    let own = profile.messages.and_then(|_| profile.library.parse().ok());
+    let library = match flags.library {
+        Some(LibraryChoice::One(library)) => Some(library),
+        Some(LibraryChoice::None) | None => own,
+    };
+    library.map(|library| Offer { library, registered: flags.registered.into() })
 }
 
 /// What the library would choose on a fabric.

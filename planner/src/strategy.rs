@@ -49,6 +49,7 @@ impl Strategy {
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
             ranks_per_node,
             ranks_per_team: abilities.ranks_per_team(),
+            workplace: profile.workplace(call.collective),
             ..Shape::new(call, self.protocol)
         }
         .over_nics(self.algorithm, abilities.nics_per_host)

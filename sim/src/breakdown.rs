@@ -5,9 +5,11 @@
 //! a cost on the critical path: how often it is charged there, times itself. Derivatives are differences over two runs with
 //! the cost a hundredth longer and shorter, so that no formula of a cost is written twice.
 
-use fabricast_topologies::Picos;
+use fabricast_topologies::{Bandwidth, Picos};
 
-use crate::profile::{LaneSpeed, LaunchCosts, LinkEfficiency, NetworkCosts, Passes, Profile, ProtocolCosts};
+use crate::profile::{
+    LaneSpeed, LaunchCosts, LinkEfficiency, MessageCosts, NetworkCosts, Passes, Profile, ProtocolCosts,
+};
 use crate::schedule::Protocol;
 use crate::timeline::{LaunchMode, Timeline};
 
@@ -38,13 +40,15 @@ const STEP: f64 = 0.01;
 type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
 /// Times of a protocol.
-const TIMES: [Named<ProtocolCosts, Picos>; 7] = [
+const TIMES: [Named<ProtocolCosts, Picos>; 9] = [
     ("startup", |costs| &mut costs.startup),
     ("startup_per_warp", |costs| &mut costs.startup_per_warp),
     ("step", |costs| &mut costs.step),
     ("step_per_warp", |costs| &mut costs.step_per_warp),
     ("reduce", |costs| &mut costs.reduce),
     ("copy", |costs| &mut costs.copy),
+    ("reload", |costs| &mut costs.reload),
+    ("fan", |costs| &mut costs.fan),
     ("settle", |costs| &mut costs.settle),
 ];
 
@@ -76,11 +80,30 @@ const MESSAGES: [Named<NetworkCosts, Picos>; 5] = [
     ("message", |costs| &mut costs.message),
 ];
 
+/// Times of two-sided messages.
+const LETTERS: [Named<MessageCosts, Picos>; 6] = [
+    ("post", |costs| &mut costs.post),
+    ("progress", |costs| &mut costs.progress),
+    ("copy_out", |costs| &mut costs.copy_out),
+    ("copy_in", |costs| &mut costs.copy_in),
+    ("control", |costs| &mut costs.control),
+    ("launch", |costs| &mut costs.launch),
+];
+
+/// Rates of two-sided messages: what takes the longer the less they are.
+const LETTER_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
+    ("copy_out_rate", |costs| &mut costs.copy_out_rate),
+    ("copy_in_rate", |costs| &mut costs.copy_in_rate),
+    ("host_rate", |costs| &mut costs.host_rate),
+];
+
 /// Times of a launch mode.
-const LAUNCHES: [Named<LaunchCosts, Picos>; 4] = [
+const LAUNCHES: [Named<LaunchCosts, Picos>; 6] = [
     ("added", |costs| &mut costs.added),
+    ("added_per_gpu", |costs| &mut costs.added_per_gpu),
     ("floor", |costs| &mut costs.floor),
     ("floor_per_gpu", |costs| &mut costs.floor_per_gpu),
+    ("floor_per_peer", |costs| &mut costs.floor_per_peer),
     ("jitter", |costs| &mut costs.jitter),
 ];
 
@@ -157,6 +180,18 @@ pub fn breakdown<E>(
         }
         None => false,
     })?;
+    for (name, of) in LETTERS {
+        part(format!("message.{name}"), &|profile, factor| scale(profile.messages.as_mut().map(of), factor))?;
+    }
+    for (name, of) in LETTER_RATES {
+        part(format!("message.{name}"), &|profile, factor| match profile.messages.as_mut().map(of) {
+            Some(rate) => {
+                rate.0 = (rate.0 as f64 / factor).round() as u64;
+                true
+            }
+            None => false,
+        })?;
+    }
     for (name, of) in LAUNCHES {
         part(format!("launch.{}.{name}", mode.name()), &|profile, factor| {
             let modes = profile.launches.get_mut(mode.launch as usize);
@@ -166,7 +201,14 @@ pub fn breakdown<E>(
     // Where a floor decides, the chain of the device is not what the time is made of.
     let known: Picos = parts.iter().map(|part| part.time).sum();
     // What messages between hosts wait for is part of the latency of paths.
-    let named = |part: &&Part| MESSAGES.iter().any(|(name, _)| part.name == format!("network.{name}"));
+    let named = |part: &&Part| {
+        MESSAGES.iter().any(|(name, _)| part.name == format!("network.{name}"))
+            || LETTERS
+                .iter()
+                .filter(|(name, _)| *name != "progress")
+                .any(|(name, _)| part.name == format!("message.{name}"))
+            || ["message.copy_out_rate", "message.copy_in_rate"].contains(&&*part.name)
+    };
     let of_messages: Picos = parts.iter().filter(named).map(|part| part.time).sum();
     let latency =
         Picos(whole.costs.latency.0.saturating_sub(of_messages.0)).min(Picos(whole.time.0.saturating_sub(known.0)));

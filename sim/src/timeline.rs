@@ -9,7 +9,7 @@ use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
 use crate::lower::{self, LowerError, Lowered, OneBlock, Party, Resource, Setting, Traffic};
-use crate::profile::{Band, Circumstances, Decides, Launch, Processes, Profile};
+use crate::profile::{Band, Circumstances, Decides, HostWork, Launch, Processes, Profile};
 use crate::quantity::Work;
 use crate::schedule::{Generate, Header, Rank};
 use crate::sharing::{ResourceId, System};
@@ -42,15 +42,21 @@ impl LaunchMode {
     }
 
     /// What decides the time of a run that was launched so, of whose end on the device bytes took a part.
-    fn decides(self, profile: &Profile, end: Picos, bytes: Picos) -> Decides {
+    fn decides(self, profile: &Profile, work: HostWork, end: Picos, bytes: Picos) -> Decides {
         let costs = profile.launch(self.launch, self.processes);
-        Decides::of(costs.apply(end, self.gpus_per_host), end + costs.added, bytes)
+        Decides::of(costs.apply(end, work), end + costs.added(work.gpus), bytes)
+    }
+
+    /// What the host has to do for a schedule.
+    #[must_use]
+    pub fn host_work(self, header: &Header) -> HostWork {
+        HostWork::of(self.gpus_per_host, header.call.collective, header.protocol, header.call.ranks)
     }
 
     /// The interval of a schedule's time of whose end on the device bytes took a part.
     #[must_use]
     pub fn band(self, header: &Header, profile: &Profile, end: Picos, bytes: Picos) -> Band {
-        profile.bands.of(self.circumstances(header, self.decides(profile, end, bytes)))
+        profile.bands.of(self.circumstances(header, self.decides(profile, self.host_work(header), end, bytes)))
     }
 
     /// What the interval of a party's time depends on.
@@ -233,14 +239,16 @@ pub fn simulate_together(
     };
     let (outcome, records) = run(&lowered.workload, folded.as_ref(), watch)?;
     let Records { spans, load } = records.unwrap_or_default();
-    let launched = |end| setting.profile.launch(mode.launch, mode.processes).apply(end, mode.gpus_per_host);
+    let of_each = parties.iter().map(|party| mode.host_work(party.generator.header()));
+    let work = of_each.max_by_key(|work| work.peers).unwrap_or_default();
+    let launched = |end| setting.profile.launch(mode.launch, mode.processes).apply(end, work);
     let time = launched(outcome.end);
     let launch = time - outcome.end;
     let ends =
         if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, folded.as_ref(), &outcome) };
     let party_times = ends.into_iter().map(launched).collect();
     let mut costs = outcome.costs;
-    let decides = mode.decides(setting.profile, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
+    let decides = mode.decides(setting.profile, work, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
     let band = band(parties, mode, decides);
     costs.software += launch;
     let fold_factor = match &folded {

@@ -19,6 +19,9 @@ pub enum GpuCommand {
     Doctor(DoctorArgs),
     /// Strategies on this machine's GPUs: checked, timed, beside what was predicted and what NCCL takes
     Run(Box<GpuRunArgs>),
+    /// A process of one GPU, which `run` starts for NVSHMEM
+    #[command(hide = true)]
+    NvshmemRank,
 }
 
 /// The GPUs of this machine, how they are joined, and the libraries that could drive them.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use fabricast_topologies::Bytes;
+use fabricast_validate::execute::nvshmem::Way;
 use fabricast_validate::kernel::Carrier;
 
 use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, WhatIfArgs};
@@ -27,6 +28,10 @@ pub struct GpuRunArgs {
     /// Run every row of a plan: what `plan --format json` wrote
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes"])]
     pub plan: Option<PathBuf>,
+    /// Check instead that results are right: every pair of collective, executor, type, reduction, size, offset, place and number
+    /// of ranks, in as few calls as that takes
+    #[arg(long, conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "plan", "schedule", "in_place", "root"])]
+    pub pairs: bool,
     #[command(flatten)]
     pub execution: ExecutionArgs,
 }
@@ -35,26 +40,40 @@ pub struct GpuRunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Execution")]
 pub struct ExecutionArgs {
-    /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice, or what its environment
-    /// forces)
+    /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice), nccl-symmetric (likewise,
+    /// with its buffers registered as symmetric windows), nccl-forced (each strategy asked for that NCCL has, forced on a
+    /// communicator of its own), nvshmem (a process a GPU, in the ways of --nvshmem-by)
     #[arg(long, value_name = "E[,E…]", value_delimiter = ',', default_values_t = [ExecutorChoice::Kernels, ExecutorChoice::Nccl])]
     pub executor: Vec<ExecutorChoice>,
     /// What carries messages in generated kernels; by default what fits the protocol and the size
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',')]
     pub carrier: Vec<CarrierChoice>,
-    /// Blocks, threads and words of a thread, as in `8x512x2`; by default what measured best. `sweep` tries many and shows the
-    /// fastest
-    #[arg(long, value_name = "BLOCKSxTHREADSxWORDS")]
+    /// Blocks, threads, words of a thread and tiles that are in a phase together, as in `8x512x2`; by default what measured best
+    /// and all tiles. `sweep` tries many and shows the fastest
+    #[arg(long, value_name = "BLOCKSxTHREADSxWORDS[xTILES]")]
     pub shape: Option<String>,
+    /// Launch a kernel when the one before it has ended, not while it still runs
+    #[arg(long)]
+    pub no_overlap: bool,
     /// The library of NCCL, or the folder it is in
     #[arg(long, value_name = "PATH")]
     pub nccl: Option<PathBuf>,
+    /// The library of NVSHMEM, or the folder it is in
+    #[arg(long, value_name = "PATH")]
+    pub nvshmem: Option<PathBuf>,
+    /// How NVSHMEM runs a call: collectives (its own, on a stream), puts (the schedule's, with signals on a stream), heap
+    /// (generated kernels that reach its heap), device (the schedule's puts by its device library)
+    #[arg(long, value_name = "W[,W…]", value_delimiter = ',', default_values_t = NvshmemBy::ALL)]
+    pub nvshmem_by: Vec<NvshmemBy>,
     /// Let buffers begin so many bytes after an aligned address
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true)]
     pub offset: Bytes,
     /// Checks of the result, each with fresh contents; every second one after several calls
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub checks: u32,
+    /// Also so many calls one after the other, each with fresh contents, compared without the host waiting in between
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub streak: u32,
     /// Check results and take no times
     #[arg(long)]
     pub untimed: bool,
@@ -67,6 +86,9 @@ pub struct ExecutionArgs {
     /// Seconds until whatever does not end is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub patience: u64,
+    /// Let this rank never come, to see how that ends
+    #[arg(long, value_name = "RANK", hide = true)]
+    pub lose: Option<usize>,
 }
 
 /// An executor.
@@ -76,8 +98,14 @@ pub enum ExecutorChoice {
     Kernels,
     /// Copy engines
     Copies,
-    /// NCCL
+    /// NCCL's own choice
     Nccl,
+    /// NCCL's own choice, with its buffers registered as symmetric windows
+    NcclSymmetric,
+    /// NCCL, forced to the strategy
+    NcclForced,
+    /// NVSHMEM
+    Nvshmem,
 }
 
 impl std::fmt::Display for ExecutorChoice {
@@ -86,7 +114,44 @@ impl std::fmt::Display for ExecutorChoice {
             Self::Kernels => "kernels",
             Self::Copies => "copies",
             Self::Nccl => "nccl",
+            Self::NcclSymmetric => "nccl-symmetric",
+            Self::NcclForced => "nccl-forced",
+            Self::Nvshmem => "nvshmem",
         })
+    }
+}
+
+/// How NVSHMEM runs a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NvshmemBy {
+    /// Its own collectives on a stream
+    Collectives,
+    /// Puts with signals on a stream
+    Puts,
+    /// Generated kernels on its heap
+    Heap,
+    /// Puts with signals by its device library
+    Device,
+}
+
+impl NvshmemBy {
+    const ALL: [Self; 4] = [Self::Collectives, Self::Puts, Self::Heap, Self::Device];
+}
+
+impl From<NvshmemBy> for Way {
+    fn from(choice: NvshmemBy) -> Self {
+        match choice {
+            NvshmemBy::Collectives => Self::Collectives,
+            NvshmemBy::Puts => Self::Puts,
+            NvshmemBy::Heap => Self::Heap,
+            NvshmemBy::Device => Self::Device,
+        }
+    }
+}
+
+impl std::fmt::Display for NvshmemBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(Way::from(*self).name())
     }
 }
 

@@ -7,9 +7,9 @@ use fabricast_planner::library::{Library, Registered};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Library")]
 pub struct LibraryArgs {
-    /// Restrict the picks to what a library can run, and show what it would choose by itself: `nccl`, `nccl-2.28.9`,
-    /// `nccl-2.30`, `open_mpi-5.0`; `none` shows no library. By default that of the profile is shown, and restricts
-    /// nothing
+    /// Restrict the picks to what a library can run, and show what it would choose by itself (simulate: run that, where
+    /// no strategy is named): `nccl`, `nccl-2.28.9`, `nccl-2.30`, `open_mpi-5.0`; `none` shows no library. By default
+    /// that of the profile is shown, and restricts nothing
     #[arg(long, value_name = "NAME", value_parser = choice)]
     pub library: Option<LibraryChoice>,
     /// How the library's own buffers are registered

@@ -21,7 +21,7 @@ use crate::output::Format;
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
-pub use gpu_run::{ExecutorChoice, GpuRunArgs};
+pub use gpu_run::{ExecutionArgs, ExecutorChoice, GpuRunArgs};
 pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};
@@ -140,6 +140,8 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub strategy: StrategyArgs,
     #[command(flatten)]
+    pub library: LibraryArgs,
+    #[command(flatten)]
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
@@ -209,6 +211,8 @@ pub enum ScheduleCommand {
         call: CallArgs,
         #[command(flatten)]
         strategy: StrategyArgs,
+        #[command(flatten)]
+        library: LibraryArgs,
         #[command(flatten)]
         costs: CostArgs,
         /// The format

@@ -32,14 +32,14 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
     let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
-    let profile = setup::profile(&args.costs, fabric)?;
+    let profile = setup::profile_of(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
     let asked = Asked::of(&args.call, ranks.len(), &Sizes::default().0)?;
     let mut rows = Vec::with_capacity(asked.sizes.len());
     for &bytes in &asked.sizes {
         let call = CallArgs { bytes: Some(bytes), sizes: None, ..args.call.clone() };
         let place = strategy::Place { fabric, router: &router, placement: &ranks, profile: &profile, mode };
-        let generator = strategy::single(&call, &args.strategy, place)?;
+        let generator = strategy::single(&call, &args.strategy, &args.library, place)?;
         let header = generator.header();
         let parts = breakdown(&profile, header.protocol, mode, |profile| {
             let setting = setup::setting(fabric, &router, &ranks, profile, &[]);

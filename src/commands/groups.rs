@@ -23,7 +23,7 @@ use crate::setup;
 pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
-    let profile = setup::profile(&args.costs, fabric)?;
+    let profile = setup::profile_of(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
     let members = members(args, ranks.len())?;
@@ -36,7 +36,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         .zip(&members)
         .map(|(placement, member)| {
             let place = strategy::Place { fabric, router: &router, placement, profile: &profile, mode };
-            strategy::single(&member.call, &member.strategy, place)
+            strategy::single(&member.call, &member.strategy, &args.library, place)
         })
         .collect::<Result<_, _>>()?;
     let delays: Vec<Vec<Picos>> = placements

@@ -27,10 +27,11 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
-    let profile = setup::profile(&args.costs, &fabric)?;
+    let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let flags = StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
-    let restriction = Restriction { library: setup::restricting_library(&args.library), ..setup::restriction(&flags) };
+    let restriction =
+        Restriction { library: setup::restricting_library(&args.library, &profile), ..setup::restriction(&flags) };
     let chooser = setup::library(&args.library, &profile)
         .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
     super::check_root(&args.call, &placement)?;

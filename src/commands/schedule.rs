@@ -19,15 +19,15 @@ use crate::setup;
 
 pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
     match command {
-        ScheduleCommand::Generate { fabric, call, strategy, costs, to } => {
+        ScheduleCommand::Generate { fabric, call, strategy, library, costs, to } => {
             let loaded = setup::fabric(&fabric.fabric, &fabric.size, &WhatIfArgs::default(), output)?;
-            let profile = setup::profile(costs, &loaded)?;
+            let profile = setup::profile_of(library, costs, &loaded)?;
             let router = Router::new(&loaded, setup::call_options(fabric, &loaded)?);
             let placement = setup::ranks(&loaded, fabric.ranks_per_gpu)?;
             let mode = setup::launch_mode(costs, &loaded, &placement);
             let place =
                 strategy::Place { fabric: &loaded, router: &router, placement: &placement, profile: &profile, mode };
-            let generator = strategy::single(call, strategy, place)?;
+            let generator = strategy::single(call, strategy, library, place)?;
             let built = Schedule::build(generator.as_ref());
             let schedule = built.map_err(|error| Failure::input(error.to_string()))?;
             write(&schedule, *to, output)

@@ -45,7 +45,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, &fabric, &ranks);
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
-    let profile = setup::profile(&args.costs, &fabric)?;
+    let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let generator: Box<dyn Generate + Send + Sync> = match &args.schedule {
         Some(path) => {
@@ -55,7 +55,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         None => {
             let place =
                 strategy::Place { fabric: &fabric, router: &router, placement: &ranks, profile: &profile, mode };
-            strategy::single(&args.call, &args.strategy, place)?
+            strategy::single(&args.call, &args.strategy, &args.library, place)?
         }
     };
     let call = generator.header().call;

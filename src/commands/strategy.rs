@@ -3,7 +3,7 @@
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{self, Algorithm, Shape};
 use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::{Strategy, combination, possible};
+use fabricast_planner::strategy::{Restriction, Strategy, combination, possible};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Matrix, Protocol, Rank};
@@ -11,7 +11,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use super::asked::{self, Asked};
-use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
+use crate::args::{CallArgs, CollectiveChoice, LibraryArgs, LibraryChoice, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
 
@@ -34,10 +34,12 @@ pub struct Place<'a> {
 }
 
 /// The generator that the flags name: one collective, one algorithm, one protocol. What they leave open is what the plan
-/// would pick; with the profile `ideal`, where everything costs the same, the plainest: one channel.
+/// would pick; with the profile `ideal`, where everything costs the same, the plainest: one channel. Where they leave all of
+/// it to a library that they name, what that would choose.
 pub fn single(
     call: &CallArgs,
     strategy: &StrategyArgs,
+    library: &LibraryArgs,
     place: Place<'_>,
 ) -> Result<Box<dyn Generate + Send + Sync>, Failure> {
     let Place { fabric, placement, profile, .. } = place;
@@ -46,6 +48,7 @@ pub fn single(
         return Err(Failure::input_with_help("one collective is wanted here, not all", "`plan` takes all"));
     }
     super::check_root(call, placement)?;
+    let call_flags = call;
     let ranks = placement.len() as u32;
     let asked = Asked::of(call, placement.len(), &[DEFAULT_BYTES])?;
     let collective = one("--collective", None, Some(&asked.collectives), Collective::AllReduce)?;
@@ -59,7 +62,10 @@ pub fn single(
         root: Rank(call.root),
         buffers: if call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
     };
-    let picked = picked(&call, matrix.as_ref(), strategy, place)?;
+    let picked = match librarys_own(&call, call_flags, strategy, library, place)? {
+        Some(chosen) => Some(chosen),
+        None => picked(&call, matrix.as_ref(), (strategy, library), place)?,
+    };
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = one("--algorithm", None, Some(&strategy.algorithm), first)?;
@@ -89,18 +95,39 @@ pub fn single(
     algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
 }
 
+/// What a library that is named would choose by itself, where nothing else is.
+fn librarys_own(
+    call: &Call,
+    flags: &CallArgs,
+    strategy: &StrategyArgs,
+    library: &LibraryArgs,
+    place: Place<'_>,
+) -> Result<Option<Strategy>, Failure> {
+    let Some(LibraryChoice::One(named)) = library.library else { return Ok(None) };
+    let left = [strategy.algorithm.is_empty(), strategy.protocol.is_empty(), strategy.channels.is_empty()];
+    if left.contains(&false) || strategy.chunk.is_some() || call.ranks <= 1 {
+        return Ok(None);
+    }
+    let chooser = setup::chooser(named, place.router, place.placement, library, flags, strategy);
+    match chooser.choose(call) {
+        Ok(choice) => Ok(Some(choice.strategy)),
+        Err(unknown) => Err(Failure::input_with_help(unknown.to_string(), "name a strategy with --algorithm")),
+    }
+}
+
 /// What the plan picks within the flags; `None` for `ideal`, and where the flags name everything or leave nothing.
 fn picked(
     call: &Call,
     matrix: Option<&Matrix>,
-    flags: &StrategyArgs,
+    (flags, library): (&StrategyArgs, &LibraryArgs),
     place: Place<'_>,
 ) -> Result<Option<Strategy>, Failure> {
     let lists = [flags.algorithm.len(), flags.protocol.len(), flags.channels.len()];
     if place.profile.is_ideal() || lists.iter().all(|&given| given == 1) || lists.iter().any(|&given| given > 1) {
         return Ok(None);
     }
-    let restriction = setup::restriction(flags);
+    let library = setup::restricting_library(library, place.profile);
+    let restriction = Restriction { library, ..setup::restriction(flags) };
     let request = PlanRequest {
         library: None,
         fabric: place.fabric,

@@ -110,10 +110,7 @@ fn what_is_wrong_is_shown_with_its_line() {
         ("huge.xml", "huge.xml:3:"),
         ("huge.xml", "expected a whole number from 1 to 1048576"),
         ("alone.xml", "sends to gpu 0, which does not receive it on channel 0"),
-        (
-            "multicast.json",
-            "operation 0 (gstore) of thread block 0 of gpu 0 goes through the switch: multicast is not supported",
-        ),
+        ("multicast.json", "operation 0 (gstore) of thread block 0 of gpu 0 names no switch channel"),
     ] {
         for arguments in ["schedule verify FILE", "schedule show FILE", "simulate --fabric hgx-h200 --schedule FILE"] {
             refused(folder.path(), &arguments.replace("FILE", file), expected);

@@ -9,11 +9,12 @@ fn saved() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("validate/runs/2026-11-21-4xh200/bench.json").display().to_string()
 }
 
-const COMMANDS: [&str; 5] = [
+const COMMANDS: [&str; 6] = [
     "gpu probe",
     "gpu probe --format json",
     "gpu bench --quick",
     "gpu doctor",
+    "gpu run --fabric hgx-h200 --gpus 2 --executor nvshmem --collective all_reduce --bytes 1KiB",
     "plan --fabric auto --collective all_reduce --sizes 1MiB..1MiB",
 ];
 
@@ -134,4 +135,28 @@ fn a_benchmark_calibrates_what_it_tells() {
         "plan --fabric hgx-h200 --gpus 4 --collective all_gather --sizes 64MiB..64MiB --protocol copy_engine --profile here.toml",
     );
     assert_eq!(plan.code, 0, "{plan:?}");
+}
+
+#[test]
+fn a_process_of_nvshmem_is_not_for_hand() {
+    refused(Path::new(env!("CARGO_TARGET_TMPDIR")), "gpu nvshmem-rank", "this is started by `gpu run` alone");
+}
+
+#[test]
+fn a_process_of_nvshmem_answers_its_parent_and_ends_with_it() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = command(Path::new(env!("CARGO_TARGET_TMPDIR")), "gpu nvshmem-rank");
+    let mut child = command.stdin(OwnedFd::from(theirs)).spawn().unwrap();
+    drop(command);
+    let begin = r#"{"begin":{"rank":0,"size":1,"library":"/nowhere/libnvshmem_host.so.3","room":64,"offset":0,"patience":{"secs":1,"nanos":0}}}"#;
+    writeln!(ours, "{begin}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(ours.try_clone().unwrap()).read_line(&mut answer).unwrap();
+    assert!(answer.contains("failed") && answer.contains("/nowhere/libnvshmem_host.so.3"), "{answer}");
+    assert!(child.try_wait().unwrap().is_none(), "it waits for its parent");
+    ours.shutdown(std::net::Shutdown::Both).unwrap();
+    assert!(child.wait().unwrap().success());
 }

@@ -30,6 +30,9 @@ struct Ledger<'a> {
     placement: Vec<NodeId>,
 }
 
+/// What a block, or a thread that posts messages, has of time is counted in bytes: ten picoseconds each.
+const BYTES_OF_A_PICOSECOND: f64 = 0.1;
+
 impl<'a> Ledger<'a> {
     fn new(world: &'a World, schedule: &'a Schedule) -> Self {
         Self { world, schedule, router: world.router(), placement: world.placement() }
@@ -44,7 +47,7 @@ impl<'a> Ledger<'a> {
         sizes.map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
     }
 
-    /// What an operation takes of its lane: its payload; of a block that works by passes, the nanoseconds of those after the
+    /// What an operation takes of its lane: its payload; of a block that works by passes, the time of those after the
     /// first, none where what stays is copied in passing.
     fn of_lane(&self, op: &Operation, payload: f64) -> f64 {
         let header = self.schedule.header();
@@ -66,6 +69,8 @@ impl<'a> Ledger<'a> {
         let warps = block.div_ceil(32).max(2);
         let reducing = ((f64::from(warps) * costs.split) as u16).clamp(1, warps - 1);
         let threads = match (header.blocks.split, op.channel.0 % 2) {
+            // Half of a block sends, half receives.
+            (BlockSplit::Whole, _) if pairs => (block / 2).max(1),
             (BlockSplit::Whole, _) => block,
             (BlockSplit::ReduceAndCopy, 0) => 32 * reducing,
             (BlockSplit::ReduceAndCopy, _) => 32 * (warps - reducing),
@@ -82,10 +87,10 @@ impl<'a> Ledger<'a> {
         let passes = (payload - 1e-9).ceil() / quantum;
         // Lines with flags take whole passes.
         let passes = if costs.stream.is_some() { passes.ceil() } else { passes };
-        (passes - 1.0).max(0.0) * pass * 1e-3
+        (passes - 1.0).max(0.0) * pass * BYTES_OF_A_PICOSECOND
     }
 
-    /// The nanoseconds that the thread which posts messages has with an operation: so many a message, of a slice or of a slot
+    /// The time, in the same unit, that the thread which posts messages has with an operation: so many a message, of a slice or of a slot
     /// of the connection's buffer, and reading the flags of ll.
     fn of_proxy(&self, op: &Operation, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
@@ -100,10 +105,12 @@ impl<'a> Ledger<'a> {
         let slice = (whole / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
         let network = &self.world.profile.network;
         let scanned = match network.scan {
-            Some(rate) if protocol == Protocol::Ll => payload / costs.wire_efficiency / rate.0 as f64 * 1e9,
+            Some(rate) if protocol == Protocol::Ll => {
+                payload / costs.wire_efficiency / rate.0 as f64 * 1e12 * BYTES_OF_A_PICOSECOND
+            }
             _ => 0.0,
         };
-        (whole / slice).ceil() * network.message.0 as f64 * 1e-3 + scanned
+        (whole / slice).ceil() * network.message.0 as f64 * BYTES_OF_A_PICOSECOND + scanned
     }
 
     /// What one operation puts on each capacity: on links the part that each carries, framing included; on memories a
@@ -185,7 +192,7 @@ fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f6
             _ => None,
         },
         Resource::Lane(..) => return lane(world, schedule),
-        Resource::Proxy(_) => return Some(1e-3),
+        Resource::Proxy(_) => return Some(BYTES_OF_A_PICOSECOND),
     };
     stated.map(|b: Bandwidth| b.0 as f64 * 1e-12)
 }
@@ -197,12 +204,12 @@ fn gpu(world: &World, node: NodeId) -> GpuFigures {
     }
 }
 
-/// What a channel passes: payload at a rate, or its block's time, a nanosecond of which counts as a byte.
+/// What a channel passes: payload at a rate, or its block's time.
 fn lane(world: &World, schedule: &Schedule) -> Option<f64> {
     match world.profile.protocol(schedule.header().protocol).lane {
         LaneSpeed::Unlimited => None,
         LaneSpeed::Rate(rate) => Some(rate.0 as f64 * 1e-12),
-        LaneSpeed::Passes(_) => Some(1e-3),
+        LaneSpeed::Passes(_) => Some(BYTES_OF_A_PICOSECOND),
     }
 }
 

@@ -11,9 +11,9 @@ use fabricast_validate::measured::{manifest, read_log};
 
 /// The targets, each with what it does to a text; whether that succeeds.
 /// A target's name, and whether its reader takes a text.
-type Reader = (&'static str, fn(&str) -> bool);
+pub(crate) type Reader = (&'static str, fn(&str) -> bool);
 
-const READERS: [Reader; 9] = [
+pub(crate) const READERS: [Reader; 9] = [
     ("flows", |text| {
         let fabric = std::fs::read_to_string(folder().join("flows-fabric.toml")).unwrap();
         flows::parse(text, "corpus", &read_text(&fabric, "fabric").unwrap()).is_ok()
@@ -48,11 +48,11 @@ fn is_read_back(schedule: &Schedule, format: Format) -> bool {
     true
 }
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files

@@ -15,7 +15,7 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::worlds::World;
 
-fn costs() -> impl Strategy<Value = NetworkCosts> {
+pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
     let time = || (0u64..20_000_000).prop_map(Picos);
     let scan = prop_oneof![Just(None), (1_000_000_000u64..20_000_000_000).prop_map(|rate| Some(Bandwidth(rate)))];
     (time(), time(), time(), time(), time(), scan).prop_map(|(post, fence, arrive, flush, message, scan)| {

@@ -3,12 +3,14 @@
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Protocol;
 use fabricast_sim::template::{Outline, Template};
 use fabricast_sim::timeline::Utilization;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::network;
 use crate::worlds::{World, orders, scenes};
 
 proptest! {
@@ -23,9 +25,15 @@ proptest! {
         several in any::<bool>(),
         bytes in 1u64..10_000_000,
         threads in select(vec![None, Some(64u16), Some(320)]),
+        network in prop_oneof![1 => Just(None), 3 => network::costs().prop_map(Some)],
     ) {
         let order = if several { order } else { order.in_one_loop(order.bytes) };
         let world = World { delays: Vec::new(), ..scene.world() };
+        let own = world.profile.network;
+        let world = World {
+            profile: Profile { network: network.unwrap_or(own), ..world.profile },
+            ..world
+        };
         let (router, placement) = (world.router(), world.placement());
         let setting = Setting {
             fabric: &world.fabric,
@@ -55,6 +63,7 @@ proptest! {
                 continue;
             }
             prop_assert_eq!(found.end, whole.time - whole.launch);
+            prop_assert_eq!(found.bytes, whole.costs.bandwidth + whole.costs.waiting);
             let busiest = Utilization::busiest(&whole.utilization).map(|one| (one.resource, one.fraction));
             prop_assert_eq!(found.busiest.filter(|one| one.1 > 0.0), busiest.filter(|one| one.1 > 0.0));
             let least = template.least(generator.header(), other.blocks(), &world.profile);

@@ -15,6 +15,7 @@ pub mod kernel;
 pub mod measured;
 pub mod nccl;
 mod nvml;
+pub mod nvshmem;
 mod rerun;
 pub mod shared_library;
 pub mod strategy_of;

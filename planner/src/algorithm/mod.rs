@@ -35,6 +35,7 @@ mod rails;
 mod ring;
 mod scatter_all_gather;
 mod shape;
+mod staged;
 mod steps;
 mod tree;
 mod two_shot;
@@ -43,7 +44,7 @@ mod uneven;
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_sim::schedule::{Call, Collective, Generate, UnknownWord};
+use fabricast_sim::schedule::{Call, Collective, Generate, UnknownWord, Workplace};
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -217,6 +218,9 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
     }
     if ranks == 1 && collective.has_sizes() {
         return Ok(Box::new(local::Local::new(algorithm, shape)?));
+    }
+    if shape.workplace == Workplace::Host && matches!(collective, AllReduce | ReduceScatter | Reduce) {
+        return Ok(Box::new(staged::Staged::new(algorithm, shape)?));
     }
     Ok(match (algorithm, collective) {
         (_, Barrier) | (Algorithm::Dissemination, _) => Box::new(barrier::Barrier::new(shape, algorithm)?),

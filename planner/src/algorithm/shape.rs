@@ -1,6 +1,8 @@
 //! What a strategy fixes besides its algorithm, and why there may be no schedule for it.
 
-use fabricast_sim::schedule::{Blocks, Call, Collective, Header, Layout, Matrix, Protocol, Rank, RotationDigit};
+use fabricast_sim::schedule::{
+    Blocks, Call, Collective, Header, Layout, Matrix, Protocol, Rank, RotationDigit, Workplace,
+};
 use fabricast_topologies::Bytes;
 
 use super::facts::Count;
@@ -35,6 +37,8 @@ pub struct Shape {
     pub nics_per_node: u32,
     /// Who sends how much to whom, of an all_to_allv.
     pub matrix: Option<Matrix>,
+    /// Where ranks work; in host memory reductions are between copies there and back.
+    pub workplace: Workplace,
 }
 
 impl Shape {
@@ -53,6 +57,7 @@ impl Shape {
             grid: Vec::new(),
             orders: Vec::new(),
             nics_per_node: 0,
+            workplace: Workplace::Device,
             matrix: match call.collective {
                 Collective::AllToAllV => Matrix::even(call.ranks, call.bytes).ok(),
                 _ => None,
@@ -124,6 +129,12 @@ pub enum Unsupported {
         algorithm: Algorithm,
         /// The collective.
         collective: Collective,
+    },
+    /// A reduction in host memory, of an algorithm whose sums in scratch begin with no chunk of the call.
+    #[error("{algorithm} adds in scratch what is no chunk of the call, and is not staged through host memory")]
+    NotStaged {
+        /// The algorithm.
+        algorithm: Algorithm,
     },
     /// A call of no ranks.
     #[error("a call needs at least one rank")]

@@ -4,8 +4,8 @@
 //! These are bounds, never estimates: none exceeds the simulated time, so a search that discards by them finds what one
 //! that simulates everything finds.
 
-use fabricast_sim::profile::LaneSpeed;
-use fabricast_sim::schedule::{Call, Header, Matrix};
+use fabricast_sim::profile::{HostWork, LaneSpeed};
+use fabricast_sim::schedule::{Call, Header, Matrix, Workplace};
 use fabricast_topologies::Picos;
 
 use super::PlanRequest;
@@ -40,31 +40,34 @@ impl LeastTimes<'_> {
         let step = if call.ranks > 1 { costs.least_software() } else { Picos::ZERO };
         let count = Count::on_hosts(call.ranks, request.ranks_per_node);
         // Between ranks of one device a step has no latency, and what they send passes no port.
+        // Nor does what the CPUs exchange.
+        let by_devices = request.profile.workplace(call.collective) == Workplace::Device;
         let Toll { steps, sent } = match self.bounds.sharing() {
-            Sharing::None => toll(strategy.algorithm, call.collective, count),
-            Sharing::Some => Toll::default(),
+            Sharing::None if by_devices => toll(strategy.algorithm, call.collective, count),
+            _ => Toll::default(),
         };
         let port = first_byte + self.bounds.sending(sent * call.bytes.0 as f64, efficiency);
         let steps = Picos(((step + first_byte).0 as f64 * steps) as u64);
-        self.launched(costs.least_startup(call.collective) + (step + fabric.max(lanes).max(port)).max(steps))
+        self.launched(strategy, costs.least_startup(call.collective) + (step + fabric.max(lanes).max(port)).max(steps))
     }
 
     /// The same of the schedule with this header, and what its template says.
     pub(super) fn by_template(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
         let least = found.template().and_then(|template| template.least(header, found.blocks, self.request.profile));
-        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(least)))
+        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(strategy, least)))
     }
 
     /// The same where the template is that of a single channel, which is all that is known of the first.
     pub(super) fn by_first_channel(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
         let (template, profile) = (found.template(), self.request.profile);
         let least = template.and_then(|template| template.least_of_first(header, strategy.channels, profile));
-        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(least)))
+        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(strategy, least)))
     }
 
-    fn launched(&self, device: Picos) -> Picos {
+    fn launched(&self, strategy: Strategy, device: Picos) -> Picos {
         let mode = self.request.mode;
-        self.request.profile.launch(mode.launch, mode.processes).apply(device, mode.gpus_per_host)
+        let work = HostWork::of(mode.gpus_per_host, self.call.collective, strategy.protocol, self.call.ranks);
+        self.request.profile.launch(mode.launch, mode.processes).apply(device, work)
     }
 
     /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies

@@ -320,7 +320,7 @@ impl<'a> Search<'a> {
         let mode = request.mode;
         // What is not done on the device by then is later still once it is launched.
         let launch = request.profile.launch(mode.launch, mode.processes);
-        let until = until.map(|until| Picos(until.0.saturating_sub(launch.added.0)));
+        let until = until.map(|until| Picos(until.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
         let watch = Watch { interrupt: watcher.interrupt, until, ..Watch::default() };
         let header = looked.generator.header();
         let found = match &looked.glance {
@@ -333,7 +333,7 @@ impl<'a> Search<'a> {
                 template.run(header, blocks, request.profile, watch).map_err(SimulateError::Engine).map(|timed| {
                     let busiest = timed.busiest.map(|(resource, fraction)| Busiest { resource, fraction });
                     let band = mode.band(header, request.profile, timed.end, timed.bytes);
-                    (launch.apply(timed.end, mode.gpus_per_host), band, busiest)
+                    (launch.apply(timed.end, mode.host_work(header)), band, busiest)
                 })
             }
             None => {

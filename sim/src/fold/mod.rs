@@ -9,11 +9,15 @@
 //! what the whole class puts on one capacity of its colour. Every integer of the sharing (what is left, what is asked)
 //! is the same as in the whole system, so the rates are too, to the last unit.
 //!
+//! What a run waits for is coloured before it, so that within a round a chain of runs learns of its beginning; only runs
+//! that wait for each other learn of their neighbours a round.
+//!
 //! This proves symmetry on the workload at hand, failures, slow links and late ranks included; nobody's word is needed.
 //! (Colour refinement: Berkholz, Bonsma & Grohe, *Tight lower and upper bounds for the complexity of canonical colour
 //! refinement*, 2017; equitable partitions of fluid models follow the same argument.) Colours are 128-bit hashes: the
 //! chance that two unlike things among 10⁷ share one is below 10⁻²⁴.
 
+mod order;
 mod signature;
 
 use rustc_hash::FxHashMap;
@@ -22,10 +26,11 @@ use crate::engine::{Edge, Pace, Passage, PerOp, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
+use order::{follows, in_order};
 pub(crate) use signature::Signature;
 
-/// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and a schedule with a defect
-/// at one place learns of it one neighbour a round.
+/// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and one whose runs wait for each
+/// other learns of a defect at one place one neighbour a round.
 const MOST_ROUNDS: u32 = 48;
 
 /// A folded workload and how to read its results.
@@ -84,18 +89,19 @@ fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
     let joint = Colours { runs, resources, run_count, resource_count };
     let is_same =
         |colours: &Colours| (colours.run_count, colours.resource_count) == (known.run_count, known.resource_count);
-    (is_same(&joint) && is_same(&refine(workload, &joint))).then_some(joint)
+    (is_same(&joint) && is_same(&refine(workload, &in_order(workload), &joint))).then_some(joint)
 }
 
 /// The classes of a workload; `None` where that would not halve it.
 fn colours(workload: &Workload) -> Option<Colours> {
     let most = workload.runs.len() as u32 / 2;
     let mut colours = first_colours(workload);
+    let order = in_order(workload);
     for _ in 0..MOST_ROUNDS {
         if colours.run_count > most {
             return None;
         }
-        let next = refine(workload, &colours);
+        let next = refine(workload, &order, &colours);
         let stable = (next.run_count, next.resource_count) == (colours.run_count, colours.resource_count);
         if stable {
             return Some(colours);
@@ -173,8 +179,15 @@ fn first_colours(workload: &Workload) -> Colours {
     Colours { runs, resources, run_count, resource_count: dense.count() }
 }
 
-/// One round: every run and every capacity by what it touches.
-fn refine(workload: &Workload, colours: &Colours) -> Colours {
+/// Marks colours of the round at hand among those of the one before.
+const FRESH: u64 = 1 << 32;
+
+/// Not coloured yet.
+const NONE: u32 = u32::MAX;
+
+/// One round: every run and every capacity by what it touches. Runs in `order` are coloured in turn, by the new colours of
+/// what they wait for.
+fn refine(workload: &Workload, order: &[u32], colours: &Colours) -> Colours {
     let traffic = traffic_signatures(workload, colours);
     let of_colour: Vec<Signature> =
         (0..colours.resource_count).map(|colour| Signature::new().with(u64::from(colour))).collect();
@@ -189,27 +202,53 @@ fn refine(workload: &Workload, colours: &Colours) -> Colours {
         let (cap, weight) = workload.system.cap_and_weight(route);
         signature.with(cap.0).with(u64::from(weight)).with_signature(through)
     };
-    let mut dense = Dense::default();
-    let runs = (0..workload.runs.len() as u32).map(|run| {
+    let signature_of = |run: u32, fresh: &[u32]| {
         let mut awaited = Signature::new();
         for edge in workload.waits_of(run) {
-            let colour = u64::from(colours.runs[edge.run as usize]);
+            let colour = match fresh[edge.run as usize] {
+                fresh if fresh != NONE && follows(run, *edge) => FRESH + u64::from(fresh),
+                _ => u64::from(colours.runs[edge.run as usize]),
+            };
             awaited.add(Signature::new().with(colour).with(edge.start as u64).with(u64::from(edge.step)));
         }
         let mut signature = Signature::new().with(u64::from(colours.runs[run as usize])).with_signature(awaited);
         for stretch in stretches(workload, run) {
             signature = signature.with(u64::from(stretch.len)).with_signature(passing(stretch.passage));
         }
-        dense.colour(signature)
-    });
-    let runs: Vec<u32> = runs.collect();
+        signature
+    };
+    let mut dense = Dense::default();
+    let mut fresh = vec![NONE; workload.runs.len()];
+    for &run in order {
+        fresh[run as usize] = dense.colour(signature_of(run, &fresh));
+    }
+    let others: Vec<u32> = (0..workload.runs.len() as u32).filter(|&run| fresh[run as usize] == NONE).collect();
+    let colours_of_others: Vec<u32> = others.iter().map(|&run| dense.colour(signature_of(run, &fresh))).collect();
+    for (&run, &colour) in others.iter().zip(&colours_of_others) {
+        fresh[run as usize] = colour;
+    }
     let run_count = dense.count();
+    let runs = numbered_as_met(fresh, run_count);
     let mut dense = Dense::default();
     let resources = colours.resources.iter().zip(traffic);
     let resources: Vec<u32> = resources
         .map(|(&colour, traffic)| dense.colour(Signature::new().with(u64::from(colour)).with_signature(traffic)))
         .collect();
     Colours { runs, resources, run_count, resource_count: dense.count() }
+}
+
+/// Colours numbered from 0 in the order they are first met.
+fn numbered_as_met(mut colours: Vec<u32>, count: u32) -> Vec<u32> {
+    let mut numbers = vec![NONE; count as usize];
+    let mut next = 0;
+    for colour in &mut colours {
+        let number = &mut numbers[*colour as usize];
+        if *number == NONE {
+            (*number, next) = (next, next + 1);
+        }
+        *colour = *number;
+    }
+    colours
 }
 
 /// For each capacity: the colours of the runs that pass through it, by stretch of operations, and how often.

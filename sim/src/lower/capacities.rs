@@ -5,7 +5,7 @@ use super::crowd::Crowd;
 use super::effort::BLOCK_TIME;
 use crate::profile::{LaneSpeed, ProtocolCosts};
 use crate::quantity::Rate;
-use crate::schedule::{Channel, Header, Protocol, Rank};
+use crate::schedule::{Channel, Header, Protocol, Rank, Workplace};
 use crate::sharing::{ResourceId, System};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
@@ -61,7 +61,10 @@ impl<'a> Capacities<'a> {
         made: Vec<Resource>,
     ) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
-        let lane = lane_rate(costs.lane);
+        let lane = match (header.blocks.workplace, setting.profile.messages) {
+            (Workplace::Host, Some(messages)) => Some(Rate::from(messages.host_rate)),
+            _ => lane_rate(costs.lane),
+        };
         let lanes = lane.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
         let mut known = Known::new(setting.fabric, header.channels, lanes);
         known.note(&made);

@@ -1,13 +1,15 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
 use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Staging, Summary};
-use fabricast_topologies::{LinkId, NodeId, Picos};
+use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES};
+use super::message::Way;
 use super::network::{Crossing, crosses};
 use super::reaches::Reaches;
 use super::{Framing, LowerError, Resource, Setting};
 use crate::engine::Passage;
+use crate::profile::Profile;
 use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Protocol, Rank, TeamId};
 use crate::sharing::{System, Use, WHOLE};
@@ -71,6 +73,16 @@ enum CopiedBy {
     Engines,
 }
 
+/// Whether what stands in for the costs of crossings ([`Crossing::stand_in`]) can be told again from latencies and
+/// coefficients. It cannot where the longest of several ways counts, or bytes are scaled: on ways to buffers and to teams that
+/// leave the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Codes {
+    #[default]
+    Told,
+    Blurred,
+}
+
 /// Makes passages between devices, and the capacities on them.
 pub(crate) struct Devices<'a> {
     setting: Setting<'a>,
@@ -79,6 +91,7 @@ pub(crate) struct Devices<'a> {
     capacities: Capacities<'a>,
     hops: Vec<Hop>,
     uses: Vec<Use>,
+    codes: Codes,
 }
 
 impl<'a> Devices<'a> {
@@ -86,14 +99,19 @@ impl<'a> Devices<'a> {
     pub(crate) fn new(setting: Setting<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
         let framing = Framing::new(1.0);
-        Self { setting, framing, copies: CopiedBy::Sms, capacities, hops: Vec::new(), uses: Vec::new() }
+        Self::with(setting, (framing, CopiedBy::Sms), capacities)
     }
 
     /// For the operations of a schedule.
     pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
         let copies = if header.protocol == Protocol::CopyEngine { CopiedBy::Engines } else { CopiedBy::Sms };
-        Self { setting, framing, copies, capacities, hops: Vec::new(), uses: Vec::new() }
+        Self::with(setting, (framing, copies), capacities)
+    }
+
+    fn with(setting: Setting<'a>, (framing, copies): (Framing, CopiedBy), capacities: Capacities<'a>) -> Self {
+        let (hops, uses, codes) = (Vec::new(), Vec::new(), Codes::default());
+        Self { setting, framing, copies, capacities, hops, uses, codes }
     }
 
     pub(super) fn framing(&self) -> Framing {
@@ -107,6 +125,10 @@ impl<'a> Devices<'a> {
     /// Whether flows between the same devices may take different ways.
     pub(super) fn tells_flows_apart(&self) -> bool {
         matches!(self.setting.router.options().ecmp, Ecmp::Hashed { .. })
+    }
+
+    pub(super) fn codes(&self) -> Codes {
+        self.codes
     }
 
     pub(crate) fn into_resources(self) -> Vec<Resource> {
@@ -131,7 +153,12 @@ impl<'a> Devices<'a> {
     pub(super) fn make(&mut self, trip: Trip, system: &mut System) -> Result<Passage, LowerError> {
         let Trip { from, to, by, flavour, lane, .. } = trip;
         self.uses.clear();
-        let mut latency = if from == to { Picos::ZERO } else { self.travel(trip, system)? };
+        let mut latency = match trip.crossing.letter {
+            // Ranks of one device tell each other, too.
+            Some(bytes) if from == to && flavour != Flavour::Copy => self.deliver(trip, bytes, &Way::WITHIN, system),
+            _ if from == to => Picos::ZERO,
+            _ => self.travel(trip, system)?,
+        };
         if flavour == Flavour::Notify {
             return Ok(Passage { route: None, latency });
         }
@@ -147,6 +174,14 @@ impl<'a> Devices<'a> {
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
         self.add(Resource::Memory(to), self.framing.coefficient(written), system);
         Ok(self.finish(latency, by, lane, system))
+    }
+
+    pub(super) fn fabric(&self) -> &'a Fabric {
+        self.setting.fabric
+    }
+
+    pub(super) fn profile(&self) -> &'a Profile {
+        self.setting.profile
     }
 
     /// Where the caller's buffers lie.
@@ -170,7 +205,9 @@ impl<'a> Devices<'a> {
             return Ok(Picos::ZERO);
         }
         let before = self.uses.len();
-        let latency = self.travel(Trip { from, to, ..trip }, system)?;
+        // (It is no message of its own.)
+        let crossing = Crossing { letter: None, ..trip.crossing };
+        let latency = self.travel_aside(Trip { from, to, crossing, ..trip }, system)?;
         for one in self.uses.iter_mut().skip(before) {
             one.coefficient = self.framing.unframed(one.coefficient);
         }
@@ -212,7 +249,7 @@ impl<'a> Devices<'a> {
         let nearest = others.peek().copied();
         for other in others {
             let (from, to) = if spreads { (own, other) } else { (other, own) };
-            latency = latency.max(self.travel(Trip { from, to, ..trip }, system)?);
+            latency = latency.max(self.travel_aside(Trip { from, to, ..trip }, system)?);
             if let Some(hop) = self.hops.iter().find(|hop| !self.copies(hop.link, to)) {
                 let at = self.setting.fabric.ends(hop.link).1;
                 return Err(LowerError::NoMulticast { from, to, at });
@@ -265,8 +302,16 @@ impl<'a> Devices<'a> {
             }
         }
         let leaves = crosses(self.setting.fabric, &hops);
+        let rest = match &summary {
+            Ok(summary) if trip.crossing.letter.is_some() => self.first_fragment(&hops, summary.staging),
+            _ => Vec::new(),
+        };
         self.hops = hops;
         let Summary { mut latency, staging, .. } = summary?;
+        if let Some(bytes) = trip.crossing.letter {
+            let way = Way { latency, staging, leaves, legs: rest };
+            latency += self.deliver(trip, bytes, &way, system);
+        }
         if leaves {
             latency += trip.crossing.latency_to(self.setting.fabric, trip.to);
             if trip.flavour != Flavour::Notify {
@@ -288,7 +333,16 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    fn add(&mut self, resource: Resource, coefficient: u64, system: &mut System) {
+    /// The same of one of several ways that an operation takes at once.
+    fn travel_aside(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
+        let latency = self.travel(trip, system)?;
+        if trip.crossing != Crossing::default() && crosses(self.setting.fabric, &self.hops) {
+            self.codes = Codes::Blurred;
+        }
+        Ok(latency)
+    }
+
+    pub(super) fn add(&mut self, resource: Resource, coefficient: u64, system: &mut System) {
         if coefficient == 0 {
             return;
         }

@@ -6,19 +6,26 @@ use rustc_hash::FxHashMap;
 use super::Survey;
 use super::network::{Crossing, Message};
 use crate::engine::{Order, Pace, PerOp};
-use crate::profile::{BlockWork, Deed, LaneSpeed, NetworkCosts, Profile, ProtocolCosts, Role};
+use crate::profile::{BlockWork, Deed, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role};
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
-use crate::schedule::{BlockSplit, Buffer, Collective, Dependency, Header, OpKind, Protocol, Rank, Run};
+use crate::schedule::{BlockSplit, Buffer, Collective, Dependency, Header, OpKind, Protocol, Rank, Run, Workplace};
 use crate::sharing::WHOLE;
 
-/// What a lane of a block that works by passes provides: counted so that a byte is a nanosecond of the block.
-pub(super) const BLOCK_TIME: Rate = Rate(1_000_000_000_000);
+/// What a lane of a block that works by passes provides: counted so that a byte is ten picoseconds of the block. What
+/// an operation takes of it for each byte on the wire is rounded to parts of [`WHOLE`]: at a terabyte a second, where a
+/// byte has a picosecond, to a 32,256th.
+pub(super) const BLOCK_TIME: Rate = Rate(100_000_000_000_000);
+/// The part of an NVLS block's threads that copies into the buffer that the switch reads: 7 of 20 warps where there are
+/// more than six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
+const STAGING_SHARE: (u16, u16) = (7, 20);
 
 /// The costs of a schedule's operations.
 pub(crate) struct Effort<'a> {
     costs: &'a ProtocolCosts,
     protocol: Protocol,
     network: &'a NetworkCosts,
+    messages: Option<&'a MessageCosts>,
+    workplace: Workplace,
     /// Payload of a message, where operations are pieces of one.
     message: Option<Bytes>,
     /// Of a block.
@@ -27,6 +34,8 @@ pub(crate) struct Effort<'a> {
     lane_threads: [u16; 2],
     split: BlockSplit,
     collective: Collective,
+    /// Ranks for which a switch combines.
+    team: u64,
 }
 
 /// What decides an operation's costs, its bytes aside.
@@ -68,21 +77,22 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// What stands for the costs of operations of `span` chunks: the number of what they do instead of software time, a
-    /// code instead of what they take of a lane; nothing for what they cost on the way to another host.
-    pub fn stand_in(&mut self, task: Task, span: u32, counts_passes: bool) -> OneEffort {
-        let number = *self.known.entry((task, span)).or_insert_with(|| {
+    fn number(&mut self, task: Task, span: u32) -> u32 {
+        *self.known.entry((task, span)).or_insert_with(|| {
             self.all.push((task, span));
             self.all.len() as u32 - 1
-        });
-        let lane = counts_passes.then(|| Self::code(number));
-        OneEffort { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing: Crossing::default() }
+        })
     }
 
-    /// What stands for a coefficient: far above those of anything else, and of the codes of different tasks none is a
-    /// multiple of another.
-    pub fn code(number: u32) -> u64 {
+    /// What stands for a lane's coefficient: far above those of anything else, and of the codes of different tasks, and of
+    /// lanes and proxies, none is a multiple of another.
+    pub fn lane_code(number: u32) -> u64 {
         (1 << 40) + u64::from(number)
+    }
+
+    /// The same for a proxy's.
+    pub fn proxy_code(number: u32) -> u64 {
+        (1 << 40) + (1 << 30) + u64::from(number)
     }
 }
 
@@ -133,6 +143,8 @@ impl<'a> Effort<'a> {
         let costs = profile.protocol(header.protocol);
         let threads = header.blocks.threads.unwrap_or(costs.threads);
         let lane_threads = match header.blocks.split {
+            // Half of the warps send, half receive (NCCL 2.28 src/device/sendrecv.h).
+            BlockSplit::Whole if header.call.collective.is_between_pairs() => [(threads / 2).max(1); 2],
             BlockSplit::Whole => [threads; 2],
             BlockSplit::ReduceAndCopy => costs.split_threads(threads),
         };
@@ -141,11 +153,14 @@ impl<'a> Effort<'a> {
             costs,
             protocol: header.protocol,
             network,
+            messages: profile.messages.as_ref(),
+            workplace: header.blocks.workplace,
             message: header.blocks.message,
             threads,
             lane_threads,
             split: header.blocks.split,
             collective: header.call.collective,
+            team: header.teams.first().map_or(0, |team| team.len() as u64),
         }
     }
 
@@ -195,13 +210,31 @@ impl<'a> Effort<'a> {
         }
     }
 
+    /// What stands for the costs of operations of `span` chunks: the number of what they do instead of software time, codes
+    /// instead of what they take of a lane and cost on the way to another host.
+    pub fn stand_in(&self, tasks: &mut Tasks, task: Task, span: u32) -> OneEffort {
+        let number = tasks.number(task, if task.kind.moves_data() { span } else { 0 });
+        let lane = self.counts_passes().then(|| Tasks::lane_code(number));
+        let crossing = match self.pays_to_leave(task.kind) {
+            true => Crossing::stand_in(Tasks::proxy_code(number)),
+            false => Crossing::default(),
+        };
+        OneEffort { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
+    }
+
+    /// Whether operations may cost more by the way they take.
+    fn pays_to_leave(&self, kind: OpKind) -> bool {
+        (*self.network != NetworkCosts::FREE || self.messages.is_some())
+            && (kind.is_transfer() || kind == OpKind::Signal)
+    }
+
     /// What decides the costs of a run's operations, their bytes aside.
     pub fn task(run: &Run, role: Role, order: Order) -> Task {
         Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8 }
     }
 
     /// Whether blocks work by passes, so that what an operation takes of its lane depends on its bytes.
-    pub fn counts_passes(&self) -> bool {
+    fn counts_passes(&self) -> bool {
         matches!(self.costs.lane, LaneSpeed::Passes(_))
     }
 
@@ -211,25 +244,43 @@ impl<'a> Effort<'a> {
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
         let work = BlockWork { role, deed, bytes, threads };
         // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
-        let takes = self.split == BlockSplit::Whole && order == Order::Free;
+        let alone = self.split == BlockSplit::Whole && order == Order::Free;
+        // Between pairs the threads that receive keep pace with those that send.
+        let takes = alone || self.collective.is_between_pairs();
         let role_before = if takes { role } else { Role::Forward };
         let software = match kind {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
             kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
+            // Between a device's memory and that of its host.
+            OpKind::Copy if self.workplace == Workplace::Host => {
+                self.messages.map_or(Picos::ZERO, |messages| messages.launch)
+            }
             _ => Picos::ZERO,
         };
+        let goes_on = alone && role == Role::Forward && kind.is_transfer() && self.counts_passes();
+        let reload = if goes_on { self.costs.reload(work) } else { Picos::ZERO };
+        let is_split = self.split == BlockSplit::ReduceAndCopy && kind.is_transfer() && self.counts_passes();
+        let fan = if is_split { self.costs.fan } else { Picos::ZERO };
+        // What all ranks are given back streams out of the buffer as it comes.
+        let staging = if kind == OpKind::MulticastReduce {
+            let (some, all) = STAGING_SHARE;
+            self.costs.staging(Bytes(bytes.0.saturating_mul(self.team)), (threads * some / all).max(1))
+        } else {
+            Picos::ZERO
+        };
+        let software = software + reload + fan + staging;
         let busy = match kind {
             // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send); between
             // pairs it is an exchange like the others.
             OpKind::Copy if !self.collective.is_between_pairs() => self.costs.busy(work).map(|_| Picos::ZERO),
             _ => self.costs.busy(work),
         };
-        let spacing = if order == Order::InTurn { self.costs.spacing(work) } else { Picos::ZERO };
+        let spacing = if order == Order::InTurn { self.costs.spacing(work, self.message) } else { Picos::ZERO };
         let lane = busy.map(|busy| {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
-        let crossing = if kind.is_transfer() || kind == OpKind::Signal {
+        let crossing = if self.pays_to_leave(kind) {
             // Chunks that follow each other (trees, chains) are slots of their own; those of rings are sent slice by slice
             // (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
             let message = match (self.message, order) {
@@ -237,7 +288,8 @@ impl<'a> Effort<'a> {
                 (None, Order::InTurn) => Message::Slices(1),
                 (None, Order::Free) => Message::Slices(self.costs.slices),
             };
-            Crossing::of(self.network, (self.protocol, self.costs), work, message, on_wire)
+            let letter = self.messages.map(|_| bytes);
+            Crossing { letter, ..Crossing::of(self.network, (self.protocol, self.costs), work, message, on_wire) }
         } else {
             Crossing::default()
         };

@@ -8,6 +8,7 @@ mod channels;
 mod crowd;
 mod devices;
 mod effort;
+mod message;
 mod network;
 mod passages;
 mod reaches;
@@ -25,9 +26,10 @@ use capacities::Capacities;
 pub use capacities::Resource;
 pub(crate) use channels::OneBlock;
 use crowd::Crowd;
-pub(crate) use devices::Devices;
-pub(crate) use effort::{Effort, Tasks};
+pub(crate) use devices::{Codes, Devices};
+pub(crate) use effort::{Effort, OneEffort, Tasks};
 use effort::{Efforts, whole_bytes};
+pub(crate) use network::{Crossing, Latency};
 use passages::Passages;
 use reaches::{Reaches, Results};
 pub use traffic::Traffic;
@@ -120,15 +122,15 @@ pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
     lower_with(parties, &mut Tables::default())
 }
 
-/// Lowers a schedule for calls of any size that is cut alike: what depends on it is told by tasks, which stand in for costs
-/// and for what operations take of their lane.
+/// Lowers a schedule for calls of any size that is cut alike: what depends on it is told by tasks, which stand in for costs,
+/// what operations take of their lane, and what those that leave their host wait and take of their proxy.
 ///
 /// # Errors
 /// [`LowerError`].
-pub(crate) fn lower_for_any_size(party: Party<'_>) -> Result<(Lowered, Tasks), LowerError> {
+pub(crate) fn lower_for_any_size(party: Party<'_>) -> Result<(Lowered, Tasks, Codes), LowerError> {
     let mut tables = Tables { tasks: Some(Tasks::default()), ..Tables::default() };
     let lowered = lower_with(&[party], &mut tables)?;
-    Ok((lowered, tables.tasks.unwrap_or_default()))
+    Ok((lowered, tables.tasks.unwrap_or_default(), tables.codes))
 }
 
 fn lower_with(parties: &[Party<'_>], tables: &mut Tables) -> Result<Lowered, LowerError> {
@@ -185,7 +187,7 @@ fn add_party(
                 None => effort.of_run(run, (role, order), work, |i| passages.framing().payload(on_wire(i)), on_wire),
                 Some(tasks) => {
                     let task = Effort::task(run, role, order);
-                    Efforts::Same(tasks.stand_in(task, run.span, effort.counts_passes()))
+                    Efforts::Same(effort.stand_in(tasks, task, run.span))
                 }
             };
             let reaches = Reaches::of(&header.call, survey.results, (rank, run), dependencies);
@@ -206,6 +208,10 @@ fn add_party(
             }
             workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
         }
+    }
+    // What a message of an MPI costs depends on its size in ways that no code stands for.
+    if passages.codes() == Codes::Blurred || setting.profile.messages.is_some() {
+        tables.codes = Codes::Blurred;
     }
     (lowered.resources, lowered.traffic) = passages.finish();
     lowered.rank_starts.extend(survey.rank_starts[1..].iter().map(|start| first_run + start));
@@ -273,6 +279,8 @@ struct Tables {
     paces: FxHashMap<Pace, u32>,
     /// Where costs are not worked out yet.
     tasks: Option<Tasks>,
+    /// Whether what stands in for them can be told again.
+    codes: Codes,
 }
 
 impl Tables {

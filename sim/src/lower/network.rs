@@ -19,6 +19,47 @@ pub(crate) struct Crossing {
     pub flush: Picos,
     /// What its bytes take of the sending proxy, in units of [`WHOLE`] for a byte on the wire.
     pub proxy: u64,
+    /// Bytes of a two-sided message, which costs by its way whether it leaves the host or not; `None` where it is none.
+    pub letter: Option<Bytes>,
+}
+
+/// The latency of a way where that of its crossings stood in for what they cost: above all that links add up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Latency {
+    /// Of the links.
+    path: Picos,
+    /// How often it leaves a host.
+    crossings: u64,
+    /// How often the receiving GPU needs a flush then.
+    flushes: u64,
+}
+
+impl Latency {
+    const CROSSING: u64 = 1 << 48;
+    const FLUSH: u64 = 1 << 56;
+    /// Links below this never add up to a crossing: ways have far fewer than 256.
+    const LONGEST_LINK: u64 = 1 << 40;
+
+    /// Whether latencies on a fabric can be told from what stands in for costs.
+    pub(crate) fn is_told(fabric: &Fabric) -> bool {
+        fabric.links().all(|(_, link)| link.latency.0 < Self::LONGEST_LINK)
+    }
+
+    /// Taken apart.
+    pub(crate) fn of(coded: Picos) -> Self {
+        Self {
+            path: Picos(coded.0 % Self::CROSSING),
+            crossings: coded.0 % Self::FLUSH / Self::CROSSING,
+            flushes: coded.0 / Self::FLUSH,
+        }
+    }
+
+    /// With what its task costs.
+    pub(crate) fn with(self, crossing: Crossing) -> Picos {
+        let added = |each: Picos, times: u64| each.0.saturating_mul(times);
+        let costs = added(crossing.latency, self.crossings).saturating_add(added(crossing.flush, self.flushes));
+        Picos(self.path.0.saturating_add(costs))
+    }
 }
 
 /// What is sent at once.
@@ -42,9 +83,6 @@ impl Crossing {
         message: Message,
         on_wire: Work,
     ) -> Self {
-        if *network == NetworkCosts::FREE {
-            return Self::default();
-        }
         let message = match message {
             Message::Slices(slices) => Bytes(work.bytes.0.div_ceil(slices.max(1).into())),
             Message::Whole(bytes) => bytes.max(work.bytes),
@@ -58,7 +96,12 @@ impl Crossing {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0)).unwrap_or(u64::MAX)
         };
-        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy }
+        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy, letter: None }
+    }
+
+    /// What stands for the costs of a task, whose proxy's share has this code.
+    pub(super) fn stand_in(proxy: u64) -> Self {
+        Self { latency: Picos(Latency::CROSSING), flush: Picos(Latency::FLUSH), proxy, letter: None }
     }
 
     /// What it waits on the way to a device, besides the links' latency.

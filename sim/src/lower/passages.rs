@@ -1,18 +1,20 @@
 //! Which way operations travel: routes over capacities, one for each pair of ranks (and lane, where lanes limit).
 
+use std::borrow::Cow;
+
 use fabricast_topologies::NodeId;
 use fabricast_topologies::route::BufferPlace;
 use rustc_hash::FxHashMap;
 
 use super::capacities::Capacities;
-use super::devices::{Devices, Flavour, LaneUse, Legs, Trip};
+use super::devices::{Codes, Devices, Flavour, LaneUse, Legs, Trip};
 use super::effort::Efforts;
 use super::network::Crossing;
 use super::reaches::{Reaches, RunReaches, Touched};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
 use crate::quantity::Work;
-use crate::schedule::{Header, OpKind, Rank, Run, TeamId};
+use crate::schedule::{Header, OpKind, Rank, Run, TeamId, Workplace};
 use crate::sharing::System;
 
 /// What makes two operations travel alike.
@@ -33,9 +35,11 @@ struct Key {
 }
 
 pub(super) struct Passages<'a> {
-    placement: &'a [NodeId],
+    /// Where each rank works.
+    placement: Cow<'a, [NodeId]>,
     /// In whose memory the buffers of each rank lie; empty where that is their own device.
     places: Vec<NodeId>,
+    workplace: Workplace,
     /// What was read before, in managed memory.
     touched: Touched,
     /// Ranks of each multicast team.
@@ -55,13 +59,25 @@ impl<'a> Passages<'a> {
         traffic: Traffic,
     ) -> Result<Self, LowerError> {
         let devices = setting.placement.iter().take(header.call.ranks as usize);
-        let places = match setting.router.options().buffers {
-            BufferPlace::Device => Vec::new(),
-            _ => devices.map(|&device| setting.router.place_of_buffers(device)).collect::<Result<_, _>>()?,
+        let in_device_memory = setting.router.options().buffers == BufferPlace::Device;
+        let (placement, places) = match header.blocks.workplace {
+            Workplace::Device if in_device_memory => (Cow::Borrowed(setting.placement), Vec::new()),
+            workplace => {
+                let places = devices.clone().map(|&device| setting.router.place_of_buffers(device));
+                let places = places.collect::<Result<_, _>>()?;
+                let placement = match workplace {
+                    Workplace::Device => Cow::Borrowed(setting.placement),
+                    Workplace::Host => {
+                        devices.map(|&device| setting.router.nearest_cpu(device)).collect::<Result<_, _>>()?
+                    }
+                };
+                (placement, places)
+            }
         };
         Ok(Self {
-            placement: setting.placement,
+            placement,
             places,
+            workplace: header.blocks.workplace,
             touched: Touched::default(),
             teams: &header.teams,
             devices: Devices::for_schedule(setting, header, capacities),
@@ -83,6 +99,7 @@ impl<'a> Passages<'a> {
     /// What the operations of a run reach for outside the devices, if they would for this in host memory.
     pub(super) fn reaches(&mut self, header: &Header, rank: Rank, run: &Run, reaches: Reaches) -> RunReaches {
         match self.devices.buffers() {
+            BufferPlace::Device if self.workplace == Workplace::Host => RunReaches::Same(reaches),
             BufferPlace::Device => RunReaches::Same(Reaches::default()),
             BufferPlace::Managed => RunReaches::at_first_touch(reaches, header, (rank, run), &mut self.touched),
             _ => RunReaches::Same(reaches),
@@ -139,6 +156,11 @@ impl<'a> Passages<'a> {
             workload.passages.push(workload.passages.get(entry as usize));
         }
         Ok(PerOp::Each(first))
+    }
+
+    /// Whether what stands in for costs can be told again.
+    pub(super) fn codes(&self) -> Codes {
+        self.devices.codes()
     }
 
     /// What the capacities are, and what passes through them.
@@ -214,7 +236,7 @@ impl<'a> Passages<'a> {
     }
 
     fn device(&self, rank: Rank) -> Result<NodeId, LowerError> {
-        let devices = self.placement;
+        let devices = &self.placement;
         let too_few = LowerError::TooFewDevices { ranks: rank.0.saturating_add(1), devices: devices.len() };
         devices.get(rank.0 as usize).copied().ok_or(too_few)
     }

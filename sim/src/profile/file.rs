@@ -8,18 +8,24 @@ use serde::Deserialize;
 use toml::de::DeTable;
 
 use super::band_file::BandsFile;
+use super::message_file::MessageFile;
 use super::network_file::{MeasuredNetwork, NetworkFile};
 use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 8] = [
     ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
     ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
     ("nccl-2.27-a100", include_str!("../../profiles/nccl-2.27-a100.toml")),
     ("nccl-2.29-b200", include_str!("../../profiles/nccl-2.29-b200.toml")),
     ("nccl-2.29-gb200", include_str!("../../profiles/nccl-2.29-gb200.toml")),
     ("nccl-2.27-l40s", include_str!("../../profiles/nccl-2.27-l40s.toml")),
+    ("kernels-h200", include_str!("../../profiles/kernels-h200.toml")),
+    ("open_mpi-5.0", include_str!("../../profiles/open_mpi-5.0.toml")),
 ];
+
+/// The library of profiles of kernels that this program makes of schedules.
+const KERNELS: &str = "fabricast";
 
 /// What multicast and reduction in the switch reach on Blackwell, where it was not measured (NCCL 2.30.7
 /// src/graph/tuning.cc, `nvlsEfficiency`).
@@ -86,6 +92,7 @@ struct ProfileFile {
     band: BandsFile,
     links: LinksFile,
     network: Option<NetworkFile>,
+    message: Option<MessageFile>,
     protocol: ProtocolsFile,
     launch: LaunchesFile,
 }
@@ -121,6 +128,8 @@ struct ProtocolFile {
     step_per_warp: Option<String>,
     reduce: Option<String>,
     copy: Option<String>,
+    reload: Option<String>,
+    fan: Option<String>,
     settle: Option<String>,
     settle_half: Option<String>,
     wire_efficiency: f64,
@@ -162,6 +171,8 @@ struct ModesFile {
 #[serde(deny_unknown_fields)]
 struct LaunchFile {
     added: String,
+    added_per_gpu: Option<String>,
+    floor_per_peer: Option<String>,
     floor: String,
     floor_per_gpu: String,
     jitter: Option<String>,
@@ -191,12 +202,20 @@ impl Profile {
         }
     }
 
-    /// The shipped profile that fits the fabric's GPUs best. Where none was measured on that generation, the nearest
-    /// one with a wider band and a name that says so.
+    /// The shipped profile of a communication library that fits the fabric's GPUs best. Where none was measured on that
+    /// generation, the nearest one with a wider band and a name that says so.
     ///
     /// # Errors
     /// None but a defect of a shipped file.
     pub fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
+        Self::nearest(fabric, Software::Nccl)
+    }
+
+    /// The same of other software.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub fn nearest(fabric: &Fabric, software: Software) -> Result<Self, ProfileError> {
         let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
             Figures::Gpu(figures) => Some(figures),
             _ => None,
@@ -208,7 +227,7 @@ impl Profile {
         for (name, text) in SHIPPED {
             let profile = Self::parse(text, name)?;
             let distance = |p: &Self| (p.compute_capability.abs_diff(wanted), is_other(p));
-            if best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
+            if profile.software() == software && best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
                 best = Some(profile);
             }
         }
@@ -220,10 +239,19 @@ impl Profile {
                 profile.links.multicast = profile.links.multicast.min(BLACKWELL_MULTICAST);
             }
         }
-        Ok(match MeasuredNetwork::of(fabric)? {
-            Some(network) => profile.on(&network),
-            None => profile,
-        })
+        // What an MPI's messages cost is in its profile.
+        match MeasuredNetwork::of(fabric)?.filter(|_| software != Software::Mpi) {
+            Some(network) => Ok(profile.on(&network)),
+            None => Ok(profile),
+        }
+    }
+
+    fn software(&self) -> Software {
+        match &self.messages {
+            Some(_) => Software::Mpi,
+            None if self.library == KERNELS => Software::Kernels,
+            None => Software::Nccl,
+        }
     }
 
     /// Reads a profile file.
@@ -234,6 +262,17 @@ impl Profile {
         let reader = Reader { source, text };
         reader.read::<ProfileFile>()?.into_profile(&reader)
     }
+}
+
+/// Whose work a profile prices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Software {
+    /// NCCL's: thread blocks that move data step by step.
+    Nccl,
+    /// The kernels that this program makes of schedules (`gpu run`).
+    Kernels,
+    /// An MPI's: messages.
+    Mpi,
 }
 
 /// What reads a file.
@@ -328,6 +367,8 @@ impl Reader<'_> {
             step_per_warp: time("step_per_warp", &file.step_per_warp)?,
             reduce: time("reduce", &file.reduce)?,
             copy: time("copy", &file.copy)?,
+            reload: time("reload", &file.reload)?,
+            fan: time("fan", &file.fan)?,
             settle: time("settle", &file.settle)?,
             settle_half: self.optional(&at("settle_half"), file.settle_half.as_deref())?.unwrap_or(Bytes(0)),
             wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
@@ -356,8 +397,12 @@ impl Reader<'_> {
         let at = |field: &str| format!("launch.{key}.{field}");
         Ok(LaunchCosts {
             added: self.quantity(&at("added"), &file.added)?,
+            added_per_gpu: self.optional(&at("added_per_gpu"), file.added_per_gpu.as_deref())?.unwrap_or(Picos::ZERO),
             floor: self.quantity(&at("floor"), &file.floor)?,
             floor_per_gpu: self.quantity(&at("floor_per_gpu"), &file.floor_per_gpu)?,
+            floor_per_peer: self
+                .optional(&at("floor_per_peer"), file.floor_per_peer.as_deref())?
+                .unwrap_or(Picos::ZERO),
             jitter: self.optional(&at("jitter"), file.jitter.as_deref())?.unwrap_or(Picos::ZERO),
         })
     }
@@ -400,6 +445,7 @@ impl ProfileFile {
             sources: self.source,
             links,
             bands,
+            messages: self.message.as_ref().map(|message| message.costs(reader)).transpose()?,
             network: match &self.network {
                 Some(network) => network.costs(reader)?,
                 None => MeasuredNetwork::usual()?.costs,
@@ -457,6 +503,15 @@ mod tests {
         {
             assert_eq!(of(preset), format!("{near} (derived)"), "{preset}");
         }
+    }
+
+    #[test]
+    fn kernels_have_a_profile_of_their_own() {
+        let of = |preset: &str| {
+            Profile::nearest(&fabricast_topologies::preset::load(preset).unwrap(), Software::Kernels).unwrap().name
+        };
+        assert_eq!(of("hgx-h200"), "kernels-h200");
+        assert_eq!(of("hgx-b200"), "kernels-h200 (derived)");
     }
 
     #[test]

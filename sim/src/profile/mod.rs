@@ -7,6 +7,8 @@
 mod band;
 mod band_file;
 mod file;
+mod message;
+mod message_file;
 mod network;
 mod network_file;
 mod protocol;
@@ -15,9 +17,11 @@ mod write;
 use fabricast_topologies::{LinkKind, Picos};
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Protocol;
+use crate::schedule::{Collective, Protocol, Workplace};
 pub use band::{Band, Bands, Beyond, Circumstances, Decides, Known, RegimeBand};
-pub use file::ProfileError;
+pub use file::{ProfileError, Software};
+pub(crate) use message::time as time_at_rate;
+pub use message::{Carried, Ends, MessageCosts, Sums};
 pub use network::{NetworkCosts, largest_message};
 pub use network_file::MeasuredNetwork;
 pub use protocol::{BlockWork, Deed, LaneSpeed, Passes, ProtocolCosts, Role};
@@ -49,10 +53,16 @@ pub enum Processes {
 pub struct LaunchCosts {
     /// Added to every call.
     pub added: Picos,
-    /// No call takes less.
+    /// Added for every GPU of a host but the first: one process launches on one GPU after the other, and the kernels of
+    /// all wait for the last.
+    pub added_per_gpu: Picos,
+    /// No call takes less than this, and
     pub floor: Picos,
-    /// No call takes less than this for each GPU of a host.
+    /// as much again for each GPU of a host: what the host does for it, or what its threads wait for each other.
     pub floor_per_gpu: Picos,
+    /// As much again for each peer that a rank sends to on its own (all_to_all, send_recv, gather, scatter): to NCCL's host side
+    /// each is a task (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
+    pub floor_per_peer: Picos,
     /// Host and device are not in step: where the device's time comes closer to the floor than this, the later of the two
     /// is now the one, now the other, and the call takes longer than either; at most by a quarter of it.
     pub jitter: Picos,
@@ -98,6 +108,8 @@ pub struct Profile {
     pub links: LinkEfficiency,
     /// What the way between hosts costs beyond its links.
     pub network: NetworkCosts,
+    /// What two-sided messages cost, of an MPI; `None` of libraries whose blocks move the data.
+    pub messages: Option<MessageCosts>,
     /// How far off predictions may be.
     pub bands: Bands,
 }
@@ -134,6 +146,7 @@ impl Profile {
             launches: [[LaunchCosts::default(); 2]; 2],
             links: LinkEfficiency::WHOLE,
             network: NetworkCosts::FREE,
+            messages: None,
             bands: Bands::same(Band::NONE),
         }
     }
@@ -142,6 +155,16 @@ impl Profile {
     #[must_use]
     pub fn is_ideal(&self) -> bool {
         self.compute_capability == 0
+    }
+
+    /// Where the operations of a collective work on the call's bytes: in host memory where an MPI adds there.
+    #[must_use]
+    pub fn workplace(&self, collective: Collective) -> Workplace {
+        let on_hosts = self.messages.is_some_and(|messages| messages.sums == Sums::Host);
+        match collective {
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce if on_hosts => Workplace::Host,
+            _ => Workplace::Device,
+        }
     }
 
     /// What a protocol costs.
@@ -157,12 +180,48 @@ impl Profile {
     }
 }
 
-impl LaunchCosts {
-    /// What a call takes whose device side takes `device`, on hosts with `gpus` GPUs in use.
+/// What the host has to do for a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostWork {
+    /// GPUs of a host.
+    pub gpus: u32,
+    /// Peers that a rank sends to on its own.
+    pub peers: u32,
+}
+
+impl HostWork {
+    /// Of a call of so many ranks.
     #[must_use]
-    pub fn apply(&self, device: Picos, gpus: u32) -> Picos {
-        let floor = self.floor.max(Picos(self.floor_per_gpu.0.saturating_mul(u64::from(gpus))));
-        let device = device + self.added;
+    pub fn of(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
+        let is_nccls = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
+        let peers = match collective {
+            Collective::SendRecv => 1,
+            all if all.is_between_pairs() => ranks.saturating_sub(1),
+            _ => 0,
+        };
+        Self { gpus, peers: if is_nccls { peers } else { 0 } }
+    }
+}
+
+impl LaunchCosts {
+    /// What launching adds to the device's side of a call on hosts with `gpus` GPUs in use.
+    #[must_use]
+    pub fn added(&self, gpus: u32) -> Picos {
+        self.added + Picos(self.added_per_gpu.0.saturating_mul(u64::from(gpus.saturating_sub(1))))
+    }
+
+    /// What no call takes less than.
+    #[must_use]
+    pub fn floor(&self, work: HostWork) -> Picos {
+        let times = |each: Picos, count: u32| Picos(each.0.saturating_mul(u64::from(count)));
+        self.floor + times(self.floor_per_gpu, work.gpus) + times(self.floor_per_peer, work.peers)
+    }
+
+    /// What a call takes whose device side takes `device`.
+    #[must_use]
+    pub fn apply(&self, device: Picos, work: HostWork) -> Picos {
+        let floor = self.floor(work);
+        let device = device + self.added(work.gpus);
         let longer = device.max(floor);
         let apart = longer - device.min(floor);
         match self.jitter.0.checked_sub(apart.0) {

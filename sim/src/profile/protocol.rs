@@ -5,6 +5,8 @@
 //! ```text
 //! software:  step + step_per_warp·w + (reduce | copy) + settle·c/(c + settle_half)    [+ take, where it begins a chain]
 //!            − what hides behind later slices: at most (slices − 1)/slices of (passes − 1)·pass, where it passes data on
+//!            + reload/w · min(1, c / 16 B), where a block that passes data on was at work just before
+//!            + fan, on blocks that are split (trees)
 //! path:      the latency of its path
 //! bytes:     the longer of c ÷ (wire efficiency × its share of the links) and, of its block, (passes − 1)·pass
 //! ```
@@ -14,7 +16,8 @@
 //! next of messages that follow each other (in trees) flows when all passes of this one are over. A block executes its
 //! operations one after the other: receiving what nobody is told of any more is an operation of its own in NCCL (the
 //! last receive of a loop), which a schedule does not have; it is charged as `take` to the send that the block begins
-//! with.
+//! with. Between ranks in pairs half of a block's threads send and half receive: a message is taken while the next
+//! is under way. An NVLS chunk is copied into the buffer that the switch reads by some warps of the block, and waits for it.
 //!
 //! Sources: NCCL 2.28 src/device/prims_ll.h (8 bytes a thread and pass), prims_ll128.h (16 words of 8 bytes for 8 threads, 15
 //! of them data, 8 times unrolled: 60 bytes), prims_simple.h, all_reduce.h (the sequence of primitives; up and down a
@@ -42,6 +45,17 @@ pub struct ProtocolCosts {
     pub reduce: Picos,
     /// On top for operations that only move it.
     pub copy: Picos,
+    /// Of one warp, which w warps share: what a block that comes from the chunk before still has to do (barriers, its own
+    /// data's way to registers) while the next chunk is there already; a block that waits has done it by then. So rings
+    /// pay it at every step, and the chains of trees, whose blocks wait, do not. Ring all_reduce cuts chunks at 16 bytes: of
+    /// chunks smaller than that only as many carry data, and a block is through with the others at once. That warps
+    /// share it is measured (ll128 rings of 320 and 640 threads), and not seen in NCCL's source. NCCL 2.28
+    /// src/device/prims_ll128.h (`GenericOp`: barrier, loads, poll, barrier), all_reduce.h (`runRing`).
+    pub reload: Picos,
+    /// More before an operation of a block that is split: the primitives of trees are made for three children, and two groups
+    /// of warps, each with barriers of its own, share an SM. NCCL 2.28 src/device/all_reduce.h (`runTreeSplit`,
+    /// `FanAsymmetric<NCCL_MAX_TREE_ARITY, 1>`).
+    pub fan: Picos,
     /// Until all data of a large operation is visible behind its flags: grows from 0 with the bytes to this.
     pub settle: Picos,
     /// The bytes at which half of `settle` is reached.
@@ -133,6 +147,8 @@ enum Rest {
 
 /// Threads of a warp.
 const WARP: u16 = 32;
+/// What chunks of a ring are cut at.
+const ALIGNMENT: u64 = 16;
 
 impl ProtocolCosts {
     /// No cost, no limit.
@@ -144,6 +160,8 @@ impl ProtocolCosts {
         step_per_warp: Picos::ZERO,
         reduce: Picos::ZERO,
         copy: Picos::ZERO,
+        reload: Picos::ZERO,
+        fan: Picos::ZERO,
         settle: Picos::ZERO,
         settle_half: Bytes(0),
         wire_efficiency: 1.0,
@@ -198,6 +216,20 @@ impl ProtocolCosts {
         }
     }
 
+    /// What a block that is at work all the time has yet to do when the data of an operation has come.
+    #[must_use]
+    pub fn reload(&self, work: BlockWork) -> Picos {
+        let full = self.reload.0 / u64::from(warps(work.threads).max(1));
+        Picos((u128::from(full) * u128::from(work.bytes.0.min(ALIGNMENT)) / u128::from(ALIGNMENT)) as u64)
+    }
+
+    /// How long some threads of a block take to copy what it works on into a buffer of the library's.
+    #[must_use]
+    pub fn staging(&self, bytes: Bytes, threads: u16) -> Picos {
+        let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
+        passes.streaming(passes.take, bytes, threads)
+    }
+
     /// The least software time of any operation.
     #[must_use]
     pub fn least_software(&self) -> Picos {
@@ -228,11 +260,21 @@ impl ProtocolCosts {
         if self.stream.is_some() { Rest::WholePass } else { Rest::ItsShare }
     }
 
-    /// How soon after an operation's first byte its block can send that of the next.
+    /// How soon after an operation's first byte its block can send that of the next. Where operations are pieces of
+    /// messages, a message takes whole passes.
     #[must_use]
-    pub fn spacing(&self, work: BlockWork) -> Picos {
+    pub fn spacing(&self, work: BlockWork, message: Option<Bytes>) -> Picos {
         let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
-        passes.streaming(passes.of(work.role), work.bytes, work.threads)
+        let streaming = passes.streaming(passes.of(work.role), work.bytes, work.threads);
+        match message {
+            Some(Bytes(message)) if message > 0 => {
+                let quantum = passes.quantum(work.threads);
+                let whole = u128::from(message.div_ceil(quantum)) * u128::from(quantum);
+                let all = u128::from(streaming.0) * whole / u128::from(message);
+                Picos(u64::try_from(all).unwrap_or(u64::MAX))
+            }
+            _ => streaming,
+        }
     }
 
     /// Threads of a split block that reduce, and that copy, in whole warps.

@@ -38,6 +38,9 @@ impl Profile {
             writeln!(out, "{key} = {}", fraction(value))?;
         }
         self.network.write(out)?;
+        if let Some(messages) = &self.messages {
+            messages.write(out)?;
+        }
         for protocol in Protocol::ALL {
             writeln!(out, "\n[protocol.{protocol}]")?;
             self.protocol(protocol).write(protocol, out)?;
@@ -61,6 +64,8 @@ impl ProtocolCosts {
             ("step_per_warp", self.step_per_warp),
             ("reduce", self.reduce),
             ("copy", self.copy),
+            ("reload", self.reload),
+            ("fan", self.fan),
             ("settle", self.settle),
         ];
         for (key, time) in times {
@@ -100,8 +105,10 @@ impl LaunchCosts {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         for (key, time) in [
             ("added", self.added),
+            ("added_per_gpu", self.added_per_gpu),
             ("floor", self.floor),
             ("floor_per_gpu", self.floor_per_gpu),
+            ("floor_per_peer", self.floor_per_peer),
             ("jitter", self.jitter),
         ] {
             writeln!(out, "{key} = {}", nanoseconds(time))?;

@@ -15,6 +15,26 @@ pub struct Blocks {
     /// Payload of a message to another host, where operations are pieces of one; the whole operation if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Bytes>,
+    /// Where the ranks work.
+    #[serde(default, skip_serializing_if = "Workplace::is_device")]
+    pub workplace: Workplace,
+}
+
+/// Where the ranks of a schedule work: in whose memory scratch lies, and who moves and adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workplace {
+    /// On their devices.
+    #[default]
+    Device,
+    /// On the CPUs nearest to their devices, as the processes of an MPI do. Input and output stay where they are.
+    Host,
+}
+
+impl Workplace {
+    fn is_device(&self) -> bool {
+        *self == Self::Device
+    }
 }
 
 /// How many channels a block runs.

@@ -99,6 +99,29 @@ pub enum ReduceOp {
     Min,
 }
 
+impl DataType {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::F32,
+        Self::F64,
+        Self::F16,
+        Self::Bf16,
+        Self::F8e4m3,
+        Self::F8e5m2,
+        Self::I8,
+        Self::U8,
+        Self::I32,
+        Self::U32,
+        Self::I64,
+        Self::U64,
+    ];
+}
+
+impl ReduceOp {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sum, Self::Prod, Self::Max, Self::Min];
+}
+
 /// Whether input and output are the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

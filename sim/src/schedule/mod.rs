@@ -25,7 +25,7 @@ mod precedence;
 mod run;
 mod units;
 
-pub use blocks::{BlockSplit, Blocks};
+pub use blocks::{BlockSplit, Blocks, Workplace};
 pub use builder::{Generate, Header, Program, RotationDigit, Schedule, ScheduleError, Symmetry};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownWord};
 pub use layout::{ChunkSize, Layout, Segment};

@@ -17,6 +17,7 @@ pub(super) const MOST_OPERATIONS: u32 = 1 << 18;
 pub(super) struct PlainOp {
     pub(super) kind: OpKind,
     pub(super) rank: u32,
+    /// A rank, or a team where a switch is passed.
     pub(super) peer: u32,
     pub(super) channel: u16,
     /// Chunks read, in the numbering of the call.
@@ -39,9 +40,9 @@ impl PlainOp {
         if self.kind.writes_peer() { self.peer } else { self.rank }
     }
 
-    /// Whether bytes cross from one rank to another.
+    /// Whether bytes cross from one rank to another, by a way of these two.
     pub(super) fn crosses(&self) -> bool {
-        self.kind.is_transfer() && self.peer != self.rank
+        self.kind.is_transfer() && !self.kind.is_multicast() && self.peer != self.rank
     }
 }
 
@@ -50,6 +51,13 @@ fn first_multicast(schedule: &Schedule) -> Option<Operation> {
     let is_multicast = |run: RunId| schedule.run(run).kind.is_multicast() && schedule.run(run).len > 0;
     let run = (0..schedule.run_count()).map(RunId).find(|&run| is_multicast(run))?;
     Some(schedule.operation(schedule.op_id(run, 0)))
+}
+
+/// Whether a format has words for what switches combine and copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Switches {
+    Unknown,
+    Known,
 }
 
 /// All operations, by id.
@@ -63,13 +71,13 @@ pub(super) struct Plain {
 impl Plain {
     /// # Errors
     /// [`WriteError`]: too many operations, chunks of no common size, operations that wait for each other.
-    pub(super) fn new(schedule: &Schedule, format: &'static str) -> Result<Self, WriteError> {
+    pub(super) fn new(schedule: &Schedule, format: &'static str, switches: Switches) -> Result<Self, WriteError> {
         let header = schedule.header();
         let collective = header.call.collective;
         if !collective.has_sizes() {
             return Err(WriteError::Collective { format, collective });
         }
-        if let Some(op) = first_multicast(schedule) {
+        if let Some(op) = first_multicast(schedule).filter(|_| switches == Switches::Unknown) {
             let what = format!("rank {}, {}", op.rank.0, op.kind.name());
             let reason = format!("{format} files are written without multicast");
             return Err(WriteError::Unsupported { operation: op.id, what, reason });
@@ -117,7 +125,7 @@ impl Plain {
             ops.push(PlainOp {
                 kind: op.kind,
                 rank: op.rank.0,
-                peer: op.peer.0,
+                peer: op.team.map_or(op.peer.0, |team| team.0),
                 channel: op.channel.0,
                 src,
                 dst,
@@ -189,7 +197,9 @@ impl Plain {
 }
 
 fn unsupported(operation: OpId, rank: u32, kind: OpKind, peer: u32, reason: &str) -> WriteError {
-    let what = if kind.is_transfer() || kind == OpKind::Signal {
+    let what = if kind.is_multicast() {
+        format!("rank {rank}, {}, team {peer}", kind.name())
+    } else if kind.is_transfer() || kind == OpKind::Signal {
         format!("rank {rank}, {}, rank {peer}", kind.name())
     } else {
         format!("rank {rank}, {}", kind.name())

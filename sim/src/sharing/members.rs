@@ -49,14 +49,10 @@ impl Members {
         }
     }
 
-    /// A route is no longer under way; `freed` hears of the capacities that others still use.
-    pub fn leave(&mut self, system: &System, route: RouteId, mut freed: impl FnMut(ResourceId)) {
+    /// A route is no longer under way.
+    pub fn leave(&mut self, system: &System, route: RouteId) {
         for &resource in system.used_by(route.0) {
-            let group = &mut self.groups[resource.0 as usize];
-            group.live -= 1;
-            if group.live > 0 {
-                freed(resource);
-            }
+            self.groups[resource.0 as usize].live -= 1;
         }
     }
 

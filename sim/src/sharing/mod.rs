@@ -10,12 +10,17 @@
 //! with the rest (Bertsekas & Gallager, *Data Networks*, §6.5.2). Levels are whole [`Rate`]s, rounded down, and all
 //! capacities that are reached at the same level freeze together; so the result depends on neither order nor ids, and
 //! a capacity keeps less than one rate unit per transfer unused.
+//!
+//! A capacity that is not filled even if all its transfers have the rates that they would have alone (`Demand`) is never
+//! reached below them: filling goes without it, and it joins nothing.
 
+mod demand;
 mod members;
 mod solver;
 mod system;
 
 use crate::quantity::Rate;
+use demand::Demand;
 use members::Members;
 use solver::{Seed, Solver};
 pub use system::{ResourceId, RouteId, System, Use};
@@ -46,6 +51,7 @@ pub struct Sharing {
     count: Vec<u32>,
     rate: Vec<Rate>,
     members: Members,
+    demand: Demand,
     changed_routes: Vec<u32>,
     freed_resources: Vec<ResourceId>,
     is_changed: Vec<bool>,
@@ -62,6 +68,7 @@ impl Sharing {
             count: vec![0; routes],
             rate: vec![Rate(0); routes],
             members: Members::new(system),
+            demand: Demand::new(resources),
             changed_routes: Vec::new(),
             freed_resources: Vec::new(),
             is_changed: vec![false; routes],
@@ -89,6 +96,7 @@ impl Sharing {
         if *count == 1 {
             self.members.join(system, route);
         }
+        self.demand.add(system, route);
         self.note(route.0);
     }
 
@@ -96,16 +104,20 @@ impl Sharing {
     pub fn stop(&mut self, system: &System, route: RouteId) {
         let count = &mut self.count[route.0 as usize];
         *count -= 1;
-        if *count > 0 {
-            self.note(route.0);
-            return;
-        }
-        let Self { members, freed_resources, is_freed, .. } = self;
-        members.leave(system, route, |resource| {
-            if !std::mem::replace(&mut is_freed[resource.0 as usize], true) {
+        let is_last = *count == 0;
+        let Self { demand, freed_resources, is_freed, .. } = self;
+        for &resource in system.used_by(route.0) {
+            // What could not be filled held nobody back.
+            if demand.may_fill(system, resource) && !std::mem::replace(&mut is_freed[resource.0 as usize], true) {
                 freed_resources.push(resource);
             }
-        });
+        }
+        demand.remove(system, route);
+        if is_last {
+            self.members.leave(system, route);
+        } else {
+            self.note(route.0);
+        }
     }
 
     fn note(&mut self, route: u32) {
@@ -124,12 +136,12 @@ impl Sharing {
             if self.count[r] == 0 || self.solver.seen(route) {
                 continue;
             }
-            let alone = self.count[r] == 1 && system.used_by(route).iter().all(|&used| self.members.live(used) == 1);
-            if alone {
+            let is_free = !system.used_by(route).iter().any(|&used| self.demand.may_fill(system, used));
+            if is_free {
                 self.is_changed[r] = false;
-                let rate = system.limits(route).unshared;
+                let (rate, count) = (system.limits(route).unshared, self.count[r]);
                 let before = std::mem::replace(&mut self.rate[r], rate);
-                revised(Revised { route: RouteId(route), before, rate, count: 1 });
+                revised(Revised { route: RouteId(route), before, rate, count });
             } else {
                 self.solve_from(system, Seed::Route(route), &mut revised);
             }
@@ -149,7 +161,7 @@ impl Sharing {
     }
 
     fn solve_from(&mut self, system: &System, seed: Seed, revised: &mut impl FnMut(Revised)) {
-        self.solver.collect(system, &mut self.members, &self.count, seed);
+        self.solver.collect(system, (&mut self.members, &self.demand), &self.count, seed);
         self.solver.fill(system, &self.members, &self.count);
         for &(route, rate) in &self.solver.solution {
             let r = route as usize;

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::demand::Demand;
 use super::members::Members;
 use super::system::{Limits, ResourceId, RouteId, System, divide, scaled};
 use crate::quantity::Rate;
@@ -69,8 +70,14 @@ impl Solver {
         self.resource_mark[resource as usize] == self.epoch
     }
 
-    /// Gathers the routes and capacities connected to the seed.
-    pub(super) fn collect(&mut self, system: &System, members: &mut Members, count: &[u32], seed: Seed) {
+    /// Gathers the routes and capacities connected to the seed, by capacities that may be filled.
+    pub(super) fn collect(
+        &mut self,
+        system: &System,
+        (members, demand): (&mut Members, &Demand),
+        count: &[u32],
+        seed: Seed,
+    ) {
         self.routes.clear();
         self.resources.clear();
         match seed {
@@ -83,8 +90,10 @@ impl Solver {
                 next_route += 1;
                 let times = u64::from(count[route as usize]) * u64::from(system.limits(route).weight);
                 for one in system.uses(RouteId(route)) {
-                    self.visit_resource(one.resource.0);
-                    self.load[one.resource.0 as usize] += one.coefficient * times;
+                    if self.seen_resource(one.resource.0) || demand.may_fill(system, one.resource) {
+                        self.visit_resource(one.resource.0);
+                        self.load[one.resource.0 as usize] += one.coefficient * times;
+                    }
                 }
             } else if let Some(&resource) = self.resources.get(next_resource) {
                 next_resource += 1;
@@ -126,9 +135,10 @@ impl Solver {
             self.levels.push(Reverse((self.level(resource), resource)));
         }
         for &route in &self.routes {
-            let Limits { cap, weight, .. } = *system.limits(route);
-            if cap != Rate::UNLIMITED {
-                self.by_cap.push((cap.0 / u64::from(weight), route));
+            // What it would have alone holds for capacities that were not gathered, and for its cap.
+            let Limits { unshared, weight, .. } = *system.limits(route);
+            if unshared != Rate::UNLIMITED {
+                self.by_cap.push((unshared.0 / u64::from(weight), route));
             }
         }
         self.by_cap.sort_unstable();
@@ -195,6 +205,9 @@ impl Solver {
         let weight = u64::from(system.limits(route).weight);
         let times = u64::from(count[route as usize]) * weight;
         for one in system.uses(RouteId(route)) {
+            if !self.seen_resource(one.resource.0) {
+                continue;
+            }
             let resource = one.resource.0 as usize;
             let load = one.coefficient * times;
             self.load[resource] -= load;

@@ -8,7 +8,8 @@ use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
 
 use super::{Amounts, Template};
-use crate::engine::{Edge, Workload};
+use crate::engine::{Edge, Pace, Workload};
+use crate::lower::{Crossing, Latency};
 use crate::quantity::{Rate, Work};
 use crate::sharing::{RouteId, System};
 
@@ -31,7 +32,7 @@ pub(super) struct Chain {
 #[derive(Clone, Copy, Debug)]
 struct Op {
     task: u32,
-    latency: Picos,
+    latency: Latency,
     /// In `transfers`; [`NONE`] where nothing passes.
     transfer: u32,
     /// The place of the one before, where operations go in turn.
@@ -92,7 +93,7 @@ impl Chain {
                 chain.turns.push((chain.ops.len() as u32, own.len));
             }
             let task = workload.pace(run, index).software.0 as u32;
-            chain.ops.push(Op { task, latency: passage.latency, transfer, before });
+            chain.ops.push(Op { task, latency: Latency::of(passage.latency), transfer, before });
         }
         Some(chain)
     }
@@ -106,34 +107,39 @@ impl Chain {
         loops: u32,
     ) -> Times {
         let mut moved = self.durations(&template.system(amounts), &amounts.works);
-        let mut paces = amounts.paces.clone();
+        let tasks = 0..template.tasks.all.len() as u32;
+        let mut costs: Vec<(Pace, Crossing)> = tasks.map(|task| (amounts.pace(task), amounts.crossing(task))).collect();
         if let Some((template, amounts)) = other {
             let lesser = self.durations(&template.system(amounts), &amounts.works);
             for (own, other) in moved.iter_mut().zip(lesser) {
                 *own = (*own).min(other);
             }
-            for (own, other) in paces.iter_mut().zip(&amounts.paces) {
-                own.software = own.software.min(other.software);
-                own.spacing = own.spacing.min(other.spacing);
+            for (task, (pace, crossing)) in (0..).zip(&mut costs) {
+                let (other, left) = (amounts.pace(task), amounts.crossing(task));
+                pace.software = pace.software.min(other.software);
+                pace.spacing = pace.spacing.min(other.spacing);
+                crossing.latency = crossing.latency.min(left.latency);
+                crossing.flush = crossing.flush.min(left.flush);
             }
         }
+        let costs_of = |task: u32| costs.get(task as usize).copied().unwrap_or_default();
         let count = self.ops.len();
         let (mut ready, mut flows, mut done) = (vec![startup.0; count], vec![0u64; count], vec![0u64; count]);
         let mut end = startup.0;
         let mut first_flow = vec![u64::MAX; self.transfers.len()];
         for (i, op) in self.ops.iter().enumerate() {
-            let pace = paces.get(op.task as usize).copied().unwrap_or_default();
+            let (pace, crossing) = costs_of(op.task);
             let awaited = &self.awaited[self.starts[i] as usize..self.starts[i + 1] as usize];
             let mut from = awaited.iter().fold(startup.0, |latest, &place| latest.max(done[place as usize]));
             let mut flow = 0;
             if op.before != NONE {
                 let before = op.before as usize;
-                let held = paces.get(self.ops[before].task as usize).copied().unwrap_or_default();
+                let (held, _) = costs_of(self.ops[before].task);
                 from = from.max(ready[before].saturating_add(held.software.0));
                 flow = done[before].max(flows[before].saturating_add(held.spacing.0));
             }
             ready[i] = from;
-            flow = flow.max(from.saturating_add(pace.software.0).saturating_add(op.latency.0));
+            flow = flow.max(from.saturating_add(pace.software.0).saturating_add(op.latency.with(crossing).0));
             flows[i] = flow;
             done[i] = match first_flow.get_mut(op.transfer as usize) {
                 Some(first) => {
@@ -146,7 +152,7 @@ impl Chain {
         }
         for &(first, len) in &self.turns {
             let op = self.ops[first as usize];
-            let spacing = paces.get(op.task as usize).copied().unwrap_or_default().spacing.0;
+            let spacing = costs_of(op.task).0.spacing.0;
             let all = u64::from(len) * u64::from(loops) / u64::from(template.rounds);
             let last = flows[first as usize].saturating_add(spacing.saturating_mul(all.saturating_sub(1)));
             end = end.max(last);

@@ -15,5 +15,6 @@ pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
         GpuCommand::Bench(args) => bench::run(args, output),
         GpuCommand::Doctor(args) => doctor::run(args, output),
         GpuCommand::Run(args) => run::run(args, output),
+        GpuCommand::NvshmemRank => fabricast_validate::execute::nvshmem::serve().map_err(Failure::input),
     }
 }

@@ -31,12 +31,23 @@ impl Router<'_> {
     /// [`Error::Request`] where its host has no CPU that it reaches, or none by C2C where that is asked for.
     pub fn place_of_buffers(&self, device: NodeId) -> Result<NodeId> {
         let place = self.options.buffers;
-        let (wanted, most) = match place {
-            BufferPlace::Device => return Ok(device),
-            BufferPlace::Peer(peer) => return Ok(peer),
-            BufferPlace::Pinned | BufferPlace::Pageable | BufferPlace::Managed => ("CPU", PathClass::Sys),
-            BufferPlace::Grace => ("CPU by C2C", PathClass::C2c),
-        };
+        match place {
+            BufferPlace::Device => Ok(device),
+            BufferPlace::Peer(peer) => Ok(peer),
+            BufferPlace::Pinned | BufferPlace::Pageable | BufferPlace::Managed => self.nearest_cpu(device),
+            BufferPlace::Grace => self.nearest(device, "CPU by C2C", PathClass::C2c),
+        }
+    }
+
+    /// The CPU that a device is nearest to, among those of its host.
+    ///
+    /// # Errors
+    /// [`Error::Request`] where it reaches none.
+    pub fn nearest_cpu(&self, device: NodeId) -> Result<NodeId> {
+        self.nearest(device, "CPU", PathClass::Sys)
+    }
+
+    fn nearest(&self, device: NodeId, wanted: &str, most: PathClass) -> Result<NodeId> {
         let near = self.cpus_of(self.fabric.node(device).host);
         let reached = near.filter_map(|cpu| {
             let mut hops = Vec::new();

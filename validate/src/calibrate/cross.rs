@@ -76,12 +76,14 @@ impl<'p> Rows<'_, 'p> {
             let fit = |points, base: &Profile, parameters, prior, start| {
                 Fit { cases: self.cases, points, base, parameters, prior }.run(start).0
             };
+            let device_kept = device.clone();
             let mut profile = match self.prior {
                 Prior::Open => fit(device, fitted, self.parameters, self.prior, Start::Near),
                 Prior::Proportional => fit(device, self.base, self.parameters, self.prior, Start::Far),
             };
-            if !self.modes.is_empty() && further.len() >= self.modes.len() {
-                profile = fit(further, &profile, self.modes, Prior::Open, Start::Near);
+            if !self.modes.is_empty() {
+                let everything: Vec<&Point> = device_kept.into_iter().chain(further).collect();
+                profile = fit(everything, &profile, self.modes, Prior::Open, Start::Near);
             }
             let out: Vec<&Point> = self.device.iter().chain(self.further).filter(|p| !is_kept(p)).copied().collect();
             of(self.cases, &out, &profile)

@@ -23,8 +23,10 @@ impl Fit<'_, '_> {
         if self.prior == Prior::Open {
             return self.run_from(self.base, start);
         }
-        let links = self.parameters.iter().copied().filter(|parameter| parameter.is_of_links());
-        let factors: Vec<Parameter> = [Parameter::Pace, Parameter::PassPace].into_iter().chain(links).collect();
+        // What the host keeps waiting is no slower device.
+        let others =
+            self.parameters.iter().copied().filter(|parameter| parameter.is_of_links() || parameter.is_of_launch());
+        let factors: Vec<Parameter> = [Parameter::Pace, Parameter::PassPace].into_iter().chain(others).collect();
         let common = Fit { parameters: &factors, points: self.points.clone(), ..*self };
         let (paced, _) = common.run_from(self.base, start);
         Fit { base: &paced, points: self.points.clone(), ..*self }.run_from(&paced, start)

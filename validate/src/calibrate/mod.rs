@@ -155,16 +155,18 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let (mut profile, minimum) = fit.run(Start::Far);
     let mut estimates = estimate::of(&parameters, &minimum, &profile);
     let entangled = estimate::entangled(&parameters, &minimum);
-    let fitted = errors(&cases, &device, &profile);
-
-    let mut modes = launch_parameters(&further);
-    modes.retain(|&mode| !device.iter().any(|point| point.feels(mode)));
-    if !modes.is_empty() && further.len() >= modes.len() {
+    // What launching costs all rows tell together.
+    let everything: Vec<&Point> = device.iter().chain(&further).copied().collect();
+    let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&everything) };
+    let mut fitted = errors(&cases, &device, &profile);
+    if !modes.is_empty() {
         let start = profile.clone();
-        let fit = Fit { cases: &cases, points: further.clone(), base: &start, parameters: &modes, prior: Prior::Open };
+        let fit = Fit { cases: &cases, points: everything, base: &start, parameters: &modes, prior: Prior::Open };
         let (with_modes, minimum) = fit.run(Start::Far);
+        estimates.retain(|known| !modes.contains(&known.parameter));
         estimates.extend(estimate::of(&modes, &minimum, &with_modes));
         profile = with_modes;
+        fitted = errors(&cases, &device, &profile);
     }
     let launches = errors(&cases, &further, &profile);
     let rows = Rows {
@@ -239,9 +241,27 @@ fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
     let reference = modes.iter().copied().find(|&(_, processes)| processes == 0);
     let all = modes.into_iter().flat_map(move |(launch, processes)| {
         let single = processes == 1;
-        let added = (Some((launch, processes)) != reference).then_some(LaunchCost::Added);
-        let floor = if single { LaunchCost::FloorPerGpu } else { LaunchCost::Floor };
-        added.into_iter().chain([floor, LaunchCost::Jitter]).map(move |cost| Parameter::Launch(launch, processes, cost))
+        let gpus = points.iter().filter(|point| point.launch() == (launch, processes));
+        let mut gpus: Vec<u32> = gpus.map(|point| point.mode.gpus_per_host).collect();
+        gpus.sort_unstable();
+        gpus.dedup();
+        // What is of each GPU only several numbers of them tell apart from the rest.
+        let is_reference = Some((launch, processes)) == reference;
+        let told: &[LaunchCost] = match (is_reference, single, gpus.len() > 1) {
+            (true, false, false) => &[LaunchCost::Floor],
+            (true, false, true) => &[LaunchCost::Floor, LaunchCost::FloorPerGpu],
+            (false, false, false) => &[LaunchCost::Added, LaunchCost::Floor],
+            (false, false, true) => &[LaunchCost::Added, LaunchCost::Floor, LaunchCost::FloorPerGpu],
+            (_, true, false) => &[LaunchCost::AddedPerGpu, LaunchCost::FloorPerGpu],
+            (_, true, true) => {
+                &[LaunchCost::Added, LaunchCost::AddedPerGpu, LaunchCost::Floor, LaunchCost::FloorPerGpu]
+            }
+        };
+        let between_pairs =
+            points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_between_pairs());
+        let of_peers = between_pairs.then_some(LaunchCost::FloorPerPeer);
+        let costs = told.iter().copied().chain(of_peers).chain([LaunchCost::Jitter]);
+        costs.map(move |cost| Parameter::Launch(launch, processes, cost)).collect::<Vec<_>>()
     });
     all.collect()
 }

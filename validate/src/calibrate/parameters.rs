@@ -42,6 +42,10 @@ pub enum Cost {
     StepPerWarp,
     /// `reduce` − `copy`: only their difference can be told from `step`.
     ReduceOverCopy,
+    /// `reload`.
+    Reload,
+    /// `fan`.
+    Fan,
     /// `settle`.
     Settle,
     /// `settle_half`.
@@ -121,22 +125,28 @@ impl MessageCost {
 pub enum LaunchCost {
     /// `added`.
     Added,
+    /// `added_per_gpu`.
+    AddedPerGpu,
     /// `floor`.
     Floor,
     /// `floor_per_gpu`.
     FloorPerGpu,
+    /// `floor_per_peer`.
+    FloorPerPeer,
     /// `jitter`.
     Jitter,
 }
 
 /// A cost, its name in a profile file, its unit.
-const COSTS: [(Cost, &str, Unit); 14] = [
+const COSTS: [(Cost, &str, Unit); 16] = [
     (Cost::Startup, "startup", Unit::Microseconds),
     (Cost::StartupP2p, "startup_p2p", Unit::Microseconds),
     (Cost::StartupPerWarp, "startup_per_warp", Unit::Microseconds),
     (Cost::Step, "step", Unit::Microseconds),
     (Cost::StepPerWarp, "step_per_warp", Unit::Microseconds),
     (Cost::ReduceOverCopy, "reduce - copy", Unit::Microseconds),
+    (Cost::Reload, "reload", Unit::Microseconds),
+    (Cost::Fan, "fan", Unit::Microseconds),
     (Cost::Settle, "settle", Unit::Microseconds),
     (Cost::SettleHalf, "settle_half", Unit::Kilobytes),
     (Cost::Send, "pass.send", Unit::Microseconds),
@@ -176,7 +186,7 @@ impl Unit {
 impl Cost {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 14] {
+    pub fn all() -> [Self; 16] {
         COSTS.map(|row| row.0)
     }
 
@@ -209,8 +219,10 @@ impl Parameter {
                 let processes = ["per_gpu", "single"].get(processes).copied().unwrap_or_default();
                 let cost = match cost {
                     LaunchCost::Added => "added",
+                    LaunchCost::AddedPerGpu => "added_per_gpu",
                     LaunchCost::Floor => "floor",
                     LaunchCost::FloorPerGpu => "floor_per_gpu",
+                    LaunchCost::FloorPerPeer => "floor_per_peer",
                     LaunchCost::Jitter => "jitter",
                 };
                 format!("launch.{launch}.{processes}.{cost}")
@@ -222,6 +234,12 @@ impl Parameter {
     #[must_use]
     pub fn is_of_links(self) -> bool {
         matches!(self, Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast)
+    }
+
+    /// Whether it says what launching costs.
+    #[must_use]
+    pub fn is_of_launch(self) -> bool {
+        matches!(self, Self::Launch(..))
     }
 
     /// What it is counted in.
@@ -254,8 +272,10 @@ impl Parameter {
                 let costs = costs.unwrap_or_default();
                 microseconds(match cost {
                     LaunchCost::Added => costs.added,
+                    LaunchCost::AddedPerGpu => costs.added_per_gpu,
                     LaunchCost::Floor => costs.floor,
                     LaunchCost::FloorPerGpu => costs.floor_per_gpu,
+                    LaunchCost::FloorPerPeer => costs.floor_per_peer,
                     LaunchCost::Jitter => costs.jitter,
                 })
             }
@@ -290,11 +310,13 @@ impl Parameter {
             },
             Self::Launch(launch, processes, cost) => {
                 let slot = profile.launches.get_mut(launch).and_then(|modes| modes.get_mut(processes));
-                if let Some(LaunchCosts { added, floor, floor_per_gpu, jitter }) = slot {
+                if let Some(LaunchCosts { added, added_per_gpu, floor, floor_per_gpu, floor_per_peer, jitter }) = slot {
                     *match cost {
                         LaunchCost::Added => added,
+                        LaunchCost::AddedPerGpu => added_per_gpu,
                         LaunchCost::Floor => floor,
                         LaunchCost::FloorPerGpu => floor_per_gpu,
+                        LaunchCost::FloorPerPeer => floor_per_peer,
                         LaunchCost::Jitter => jitter,
                     } = time(value);
                 }
@@ -333,6 +355,8 @@ impl Parameter {
             Cost::StartupP2p => profile.protocol(protocol).startup_p2p.is_some(),
             Cost::StartupPerWarp
             | Cost::StepPerWarp
+            | Cost::Reload
+            | Cost::Fan
             | Cost::Send
             | Cost::Forward
             | Cost::Take
@@ -375,12 +399,14 @@ impl Parameter {
 }
 
 /// The times of a protocol that its passes have no part in.
-const ANSWERING: [Cost; 7] = [
+const ANSWERING: [Cost; 9] = [
     Cost::Startup,
     Cost::StartupP2p,
     Cost::StartupPerWarp,
     Cost::Step,
     Cost::StepPerWarp,
+    Cost::Reload,
+    Cost::Fan,
     Cost::Settle,
     Cost::FirstTake,
 ];
@@ -415,6 +441,8 @@ fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
         Cost::StartupPerWarp => return Some(&mut costs.startup_per_warp),
         Cost::Step => return Some(&mut costs.step),
         Cost::StepPerWarp => return Some(&mut costs.step_per_warp),
+        Cost::Reload => return Some(&mut costs.reload),
+        Cost::Fan => return Some(&mut costs.fan),
         Cost::Settle => return Some(&mut costs.settle),
         Cost::ReduceOverCopy | Cost::SettleHalf | Cost::Rate => return None,
         Cost::Send => |passes| &mut passes.send,

@@ -1,12 +1,12 @@
 //! Measured rows as a fit needs them: each with the schedule that was run, ready to be predicted with any profile.
 
 use fabricast_sim::LaunchMode;
-use fabricast_sim::profile::{Circumstances, Decides, Profile};
+use fabricast_sim::profile::{Circumstances, Decides, HostWork, Profile};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Fabric, LinkKind, Picos};
 
 use super::cases::{Cases, Device};
-use super::parameters::Parameter;
+use super::parameters::{LaunchCost, Parameter};
 use crate::rerun::Rerun;
 
 /// A measured row and what it takes to predict it.
@@ -85,7 +85,7 @@ impl Point {
 
     /// What decides the call's time.
     pub fn decides(&self, device: Device, profile: &Profile) -> Decides {
-        let added = profile.launch(self.mode.launch, self.mode.processes).added;
+        let added = profile.launch(self.mode.launch, self.mode.processes).added(self.mode.gpus_per_host);
         Decides::of(self.predicted(device, profile), device.time + added, device.bytes)
     }
 
@@ -97,13 +97,17 @@ impl Point {
 
     /// What the call takes whose device side is known.
     pub fn predicted(&self, device: Device, profile: &Profile) -> Picos {
-        profile.launch(self.mode.launch, self.mode.processes).apply(device.time, self.mode.gpus_per_host)
+        let work = HostWork::of(self.mode.gpus_per_host, self.collective, self.protocol, self.ranks);
+        profile.launch(self.mode.launch, self.mode.processes).apply(device.time, work)
     }
 
     /// Whether a parameter can change the prediction.
     pub fn feels(&self, parameter: Parameter) -> bool {
         match parameter {
             Parameter::Protocol(protocol, _) => protocol == self.protocol,
+            Parameter::Launch(launch, processes, LaunchCost::FloorPerPeer) => {
+                (launch, processes) == self.launch() && self.collective.is_between_pairs()
+            }
             Parameter::Launch(launch, processes, _) => (launch, processes) == self.launch(),
             Parameter::Network => self.crosses(),
             Parameter::Message(cost) => self.crosses() && cost.is_of(self.protocol),

@@ -46,14 +46,15 @@ impl LibraryChoice for PlansPick {
             LibraryName::Vllm | LibraryName::Sglang | LibraryName::Trtllm | LibraryName::Torch => {
                 (SYMMETRIC.to_vec(), vec![Protocol::Symmetric])
             }
-            LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::OpenMpi | LibraryName::Fabricast => {
-                (Vec::new(), Vec::new())
-            }
+            // Its messages.
+            LibraryName::OpenMpi => (Vec::new(), vec![Protocol::Simple]),
+            LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::Fabricast => (Vec::new(), Vec::new()),
         };
         if name == LibraryName::Nccl && measurement.configuration.registered == Registered::Symmetric {
             algorithms.extend(SYMMETRIC);
             protocols.push(Protocol::Symmetric);
         }
-        Restriction { algorithms, protocols, ..Restriction::default() }
+        let channels = if name == LibraryName::OpenMpi { vec![1] } else { Vec::new() };
+        Restriction { algorithms, protocols, channels, ..Restriction::default() }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::plan::{Busiest, PlanError};
 use fabricast_planner::strategy::Strategy;
-use fabricast_sim::profile::{Profile, ProfileError};
+use fabricast_sim::profile::{Profile, ProfileError, Software};
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos, Place};
 use rayon::prelude::*;
@@ -29,6 +29,7 @@ pub use knob::Knob;
 pub use regret::Regret;
 pub use verdict::Verdict;
 
+use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
 use crate::rerun::Rerun;
 use predict::Stage;
@@ -192,6 +193,13 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
 fn profile(request: &Request<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {
     match request.profile {
         Some(profile) => Ok(profile.clone()),
-        None => Profile::for_fabric(&measurement.fabric),
+        None => {
+            let software = match measurement.configuration.library.as_ref().map(|library| library.name) {
+                Some(LibraryName::Fabricast) => Software::Kernels,
+                Some(LibraryName::OpenMpi) => Software::Mpi,
+                _ => Software::Nccl,
+            };
+            Profile::nearest(&measurement.fabric, software)
+        }
     }
 }

@@ -31,6 +31,26 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// Whether anything of this process was given up. GPUs reach each other's memory, so freeing on one of them may wait for what
+/// hangs on another, and so may what libraries do at the end of the process.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// Ends the process at once where something on a GPU hangs, without what libraries do at its end, which would wait for that; the
+/// driver takes everything back. Otherwise returns.
+pub fn leave_what_hangs(code: u8) {
+    if GIVEN_UP.load(Ordering::Relaxed) {
+        leave(code);
+    }
+}
+
+/// Ends the process at once, without what libraries do at its end; the driver takes everything back.
+pub fn leave(code: u8) -> ! {
+    unsafe extern "C" {
+        safe fn _exit(code: std::ffi::c_int) -> !;
+    }
+    _exit(code.into())
+}
+
 impl Context {
     pub(super) fn retain(device: Device) -> Result<Self, CudaError> {
         let mut raw = std::ptr::null_mut();
@@ -113,11 +133,12 @@ impl Context {
     /// to it is left to the end of the process, where the driver takes everything back.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
+        GIVEN_UP.store(true, Ordering::Relaxed);
     }
 
-    /// Makes it current in order to free something; not where it was abandoned.
+    /// Makes it current in order to free something; not where it, or a context beside it, was abandoned.
     pub(crate) fn bind_to_free(&self) -> Result<(), CudaError> {
-        if self.abandoned.load(Ordering::Relaxed) {
+        if self.abandoned.load(Ordering::Relaxed) || GIVEN_UP.load(Ordering::Relaxed) {
             return Err(CudaError::Abandoned);
         }
         self.bind()

@@ -45,6 +45,7 @@ pub const SYMBOLS: &[&str] = &[
     "cuInit",
     "cuLaunchCooperativeKernel",
     "cuLaunchKernel",
+    "cuLaunchKernelEx",
     "cuMemAlloc_v2",
     "cuMemFreeHost",
     "cuMemFree_v2",

@@ -1,6 +1,7 @@
 //! Memory of a GPU, with its length, freed in its context when dropped.
 #![expect(unsafe_code, reason = "driver calls")]
 
+use std::any::Any;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult};
@@ -27,6 +28,16 @@ pub struct DeviceMemory {
     context: Arc<Context>,
     address: DeviceAddress,
     length: Bytes,
+    owner: Owner,
+}
+
+/// Who gives memory back.
+#[derive(Debug)]
+enum Owner {
+    /// Dropping it does, by the driver.
+    Driver,
+    /// Something else, kept as long as the memory is.
+    Elsewhere { _keeper: Arc<dyn Any + Send + Sync> },
 }
 
 impl DeviceMemory {
@@ -44,7 +55,17 @@ impl DeviceMemory {
             return Err(CudaError::OutOfMemory { device: context.ordinal(), asked: length, free });
         }
         context.check(result, "cuMemAlloc")?;
-        Ok(Self { context: Arc::clone(context), address: DeviceAddress(address), length })
+        Ok(Self { context: Arc::clone(context), address: DeviceAddress(address), length, owner: Owner::Driver })
+    }
+
+    /// Memory that another library took, as the GPU of `context` reaches it: its own, or a peer's. `keeper` gives it back.
+    pub(crate) fn lent(
+        context: &Arc<Context>,
+        address: DeviceAddress,
+        length: Bytes,
+        keeper: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { context: Arc::clone(context), address, length, owner: Owner::Elsewhere { _keeper: keeper } }
     }
 
     /// Where it begins; at least 256-byte aligned.
@@ -78,7 +99,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.context.bind_to_free().is_ok() {
+        if matches!(self.owner, Owner::Driver) && self.context.bind_to_free().is_ok() {
             // SAFETY: taken once, freed once; the driver waits for what uses it. Nothing is left to tell an error to.
             let _ = unsafe { sys::cuMemFree_v2(self.address.0) };
         }

@@ -30,7 +30,7 @@ mod watchdog;
 
 pub use arguments::Arguments;
 pub use compile::{Arch, CompileError, Cubin};
-pub use context::{Context, join};
+pub use context::{Context, join, leave, leave_what_hangs};
 pub use device::{Access, Atomics, Attribute, Device, PeerPath};
 pub use driver::{CudaVersion, Driver, SYMBOLS};
 pub use error::CudaError;

@@ -102,6 +102,9 @@ pub enum LaunchMode {
     Plain,
     /// They run at once, or the launch fails: blocks may wait for each other.
     Cooperative,
+    /// It may be launched while the kernel before it on the stream ends, and waits for that one by itself before it touches
+    /// anything (`griddepcontrol.wait`): programmatic dependent launch, from compute capability 9.0 on.
+    Overlapping,
 }
 
 /// The shape of a launch.
@@ -213,6 +216,30 @@ impl Function {
                     )
                 };
                 context.check(result, "cuLaunchCooperativeKernel")
+            }
+            LaunchMode::Overlapping => {
+                let mut attribute = sys::CUlaunchAttribute {
+                    id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                    pad: [0; 4],
+                    value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+                };
+                let config = sys::CUlaunchConfig {
+                    gridDimX: blocks,
+                    gridDimY: 1,
+                    gridDimZ: 1,
+                    blockDimX: threads,
+                    blockDimY: 1,
+                    blockDimZ: 1,
+                    sharedMemBytes: shared,
+                    hStream: stream.raw(),
+                    attrs: &raw mut attribute,
+                    numAttrs: 1,
+                };
+                // SAFETY: as above; the attribute lives through the call.
+                let result = unsafe {
+                    sys::cuLaunchKernelEx(&raw const config, self.raw, pointers.as_mut_ptr(), std::ptr::null_mut())
+                };
+                context.check(result, "cuLaunchKernelEx")
             }
         }
     }

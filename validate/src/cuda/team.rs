@@ -18,16 +18,47 @@ pub struct Member<'a> {
     pub context: &'a Arc<Context>,
     /// How long anything may wait.
     pub watchdog: &'a Watchdog,
-    gate: &'a Gate,
+    place: Place<'a>,
 }
 
-impl Member<'_> {
+/// Where members meet.
+enum Place<'a> {
+    /// Threads of one process.
+    Gate(&'a Gate),
+    /// Somewhere else, in the words of whoever knows.
+    Elsewhere(&'a dyn Fn() -> Result<(), CudaError>),
+}
+
+impl std::fmt::Debug for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Gate(_) => "Gate",
+            Self::Elsewhere(_) => "Elsewhere",
+        })
+    }
+}
+
+impl<'a> Member<'a> {
+    /// One of a team whose members are processes: `meet` returns when all of them have called theirs.
+    pub fn apart(
+        rank: usize,
+        size: usize,
+        context: &'a Arc<Context>,
+        watchdog: &'a Watchdog,
+        meet: &'a dyn Fn() -> Result<(), CudaError>,
+    ) -> Self {
+        Self { rank, size, context, watchdog, place: Place::Elsewhere(meet) }
+    }
+
     /// Waits until all members are here. They leave within about a microsecond of each other where each has a core.
     ///
     /// # Errors
     /// Another member failed, the time is over, or Ctrl-C.
     pub fn meet(&self) -> Result<(), CudaError> {
-        self.gate.meet(self.watchdog, &format!("rank {}", self.rank))
+        match self.place {
+            Place::Gate(gate) => gate.meet(self.watchdog, &format!("rank {}", self.rank)),
+            Place::Elsewhere(meet) => meet(),
+        }
     }
 }
 
@@ -52,7 +83,7 @@ where
             let context = Arc::clone(context);
             scope.spawn(move || {
                 let _guard = BreakOnExit { gate };
-                let member = Member { rank, size, context: &context, watchdog, gate };
+                let member = Member { rank, size, context: &context, watchdog, place: Place::Gate(gate) };
                 let result = context.bind().map_err(E::from).and_then(|()| work(&member));
                 if result.is_ok() {
                     std::mem::forget(_guard);

@@ -3,17 +3,45 @@
 use fabricast_sim::schedule::{BufferUse, Collective, Header};
 use fabricast_topologies::Bytes;
 
-use crate::cuda::{CudaError, DeviceMemory};
+use std::sync::Arc;
+
+use crate::cuda::{CudaError, DeviceAddress, DeviceMemory, Part};
 use crate::kernel::{Addresses, UserBuffer};
+use crate::nccl::{Nccl, WindowMemory};
 
 use super::{ExecuteError, Job, Stage};
 
 /// Input and output of every rank. In place both are the output.
 #[derive(Debug)]
 pub struct Buffers {
-    inputs: Vec<DeviceMemory>,
-    outputs: Vec<DeviceMemory>,
+    inputs: Vec<Memory>,
+    outputs: Vec<Memory>,
     offset: Bytes,
+}
+
+/// Memory, by whom it was taken.
+#[derive(Clone, Debug)]
+enum Memory {
+    /// By us.
+    Own(Arc<DeviceMemory>),
+    /// By NCCL, for its windows.
+    Window(Arc<WindowMemory>),
+}
+
+impl Memory {
+    fn part(&self, offset: Bytes, length: Bytes) -> Result<Part<'_>, CudaError> {
+        match self {
+            Self::Own(memory) => memory.part(offset, length),
+            Self::Window(memory) => memory.all().part(offset, length),
+        }
+    }
+
+    fn address(&self) -> DeviceAddress {
+        match self {
+            Self::Own(memory) => memory.address(),
+            Self::Window(memory) => memory.address(),
+        }
+    }
 }
 
 /// The first byte of a rank's buffer, in the numbering of the call, and its bytes.
@@ -37,18 +65,53 @@ impl Buffers {
     pub fn new(stage: &Stage, most: Bytes, offset: Bytes) -> Result<Self, CudaError> {
         let all = || {
             let one = |rank| DeviceMemory::new(stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
-            (0..stage.ranks() as usize).map(one).collect::<Result<Vec<_>, _>>()
+            (0..stage.ranks() as usize)
+                .map(|rank| one(rank).map(|memory| Memory::Own(Arc::new(memory))))
+                .collect::<Result<Vec<_>, _>>()
         };
         Ok(Self { inputs: all()?, outputs: all()?, offset })
     }
 
+    /// Memory that was taken elsewhere, of every rank: long enough for the calls and `offset`.
+    pub(super) fn lent(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
+        let all =
+            |memories: Vec<DeviceMemory>| memories.into_iter().map(|memory| Memory::Own(Arc::new(memory))).collect();
+        Self { inputs: all(inputs), outputs: all(outputs), offset }
+    }
+
+    /// The same as memory that NCCL takes, for its windows.
+    ///
+    /// # Errors
+    /// A version of NCCL that takes none, or memory that runs out.
+    pub fn for_windows(stage: &Stage, nccl: &Arc<Nccl>, most: Bytes, offset: Bytes) -> Result<Self, ExecuteError> {
+        let all = || {
+            let one = |rank| WindowMemory::new(nccl, stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
+            (0..stage.ranks() as usize)
+                .map(|rank| one(rank).map(|memory| Memory::Window(Arc::new(memory))))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self { inputs: all()?, outputs: all()?, offset })
+    }
+
+    /// The same memory, with buffers beginning elsewhere: at most 16 bytes further on than these were made for.
+    #[must_use]
+    pub fn beginning(&self, offset: Bytes) -> Self {
+        Self { inputs: self.inputs.clone(), outputs: self.outputs.clone(), offset }
+    }
+
+    /// A rank's memory that NCCL took: input and output.
+    pub(super) fn windows(&self, rank: usize) -> Vec<&Arc<WindowMemory>> {
+        [&self.inputs, &self.outputs]
+            .into_iter()
+            .filter_map(|memories| match memories.get(rank) {
+                Some(Memory::Window(memory)) => Some(memory),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// A rank's buffer: what of it belongs to a job.
-    pub(super) fn part(
-        &self,
-        job: &Job,
-        rank: usize,
-        buffer: UserBuffer,
-    ) -> Result<crate::cuda::Part<'_>, ExecuteError> {
+    pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<Part<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let (_, bytes) = extent(&job.header, rank as u32, buffer);
         Ok(memories[rank].part(self.offset, Bytes(bytes))?)
@@ -62,20 +125,20 @@ impl Buffers {
         buffer: UserBuffer,
         at: Bytes,
         bytes: Bytes,
-    ) -> Result<crate::cuda::Part<'_>, ExecuteError> {
+    ) -> Result<Part<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let origin = extent(&job.header, rank as u32, buffer).0;
         Ok(memories[rank].part(Bytes(self.offset.0 + at.0 - origin), bytes)?)
     }
 
     /// Bytes of a rank's output.
-    pub(super) fn element(&self, rank: usize, at: u64, size: u64) -> Result<crate::cuda::Part<'_>, ExecuteError> {
+    pub(super) fn element(&self, rank: usize, at: u64, size: u64) -> Result<Part<'_>, ExecuteError> {
         Ok(self.outputs[rank].part(Bytes(self.offset.0 + at), Bytes(size))?)
     }
 
     /// Where kernels find them; arenas are added by their owner.
     pub(super) fn addresses(&self, job: &Job) -> Vec<Addresses> {
-        let at = |memory: &DeviceMemory| memory.address().plus(self.offset).0;
+        let at = |memory: &Memory| memory.address().plus(self.offset).0;
         let inputs = if job.in_place() { &self.outputs } else { &self.inputs };
         let both = inputs.iter().zip(&self.outputs);
         both.map(|(input, output)| Addresses { input: at(input), output: at(output), arena: 0 }).collect()

@@ -11,7 +11,7 @@ use crate::kernel::UserBuffer;
 
 use super::buffers::extent;
 use super::codes::{Numbers, code};
-use super::{Buffers, ExecuteError, Job, Stage};
+use super::{Buffers, ExecuteError, Job};
 
 const TEXT: &str = include_str!("contents.cu");
 
@@ -164,8 +164,46 @@ impl Contents {
     ///
     /// # Errors
     /// [`ExecuteError::Wrong`], or a failing call.
-    #[expect(unsafe_code, reason = "launches a kernel")]
     pub fn check(
+        &self,
+        job: &Job,
+        buffers: &Buffers,
+        rank: usize,
+        seed: u64,
+        stream: &Stream,
+    ) -> Result<(), ExecuteError> {
+        self.forget(stream)?;
+        self.compare(job, buffers, rank, seed, stream)?;
+        let Some((index, count)) = self.wrong(stream)? else { return Ok(()) };
+        let size = job.dtype.size().0;
+        let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
+        let parts = expected(job, rank as u32);
+        let mut found = vec![0; size as usize];
+        stream.download(&mut found, buffers.element(rank, index * size - origin, size)?)?;
+        found.resize(8, 0);
+        let number = parts
+            .iter()
+            .find(|part| (part.at..part.at + part.count).contains(&index))
+            .map_or(0, |part| self.number(job, seed, part.source, part.first + index - part.at));
+        let found = u64::from_ne_bytes(std::array::from_fn(|i| found[i]));
+        Err(ExecuteError::Wrong { rank, index, count, found, expected: code(job.dtype, number), number })
+    }
+
+    /// Forgets what was found wrong.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn forget(&self, stream: &Stream) -> Result<(), ExecuteError> {
+        let clean: Vec<u8> = [u64::MAX, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        Ok(stream.upload(self.wrong.all(), &clean)?)
+    }
+
+    /// Compares a rank's result with what it must be, and keeps what is wrong until it is asked for.
+    ///
+    /// # Errors
+    /// A failing call.
+    #[expect(unsafe_code, reason = "launches a kernel")]
+    pub fn compare(
         &self,
         job: &Job,
         buffers: &Buffers,
@@ -176,10 +214,7 @@ impl Contents {
         let size = job.dtype.size().0;
         let output = buffers.part(job, rank, UserBuffer::Output)?;
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
-        let clean: Vec<u8> = [u64::MAX, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        stream.upload(self.wrong.all(), &clean)?;
-        let parts = expected(job, rank as u32);
-        for part in parts.iter().filter(|part| part.count > 0) {
+        for part in expected(job, rank as u32).iter().filter(|part| part.count > 0) {
             let arguments = Arguments::new()
                 .pointer(output.address().plus(Bytes(part.at * size - origin)))
                 .u64(part.at)
@@ -193,22 +228,19 @@ impl Contents {
             // SAFETY: the arguments are those of `check`; `count` elements from there lie in the rank's output.
             unsafe { self.check.launch(stream, Launch::plain(264, 256), &arguments) }?;
         }
+        Ok(())
+    }
+
+    /// Waits, and says the first wrong element of all comparisons since it forgot, and how many are wrong.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn wrong(&self, stream: &Stream) -> Result<Option<(u64, u64)>, ExecuteError> {
         let mut result = [0; 16];
         stream.download(&mut result, self.wrong.all())?;
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| result[at + i]));
         let (index, count) = (word(0), word(8));
-        if count == 0 {
-            return Ok(());
-        }
-        let mut found = vec![0; size as usize];
-        stream.download(&mut found, buffers.element(rank, index * size - origin, size)?)?;
-        found.resize(8, 0);
-        let number = parts
-            .iter()
-            .find(|part| (part.at..part.at + part.count).contains(&index))
-            .map_or(0, |part| self.number(job, seed, part.source, part.first + index - part.at));
-        let found = u64::from_ne_bytes(std::array::from_fn(|i| found[i]));
-        Err(ExecuteError::Wrong { rank, index, count, found, expected: code(job.dtype, number), number })
+        Ok((count > 0).then_some((index, count)))
     }
 
     /// As in contents.cu.
@@ -236,9 +268,4 @@ impl Contents {
             (None, ReduceOp::Min) => all.min().unwrap_or(0),
         }
     }
-}
-
-/// One [`Contents`] for a member of a stage, and its stream.
-pub(super) fn of_member(stage: &Stage, member: usize, stream: &Stream, job: &Job) -> Result<Contents, ExecuteError> {
-    Contents::new(&stage.contexts()[member], stream, job)
 }

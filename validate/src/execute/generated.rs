@@ -16,8 +16,19 @@ use super::{Buffers, ExecuteError, Executor, Job, Stage};
 pub struct Wanted {
     /// Blocks, threads and words; what measured best if left out.
     pub shape: Option<GridShape>,
+    /// Whether a call may be launched while the one before it ends.
+    pub calls: Calls,
     /// How long a block waits before it gives up.
     pub patience: Duration,
+}
+
+/// How calls on a stream follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// The next is launched while one runs, and begins when that is done; where the GPU can (compute capability 9.0).
+    Overlap,
+    /// Each is launched when the one before it is done.
+    Apart,
 }
 
 /// A kernel, loaded on every GPU of a stage, with all that it needs.
@@ -45,6 +56,26 @@ const OPTIONS: [&str; 1] = ["--std=c++17"];
 const MOST_BLOCKS: u32 = 128;
 
 impl Generated {
+    /// Compiles what [`Generated::new`] will need, so that it finds it in the cache.
+    ///
+    /// # Errors
+    /// [`ExecuteError`]: it does not compile.
+    pub fn compile_ahead(
+        stage: &Stage,
+        buffers: &Buffers,
+        job: &Job,
+        kernel: &Kernel,
+        wanted: Wanted,
+    ) -> Result<(), ExecuteError> {
+        let shape = wanted.shape.unwrap_or(kernel.shape(most_blocks(stage)?));
+        let variant = shape.variant(kernel.blocks(shape), kernel.alignment(&buffers.addresses(job)), stage.devices());
+        for context in stage.contexts() {
+            let arch = context.device().arch()?;
+            compile::compile(&kernel.text(job.op, variant, arch.number())?, arch, &OPTIONS)?;
+        }
+        Ok(())
+    }
+
     /// Compiles a kernel and takes its memory.
     ///
     /// # Errors
@@ -57,11 +88,7 @@ impl Generated {
         wanted: Wanted,
     ) -> Result<Self, ExecuteError> {
         let multiprocessors = stage.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
-        let most = match stage.devices() {
-            Devices::Own => MOST_BLOCKS.min(multiprocessors),
-            Devices::Shared => (multiprocessors / stage.ranks().max(1)).max(1),
-        };
-        let shape = wanted.shape.unwrap_or_else(|| kernel.shape(most));
+        let shape = wanted.shape.unwrap_or(kernel.shape(most_blocks(stage)?));
         let arena = kernel.arena(shape);
         let ranks = stage.ranks() as usize;
         let blocks = kernel.blocks(shape);
@@ -109,7 +136,11 @@ impl Generated {
                 let (device, threads) = (context.ordinal(), shape.threads);
                 return Err(ExecuteError::TooManyBlocks { blocks: all_blocks, threads, device, most: at_once });
             }
-            let mode = if own.len() > 1 { LaunchMode::Cooperative } else { LaunchMode::Plain };
+            let mode = match wanted.calls {
+                _ if own.len() > 1 => LaunchMode::Cooperative,
+                Calls::Overlap if arch.number() >= 90 => LaunchMode::Overlapping,
+                Calls::Overlap | Calls::Apart => LaunchMode::Plain,
+            };
             let launch = Launch { mode, ..Launch::plain(all_blocks, shape.threads) };
             let arguments = match stage.devices() {
                 Devices::Own => Arguments::new().bytes(&bytes(&parameters[member])),
@@ -148,6 +179,15 @@ impl Generated {
     }
 }
 
+/// Blocks of a rank, at most.
+fn most_blocks(stage: &Stage) -> Result<u32, CudaError> {
+    let multiprocessors = stage.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
+    Ok(match stage.devices() {
+        Devices::Own => MOST_BLOCKS.min(multiprocessors),
+        Devices::Shared => (multiprocessors / stage.ranks().max(1)).max(1),
+    })
+}
+
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
@@ -162,17 +202,27 @@ impl Executor for Generated {
     }
 
     fn lost(&self) -> Vec<String> {
-        let mut lost = Vec::new();
+        let mut lost: Vec<(usize, String, String, u32)> = Vec::new();
         for (rank, record) in self.records.iter().enumerate() {
             for block in 0..self.kernel.blocks(self.shape) {
                 let word = |i: u64| record.load(Bytes(u64::from(block) * 16 + 4 * i)).unwrap_or(0);
-                if word(0) != 0 {
-                    let what = self.kernel.waiting_for(rank as u32, word(2));
-                    let (channel, part) = (block / self.shape.split, block % self.shape.split);
-                    lost.push(format!("rank {rank}, channel {channel}.{part}, tile {}: {what}", word(3)));
+                if word(0) == 0 {
+                    continue;
+                }
+                let what = self.kernel.waiting_for(rank as u32, word(2));
+                match lost.iter_mut().find(|one| one.0 == rank && one.1 == what) {
+                    Some(one) => one.3 += 1,
+                    None => {
+                        let (channel, part) = (block / self.shape.split, block % self.shape.split);
+                        lost.push((rank, what, format!("channel {channel}.{part}, tile {}", word(3)), 0));
+                    }
                 }
             }
         }
-        lost
+        let told = |(rank, what, place, others): (usize, String, String, u32)| match others {
+            0 => format!("rank {rank} ({place}) {what}"),
+            _ => format!("rank {rank} ({place} and {others} more blocks) {what}"),
+        };
+        lost.into_iter().map(told).collect()
     }
 }

@@ -1,39 +1,65 @@
-//! NCCL, as it chooses by itself or was made to by its environment.
+//! NCCL: as it chooses by itself, with its buffers registered as symmetric windows, or made to choose.
 
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use crate::cuda::{DeviceAddress, Stream, Watchdog, team};
 use crate::kernel::{Devices, UserBuffer};
-use crate::nccl::{Communicator, Config, Nccl, NcclError, NcclVersion};
+use crate::nccl::{Communicator, Config, Forced, Nccl, NcclError, NcclVersion};
 
 use super::{Buffers, ExecuteError, Executor, Job, Stage};
+
+/// What NCCL runs by.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice<'a> {
+    /// Its own choice.
+    Own,
+    /// Its own choice, of these buffers' windows, which its symmetric kernels need (nccl-tests' `-R 2`).
+    Windows(&'a Buffers),
+    /// An algorithm, a protocol, a number of channels.
+    Forced(&'a Forced),
+}
 
 /// Communicators of all ranks.
 #[derive(Debug)]
 pub struct Library {
-    nccl: std::sync::Arc<Nccl>,
+    nccl: Arc<Nccl>,
     communicators: Vec<Mutex<Communicator>>,
 }
 
 impl Library {
-    /// Loads NCCL and makes the communicators.
+    /// Makes the communicators. What is forced is read from the environment while they are made, so no other thread may use
+    /// NCCL meanwhile.
     ///
     /// # Errors
-    /// No NCCL, ranks that share a GPU, or a failing call.
-    pub fn new(stage: &Stage, choice: Option<&Path>, watchdog: &Watchdog) -> Result<Self, ExecuteError> {
+    /// Ranks that share a GPU, or a failing call.
+    pub fn new(stage: &Stage, nccl: &Arc<Nccl>, choice: Choice<'_>, watchdog: &Watchdog) -> Result<Self, ExecuteError> {
         if stage.devices() == Devices::Shared && stage.ranks() > 1 {
             return Err(unsupported("its ranks need a GPU each"));
         }
-        let nccl = Nccl::open(choice)?;
         let id = nccl.unique_id()?;
-        let made = team::run(stage.contexts(), watchdog, |member| {
-            Communicator::new(&nccl, member.context, id, member.rank, member.size, Config::default())
-        })?;
-        Ok(Self { nccl, communicators: made.into_iter().map(Mutex::new).collect() })
+        let blocks = match choice {
+            Choice::Forced(forced) => forced.channels,
+            Choice::Own | Choice::Windows(_) => None,
+        };
+        let config = Config { min_blocks: blocks, max_blocks: blocks };
+        let make = || {
+            team::run(stage.contexts(), watchdog, |member| -> Result<Communicator, ExecuteError> {
+                let mut made = Communicator::new(nccl, member.context, id, member.rank, member.size, config)?;
+                if let Choice::Windows(buffers) = choice {
+                    buffers.windows(member.rank).into_iter().try_for_each(|memory| made.register(memory))?;
+                }
+                Ok(made)
+            })
+        };
+        let made = match choice {
+            // The number of channels is the communicator's own; its variables are read once in a process.
+            Choice::Forced(forced) => force(&Forced { channels: None, ..forced.clone() }, make),
+            Choice::Own | Choice::Windows(_) => make(),
+        }?;
+        Ok(Self { nccl: Arc::clone(nccl), communicators: made.into_iter().map(Mutex::new).collect() })
     }
 
     /// Its version.
@@ -53,6 +79,25 @@ impl Library {
             C::AllToAll | C::SendRecv if job.in_place() => Err(unsupported("it does not send and receive in place")),
             _ => Ok(Call { library: self, buffers, job }),
         }
+    }
+}
+
+/// Does `work` while the environment says what is forced.
+#[expect(unsafe_code, reason = "changes the environment")]
+fn force<T>(forced: &Forced, work: impl FnOnce() -> T) -> T {
+    // SAFETY: `work` makes communicators in threads that it waits for; no other thread of this process changes the environment,
+    // and NCCL's own threads look at it while a communicator is made.
+    unsafe { forced.around(work) }
+}
+
+impl Drop for Library {
+    /// All ranks at once: giving up windows or a communicator may wait for the others.
+    fn drop(&mut self) {
+        std::thread::scope(|scope| {
+            for communicator in self.communicators.drain(..) {
+                scope.spawn(move || drop(communicator));
+            }
+        });
     }
 }
 

@@ -4,15 +4,17 @@
 //! time of one, and of the GPUs the slowest counts. That is taken several times, and the median told. From a CUDA graph the
 //! same calls are captured once and launched together. Single calls are timed from graphs of one call each.
 
+use std::ops::Range;
+
 use fabricast_topologies::Picos;
+use serde::{Deserialize, Serialize};
 
 use crate::cuda::{Event, Graph, Member, Stream, Watchdog, team};
 
-use super::contents::of_member;
-use super::{Buffers, ExecuteError, Executor, Job, Stage};
+use super::{Buffers, Contents, ExecuteError, Executor, Job, Stage};
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
     /// Calls before any is timed.
     pub warm: u32,
@@ -51,27 +53,86 @@ pub fn check(
     seed: u64,
 ) -> Result<(), ExecuteError> {
     team::run(stage.contexts(), watchdog, |member: &Member<'_>| {
+        check_one(member, stage.ranks_of(member.rank), buffers, job, executor, rounds, seed)
+    })
+    .map(|_: Vec<()>| ())
+}
+
+/// What one member does of a [`check`]: its ranks' buffers, and its calls.
+pub(super) fn check_one(
+    member: &Member<'_>,
+    ranks: Range<usize>,
+    buffers: &Buffers,
+    job: &Job,
+    executor: &dyn Executor,
+    rounds: &[u32],
+    seed: u64,
+) -> Result<(), ExecuteError> {
+    let stream = Stream::new(member.context)?;
+    let contents = Contents::new(member.context, &stream, job)?;
+    for (round, &calls) in rounds.iter().enumerate() {
+        let seed = seed.wrapping_add(0x5851_f42d_4c95_7f2d_u64.wrapping_mul(round as u64 + 1));
+        for rank in ranks.clone() {
+            contents.prepare(job, buffers, rank, seed, &stream)?;
+        }
+        wait(member, &stream, executor)?;
+        member.meet()?;
+        // In place a second call would begin with the first one's result.
+        let calls = if job.in_place() { 1 } else { calls };
+        for _ in 0..calls {
+            executor.enqueue(member.rank, &stream)?;
+        }
+        wait(member, &stream, executor)?;
+        // Where another rank hangs this one's result is its consequence.
+        member.meet()?;
+        for rank in ranks.clone() {
+            contents.check(job, buffers, rank, seed, &stream)?;
+        }
+        member.meet()?;
+    }
+    Ok(())
+}
+
+/// Runs so many calls one after the other, each with fresh contents that are filled in and compared on the GPU's stream: the
+/// host waits at the end only, and ranks are as far ahead of each other as they like.
+///
+/// # Errors
+/// A wrong result, a hang, or a failing call.
+pub fn streak(
+    stage: &Stage,
+    buffers: &Buffers,
+    job: &Job,
+    executor: &dyn Executor,
+    watchdog: &Watchdog,
+    calls: u32,
+    seed: u64,
+) -> Result<(), ExecuteError> {
+    /// Calls that are enqueued before the host looks whether all is well.
+    const AT_ONCE: u32 = 100;
+    team::run(stage.contexts(), watchdog, |member: &Member<'_>| {
         let stream = Stream::new(member.context)?;
-        let contents = of_member(stage, member.rank, &stream, job)?;
-        for (round, &calls) in rounds.iter().enumerate() {
-            let seed = seed.wrapping_add(0x5851_f42d_4c95_7f2d_u64.wrapping_mul(round as u64 + 1));
+        let contents = Contents::new(member.context, &stream, job)?;
+        contents.forget(&stream)?;
+        wait(member, &stream, executor)?;
+        member.meet()?;
+        for call in 0..calls {
+            let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(call) + 1));
             for rank in stage.ranks_of(member.rank) {
                 contents.prepare(job, buffers, rank, seed, &stream)?;
             }
-            wait(member, &stream, executor)?;
-            member.meet()?;
-            // In place a second call would begin with the first one's result.
-            let calls = if job.in_place() { 1 } else { calls };
-            for _ in 0..calls {
-                executor.enqueue(member.rank, &stream)?;
-            }
-            wait(member, &stream, executor)?;
+            executor.enqueue(member.rank, &stream)?;
             for rank in stage.ranks_of(member.rank) {
-                contents.check(job, buffers, rank, seed, &stream)?;
+                contents.compare(job, buffers, rank, seed, &stream)?;
             }
-            member.meet()?;
+            if (call + 1) % AT_ONCE == 0 {
+                wait(member, &stream, executor)?;
+            }
         }
-        Ok(())
+        wait(member, &stream, executor)?;
+        if let Some((index, count)) = contents.wrong(&stream)? {
+            return Err(ExecuteError::WrongAmong { rank: member.rank, calls, index, count });
+        }
+        Ok(member.meet()?)
     })
     .map(|_: Vec<()>| ())
 }
@@ -92,22 +153,29 @@ pub fn measure(
     watchdog: &Watchdog,
     effort: Effort,
 ) -> Result<Times, ExecuteError> {
-    let by_member = team::run(stage.contexts(), watchdog, |member| of_one(member, executor, effort))?;
-    let slowest = |of: fn(&Raw) -> &Vec<Picos>| -> Vec<Picos> {
-        let count = by_member.iter().map(|raw| of(raw).len()).min().unwrap_or(0);
-        (0..count).filter_map(|i| by_member.iter().filter_map(|raw| of(raw).get(i)).max().copied()).collect()
-    };
-    let graphs = slowest(|raw| &raw.graph);
-    Ok(Times {
-        stream: quantile(slowest(|raw| &raw.stream), 0.5).unwrap_or_default(),
-        graph: quantile(graphs.clone(), 0.5).unwrap_or_default(),
-        trials: graphs,
-        p99: quantile(slowest(|raw| &raw.singles), 0.99),
-    })
+    team::run(stage.contexts(), watchdog, |member| measure_one(member, executor, effort)).map(|all| Times::of(&all))
 }
 
-#[derive(Debug, Default)]
-struct Raw {
+impl Times {
+    /// Of every trial the slowest member's time counts.
+    pub(super) fn of(by_member: &[Raw]) -> Self {
+        let slowest = |of: fn(&Raw) -> &Vec<Picos>| -> Vec<Picos> {
+            let count = by_member.iter().map(|raw| of(raw).len()).min().unwrap_or(0);
+            (0..count).filter_map(|i| by_member.iter().filter_map(|raw| of(raw).get(i)).max().copied()).collect()
+        };
+        let graphs = slowest(|raw| &raw.graph);
+        Self {
+            stream: quantile(slowest(|raw| &raw.stream), 0.5).unwrap_or_default(),
+            graph: quantile(graphs.clone(), 0.5).unwrap_or_default(),
+            trials: graphs,
+            p99: quantile(slowest(|raw| &raw.singles), 0.99),
+        }
+    }
+}
+
+/// What one member measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Raw {
     stream: Vec<Picos>,
     graph: Vec<Picos>,
     singles: Vec<Picos>,
@@ -119,7 +187,8 @@ fn quantile(mut values: Vec<Picos>, part: f64) -> Option<Picos> {
     values.get((last as f64 * part).round() as usize).copied()
 }
 
-fn of_one(member: &Member<'_>, executor: &dyn Executor, effort: Effort) -> Result<Raw, ExecuteError> {
+/// What one member does of a [`measure`].
+pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: Effort) -> Result<Raw, ExecuteError> {
     let stream = Stream::new(member.context)?;
     let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
     let mut raw = Raw::default();

@@ -5,19 +5,23 @@
 //! buffers     the caller's memory of every rank
 //! generated   kernels made from the schedule          ┐
 //! copies      copy engines and stream signals         ├ executors
-//! library     NCCL                                    ┘
+//! library     NCCL                                    │
+//! nvshmem     NVSHMEM, a process a GPU                ┘
 //! contents    numbers to fill buffers with, and whether what came out is right
 //! codes       whole numbers in every element type
 //! measure     times
+//! covering    few cases with every pair
 //! ```
 
 mod buffers;
 mod codes;
 mod contents;
 mod copies;
+mod covering;
 mod generated;
 mod library;
 mod measure;
+pub mod nvshmem;
 mod stage;
 
 use fabricast_sim::schedule::{BufferUse, DataType, Header, ReduceOp};
@@ -26,14 +30,16 @@ use fabricast_topologies::Bytes;
 pub use buffers::Buffers;
 pub use contents::Contents;
 pub use copies::Copies;
-pub use generated::{Generated, Wanted};
-pub use library::Library;
-pub use measure::{Effort, Times, check, measure};
+pub use covering::covering;
+pub use generated::{Calls, Generated, Wanted};
+pub use library::{Choice, Library};
+pub use measure::{Effort, Times, check, measure, streak};
 pub use stage::Stage;
 
 use crate::cuda::{CompileError, CudaError, Stream, team::Consequence};
 use crate::kernel::KernelError;
 use crate::nccl::NcclError;
+use crate::nvshmem::NvshmemError;
 
 /// What is executed: a call with its element type and reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +88,9 @@ pub enum ExecuteError {
     /// NCCL.
     #[error(transparent)]
     Nccl(#[from] NcclError),
+    /// NVSHMEM.
+    #[error("nvshmem: {0}")]
+    Nvshmem(NvshmemError),
     /// This executor cannot run it.
     #[error("{executor} cannot run this: {reason}")]
     Unsupported {
@@ -113,6 +122,20 @@ pub enum ExecuteError {
     /// Blocks gave up waiting.
     #[error("nothing came for too long: {}", .0.join("; "))]
     Lost(Vec<String>),
+    /// A result among many is wrong.
+    #[error(
+        "wrong results: of {calls} calls one after the other {count} elements of rank {rank}, the first {index} of its result"
+    )]
+    WrongAmong {
+        /// The rank.
+        rank: usize,
+        /// Calls.
+        calls: u32,
+        /// The first wrong element of any call, in the numbering of the call.
+        index: u64,
+        /// How many are wrong.
+        count: u64,
+    },
     /// A result is wrong.
     #[error(
         "wrong result: {count} elements of rank {rank}, the first {index}: found {found:#x}, expected {expected:#x} ({number})"
@@ -131,6 +154,15 @@ pub enum ExecuteError {
         /// The number that these bits stand for.
         number: u32,
     },
+}
+
+impl From<NvshmemError> for ExecuteError {
+    fn from(error: NvshmemError) -> Self {
+        match error {
+            NvshmemError::Cuda(error) => Self::Cuda(error),
+            error => Self::Nvshmem(error),
+        }
+    }
 }
 
 impl Consequence for ExecuteError {

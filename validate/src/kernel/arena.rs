@@ -63,7 +63,7 @@ impl Kernel {
     /// Operands that travel as parameters; 0 where there are too many.
     pub(super) fn embedded_rows(&self) -> u64 {
         let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
-        let fixed = u64::from(self.ranks()) + 12;
+        let fixed = u64::from(self.ranks()) + 13;
         if (rows + fixed) * 8 <= MOST_PARAMETERS { rows.max(1) } else { 0 }
     }
 
@@ -140,7 +140,14 @@ impl Kernel {
         all.extend(sets);
         let arena = self.arena(shape);
         all.push(rank.into());
-        all.extend([arena.ready, arena.ticks, arena.slot_bytes, self.items(shape), shape.split.into()]);
+        all.extend([
+            arena.ready,
+            arena.ticks,
+            arena.slot_bytes,
+            self.items(shape),
+            shape.split.into(),
+            shape.together.max(1).into(),
+        ]);
         let mut table = self.table(rank, shape, addresses);
         let embedded = self.embedded_rows();
         if embedded == 0 {
@@ -164,10 +171,11 @@ impl Kernel {
                 match found {
                     Some(Operand::Slot { message }) => {
                         let from = self.senders.get(*message as usize).copied().unwrap_or_default();
-                        return format!("waits for a message from rank {from}");
+                        let operation = self.operations.get(*message as usize).copied().unwrap_or_default();
+                        return format!("waits for operation {operation} of rank {from}");
                     }
                     Some(Operand::Flushed { rank, flush }) => {
-                        return format!("waits for rank {rank} to have written ({flush})");
+                        return format!("waits for rank {rank} to have written all of its phase {flush}");
                     }
                     _ => {}
                 }

@@ -107,7 +107,7 @@ fn store_on_arrival(
         });
         let (Some((store, place)), Some(Some(knew))) = (stored, sent.get(message as usize)) else { continue };
         let loads = |other: &Instruction| matches!(*other, Instruction::Load { place: loaded, .. } if loaded == place);
-        let read_at = program.instructions.iter().position(loads);
+        let read_at = program.instructions.iter().rposition(loads);
         if read_at.is_some_and(|at| knew[rank] <= at as u32) {
             continue;
         }

@@ -1,6 +1,7 @@
 //! Runs the lines of a kernel on the CPU, in any order that its waiting allows: every block a step at a time, picked at random;
 //! what is written to a peer arrives at any later time, in any order, unless a flush or the end of the kernel says otherwise;
-//! ranks go into the next call while others are still in the one before. One element stands for a chunk.
+//! ranks go into the next call while others are still in the one before. A chunk has an element for each of a few tiles, which a
+//! block takes through its phases one by one or several together, in the order in which the text has them.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRng;
@@ -9,6 +10,7 @@ use rustc_hash::FxHashMap;
 use fabricast_sim::schedule::{BufferUse, Collective};
 
 use super::body::{Line, Operand};
+use super::phases::{Stretch, Tiles, stretches};
 use super::program::{Place, Value};
 use super::{Carrier, Kernel};
 
@@ -18,28 +20,74 @@ const POISON: i64 = i64::MIN / 3;
 /// Memory that is written from afar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Target {
-    /// A slot: receiver, parity of the call, offset.
-    Slot(u32, u64, u64),
-    /// A chunk of the output.
-    Output(u32, u32),
+    /// A tile of a slot: receiver, parity of the call, offset.
+    Slot(u32, u64, u64, usize),
+    /// A tile of a chunk of the output.
+    Output(u32, u32, usize),
 }
 
 /// A thread block.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Lines to run in this call: round and line.
+    /// Steps done in this call.
     at: usize,
     /// Whether it has seen all enter that it must.
     entered: bool,
     done: bool,
-    item: u64,
-    values: FxHashMap<(usize, Value), i64>,
+    values: FxHashMap<(usize, usize, Value), i64>,
     /// Writes that have not arrived.
     flying: Vec<(Target, i64, u64)>,
 }
 
+/// Tiles of a block, and how many of them are in a phase together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiling {
+    pub(super) tiles: usize,
+    pub(super) together: usize,
+}
+
+/// A line that a block runs, in its order.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    round: usize,
+    line: usize,
+    /// The tile; where a line is run once for several, the first.
+    tile: usize,
+    /// Groups of tiles begun before in the call.
+    item: u64,
+}
+
+/// The lines of a block, as the text has them.
+fn steps(kernel: &Kernel, rank: u32, channel: usize, tiling: Tiling) -> Vec<Step> {
+    let (mut steps, mut item) = (Vec::new(), 0);
+    let mine = kernel.rounds.iter().enumerate().filter(|(_, round)| usize::from(round.channel) == channel);
+    for (i, round) in mine {
+        let lines = &kernel.bodies[round.rows[rank as usize].0 as usize];
+        for first in (0..tiling.tiles).step_by(tiling.together) {
+            let tiles = first..tiling.tiles.min(first + tiling.together);
+            for stretch in stretches(lines, kernel.tiles) {
+                match stretch {
+                    Stretch::Once(line) => steps.push(Step { round: i, line, tile: first, item }),
+                    Stretch::EachTile(range) => steps.extend(
+                        tiles
+                            .clone()
+                            .flat_map(|tile| range.clone().map(move |line| Step { round: i, line, tile, item })),
+                    ),
+                }
+            }
+            item += 1;
+        }
+    }
+    steps
+}
+
 struct Machine<'a> {
     kernel: &'a Kernel,
+    tiling: Tiling,
+    /// Of every rank and block.
+    steps: Vec<Vec<Vec<Step>>>,
+    /// Groups of tiles of a call, at most.
+    items: u64,
     /// Call that each rank is in, from 1; calls done by each.
     calls: Vec<u64>,
     blocks: Vec<Vec<Block>>,
@@ -51,12 +99,12 @@ struct Machine<'a> {
 }
 
 /// What the output must be: nothing where the rank gets none.
-fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32) -> Option<i64> {
+fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32, at: impl Fn(u32) -> usize) -> Option<i64> {
     let call = &kernel.header.call;
     let (chunks, n) = (kernel.header.layout.chunks(), call.ranks);
     let block = (chunks / n).max(1);
-    let of = |rank: u32, chunk: u32| Some(inputs[rank as usize][chunk as usize]);
-    let sum = || Some(inputs.iter().map(|input| input[chunk as usize]).fold(0i64, i64::wrapping_add));
+    let of = |rank: u32, chunk: u32| Some(inputs[rank as usize][at(chunk)]);
+    let sum = || Some(inputs.iter().map(|input| input[at(chunk)]).fold(0i64, i64::wrapping_add));
     match call.collective {
         Collective::AllReduce => sum(),
         Collective::ReduceScatter if chunk / block == rank => sum(),
@@ -76,6 +124,10 @@ fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32) -> Opti
 }
 
 impl Machine<'_> {
+    fn element(&self, chunk: u32, tile: usize) -> usize {
+        chunk as usize * self.tiling.tiles + tile
+    }
+
     fn enter(&mut self, rank: u32) {
         let call = self.calls[rank as usize] + 1;
         self.calls[rank as usize] = call;
@@ -85,7 +137,7 @@ impl Machine<'_> {
             BufferUse::OutOfPlace => vec![POISON; input.len()],
         };
         for block in &mut self.blocks[rank as usize] {
-            *block = Block { item: block.item, ..Block::default() };
+            *block = Block::default();
         }
         for other in 0..self.kernel.ranks() {
             if self.kernel.tell[rank as usize] >> other & 1 == 1 {
@@ -97,9 +149,12 @@ impl Machine<'_> {
     fn check(&self, rank: u32) -> Result<(), TestCaseError> {
         let call = self.calls[rank as usize];
         for chunk in 0..self.kernel.header.layout.chunks() {
-            if let Some(expected) = expected(self.kernel, &self.inputs[call as usize], rank, chunk) {
-                let found = self.outputs[rank as usize][chunk as usize];
-                prop_assert_eq!(found, expected, "call {} rank {} chunk {}", call, rank, chunk);
+            for tile in 0..self.tiling.tiles {
+                let at = |chunk: u32| self.element(chunk, tile);
+                if let Some(expected) = expected(self.kernel, &self.inputs[call as usize], rank, chunk, at) {
+                    let found = self.outputs[rank as usize][at(chunk)];
+                    prop_assert_eq!(found, expected, "call {} rank {} chunk {} tile {}", call, rank, chunk, tile);
+                }
             }
         }
         Ok(())
@@ -114,7 +169,10 @@ impl Machine<'_> {
 
     fn arrive(&mut self, (target, value, flag): (Target, i64, u64)) {
         match target {
-            Target::Output(rank, chunk) => self.outputs[rank as usize][chunk as usize] = value,
+            Target::Output(rank, chunk, tile) => {
+                let at = self.element(chunk, tile);
+                self.outputs[rank as usize][at] = value;
+            }
             slot @ Target::Slot(..) => {
                 self.slots.insert(slot, (value, flag));
             }
@@ -136,39 +194,33 @@ impl Machine<'_> {
             block.entered = self.all_here(rank, kernel.enter[rank as usize]);
             return block.entered;
         }
-        let mut skipped = block.at;
-        let mine = kernel.rounds.iter().enumerate().filter(|(_, round)| usize::from(round.channel) == number);
-        for (i, round) in mine {
-            let (body, operands) = &round.rows[rank as usize];
-            let lines = &kernel.bodies[*body as usize];
-            if skipped >= lines.len() {
-                skipped -= lines.len();
-                continue;
-            }
+        if let Some(&Step { round: i, line, tile, item }) = self.steps[rank as usize][number].get(block.at) {
+            let (body, operands) = &kernel.rounds[i].rows[rank as usize];
+            let items = self.items;
             let operand = |i: u32| operands[i as usize];
-            let value = |block: &Block, value: Value| block.values.get(&(i, value)).copied().unwrap();
-            let tick = |flush: u32| (call * 1000 + i as u64) * u64::from(kernel.flushes) + u64::from(flush) + 1;
+            let value = |block: &Block, value: Value| block.values.get(&(i, tile, value)).copied().unwrap();
+            let tick = |flush: u32| (call * items + item) * u64::from(kernel.flushes) + u64::from(flush) + 1;
             let slot = |i: u32| match operand(i) {
                 Operand::Slot { message } => {
-                    Target::Slot(kernel.receivers[message as usize], call & 1, kernel.slots[message as usize].0)
+                    Target::Slot(kernel.receivers[message as usize], call & 1, kernel.slots[message as usize].0, tile)
                 }
                 other => panic!("{other:?} is no slot"),
             };
-            match lines[skipped] {
+            match kernel.bodies[*body as usize][line] {
                 Line::Load { value, operand: at } => {
                     let Operand::User { rank: owner, place } = operand(at) else { panic!("no place") };
                     assert_eq!(owner, rank, "a peer's memory is read");
                     let loaded = match place {
-                        Place::Input(chunk) => self.inputs[call as usize][rank as usize][chunk as usize],
-                        Place::Output(chunk) => self.outputs[rank as usize][chunk as usize],
+                        Place::Input(chunk) => self.inputs[call as usize][rank as usize][self.element(chunk, tile)],
+                        Place::Output(chunk) => self.outputs[rank as usize][self.element(chunk, tile)],
                     };
-                    block.values.insert((i, value), loaded);
+                    block.values.insert((i, tile, value), loaded);
                 }
                 Line::Store { value: of, operand: at } => {
                     let Operand::User { rank: owner, place: Place::Output(chunk) } = operand(at) else {
                         panic!("no output")
                     };
-                    let stored = (Target::Output(owner, chunk), value(block, of), 0);
+                    let stored = (Target::Output(owner, chunk, tile), value(block, of), 0);
                     if owner == rank { self.arrive(stored) } else { block.flying.push(stored) }
                 }
                 Line::Send { value: of, operand: at } => block.flying.push((slot(at), value(block, of), call)),
@@ -179,14 +231,14 @@ impl Machine<'_> {
                         (_, Some((taken, flag))) if flag == call => taken,
                         _ => return false,
                     };
-                    block.values.insert((i, into), taken);
+                    block.values.insert((i, tile, into), taken);
                 }
                 Line::Reduce { value: into, left, right } => {
                     let sum = value(block, left).wrapping_add(value(block, right));
-                    block.values.insert((i, into), sum);
+                    block.values.insert((i, tile, into), sum);
                 }
                 Line::Token { value } => {
-                    block.values.insert((i, value), 0);
+                    block.values.insert((i, tile, value), 0);
                 }
                 Line::Flush { flush, operand: at, count } => {
                     for write in std::mem::take(&mut block.flying) {
@@ -222,17 +274,26 @@ impl Machine<'_> {
 }
 
 /// Runs `calls` calls with fresh contents each.
-pub(super) fn run(kernel: &Kernel, calls: u64, rng: &mut TestRng) -> Result<(), TestCaseError> {
+pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng) -> Result<(), TestCaseError> {
     let (ranks, chunks) = (kernel.ranks(), kernel.header.layout.chunks() as usize);
     let blocks = usize::from(kernel.header.channels.max(1));
-    let mut fresh = || (0..ranks).map(|_| (0..chunks).map(|_| i64::from(rng.next_u32())).collect()).collect();
+    // Whoever goes one by one has no larger groups.
+    let tiling = if kernel.tiles == Tiles::OneByOne { Tiling { together: 1, ..tiling } } else { tiling };
+    let elements = chunks * tiling.tiles;
+    let mut fresh = || (0..ranks).map(|_| (0..elements).map(|_| i64::from(rng.next_u32())).collect()).collect();
     let inputs: Vec<Vec<Vec<i64>>> = (0..=calls).map(|_| fresh()).collect();
+    let of_rank = |rank| (0..blocks).map(|channel| steps(kernel, rank, channel, tiling)).collect();
+    let steps: Vec<Vec<Vec<Step>>> = (0..ranks).map(of_rank).collect();
+    let items = steps.iter().flatten().filter_map(|steps| steps.last()).map(|step| step.item + 1).max().unwrap_or(1);
     let mut machine = Machine {
         kernel,
+        tiling,
+        steps,
+        items,
         calls: vec![0; ranks as usize],
         blocks: vec![vec![Block { done: true, ..Block::default() }; blocks]; ranks as usize],
         inputs,
-        outputs: vec![vec![POISON; chunks]; ranks as usize],
+        outputs: vec![vec![POISON; elements]; ranks as usize],
         slots: FxHashMap::default(),
         ready: FxHashMap::default(),
         ticks: FxHashMap::default(),

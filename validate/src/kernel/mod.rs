@@ -4,27 +4,33 @@
 //! moves      a schedule taken apart: what each rank does with its own chunks, and messages
 //! rounds     independent pieces, put together where ranks do the same
 //! program    a rank's part of a round as values in registers
+//! phases     what tiles do before they must wait
 //! exchange   how messages travel; who must know that whom has entered
 //! body       programs without ranks: shared code, and rows of operands
 //! text       CUDA, after prelude.cu
 //! cut        chunks in memory
+//! combine    kernels for steps
 //! arena      a rank's memory for messages and flags
 //! shape      blocks, threads and words
+//! steps      the same as puts and waits in order, for what is no kernel
 //! ```
 //!
 //! Nothing here knows an algorithm by its name, and nothing needs a GPU.
 
 mod arena;
 mod body;
+mod combine;
 mod copied;
 mod cut;
 mod exchange;
 #[cfg(test)]
 mod interpret;
 mod moves;
+mod phases;
 mod program;
 mod rounds;
 mod shape;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -37,14 +43,17 @@ use fabricast_topologies::Bytes;
 
 pub use arena::{Addresses, Arena, Watch};
 use body::{Body, Line, Operand, Sizes};
+pub use combine::{COMBINE_THREADS, combine_text, steps_text};
 pub use copied::Copied;
 pub use cut::Cut;
 use moves::Moves;
-use program::{Instruction, Place};
+pub use phases::Tiles;
+use program::{Instruction, Place, Program};
 pub use shape::{GridShape, Resident};
+pub use steps::{Spot, Step, Steps};
 
 /// How a message crosses from one GPU to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
     /// Packets of 8 bytes of data and 8 of flags: the least latency (NCCL's LL).
@@ -167,6 +176,7 @@ pub struct Kernel {
     sizes: Sizes,
     bodies: Vec<Vec<Line>>,
     flushes: u32,
+    tiles: Tiles,
     rounds: Vec<RoundRows>,
     /// What copy engines could do, where that is all of it.
     copied: Option<Vec<Copied>>,
@@ -175,6 +185,8 @@ pub struct Kernel {
     /// Who sends each message, and who gets it.
     senders: Vec<u32>,
     receivers: Vec<u32>,
+    /// The operation of each message.
+    operations: Vec<u32>,
     /// Bytes of a set of slots, the most of any rank.
     slot_bytes: u64,
     /// Sets of ranks: whom a rank tells that it entered, whom it must see enter before it begins, and before it ends.
@@ -215,11 +227,13 @@ impl Kernel {
             sizes: Sizes::Alike,
             bodies: Vec::new(),
             flushes: 1,
+            tiles: Tiles::OneByOne,
             rounds: Vec::new(),
             copied: None,
             slots: vec![(0, 0); moves.messages.len()],
             senders: moves.messages.iter().map(|message| message.from).collect(),
             receivers: moves.messages.iter().map(|message| message.to).collect(),
+            operations: moves.messages.iter().map(|message| message.operation).collect(),
             slot_bytes: 0,
             tell: vec![0; ranks as usize],
             enter: vec![0; ranks as usize],
@@ -234,7 +248,7 @@ impl Kernel {
         let ranks = self.header.call.ranks;
         let rounds = rounds::rounds(moves, ranks);
         let message_words = |message: u32| self.carrier.words(self.cut.len(moves.messages[message as usize].data));
-        let mut prepared = Vec::with_capacity(rounds.len());
+        let mut prepared: Vec<(u16, u64, Vec<u32>, Vec<Program>)> = Vec::with_capacity(rounds.len());
         for round in &rounds {
             let programs = program::programs(moves, round, ranks);
             let mut words = 1;
@@ -255,6 +269,15 @@ impl Kernel {
                 self.sizes = Sizes::Differ;
             }
             prepared.push((round.channel, words, messages, programs));
+        }
+        // Packets tell of their own arrival: nobody waits for a tile.
+        let all_apart = |programs: &Vec<Program>| programs.iter().map(phases::apart).collect::<Option<Vec<Program>>>();
+        if self.carrier == Carrier::Flags
+            && !prepared.iter().all(|round| round.3.iter().any(phases::only_sums))
+            && let Some(apart) = prepared.iter().map(|round| all_apart(&round.3)).collect::<Option<Vec<_>>>()
+        {
+            self.tiles = Tiles::Together;
+            prepared.iter_mut().zip(apart).for_each(|(round, programs)| round.3 = programs);
         }
         let mut numbers: FxHashMap<Vec<Line>, u32> = FxHashMap::default();
         let mut filled = vec![0u64; ranks as usize];
@@ -375,12 +398,8 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::NoSuchType`].
     pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
-        let needed = match self.dtype {
-            DataType::F8e4m3 | DataType::F8e5m2 if self.reduces() => 89,
-            _ => 0,
-        };
-        if capability < needed {
-            return Err(KernelError::NoSuchType { dtype: self.dtype, capability, needed });
+        if self.reduces() {
+            reducible(self.dtype, capability)?;
         }
         // Nothing of the size: sizes of one shape share their code.
         let call = &self.header.call;
@@ -388,7 +407,7 @@ impl Kernel {
         let title = format!("{} over {} ranks by {name}: {carrier}, {channels} channels", call.collective, call.ranks);
         // A type that is only moved is moved as bytes.
         let dtype = if self.reduces() { self.dtype } else { DataType::U8 };
-        Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes))
+        Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes, self.tiles))
     }
 
     fn reduces(&self) -> bool {
@@ -396,26 +415,6 @@ impl Kernel {
     }
 
     fn constants(&self, dtype: DataType, op: ReduceOp, variant: Variant) -> text::Constants {
-        let op = match op {
-            ReduceOp::Sum => 0,
-            ReduceOp::Prod => 1,
-            ReduceOp::Max => 2,
-            ReduceOp::Min => 3,
-        };
-        let dtype = match dtype {
-            DataType::F32 => 0,
-            DataType::F64 => 1,
-            DataType::F16 => 2,
-            DataType::Bf16 => 3,
-            DataType::F8e4m3 => 4,
-            DataType::F8e5m2 => 5,
-            DataType::I8 => 6,
-            DataType::U8 => 7,
-            DataType::I32 => 8,
-            DataType::U32 => 9,
-            DataType::I64 => 10,
-            DataType::U64 => 11,
-        };
         let carrier = match self.carrier {
             Carrier::Packets => 0,
             Carrier::Lines => 1,
@@ -429,11 +428,12 @@ impl Kernel {
             ("ROW", self.only_row()),
             ("CHANNELS", self.header.channels.max(1).into()),
             ("CARRIER", carrier),
-            ("TYPE", dtype),
-            ("OP", op),
+            ("TYPE", number_of_type(dtype)),
+            ("OP", number_of_operation(op)),
             ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
             ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
+            ("GROUPED", u64::from(variant.tiles == Tiles::Together)),
             ("SHARED", u64::from(variant.devices == Devices::Shared)),
         ]
     }
@@ -459,16 +459,60 @@ impl Kernel {
         self.loads().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
     }
 
-    /// The most tiles that a block runs in a call.
+    /// How its blocks may take their tiles through its phases.
+    #[must_use]
+    pub fn phases(&self) -> Tiles {
+        self.tiles
+    }
+
+    /// The most groups of tiles that a block runs in a call.
     fn items(&self, shape: GridShape) -> u64 {
         let tile = u64::from(shape.threads) * u64::from(shape.unroll);
         let mut items = vec![0u64; usize::from(self.header.channels.max(1))];
         for round in &self.rounds {
             if let Some(sum) = items.get_mut(usize::from(round.channel)) {
-                *sum += round.words.div_ceil(tile).div_ceil(shape.split.into());
+                *sum +=
+                    round.words.div_ceil(tile).div_ceil(shape.split.into()).div_ceil(u64::from(shape.together.max(1)));
             }
         }
         items.into_iter().max().unwrap_or(0).max(1)
+    }
+}
+
+/// Whether GPUs of a capability reduce a type.
+fn reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
+    let needed = match dtype {
+        DataType::F8e4m3 | DataType::F8e5m2 => 89,
+        _ => 0,
+    };
+    if capability < needed { Err(KernelError::NoSuchType { dtype, capability, needed }) } else { Ok(()) }
+}
+
+/// `OP` of the prelude.
+fn number_of_operation(op: ReduceOp) -> u64 {
+    match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Max => 2,
+        ReduceOp::Min => 3,
+    }
+}
+
+/// `TYPE` of the prelude.
+fn number_of_type(dtype: DataType) -> u64 {
+    match dtype {
+        DataType::F32 => 0,
+        DataType::F64 => 1,
+        DataType::F16 => 2,
+        DataType::Bf16 => 3,
+        DataType::F8e4m3 => 4,
+        DataType::F8e5m2 => 5,
+        DataType::I8 => 6,
+        DataType::U8 => 7,
+        DataType::I32 => 8,
+        DataType::U32 => 9,
+        DataType::I64 => 10,
+        DataType::U64 => 11,
     }
 }
 
@@ -510,6 +554,8 @@ pub struct Variant {
     pub alignment: Alignment,
     /// Whether ranks have GPUs of their own.
     pub devices: Devices,
+    /// Whether several tiles are in a phase together.
+    pub tiles: Tiles,
     /// How many blocks a multiprocessor must hold.
     pub resident: Resident,
 }

@@ -41,6 +41,8 @@ pub(super) struct Message {
     pub(super) to: u32,
     /// The chunk whose size the data has.
     pub(super) data: u32,
+    /// The operation that it is part of.
+    pub(super) operation: u32,
 }
 
 /// What is done.
@@ -210,12 +212,13 @@ impl Moves {
         rank * self.per_rank + self.per_rank - 1
     }
 
-    fn message(&mut self, from: u32, to: u32) -> u32 {
-        self.messages.push(Message { from, to, data: NONE });
+    fn message(&mut self, from: u32, to: u32, operation: u32) -> u32 {
+        self.messages.push(Message { from, to, data: NONE, operation });
         self.messages.len() as u32 - 1
     }
 
     fn take(&mut self, schedule: &Schedule, op: u32, level: u32) -> Result<(), KernelError> {
+        let number = op;
         let op = schedule.operation(fabricast_sim::schedule::OpId(op));
         let (own, peer) = (op.rank.0, op.peer.0);
         let push = |taken: &mut Self, rank: u32, deed: Deed| {
@@ -223,7 +226,7 @@ impl Moves {
         };
         if op.kind == OpKind::Signal && schedule.header().call.collective == Collective::Barrier {
             let (src, dst) = (self.token(own), self.token(peer));
-            let message = self.message(own, peer);
+            let message = self.message(own, peer, number);
             push(self, own, Deed::Send { message, src });
             push(self, peer, Deed::Receive { message, dst });
             return Ok(());
@@ -249,7 +252,7 @@ impl Moves {
                     }
                     return;
                 }
-                let message = taken.message(from, to);
+                let message = taken.message(from, to, number);
                 push(taken, from, Deed::Send { message, src });
                 push(
                     taken,

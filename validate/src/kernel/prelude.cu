@@ -2,7 +2,7 @@
 //   RANKS, THREADS (of a block at most), UNROLL (words of a thread and tile), ROWS (operands in the parameters, or 0),
 //   ROW (length of a row where every channel has one, all of one body; or 0), CHANNELS,
 //   CARRIER (0 packets, 1 lines, 2 flags), TYPE, OP, ALIGNED (chunks of the caller's begin on 16 bytes),
-//   FLUSHES (of a tile at most), RESIDENT (blocks that a multiprocessor must hold), SHARED (1: several ranks are on this device).
+//   FLUSHES (of a tile at most), GROUPED (1: several tiles of a block are in a phase together), RESIDENT (blocks that a multiprocessor must hold), SHARED (1: several ranks are on this device).
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -26,6 +26,7 @@ struct Params {
     u64 parity;        // and from the slots of even calls to those of odd ones
     u64 items;         // tiles of a block and call, at most
     u64 split;         // blocks that share a channel
+    u64 together;      // tiles of a block that are in a phase together
     u64 rows[ROWS > 0 ? ROWS : 1];
 };
 
@@ -345,4 +346,35 @@ __device__ __forceinline__ Word take(const Params& p, Here& h, Packet k, u64 slo
 // The value of a flag: calls, items of a call, flushes of an item.
 __device__ __forceinline__ u64 tick(const Params& p, const Here& h, u32 flush) {
     return (h.call * p.items + h.item) * FLUSHES + flush + 1;
+}
+
+// ---- one call after the other
+
+// A call may be launched while the one before it still runs, so that launching takes no time of its own (programmatic dependent
+// launch). Nothing is touched before that one is done; then the next one may come. Nothing happens where it was not launched so.
+__device__ __forceinline__ void after_the_call_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// ---- tiles
+
+// The tiles of a block that are in a phase together, from `first`.
+#if GROUPED
+#define TOGETHER ((u32)p.together)
+#define EACH_TILE for (u32 tile = first, more = TOGETHER; more > 0 && tile < tiles; tile += (u32)p.split, --more)
+#else
+#define TOGETHER 1u
+#define EACH_TILE for (u32 tile = first, more = 1; more > 0; --more)
+#endif
+
+// The words of a thread in a tile, and which of them there are.
+__device__ __forceinline__ void words_of(u32 tile, u32 words, u32 (&word)[UNROLL], bool (&on)[UNROLL]) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        word[u] = (tile * UNROLL + u) * blockDim.x + threadIdx.x;
+        on[u] = (word[u] & ~31u) < words;
+    }
 }

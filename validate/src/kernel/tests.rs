@@ -8,7 +8,8 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Matrix, Pro
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
-use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, interpret};
+use super::interpret::Tiling;
+use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, Tiles, interpret};
 use crate::cuda::{CompileError, compile};
 use crate::shared_library::LibraryError;
 
@@ -101,10 +102,13 @@ fn every_order_gives_the_result() {
     let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     runner
-        .run(&(any_case(), prop::sample::select(Carrier::ALL.to_vec()), any::<u64>()), |(case, carrier, seed)| {
-            let Some(kernel) = case.kernel(carrier) else { return Ok(()) };
-            interpret::run(&kernel, 4, &mut rng(seed))
-        })
+        .run(
+            &(any_case(), prop::sample::select(Carrier::ALL.to_vec()), any::<u64>(), 1usize..4, 1usize..4),
+            |(case, carrier, seed, tiles, together)| {
+                let Some(kernel) = case.kernel(carrier) else { return Ok(()) };
+                interpret::run(&kernel, 4, Tiling { tiles, together }, &mut rng(seed))
+            },
+        )
         .unwrap();
 }
 
@@ -117,7 +121,9 @@ fn every_algorithm_gives_the_result() {
                 let case = Case { channels: 2, ..Case::plain(algorithm, collective, ranks, 16) };
                 if let Some(kernel) = case.kernel(carrier) {
                     ran += 1;
-                    interpret::run(&kernel, 3, &mut rng(7)).unwrap_or_else(|why| panic!("{case:?} {carrier:?}: {why}"));
+                    let tiling = Tiling { tiles: 3, together: 2 };
+                    interpret::run(&kernel, 3, tiling, &mut rng(7))
+                        .unwrap_or_else(|why| panic!("{case:?} {carrier:?}: {why}"));
                 }
             }
         }
@@ -148,6 +154,27 @@ fn ranks_that_do_the_same_share_code() {
 }
 
 #[test]
+fn tiles_go_through_phases_together_where_values_do_not_pass() {
+    for (algorithm, collective, expected) in [
+        (Algorithm::TwoShot, Collective::AllReduce, Tiles::Together),
+        (Algorithm::OneShot, Collective::AllReduce, Tiles::OneByOne),
+        (Algorithm::Ring, Collective::AllReduce, Tiles::Together),
+        (Algorithm::Direct, Collective::ReduceScatter, Tiles::OneByOne),
+        (Algorithm::Direct, Collective::AllToAll, Tiles::Together),
+        (Algorithm::Ring, Collective::AllGather, Tiles::Together),
+        // What a rank has summed up in one step it sends in the next.
+        (Algorithm::RecursiveDoubling, Collective::AllReduce, Tiles::OneByOne),
+    ] {
+        for buffers in [BufferUse::OutOfPlace, BufferUse::InPlace] {
+            let case = Case { buffers, ..Case::plain(algorithm, collective, 4, 1024) };
+            let Some(kernel) = case.kernel(Carrier::Flags) else { continue };
+            assert_eq!(kernel.phases(), expected, "{algorithm} {collective} {buffers:?}");
+            assert_eq!(case.kernel(Carrier::Packets).unwrap().phases(), Tiles::OneByOne);
+        }
+    }
+}
+
+#[test]
 fn slots_do_not_overlap() {
     let kernel = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 8, 1001).kernel(Carrier::Packets).unwrap();
     let mut slots: Vec<(u32, u64, u64)> =
@@ -164,7 +191,7 @@ fn texts() {
         for carrier in Carrier::ALL {
             let case = Case { hosts: 1, ..Case::plain(algorithm, collective, 8, 1024) };
             let Some(kernel) = case.kernel(carrier) else { continue };
-            let shape = GridShape { threads: 256, split: 4, unroll: 2 };
+            let shape = GridShape { threads: 256, split: 4, unroll: 2, together: 1 };
             let addresses = [Addresses::default(); 8];
             let (parameters, table) = kernel.parameters(3, shape, &addresses, super::Watch::default());
             println!(
@@ -210,7 +237,7 @@ fn every_algorithm_compiles() {
         let of = |ranks| Case { hosts: 2, ..Case::plain(algorithm, collective, ranks, 1024) }.kernel(carrier);
         let few = if arch == 90 { None } else { of(2) };
         let kernel = few.or_else(|| of(4)).unwrap();
-        let shape = GridShape { threads: 256, split: 4, unroll: 1 };
+        let shape = GridShape { threads: 256, split: 4, unroll: 1, together: 1 };
         let variant = shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own);
         compiles(&kernel.text(ReduceOp::Sum, variant, arch).unwrap(), arch, &format!("{algorithm} {}", carrier.name()))
     });
@@ -221,27 +248,12 @@ fn every_algorithm_compiles() {
 
 #[test]
 fn every_type_compiles() {
-    let types = [
-        DataType::F32,
-        DataType::F64,
-        DataType::F16,
-        DataType::Bf16,
-        DataType::F8e4m3,
-        DataType::F8e5m2,
-        DataType::I8,
-        DataType::U8,
-        DataType::I32,
-        DataType::U32,
-        DataType::I64,
-        DataType::U64,
-    ];
-    let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
-    let done = types.par_iter().enumerate().all(|(i, &dtype)| {
+    let done = DataType::ALL.par_iter().enumerate().all(|(i, &dtype)| {
         let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
         let kernel = Kernel::new(&schedule, dtype, Carrier::ALL[i % 3]).unwrap();
-        let shape = GridShape { threads: 256, split: 1, unroll: 1 };
+        let shape = GridShape { threads: 256, split: 1, unroll: 1, together: 1 };
         let variant = shape.variant(1, Alignment::Bytes, Devices::Shared);
-        compiles(&kernel.text(ops[i % 4], variant, 90).unwrap(), 90, dtype.name())
+        compiles(&kernel.text(ReduceOp::ALL[i % 4], variant, 90).unwrap(), 90, dtype.name())
     });
     if !done {
         skipped();
@@ -252,7 +264,7 @@ fn every_type_compiles() {
 fn a_type_that_the_gpu_lacks_is_refused() {
     let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
     let kernel = Kernel::new(&schedule, DataType::F8e4m3, Carrier::Packets).unwrap();
-    let shape = GridShape { threads: 256, split: 1, unroll: 1 };
+    let shape = GridShape { threads: 256, split: 1, unroll: 1, together: 1 };
     let variant = shape.variant(1, Alignment::Vectors, Devices::Own);
     assert!(matches!(kernel.text(ReduceOp::Sum, variant, 80), Err(KernelError::NoSuchType { needed: 89, .. })));
     assert!(kernel.text(ReduceOp::Sum, variant, 89).is_ok());

@@ -1,9 +1,11 @@
 //! The text of a kernel: the prelude and, for every body, a function of one tile.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use super::Carrier;
 use super::body::{Line, Sizes};
+use super::phases::{Stretch, Tiles, stretches};
 
 /// The fixed part.
 const PRELUDE: &str = include_str!("prelude.cu");
@@ -15,7 +17,24 @@ const TOGETHER: usize = 8;
 pub(super) type Constants = Vec<(&'static str, u64)>;
 
 /// The text of a kernel. Deterministic; names what it is in its first lines.
-pub(super) fn text(title: &str, constants: &Constants, bodies: &[Vec<Line>], carrier: Carrier, sizes: Sizes) -> String {
+pub(super) fn text(
+    title: &str,
+    constants: &Constants,
+    bodies: &[Vec<Line>],
+    carrier: Carrier,
+    sizes: Sizes,
+    tiles: Tiles,
+) -> String {
+    let mut text = prelude(title, constants);
+    for (number, lines) in bodies.iter().enumerate() {
+        body(&mut text, number, lines, carrier, sizes, tiles);
+    }
+    frame(&mut text, bodies.len());
+    text
+}
+
+/// What comes before any kernel's own text.
+pub(super) fn prelude(title: &str, constants: &Constants) -> String {
     let mut text =
         format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
     for (name, value) in constants {
@@ -24,21 +43,31 @@ pub(super) fn text(title: &str, constants: &Constants, bodies: &[Vec<Line>], car
     // What the preprocessor compares and array bounds need are plain numbers.
     let mut text = text.replace("ull\n", "\n");
     text.push_str(PRELUDE);
-    for (number, lines) in bodies.iter().enumerate() {
-        body(&mut text, number, lines, carrier, sizes);
-    }
-    frame(&mut text, bodies.len());
     text
 }
 
-fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, sizes: Sizes) {
+fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, sizes: Sizes, tiles: Tiles) {
     let _ = write!(
         text,
-        "\n__device__ __forceinline__ void body_{number}(const Params& p, Here& h, u32 row, const u32 (&word)[UNROLL], \
-         const bool (&on)[UNROLL]) {{\n    const u32 flag = (u32)h.call;\n    const u64 parity = (h.call & 1) * p.parity;\n"
+        "\n__device__ __forceinline__ void body_{number}(const Params& p, Here& h, u32 row, u32 first, u32 tiles, u32 words) {{\n    \
+         const u32 flag = (u32)h.call;\n    const u64 parity = (h.call & 1) * p.parity;\n    (void)tiles;\n"
     );
-    let mut i = 0;
-    while let Some(line) = lines.get(i) {
+    for stretch in stretches(lines, tiles) {
+        match stretch {
+            Stretch::Once(i) => stretch_of(text, lines, i..i + 1, carrier, sizes),
+            Stretch::EachTile(range) => {
+                text.push_str("    EACH_TILE {\n    u32 word[UNROLL];\n    bool on[UNROLL];\n    words_of(tile, words, word, on);\n");
+                stretch_of(text, lines, range, carrier, sizes);
+                text.push_str("    }\n");
+            }
+        }
+    }
+    text.push_str("}\n");
+}
+
+fn stretch_of(text: &mut String, lines: &[Line], range: Range<usize>, carrier: Carrier, sizes: Sizes) {
+    let mut i = range.start;
+    while let Some(line) = lines.get(i).filter(|_| i < range.end) {
         let _ = match *line {
             Line::Load { value, operand } => write!(
                 text,
@@ -98,7 +127,6 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
         };
         i += 1;
     }
-    text.push_str("}\n");
 }
 
 const EACH: &str = "#pragma unroll\n    for (int u = 0; u < UNROLL; ++u) ";
@@ -136,12 +164,12 @@ fn frame(text: &mut String, bodies: usize) {
     let cases = |indent: &str| {
         let mut cases = String::new();
         for number in 0..bodies {
-            let _ = writeln!(cases, "{indent}case {number}: body_{number}(p, h, row, word, on); break;");
+            let _ = writeln!(cases, "{indent}case {number}: body_{number}(p, h, row, first, tiles, words); break;");
         }
         cases
     };
     let call = if bodies == 1 {
-        "            body_0(p, h, row, word, on);\n".to_owned()
+        "            body_0(p, h, row, first, tiles, words);\n".to_owned()
     } else {
         format!("                switch (number) {{\n{}                }}\n", cases("                "))
     };
@@ -152,6 +180,7 @@ fn frame(text: &mut String, bodies: usize) {
 // its words, then its operands; the first entries say where each channel's rows begin, and where they end.
 __device__ __forceinline__ void run(const Params& p, u32 block) {{
     Here h = {{0, 0, block, 0, 0}};
+    after_the_call_before();
     const u64 counter = p.arena[p.self] + (u64)block * 8;
     h.call = *(volatile const u64*)counter + 1;
     const u32 t = threadIdx.x, split = (u32)p.split, threads = blockDim.x;
@@ -173,14 +202,7 @@ __device__ __forceinline__ void run(const Params& p, u32 block) {{
 #endif
         const u32 words = (u32)OPERAND(at + 1), row = at + 2;
         const u32 tiles = (words + threads * UNROLL - 1) / (threads * UNROLL);
-        for (u32 tile = part; tile < tiles; tile += split, ++h.item) {{
-            u32 word[UNROLL];
-            bool on[UNROLL];
-#pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {{
-                word[u] = (tile * UNROLL + u) * threads + t;
-                on[u] = (word[u] & ~31u) < words;
-            }}
+        for (u32 first = part; first < tiles; first += split * TOGETHER, ++h.item) {{
             (void)number;
 {call}        }}
     }}

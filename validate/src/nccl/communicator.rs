@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::error::NcclError;
 use super::library::{Comm, Nccl, UniqueId};
+use super::window::Window;
 use crate::cuda::Context;
 
 /// What a communicator is made with. Absent: NCCL decides, or its environment.
@@ -67,6 +68,7 @@ pub struct Communicator {
     pub(super) nccl: Arc<Nccl>,
     pub(super) context: Arc<Context>,
     pub(super) raw: Comm,
+    pub(super) windows: Vec<Window>,
     rank: usize,
     size: usize,
 }
@@ -98,7 +100,7 @@ impl Communicator {
             (nccl.functions.init_rank_config)(&raw mut raw, number(size), id, number(rank), config)
         };
         nccl.check(code, "ncclCommInitRankConfig", Some(rank))?;
-        Ok(Self { nccl: Arc::clone(nccl), context: Arc::clone(context), raw, rank, size })
+        Ok(Self { nccl: Arc::clone(nccl), context: Arc::clone(context), raw, windows: Vec::new(), rank, size })
     }
 
     /// Its rank.
@@ -147,6 +149,9 @@ impl Drop for Communicator {
         }
         // Destroying waits for what is under way, which would be forever where another rank failed.
         let failed = std::thread::panicking() || self.health().is_err();
+        if !failed {
+            self.deregister();
+        }
         let functions = &self.nccl.functions;
         let end = if failed { functions.abort } else { functions.destroy };
         // SAFETY: made once, ended once. Nothing is left to tell an error to.

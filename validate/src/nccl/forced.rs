@@ -1,4 +1,7 @@
 //! What NCCL is made to do by its environment.
+#![expect(unsafe_code, reason = "sets variables of the environment")]
+
+use std::ffi::OsString;
 
 /// Settings for every process that uses NCCL or NVSHMEM on a host shared with others: no NVLink multicast, whose misuse
 /// can put a host's GPUs out of service.
@@ -33,11 +36,52 @@ impl Forced {
         variables.extend(self.other.iter().cloned());
         variables
     }
+
+    /// Does `work`, making communicators, while this process's environment says so; then it says what it said before.
+    ///
+    /// # Safety
+    /// No other thread may look at the environment by other ways than Rust's, or change it, meanwhile: `work` itself waits for
+    /// the threads that it starts, and communicators that were made before look at it when they are made only.
+    pub unsafe fn around<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before: Vec<(String, Option<OsString>)> = self
+            .environment()
+            .into_iter()
+            .map(|(name, value)| {
+                let old = std::env::var_os(&name);
+                // SAFETY: the caller answers for other threads.
+                unsafe { std::env::set_var(&name, value) };
+                (name, old)
+            })
+            .collect();
+        let made = work();
+        for (name, old) in before {
+            // SAFETY: as above.
+            unsafe {
+                match old {
+                    Some(value) => std::env::set_var(name, value),
+                    None => std::env::remove_var(name),
+                }
+            }
+        }
+        made
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_environment_is_as_before_afterwards() {
+        let name = "FABRICAST_FORCED_TEST";
+        let forced = Forced { other: vec![(name.into(), "1".into())], ..Forced::default() };
+        let shared = SHARED_HOST.map(|(name, _)| std::env::var_os(name));
+        // SAFETY: no other test here changes or reads these variables.
+        let seen = unsafe { forced.around(|| std::env::var(name)) };
+        assert_eq!(seen.as_deref(), Ok("1"));
+        assert!(std::env::var_os(name).is_none());
+        assert_eq!(SHARED_HOST.map(|(name, _)| std::env::var_os(name)), shared);
+    }
 
     #[test]
     fn what_is_not_forced_is_left_to_nccl() {

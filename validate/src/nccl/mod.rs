@@ -20,4 +20,4 @@ pub use communicator::{Communicator, Config, Registration};
 pub use error::NcclError;
 pub use forced::{Forced, SHARED_HOST};
 pub use library::{Nccl, NcclVersion, UniqueId};
-pub use window::{Window, WindowMemory};
+pub use window::WindowMemory;

@@ -81,21 +81,19 @@ impl Drop for WindowMemory {
     }
 }
 
-/// A window that all ranks of a communicator registered together. It must go before its communicator and its memory,
-/// which it borrows.
+/// A window that all ranks of a communicator registered together, and its memory. The communicator keeps both.
 #[derive(Debug)]
-pub struct Window<'a> {
-    communicator: &'a Communicator,
+pub(super) struct Window {
     raw: RawWindow,
-    _memory: &'a WindowMemory,
+    _memory: Arc<WindowMemory>,
 }
 
 impl Communicator {
-    /// Registers all of `memory`. Every rank calls it, with as much.
+    /// Registers all of `memory`, for as long as the communicator lives. Every rank calls it, with as much.
     ///
     /// # Errors
     /// A version without windows (before 2.27), or a failing call.
-    pub fn register<'a>(&'a self, memory: &'a WindowMemory) -> Result<Window<'a>, NcclError> {
+    pub fn register(&mut self, memory: &Arc<WindowMemory>) -> Result<(), NcclError> {
         // SAFETY: the types are those of nccl.h; both functions are there or neither is used.
         let register = unsafe {
             self.nccl.function::<Deregister>("ncclCommWindowDeregister")?;
@@ -106,20 +104,18 @@ impl Communicator {
         // SAFETY: the memory is NCCL's own and as long as said; NCCL writes one pointer.
         let code = unsafe { register(self.raw, memory.start, memory.length.0 as usize, &raw mut raw, SYMMETRIC) };
         self.check(code, "ncclCommWindowRegister")?;
-        Ok(Window { communicator: self, raw, _memory: memory })
+        self.windows.push(Window { raw, _memory: Arc::clone(memory) });
+        Ok(())
     }
-}
 
-impl Drop for Window<'_> {
-    fn drop(&mut self) {
-        let communicator = self.communicator;
-        if self.raw.is_null() || communicator.context.bind_to_free().is_err() {
-            return;
-        }
-        // SAFETY: the type is that of nccl.h; registered once, deregistered once. Nothing is left to tell an error to.
-        unsafe {
-            if let Ok(deregister) = communicator.nccl.function::<Deregister>("ncclCommWindowDeregister") {
-                let _ = deregister(communicator.raw, self.raw);
+    /// Gives its windows up; the context is bound.
+    pub(super) fn deregister(&mut self) {
+        for window in self.windows.drain(..).filter(|window| !window.raw.is_null()) {
+            // SAFETY: the type is that of nccl.h; registered once, deregistered once. Nothing is left to tell an error to.
+            unsafe {
+                if let Ok(deregister) = self.nccl.function::<Deregister>("ncclCommWindowDeregister") {
+                    let _ = deregister(self.raw, window.raw);
+                }
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Open MPI on GPU memory: which algorithm its `tuned` component takes.
 //!
 //! The decisions are fixed tables by ranks and bytes ([`switch_points`](self)); nothing of the fabric enters. Messages
-//! between GPUs are one stream each, so a strategy has one channel, and the whole message is one chunk. How a message
-//! moves (eager or rendezvous, staged through host memory or by GPUDirect) is the profile's and the route's business: its
-//! costs are read from protocol `simple` of the profile in use, and no profile of Open MPI's costs is shipped, since none
-//! was measured. Until one is given, its times are those of its algorithms at the other library's costs.
+//! between GPUs are one stream each, so a strategy has one channel, and the whole message is one chunk: with the fixed
+//! decisions nothing is cut into segments. How a message moves (eager or rendezvous, staged through host memory or by
+//! GPUDirect), and that sums are made in host memory, is the profile's and the route's business: profile `open_mpi-5.0`,
+//! whose figures are of sources, not measured. Protocol `simple` stands for messages; the profile's other protocols are not
+//! an MPI's.
 
 mod switch_points;
 mod ways;
@@ -92,7 +93,9 @@ fn table(collective: Collective) -> Option<switch_points::Table> {
         Collective::AllGather => Some(switch_points::ALL_GATHER),
         Collective::Gather => Some(switch_points::GATHER),
         Collective::Scatter => Some(switch_points::SCATTER),
-        Collective::SendRecv | Collective::AllToAllV | Collective::Barrier => None,
+        Collective::AllToAllV => Some(switch_points::ALL_TO_ALL_V),
+        Collective::Barrier => Some(switch_points::BARRIER),
+        Collective::SendRecv => None,
     }
 }
 
@@ -107,12 +110,12 @@ pub fn way(_version: Version, call: &Call) -> Option<Way> {
     let bytes = call.bytes.0 / blocks;
     let row = table.iter().find(|(below, _)| call.ranks < *below).or(table.last())?;
     let way = row.1.iter().find(|(below, _)| bytes < *below).or(row.1.last())?.1;
-    // all_gather by doubling needs a power of two (coll_base_allgather.c).
-    let odd = !call.ranks.is_power_of_two();
-    Some(if call.collective == Collective::AllGather && way == Way::RecursiveDoubling && odd {
-        Way::Bruck
-    } else {
-        way
+    // What an algorithm of all_gather cannot do it hands on (coll_base_allgather.c): doubling needs a power of two, exchanges
+    // of neighbours need pairs.
+    Some(match (call.collective, way) {
+        (Collective::AllGather, Way::RecursiveDoubling) if !call.ranks.is_power_of_two() => Way::Bruck,
+        (Collective::AllGather, Way::NeighbourExchange) if call.ranks % 2 == 1 => Way::Ring,
+        (_, way) => way,
     })
 }
 
@@ -131,8 +134,13 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Way> {
 
 /// Ours, where it does what Open MPI's does for this collective.
 fn has_schedule(way: Way, collective: Collective) -> Option<Algorithm> {
-    let ours = way.ours().filter(|ours| ours.supports(collective))?;
-    Some(ours)
+    let ours = match (collective, way) {
+        // Bruck's barrier is what others call dissemination; doubling exchanges with other partners.
+        (Collective::Barrier, Way::Bruck) => Some(Algorithm::Dissemination),
+        (Collective::Barrier, Way::RecursiveDoubling) => None,
+        _ => way.ours(),
+    };
+    ours.filter(|ours| ours.supports(collective))
 }
 
 pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {
@@ -180,6 +188,12 @@ mod tests {
         assert_eq!(taken(Collective::AllToAll, 32, 32 * 512), Some(Way::Linear));
         assert_eq!(taken(Collective::AllGather, 12, 1 << 20), Some(Way::Bruck));
         assert_eq!(taken(Collective::AllGather, 16, 1 << 20), Some(Way::RecursiveDoubling));
+        assert_eq!(taken(Collective::AllGather, 65, 65 * 4096), Some(Way::Ring));
+        assert_eq!(taken(Collective::AllGather, 66, 66 * 4096), Some(Way::NeighbourExchange));
+        assert_eq!(taken(Collective::AllToAllV, 8, 1 << 20), Some(Way::Linear));
+        assert_eq!(taken(Collective::AllToAllV, 100, 1 << 20), Some(Way::Pairwise));
+        assert_eq!(taken(Collective::Barrier, 8, 0), Some(Way::RecursiveDoubling));
+        assert_eq!(taken(Collective::Barrier, 300, 0), Some(Way::Binomial));
         assert_eq!(taken(Collective::SendRecv, 2, 8), None);
     }
 }

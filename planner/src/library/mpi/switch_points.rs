@@ -304,6 +304,28 @@ pub(super) const GATHER: Table = &[
     (ANY, &[(REST, Binomial)]),
 ];
 
+/// By ranks alone, since blocks may differ.
+pub(super) const ALL_TO_ALL_V: Table = &[
+    (4, &[(REST, Pairwise)]),
+    (64, &[(REST, Linear)]),
+    (128, &[(REST, Pairwise)]),
+    (256, &[(REST, Linear)]),
+    (1024, &[(REST, Pairwise)]),
+    (ANY, &[(REST, Linear)]),
+];
+
+/// By ranks: nothing is moved.
+pub(super) const BARRIER: Table = &[
+    (4, &[(REST, RecursiveDoubling)]),
+    (8, &[(REST, Linear)]),
+    (64, &[(REST, RecursiveDoubling)]),
+    (256, &[(REST, Bruck)]),
+    (512, &[(REST, Binomial)]),
+    (1024, &[(REST, Bruck)]),
+    (4096, &[(REST, Binomial)]),
+    (ANY, &[(REST, Bruck)]),
+];
+
 /// By the bytes of a rank's block.
 pub(super) const SCATTER: Table = &[
     (4, &[(2, LinearNonblocking), (131072, Linear), (262144, LinearNonblocking), (REST, Linear)]),

@@ -14,7 +14,7 @@ use quick_xml::escape::escape;
 use super::assign::{Act, Assignment};
 use crate::schedule::format::{Format, WriteError};
 use crate::schedule::order::Graph;
-use crate::schedule::plain::{Plain, collective_name, named_once};
+use crate::schedule::plain::{Plain, Switches, collective_name, named_once};
 use crate::schedule::precedence::{are_before, waits};
 use crate::schedule::units::Stretch;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Schedule};
@@ -24,7 +24,7 @@ use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Sched
 /// # Errors
 /// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that MSCCL has no steps for.
 pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
-    let mut plain = Plain::new(schedule, "MSCCL")?;
+    let mut plain = Plain::new(schedule, "MSCCL", Switches::Unknown)?;
     plain.see_through_waits()?;
     let ranks = schedule.header().call.ranks;
     let relaying = Steps::new(&plain, Assignment::new(&plain, ranks, true)?)?;

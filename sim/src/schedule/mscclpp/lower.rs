@@ -10,12 +10,13 @@
 //! | `recpkt`, `recspkt` | reduces, a copy into own packets, puts |
 //! | `signal`, `rlxsignal` | carried by the puts before it, or a signal |
 //! | `wait`, `rlxwait`, `barrier`, `sem_acquire`, `sem_release` | what later operations wait for |
+//! | `glre`; `gstore`; `glres` | a multicast reduce; a multicast put; one after the other |
 //! | `nop`, `pipeline`, `flush` | order within the thread block, which is kept anyway |
 //!
 //! A sum whose destination is none of its addends begins with a copy (a get) of the first. Whoever reads packets waits for
 //! who writes them: packets carry flags. What a pipeline overlaps is done one after the other.
 //!
-//! Multicast (`glres`, `gstore`) is refused.
+//! What goes through the switch is `switch`'s.
 
 use rustc_hash::FxHashMap;
 
@@ -63,14 +64,14 @@ pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, For
         blocks: Blocks::default(),
         layout: Layout::equal(bytes, places.chunks),
         scratch_chunks,
-        teams: Vec::new(),
+        teams: plan.teams.iter().map(|ranks| ranks.iter().copied().map(Rank).collect()).collect(),
     };
     draft.schedule(header).map_err(|error| in_plan(error.to_string()))
 }
 
 /// What thread blocks say to each other.
 #[derive(Default)]
-struct Heard<'p, 'a> {
+pub(super) struct Heard<'p, 'a> {
     /// Everything that is waited for, and by whom.
     asked: Vec<(After, At<'p, 'a>)>,
     /// Waits so far, by the end that sends.
@@ -172,8 +173,8 @@ impl Semaphore {
 }
 
 /// Takes the operations of a thread block in turn.
-struct Taker<'t, 'p, 'a> {
-    lane: Lane<'t>,
+pub(super) struct Taker<'t, 'p, 'a> {
+    pub(super) lane: Lane<'t>,
     heard: &'t mut Heard<'p, 'a>,
     places: &'t Places,
     moved: &'t mut u64,
@@ -223,7 +224,7 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
             "respkt" => self.sum(at, &sum(true, false, true)),
             "recpkt" => self.sum(at, &sum(true, true, false)),
             "recspkt" => self.sum(at, &sum(true, true, true)),
-            "glres" | "gstore" => Err(at.error("goes through the switch: multicast is not supported")),
+            "glre" | "glres" | "gstore" => self.through_switch(at),
             _ => Err(at.error("is of no known type")),
         }
     }
@@ -418,14 +419,14 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
     }
 
     /// Chunks that must be the GPU's own.
-    fn own(&self, at: At<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
+    pub(super) fn own(&self, at: At<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
         if chunks.rank != at.rank {
             return Err(at.error(format!("uses memory of gpu {} as its own", chunks.rank)));
         }
         self.place(at, chunks)
     }
 
-    fn place(&self, at: At<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
+    pub(super) fn place(&self, at: At<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
         self.places.place(chunks.rank, (chunks.buffer, chunks.from), chunks.count).ok_or_else(|| {
             at.error(format!(
                 "uses {} chunks from {} on, which the collective does not have",
@@ -435,7 +436,7 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
     }
 
     /// How many chunks are moved from one place to another.
-    fn span(&mut self, at: At<'p, 'a>, src: Chunks, dst: Chunks) -> Result<u32, FormatError> {
+    pub(super) fn span(&mut self, at: At<'p, 'a>, src: Chunks, dst: Chunks) -> Result<u32, FormatError> {
         if src.count != dst.count {
             let message = format!("moves {} chunks to where there are {} (in pieces)", src.count, dst.count);
             return Err(at.error(message));

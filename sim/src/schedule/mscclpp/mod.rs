@@ -1,20 +1,23 @@
 //! MSCCL++'s execution plans, which its executor runs.
 //!
 //! Every GPU has thread blocks, which execute their operations one after the other: stores into and loads from memory of
-//! peers, local copies and sums, signals and waits. `lower` says what operations become. Semantics are those of the
+//! peers, local copies and sums, what NVSwitches combine and copy, signals and waits. `lower` says what operations become. Semantics are those of the
 //! executor (`src/executor/execution_plan.cc` and `src/include/execution_kernel.hpp` of microsoft/mscclpp).
 //!
 //! A plan is for a range of sizes and a schedule for one: reading takes the largest, or 1 MiB where there is no limit;
 //! `Schedule::scaled` gives others.
 
+mod fuse;
 mod lower;
 mod order;
 mod parse;
 mod sequence;
+mod switch;
 #[cfg(test)]
 mod tests;
 mod text;
 mod write;
+mod write_switch;
 
 pub use write::to_plan;
 

@@ -33,7 +33,8 @@ const MOST_WAITS: usize = 16;
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     op: u32,
-    peer: u32,
+    /// `None`: all GPUs of a group.
+    peer: Option<u32>,
     /// The state of the thread block's order in which it began.
     began: u32,
 }
@@ -104,11 +105,21 @@ impl<'o> Lane<'o> {
         if self.pending.len() >= MOST_WAITS * MOST_WAITS {
             self.catch_up();
         }
-        self.pending.push(Pending { op, peer, began: self.state });
+        self.pending.push(Pending { op, peer: Some(peer), began: self.state });
         for chunk in cells(src, span, self.buffers) {
             self.reading.entry(chunk).or_default().push(op);
         }
         op
+    }
+
+    /// A store to all GPUs of a team, its own included: it holds the thread block up, and a signal that follows is carried
+    /// by it.
+    pub(super) fn store_to_all(&mut self, team: u32, ends: (ChunkRef, ChunkRef), span: u32) {
+        let op = self.hold(OpKind::MulticastPut, team, ends, span);
+        if self.pending.len() >= MOST_WAITS * MOST_WAITS {
+            self.catch_up();
+        }
+        self.pending.push(Pending { op, peer: None, began: self.state });
     }
 
     /// Everything from here on waits for something.
@@ -157,7 +168,8 @@ impl<'o> Lane<'o> {
 
     /// A signal to a peer that everything before is done.
     pub(super) fn signal(&mut self, channel: ChannelKey, peer: u32) {
-        let carried = self.pending.iter().any(|pending| pending.peer == peer && pending.began == self.state);
+        let carried =
+            self.pending.iter().any(|pending| pending.peer.is_none_or(|to| to == peer) && pending.began == self.state);
         let done = if carried {
             if self.pending.len() > MOST_WAITS {
                 self.catch_up();
@@ -176,7 +188,7 @@ impl<'o> Lane<'o> {
         let op = self.still(OpKind::Wait, self.rank);
         let op = self.all.push(op, self.pending.iter().map(|pending| After::Op(pending.op)).collect());
         // Peers differ; whoever signals next does so on its own or by a later store.
-        self.pending = vec![Pending { op, peer: self.rank, began: self.state }];
+        self.pending = vec![Pending { op, peer: Some(self.rank), began: self.state }];
     }
 
     fn op(&self, kind: OpKind, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> DraftOp {

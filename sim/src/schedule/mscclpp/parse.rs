@@ -27,6 +27,8 @@ pub(super) struct Plan<'a> {
     /// Chunks are cut into so many pieces, for thread blocks that share them.
     pub(super) pieces: u32,
     pub(super) gpus: Vec<Gpu<'a>>,
+    /// GPUs that switch channels reach together, each group once, in rising order.
+    pub(super) teams: Vec<Vec<u32>>,
     /// The other end of every channel.
     other_ends: FxHashMap<ChannelKey, ChannelKey>,
 }
@@ -40,14 +42,23 @@ pub(super) struct Gpu<'a> {
     /// Peers of the memory and of the port channels.
     peers: [Vec<u32>; 2],
     remote: Vec<(u32, Buffer)>,
+    switches: Vec<Switch>,
     pub(super) semaphores: Vec<u32>,
     pub(super) blocks: Vec<Block<'a>>,
+}
+
+/// A switch channel: a buffer of all GPUs of a group, in rising order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Switch {
+    ranks: Vec<u32>,
+    buffer: Buffer,
 }
 
 /// A thread block.
 pub(super) struct Block<'a> {
     channels: [Vec<u32>; 2],
     remote: [Vec<u32>; 2],
+    switches: Vec<u32>,
     pub(super) ops: Vec<Op<'a>>,
 }
 
@@ -109,6 +120,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
         sizes: (text.min_message_size, text.max_message_size),
         pieces: 1,
         gpus: Vec::with_capacity(text.gpus.len()),
+        teams: Vec::new(),
         other_ends: FxHashMap::default(),
     };
     for (rank, raw) in text.gpus.iter().enumerate() {
@@ -116,6 +128,9 @@ pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
         plan.gpus.push(gpu);
     }
     plan.other_ends = other_ends(&plan.gpus);
+    plan.teams = plan.gpus.iter().flat_map(|gpu| &gpu.switches).map(|switch| switch.ranks.clone()).collect();
+    plan.teams.sort_unstable();
+    plan.teams.dedup();
     Ok(plan)
 }
 
@@ -175,12 +190,14 @@ fn parse_gpu<'a>(
     if text.threadblocks.len() > MOST_BLOCKS {
         return Err(wrong(format!("{} thread blocks; expected at most {MOST_BLOCKS}", text.threadblocks.len())));
     }
+    let switches = switches(&text, rank, ranks).map_err(wrong)?;
     let mut gpu = Gpu {
         input_chunks: text.input_chunks,
         output_chunks: text.output_chunks,
         scratch_chunks: text.scratch_chunks,
         peers,
         remote: text.remote_buffers.iter().map(|buffer| (buffer.rank, buffer.buffer.into())).collect(),
+        switches,
         semaphores: text.semaphores.iter().map(|semaphore| semaphore.init_value).collect(),
         blocks: Vec::new(),
     };
@@ -196,6 +213,28 @@ fn parse_gpu<'a>(
     Ok(gpu)
 }
 
+/// The switch channels of a GPU: one for each group, in order.
+fn switches(text: &GpuText<'_>, rank: usize, ranks: usize) -> Result<Vec<Switch>, String> {
+    let mut switches = Vec::new();
+    for channel in text.channels.iter().filter(|channel| channel.channel_type == ChannelType::Switch) {
+        let buffer = channel.buffer_type.ok_or_else(|| format!("a switch channel of gpu {rank} has no buffer_type"))?;
+        for group in &channel.rank_groups {
+            let mut members = group.ranks.clone();
+            members.sort_unstable();
+            members.dedup();
+            let is_whole = members.len() == group.ranks.len() && members.last().is_some_and(|&m| (m as usize) < ranks);
+            if !is_whole || members.binary_search(&(rank as u32)).is_err() {
+                return Err(format!(
+                    "a switch channel of gpu {rank} joins gpus {:?}; expected different ones of {ranks}, gpu {rank} too",
+                    group.ranks.get(..16).unwrap_or(&group.ranks)
+                ));
+            }
+            switches.push(Switch { ranks: members, buffer: buffer.into() });
+        }
+    }
+    Ok(switches)
+}
+
 fn parse_block<'a>(
     source: Source<'_>,
     text: BlockText<'a>,
@@ -203,10 +242,13 @@ fn parse_block<'a>(
     at: usize,
     pieces: &mut u32,
 ) -> Result<Block<'a>, FormatError> {
-    let mut block = Block { channels: Default::default(), remote: Default::default(), ops: Vec::new() };
+    let mut block =
+        Block { channels: Default::default(), remote: Default::default(), switches: Vec::new(), ops: Vec::new() };
     for list in &text.channels {
-        if let Some(slot) = slot(list.channel_type) {
-            block.channels[slot].extend(&list.channel_ids);
+        match (slot(list.channel_type), list.channel_type) {
+            (Some(slot), _) => block.channels[slot].extend(&list.channel_ids),
+            (None, ChannelType::Switch) => block.switches.extend(&list.channel_ids),
+            (None, _) => {}
         }
     }
     for list in &text.remote_buffer_refs {
@@ -216,7 +258,8 @@ fn parse_block<'a>(
     }
     let channels = (0..2).find_map(|s| block.channels[s].iter().find(|id| **id as usize >= gpu.peers[s].len()));
     let buffers = block.remote.iter().flatten().find(|id| **id as usize >= gpu.remote.len());
-    for (what, id) in [("channel", channels), ("remote buffer", buffers)] {
+    let switches = block.switches.iter().find(|id| **id as usize >= gpu.switches.len());
+    for (what, id) in [("channel", channels), ("remote buffer", buffers), ("switch channel", switches)] {
         if let Some(id) = id {
             let message = format!("thread block {} uses {what} {id}, which its gpu does not have", text.id);
             return Err(source.error(at..at, message));
@@ -303,7 +346,7 @@ impl At<'_, '_> {
         Ok((all(&self.op.text.src_buff)?, all(&self.op.text.dst_buff)?))
     }
 
-    fn chunk(&self, text: ChunksText) -> Result<Chunks, FormatError> {
+    pub(super) fn chunk(&self, text: ChunksText) -> Result<Chunks, FormatError> {
         let (rank, buffer) = match (text.buffer, text.buffer_id) {
             (_, Some(id)) => {
                 let slot = self.slot()?;
@@ -315,11 +358,34 @@ impl At<'_, '_> {
             }
             (Some(letter), None) => (self.rank, letter.into()),
             (None, None) => {
-                return Err(
-                    self.error("uses a buffer that is neither its own nor a peer's; multicast is not supported")
-                );
+                let why = match text.switch_channel_id {
+                    Some(_) => "uses a switch channel, which only glre, glres and gstore do",
+                    None => "uses a buffer that is neither its own nor a peer's",
+                };
+                return Err(self.error(why));
             }
         };
+        self.of_buffer(rank, buffer, text)
+    }
+
+    /// The team of a switch channel, and the chunks of each of its GPUs.
+    pub(super) fn switched(&self, text: ChunksText) -> Result<(u32, Vec<Chunks>), FormatError> {
+        let id = text.switch_channel_id.ok_or_else(|| self.error("names no switch channel"))?;
+        let switch = self.block().switches.get(id as usize).and_then(|&id| self.gpu().switches.get(id as usize));
+        let switch = switch.ok_or_else(|| {
+            self.error(format!("uses switch channel {id} of its thread block, which has no such channel"))
+        })?;
+        let lacks = |rank: &&u32| self.plan.gpus.get(**rank as usize).is_none_or(|gpu| !gpu.switches.contains(switch));
+        if let Some(rank) = switch.ranks.iter().find(lacks) {
+            return Err(self.error(format!("uses switch channel {id}, which gpu {rank} does not have")));
+        }
+        let each = switch.ranks.iter().map(|&rank| self.of_buffer(rank, switch.buffer, text));
+        let team = self.plan.teams.binary_search(&switch.ranks).unwrap_or(0) as u32;
+        Ok((team, each.collect::<Result<_, _>>()?))
+    }
+
+    /// Chunks of a buffer of a GPU.
+    fn of_buffer(&self, rank: u32, buffer: Buffer, text: ChunksText) -> Result<Chunks, FormatError> {
         let owner = &self.plan.gpus[rank as usize];
         let chunks = match buffer {
             Buffer::Input | Buffer::Output if self.plan.in_place => owner.input_chunks.max(owner.output_chunks),

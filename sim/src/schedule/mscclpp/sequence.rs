@@ -4,6 +4,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::fuse::Fused;
 use crate::schedule::format::WriteError;
 use crate::schedule::order::Graph;
 use crate::schedule::plain::{Plain, PlainOp};
@@ -38,7 +39,7 @@ impl Sequences {
         }
     }
 
-    pub(super) fn new(schedule: &Schedule, plain: &Plain) -> Result<Self, WriteError> {
+    pub(super) fn new(schedule: &Schedule, plain: &Plain, fused: &Fused<'_>) -> Result<Self, WriteError> {
         if let Some(op) = plain.ops.iter().position(|op| op.kind == OpKind::PutReduceInput && !op.crosses()) {
             return Err(plain.unsupported(op as u32, "it reduces within a rank into a third place"));
         }
@@ -46,8 +47,12 @@ impl Sequences {
         blocks.sort_unstable();
         blocks.dedup();
         // Who only gets needs somebody to wait for it.
-        let idle = |op: &&PlainOp| blocks.binary_search_by_key(&op.target(), |block| block.0).is_err();
-        let mut waiting: Vec<(u32, u16)> = plain.ops.iter().filter(idle).map(|op| (op.target(), op.channel)).collect();
+        let targets = |op: &PlainOp| {
+            let (members, channel) = (fused.members(op), op.channel);
+            members.iter().map(|rank| rank.0).chain([op.target()]).map(move |rank| (rank, channel))
+        };
+        let idle = |target: &(u32, u16)| blocks.binary_search_by_key(&target.0, |block| block.0).is_err();
+        let mut waiting: Vec<(u32, u16)> = plain.ops.iter().flat_map(targets).filter(idle).collect();
         waiting.sort_unstable();
         waiting.dedup_by_key(|block| block.0);
         blocks.extend(waiting);
@@ -75,7 +80,7 @@ impl Sequences {
                 return Err(WriteError::Deadlock { operation });
             }
         }
-        let (waits, signals) = signalled(plain, &blocks, &ops, &block_of);
+        let (waits, signals) = signalled(plain, fused, &blocks, (&ops, &block_of));
         Ok(Self { blocks, ops, waits, signals })
     }
 
@@ -154,9 +159,9 @@ fn circle(plain: &Plain, ops: &[Vec<u32>]) -> Option<OpId> {
 /// The waits and signals of every thread block.
 fn signalled(
     plain: &Plain,
+    fused: &Fused<'_>,
     blocks: &[(u32, u16)],
-    ops: &[Vec<u32>],
-    block_of: &[u32],
+    (ops, block_of): (&[Vec<u32>], &[u32]),
 ) -> (Vec<Vec<Signal>>, Vec<Vec<Signal>>) {
     let mut position = vec![0u32; plain.ops.len()];
     for ops in ops {
@@ -195,6 +200,10 @@ fn signalled(
     let mut put: Vec<(u32, u32, u32)> = Vec::new();
     for (op, plain) in plain.ops.iter().enumerate().filter(|(_, op)| op.kind == OpKind::Put && op.crosses()) {
         put.push((plain.target(), block_of[op], position[op]));
+    }
+    for (id, op) in (0u32..).zip(&plain.ops).filter(|&(id, op)| fused.stores(id, op)) {
+        let others = fused.members(op).iter().filter(|rank| rank.0 != op.rank);
+        put.extend(others.map(|rank| (rank.0, block_of[id as usize], position[id as usize])));
     }
     put.sort_unstable();
     for &(gpu, from, at) in put.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).filter_map(<[(u32, u32, u32)]>::last) {

@@ -157,6 +157,128 @@ fn thread_blocks_that_share_chunks_move_a_part_each() {
     assert_eq!(outcome(&schedule), Ok(6));
 }
 
+/// What `SwitchChannel` of MSCCL++'s language makes of two GPUs that each reduce and store their chunk of a buffer through
+/// the switch (as in its executor's tests): a signal and a wait of both before and after.
+fn through_switch(collective: &str, ops: [&str; 2]) -> String {
+    let gpu = |id: usize| {
+        let peer = 1 - id;
+        let signal = SIGNAL.replace("signal", "rlxsignal");
+        let wait = WAIT.replace("wait", "rlxwait");
+        format!(
+            r#"{{"id": {id}, "input_chunks": 2, "output_chunks": 2, "scratch_chunks": 0,
+            "threadblocks": [{{"id": 0, "ops": [{signal}, {{"name": "nop"}}, {wait}, {}, {{"name": "nop"}}, {signal}, {wait}],
+            "channels": [{{"channel_type": "memory", "channel_ids": [0]}}, {{"channel_type": "switch", "channel_ids": [0]}}],
+            "remote_buffer_refs": []}}],
+            "channels": [{{"channel_type": "memory", "connected_to": [{peer}]}},
+            {{"channel_type": "switch", "buffer_type": "i", "rank_groups": [{{"size": 2, "ranks": [0, 1]}}]}}],
+            "remote_buffers": [], "semaphores": []}}"#,
+            ops[id]
+        )
+    };
+    format!(
+        r#"{{"name": "switch", "collective": "{collective}", "protocol": "Simple", "inplace": true,
+        "gpus": [{},
+        {}], "min_message_size": 0, "max_message_size": 64}}"#,
+        gpu(0),
+        gpu(1)
+    )
+}
+
+/// Chunk `index` from all to all.
+fn glres(index: u32) -> String {
+    let chunks = format!(r#"{{"switch_channel_id": 0, "index": {index}, "size": 1}}"#);
+    format!(
+        r#"{{"name": "glres", "src_buff": [{chunks}], "dst_buff": [{chunks}], "channel_type": "switch", "reduce_op": "sum"}}"#
+    )
+}
+
+#[test]
+fn switches_combine_and_copy() {
+    let text = through_switch("allreduce", [&glres(0), &glres(1)]);
+    let through = kinds(&text).into_iter().filter(|kind| kind.is_multicast()).collect::<Vec<_>>();
+    assert_eq!(through, [OpKind::MulticastReduce, OpKind::MulticastPut].repeat(2));
+    let schedule = from_plan(&text, "switch").unwrap();
+    assert!(outcome(&schedule).is_ok(), "{:?}", outcome(&schedule));
+    let written = to_plan(&schedule).unwrap();
+    assert_eq!(written.matches("\"glres\"").count(), 2, "{written}");
+    let back = from_plan(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));
+    assert_eq!(to_plan(&back).unwrap(), written);
+    // In a pipeline, and in two operations.
+    let piped = |i| {
+        format!(
+            r#"{{"name": "pipeline", "iter_context": {{"unit_size": 1024, "num_chunks": 1}}, "ops": [{}]}}"#,
+            glres(i)
+        )
+    };
+    assert!(outcome(&from_plan(&through_switch("allreduce", [&piped(0), &piped(1)]), "piped").unwrap()).is_ok());
+    let apart = |i| {
+        let own = format!(r#"{{"type": "i", "index": {i}, "size": 1}}"#);
+        let switch = format!(r#"{{"switch_channel_id": 0, "index": {i}, "size": 1}}"#);
+        let op = |name, src, dst| {
+            format!(r#"{{"name": "{name}", "src_buff": [{src}], "dst_buff": [{dst}], "channel_type": "switch"}}"#)
+        };
+        format!("{}, {}", op("glre", &switch, &own), op("gstore", &own, &switch))
+    };
+    let apart = from_plan(&through_switch("allreduce", [&apart(0), &apart(1)]), "apart").unwrap();
+    assert_eq!(to_plan(&apart).unwrap(), written);
+}
+
+#[test]
+fn what_goes_wrong_through_a_switch_is_told() {
+    let right = through_switch("allreduce", [&glres(0), &glres(1)]);
+    // Both reduce the same chunk, and nobody the other.
+    let twice = from_plan(&through_switch("allreduce", [&glres(0), &glres(0)]), "twice").unwrap();
+    assert!(outcome(&twice).unwrap_err().contains("multicast"), "{:?}", outcome(&twice));
+    // Nothing is read that others write: only who is told of the results needs the signals.
+    let blind = right.replace("rlxwait", "nop").replace("rlxsignal", "nop");
+    let fault = outcome(&from_plan(&blind, "blind").unwrap());
+    assert!(fault.is_ok(), "{fault:?}");
+    let op = "operation 3 (glres) of thread block 0 of gpu 0";
+    for (from, to, expected) in [
+        (
+            "\"ranks\": [0, 1]",
+            "\"ranks\": [1]",
+            "a switch channel of gpu 0 joins gpus [1]; expected different ones of 2, gpu 0 too".to_owned(),
+        ),
+        ("\"ranks\": [0, 1]", "\"ranks\": [0, 0, 1]", "joins gpus [0, 0, 1]".to_owned()),
+        ("\"ranks\": [0, 1]", "\"ranks\": [0, 7]", "joins gpus [0, 7]".to_owned()),
+        ("\"ranks\": [0, 1]", "\"ranks\": [0]", "which gpu 0 does not have".to_owned()),
+        ("\"buffer_type\": \"i\", ", "", "a switch channel of gpu 0 has no buffer_type".to_owned()),
+        (
+            "\"buffer_type\": \"i\"",
+            "\"buffer_type\": \"s\"",
+            format!("{op} uses switch channel 0, which gpu 1 does not have"),
+        ),
+        (
+            "\"switch_channel_id\": 0",
+            "\"switch_channel_id\": 3",
+            format!("{op} uses switch channel 3 of its thread block, which has no such channel"),
+        ),
+        ("\"switch_channel_id\": 0", "\"type\": \"i\"", format!("{op} names no switch channel")),
+        (
+            "\"index\": 0, \"size\": 1",
+            "\"index\": 2, \"size\": 1",
+            format!("{op} uses 1 input chunks from 2 on of gpu 0, which has 2"),
+        ),
+        ("\"src_buff\"", "\"sources\"", format!("{op} has 0 sources and 1 destinations; expected 1 and 1")),
+    ] {
+        assert!(right.contains(from), "{from}");
+        let message = match expected.contains("gpu 0 does not have") {
+            // The other GPU's group is another one.
+            true => error(&right.replacen(from, to, 1)).replace("gpu 1", "gpu 0"),
+            false => error(&right.replacen(from, to, 1)),
+        };
+        assert!(message.starts_with("f.json:") && message.contains(&expected), "{message}\nexpected {expected}");
+    }
+    // An all_gather's inputs are different chunks of it on every GPU.
+    let gathered = error(
+        &through_switch("allgather", [&glres(0), &glres(1)])
+            .replace("put_chunks\": 2", "put_chunks\": 1")
+            .replace("\"output_chunks\": 1", "\"output_chunks\": 2"),
+    );
+    assert!(gathered.contains("that are different ones of the collective"), "{gathered}");
+}
+
 #[test]
 fn errors_name_line_column_and_operation() {
     let right = swap();
@@ -168,11 +290,11 @@ fn errors_name_line_column_and_operation() {
         ("\"connected_to\": [1]", "\"connected_to\": [0]", "gpu 0 is joined to gpu 0; expected another one of 2".to_owned()),
         ("\"connected_to\": [1]", "\"connected_to\": [4000000000]", "gpu 0 is joined to gpu 4000000000".to_owned()),
         ("\"id\": 0", "\"id\": 3", "gpu 3 in place 0; expected gpus in order".to_owned()),
-        ("\"name\": \"put\"", "\"name\": \"glres\"", "operation 0 (glres) of thread block 0 of gpu 0 goes through the switch: multicast is not supported".to_owned()),
+        ("\"name\": \"put\"", "\"name\": \"glres\"", "operation 0 (glres) of thread block 0 of gpu 0 names no switch channel".to_owned()),
         ("\"name\": \"put\"", "\"name\": \"pull\"", "operation 0 (pull) of thread block 0 of gpu 0 is of no known type".to_owned()),
         ("\"buffer_id\": 1", "\"buffer_id\": 7", format!("{put} uses remote buffer 7 of its thread block, which has no such buffer")),
         ("\"buffer_id\": 1", "\"type\": \"o\"", format!("{put} uses its own memory as a peer's")),
-        ("\"buffer_id\": 1", "\"switch_channel_id\": 1", format!("{put} uses a buffer that is neither its own nor a peer's; multicast is not supported")),
+        ("\"buffer_id\": 1", "\"switch_channel_id\": 1", format!("{put} uses a switch channel, which only glre, glres and gstore do")),
         ("\"index\": 0, \"size\": 2", "\"index\": 1, \"size\": 2", format!("{put} uses 2 input chunks from 1 on of gpu 0, which has 2")),
         ("\"index\": 0, \"size\": 2", "\"index\": 0, \"size\": 1", format!("{put} moves 1 chunks to where there are 2 (in pieces)")),
         ("\"index\": 0, \"size\": 2", "\"index\": 0, \"size\": 4294967295", "input chunks from 0 on of gpu 0, which has 2".to_owned()),

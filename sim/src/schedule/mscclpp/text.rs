@@ -73,6 +73,17 @@ pub(super) struct ChannelText {
     pub(super) channel_type: ChannelType,
     #[serde(default)]
     pub(super) connected_to: Vec<u32>,
+    /// Of switch channels: which buffer of every GPU of a group is reached.
+    pub(super) buffer_type: Option<BufferType>,
+    /// Of switch channels: one for each group.
+    #[serde(default)]
+    pub(super) rank_groups: Vec<RankGroupText>,
+}
+
+/// GPUs whose buffers a switch combines and copies.
+#[derive(Deserialize)]
+pub(super) struct RankGroupText {
+    pub(super) ranks: Vec<u32>,
 }
 
 /// Channels that a thread block uses, by their numbers among the GPU's of that type.
@@ -148,12 +159,13 @@ pub(super) struct OpText<'a> {
     pub(super) ops: Vec<&'a RawValue>,
 }
 
-/// Chunks of a buffer: an own one by its letter, or another GPU's by number.
+/// Chunks of a buffer: an own one by its letter, another GPU's by number, or those of a group by their switch channel.
 #[derive(Clone, Copy, Deserialize)]
 pub(super) struct ChunksText {
     #[serde(rename = "type")]
     pub(super) buffer: Option<BufferType>,
     pub(super) buffer_id: Option<u32>,
+    pub(super) switch_channel_id: Option<u32>,
     pub(super) index: u32,
     pub(super) size: u32,
 }

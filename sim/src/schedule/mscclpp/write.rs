@@ -3,16 +3,18 @@
 //! Lanes become thread blocks. MSCCL++ cannot add to a peer's memory, so what puts and reduces is written as the peer's
 //! read and reduce, in the peer's thread block of that lane. Thread blocks of different GPUs signal each other through a
 //! memory channel for each pair, those of one GPU through a semaphore for each direction; each waits only for what it
-//! does not know to be done.
+//! does not know to be done. What goes through switches has a switch channel for each group of GPUs and buffer.
 //!
 //! A plan, like a schedule, takes for granted that buffers are ready on all GPUs when it begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::fuse::Fused;
 use super::sequence::{Sequences, Signal};
+use super::write_switch::Switched;
 use crate::schedule::format::{Format, WriteError};
-use crate::schedule::plain::{Plain, PlainOp, collective_name, named_once};
+use crate::schedule::plain::{Plain, PlainOp, Switches, collective_name, named_once};
 use crate::schedule::units::Stretch;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Schedule};
 
@@ -40,10 +42,12 @@ const MOST_LOOSE: usize = 64;
 /// # Errors
 /// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that wait for each other.
 pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
-    let plain = Plain::new(schedule, "MSCCL++")?;
+    let mut plain = Plain::new(schedule, "MSCCL++", Switches::Known)?;
+    let fused = Fused::new(schedule, &mut plain)?;
     let (header, call) = (schedule.header(), schedule.header().call);
-    let sequences = Sequences::new(schedule, &plain)?;
-    let writer = Writer { schedule, plain: &plain, sequences: &sequences };
+    let sequences = Sequences::new(schedule, &plain, &fused)?;
+    let switches = Switched::new(&plain, &fused)?;
+    let writer = Writer { schedule, plain: &plain, sequences: &sequences, fused: &fused, switches: &switches };
     let protocol = match Format::Mscclpp.protocol(header.protocol) {
         Protocol::Ll => "LL",
         _ => "Simple",
@@ -79,6 +83,8 @@ struct Writer<'a> {
     schedule: &'a Schedule,
     plain: &'a Plain,
     sequences: &'a Sequences,
+    fused: &'a Fused<'a>,
+    switches: &'a Switched<'a>,
 }
 
 /// What the thread blocks of a GPU share.
@@ -100,6 +106,15 @@ struct BlockText {
 }
 
 impl BlockText {
+    /// Room for an operation that touches this memory: behind a barrier, where it must be.
+    fn touch(&mut self, touched: &[Touched]) {
+        let conflict = touched.iter().any(|a| self.loose.iter().any(|b| a.conflicts(*b)));
+        if self.waited || conflict || self.loose.len() > MOST_LOOSE {
+            self.barrier();
+        }
+        self.loose.extend(touched);
+    }
+
     fn barrier(&mut self) {
         self.lines.push("{\"name\": \"nop\"}".to_owned());
         self.loose.clear();
@@ -123,11 +138,12 @@ impl Writer<'_> {
         }
         let peers: Vec<String> =
             self.sequences.channels_of(rank).iter().map(|&(_, other)| self.sequences.rank(other).to_string()).collect();
-        let channels = if peers.is_empty() {
-            String::new()
-        } else {
-            format!("{{\"channel_type\": \"memory\", \"connected_to\": [{}]}}", peers.join(", "))
-        };
+        let mut channels = Vec::new();
+        if !peers.is_empty() {
+            channels.push(format!("{{\"channel_type\": \"memory\", \"connected_to\": [{}]}}", peers.join(", ")));
+        }
+        channels.extend(self.switches.channels_of(rank));
+        let channels = channels.join(", ");
         let remote: Vec<String> = shared
             .remote
             .keys()
@@ -169,6 +185,7 @@ impl Writer<'_> {
         let own_channels: Vec<u32> =
             shared.channels.iter().filter(|((own, _), _)| *own == block).map(|(_, channel)| *channel).collect();
         let own_remote: Vec<(u32, Buffer)> = self.remote_of(block).into_iter().collect();
+        let own_switches = self.switches.of_block(self.sequences.rank(block), self.sequences.ops(block));
         let mut lines = BlockText { lines: Vec::new(), loose: Vec::new(), waited: false };
         let ops = self.sequences.ops(block);
         let channel = |other: u32| {
@@ -193,7 +210,11 @@ impl Writer<'_> {
             }
             if self.plain.ops[op as usize].kind.moves_data() {
                 self.waits(block, &mut waits, &mut lines, shared, channel);
-                self.data(op, begun.take(), &own_remote, &mut lines)?;
+                if self.plain.ops[op as usize].kind.is_multicast() {
+                    self.through_switch(op, &own_switches, &mut lines)?;
+                } else {
+                    self.data(op, begun.take(), &own_remote, &mut lines)?;
+                }
             }
             // What moves nothing and waits for nobody is done with what is before it.
             let mut signals = self.sequences.signals(block, first).to_vec();
@@ -213,11 +234,13 @@ impl Writer<'_> {
         waits.extend(self.sequences.waits(block, ops.len() as u32));
         self.waits(block, &mut waits, &mut lines, shared, channel);
         let ids = |list: &[u32]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let channels = if own_channels.is_empty() {
-            String::new()
-        } else {
-            format!("{{\"channel_type\": \"memory\", \"channel_ids\": [{}]}}", ids(&own_channels))
-        };
+        let mut channels = Vec::new();
+        for (kind, own) in [("memory", &own_channels), ("switch", &own_switches)] {
+            if !own.is_empty() {
+                channels.push(format!("{{\"channel_type\": \"{kind}\", \"channel_ids\": [{}]}}", ids(own)));
+            }
+        }
+        let channels = channels.join(", ");
         let remote: Vec<u32> = own_remote.iter().filter_map(|buffer| shared.remote.get(buffer).copied()).collect();
         let refs = if remote.is_empty() {
             String::new()
@@ -306,11 +329,7 @@ impl Writer<'_> {
         if op.kind.reduces() {
             touched.push(first);
         }
-        let conflict = touched.iter().any(|a| lines.loose.iter().any(|b| a.conflicts(*b)));
-        if lines.waited || conflict || lines.loose.len() > MOST_LOOSE {
-            lines.barrier();
-        }
-        lines.loose.extend(&touched);
+        lines.touch(&touched);
         let rank = if op.crosses() { Sequences::executor(op) } else { op.rank };
         let words = |end: Touched| -> Result<String, WriteError> {
             let (letter, index) = self.plain.name(id, end.rank, end.stretch)?;
@@ -339,6 +358,33 @@ impl Writer<'_> {
             format!("{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}]{channel}}}")
         };
         lines.lines.push(line);
+        Ok(())
+    }
+
+    /// Writes an operation through a switch; its thread block uses these of its GPU's switch channels.
+    fn through_switch(&self, id: u32, own: &[u32], lines: &mut BlockText) -> Result<(), WriteError> {
+        let op = &self.plain.ops[id as usize];
+        let (loads, stores) = (self.fused.loads(op), self.fused.stores(id, op));
+        let members = self.fused.members(op).iter().map(|rank| rank.0);
+        let at_all = |stretch: Stretch, writes: bool| {
+            members.clone().map(move |rank| Touched { rank, stretch, writes }).collect::<Vec<_>>()
+        };
+        let alone = |stretch: Stretch, writes: bool| vec![Touched { rank: op.rank, stretch, writes }];
+        let from = if loads { at_all(op.src, false) } else { alone(op.src, false) };
+        let into = if stores { at_all(op.dst, true) } else { alone(op.dst, true) };
+        lines.touch(&[from, into].concat());
+        let end = |stretch: Stretch, by_switch: bool| -> Result<String, WriteError> {
+            if by_switch {
+                return self.switches.chunks(id, op, stretch, own);
+            }
+            let (letter, index) = self.plain.name(id, op.rank, stretch)?;
+            Ok(format!("{{\"type\": \"{letter}\", \"index\": {index}, \"size\": {}}}", stretch.count))
+        };
+        let (source, target) = (end(op.src, loads)?, end(op.dst, stores)?);
+        let (name, sum) = if loads { ("glres", ", \"reduce_op\": \"sum\"") } else { ("gstore", "") };
+        lines.lines.push(format!(
+            "{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}], \"channel_type\": \"switch\"{sum}}}"
+        ));
         Ok(())
     }
 

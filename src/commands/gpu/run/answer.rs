@@ -2,46 +2,111 @@
 
 use fabricast_planner::plan::busbw_gbps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_sim::profile::Profile;
 use fabricast_topologies::{Bytes, Fabric, Picos};
-use fabricast_validate::execute::{ExecuteError, Job, Library, Stage, Times};
+use fabricast_validate::execute::nvshmem::Way;
+use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
 use fabricast_validate::kernel::{Carrier, GridShape};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
+use super::summary::Summary;
+
+/// What runs a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum By {
+    /// Kernels made of the schedule.
+    Kernels,
+    /// Copy engines.
+    Copies,
+    /// NCCL as it chooses.
+    Nccl,
+    /// NCCL as it chooses, of symmetric windows.
+    NcclSymmetric,
+    /// NCCL, forced.
+    NcclForced,
+    /// NVSHMEM, in one of its ways.
+    Nvshmem(Way),
+}
+
+impl By {
+    /// Its name, as in `--executor`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Copies => "copies",
+            Self::Nccl => "nccl",
+            Self::NcclSymmetric => "nccl-symmetric",
+            Self::NcclForced => "nccl-forced",
+            Self::Nvshmem(Way::Collectives) => "nvshmem",
+            Self::Nvshmem(Way::Puts) => "nvshmem-puts",
+            Self::Nvshmem(Way::Heap) => "nvshmem-heap",
+            Self::Nvshmem(Way::Device) => "nvshmem-device",
+        }
+    }
+
+    /// Whether it runs the schedule with nothing but the driver.
+    pub(super) fn is_ours(self) -> bool {
+        matches!(self, Self::Kernels | Self::Copies)
+    }
+
+    /// Whether it runs the schedule, with or without a library to carry it.
+    pub(super) fn runs_schedule(self) -> bool {
+        self.is_ours() || matches!(self, Self::Nvshmem(Way::Puts | Way::Heap | Way::Device))
+    }
+
+    /// Whether it runs the strategy asked for, and not a choice of its own.
+    pub(super) fn has_strategy(self) -> bool {
+        self.runs_schedule() || self == Self::NcclForced
+    }
+}
+
+/// A predicted time, and within what it should be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Predicted {
+    pub(super) time: Picos,
+    pub(super) low: Picos,
+    pub(super) high: Picos,
+}
+
 /// One way to run one call.
 pub(super) struct Row {
     pub(super) job: Job,
-    pub(super) executor: &'static str,
+    pub(super) by: By,
     carrier: Option<Carrier>,
     shape: Option<GridShape>,
     pub(super) times: Option<Times>,
-    pub(super) predicted: Picos,
-    pub(super) nccl: Option<Picos>,
+    pub(super) predicted: Option<Predicted>,
     tried: Vec<(GridShape, Picos)>,
     fault: Option<String>,
+    /// Channels that NCCL was forced to; otherwise those of the schedule.
+    forced: Option<u16>,
+    call: String,
 }
 
 impl Row {
-    pub(super) fn new(
-        job: &Job,
-        executor: &'static str,
-        kernel: Option<(Carrier, Option<GridShape>)>,
-        times: Option<&Times>,
-    ) -> Self {
+    pub(super) fn new(job: &Job, by: By, kernel: Option<(Carrier, Option<GridShape>)>, times: Option<&Times>) -> Self {
         Self {
             job: job.clone(),
-            executor,
+            by,
             carrier: kernel.map(|kernel| kernel.0),
             shape: kernel.and_then(|kernel| kernel.1),
             times: times.cloned(),
-            predicted: Picos::ZERO,
-            nccl: None,
+            predicted: None,
             tried: Vec::new(),
             fault: None,
+            forced: None,
+            call: format!("{:?} {:?} {:?}", job.header.call, job.dtype, job.op),
         }
+    }
+
+    pub(super) fn forced_to(self, channels: u16) -> Self {
+        Self { forced: Some(channels), ..self }
+    }
+
+    fn channels(&self) -> u16 {
+        self.forced.unwrap_or(self.job.header.channels)
     }
 
     pub(super) fn with_tried(self, tried: Vec<(GridShape, Picos)>) -> Self {
@@ -54,20 +119,25 @@ impl Row {
 
     /// Blocks that a rank ran.
     pub(super) fn blocks(&self) -> u32 {
-        u32::from(self.job.header.channels) * self.shape.map_or(1, |shape| shape.split)
+        u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }
 
-    fn ratio(&self) -> Option<f64> {
-        let (ours, nccl) = (self.times.as_ref()?.graph, self.nccl?);
-        Some(nccl.us() / ours.us())
+    /// Its time from a graph.
+    pub(super) fn graph(&self) -> Option<Picos> {
+        self.times.as_ref().map(|times| times.graph)
+    }
+
+    /// What rows of the same call have in common.
+    pub(super) fn call(&self) -> &str {
+        &self.call
     }
 
     fn strategy(&self) -> String {
         let header = &self.job.header;
-        if self.executor == "nccl" {
-            String::new()
+        if self.by.has_strategy() {
+            format!("{} {} × {}", header.name, header.protocol, self.channels())
         } else {
-            format!("{} {} × {}", header.name, header.protocol, header.channels)
+            String::new()
         }
     }
 }
@@ -79,6 +149,8 @@ pub(super) struct Answer {
     pub(super) gpus: usize,
     ranks: u32,
     pub(super) nccl: Option<String>,
+    /// NVSHMEM's version, and the NCCL that it took for its own collectives.
+    pub(super) nvshmem: Option<(String, Option<String>)>,
     pub(super) rows: Vec<Row>,
 }
 
@@ -89,6 +161,11 @@ struct AnswerJson<'a> {
     gpus: usize,
     ranks: u32,
     nccl: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvshmem: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvshmem_nccl: Option<&'a str>,
+    summary: Summary,
     rows: Vec<RowJson<'a>>,
 }
 
@@ -122,18 +199,23 @@ struct RowJson<'a> {
     high_us: Option<f64>,
     nccl_us: Option<f64>,
     ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nccl_symmetric_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nccl_forced_us: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tried: Vec<(GridShape, f64)>,
 }
 
 impl Answer {
-    pub(super) fn new(fabric: &Fabric, profile: &str, stage: &Stage, library: Option<&Library>) -> Self {
+    pub(super) fn new(fabric: &Fabric, profile: &str, stage: &Stage, nccl: Option<String>) -> Self {
         Self {
             fabric: fabric.name().to_owned(),
             profile: profile.to_owned(),
             gpus: stage.contexts().len(),
             ranks: stage.ranks(),
-            nccl: library.map(|library| library.version().to_string()),
+            nccl,
+            nvshmem: None,
             rows: Vec::new(),
         }
     }
@@ -154,31 +236,37 @@ impl Answer {
         }
     }
 
-    pub(super) fn write(&self, profile: &Profile, output: &Output) -> Result<(), Failure> {
+    /// The least time from a graph of an executor for the same call.
+    fn beside(&self, row: &Row, by: By) -> Option<Picos> {
+        let call = row.call();
+        self.rows.iter().filter(|one| one.by == by && one.call() == call).filter_map(Row::graph).min()
+    }
+
+    pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
         match output.format {
-            Format::Json => output.write_json(&self.json(profile)),
+            Format::Json => output.write_json(&self.json()),
             Format::Csv => output.write(&crate::commands::csv(&self.table())?),
             Format::Text => output.write(&self.table().text(&output.look())),
         }
     }
 
-    fn json(&self, profile: &Profile) -> AnswerJson<'_> {
+    fn json(&self) -> AnswerJson<'_> {
         let rows = self.rows.iter().map(|row| {
-            let ours = row.executor != "nccl";
+            let ours = row.by.has_strategy();
             let header = &row.job.header;
             let times = row.times.as_ref();
-            let band = profile.bands.usual.around(row.predicted);
-            let of_ours = |time: Picos| ours.then(|| time.us());
+            let predicted = |of: fn(&Predicted) -> Picos| row.predicted.as_ref().map(|one| of(one).us());
+            let nccl = self.beside(row, By::Nccl);
             RowJson {
                 collective: header.call.collective.name(),
                 bytes: header.call.bytes,
                 dtype: row.job.dtype.name(),
                 op: format!("{:?}", row.job.op).to_lowercase(),
                 in_place: header.call.buffers == fabricast_sim::schedule::BufferUse::InPlace,
-                executor: row.executor,
+                executor: row.by.name(),
                 algorithm: ours.then_some(header.name.as_str()),
                 protocol: ours.then(|| header.protocol.name()),
-                channels: ours.then_some(header.channels),
+                channels: ours.then_some(row.channels()),
                 carrier: row.carrier,
                 shape: row.shape,
                 correct: row.fault.is_none(),
@@ -189,11 +277,13 @@ impl Answer {
                     .map(|times| times.trials.iter().map(|time| time.us()).collect())
                     .unwrap_or_default(),
                 p99_us: times.and_then(|times| times.p99).map(Picos::us),
-                predicted_us: of_ours(row.predicted),
-                low_us: of_ours(band.0),
-                high_us: of_ours(band.1),
-                nccl_us: row.nccl.map(Picos::us),
-                ratio: row.ratio(),
+                predicted_us: predicted(|one| one.time),
+                low_us: predicted(|one| one.low),
+                high_us: predicted(|one| one.high),
+                nccl_us: nccl.map(Picos::us),
+                ratio: ratio(nccl, row),
+                nccl_symmetric_us: self.beside(row, By::NcclSymmetric).map(Picos::us),
+                nccl_forced_us: self.beside(row, By::NcclForced).map(Picos::us),
                 tried: row.tried.iter().map(|(shape, time)| (*shape, time.us())).collect(),
             }
         });
@@ -203,12 +293,19 @@ impl Answer {
             gpus: self.gpus,
             ranks: self.ranks,
             nccl: self.nccl.as_deref(),
+            nvshmem: self.nvshmem.as_ref().map(|(version, _)| version.as_str()),
+            nvshmem_nccl: self.nvshmem.as_ref().and_then(|(_, nccl)| nccl.as_deref()),
+            summary: Summary::of(&self.rows),
             rows: rows.collect(),
         }
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(vec![
+        let others: Vec<By> = [By::Nccl, By::NcclSymmetric, By::NcclForced]
+            .into_iter()
+            .filter(|&by| by == By::Nccl || self.rows.iter().any(|row| row.by == by))
+            .collect();
+        let mut columns = vec![
             Column::new("collective", "collective", Unit::Text),
             Column::new("bytes", "size", Unit::Bytes),
             Column::new("executor", "executor", Unit::Text),
@@ -219,33 +316,43 @@ impl Answer {
             Column::new("p99_us", "p99", Unit::Micros),
             Column::new("busbw_gbps", "busbw", Unit::Gbps),
             Column::new("predicted_us", "predicted", Unit::Micros),
-            Column::new("nccl_us", "nccl", Unit::Micros),
-            Column::new("ratio", "nccl ÷ ours", Unit::Text),
-            Column::new("correct", "correct", Unit::Text),
-        ]);
+        ];
+        for by in &others {
+            let key = by.name().replace('-', "_");
+            columns.push(Column::new(&format!("{key}_us"), by.name(), Unit::Micros));
+            let ratio = if *by == By::Nccl { "ratio".to_owned() } else { format!("{key}_ratio") };
+            columns.push(Column::new(&ratio, &format!("{} ÷ ours", by.name()), Unit::Text));
+        }
+        columns.push(Column::new("correct", "correct", Unit::Text));
+        let mut table = Table::new(columns);
         table.heading(format!(
-            "{} ranks on {} GPUs · {} · profile {} · NCCL {}",
+            "{} ranks on {} GPUs · {} · profile {} · NCCL {}{}",
             self.ranks,
             self.gpus,
             self.fabric,
             self.profile,
-            self.nccl.as_deref().unwrap_or("absent")
+            self.nccl.as_deref().unwrap_or("absent"),
+            match &self.nvshmem {
+                Some((version, Some(_))) => format!(" · NVSHMEM {version}, its collectives by NCCL"),
+                Some((version, None)) => format!(" · NVSHMEM {version}"),
+                None => String::new(),
+            }
         ));
         for row in &self.rows {
             let call = &row.job.header.call;
             let time = |time: Option<Picos>| time.map_or_else(|| Value::text("–"), Value::Time);
             let carrier = match (row.carrier, row.shape) {
-                (Some(carrier), Some(GridShape { threads, split, unroll })) => {
-                    format!("{} {split}x{threads}x{unroll}", carrier.name())
+                (Some(carrier), Some(GridShape { threads, split, unroll, together })) => {
+                    format!("{} {split}x{threads}x{unroll}x{together}", carrier.name())
                 }
                 (Some(carrier), None) => carrier.name().to_owned(),
                 (None, _) => String::new(),
             };
-            let graph = row.times.as_ref().map(|times| times.graph);
-            table.row(vec![
+            let graph = row.graph();
+            let mut cells = vec![
                 Value::text(call.collective.name()).into(),
                 Value::Bytes(call.bytes).into(),
-                Value::text(row.executor).into(),
+                Value::text(row.by.name()).into(),
                 Value::text(row.strategy()).into(),
                 Value::text(carrier).into(),
                 time(row.times.as_ref().map(|times| times.stream)).into(),
@@ -257,12 +364,26 @@ impl Answer {
                         |graph| Value::Rate(busbw_gbps(call.collective, call.bytes, graph, call.ranks)),
                     )
                     .into(),
-                if row.executor == "nccl" { Value::text("–") } else { Value::Time(row.predicted) }.into(),
-                time(row.nccl).into(),
-                Value::text(row.ratio().map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))).into(),
-                Value::text(if row.fault.is_none() { "yes" } else { "NO" }).into(),
-            ]);
+                time(row.predicted.as_ref().map(|one| one.time)).into(),
+            ];
+            for &by in &others {
+                let theirs = self.beside(row, by);
+                cells.push(time(theirs).into());
+                let ratio = ratio(theirs, row).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
+                cells.push(Value::text(ratio).into());
+            }
+            cells.push(Value::text(if row.fault.is_none() { "yes" } else { "NO" }).into());
+            table.row(cells);
+        }
+        for line in Summary::of(&self.rows).lines() {
+            table.note(line);
         }
         table
     }
+}
+
+/// Theirs ÷ ours; nothing for what is not ours.
+fn ratio(theirs: Option<Picos>, row: &Row) -> Option<f64> {
+    row.by.is_ours().then_some(())?;
+    Some(theirs?.us() / row.graph()?.us())
 }

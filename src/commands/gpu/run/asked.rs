@@ -39,6 +39,11 @@ pub(super) struct Ask {
 }
 
 impl Ask {
+    /// The strategy that it was made of, if it was.
+    pub(super) fn strategy(&self) -> Option<Strategy> {
+        self.strategy
+    }
+
     /// The schedule as it runs: a channel that is split over several blocks is as many channels.
     pub(super) fn over_blocks(&self, ground: &Ground<'_>, blocks: u32) -> Result<Option<Schedule>, Failure> {
         let Some(strategy) = self.strategy.filter(|one| blocks > u32::from(one.channels)) else { return Ok(None) };
@@ -110,7 +115,7 @@ fn strategies(
         fabric: ground.fabric,
         router: ground.router,
         placement: ground.placement,
-        profile: ground.profile,
+        profile: ground.kernels,
         ranks_per_node,
         mode: setup::launch_mode(&args.costs, ground.fabric, ground.placement),
         buffers: buffers(ground),
@@ -148,7 +153,7 @@ fn schedule(
     let ranks_per_node = setup::ranks_per_node(ground.fabric, ground.placement);
     let in_network = setup::in_network(&ground.args.strategy);
     let abilities = Abilities::of(ground.fabric, ground.router, ground.placement, ranks_per_node, in_network);
-    let shape = Shape { matrix: matrix.clone(), ..strategy.shape(call, ground.profile, ranks_per_node, &abilities) };
+    let shape = Shape { matrix: matrix.clone(), ..strategy.shape(call, ground.kernels, ranks_per_node, &abilities) };
     let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| Failure::input(why.to_string()))?;
     let schedule = Schedule::build(generator.as_ref()).map_err(|why| Failure::input(why.to_string()))?;
     Ok(Ask { schedule, strategy: Some(strategy), matrix })

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use fabricast_sim::schedule::BufferUse;
 
-use super::answer::{Answer, Row};
+use super::answer::{Answer, By, Row};
 use crate::failure::Failure;
 
 /// What rows of one table have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     collective: &'static str,
-    executor: &'static str,
+    by: By,
     /// Algorithm, protocol and blocks; nothing where the library chose.
     strategy: Option<(String, &'static str, u32)>,
     dtype: &'static str,
@@ -22,11 +22,10 @@ struct Key {
 impl Key {
     fn of(row: &Row) -> Self {
         let header = &row.job.header;
-        let ours = row.executor != "nccl";
         Self {
             collective: header.call.collective.name(),
-            executor: row.executor,
-            strategy: ours.then(|| (header.name.clone(), header.protocol.name(), row.blocks())),
+            by: row.by,
+            strategy: row.by.has_strategy().then(|| (header.name.clone(), header.protocol.name(), row.blocks())),
             dtype: row.job.dtype.name(),
         }
     }
@@ -34,9 +33,9 @@ impl Key {
     fn file(&self) -> String {
         match &self.strategy {
             Some((algorithm, protocol, blocks)) => {
-                format!("{}-{}-{algorithm}-{protocol}-{blocks}-{}.csv", self.collective, self.executor, self.dtype)
+                format!("{}-{}-{algorithm}-{protocol}-{blocks}-{}.csv", self.collective, self.by.name(), self.dtype)
             }
-            None => format!("{}-{}-{}.csv", self.collective, self.executor, self.dtype),
+            None => format!("{}-{}-{}.csv", self.collective, self.by.name(), self.dtype),
         }
     }
 }
@@ -78,17 +77,27 @@ fn texts(answer: &Answer) -> BTreeMap<String, String> {
             key.collective,
             key.dtype
         );
-        match (&key.strategy, &answer.nccl) {
-            (Some((algorithm, protocol, blocks)), _) => {
-                let _ = write!(
-                    manifest,
-                    "algorithm = \"{algorithm}\"\nprotocol = \"{protocol}\"\nchannels = {blocks}\nlibrary = \"fabricast\"\n\
-                     software = \"fabricast {}\"\n",
-                    key.executor
-                );
+        let library = match key.by {
+            By::Nvshmem(_) => answer.nvshmem.as_ref().map(|(version, _)| format!("nvshmem-{version}")),
+            _ => answer.nccl.as_ref().map(|version| format!("nccl-{version}")),
+        };
+        match (&key.strategy, library) {
+            (Some((algorithm, protocol, channels)), library) => {
+                let _ =
+                    writeln!(manifest, "algorithm = \"{algorithm}\"\nprotocol = \"{protocol}\"\nchannels = {channels}");
+                let _ = match library {
+                    Some(library) if !key.by.runs_schedule() => writeln!(manifest, "library = \"{library}\""),
+                    _ => {
+                        let by = key.by.name();
+                        writeln!(manifest, "library = \"fabricast\"\nsoftware = \"fabricast {by}\"")
+                    }
+                };
             }
-            (None, Some(version)) => {
-                let _ = writeln!(manifest, "library = \"nccl-{version}\"");
+            (None, Some(library)) => {
+                let _ = writeln!(manifest, "library = \"{library}\"");
+                if key.by == By::NcclSymmetric {
+                    manifest.push_str("registered = \"symmetric\"\n");
+                }
             }
             (None, None) => {}
         }

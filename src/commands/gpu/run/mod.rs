@@ -2,33 +2,48 @@
 
 mod answer;
 mod asked;
+mod libraries;
 mod measurements;
+mod nvshmem;
+mod pairs;
+mod summary;
+mod watched;
 
 use std::time::Duration;
 
 use fabricast_sim::engine::Watch;
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Schedule;
 use fabricast_sim::{Surroundings, simulate};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
+use fabricast_topologies::{Bytes, Fabric, NodeId};
+use fabricast_validate::cuda::Stream;
 use fabricast_validate::cuda::{Driver, Watchdog};
 use fabricast_validate::execute::{
-    Buffers, Copies, Effort, ExecuteError, Executor, Generated, Job, Library, Stage, Times, Wanted, check, measure,
+    Buffers, Calls, Copies, Effort, ExecuteError, Executor, Generated, Job, Library, Stage, Times, Wanted, check,
+    measure, streak,
 };
-use fabricast_validate::kernel::{Carrier, Devices, GridShape, Kernel};
+use fabricast_validate::kernel::{Carrier, Devices, GridShape, Kernel, Tiles};
 
 use crate::args::{ExecutorChoice, GpuRunArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
-use answer::{Answer, Row};
+use answer::{Answer, By, Predicted, Row};
+use libraries::Libraries;
+use watched::Watched;
 
 pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
+    if args.pairs {
+        return pairs::run(args, output);
+    }
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
     let profile = setup::profile(&args.costs, &fabric)?;
-    let ground = Ground { args, fabric: &fabric, router: &router, placement: &placement, profile: &profile };
+    let kernels = setup::kernels_profile(&args.costs, &fabric)?;
+    let (placement, router) = (&placement[..], &router);
+    let ground = Ground { args, fabric: &fabric, router, placement, profile: &profile, kernels: &kernels };
     let asked = asked::schedules(&ground, output)?;
     let ranks = asked.iter().map(|one| one.schedule.header().call.ranks).max().unwrap_or(1);
     if let Some(other) = asked.iter().find(|one| one.schedule.header().call.ranks != ranks) {
@@ -41,44 +56,43 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let most = asked.iter().map(|one| one.schedule.header().layout.bytes()).max().unwrap_or_default();
     let buffers = Buffers::new(&stage, most, args.execution.offset).map_err(ExecuteError::from)?;
     let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
-    let library = if args.execution.executor.contains(&ExecutorChoice::Nccl) {
-        match Library::new(&stage, args.execution.nccl.as_deref(), &watchdog) {
-            Ok(library) => Some(library),
-            Err(error @ ExecuteError::Unsupported { .. }) => {
-                output.warn(&error.to_string());
-                None
-            }
-            Err(error) => return Err(error.into()),
-        }
-    } else {
-        None
-    };
-    let theatre = Theatre { ground: &ground, stage, buffers, watchdog, library };
-    let mut answer = Answer::new(&fabric, &profile.name, &theatre.stage, theatre.library.as_ref());
-    let mut nccl: Option<(Job, Option<Times>)> = None;
+    let strategies = asked.iter().filter_map(asked::Ask::strategy);
+    let libraries = Libraries::new(&stage, &watchdog, most, &args.execution, strategies, output)?;
+    let mut elements = nvshmem::Elements::new(&args.execution, &stage, most)?;
+    let theatre = Theatre { ground: &ground, stage, buffers, watchdog, libraries };
+    let version = theatre.libraries.as_ref().map(Libraries::version);
+    let mut answer = Answer::new(&fabric, &kernels.name, &theatre.stage, version);
+    let mut last: Option<Job> = None;
     let mut wrong = None;
     for ask in &asked {
         let schedule = &ask.schedule;
         let job = ground.job(schedule);
-        if !nccl.as_ref().is_some_and(|(same, _)| alike(same, &job)) {
-            let times = theatre.of_library(&job, &mut answer, output)?;
-            nccl = Some((job.clone(), times));
+        if !last.as_ref().is_some_and(|same| alike(same, &job)) {
+            for row in theatre.of_libraries(&job, output)? {
+                answer.push(row);
+            }
+            if let Some(row) = elements.collective(&theatre, schedule, &job, output, &mut wrong)? {
+                answer.push(row);
+            }
+            last = Some(job.clone());
         }
-        let beside = nccl.as_ref().and_then(|(_, times)| times.as_ref()).map(|times| times.graph);
-        for mut row in theatre.rows(schedule, &job, output, &mut wrong)? {
-            let over = ask.over_blocks(&ground, row.blocks())?;
-            row.predicted = ground.predicted(over.as_ref().unwrap_or(schedule))?;
-            row.nccl = beside;
+        let mut rows = theatre.rows(ask, &job, output, &mut wrong)?;
+        rows.extend(elements.rows(&theatre, schedule, &job, output, &mut wrong)?);
+        for mut row in rows {
+            let over = if row.by.runs_schedule() { ask.over_blocks(&ground, row.blocks())? } else { None };
+            let profile = if row.by.runs_schedule() { ground.kernels } else { ground.profile };
+            row.predicted = Some(ground.predicted(over.as_ref().unwrap_or(schedule), profile)?);
             answer.push(row);
         }
         if output.shows_progress() {
             answer.progress();
         }
     }
+    answer.nvshmem = elements.library();
     if let Some(folder) = &args.execution.measurements {
         measurements::write(folder, &answer)?;
     }
-    answer.write(&profile, output)?;
+    answer.write(output)?;
     wrong.map_or(Ok(()), |error: ExecuteError| Err(error.into()))
 }
 
@@ -93,7 +107,10 @@ struct Ground<'a> {
     fabric: &'a Fabric,
     router: &'a Router<'a>,
     placement: &'a [NodeId],
-    profile: &'a fabricast_sim::profile::Profile,
+    /// What NCCL costs.
+    profile: &'a Profile,
+    /// What kernels made of schedules cost.
+    kernels: &'a Profile,
 }
 
 impl Ground<'_> {
@@ -102,13 +119,31 @@ impl Ground<'_> {
         Job { header: schedule.header().clone(), dtype: call.dtype.unwrap_or_default(), op: call.op }
     }
 
-    fn predicted(&self, schedule: &Schedule) -> Result<Picos, Failure> {
+    fn predicted(&self, schedule: &Schedule, profile: &Profile) -> Result<Predicted, Failure> {
         let mode = setup::launch_mode(&self.args.costs, self.fabric, self.placement);
         let ranks = schedule.header().call.ranks as usize;
         let placement = self.placement.get(..ranks).unwrap_or(self.placement);
-        let setting = setup::setting(self.fabric, self.router, placement, self.profile, &[]);
+        let setting = setup::setting(self.fabric, self.router, placement, profile, &[]);
         let surroundings = Surroundings { folding: fabricast_sim::Folding::WhereProved, background: &[] };
-        Ok(simulate(schedule, setting, mode, surroundings, Watch::default())?.time)
+        let timeline = simulate(schedule, setting, mode, surroundings, Watch::default())?;
+        let (low, high) = timeline.band.around(timeline.time);
+        Ok(Predicted { time: timeline.time, low, high })
+    }
+}
+
+/// A call to which one rank never comes.
+struct Without<'a> {
+    executor: &'a dyn Executor,
+    lost: usize,
+}
+
+impl Executor for Without<'_> {
+    fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
+        if member == self.lost { Ok(()) } else { self.executor.enqueue(member, stream) }
+    }
+
+    fn lost(&self) -> Vec<String> {
+        self.executor.lost()
     }
 }
 
@@ -118,7 +153,7 @@ struct Theatre<'a> {
     stage: Stage,
     buffers: Buffers,
     watchdog: Watchdog,
-    library: Option<Library>,
+    libraries: Option<Libraries>,
 }
 
 impl Theatre<'_> {
@@ -129,51 +164,110 @@ impl Theatre<'_> {
         Effort { warm: calls.min(20), calls, trials: 7, singles: self.ground.args.execution.singles }
     }
 
+    /// Calls before each check, and where the contents come from.
+    fn checks(&self, job: &Job) -> (Vec<u32>, u64) {
+        let rounds = (0..self.ground.args.execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
+        (rounds, job.header.layout.bytes().0 ^ 0x1234_5678_9abc_def0)
+    }
+
     /// Checks and times one way to run a job.
-    fn performed(&self, job: &Job, executor: &dyn Executor, effort: Effort) -> Result<Option<Times>, ExecuteError> {
-        let rounds: Vec<u32> = (0..self.ground.args.execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
-        let seed = job.header.layout.bytes().0 ^ 0x1234_5678_9abc_def0;
-        check(&self.stage, &self.buffers, job, executor, &self.watchdog, &rounds, seed)?;
-        if self.ground.args.execution.untimed {
+    fn performed(
+        &self,
+        by: By,
+        job: &Job,
+        buffers: &Buffers,
+        executor: &dyn Executor,
+    ) -> Result<Option<Times>, ExecuteError> {
+        let execution = &self.ground.args.execution;
+        let without = execution.lose.map(|lost| Without { executor, lost });
+        let executor = without.as_ref().map_or(executor, |one| one);
+        let (bytes, members) = (job.header.layout.bytes(), self.stage.contexts().len());
+        let patience = Duration::from_secs(execution.patience);
+        let what = format!("{} of {bytes} by {}", job.header.call.collective, by.name());
+        Watched::during(executor, members, patience, &what, |executor| self.watched(job, buffers, executor))
+    }
+
+    fn watched(&self, job: &Job, buffers: &Buffers, executor: &dyn Executor) -> Result<Option<Times>, ExecuteError> {
+        let execution = &self.ground.args.execution;
+        let (rounds, seed) = self.checks(job);
+        let bytes = job.header.layout.bytes();
+        check(&self.stage, buffers, job, executor, &self.watchdog, &rounds, seed)?;
+        if execution.streak > 0 {
+            streak(&self.stage, buffers, job, executor, &self.watchdog, execution.streak, !seed)?;
+        }
+        if execution.untimed {
             return Ok(None);
         }
-        measure(&self.stage, executor, &self.watchdog, effort).map(Some)
+        measure(&self.stage, executor, &self.watchdog, self.effort(bytes)).map(Some)
     }
 
-    /// NCCL's own way, which all rows of the call stand beside.
-    fn of_library(&self, job: &Job, answer: &mut Answer, output: &Output) -> Result<Option<Times>, Failure> {
-        let Some(library) = &self.library else { return Ok(None) };
-        match library.of(&self.buffers, job) {
-            Ok(executor) => {
-                let times = self.performed(job, &executor, self.effort(job.header.layout.bytes()))?;
-                answer.push(Row::new(job, "nccl", None, times.as_ref()));
-                Ok(times)
-            }
+    /// NCCL's own choices, which all rows of the call stand beside.
+    fn of_libraries(&self, job: &Job, output: &Output) -> Result<Vec<Row>, Failure> {
+        let Some(libraries) = &self.libraries else { return Ok(Vec::new()) };
+        let own = libraries.own().map(|library| (By::Nccl, &self.buffers, library));
+        let windows = libraries.windows().map(|(buffers, library)| (By::NcclSymmetric, buffers, library));
+        let rows = own.into_iter().chain(windows);
+        Ok(rows
+            .filter_map(|(by, buffers, library)| self.of_library(by, job, buffers, library, output).transpose())
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// A row of NCCL; nothing where it has no such call.
+    fn of_library(
+        &self,
+        by: By,
+        job: &Job,
+        buffers: &Buffers,
+        library: &Library,
+        output: &Output,
+    ) -> Result<Option<Row>, ExecuteError> {
+        let executor = match library.of(buffers, job) {
+            Ok(executor) => executor,
             Err(error) => {
                 output.warn(&error.to_string());
+                return Ok(None);
+            }
+        };
+        match self.performed(by, job, buffers, &executor) {
+            Ok(times) => Ok(Some(Row::new(job, by, None, times.as_ref()))),
+            // What it cannot be forced to, it says when it is called.
+            Err(error @ ExecuteError::Nccl(_)) if by == By::NcclForced => {
+                output.warn(&format!("{} {}: {error}", job.header.name, job.header.protocol));
                 Ok(None)
             }
+            Err(error) => Err(error),
         }
     }
 
-    /// Our ways. What is wrong is told in its row, and ends the command at the end.
+    /// The ways that run the schedule, or its strategy. What is wrong is told in its row, and ends the command at the end.
     fn rows(
         &self,
-        schedule: &Schedule,
+        ask: &asked::Ask,
         job: &Job,
         output: &Output,
         wrong: &mut Option<ExecuteError>,
     ) -> Result<Vec<Row>, Failure> {
+        let schedule = &ask.schedule;
         let mut rows = Vec::new();
         let wants = |choice| self.ground.args.execution.executor.contains(&choice);
+        if let (Some(libraries), Some(strategy)) = (&self.libraries, ask.strategy())
+            && let Some(library) = libraries.forced(strategy, &self.stage, &self.watchdog)?
+        {
+            let row = self.of_library(By::NcclForced, job, &self.buffers, library, output)?;
+            rows.extend(row.map(|row| row.forced_to(strategy.channels)));
+        }
         if wants(ExecutorChoice::Kernels) {
             for carrier in self.carriers(schedule) {
                 match self.generated(schedule, job, carrier) {
                     Ok(row) => rows.push(row),
-                    Err(error @ (ExecuteError::Wrong { .. } | ExecuteError::Unsupported { .. })) => {
+                    Err(
+                        error @ (ExecuteError::Wrong { .. }
+                        | ExecuteError::WrongAmong { .. }
+                        | ExecuteError::Unsupported { .. }),
+                    ) => {
                         output.warn(&format!("{} {}: {error}", job.header.name, carrier.name()));
-                        rows.push(Row::new(job, "kernels", Some((carrier, None)), None).failed(&error));
-                        if matches!(error, ExecuteError::Wrong { .. }) {
+                        rows.push(Row::new(job, By::Kernels, Some((carrier, None)), None).failed(&error));
+                        if !matches!(error, ExecuteError::Unsupported { .. }) {
                             *wrong = Some(error);
                         }
                     }
@@ -185,8 +279,8 @@ impl Theatre<'_> {
             let kernel = Kernel::new(schedule, job.dtype, Carrier::Flags).map_err(ExecuteError::from)?;
             match Copies::new(&self.stage, &self.buffers, job, &kernel) {
                 Ok(copies) => {
-                    let times = self.performed(job, &copies, self.effort(job.header.layout.bytes()))?;
-                    rows.push(Row::new(job, "copies", None, times.as_ref()));
+                    let times = self.performed(By::Copies, job, &self.buffers, &copies)?;
+                    rows.push(Row::new(job, By::Copies, None, times.as_ref()));
                 }
                 Err(error @ ExecuteError::Unsupported { .. }) => output.detail(&error.to_string()),
                 Err(error) => return Err(error.into()),
@@ -212,7 +306,8 @@ impl Theatre<'_> {
         let effort = self.effort(job.header.layout.bytes());
         let patience = Duration::from_secs(self.ground.args.execution.patience) / 4;
         let made = |shape| {
-            let wanted = Wanted { shape, patience };
+            let calls = if self.ground.args.execution.no_overlap { Calls::Apart } else { Calls::Overlap };
+            let wanted = Wanted { shape, calls, patience };
             Generated::new(&self.stage, &self.buffers, job, kernel.clone(), wanted)
         };
         let given = self.ground.args.execution.shape.as_deref();
@@ -220,8 +315,8 @@ impl Theatre<'_> {
             return self.swept(job, &kernel, carrier, effort, &made);
         }
         let generated = made(given.and_then(shape_of))?;
-        let times = self.performed(job, &generated, effort)?;
-        Ok(Row::new(job, "kernels", Some((carrier, Some(generated.shape()))), times.as_ref()))
+        let times = self.performed(By::Kernels, job, &self.buffers, &generated)?;
+        Ok(Row::new(job, By::Kernels, Some((carrier, Some(generated.shape()))), times.as_ref()))
     }
 
     /// The fastest of many shapes; each is checked once.
@@ -253,15 +348,16 @@ impl Theatre<'_> {
             return Err(ExecuteError::Unsupported { executor: "kernels", reason: "no shape fits".to_owned() });
         };
         let generated = made(Some(shape))?;
-        let times = self.performed(job, &generated, effort)?;
-        Ok(Row::new(job, "kernels", Some((carrier, Some(shape))), times.as_ref()).with_tried(tried))
+        let times = self.performed(By::Kernels, job, &self.buffers, &generated)?;
+        Ok(Row::new(job, By::Kernels, Some((carrier, Some(shape))), times.as_ref()).with_tried(tried))
     }
 }
 
-/// `8x512x2`.
+/// `8x512x2`, or `8x512x2x4`.
 fn shape_of(text: &str) -> Option<GridShape> {
     let mut numbers = text.split('x').map(|number| number.parse::<u32>().ok().filter(|&number| number > 0));
-    let shape = GridShape { split: numbers.next()??, threads: numbers.next()??, unroll: numbers.next()?? };
+    let (split, threads, unroll) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let shape = GridShape { split, threads, unroll, together: numbers.next().unwrap_or(Some(1))? };
     (numbers.next().is_none() && shape.threads.is_multiple_of(32) && (64..=1024).contains(&shape.threads))
         .then_some(shape)
 }
@@ -271,17 +367,37 @@ fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     const MOST_BLOCKS: u32 = 264;
     let usual = kernel.shape(128);
     let mut shapes = vec![usual];
-    for unroll in [1, 2, 4] {
-        for threads in [128, 256, 512] {
+    // Plain vectors keep more in flight; what tells of its own arrival is spread wider.
+    let (unrolls, widths): ([u32; 2], &[u32]) = match kernel.carrier() {
+        Carrier::Flags => ([2, 4], &[256, 512]),
+        Carrier::Packets | Carrier::Lines => ([1, 2], &[128, 256, 512]),
+    };
+    for unroll in unrolls {
+        for &threads in widths {
             for split in [usual.split / 2, usual.split, usual.split * 2] {
-                let shape = GridShape { threads, split, unroll };
+                let shape = GridShape { threads, split, unroll, together: 1 };
                 let is_sane =
                     split > 0 && kernel.blocks(shape) <= MOST_BLOCKS && kernel.tiles(shape) >= u64::from(split);
-                if is_sane && !shapes.contains(&shape) {
-                    shapes.push(shape);
+                if !is_sane {
+                    continue;
+                }
+                for shape in together(kernel, shape) {
+                    if !shapes.contains(&shape) {
+                        shapes.push(shape);
+                    }
                 }
             }
         }
     }
     shapes
+}
+
+/// A shape with its tiles one by one, and with a quarter of them and all of them in a phase together.
+fn together(kernel: &Kernel, shape: GridShape) -> Vec<GridShape> {
+    let most = kernel.tiles(shape).div_ceil(u64::from(shape.split.max(1))) as u32;
+    let parts = match kernel.phases() {
+        Tiles::Together => vec![1, most.div_ceil(4), most],
+        Tiles::OneByOne => vec![1],
+    };
+    parts.into_iter().map(|together| GridShape { together, ..shape }).collect()
 }

@@ -1,0 +1,200 @@
+//! Collectives that an MPI does in host memory: the input is copied there as a whole, the collective is done in place, and
+//! the result is copied back as a whole.
+//!
+//! Open MPI adds on the CPU; where buffers lie in GPU memory its `accelerator` component stages reductions so. The processes
+//! of the ranks then exchange host memory. Two copies of bytes over the way between a device and its CPU, before and after
+//! what the inner algorithm takes there; nothing overlaps with them. (It also copies the old contents of an output that it is
+//! about to write, which is left out.)
+//!
+//! The copy that ranks work on is in scratch, behind the inner schedule's own: `chunks` slots that stand for input and output
+//! at once, as in a call in place. Run 0 of every rank fills it, the last run empties what is the rank's result. Where an
+//! algorithm puts and adds the target's input to something in scratch, the target copies that chunk of its working copy there
+//! first, as an MPI does that reduces into a temporary buffer.
+//!
+//! Source: Open MPI 5.0 ompi/mca/coll/accelerator/coll_accelerator_allreduce.c, _reduce.c, _reduce_scatter_block.c (4.1:
+//! ompi/mca/coll/cuda).
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Run, Walk,
+    Workplace,
+};
+
+use super::{Algorithm, Shape, Unsupported, generator};
+
+/// An algorithm in host memory, between copies.
+pub(super) struct Staged {
+    header: Header,
+    inner: Box<dyn Generate + Send + Sync>,
+    /// The slot of the working copy's first chunk.
+    copy: u32,
+    /// Chunks of each rank that sums in scratch begin with, from, how many, in rising order; a run each behind [`FILL`].
+    begun: Vec<Vec<(u32, u32)>>,
+    /// What the last run of each rank waits for.
+    last: Vec<Vec<Dependency>>,
+}
+
+/// The run that fills the working copy.
+const FILL: u32 = 0;
+
+impl Staged {
+    pub(super) fn new(algorithm: Algorithm, shape: &Shape) -> Result<Self, Unsupported> {
+        let call = Call { buffers: BufferUse::InPlace, ..shape.call };
+        let inner = generator(algorithm, &Shape { call, workplace: Workplace::Device, ..shape.clone() })?;
+        let chunks = inner.header().layout.chunks().max(1);
+        let too_many = |chunks: u64| Unsupported::TooManyChunks { chunks };
+        // Slots are as large as the chunks that they repeat.
+        let copy = inner.header().scratch_chunks.div_ceil(chunks).checked_mul(chunks);
+        let end = copy.and_then(|copy| copy.checked_add(chunks));
+        let (Some(copy), Some(scratch_chunks)) = (copy, end) else {
+            return Err(too_many(u64::from(inner.header().scratch_chunks) + 2 * u64::from(chunks)));
+        };
+        let mut header = Header { call: shape.call, scratch_chunks, ..inner.header().clone() };
+        header.blocks.workplace = Workplace::Host;
+        let mut staged = Self { header, inner, copy, begun: Vec::new(), last: Vec::new() };
+        staged.begun = staged.beginnings().ok_or(Unsupported::NotStaged { algorithm })?;
+        staged.last = staged.writers();
+        Ok(staged)
+    }
+
+    /// What sums in the scratch of each rank begin with; `None` where that is no chunk of the call.
+    fn beginnings(&self) -> Option<Vec<Vec<(u32, u32)>>> {
+        let Call { ranks, .. } = self.header.call;
+        let mut begun = vec![Vec::new(); ranks as usize];
+        let mut program = Program::default();
+        for rank in (0..ranks).map(Rank) {
+            program.clear();
+            self.inner.program(rank, &mut program);
+            for run in program.runs().iter().filter(|run| begins_in_scratch(run)) {
+                for index in 0..run.len {
+                    let from = run.dst.at(index);
+                    let end = from.checked_add(run.span).filter(|&end| end <= self.header.layout.chunks());
+                    begun.get_mut(run.peer.at(index) as usize).zip(end)?.0.push((from, run.span));
+                }
+            }
+        }
+        for chunks in &mut begun {
+            chunks.sort_unstable();
+            chunks.dedup();
+        }
+        Some(begun)
+    }
+
+    /// The run of a rank that is run `inner` of the inner schedule.
+    fn run_of(&self, rank: Rank, inner: u32) -> u32 {
+        FILL + 1 + self.begun.get(rank.0 as usize).map_or(0, |chunks| chunks.len() as u32) + inner
+    }
+
+    /// Everything that writes the working copy of each rank.
+    fn writers(&self) -> Vec<Vec<Dependency>> {
+        let ranks = self.header.call.ranks;
+        let mut writers = vec![Vec::new(); ranks as usize];
+        let mut program = Program::default();
+        for rank in (0..ranks).map(Rank) {
+            program.clear();
+            self.inner.program(rank, &mut program);
+            for (run, number) in program.runs().iter().zip(self.run_of(rank, 0)..) {
+                let writes = run.kind.moves_data() && run.dst_buffer != Buffer::Scratch;
+                for index in (0..run.len).filter(|_| writes) {
+                    let target = if run.kind.writes_peer() { Rank(run.peer.at(index)) } else { rank };
+                    if let Some(list) = writers.get_mut(target.0 as usize) {
+                        list.push(Dependency::on(rank, number, index));
+                    }
+                }
+            }
+        }
+        writers
+    }
+
+    /// The chunks of a rank's result, from, to; none where it has none.
+    fn result(&self, rank: Rank) -> Option<(u32, u32)> {
+        let (call, chunks) = (self.header.call, self.header.layout.chunks());
+        match call.collective {
+            Collective::AllReduce => Some((0, chunks)),
+            Collective::Reduce => (rank == call.root).then_some((0, chunks)),
+            _ => {
+                let block = chunks / call.ranks.max(1);
+                Some((rank.0 * block, block))
+            }
+        }
+    }
+
+    /// A buffer of the inner schedule, and a walk over its chunks.
+    fn moved(&self, buffer: Buffer, walk: Walk) -> (Buffer, Walk) {
+        match buffer {
+            Buffer::Scratch => (buffer, walk),
+            Buffer::Input | Buffer::Output => {
+                (Buffer::Scratch, Walk { base: walk.base.wrapping_add(self.copy), ..walk })
+            }
+        }
+    }
+}
+
+/// Whether operations add the target's input to something in scratch.
+fn begins_in_scratch(run: &Run) -> bool {
+    run.kind == OpKind::PutReduceInput && run.dst_buffer == Buffer::Scratch
+}
+
+/// A copy of chunks of one buffer of a rank to another.
+fn copy(rank: Rank, (from, src): (Buffer, u32), (into, dst): (Buffer, u32), span: u32) -> Run {
+    Run {
+        len: 1,
+        kind: OpKind::Copy,
+        channel: Channel(0),
+        peer: Walk::fixed(rank.0),
+        src_buffer: from,
+        src: Walk::fixed(src),
+        dst_buffer: into,
+        dst: Walk::fixed(dst),
+        span,
+    }
+}
+
+impl Generate for Staged {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let chunks = self.header.layout.chunks();
+        program.push(copy(rank, (Buffer::Input, 0), (Buffer::Scratch, self.copy), chunks), &[]);
+        let filled = |rank: Rank| Dependency::on(rank, FILL, 0);
+        for &(from, span) in self.begun.get(rank.0 as usize).into_iter().flatten() {
+            let begin = copy(rank, (Buffer::Scratch, self.copy + from), (Buffer::Scratch, from), span);
+            program.push(begin, &[filled(rank)]);
+        }
+        let mut inner = Program::default();
+        self.inner.program(rank, &mut inner);
+        let mut waits = Vec::new();
+        for (number, run) in inner.runs().iter().enumerate() {
+            waits.clear();
+            let later = inner.dependencies(number).iter();
+            waits.extend(later.map(|wait| Dependency { run: self.run_of(wait.rank, wait.run), ..*wait }));
+            waits.push(filled(rank));
+            // Nor is a copy written into that is yet to be filled, or read.
+            if run.kind.writes_peer() || run.kind.reads_peer() {
+                let mut peers: Vec<u32> = (0..run.len).map(|index| run.peer.at(index)).collect();
+                peers.sort_unstable();
+                peers.dedup();
+                waits.extend(peers.into_iter().filter(|&peer| peer != rank.0).map(|peer| filled(Rank(peer))));
+            }
+            if begins_in_scratch(run) {
+                let begun = |index: u32| {
+                    let (peer, chunks) = (Rank(run.peer.at(index)), (run.dst.at(index), run.span));
+                    let place = self.begun.get(peer.0 as usize)?.binary_search(&chunks).ok()?;
+                    Some(Dependency::on(peer, FILL + 1 + place as u32, 0))
+                };
+                waits.extend((0..run.len).filter_map(begun));
+            }
+            let (src_buffer, src) = self.moved(run.src_buffer, run.src);
+            let (dst_buffer, dst) = self.moved(run.dst_buffer, run.dst);
+            // The target's own contribution lies where the sum goes.
+            let kind = if run.kind == OpKind::PutReduceInput { OpKind::PutReduce } else { run.kind };
+            program.push(Run { kind, src_buffer, src, dst_buffer, dst, ..*run }, &waits);
+        }
+        if let Some((from, span)) = self.result(rank) {
+            let mut waits = vec![filled(rank)];
+            waits.extend(self.last.get(rank.0 as usize).into_iter().flatten());
+            program.push(copy(rank, (Buffer::Scratch, self.copy + from), (Buffer::Output, from), span), &waits);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The order in which runs can be coloured by what they wait for.
+
+use crate::engine::{Edge, Workload};
+
+/// Whether the first operation of a run waits for another run by an edge. (Loops wait for the loop before, which makes
+/// runs wait for each other, but not their first operations.)
+pub(super) fn follows(run: u32, edge: Edge) -> bool {
+    edge.start >= 0 && edge.run != run
+}
+
+/// Runs, each behind all that it follows. Those that follow each other are left out, and all that follow such: which these
+/// are does not depend on how runs are numbered.
+pub(super) fn in_order(workload: &Workload) -> Vec<u32> {
+    let count = workload.runs.len();
+    let others = |run: u32| workload.waits_of(run).iter().filter(move |edge| follows(run, **edge)).map(|edge| edge.run);
+    // Who waits for each run, side by side.
+    let mut starts = vec![0u32; count + 1];
+    for run in 0..count as u32 {
+        for awaited in others(run) {
+            starts[awaited as usize + 1] += 1;
+        }
+    }
+    for place in 0..count {
+        starts[place + 1] += starts[place];
+    }
+    let mut ends = starts.clone();
+    let mut waiting = vec![0u32; starts[count] as usize];
+    let mut missing = vec![0u32; count];
+    for run in 0..count as u32 {
+        for awaited in others(run) {
+            let end = &mut ends[awaited as usize];
+            waiting[*end as usize] = run;
+            *end += 1;
+            missing[run as usize] += 1;
+        }
+    }
+    let mut order: Vec<u32> = (0..count as u32).filter(|&run| missing[run as usize] == 0).collect();
+    let mut next = 0;
+    while let Some(&run) = order.get(next) {
+        next += 1;
+        for &waits in &waiting[starts[run as usize] as usize..starts[run as usize + 1] as usize] {
+            missing[waits as usize] -= 1;
+            if missing[waits as usize] == 0 {
+                order.push(waits);
+            }
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Edge, Pace, Passage};
+    use crate::quantity::Work;
+    use fabricast_topologies::Picos;
+
+    #[test]
+    fn runs_that_wait_for_each_other_have_no_order() {
+        let mut workload = Workload::new();
+        let edge = |run| Edge { run, start: 0, step: 1 };
+        let last = Edge { run: 1, start: -1, step: 1 };
+        // 1 waits for 2 and itself, 2 for 0; 3 and 4 for each other, 5 for 4; 0 for 1 when it did the operation before.
+        for waits in [vec![last], vec![edge(2), edge(1)], vec![edge(0)], vec![edge(4)], vec![edge(3)], vec![edge(4)]] {
+            let passage = Passage { route: None, latency: Picos::ZERO };
+            workload.add_uniform_run(2, passage, Work(0), Pace::default(), &waits);
+        }
+        assert_eq!(in_order(&workload), [0, 2, 1]);
+    }
+}

@@ -1,0 +1,102 @@
+//! What a two-sided message costs on its way: by its size, whose memory its ends lie in, and what the way is.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{Hop, Staging};
+use fabricast_topologies::{Bandwidth, Bytes, NodeId, Picos};
+
+use super::Resource;
+use super::devices::{Devices, Flavour, Trip};
+use super::effort::BLOCK_TIME;
+use crate::profile::{Carried, Ends, MessageCosts, time_at_rate};
+use crate::quantity::Work;
+use crate::sharing::{System, WHOLE};
+
+/// The way of a message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Way {
+    /// Of its links.
+    pub latency: Picos,
+    /// Where it rests in host memory.
+    pub staging: Staging,
+    /// Whether it leaves the host.
+    pub leaves: bool,
+    /// What each part of the way between its ends and the places of rest can carry; empty where it does not rest.
+    pub legs: Vec<Bandwidth>,
+}
+
+impl Way {
+    /// Of two ranks of one device.
+    pub const WITHIN: Self =
+        Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, legs: Vec::new() };
+
+    /// What carries the data of large messages.
+    fn carried(&self) -> Carried {
+        match (self.staging == Staging::default(), self.leaves) {
+            (false, _) => Carried::ByWayOfHosts,
+            (true, true) => Carried::ByNic,
+            (true, false) => Carried::ByEngine,
+        }
+    }
+
+    /// Until the first fragment is at every place of rest and everything flows: each part of the way takes its time for it,
+    /// but the slowest, whose time is that of all the fragments.
+    fn filling(&self, fragment: Bytes) -> Picos {
+        let times = || self.legs.iter().map(|&rate| time_at_rate(fragment, rate));
+        let slowest = times().max().unwrap_or(Picos::ZERO);
+        Picos(times().sum::<Picos>().0.saturating_sub(slowest.0))
+    }
+}
+
+impl Devices<'_> {
+    /// Adds the sending process's time for a message; returns what the message waits besides its path.
+    pub(super) fn deliver(&mut self, trip: Trip, bytes: Bytes, way: &Way, system: &mut System) -> Picos {
+        let Some(costs) = self.messages() else { return Picos::ZERO };
+        let ends = match self.is_cpu(trip.from) {
+            true => Ends::Hosts,
+            false => Ends::Devices,
+        };
+        let carried = way.carried();
+        let latency = costs.latency(bytes, way.latency, ends, carried);
+        if trip.flavour == Flavour::Notify || bytes.0 == 0 {
+            return latency;
+        }
+        // Processes of host memory copy: that is their lane.
+        if ends == Ends::Devices {
+            let busy = Work::passed(BLOCK_TIME, costs.busy(bytes, carried)).0.saturating_mul(u128::from(WHOLE));
+            let payload = Work::of_bytes(bytes.0).0.max(1);
+            self.add(Resource::Proxy(trip.from), u64::try_from(busy.div_ceil(payload)).unwrap_or(u64::MAX), system);
+        }
+        if carried == Carried::ByWayOfHosts && ends == Ends::Devices && !costs.is_eager(bytes) {
+            return latency + way.filling(costs.fragment.min(bytes));
+        }
+        latency
+    }
+
+    /// What the parts of a way carry that is cut where it rests in host memory.
+    pub(super) fn first_fragment(&self, hops: &[Hop], staging: Staging) -> Vec<Bandwidth> {
+        if staging == Staging::default() {
+            return Vec::new();
+        }
+        let mut legs = Vec::new();
+        let mut slowest: Option<Bandwidth> = None;
+        for hop in hops {
+            let link = self.fabric().link(hop.link);
+            let whole = link.bandwidth.map(|rate| hop.share.whole_of(rate));
+            slowest = slowest.into_iter().chain(whole).min();
+            let (_, end) = self.fabric().ends(hop.link);
+            if staging.cpus().any(|cpu| cpu == end) {
+                legs.extend(slowest.take());
+            }
+        }
+        legs.extend(slowest);
+        legs
+    }
+
+    fn is_cpu(&self, node: NodeId) -> bool {
+        matches!(self.fabric().node(node).figures, Figures::Cpu(_))
+    }
+
+    fn messages(&self) -> Option<MessageCosts> {
+        self.profile().messages
+    }
+}

@@ -1,0 +1,85 @@
+//! Operations through a switch channel: the NVSwitch combines what a buffer of every GPU of a group holds, or copies what is
+//! stored to all of them (`multimem.ld_reduce`, `multimem.st`).
+//!
+//! | plan | from | to |
+//! |---|---|---|
+//! | `glre` | the group's chunks, combined | own chunks |
+//! | `gstore` | own chunks | the group's chunks |
+//! | `glres` | the group's chunks, combined | the group's chunks |
+//!
+//! `glres` keeps the sum in registers. In a schedule it passes the rank's own chunks of the destination, which the store
+//! then writes once more with the same: nobody can tell.
+//!
+//! Names and meaning: `Instruction` of python/mscclpp/language/internal/types.py and `handleMultiLoadReduceStore`,
+//! `handleMultiStore` of src/include/execution_kernel.hpp of microsoft/mscclpp. Its executor knows `glres` and `gstore`
+//! (src/core/executor/execution_plan.cc); its language also writes `glre`.
+
+use super::lower::Taker;
+use super::parse::{At, Chunks};
+use super::text::ChunksText;
+use crate::schedule::format::FormatError;
+use crate::schedule::{ChunkRef, OpKind};
+
+/// Chunks of a group, as one of its GPUs holds them.
+struct Grouped {
+    team: u32,
+    own: Chunks,
+    place: ChunkRef,
+}
+
+impl<'p, 'a> Taker<'_, 'p, 'a> {
+    pub(super) fn through_switch(&mut self, at: At<'p, 'a>) -> Result<(), FormatError> {
+        let (&[src], &[dst]) = (&at.op.text.src_buff[..], &at.op.text.dst_buff[..]) else {
+            let (sources, destinations) = (at.op.text.src_buff.len(), at.op.text.dst_buff.len());
+            return Err(at.error(format!("has {sources} sources and {destinations} destinations; expected 1 and 1")));
+        };
+        let loads = at.op.text.name != "gstore";
+        let stores = at.op.text.name != "glre";
+        let source = if loads { Some(self.grouped(at, src)?) } else { None };
+        let target = if stores { Some(self.grouped(at, dst)?) } else { None };
+        let own_source = match &source {
+            Some(grouped) => (grouped.own, grouped.place),
+            None => self.own_chunks(at, src)?,
+        };
+        let own_target = match &target {
+            Some(grouped) => (grouped.own, grouped.place),
+            None => self.own_chunks(at, dst)?,
+        };
+        let span = self.span(at, own_source.0, own_target.0)?;
+        // What is stored to all lies in the own part of where it goes.
+        let stored = match &source {
+            Some(grouped) => {
+                let ends = (grouped.place, own_target.1);
+                self.lane.hold(OpKind::MulticastReduce, grouped.team, ends, span);
+                own_target.1
+            }
+            None => own_source.1,
+        };
+        if let Some(grouped) = target {
+            self.lane.store_to_all(grouped.team, (stored, grouped.place), span);
+        }
+        Ok(())
+    }
+
+    fn own_chunks(&self, at: At<'p, 'a>, text: ChunksText) -> Result<(Chunks, ChunkRef), FormatError> {
+        let chunks = at.chunk(text)?;
+        Ok((chunks, self.own(at, chunks)?))
+    }
+
+    /// The chunks of all GPUs of a group, which must be the same of the collective.
+    fn grouped(&self, at: At<'p, 'a>, text: ChunksText) -> Result<Grouped, FormatError> {
+        let (team, each) = at.switched(text)?;
+        let own = each.iter().copied().find(|chunks| chunks.rank == at.rank);
+        let own = own.ok_or_else(|| at.error("uses a switch channel of other gpus"))?;
+        let place = self.place(at, own)?;
+        for other in each {
+            if self.place(at, other)? != place {
+                return Err(at.error(format!(
+                    "joins {} chunks of gpu {} and gpu {} that are different ones of the collective",
+                    own.buffer, own.rank, other.rank
+                )));
+            }
+        }
+        Ok(Grouped { team, own, place })
+    }
+}

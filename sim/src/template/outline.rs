@@ -1,0 +1,180 @@
+//! What a schedule does, written down once: the programs of its first block, and the name they are known by.
+
+use std::sync::OnceLock;
+
+use super::size_of;
+use crate::fold::{Colours, Signature};
+use crate::lower::{Party, Setting, sized_by};
+use crate::schedule::{Generate, Header, Program, Rank};
+use crate::timeline::one_block;
+
+/// What a template is good for: all schedules whose blocks have this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint {
+    program: Signature,
+    /// Blocks of the schedule at hand.
+    blocks: u16,
+    /// Chunks of one block.
+    pub(super) chunks: u32,
+}
+
+/// A schedule's programs, those of its first block where all blocks do the same, written once: what templates are made of,
+/// one for each protocol.
+#[derive(Debug)]
+pub struct Outline {
+    pub(super) header: Header,
+    /// By rank.
+    pub(super) programs: Vec<Program>,
+    pub(super) print: Fingerprint,
+    /// How many chunks operations move at once.
+    pub(super) spans: Vec<u32>,
+    /// What is alike in it, as it was found with the first protocol.
+    pub(super) colours: OnceLock<Colours>,
+}
+
+impl Outline {
+    /// Of a schedule; `None` where its chunks differ in size.
+    #[must_use]
+    pub fn of(generator: &dyn Generate, setting: Setting<'_>) -> Option<Self> {
+        let header = generator.header();
+        if !size_of(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
+            return None;
+        }
+        let all = written(generator);
+        let one = one_block(&Party { generator: &Written { header, programs: &all }, setting })
+            .map(|one| (written(&one), one.blocks() as u16));
+        let (programs, blocks) = one.unwrap_or((all, 1));
+        let whole = Written { header, programs: &programs };
+        let (program, spans) = (signature_of(&whole), spans_of(&whole)?);
+        let chunks = header.layout.chunks();
+        if !chunks.is_multiple_of(blocks.into()) {
+            return None;
+        }
+        let print = Fingerprint { program, blocks, chunks: chunks / u32::from(blocks) };
+        Some(Self { header: header.clone(), programs, print, spans, colours: OnceLock::new() })
+    }
+
+    /// What it is known by.
+    #[must_use]
+    pub fn print(&self) -> Fingerprint {
+        self.print
+    }
+}
+
+/// Programs that are there.
+pub(super) struct Written<'a> {
+    pub header: &'a Header,
+    pub programs: &'a [Program],
+}
+
+impl Generate for Written<'_> {
+    fn header(&self) -> &Header {
+        self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        if let Some(own) = self.programs.get(rank.0 as usize) {
+            program.clone_from(own);
+        }
+    }
+}
+
+/// The programs of all ranks.
+fn written(generator: &dyn Generate) -> Vec<Program> {
+    let write = |rank| {
+        let mut program = Program::default();
+        generator.program(rank, &mut program);
+        program
+    };
+    (0..generator.header().call.ranks).map(Rank).map(write).collect()
+}
+
+impl Fingerprint {
+    /// The same on so many blocks, each with chunks of its own.
+    #[must_use]
+    pub fn on_blocks(self, blocks: u16) -> Self {
+        Self { blocks, ..self }
+    }
+
+    /// The same on one block: what a template is known by.
+    #[must_use]
+    pub fn of_block(self) -> Self {
+        Self { blocks: 1, ..self }
+    }
+
+    /// Chunks of the schedule at hand.
+    #[must_use]
+    pub fn chunks(self) -> u32 {
+        self.chunks * u32::from(self.blocks)
+    }
+
+    /// Blocks of the schedule at hand that do the same.
+    #[must_use]
+    pub fn blocks(self) -> u16 {
+        self.blocks
+    }
+}
+
+/// What a program does, chunks aside.
+fn signature_of(generator: &dyn Generate) -> Signature {
+    let header = generator.header();
+    let call = &header.call;
+    let mut signature = Signature::new();
+    let words = [call.collective as u64, call.ranks.into(), call.root.0.into(), call.buffers as u64];
+    let split = u64::from(header.blocks.split.channels());
+    for word in words.into_iter().chain([split, header.teams.len() as u64]) {
+        signature = signature.with(word);
+    }
+    for team in &header.teams {
+        signature = team.iter().fold(signature.with(team.len() as u64), |all, rank| all.with(rank.0.into()));
+    }
+    let mut program = Program::default();
+    for rank in (0..call.ranks).map(Rank) {
+        program.clear();
+        generator.program(rank, &mut program);
+        signature = signature.with(program.runs().len() as u64);
+        for (number, run) in program.runs().iter().enumerate() {
+            let peer = run.peer;
+            let places = u64::from(run.channel.0) << 48
+                | (run.kind as u64) << 32
+                | (run.src_buffer as u64) << 16
+                | run.dst_buffer as u64;
+            signature = signature
+                .with(places)
+                .with(u64::from(run.len) << 32 | u64::from(run.span))
+                .with(u64::from(peer.base) << 32 | u64::from(peer.start))
+                .with(u64::from(peer.step) << 32 | u64::from(peer.modulus))
+                .with(peer.stride.into());
+            let awaited = program.dependencies(number);
+            signature = signature.with(awaited.len() as u64);
+            for one in awaited {
+                signature = signature
+                    .with(u64::from(one.rank.0) << 32 | u64::from(one.run))
+                    .with(u64::from(one.start as u32) << 32 | u64::from(one.step));
+            }
+        }
+    }
+    signature
+}
+
+/// How many chunks operations move at once, each number once; `None` where an operation's are not one piece of the
+/// buffer.
+fn spans_of(generator: &dyn Generate) -> Option<Vec<u32>> {
+    let header = generator.header();
+    let chunks = header.layout.chunks();
+    let mut spans = Vec::new();
+    let mut program = Program::default();
+    for rank in (0..header.call.ranks).map(Rank) {
+        program.clear();
+        generator.program(rank, &mut program);
+        for run in program.runs().iter().filter(|run| run.kind.moves_data() && run.len > 0) {
+            if run.span == 0 || (sized_by(run).at(0) % chunks).checked_add(run.span)? > chunks {
+                return None;
+            }
+            if spans.last() != Some(&run.span) && !spans.contains(&run.span) {
+                spans.push(run.span);
+            }
+        }
+    }
+    Some(spans)
+}

@@ -1,0 +1,143 @@
+//! The part of `gpu run` that NVSHMEM has: its processes, and the ways in which they run a call.
+
+use std::time::Duration;
+
+use fabricast_sim::schedule::Schedule;
+use fabricast_topologies::Bytes;
+use fabricast_validate::cuda::CudaError;
+use fabricast_validate::execute::nvshmem::{NvshmemRanks, Performed, Setting, Turn, Way};
+use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
+use fabricast_validate::kernel::{Carrier, Devices, GridShape};
+
+use super::answer::{By, Row};
+use super::{Theatre, shape_of};
+use crate::args::{ExecutionArgs, ExecutorChoice};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// The processes, if they were asked for.
+pub(super) struct Elements {
+    ranks: Option<NvshmemRanks>,
+    ways: Vec<Way>,
+}
+
+impl Elements {
+    /// None is started yet. `most` is the largest call.
+    pub(super) fn new(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Result<Self, Failure> {
+        let ways = args.nvshmem_by.iter().map(|&way| way.into()).collect();
+        if !args.executor.contains(&ExecutorChoice::Nvshmem) {
+            return Ok(Self { ranks: None, ways });
+        }
+        if stage.devices() == Devices::Shared && stage.ranks() > 1 {
+            return Err(Failure::input("nvshmem: its ranks need a GPU each"));
+        }
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::Failed(format!("nvshmem: this program does not know its own file: {error}")))?;
+        let setting = Setting {
+            library: args.nvshmem.clone(),
+            ranks: stage.ranks() as usize,
+            room: most,
+            offset: args.offset,
+            patience: Duration::from_secs(args.patience),
+        };
+        let ranks = NvshmemRanks::new(setting, move |_| {
+            let mut command = std::process::Command::new(&program);
+            command.args(["gpu", "nvshmem-rank"]);
+            command
+        });
+        Ok(Self { ranks: Some(ranks), ways })
+    }
+
+    /// The library's version and the NCCL that it took for its collectives, if it ran.
+    pub(super) fn library(&self) -> Option<(String, Option<String>)> {
+        let ranks = self.ranks.as_ref()?;
+        Some((ranks.version()?.to_owned(), ranks.nccl().map(|path| path.display().to_string())))
+    }
+
+    /// The library's own collective, once for each call.
+    pub(super) fn collective(
+        &mut self,
+        theatre: &Theatre<'_>,
+        schedule: &Schedule,
+        job: &Job,
+        output: &Output,
+        wrong: &mut Option<ExecuteError>,
+    ) -> Result<Option<Row>, Failure> {
+        if !self.ways.contains(&Way::Collectives) {
+            return Ok(None);
+        }
+        self.row(theatre, schedule, job, (Way::Collectives, None), output, wrong)
+    }
+
+    /// The schedule in every way that was asked for.
+    pub(super) fn rows(
+        &mut self,
+        theatre: &Theatre<'_>,
+        schedule: &Schedule,
+        job: &Job,
+        output: &Output,
+        wrong: &mut Option<ExecuteError>,
+    ) -> Result<Vec<Row>, Failure> {
+        let mut rows = Vec::new();
+        for way in self.ways.clone() {
+            let carriers: Vec<Option<Carrier>> = match way {
+                Way::Collectives => Vec::new(),
+                Way::Heap => theatre.carriers(schedule).into_iter().map(Some).collect(),
+                Way::Puts | Way::Device => vec![None],
+            };
+            for carrier in carriers {
+                rows.extend(self.row(theatre, schedule, job, (way, carrier), output, wrong)?);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// One way. What fails is told in its row, and ends the command at the end: it failed in processes of its own, and the
+    /// next way gets new ones.
+    fn row(
+        &mut self,
+        theatre: &Theatre<'_>,
+        schedule: &Schedule,
+        job: &Job,
+        (way, carrier): (Way, Option<Carrier>),
+        output: &Output,
+        wrong: &mut Option<ExecuteError>,
+    ) -> Result<Option<Row>, Failure> {
+        let carried = carrier.or((way == Way::Device).then_some(Carrier::Flags));
+        let row = |shape: Option<GridShape>, times: Option<&Times>| {
+            Row::new(job, By::Nvshmem(way), carried.map(|one| (one, shape)), times)
+        };
+        let error = match self.performed(theatre, schedule, job, way, carrier) {
+            Ok(done) => return Ok(done.map(|done| row(done.shape, done.times.as_ref()))),
+            Err(error) => error,
+        };
+        // Where not even the library came up, or Ctrl-C came, there is no use in going on.
+        if self.library().is_none() || matches!(error, ExecuteError::Cuda(CudaError::Interrupted)) {
+            return Err(error.into());
+        }
+        output.warn(&format!("{} by {}: {error}", job.header.name, By::Nvshmem(way).name()));
+        if matches!(error, ExecuteError::Unsupported { .. }) {
+            return Ok(None);
+        }
+        let failed = row(None, None).failed(&error);
+        *wrong = Some(error);
+        Ok(Some(failed))
+    }
+
+    fn performed(
+        &mut self,
+        theatre: &Theatre<'_>,
+        schedule: &Schedule,
+        job: &Job,
+        way: Way,
+        carrier: Option<Carrier>,
+    ) -> Result<Option<Performed>, ExecuteError> {
+        let Some(ranks) = &mut self.ranks else { return Ok(None) };
+        let args = &theatre.ground.args.execution;
+        let (rounds, seed) = theatre.checks(job);
+        let effort = (!args.untimed).then(|| theatre.effort(job.header.layout.bytes()));
+        let shape = args.shape.as_deref().and_then(shape_of);
+        let turn = Turn { way, carrier, shape, rounds, seed, effort };
+        ranks.perform(schedule, job.dtype, job.op, &turn).map(Some)
+    }
+}

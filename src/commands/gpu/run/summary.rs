@@ -1,0 +1,195 @@
+//! A run in a few figures: how well it was predicted, what the picks cost, and how much faster our ways are than NCCL's.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::Picos;
+use serde::Serialize;
+
+use super::answer::{By, Row};
+
+/// The figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Summary {
+    /// Our ways: predicted ÷ measured − 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Error>,
+    /// NCCL's forced ways, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forced_error: Option<Error>,
+    /// The way predicted to be the fastest of each call, against the fastest measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pick: Option<Pick>,
+    /// The fastest of our ways against NCCL.
+    against: Vec<Against>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Error {
+    rows: usize,
+    /// Of absolute values.
+    median: f64,
+    p90: f64,
+    bias: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Pick {
+    /// Calls with a choice.
+    calls: usize,
+    /// measured(pick) ÷ measured(fastest) − 1.
+    mean: f64,
+    worst: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Against {
+    executor: &'static str,
+    calls: usize,
+    /// Of theirs ÷ ours.
+    geometric_mean: f64,
+    worst: f64,
+}
+
+impl Summary {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        let mut calls: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.graph().is_some()) {
+            calls.entry(row.call()).or_default().push(row);
+        }
+        let against = [By::Nccl, By::NcclSymmetric, By::NcclForced];
+        Self {
+            error: error(rows.iter().filter(|row| row.by.is_ours())),
+            forced_error: error(rows.iter().filter(|row| row.by == By::NcclForced)),
+            pick: pick(calls.values()),
+            against: against.into_iter().filter_map(|by| beside(by, calls.values())).collect(),
+        }
+    }
+
+    /// In sentences.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let percent = |part: f64| format!("{:.1} %", part * 100.0);
+        let error = |what: &str, error: &Error| {
+            let Error { rows, median, p90, bias } = error;
+            format!(
+                "{what}: {rows} rows, error {} median, {} of nine in ten, bias {}",
+                percent(*median),
+                percent(*p90),
+                percent(*bias)
+            )
+        };
+        let mut lines = Vec::new();
+        lines.extend(self.error.as_ref().map(|one| error("predicted, our ways", one)));
+        lines.extend(self.forced_error.as_ref().map(|one| error("predicted, NCCL forced", one)));
+        lines.extend(self.pick.map(|Pick { calls, mean, worst }| {
+            format!(
+                "picked by prediction: {calls} calls, {} over the fastest (mean), {} (worst)",
+                percent(mean),
+                percent(worst)
+            )
+        }));
+        lines.extend(self.against.iter().map(|Against { executor, calls, geometric_mean, worst }| {
+            format!("{executor} ÷ ours: {calls} calls, {geometric_mean:.2} (geometric mean), {worst:.2} (worst)")
+        }));
+        lines
+    }
+}
+
+fn error<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<Error> {
+    let of = |row: &Row| Some(row.predicted.as_ref()?.time.us() / row.graph()?.us() - 1.0);
+    let errors: Vec<f64> = rows.filter_map(of).collect();
+    let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let at = |part: usize| sizes.get((sizes.len() * part).div_ceil(10).checked_sub(1)?).copied();
+    Some(Error {
+        rows: errors.len(),
+        median: at(5)?,
+        p90: at(9)?,
+        bias: errors.iter().sum::<f64>() / errors.len() as f64,
+    })
+}
+
+fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a Row>>) -> Option<Pick> {
+    let mut regrets = Vec::new();
+    for call in calls {
+        let ours: Vec<(Picos, Picos)> = call
+            .iter()
+            .filter(|row| row.by.is_ours())
+            .filter_map(|row| Some((row.predicted.as_ref()?.time, row.graph()?)))
+            .collect();
+        if let (true, Some(pick), Some(best)) =
+            (ours.len() > 1, ours.iter().min(), ours.iter().map(|times| times.1).min())
+        {
+            regrets.push(pick.1.us() / best.us() - 1.0);
+        }
+    }
+    let mean = regrets.iter().sum::<f64>() / regrets.len() as f64;
+    Some(Pick { calls: regrets.len(), mean, worst: regrets.into_iter().max_by(f64::total_cmp)? })
+}
+
+fn beside<'a>(by: By, calls: impl Iterator<Item = &'a Vec<&'a Row>>) -> Option<Against> {
+    let least = |call: &[&Row], of: &dyn Fn(By) -> bool| {
+        call.iter().filter(|row| of(row.by)).filter_map(|row| row.graph()).min()
+    };
+    let ratios: Vec<f64> =
+        calls.filter_map(|call| Some(least(call, &|one| one == by)?.us() / least(call, &By::is_ours)?.us())).collect();
+    let worst = ratios.iter().copied().min_by(f64::total_cmp)?;
+    let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
+    Some(Against { executor: by.name(), calls: ratios.len(), geometric_mean: mean.exp(), worst })
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+    use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Protocol, Rank, ReduceOp};
+    use fabricast_topologies::Bytes;
+    use fabricast_validate::execute::{Job, Times};
+
+    use super::super::answer::Predicted;
+    use super::*;
+
+    fn row(by: By, bytes: u64, measured: u64, predicted: Option<u64>) -> Row {
+        let call = Call {
+            collective: Collective::AllReduce,
+            bytes: Bytes(bytes),
+            ranks: 4,
+            root: Rank(0),
+            buffers: BufferUse::OutOfPlace,
+        };
+        let shape = Shape::new(call, Protocol::Symmetric);
+        let header = generator(Algorithm::OneShot, &shape).unwrap().header().clone();
+        let job = Job { header, dtype: DataType::F32, op: ReduceOp::Sum };
+        let times = Times { graph: Picos(measured), ..Times::default() };
+        let mut row = Row::new(&job, by, None, Some(&times));
+        row.predicted = predicted.map(|time| Predicted { time: Picos(time), low: Picos(time), high: Picos(time) });
+        row
+    }
+
+    #[test]
+    fn the_pick_is_by_prediction_and_judged_by_time() {
+        let rows = [
+            row(By::Nccl, 1024, 400, None),
+            row(By::NcclSymmetric, 1024, 150, None),
+            // Picked, and a quarter over the fastest.
+            row(By::Kernels, 1024, 125, Some(100)),
+            row(By::Kernels, 1024, 100, Some(110)),
+            // No choice.
+            row(By::Nccl, 2048, 100, None),
+            row(By::Kernels, 2048, 100, Some(100)),
+        ];
+        let summary = Summary::of(&rows);
+        assert_eq!(summary.pick, Some(Pick { calls: 1, mean: 0.25, worst: 0.25 }));
+        let error = summary.error.unwrap();
+        assert_eq!((error.rows, summary.forced_error), (3, None));
+        assert!((error.median - 0.1).abs() < 1e-9 && (error.p90 - 0.2).abs() < 1e-9, "{error:?}");
+        let [nccl, windows] = &summary.against[..] else { panic!("{:?}", summary.against) };
+        assert_eq!((nccl.calls, windows.calls), (2, 1));
+        for (found, expected) in [(nccl.worst, 1.0), (windows.worst, 1.5), (nccl.geometric_mean, 2.0)] {
+            assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_said() {
+        assert!(Summary::of(&[]).lines().is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! Calls that do not return. A wait for a stream has its limit, but a library's own call may wait for another rank inside of the
+//! host's thread (NCCL joins its ranks in the first call of a kind), where nothing interrupts it: then the process ends.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fabricast_validate::cuda::{self, Stream};
+use fabricast_validate::execute::{ExecuteError, Executor};
+
+use crate::failure::Failure;
+
+/// Looks so often.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Code of a failure, as DESIGN has it: something went wrong.
+const FAILED: u8 = 1;
+
+/// An executor that notes which rank is in a call, and since when.
+pub(super) struct Watched<'a> {
+    executor: &'a dyn Executor,
+    begun: Instant,
+    /// Of every member: milliseconds from `begun` to the start of the call that it is in, and one more; 0 where it is in none.
+    inside: Vec<AtomicU64>,
+}
+
+impl<'a> Watched<'a> {
+    /// Does `work` with an executor that is watched; where a call of it takes longer than `limit` the process ends, and says
+    /// whose call of what it was.
+    pub(super) fn during<T>(
+        executor: &'a dyn Executor,
+        members: usize,
+        limit: Duration,
+        what: &str,
+        work: impl FnOnce(&Self) -> T,
+    ) -> T {
+        let watched =
+            Self { executor, begun: Instant::now(), inside: (0..members).map(|_| AtomicU64::new(0)).collect() };
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                while !is_done.load(Ordering::Acquire) {
+                    let stuck = watched.longer_than(limit);
+                    if !stuck.is_empty() {
+                        let ranks = stuck.iter().map(|rank| format!("rank {rank}")).collect::<Vec<_>>().join(", ");
+                        let seconds = limit.as_secs();
+                        crate::report(&Failure::Failed(format!(
+                            "{what}: a call did not return for {seconds} s: {ranks}"
+                        )));
+                        cuda::leave(FAILED);
+                    }
+                    thread::park_timeout(LOOK);
+                }
+            });
+            let made = work(&watched);
+            is_done.store(true, Ordering::Release);
+            watch.thread().unpark();
+            made
+        })
+    }
+
+    fn longer_than(&self, limit: Duration) -> Vec<usize> {
+        let now = self.begun.elapsed();
+        let is_stuck = |since: &AtomicU64| match since.load(Ordering::Relaxed) {
+            0 => false,
+            since => now.saturating_sub(Duration::from_millis(since - 1)) > limit,
+        };
+        self.inside.iter().enumerate().filter(|(_, since)| is_stuck(since)).map(|(rank, _)| rank).collect()
+    }
+}
+
+impl Executor for Watched<'_> {
+    fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
+        let note = |value: u64| {
+            if let Some(since) = self.inside.get(member) {
+                since.store(value, Ordering::Relaxed);
+            }
+        };
+        note(self.begun.elapsed().as_millis() as u64 + 1);
+        let done = self.executor.enqueue(member, stream);
+        note(0);
+        done
+    }
+
+    fn lost(&self) -> Vec<String> {
+        self.executor.lost()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_in_a_call_for_too_long_is_named() {
+        struct Nothing;
+        impl Executor for Nothing {
+            fn enqueue(&self, _: usize, _: &Stream) -> Result<(), ExecuteError> {
+                Ok(())
+            }
+        }
+        let inside = vec![AtomicU64::new(0), AtomicU64::new(1)];
+        let begun = Instant::now().checked_sub(Duration::from_secs(5)).unwrap_or_else(Instant::now);
+        let watched = Watched { executor: &Nothing, begun, inside };
+        assert_eq!(watched.longer_than(Duration::from_secs(3)), [1]);
+        assert!(watched.longer_than(Duration::from_secs(60)).is_empty());
+    }
+}

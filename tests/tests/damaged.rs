@@ -1,0 +1,179 @@
+//! Real files with something wrong: whatever is cut off, turned over, repeated or made huge, a reader says what is wrong or
+//! understands it; none panics, hangs or asks for memory by the gigabyte.
+//!
+//! `PROPTEST_CASES=20000` makes a long run of it, as the fuzz targets would.
+
+use std::path::PathBuf;
+
+use fabricast_sim::schedule::format::{Format, write};
+use fabricast_sim::schedule::{msccl_xml, mscclpp};
+use fabricast_sim::verify::{VerifyOptions, verify};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::corpus::{READERS, Reader, files, folder};
+
+/// What is done to a file.
+#[derive(Clone, Debug)]
+enum Damage {
+    /// The end is missing.
+    Truncate(Index),
+    /// A few bytes are others.
+    Flip(Index, Vec<u8>),
+    /// A part is missing.
+    Cut(Index, usize),
+    /// A part stands there again, so many times.
+    Repeat(Index, usize, usize),
+    /// A line stands somewhere else.
+    Move(Index, Index),
+    /// A number is another.
+    Number(Index, &'static str),
+    /// A part is wrapped many times.
+    Nest(Index, &'static str, usize),
+}
+
+const NUMBERS: [&str; 14] = [
+    "0",
+    "-1",
+    "1",
+    "4294967295",
+    "4294967296",
+    "18446744073709551615",
+    "18446744073709551616",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "1e308",
+    "1e400",
+    "nan",
+    "0.0000000000000000000000001",
+    "99999999999999999999999999999999999999999999",
+];
+
+const OPENINGS: [&str; 8] = ["[", "{", "<a>", "{\"a\":", "[[", "(", "a.", "{a={"];
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let at = any::<Index>;
+    prop_oneof![
+        2 => at().prop_map(Damage::Truncate),
+        3 => (at(), prop::collection::vec(any::<u8>(), 1..4)).prop_map(|(at, bytes)| Damage::Flip(at, bytes)),
+        2 => (at(), 1usize..200).prop_map(|(at, len)| Damage::Cut(at, len)),
+        2 => (at(), 1usize..400, 1usize..40).prop_map(|(at, len, times)| Damage::Repeat(at, len, times)),
+        2 => (at(), at()).prop_map(|(from, to)| Damage::Move(from, to)),
+        6 => (at(), prop::sample::select(NUMBERS.to_vec())).prop_map(|(at, number)| Damage::Number(at, number)),
+        1 => (at(), prop::sample::select(OPENINGS.to_vec()), 1usize..100_000).prop_map(|(at, by, times)| Damage::Nest(at, by, times)),
+    ]
+}
+
+impl Damage {
+    fn apply(&self, text: &mut Vec<u8>) {
+        let place = |at: &Index, len: usize| at.index(len + 1);
+        match self {
+            Self::Truncate(at) => text.truncate(place(at, text.len())),
+            Self::Flip(at, bytes) => {
+                let from = place(at, text.len());
+                text.iter_mut().skip(from).zip(bytes).for_each(|(byte, new)| *byte = new % 127);
+            }
+            Self::Cut(at, len) => {
+                let from = place(at, text.len());
+                text.drain(from..(from + len).min(text.len()));
+            }
+            Self::Repeat(at, len, times) => {
+                let from = place(at, text.len());
+                let part = text[from..(from + len).min(text.len())].repeat(*times);
+                text.splice(from..from, part);
+            }
+            Self::Move(from, to) => {
+                let mut lines: Vec<Vec<u8>> = text.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+                if !lines.is_empty() {
+                    let line = lines.remove(from.index(lines.len()));
+                    lines.insert(place(to, lines.len()), line);
+                    *text = lines.concat();
+                }
+            }
+            Self::Number(at, number) => {
+                let is_start = |i: &usize| text[*i].is_ascii_digit() && (*i == 0 || !text[*i - 1].is_ascii_digit());
+                let starts: Vec<usize> = (0..text.len()).filter(is_start).collect();
+                if !starts.is_empty() {
+                    let from = starts[at.index(starts.len())];
+                    let len = text[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+                    text.splice(from..from + len, number.bytes());
+                }
+            }
+            Self::Nest(at, by, times) => {
+                let from = place(at, text.len());
+                text.splice(from..from, by.repeat(*times).into_bytes());
+            }
+        }
+    }
+}
+
+/// The seeds of a target that a person wrote or a tool printed: those that fuzzing found have numbers for names.
+fn seeds(target: &str) -> Vec<PathBuf> {
+    let mut seeds = files(&folder().join("corpus").join(target));
+    seeds.retain(|path| path.extension().is_some());
+    seeds
+}
+
+/// Whether a reader takes a text. What schedules of other tools say is proved or refused, and what is written of them is
+/// read again; that it is written alike once more is asked of files that are whole only.
+fn takes((name, read): Reader, text: &str) -> bool {
+    let (schedule, format) = match name {
+        "msccl_xml" => (msccl_xml::from_xml(text, "damaged"), Format::MscclXml),
+        "mscclpp" => (mscclpp::from_plan(text, "damaged"), Format::Mscclpp),
+        _ => return read(text),
+    };
+    let Ok(schedule) = schedule else { return false };
+    let header = schedule.header();
+    if header.layout.chunks().max(header.scratch_chunks) < 10_000 {
+        let _ = verify(&schedule, &VerifyOptions { fifo_depth: Some(1) });
+        if let Ok(written) = write(&schedule, format) {
+            let again = fabricast_sim::schedule::format::read(&written, "written");
+            assert!(again.is_ok(), "{}", again.unwrap_err());
+        }
+    }
+    true
+}
+
+proptest! {
+    #[test]
+    fn no_damage_to_a_real_file_makes_a_reader_panic(
+        target in any::<Index>(),
+        seed in any::<Index>(),
+        all in prop::collection::vec(damage(), 1..4),
+    ) {
+        let reader = *target.get(&READERS);
+        let seeds = seeds(reader.0);
+        prop_assume!(!seeds.is_empty());
+        let mut text = std::fs::read(seed.get(&seeds)).unwrap();
+        for damage in &all {
+            damage.apply(&mut text);
+        }
+        let text = String::from_utf8_lossy(&text);
+        takes(reader, &text);
+    }
+}
+
+#[test]
+fn every_target_has_real_files() {
+    for (name, read) in READERS {
+        let seeds = seeds(name);
+        let understood = seeds.iter().filter(|path| read(&std::fs::read_to_string(path).unwrap())).count();
+        assert!(understood > 0, "{name}: {} files", seeds.len());
+    }
+}
+
+#[test]
+fn nothing_is_too_deep() {
+    for reader @ (name, _) in READERS {
+        for opening in OPENINGS {
+            for times in [1_000, 300_000] {
+                assert!(!takes(reader, &opening.repeat(times)), "{name}: {opening} {times} times");
+            }
+            for seed in seeds(name) {
+                let text = std::fs::read_to_string(seed).unwrap();
+                let middle = (text.len() / 2..).find(|&i| text.is_char_boundary(i)).unwrap();
+                takes(reader, &format!("{}{}{}", &text[..middle], opening.repeat(100_000), &text[middle..]));
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Two-sided messages in closed form, and collectives that an MPI does in host memory.
+//!
+//! Under `ideal` with costs of messages only, L is the latency of the path, B the bandwidth of its slowest link.
+
+use fabricast_planner::abilities::Abilities;
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_planner::bound::{Bounds, InNetwork};
+use fabricast_planner::plan::{Effort, PlanRequest, Watcher, least_time, plan};
+use fabricast_planner::strategy::{Restriction, Strategy as Way};
+use fabricast_sim::Folding;
+use fabricast_sim::breakdown::breakdown;
+use fabricast_sim::profile::{MessageCosts, Profile, Sums};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Workplace};
+use fabricast_sim::sharing::WHOLE;
+use fabricast_sim::verify::{VerifyOptions, verify};
+use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
+use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, Picos, load};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::generators::{Case, cases};
+use crate::worlds::World;
+
+const REDUCING: [Collective; 3] = [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce];
+
+fn costs(sums: Sums) -> impl Strategy<Value = MessageCosts> {
+    let time = || (0u64..20_000_000).prop_map(Picos);
+    let rate = || (100_000_000u64..20_000_000_000).prop_map(Bandwidth);
+    let times = (time(), 0u64..1_000_000, time(), time(), time(), time());
+    (times, rate(), rate(), rate(), 0u64..100_000, 1u64..2_000_000).prop_map(
+        move |((post, progress, copy_out, copy_in, control, launch), out, into, host, eager, fragment)| MessageCosts {
+            post,
+            progress: Picos(progress),
+            eager_limit: Bytes(eager),
+            copy_out,
+            copy_out_rate: out,
+            copy_in,
+            copy_in_rate: into,
+            control,
+            launch,
+            fragment: Bytes(fragment),
+            host_rate: host,
+            sums,
+        },
+    )
+}
+
+fn world(preset: &str, (nodes, gpus): (u32, u32), messages: MessageCosts, routes: RouteOptions) -> World {
+    let spec = (nodes > 1).then(|| "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+    let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), network: spec, ..FabricRequest::of(preset) };
+    let profile = Profile { messages: Some(messages), ..Profile::ideal() };
+    World { profile, routes, ..World::ideal(load(&request).unwrap()) }
+}
+
+fn case(world: &World, collective: Collective, algorithm: Algorithm, bytes: u64) -> Case {
+    let buffers = BufferUse::OutOfPlace;
+    let call = Call { collective, bytes: Bytes(bytes), ranks: world.ranks(), root: Rank(0), buffers };
+    let way = Way { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+    let (router, placement, per_host) = (world.router(), world.placement(), world.per_host());
+    let abilities = Abilities::of(&world.fabric, &router, &placement, per_host, InNetwork::Allowed);
+    Case { algorithm, shape: way.shape(call, &world.profile, per_host, &abilities) }
+}
+
+/// What a message of so many bytes takes from the first GPU to the second, and back at the same time.
+fn exchanged(world: &World, bytes: u64) -> f64 {
+    let case = case(world, Collective::SendRecv, Algorithm::Direct, bytes);
+    world.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
+}
+
+/// Latency, and bytes a picosecond of the slowest link.
+fn path(world: &World) -> (f64, f64) {
+    let gpus = world.fabric.gpus();
+    let path = world.router().path(gpus[0], gpus[1]).unwrap();
+    (path.latency.0 as f64, path.bandwidth.unwrap().0 as f64 * 1e-12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn a_message_takes_what_its_size_and_way_say(
+        messages in costs(Sums::Host),
+        (nodes, gpus) in select(vec![(1u32, 2u32), (2, 1)]),
+        bytes in 1u64..10_000_000,
+    ) {
+        let world = world("hgx-h200", (nodes, gpus), messages, RouteOptions::default());
+        let (latency, rate) = path(&world);
+        let time = |time: Picos| time.0 as f64;
+        let at = |rate: Bandwidth| bytes as f64 / (rate.0 as f64 * 1e-12);
+        let waits = if bytes <= messages.eager_limit.0 {
+            time(messages.copy_out) + at(messages.copy_out_rate) + time(messages.copy_in) + at(messages.copy_in_rate)
+        } else {
+            let launch = if nodes == 1 { time(messages.launch) } else { 0.0 };
+            2.0 * (time(messages.control) + latency) + launch
+        };
+        let flows = (bytes as f64 / rate).max(time(messages.progress));
+        let expected = time(messages.post) + waits + latency + flows;
+        let found = exchanged(&world, bytes);
+        // What a byte takes of the process is rounded up.
+        let rounding = expected * 1e-6 + bytes as f64 * 1_000.0 / WHOLE as f64 + 10.0;
+        prop_assert!((found - expected).abs() <= rounding, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn through_host_memory_a_message_fills_a_pipeline_first(messages in costs(Sums::Host), bytes in 1u64..10_000_000) {
+        let staged = |routes| world("hgx-h200", (1, 2), messages, routes);
+        let world = staged(RouteOptions { p2p: PeerAccess::Off, ..RouteOptions::default() });
+        let (latency, rate) = path(&world);
+        let time = |time: Picos| time.0 as f64;
+        let found = exchanged(&world, bytes);
+        if bytes > messages.eager_limit.0 {
+            let asked = time(messages.post) + 2.0 * (time(messages.control) + latency + time(messages.launch)) + latency;
+            let fragment = bytes.min(messages.fragment.0) as f64;
+            let busy = time(messages.progress) * bytes.div_ceil(messages.fragment.0) as f64;
+            // Both parts of the way are PCIe's, so that one of them is left of filling.
+            let expected = asked + fragment / rate + (bytes as f64 / rate).max(busy);
+            prop_assert!(found >= expected * (1.0 - 1e-6) - 10.0, "{found} is less than {expected}");
+            // Out and in at once, over one path of a CPU.
+            let rounding = bytes as f64 * 1_000.0 / WHOLE as f64;
+            prop_assert!(found <= asked + fragment / rate + 4.0 * (bytes as f64 / rate).max(busy) + rounding, "{found}");
+        }
+    }
+
+    #[test]
+    fn what_is_staged_computes_the_collective(
+        case in cases(12).prop_filter("reduces", |case| {
+            REDUCING.contains(&case.shape.call.collective) && case.algorithm.in_network() == InNetwork::Off
+        }),
+    ) {
+        let shape = Shape { workplace: Workplace::Host, ..case.shape };
+        let schedule = Case { shape, ..case }.schedule();
+        let proof = verify(&schedule, &VerifyOptions::default());
+        prop_assert!(proof.is_ok(), "{}", proof.unwrap_err());
+        if schedule.header().call.ranks > 1 {
+            prop_assert_eq!(schedule.header().blocks.workplace, Workplace::Host);
+            let takes = |op: &fabricast_sim::schedule::Operation| op.kind == OpKind::Copy && op.index == 0;
+            prop_assert!(schedule.operations().any(|op| takes(&op)));
+        }
+    }
+
+    #[test]
+    fn nothing_beats_bounds_and_folding_changes_nothing(
+        messages in prop_oneof![costs(Sums::Host), costs(Sums::Device)],
+        (preset, size) in select(vec![("hgx-h200", (1u32, 4u32)), ("hgx-h200", (2, 2)), ("dgx-a100", (1, 8)), ("l40s-pcie", (1, 4))]),
+        (collective, algorithm) in select(vec![
+            (Collective::AllReduce, Algorithm::RecursiveHalvingDoubling),
+            (Collective::AllReduce, Algorithm::RecursiveDoubling),
+            (Collective::AllReduce, Algorithm::Ring),
+            (Collective::ReduceScatter, Algorithm::RecursiveHalvingDoubling),
+            (Collective::Reduce, Algorithm::Tree),
+            (Collective::Reduce, Algorithm::Ring),
+            (Collective::AllGather, Algorithm::RecursiveDoubling),
+            (Collective::AllToAll, Algorithm::Direct),
+            (Collective::Broadcast, Algorithm::Tree),
+            (Collective::Gather, Algorithm::Tree),
+        ]),
+        bytes in prop_oneof![1u64..5_000, 1u64..50_000_000],
+        p2p in select(vec![PeerAccess::Allowed, PeerAccess::Off]),
+        gdr in select(vec![GpuDirect::Allowed, GpuDirect::Off]),
+    ) {
+        let world = world(preset, size, messages, RouteOptions { p2p, gdr, ..RouteOptions::default() });
+        let case = case(&world, collective, algorithm, bytes);
+        let generator = case.generator();
+        let [folded, whole] = [Folding::WhereProved, Folding::Off].map(|folding| world.run(&*generator, folding).unwrap().time);
+        prop_assert_eq!(folded, whole);
+        let (router, placement) = (world.router(), world.placement());
+        let call = case.shape.call;
+        let bound = Bounds::new(&world.fabric, &router, &placement, call.root.0).of(&call).time;
+        prop_assert!(bound <= whole, "bound {bound:?}, time {whole:?}");
+        let request = PlanRequest {
+            library: None,
+            fabric: &world.fabric,
+            router: &router,
+            placement: &placement,
+            profile: &world.profile,
+            ranks_per_node: world.per_host(),
+            mode: world.mode,
+            buffers: call.buffers,
+            root: 0,
+            matrix: None,
+            collectives: &[collective],
+            sizes: &[call.bytes],
+            restriction: &Restriction::default(),
+            effort: Effort::Contenders,
+        };
+        let way = Way { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+        let least = least_time(&request, collective, call.bytes, way).unwrap().unwrap();
+        prop_assert!(least <= whole, "at least {least:?}, simulated {whole:?}");
+        let restriction =
+            Restriction { algorithms: vec![algorithm], protocols: vec![Protocol::Simple], channels: vec![1], ..Restriction::default() };
+        let planned = plan(&PlanRequest { restriction: &restriction, ..request }, Watcher::default()).unwrap();
+        prop_assert_eq!(planned.rows[0].pick.time, whole);
+    }
+}
+
+#[test]
+fn costs_of_messages_have_names() {
+    let shipped = Profile::named("open_mpi-5.0").unwrap();
+    let request = FabricRequest { gpus: Some(4), ..FabricRequest::of("hgx-h200") };
+    let world = World { profile: shipped.clone(), ..World::ideal(load(&request).unwrap()) };
+    let named = |collective, algorithm, bytes| {
+        let case = case(&world, collective, algorithm, bytes);
+        let generator = case.generator();
+        let run = |profile: &Profile| {
+            let world = World { profile: profile.clone(), ..World::ideal(world.fabric.clone()) };
+            world.run(&*generator, Folding::WhereProved)
+        };
+        let found = breakdown(&shipped, Protocol::Simple, world.mode, run).unwrap();
+        found.parts.into_iter().map(|part| part.name).collect::<Vec<String>>()
+    };
+    let eager = named(Collective::SendRecv, Algorithm::Direct, 1_000);
+    for name in ["message.post", "message.copy_out", "message.copy_in", "message.copy_out_rate", "message.copy_in_rate"]
+    {
+        assert!(eager.iter().any(|part| part == name), "{name} in {eager:?}");
+    }
+    let large = named(Collective::SendRecv, Algorithm::Direct, 1 << 24);
+    for name in ["message.post", "message.control", "message.launch", "links.nvlink"] {
+        assert!(large.iter().any(|part| part == name), "{name} in {large:?}");
+    }
+    assert!(large.iter().all(|part| !part.contains("copy_")), "{large:?}");
+    let staged = named(Collective::AllReduce, Algorithm::RecursiveHalvingDoubling, 1 << 24);
+    for name in ["message.host_rate", "message.launch", "message.control"] {
+        assert!(staged.iter().any(|part| part == name), "{name} in {staged:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Few cases that contain every pair: of any two factors, each level of one with each of the other, where both may meet.
+
+/// Tries to complete a case, of which the best is taken.
+const TRIES: u64 = 60;
+
+/// Cases (a level of each factor) in which every pair of levels of two factors occurs that any allowed case has. Greedy, the
+/// same for the same factors. `levels` says how many each factor has.
+#[must_use]
+pub fn covering(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -> Vec<Vec<usize>> {
+    let mut open: Vec<(usize, usize, usize, usize)> = Vec::new();
+    for (a, &of_a) in levels.iter().enumerate() {
+        for (b, &of_b) in levels.iter().enumerate().skip(a + 1) {
+            open.extend((0..of_a).flat_map(|x| (0..of_b).map(move |y| (a, x, b, y))));
+        }
+    }
+    let has = |case: &[usize], &(a, x, b, y): &(usize, usize, usize, usize)| {
+        case.get(a) == Some(&x) && case.get(b) == Some(&y)
+    };
+    let (mut cases, mut random) = (Vec::new(), 0x9e37_79b9_7f4a_7c15_u64);
+    while let Some(&(a, x, b, y)) = open.first() {
+        let mut best: Option<(usize, Vec<usize>)> = None;
+        for attempt in 0..TRIES * 10 {
+            if attempt >= TRIES && best.is_some() {
+                break;
+            }
+            let mut case: Vec<usize> =
+                levels.iter().map(|&of| (step(&mut random) % of.max(1) as u64) as usize).collect();
+            for (factor, level) in [(a, x), (b, y)] {
+                if let Some(place) = case.get_mut(factor) {
+                    *place = level;
+                }
+            }
+            if !is_allowed(&case) {
+                continue;
+            }
+            let new = open.iter().filter(|pair| has(&case, pair)).count();
+            if best.as_ref().is_none_or(|(most, _)| new > *most) {
+                best = Some((new, case));
+            }
+        }
+        match best {
+            Some((_, case)) => {
+                open.retain(|pair| !has(&case, pair));
+                cases.push(case);
+            }
+            // No case has both.
+            None => open.retain(|pair| *pair != (a, x, b, y)),
+        }
+    }
+    cases
+}
+
+/// splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+fn step(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut x = *state;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_allowed_pair_occurs_and_nothing_else() {
+        let levels = [5, 4, 3, 2];
+        // The first level of the first factor goes with the first of the second alone.
+        let is_allowed = |case: &[usize]| case[0] != 0 || case[1] == 0;
+        let cases = covering(&levels, &is_allowed);
+        assert!(cases.iter().all(|case| is_allowed(case)));
+        for a in 0..4 {
+            for b in a + 1..4 {
+                for (x, y) in (0..levels[a]).flat_map(|x| (0..levels[b]).map(move |y| (x, y))) {
+                    let found = cases.iter().any(|case| case[a] == x && case[b] == y);
+                    assert_eq!(found, (a, x, b) != (0, 0, 1) || y == 0, "{a}={x} {b}={y}");
+                }
+            }
+        }
+        assert!(cases.len() < 40, "{} cases", cases.len());
+        assert_eq!(cases, covering(&levels, &is_allowed));
+    }
+}

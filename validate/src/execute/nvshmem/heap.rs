@@ -1,0 +1,112 @@
+//! Kernels generated from the schedule, unchanged, on NVSHMEM's heap: each rank reaches the others' by the addresses that
+//! `nvshmem_ptr` gives it.
+
+use std::sync::Arc;
+
+use fabricast_topologies::Bytes;
+
+use super::rank::Rank;
+use crate::cuda::{Arguments, Attribute, DeviceMemory, Function, HostMemory, Launch, Module, Stream, compile};
+use crate::execute::{ExecuteError, Executor, Job};
+use crate::kernel::{Devices, GridShape, Kernel, Watch};
+use crate::nvshmem::SymmetricMemory;
+
+/// A rank's kernel and what it needs.
+#[derive(Debug)]
+pub(super) struct Heap {
+    kernel: Kernel,
+    shape: GridShape,
+    rank: usize,
+    function: Function,
+    launch: Launch,
+    arguments: Arguments,
+    records: HostMemory,
+    /// Kept for the kernel.
+    _arena: Arc<SymmetricMemory>,
+    _table: Option<DeviceMemory>,
+}
+
+/// Blocks of a rank at most: one a multiprocessor, some left for others.
+pub(super) const MOST_BLOCKS: u32 = 128;
+
+pub(super) fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+impl Heap {
+    /// Compiles the kernel and takes its memory, together with the other ranks.
+    ///
+    /// # Errors
+    /// It does not compile, memory runs out, its blocks do not all run at once.
+    pub(super) fn new(
+        rank: &mut Rank,
+        job: &Job,
+        kernel: Kernel,
+        shape: Option<GridShape>,
+    ) -> Result<Self, ExecuteError> {
+        let context = Arc::clone(&rank.context);
+        let me = rank.number();
+        let multiprocessors = context.device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
+        let shape = shape.unwrap_or_else(|| kernel.shape(MOST_BLOCKS.min(multiprocessors)));
+        let blocks = kernel.blocks(shape);
+        let arena = rank.arena(Bytes(kernel.arena(shape).bytes))?;
+        let mut addresses = rank.buffers.addresses(job);
+        for (peer, address) in addresses.iter_mut().enumerate() {
+            address.arena = if peer == me { arena.address().0 } else { arena.of_peer(peer)?.0 };
+        }
+        let records = HostMemory::new(&context, Bytes(u64::from(blocks) * 16))?;
+        let mut watch =
+            Watch { records: records.address().0, patience: (rank.patience / 4).as_nanos() as u64, table: 0 };
+        let mut memory = None;
+        if kernel.table_entries() > 0 {
+            let table = DeviceMemory::new(&context, Bytes(kernel.table_entries() * 8))?;
+            watch.table = table.address().0;
+            memory = Some(table);
+        }
+        let (parameters, table) = kernel.parameters(me as u32, shape, &addresses, watch);
+        if let (Some(memory), Some(table)) = (&memory, table) {
+            let mut content = bytes_of(&table);
+            content.resize(memory.length().0 as usize, 0);
+            Stream::new(&context)?.upload(memory.all(), &content)?;
+        }
+        let arch = context.device().arch()?;
+        let variant = shape.variant(blocks, kernel.alignment(&addresses), Devices::Own);
+        let text = kernel.text(job.op, variant, arch.number())?;
+        let module = Module::load(&context, &compile::compile(&text, arch, &["--std=c++17"])?)?;
+        let function = module.function("run_kernel")?;
+        let most = function.blocks_per_multiprocessor(shape.threads, Bytes(0))? * multiprocessors;
+        if blocks > most {
+            return Err(ExecuteError::TooManyBlocks { blocks, threads: shape.threads, device: me, most });
+        }
+        let launch = Launch::plain(blocks, shape.threads);
+        let arguments = Arguments::new().bytes(&bytes_of(&parameters));
+        Ok(Self { kernel, shape, rank: me, function, launch, arguments, records, _arena: arena, _table: memory })
+    }
+
+    /// Blocks, threads and words.
+    pub(super) fn shape(&self) -> GridShape {
+        self.shape
+    }
+}
+
+impl Executor for Heap {
+    #[expect(unsafe_code, reason = "launches a kernel")]
+    fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
+        // SAFETY: the arguments are those of the generated kernel; all memory that they name is kept by `self`, by the rank or
+        // by its peers, which outlive it in every caller here.
+        Ok(unsafe { self.function.launch(stream, self.launch, &self.arguments) }?)
+    }
+
+    fn lost(&self) -> Vec<String> {
+        let mut lost = Vec::new();
+        for block in 0..self.kernel.blocks(self.shape) {
+            let word = |i: u64| self.records.load(Bytes(u64::from(block) * 16 + 4 * i)).unwrap_or(0);
+            if word(0) != 0 {
+                let what = self.kernel.waiting_for(self.rank as u32, word(2));
+                let (channel, part) = (block / self.shape.split, block % self.shape.split);
+                lost.push(format!("rank {}, channel {channel}.{part}, tile {}: {what}", self.rank, word(3)));
+            }
+        }
+        lost
+    }
+}

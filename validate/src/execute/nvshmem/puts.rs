@@ -1,0 +1,219 @@
+//! A schedule's steps on a stream: every message a put with a signal, every wait a wait for a signal, reductions by a kernel.
+//!
+//! Signals are 0 or 1, so that a captured graph can be launched again: a sender sets them, the receiver clears them when it
+//! has waited. A call begins with the receivers telling their senders that they have entered, so nothing is written that
+//! the call before still reads.
+
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+
+use super::rank::Rank;
+use crate::cuda::{Arguments, DeviceAddress, Function, Launch, Module, Part, Stream, compile};
+use crate::execute::buffers::extent;
+use crate::execute::{ExecuteError, Executor, Job};
+use crate::kernel::{Alignment, COMBINE_THREADS, Spot, Step, Steps, UserBuffer, combine_text};
+use crate::nvshmem::{Element, Signal, SymmetricMemory};
+
+/// Where things lie in the memory that an executor of steps takes of the heap.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    pub(super) ready: Bytes,
+    pub(super) signals: Bytes,
+    slots: Bytes,
+    scratch: Bytes,
+    pub(super) bytes: Bytes,
+    /// Where the caller's input and output begin, in the own heap.
+    input: DeviceAddress,
+    output: DeviceAddress,
+}
+
+impl Places {
+    /// For steps whose messages have `words` signals each, as have ranks.
+    pub(super) fn new(rank: &Rank, job: &Job, steps: &Steps, words: u64) -> Self {
+        let up = |bytes: u64| bytes.next_multiple_of(256);
+        let ready = up(words * 8);
+        let signals = ready + up(u64::from(job.header.call.ranks) * words * 8);
+        let slots = signals + up(u64::from(steps.messages) * words * 8);
+        let scratch = slots + up(steps.slots.0);
+        Self {
+            ready: Bytes(ready),
+            signals: Bytes(signals),
+            slots: Bytes(slots),
+            scratch: Bytes(scratch),
+            bytes: Bytes(scratch + up(steps.scratch.0)),
+            input: rank.symmetric(job, UserBuffer::Input),
+            output: rank.symmetric(job, UserBuffer::Output),
+        }
+    }
+
+    /// A place of `of`'s memory, as an address of the own heap.
+    pub(super) fn address(&self, job: &Job, arena: DeviceAddress, spot: Spot, of: usize) -> DeviceAddress {
+        match spot {
+            Spot::User(buffer, at) => {
+                let base = if buffer == UserBuffer::Input { self.input } else { self.output };
+                base.plus(Bytes(at.0.wrapping_sub(extent(&job.header, of as u32, buffer).0)))
+            }
+            Spot::Slot(at) => arena.plus(self.slots).plus(at),
+            Spot::Scratch(at) => arena.plus(self.scratch).plus(at),
+        }
+    }
+}
+
+/// One thing that the stream does.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Put { source: DeviceAddress, target: DeviceAddress, bytes: Bytes, signal: Signal, peer: usize },
+    Await { signal: Signal, at: Bytes },
+    Copy { from: DeviceAddress, to: DeviceAddress, bytes: Bytes },
+    Reduce { left: DeviceAddress, right: DeviceAddress, to: DeviceAddress, bytes: Bytes },
+}
+
+/// A rank's steps, and what they need.
+#[derive(Debug)]
+pub(super) struct Puts {
+    element: Arc<Element>,
+    arena: Arc<SymmetricMemory>,
+    ready: Bytes,
+    senders: Vec<usize>,
+    receivers: Vec<usize>,
+    work: Vec<Work>,
+    combine: Option<Combine>,
+}
+
+/// The kernel that reduces, for buffers that begin on 16 bytes and for others.
+#[derive(Debug)]
+struct Combine {
+    vectors: Function,
+    bytes: Function,
+    most_blocks: u64,
+}
+
+impl Puts {
+    /// Takes memory and compiles the kernel.
+    ///
+    /// # Errors
+    /// Memory that runs out, a type that cannot be reduced, a failing call.
+    pub(super) fn new(rank: &mut Rank, job: &Job, steps: &Steps) -> Result<Self, ExecuteError> {
+        let combine = match job.header.call.collective {
+            Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => Some(Combine::new(rank, job)?),
+            _ => None,
+        };
+        let places = Places::new(rank, job, steps, 1);
+        let arena = rank.arena(places.bytes)?;
+        let (me, base) = (rank.number(), arena.address());
+        let signal = |message: u32| places.signals.0 + u64::from(message) * 8;
+        let address = |spot: Spot, of: usize| places.address(job, base, spot, of);
+        let own = steps.of_rank.get(me).map(Vec::as_slice).unwrap_or_default();
+        let work = own.iter().map(|step| match *step {
+            Step::Send { message, to, from, at, bytes } => {
+                let (peer, signal) = (to as usize, Signal(base.plus(Bytes(signal(message)))));
+                Work::Put { source: address(from, me), target: address(at, peer), bytes, signal, peer }
+            }
+            Step::Await { message, .. } => {
+                let at = Bytes(signal(message));
+                Work::Await { signal: Signal(base.plus(at)), at }
+            }
+            Step::Copy { from, to, bytes } => Work::Copy { from: address(from, me), to: address(to, me), bytes },
+            Step::Reduce { left, right, to, bytes } => {
+                Work::Reduce { left: address(left, me), right: address(right, me), to: address(to, me), bytes }
+            }
+        });
+        Ok(Self {
+            element: Arc::clone(&rank.element),
+            ready: places.ready,
+            senders: steps.senders(me),
+            receivers: steps.receivers(me),
+            work: work.collect(),
+            combine,
+            arena,
+        })
+    }
+
+    /// Clears a word of the own arena.
+    fn clear(&self, stream: &Stream, at: Bytes) -> Result<(), ExecuteError> {
+        Ok(stream.write_word(self.arena.all().part(at, Bytes(8))?, 0)?)
+    }
+
+    fn ready(&self, of: usize) -> (Signal, Bytes) {
+        let at = Bytes(self.ready.0 + of as u64 * 8);
+        (Signal(self.arena.address().plus(at)), at)
+    }
+}
+
+impl Executor for Puts {
+    #[expect(unsafe_code, reason = "hands addresses to NVSHMEM")]
+    fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
+        let element = &self.element;
+        // SAFETY: all addresses are of the buffers and the arena on the heap, which outlive the stream's work in every caller
+        // here; their bytes are those of the proved schedule's chunks.
+        unsafe {
+            for &sender in &self.senders {
+                element.set(stream, self.ready(element.rank()).0, 1, sender)?;
+            }
+            for &receiver in &self.receivers {
+                let (signal, at) = self.ready(receiver);
+                element.wait_for(stream, signal)?;
+                self.clear(stream, at)?;
+            }
+            for work in &self.work {
+                match *work {
+                    Work::Put { bytes: Bytes(0), signal, peer, .. } => element.set(stream, signal, 1, peer)?,
+                    Work::Put { source, target, bytes, signal, peer } => {
+                        element.put_with_signal(stream, (source, target), bytes, signal, peer)?;
+                    }
+                    Work::Await { signal, at } => {
+                        element.wait_for(stream, signal)?;
+                        self.clear(stream, at)?;
+                    }
+                    Work::Copy { from, to, bytes } => {
+                        let part = |address| Part::of_library(element.context(), address, bytes);
+                        stream.copy_reached(part(to), part(from))?;
+                    }
+                    Work::Reduce { left, right, to, bytes } => {
+                        if let Some(combine) = &self.combine {
+                            combine.enqueue(stream, (left, right), to, bytes)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Combine {
+    fn new(rank: &Rank, job: &Job) -> Result<Self, ExecuteError> {
+        let arch = rank.context.device().arch()?;
+        let function = |alignment| -> Result<Function, ExecuteError> {
+            let text = combine_text(job.dtype, job.op, alignment, arch.number())?;
+            let module = Module::load(&rank.context, &compile::compile(&text, arch, &["--std=c++17"])?)?;
+            Ok(module.function("combine_buffers")?)
+        };
+        let multiprocessors = rank.context.device().attribute(crate::cuda::Attribute::Multiprocessors)?.unsigned_abs();
+        Ok(Self {
+            vectors: function(Alignment::Vectors)?,
+            bytes: function(Alignment::Bytes)?,
+            most_blocks: 4 * u64::from(multiprocessors),
+        })
+    }
+
+    /// # Safety
+    /// So many bytes at each address.
+    #[expect(unsafe_code, reason = "launches a kernel")]
+    unsafe fn enqueue(
+        &self,
+        stream: &Stream,
+        (left, right): (DeviceAddress, DeviceAddress),
+        to: DeviceAddress,
+        bytes: Bytes,
+    ) -> Result<(), ExecuteError> {
+        let is_aligned = [left, right, to].iter().all(|address| address.0.is_multiple_of(16));
+        let function = if is_aligned { &self.vectors } else { &self.bytes };
+        let blocks = bytes.0.div_ceil(16 * u64::from(COMBINE_THREADS)).clamp(1, self.most_blocks);
+        let arguments = Arguments::new().pointer(to).pointer(left).pointer(right).u64(bytes.0);
+        // SAFETY: the arguments are those of `combine_buffers`; the caller answers for the addresses.
+        Ok(unsafe { function.launch(stream, Launch::plain(blocks as u32, COMBINE_THREADS), &arguments) }?)
+    }
+}

@@ -1,0 +1,193 @@
+//! One of the processes, from its own side: joins the others, then runs what it is told, until its parent is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fabricast_sim::schedule::{Schedule, json};
+use fabricast_topologies::Bytes;
+
+use super::collectives::Collectives;
+use super::device::Device;
+use super::heap::Heap;
+use super::message::{Answer, Fault, Order, Turn, Way};
+use super::puts::Puts;
+use crate::cuda::{Context, CudaError, Driver, Member, Stream, Watchdog};
+use crate::execute::measure::{Raw, check_one, measure_one};
+use crate::execute::{Buffers, ExecuteError, Executor, Job};
+use crate::kernel::{Carrier, GridShape, Kernel, Steps};
+use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, SymmetricMemory, UniqueId};
+
+/// Serves the parent that started this process. It ends when the parent does.
+///
+/// # Errors
+/// In words: nobody started this process as such.
+pub fn serve() -> Result<(), String> {
+    let channel = Channel::of_parent().map_err(|_| "this is started by `gpu run` alone".to_owned())?;
+    let failed = match run(&channel) {
+        Ok(never) => match never {},
+        Err(error) => Answer::Failed(Fault::of(&error)),
+    };
+    channel.tell(&failed);
+    // Leaving would wait for the other elements; the parent ends this one.
+    channel.hear::<Order>().map(|_| ())
+}
+
+enum Never {}
+
+fn told<T>(result: Result<T, String>) -> Result<T, ExecuteError> {
+    result.map_err(|message| other(&format!("an order that is not understood: {message}")))
+}
+
+fn other(message: &str) -> ExecuteError {
+    NvshmemError::Start { rank: 0, what: "its orders", reason: message.to_owned() }.into()
+}
+
+fn run(channel: &Channel) -> Result<Never, ExecuteError> {
+    let Order::Begin { rank, size, library, room, offset, patience } = told(channel.hear())? else {
+        return Err(other("it does not begin"));
+    };
+    let nvshmem = Nvshmem::open(library.as_deref())?;
+    let context = Driver::load()?.device(rank)?.context()?;
+    context.bind()?;
+    let id = if rank == 0 { Some(nvshmem.unique_id()?.bytes()) } else { None };
+    channel.tell(&Answer::Begun { version: nvshmem.version().to_string(), id });
+    let Order::Join { id } = told(channel.hear())? else { return Err(other("it does not join")) };
+    let id = UniqueId::from_bytes(&id).ok_or_else(|| other("the id is none"))?;
+    let element = Element::join(&nvshmem, &context, &id, rank, size)?;
+    let mut rank = Rank::new(element, context, room, offset, patience)?;
+    channel.tell(&Answer::Joined { nccl: nvshmem.nccl_inside() });
+    loop {
+        let Order::Perform { schedule, dtype, op, turn } = told(channel.hear())? else {
+            return Err(other("it begins twice"));
+        };
+        let schedule = json::from_json(&schedule, "the program").map_err(|error| other(&error.to_string()))?;
+        let job = Job { header: schedule.header().clone(), dtype, op };
+        match rank.perform(channel, &schedule, &job, &turn) {
+            Ok((shape, raw)) => channel.tell(&Answer::Performed { shape, raw }),
+            Err(ExecuteError::Unsupported { reason, .. }) => channel.tell(&Answer::Unsupported { reason }),
+            Err(ExecuteError::Kernel(error)) => channel.tell(&Answer::Unsupported { reason: error.to_string() }),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// This process's own: its buffers and what executors take of the heap.
+pub(super) struct Rank {
+    pub(super) element: Arc<Element>,
+    pub(super) context: Arc<Context>,
+    pub(super) buffers: Buffers,
+    input: Arc<SymmetricMemory>,
+    output: Arc<SymmetricMemory>,
+    offset: Bytes,
+    /// For whatever an executor needs; grows.
+    arena: Option<Arc<SymmetricMemory>>,
+    meeting: Stream,
+    watchdog: Watchdog,
+    pub(super) patience: Duration,
+}
+
+impl Rank {
+    fn new(
+        element: Arc<Element>,
+        context: Arc<Context>,
+        room: Bytes,
+        offset: Bytes,
+        patience: Duration,
+    ) -> Result<Self, ExecuteError> {
+        let length = Bytes(room.0 + offset.0 + 16);
+        let input = Arc::new(SymmetricMemory::new(&element, length)?);
+        let output = Arc::new(SymmetricMemory::new(&element, length)?);
+        let buffers = Buffers::lent(input.everywhere()?, output.everywhere()?, offset);
+        let meeting = Stream::new(&context)?;
+        let watchdog = Watchdog::new(patience);
+        Ok(Self { element, context, buffers, input, output, offset, arena: None, meeting, watchdog, patience })
+    }
+
+    /// Symmetric memory of at least so many bytes, all zero here; what it held before is gone. All ranks ask for as much.
+    pub(super) fn arena(&mut self, bytes: Bytes) -> Result<Arc<SymmetricMemory>, ExecuteError> {
+        let arena = match self.arena.take() {
+            Some(arena) if arena.length() >= bytes => arena,
+            old => {
+                if let Some(old) = old.and_then(Arc::into_inner) {
+                    old.free();
+                }
+                Arc::new(SymmetricMemory::new(&self.element, bytes)?)
+            }
+        };
+        let stream = Stream::new(&self.context)?;
+        stream.fill(arena.all(), 0)?;
+        stream.synchronize()?;
+        self.arena = Some(Arc::clone(&arena));
+        Ok(arena)
+    }
+
+    /// The number of this rank.
+    pub(super) fn number(&self) -> usize {
+        self.element.rank()
+    }
+
+    /// Where the own output begins, or the input, as symmetric addresses are named.
+    pub(super) fn symmetric(&self, job: &Job, buffer: crate::kernel::UserBuffer) -> crate::cuda::DeviceAddress {
+        let in_place = job.header.call.buffers == fabricast_sim::schedule::BufferUse::InPlace;
+        let is_input = buffer == crate::kernel::UserBuffer::Input && !in_place;
+        if is_input { self.input.address() } else { self.output.address() }.plus(self.offset)
+    }
+
+    /// Meets all other ranks, on a stream of its own.
+    fn meet(&self, channel: &Channel) -> Result<(), CudaError> {
+        channel.alive();
+        self.element.barrier(&self.meeting).map_err(|error| match error {
+            NvshmemError::Cuda(error) => error,
+            _ => CudaError::Abandoned,
+        })?;
+        let who = || format!("rank {}, for the other ranks", self.number());
+        self.watchdog.wait_for(&self.meeting, &who)
+    }
+
+    fn perform(
+        &mut self,
+        channel: &Channel,
+        schedule: &Schedule,
+        job: &Job,
+        turn: &Turn,
+    ) -> Result<(Option<GridShape>, Option<Raw>), ExecuteError> {
+        match turn.way {
+            Way::Collectives => {
+                let executor = Collectives::new(self, job)?;
+                Ok((None, self.executed(channel, job, &executor, turn)?))
+            }
+            Way::Puts => {
+                let steps = Steps::new(schedule, job.dtype)?;
+                let executor = Puts::new(self, job, &steps)?;
+                Ok((None, self.executed(channel, job, &executor, turn)?))
+            }
+            Way::Heap => {
+                let kernel = Kernel::new(schedule, job.dtype, turn.carrier.unwrap_or(Carrier::Flags))?;
+                let executor = Heap::new(self, job, kernel, turn.shape)?;
+                Ok((Some(executor.shape()), self.executed(channel, job, &executor, turn)?))
+            }
+            Way::Device => {
+                let steps = Steps::new(schedule, job.dtype)?;
+                let executor = Device::new(self, job, &steps, turn.shape)?;
+                Ok((Some(executor.shape()), self.executed(channel, job, &executor, turn)?))
+            }
+        }
+    }
+
+    /// Checks and times.
+    fn executed(
+        &self,
+        channel: &Channel,
+        job: &Job,
+        executor: &dyn Executor,
+        turn: &Turn,
+    ) -> Result<Option<Raw>, ExecuteError> {
+        let meet = || self.meet(channel);
+        let rank = self.number();
+        let member = Member::apart(rank, self.element.size(), &self.context, &self.watchdog, &meet);
+        // Memory that an executor cleared is written by peers only after all have.
+        member.meet()?;
+        check_one(&member, rank..rank + 1, &self.buffers, job, executor, &turn.rounds, turn.seed)?;
+        turn.effort.map(|effort| measure_one(&member, executor, effort)).transpose()
+    }
+}

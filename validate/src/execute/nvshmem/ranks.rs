@@ -1,0 +1,173 @@
+//! The processes, from the program's side: started when they are first needed, asked together, killed when one fails.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use fabricast_sim::schedule::{DataType, ReduceOp, Schedule, json};
+use fabricast_topologies::Bytes;
+
+use super::message::{Answer, Order, Turn};
+use crate::execute::ExecuteError;
+use crate::execute::measure::{Raw, Times};
+use crate::kernel::GridShape;
+use crate::nvshmem::{NvshmemError, Processes, environment};
+
+/// What the processes are started with.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The library, or the folder it is in; where it is found otherwise.
+    pub library: Option<PathBuf>,
+    /// Ranks, which are GPUs.
+    pub ranks: usize,
+    /// Bytes of the largest call.
+    pub room: Bytes,
+    /// Where buffers begin after an aligned address.
+    pub offset: Bytes,
+    /// How long anything may wait.
+    pub patience: Duration,
+}
+
+/// What came of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Performed {
+    /// Blocks, threads and words of generated kernels.
+    pub shape: Option<GridShape>,
+    /// The times, if they were asked for.
+    pub times: Option<Times>,
+}
+
+/// Starts one process; the argument is its rank.
+type Start = Box<dyn Fn(usize) -> Command>;
+
+/// A process for each rank.
+pub struct NvshmemRanks {
+    setting: Setting,
+    start: Start,
+    processes: Option<Processes>,
+    version: Option<String>,
+    nccl: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for NvshmemRanks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NvshmemRanks({:?})", self.processes)
+    }
+}
+
+/// What processes may take beyond the patience that they have themselves, to say which of them waits for what.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl NvshmemRanks {
+    /// None yet. `start` gives the command of a process that [serves](super::serve).
+    #[must_use]
+    pub fn new(setting: Setting, start: impl Fn(usize) -> Command + 'static) -> Self {
+        Self { setting, start: Box::new(start), processes: None, version: None, nccl: None }
+    }
+
+    /// The library's version, once it came up on all ranks.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// The NCCL that the library took for its collectives, if any.
+    #[must_use]
+    pub fn nccl(&self) -> Option<&Path> {
+        self.nccl.as_deref()
+    }
+
+    /// Runs a schedule's call in one way on all ranks.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Unsupported`], after which the processes are as before; or a failure, after which new ones are started.
+    pub fn perform(
+        &mut self,
+        schedule: &Schedule,
+        dtype: DataType,
+        op: ReduceOp,
+        turn: &Turn,
+    ) -> Result<Performed, ExecuteError> {
+        let mut processes = match self.processes.take() {
+            Some(processes) => processes,
+            None => self.begin()?,
+        };
+        let order = Order::Perform { schedule: json::to_json(schedule), dtype, op, turn: turn.clone() };
+        // What is returned early drops the processes, which kills them.
+        let answers = self.ask(&mut processes, |_| order.clone())?;
+        let mut by_rank: Vec<Raw> = Vec::new();
+        let mut shape = None;
+        for answer in answers {
+            match answer {
+                Answer::Performed { shape: own, raw } => {
+                    shape = own;
+                    by_rank.extend(raw);
+                }
+                Answer::Unsupported { reason } => {
+                    self.processes = Some(processes);
+                    return Err(ExecuteError::Unsupported { executor: "nvshmem", reason });
+                }
+                other => return Err(misunderstood(&other)),
+            }
+        }
+        self.processes = Some(processes);
+        let times = (by_rank.len() == self.setting.ranks).then(|| Times::of(&by_rank));
+        Ok(Performed { shape, times })
+    }
+
+    fn begin(&mut self) -> Result<Processes, ExecuteError> {
+        let Setting { library, ranks, room, offset, patience } = self.setting.clone();
+        let mut processes = Processes::start(ranks, |rank| {
+            let mut command = (self.start)(rank);
+            command.envs(environment());
+            command
+        })?;
+        let begin = |rank| Order::Begin { rank, size: ranks, library: library.clone(), room, offset, patience };
+        let (mut found, mut id) = (None, None);
+        for answer in self.ask(&mut processes, begin)? {
+            match answer {
+                Answer::Begun { version, id: made } => {
+                    found = Some(version);
+                    id = id.or(made);
+                }
+                other => return Err(misunderstood(&other)),
+            }
+        }
+        let join = Order::Join { id: id.unwrap_or_default() };
+        for answer in self.ask(&mut processes, |_| join.clone())? {
+            match answer {
+                Answer::Joined { nccl } => self.nccl = nccl,
+                other => return Err(misunderstood(&other)),
+            }
+        }
+        self.version = found;
+        Ok(processes)
+    }
+
+    /// Tells everyone something and waits for all answers. The first failure counts.
+    fn ask(&self, processes: &mut Processes, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>, ExecuteError> {
+        let ranks: Vec<usize> = (0..processes.count()).collect();
+        for &rank in &ranks {
+            processes.tell(rank, &order(rank))?;
+        }
+        let stop = |answer: &Answer| matches!(answer, Answer::Failed(_));
+        let answers = processes.hear(&ranks, self.setting.patience + GRACE, stop)?;
+        let mut all = Vec::with_capacity(ranks.len());
+        for (rank, answer) in answers {
+            match answer {
+                Answer::Failed(fault) => return Err(fault.into_error(rank)),
+                answer => all.push(answer),
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn misunderstood(answer: &Answer) -> ExecuteError {
+    let message = format!("it answers what was not asked: {answer:?}");
+    NvshmemError::Rank { rank: 0, message }.into()
+}
+
+#[cfg(test)]
+#[path = "ranks_tests.rs"]
+mod tests;

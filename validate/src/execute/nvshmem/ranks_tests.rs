@@ -1,0 +1,93 @@
+//! The launcher with processes that are none: shell scripts that answer, fail, or die.
+
+use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+
+use super::*;
+use crate::execute::nvshmem::Way;
+
+const BEGUN: &str = r#"read line; echo '{"said":{"begun":{"version":"3.4.5","id":[1]}}}' >&0;"#;
+const JOINED: &str = r#"read line; echo '{"said":{"joined":{"nccl":null}}}' >&0;"#;
+const DONE: &str = r#"read line; echo '{"said":{"performed":{"shape":null,"raw":null}}}' >&0;"#;
+
+fn ranks(scripts: &[String], patience: Duration) -> NvshmemRanks {
+    let setting = Setting { library: None, ranks: scripts.len(), room: Bytes(64), offset: Bytes(0), patience };
+    let scripts = scripts.to_vec();
+    NvshmemRanks::new(setting, move |rank| {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &scripts[rank]]);
+        command
+    })
+}
+
+fn schedule() -> Schedule {
+    let call = Call {
+        collective: Collective::AllReduce,
+        bytes: Bytes(64),
+        ranks: 2,
+        root: Rank(0),
+        buffers: BufferUse::OutOfPlace,
+    };
+    Schedule::build(generator(Algorithm::OneShot, &Shape::new(call, Protocol::Symmetric)).unwrap().as_ref()).unwrap()
+}
+
+fn perform(ranks: &mut NvshmemRanks) -> Result<Performed, ExecuteError> {
+    let turn = Turn { way: Way::Puts, carrier: None, shape: None, rounds: vec![1], seed: 1, effort: None };
+    ranks.perform(&schedule(), DataType::F32, ReduceOp::Sum, &turn)
+}
+
+#[test]
+fn turns_are_done_by_the_same_processes() {
+    let script = format!("{BEGUN} {JOINED} {DONE} {DONE} read line");
+    let mut ranks = ranks(&[script.clone(), script], Duration::from_secs(20));
+    for _ in 0..2 {
+        assert_eq!(perform(&mut ranks).unwrap(), Performed { shape: None, times: None });
+    }
+    assert_eq!(ranks.version(), Some("3.4.5"));
+}
+
+#[test]
+fn what_one_cannot_leaves_the_others_alone() {
+    let refused = r#"read line; echo '{"said":{"unsupported":{"reason":"no such type"}}}' >&0;"#;
+    let script = format!("{BEGUN} {JOINED} {refused} {DONE} read line");
+    let mut ranks = ranks(&[script.clone(), script], Duration::from_secs(20));
+    let error = perform(&mut ranks).unwrap_err();
+    assert!(matches!(&error, ExecuteError::Unsupported { reason, .. } if reason == "no such type"), "{error}");
+    assert!(perform(&mut ranks).is_ok());
+}
+
+#[test]
+fn a_failure_is_told_though_others_hang_and_new_processes_come_next() {
+    let wrong = r#"{"said":{"failed":{"wrong":{"rank":1,"index":3,"count":2,"found":1,"expected":2,"number":2}}}}"#;
+    let failing = format!("{BEGUN} {JOINED} read line; echo '{wrong}' >&0; read line");
+    let hanging = format!("{BEGUN} {JOINED} exec sleep 600");
+    let mut ranks = ranks(&[hanging, failing], Duration::from_secs(20));
+    for _ in 0..2 {
+        let error = perform(&mut ranks).unwrap_err();
+        assert!(matches!(error, ExecuteError::Wrong { rank: 1, index: 3, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_peer_that_dies_is_a_clear_message() {
+    let dying = format!("{BEGUN} {JOINED} read line; echo 'GPU fell off the bus' >&2; kill -11 $$");
+    let hanging = format!("{BEGUN} {JOINED} exec sleep 600");
+    let mut ranks = ranks(&[hanging, dying], Duration::from_secs(20));
+    let error = perform(&mut ranks).unwrap_err().to_string();
+    assert!(error.contains("rank 1") && error.contains("signal 11") && error.contains("off the bus"), "{error}");
+}
+
+#[test]
+fn a_library_that_is_missing_is_told_as_it_was_said() {
+    let missing = r#"read line; echo '{"said":{"failed":{"other":{"message":"NVSHMEM is not on this machine"}}}}' >&0; read line"#;
+    let error = perform(&mut ranks(&[missing.to_owned(), missing.to_owned()], Duration::from_secs(20))).unwrap_err();
+    assert!(error.to_string().contains("NVSHMEM is not on this machine"), "{error}");
+}
+
+#[test]
+fn answers_that_were_not_asked_for_are_garbage() {
+    let error = perform(&mut ranks(&[JOINED.to_owned()], Duration::from_secs(20))).unwrap_err();
+    assert!(error.to_string().contains("not asked"), "{error}");
+    let error = perform(&mut ranks(&["echo nonsense >&0; read line".to_owned()], Duration::from_secs(20))).unwrap_err();
+    assert!(error.to_string().contains("nonsense"), "{error}");
+}

@@ -1,0 +1,22 @@
+// The headers of NVSHMEM's device library. The compiler at run time has no headers of the host: those of libcu++ stand in.
+#include <cuda/std/type_traits>
+#include <cuda/std/cstdint>
+namespace std {
+using namespace cuda::std;
+}
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <cuda/atomic>
+#include <cuda/std/tuple>
+#include <cooperative_groups.h>
+#include <cuda_awbarrier.h>
+#include <cuda_pipeline.h>
+// The library's names are mangled with `unsigned long` for 64 bits, as compilers of the host have it.
+#define uint64_t unsigned long
+#define int64_t long
+#include <nvshmem.h>
+#include <nvshmemx.h>
+#undef uint64_t
+#undef int64_t
+

@@ -1,0 +1,294 @@
+//! What each rank does in a call, one thing after the other, as puts into peers' memory with a signal: for whatever runs a
+//! schedule without a kernel of its own, a stream say.
+//!
+//! A message goes to where the receiver would store it if the receiver neither reads nor writes that place before, and to a
+//! slot of its own otherwise. A rank may send once the receiver has entered the same call; then slots of the call before
+//! have been read, and the caller's output is free.
+
+use rustc_hash::FxHashMap;
+
+use fabricast_sim::schedule::{DataType, Schedule};
+use fabricast_sim::verify::{VerifyOptions, verify};
+use fabricast_topologies::Bytes;
+
+use super::cut::Cut;
+use super::moves::{Cell, Deed, Memory, Moves};
+use super::{KernelError, UserBuffer};
+
+/// A place in a rank's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// In the caller's buffer: its first byte, in the numbering of the call.
+    User(UserBuffer, Bytes),
+    /// In memory for messages, which peers write.
+    Slot(Bytes),
+    /// In the rank's own memory for what is neither input nor output.
+    Scratch(Bytes),
+}
+
+/// One thing that a rank does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Writes to a peer and sets the message's signal there.
+    Send {
+        /// The message: its signal's number at the receiver.
+        message: u32,
+        /// The receiver.
+        to: u32,
+        /// What is sent.
+        from: Spot,
+        /// Where it goes, in the receiver's memory.
+        at: Spot,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Waits for a message's signal.
+    Await {
+        /// The message.
+        message: u32,
+        /// Who sends it.
+        from: u32,
+        /// How much comes.
+        bytes: Bytes,
+    },
+    /// Copies within the rank's memory.
+    Copy {
+        /// What.
+        from: Spot,
+        /// Where to.
+        to: Spot,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// `to` = `left` ⊕ `right`.
+    Reduce {
+        /// One operand; `to` may be the same place.
+        left: Spot,
+        /// The other.
+        right: Spot,
+        /// Where to.
+        to: Spot,
+        /// How much.
+        bytes: Bytes,
+    },
+}
+
+/// All that is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// Of every rank, in order.
+    pub of_rank: Vec<Vec<Step>>,
+    /// Messages, which are signals at their receivers.
+    pub messages: u32,
+    /// Bytes of a rank's slots, the most of any.
+    pub slots: Bytes,
+    /// Bytes of a rank's scratch, the most of any.
+    pub scratch: Bytes,
+}
+
+/// Places in memory begin at multiples of this.
+const ALIGNMENT: u64 = 256;
+
+impl Steps {
+    /// Proves a schedule and takes it apart.
+    ///
+    /// # Errors
+    /// [`KernelError`].
+    pub fn new(schedule: &Schedule, dtype: DataType) -> Result<Self, KernelError> {
+        verify(schedule, &VerifyOptions::default())?;
+        let header = schedule.header();
+        let cut = Cut::new(header, dtype.size())?;
+        let moves = Moves::new(schedule)?;
+        let ranks = header.call.ranks as usize;
+        let mut writer = Writer::new(&moves, &cut, ranks);
+        for number in 0..moves.moves.len() {
+            writer.write(number);
+        }
+        Ok(writer.steps)
+    }
+
+    /// Ranks that a rank sends to.
+    #[must_use]
+    pub fn receivers(&self, rank: usize) -> Vec<usize> {
+        self.peers(rank, |step| match step {
+            Step::Send { to, .. } => Some(*to),
+            _ => None,
+        })
+    }
+
+    /// Ranks that a rank gets messages from.
+    #[must_use]
+    pub fn senders(&self, rank: usize) -> Vec<usize> {
+        self.peers(rank, |step| match step {
+            Step::Await { from, .. } => Some(*from),
+            _ => None,
+        })
+    }
+
+    fn peers(&self, rank: usize, of: impl Fn(&Step) -> Option<u32>) -> Vec<usize> {
+        let steps = self.of_rank.get(rank).map(Vec::as_slice).unwrap_or_default();
+        let mut peers: Vec<usize> = steps.iter().filter_map(of).map(|rank| rank as usize).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+}
+
+struct Writer<'a> {
+    moves: &'a Moves,
+    cut: &'a Cut,
+    steps: Steps,
+    /// Where each message lands, in bytes of slots or straight in place.
+    landing: Vec<Spot>,
+    /// Length of what a cell holds; chunks of the caller's have their own.
+    held: FxHashMap<Cell, u64>,
+    scratch: FxHashMap<Cell, u64>,
+    filled: Vec<u64>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(moves: &'a Moves, cut: &'a Cut, ranks: usize) -> Self {
+        let steps = Steps {
+            of_rank: vec![Vec::new(); ranks],
+            messages: moves.messages.len() as u32,
+            slots: Bytes(0),
+            scratch: Bytes(0),
+        };
+        let mut writer = Self {
+            moves,
+            cut,
+            steps,
+            landing: vec![Spot::Slot(Bytes(0)); moves.messages.len()],
+            held: FxHashMap::default(),
+            scratch: FxHashMap::default(),
+            filled: vec![0; ranks],
+        };
+        writer.land(ranks);
+        writer
+    }
+
+    /// Decides where messages go.
+    fn land(&mut self, ranks: usize) {
+        let mut touched = rustc_hash::FxHashSet::default();
+        let mut slots = vec![0u64; ranks];
+        for one in &self.moves.moves {
+            let dst = one.deed.written();
+            if let (Some(message), Some(dst)) = (one.deed.message(), dst) {
+                let direct = match (one.deed, self.moves.memory(dst).1) {
+                    (Deed::Receive { .. }, Memory::Output(chunk)) if !touched.contains(&dst) => {
+                        Some(Spot::User(UserBuffer::Output, Bytes(self.cut.start(chunk))))
+                    }
+                    _ => None,
+                };
+                let rank = one.rank as usize;
+                self.landing[message as usize] = direct.unwrap_or(Spot::Slot(Bytes(slots[rank])));
+                if direct.is_none() {
+                    slots[rank] += self.message_bytes(message).next_multiple_of(ALIGNMENT);
+                }
+            }
+            touched.extend(one.deed.read());
+            touched.extend(dst);
+        }
+        self.steps.slots = Bytes(slots.into_iter().max().unwrap_or(0));
+    }
+
+    fn message_bytes(&self, message: u32) -> u64 {
+        self.moves.messages.get(message as usize).map_or(0, |message| self.cut.len(message.data))
+    }
+
+    fn bytes(&self, cell: Cell) -> u64 {
+        match self.moves.memory(cell).1 {
+            Memory::Input(chunk) | Memory::Output(chunk) => self.cut.len(chunk),
+            Memory::Scratch => self.held.get(&cell).copied().unwrap_or(0),
+        }
+    }
+
+    /// A cell's place; scratch gets one as it is first written.
+    fn spot(&mut self, cell: Cell, bytes: u64) -> Spot {
+        let (rank, memory) = self.moves.memory(cell);
+        match memory {
+            Memory::Input(chunk) => Spot::User(UserBuffer::Input, Bytes(self.cut.start(chunk))),
+            Memory::Output(chunk) => Spot::User(UserBuffer::Output, Bytes(self.cut.start(chunk))),
+            Memory::Scratch => {
+                // What comes to lie there later may be longer by a vector at most: chunks of a call differ by no more.
+                let room = (bytes + ALIGNMENT).next_multiple_of(ALIGNMENT);
+                let filled = &mut self.filled[rank as usize];
+                let at = *self.scratch.entry(cell).or_insert_with(|| {
+                    *filled += room;
+                    *filled - room
+                });
+                self.steps.scratch = self.steps.scratch.max(Bytes(*filled));
+                Spot::Scratch(Bytes(at))
+            }
+        }
+    }
+
+    fn write(&mut self, number: usize) {
+        let one = self.moves.moves[number];
+        let rank = one.rank as usize;
+        match one.deed {
+            Deed::Send { message, src } => {
+                let bytes = self.message_bytes(message);
+                let from = self.spot(src, bytes);
+                let (to, at) = (self.moves.messages[message as usize].to, self.landing[message as usize]);
+                self.push(rank, Step::Send { message, to, from, at, bytes: Bytes(bytes) });
+            }
+            Deed::Copy { src, dst } => {
+                let bytes = self.bytes(src);
+                self.copy(rank, src, dst, bytes);
+            }
+            Deed::Reduce { src, dst } => {
+                let bytes = self.bytes(src);
+                let (left, right) = (self.spot(dst, bytes), self.spot(src, bytes));
+                self.push(rank, Step::Reduce { left, right, to: left, bytes: Bytes(bytes) });
+            }
+            Deed::Receive { message, dst } => {
+                let bytes = self.arrive(rank, message);
+                let landed = self.landing[message as usize];
+                let to = self.spot(dst, bytes);
+                self.held.insert(dst, bytes);
+                if landed != to {
+                    self.push(rank, Step::Copy { from: landed, to, bytes: Bytes(bytes) });
+                }
+            }
+            Deed::ReceiveReduce { message, dst } => {
+                let bytes = self.arrive(rank, message);
+                let left = self.spot(dst, bytes);
+                let right = self.landing[message as usize];
+                self.push(rank, Step::Reduce { left, right, to: left, bytes: Bytes(bytes) });
+            }
+            Deed::ReceiveReduceInput { message, input, dst } => {
+                let bytes = self.arrive(rank, message);
+                let (left, to) = (self.spot(input, bytes), self.spot(dst, bytes));
+                let right = self.landing[message as usize];
+                self.held.insert(dst, bytes);
+                self.push(rank, Step::Reduce { left, right, to, bytes: Bytes(bytes) });
+            }
+        }
+    }
+
+    fn copy(&mut self, rank: usize, src: Cell, dst: Cell, bytes: u64) {
+        let (from, to) = (self.spot(src, bytes), self.spot(dst, bytes));
+        self.held.insert(dst, bytes);
+        self.push(rank, Step::Copy { from, to, bytes: Bytes(bytes) });
+    }
+
+    fn arrive(&mut self, rank: usize, message: u32) -> u64 {
+        let bytes = self.message_bytes(message);
+        let from = self.moves.messages[message as usize].from;
+        self.steps.of_rank[rank].push(Step::Await { message, from, bytes: Bytes(bytes) });
+        bytes
+    }
+
+    /// Nothing is moved of empty chunks; their messages still come.
+    fn push(&mut self, rank: usize, step: Step) {
+        let is_empty = matches!(step, Step::Copy { bytes: Bytes(0), .. } | Step::Reduce { bytes: Bytes(0), .. });
+        if !is_empty {
+            self.steps.of_rank[rank].push(step);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "steps_tests.rs"]
+mod tests;

@@ -1,0 +1,259 @@
+//! Code that calls NVSHMEM's device library: compiled by NVRTC, linked with the library by nvJitLink, at run time.
+//!
+//! The library is `libnvshmem_device.a`, beside the host library; headers are its wheel's and CUDA's (`nvidia-cuda-runtime`,
+//! `nvidia-cuda-cccl`, `nvidia-cuda-crt` of PyPI, or a toolkit).
+#![expect(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use crate::cuda::{Arch, CompileError, Cubin, compile};
+use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted, site_packages};
+
+const LINKER: Wanted = Wanted {
+    name: "nvJitLink, the run-time linker of CUDA",
+    files: &["libnvJitLink.so.13", "libnvJitLink.so.12", "libnvJitLink.so"],
+    wheel_folders: &["nvidia/cu13/lib", "nvidia/nvjitlink/lib"],
+    advice: "`pip install 'nvidia-nvjitlink==13.0.*'` brings it, or add its folder to LD_LIBRARY_PATH",
+};
+
+/// Why there is no code with the device library in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceCodeError {
+    /// There is no linker.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// A part of NVSHMEM or CUDA is missing.
+    #[error("{what} is not on this machine: looked for {looked}")]
+    Missing {
+        /// What.
+        what: &'static str,
+        /// Where.
+        looked: String,
+    },
+    /// It does not compile.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// It does not link.
+    #[error("{call} failed: code {code}; {log}")]
+    Link {
+        /// The linker's function.
+        call: &'static str,
+        /// Its code.
+        code: i32,
+        /// What it says.
+        log: String,
+    },
+}
+
+/// Compiles a source for NVSHMEM's device library and links the two. `host_library` is the host library's file.
+///
+/// # Errors
+/// [`DeviceCodeError`].
+pub fn compile_with_library(source: &str, arch: Arch, host_library: &Path) -> Result<Cubin, DeviceCodeError> {
+    let library = beside(host_library, "libnvshmem_device.a", "NVSHMEM's device library")?;
+    let mut folders = vec![headers(host_library)?];
+    folders.extend(cuda_headers()?);
+    let includes: Vec<String> = folders.iter().map(|folder| format!("--include-path={}", folder.display())).collect();
+    let mut options = vec![
+        "--std=c++17",
+        "--relocatable-device-code=true",
+        "--device-as-default-execution-space",
+        // The headers have functions of the host beside those of the device.
+        "--disable-warnings",
+    ];
+    options.extend(includes.iter().map(String::as_str));
+    let object = compile::compile(source, arch, &options)?;
+    link(&object, arch, &library)
+}
+
+fn missing(what: &'static str, looked: &Path) -> DeviceCodeError {
+    DeviceCodeError::Missing { what, looked: looked.display().to_string() }
+}
+
+fn beside(host_library: &Path, file: &str, what: &'static str) -> Result<PathBuf, DeviceCodeError> {
+    let path = host_library.with_file_name(file);
+    if path.exists() { Ok(path) } else { Err(missing(what, &path)) }
+}
+
+/// The folder of `nvshmem.h`, which lies beside that of the libraries.
+fn headers(host_library: &Path) -> Result<PathBuf, DeviceCodeError> {
+    let folder = host_library.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join("include");
+    let file = folder.join("nvshmem.h");
+    if file.exists() { Ok(folder) } else { Err(missing("NVSHMEM's headers", &file)) }
+}
+
+/// Folders of CUDA's headers and of libcu++'s: of one installation that has both, or of several where none has.
+fn cuda_headers() -> Result<Vec<PathBuf>, DeviceCodeError> {
+    const LIBCUPP: &str = "cuda/std/type_traits";
+    let cuda = compile::include_folders();
+    let libcupp = |folder: &PathBuf| {
+        [folder.join("cccl"), folder.clone()].into_iter().find(|folder| folder.join(LIBCUPP).exists())
+    };
+    if let Some((folder, more)) = cuda.iter().find_map(|folder| Some((folder.clone(), libcupp(folder)?))) {
+        return Ok(vec![more, folder]);
+    }
+    let folder = cuda.into_iter().next().ok_or_else(|| missing("CUDA's headers", Path::new("cuda_fp16.h")))?;
+    let sites = site_packages();
+    let places = ["nvidia/cu13/include/cccl", "nvidia/cuda_cccl/include"];
+    let apart = sites.iter().flat_map(|site| places.map(|place| site.join(place)));
+    let more = apart.into_iter().find(|folder| folder.join(LIBCUPP).exists());
+    Ok(vec![more.ok_or_else(|| missing("libcu++ of CUDA", Path::new(LIBCUPP)))?, folder])
+}
+
+type Handle = *mut c_void;
+type Create = unsafe extern "C" fn(*mut Handle, u32, *const *const c_char) -> c_int;
+type AddData = unsafe extern "C" fn(Handle, c_int, *const c_void, usize, *const c_char) -> c_int;
+type AddFile = unsafe extern "C" fn(Handle, c_int, *const c_char) -> c_int;
+type Plain = unsafe extern "C" fn(Handle) -> c_int;
+type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
+type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
+
+/// A link under way.
+struct Link {
+    linker: SharedLibrary,
+    handle: Handle,
+}
+
+fn link(object: &Cubin, arch: Arch, library: &Path) -> Result<Cubin, DeviceCodeError> {
+    /// `NVJITLINK_INPUT_CUBIN` and `NVJITLINK_INPUT_LIBRARY`.
+    const CUBIN: c_int = 1;
+    const LIBRARY: c_int = 6;
+    let mut link =
+        Link { linker: SharedLibrary::open(&LINKER, None, Visibility::Local)?, handle: std::ptr::null_mut() };
+    let zero = |_| DeviceCodeError::Compile(CompileError::Zero);
+    let option = CString::new(format!("-arch={arch}")).map_err(zero)?;
+    let path = CString::new(library.display().to_string()).map_err(zero)?;
+    // SAFETY: the types are those of nvJitLink.h; strings end with a zero and live through their calls, the object through
+    // the whole link; the linker writes as many bytes as it said.
+    unsafe {
+        let create: Create = link.linker.function("nvJitLinkCreate")?;
+        let code = create(&raw mut link.handle, 1, [option.as_ptr()].as_ptr());
+        link.check(code, "nvJitLinkCreate")?;
+        let add: AddData = link.linker.function("nvJitLinkAddData")?;
+        let image = object.image();
+        let code = add(link.handle, CUBIN, image.as_ptr().cast(), image.len(), c"kernel".as_ptr());
+        link.check(code, "nvJitLinkAddData")?;
+        let add: AddFile = link.linker.function("nvJitLinkAddFile")?;
+        link.check(add(link.handle, LIBRARY, path.as_ptr()), "nvJitLinkAddFile")?;
+        let complete: Plain = link.linker.function("nvJitLinkComplete")?;
+        link.check(complete(link.handle), "nvJitLinkComplete")?;
+        let linked = link.bytes("nvJitLinkGetLinkedCubinSize", "nvJitLinkGetLinkedCubin")?;
+        Ok(Cubin::new(linked)?)
+    }
+}
+
+impl Link {
+    fn check(&self, code: c_int, call: &'static str) -> Result<(), DeviceCodeError> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the handle is one that was created, or null, of which the linker says so.
+        let log = unsafe { self.get("nvJitLinkGetErrorLogSize", "nvJitLinkGetErrorLog") }.unwrap_or_default();
+        let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
+        Err(DeviceCodeError::Link { call, code, log })
+    }
+
+    /// # Safety
+    /// Both must be functions of such a pair.
+    unsafe fn bytes(&self, size: &'static str, get: &'static str) -> Result<Vec<u8>, DeviceCodeError> {
+        // SAFETY: the caller answers for the names.
+        unsafe { self.get(size, get) }.ok_or(DeviceCodeError::Link { call: get, code: -1, log: String::new() })
+    }
+
+    unsafe fn get(&self, size: &'static str, get: &'static str) -> Option<Vec<u8>> {
+        if self.handle.is_null() {
+            return None;
+        }
+        // SAFETY: the types are those of nvJitLink.h; as many bytes are written as the getter of the size said.
+        unsafe {
+            let size: Size = self.linker.function(size).ok()?;
+            let get: Get = self.linker.function(get).ok()?;
+            let mut length = 0;
+            if size(self.handle, &raw mut length) != 0 {
+                return None;
+            }
+            let mut bytes = vec![0_u8; length];
+            (get(self.handle, bytes.as_mut_ptr().cast()) == 0).then_some(bytes)
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.handle.is_null() {
+            return;
+        }
+        // SAFETY: created once, destroyed once.
+        unsafe {
+            if let Ok(destroy) = self.linker.function::<Destroy>("nvJitLinkDestroy") {
+                let _ = destroy(&raw mut self.handle);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::schedule::{DataType, ReduceOp};
+
+    use super::*;
+    use crate::kernel::{Alignment, steps_text};
+    use crate::nvshmem::Nvshmem;
+
+    /// Compiles and links a source, or says why that cannot be tried here. Where `REQUIRE_NVSHMEM` is set it must be possible.
+    fn linked(source: &str) -> Option<Result<Cubin, DeviceCodeError>> {
+        let needed = std::env::var_os("REQUIRE_NVSHMEM").is_some();
+        let skipped = |why: String| {
+            assert!(!needed, "{why}");
+            println!("skipped: {why}");
+        };
+        let library = match Nvshmem::open(None) {
+            Ok(library) => library,
+            Err(error) => {
+                skipped(error.to_string());
+                return None;
+            }
+        };
+        match compile_with_library(source, Arch::new(90), library.path()) {
+            Err(
+                error @ (DeviceCodeError::Library(_)
+                | DeviceCodeError::Missing { .. }
+                | DeviceCodeError::Compile(CompileError::Library(_))),
+            ) => {
+                skipped(error.to_string());
+                None
+            }
+            result => Some(result),
+        }
+    }
+
+    #[test]
+    fn steps_are_linked_with_the_device_library() {
+        let text = steps_text(DataType::F32, ReduceOp::Sum, Alignment::Vectors, 90).unwrap();
+        if let Some(result) = linked(&text) {
+            // The library's own code is in it: the kernel alone has some ten thousand bytes.
+            let size = result.unwrap().image().len();
+            assert!(size > 100_000, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_the_library_lacks_is_told_by_the_linker() {
+        let text = "extern \"C\" __device__ void nvshmem_has_no_such(); extern \"C\" __global__ void run_kernel() { \
+                    nvshmem_has_no_such(); }";
+        if let Some(result) = linked(text) {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("nvshmem_has_no_such"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_library_without_its_device_part_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = folder.path().join("lib/libnvshmem_host.so.3");
+        let error = compile_with_library("", Arch::new(90), &host).unwrap_err().to_string();
+        assert!(error.contains("libnvshmem_device.a"), "{error}");
+    }
+}

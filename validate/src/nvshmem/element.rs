@@ -1,0 +1,231 @@
+//! This process as one of NVSHMEM's processing elements: made together with the others, by an id that one of them makes.
+#![expect(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::sync::Arc;
+
+use super::error::NvshmemError;
+use super::library::Nvshmem;
+use crate::cuda::{Context, Module};
+
+/// What the processes find each other by: `nvshmemx_uniqueid_t`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct UniqueId {
+    version: c_int,
+    content: [u8; 124],
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueId")
+    }
+}
+
+/// The version number of a structure: 1 above 16 bits, its size below.
+const fn version<T>() -> c_int {
+    (1 << 16) + size_of::<T>() as c_int
+}
+
+impl UniqueId {
+    /// Its bytes, to be handed on.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        self.version.to_ne_bytes().into_iter().chain(self.content).collect()
+    }
+
+    /// From the bytes that another process handed on; nothing where there are not 128.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (version, content) = bytes.split_first_chunk::<4>()?;
+        Some(Self { version: c_int::from_ne_bytes(*version), content: content.try_into().ok()? })
+    }
+}
+
+/// `nvshmemx_uniqueid_args_t`.
+#[repr(C)]
+struct UniqueIdArguments {
+    version: c_int,
+    id: *const UniqueId,
+    rank: c_int,
+    size: c_int,
+}
+
+/// `nvshmemx_init_args_t`.
+#[repr(C)]
+struct InitArguments {
+    version: c_int,
+    unique_id: UniqueIdArguments,
+    content: [u8; 96],
+}
+
+/// `nvshmemx_init_attr_t`.
+#[repr(C)]
+pub(super) struct InitAttributes {
+    version: c_int,
+    mpi_communicator: *mut c_void,
+    arguments: InitArguments,
+}
+
+impl InitAttributes {
+    /// `NVSHMEMX_INIT_ATTR_INITIALIZER`.
+    fn new() -> Self {
+        const INVALID: c_int = -1;
+        let unique_id = UniqueIdArguments {
+            version: version::<UniqueIdArguments>(),
+            id: std::ptr::null(),
+            rank: INVALID,
+            size: INVALID,
+        };
+        let arguments = InitArguments { version: version::<InitArguments>(), unique_id, content: [0; 96] };
+        Self { version: version::<Self>(), mpi_communicator: std::ptr::null_mut(), arguments }
+    }
+}
+
+impl Nvshmem {
+    /// A new id. The process that makes it listens on the interface that `NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME` names until
+    /// all have come, so it must become an element itself.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn unique_id(&self) -> Result<UniqueId, NvshmemError> {
+        let mut id = UniqueId { version: version::<UniqueId>(), content: [0; 124] };
+        // SAFETY: writes 128 bytes, as the structure's version says.
+        let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
+        check(code, "nvshmemx_get_uniqueid", None)?;
+        Ok(id)
+    }
+}
+
+pub(super) fn check(code: c_int, call: &'static str, rank: Option<usize>) -> Result<(), NvshmemError> {
+    if code == 0 { Ok(()) } else { Err(NvshmemError::Call { call, rank, code }) }
+}
+
+/// This process as one of the elements. It stays one until the process ends: to leave takes all others' doing, which an
+/// element that fails cannot count on.
+#[derive(Debug)]
+pub struct Element {
+    pub(super) nvshmem: Arc<Nvshmem>,
+    context: Arc<Context>,
+    rank: usize,
+    size: usize,
+}
+
+impl Element {
+    /// Joins the others on the GPU of `context`. Returns when all `size` processes have called it with the same id.
+    ///
+    /// # Errors
+    /// A failing call, or a library that came up without the GPU.
+    pub fn join(
+        nvshmem: &Arc<Nvshmem>,
+        context: &Arc<Context>,
+        id: &UniqueId,
+        rank: usize,
+        size: usize,
+    ) -> Result<Arc<Self>, NvshmemError> {
+        /// `NVSHMEMX_INIT_WITH_UNIQUEID`.
+        const WITH_UNIQUE_ID: u32 = 1 << 3;
+        /// `NVSHMEM_STATUS_IS_INITIALIZED`; what is above also works, with several processes on a GPU.
+        const INITIALIZED: c_int = 2;
+        context.bind()?;
+        let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
+        let mut attributes = InitAttributes::new();
+        let functions = &nvshmem.functions;
+        // SAFETY: both structures live to the end of the second call and say their versions; the context is current.
+        unsafe {
+            let set = (functions.set_unique_id)(number(rank), number(size), id, &raw mut attributes);
+            check(set, "nvshmemx_set_attr_uniqueid_args", Some(rank))?;
+            check((functions.init)(WITH_UNIQUE_ID, &raw mut attributes), "nvshmemx_hostlib_init_attr", Some(rank))?;
+        }
+        // SAFETY: both take nothing.
+        let status = unsafe { (functions.status)() };
+        if !(INITIALIZED..c_int::MAX).contains(&status) {
+            return Err(NvshmemError::NotReady { rank, status });
+        }
+        // SAFETY: takes nothing; the library is initialised.
+        let (found, found_size) = unsafe { ((functions.my_pe)(), (functions.n_pes)()) };
+        if (found, found_size) != (number(rank), number(size)) {
+            return Err(NvshmemError::Numbering { rank, size, found, found_size });
+        }
+        // The library makes its own calls on this thread; the context must still be ours after them.
+        context.bind()?;
+        Ok(Arc::new(Self { nvshmem: Arc::clone(nvshmem), context: Arc::clone(context), rank, size }))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Its GPU.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The library.
+    #[must_use]
+    pub fn library(&self) -> &Arc<Nvshmem> {
+        &self.nvshmem
+    }
+
+    /// Prepares code that was linked with NVSHMEM's device library; every element does it for its own.
+    ///
+    /// # Errors
+    /// A failing call.
+    pub fn prepare(self: &Arc<Self>, module: &Arc<Module>) -> Result<PreparedModule, NvshmemError> {
+        self.context.bind()?;
+        // SAFETY: the module is loaded in the context that is current.
+        let code = unsafe { (self.nvshmem.functions.module_init)(module.raw().cast()) };
+        check(code, "nvshmemx_cumodule_init", Some(self.rank))?;
+        Ok(PreparedModule { element: Arc::clone(self), module: Arc::clone(module) })
+    }
+}
+
+/// Code with the device library in it, which NVSHMEM knows: as its heap grows it writes into the code's variables. So it
+/// must forget the code before that is unloaded.
+#[derive(Debug)]
+pub struct PreparedModule {
+    element: Arc<Element>,
+    module: Arc<Module>,
+}
+
+impl Drop for PreparedModule {
+    fn drop(&mut self) {
+        if self.element.context.bind_to_free().is_ok() {
+            // SAFETY: prepared once, forgotten once, and still loaded. Nothing is left to tell an error to.
+            let _ = unsafe { (self.element.nvshmem.functions.module_finalize)(self.module.raw().cast()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_lie_as_in_the_headers() {
+        // The sizes that nvshmem_uniqueid.h and nvshmem_types.h 3.4.5 assert.
+        assert_eq!(size_of::<UniqueId>(), 128);
+        assert_eq!(size_of::<UniqueIdArguments>(), 24);
+        assert_eq!(size_of::<InitArguments>(), 128);
+        assert_eq!(size_of::<InitAttributes>(), 144);
+        assert_eq!(version::<UniqueId>(), 0x1_0080);
+    }
+
+    #[test]
+    fn an_id_survives_its_bytes() {
+        let id = UniqueId { version: version::<UniqueId>(), content: std::array::from_fn(|i| i as u8) };
+        assert_eq!(UniqueId::from_bytes(&id.bytes()), Some(id));
+        assert_eq!(UniqueId::from_bytes(&[0; 127]), None);
+        assert_eq!(UniqueId::from_bytes(&[]), None);
+    }
+}

@@ -1,0 +1,258 @@
+//! The library itself: finding it, its version, its functions.
+#![expect(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fabricast_sim::schedule::{DataType, ReduceOp};
+
+use super::element::{InitAttributes, UniqueId};
+use super::error::NvshmemError;
+use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted};
+
+const NVSHMEM: Wanted = Wanted {
+    name: "NVSHMEM",
+    files: &["libnvshmem_host.so.3"],
+    wheel_folders: &["nvidia/nvshmem/lib"],
+    advice: "`pip install nvidia-nvshmem-cu13` brings it, or name its file by --nvshmem",
+};
+
+/// A version of NVSHMEM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NvshmemVersion {
+    /// 3 of 3.4.5.
+    pub major: i32,
+    /// 4 of 3.4.5.
+    pub minor: i32,
+    /// 5 of 3.4.5.
+    pub patch: i32,
+}
+
+/// The oldest version that exports `nvshmemx_hostlib_init_attr`.
+const LEAST: NvshmemVersion = NvshmemVersion { major: 3, minor: 0, patch: 0 };
+
+impl fmt::Display for NvshmemVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+pub(super) type RawStream = *mut c_void;
+/// `nvshmem_team_t`.
+pub(super) type Team = i32;
+
+/// Of one element type and operation: `nvshmemx_float_sum_reduce_on_stream`.
+pub(super) type Reduce = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
+/// `nvshmemx_fcollectmem_on_stream`.
+pub(super) type Exchange = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
+
+/// The functions that are called, with the types of the headers.
+#[derive(Debug)]
+pub(super) struct Functions {
+    pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
+    pub set_unique_id: unsafe extern "C" fn(c_int, c_int, *const UniqueId, *mut InitAttributes) -> c_int,
+    pub init: unsafe extern "C" fn(c_uint, *mut InitAttributes) -> c_int,
+    pub status: unsafe extern "C" fn() -> c_int,
+    pub my_pe: unsafe extern "C" fn() -> c_int,
+    pub n_pes: unsafe extern "C" fn() -> c_int,
+    pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    pub free: unsafe extern "C" fn(*mut c_void),
+    pub ptr: unsafe extern "C" fn(*const c_void, c_int) -> *mut c_void,
+    pub put_signal: unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut u64, u64, c_int, c_int, RawStream),
+    pub signal: unsafe extern "C" fn(*mut u64, u64, c_int, c_int, RawStream),
+    pub wait: unsafe extern "C" fn(*mut u64, c_int, u64, RawStream),
+    pub barrier: unsafe extern "C" fn(RawStream),
+    pub fcollect: Exchange,
+    pub alltoall: Exchange,
+    pub broadcast: unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, c_int, RawStream) -> c_int,
+    pub module_init: unsafe extern "C" fn(*mut c_void) -> c_int,
+    pub module_finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+/// NVSHMEM, loaded and not yet initialised.
+#[derive(Debug)]
+pub struct Nvshmem {
+    library: SharedLibrary,
+    version: NvshmemVersion,
+    pub(super) functions: Functions,
+}
+
+impl Nvshmem {
+    /// Loads it: the file or folder `choice` where one is given, otherwise from where the loader, CUDA or Python's wheels
+    /// have it. Nothing needs a GPU yet.
+    ///
+    /// # Errors
+    /// It is missing, cannot be opened, lacks a function, or is of another version.
+    pub fn open(choice: Option<&Path>) -> Result<Arc<Self>, NvshmemError> {
+        type Version = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int);
+        let library = SharedLibrary::open(&NVSHMEM, choice, Visibility::Global)?;
+        let mut version = NvshmemVersion { major: 0, minor: 0, patch: 0 };
+        // SAFETY: the types are those of the headers; three numbers are written, and nothing needs to be initialised.
+        let functions = unsafe {
+            let get: Version = library.function("nvshmemx_vendor_get_version_info")?;
+            get(&raw mut version.major, &raw mut version.minor, &raw mut version.patch);
+            Functions::of(&library)?
+        };
+        if version < LEAST || version.major != LEAST.major {
+            let (path, found) = (library.path().display().to_string(), version.to_string());
+            return Err(NvshmemError::Version { path, found, least: LEAST.to_string() });
+        }
+        Ok(Arc::new(Self { library, version, functions }))
+    }
+
+    /// Its version, as it says it itself.
+    #[must_use]
+    pub fn version(&self) -> NvshmemVersion {
+        self.version
+    }
+
+    /// The file it was opened as.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.library.path()
+    }
+
+    /// The NCCL that it took for its collectives, if any: it looks for one when it is initialised, unless
+    /// `NVSHMEM_DISABLE_NCCL` is set. To be asked in a process that uses none itself.
+    #[must_use]
+    pub fn nccl_inside(&self) -> Option<PathBuf> {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let files = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
+        let mut of_nccl =
+            files.filter(|file| file.rsplit('/').next().is_some_and(|name| name.starts_with("libnccl.so")));
+        of_nccl.next().map(PathBuf::from)
+    }
+
+    /// A collective of one element type and operation. Types that NVSHMEM does not reduce have none.
+    pub(super) fn reduction(
+        &self,
+        scope: Reduction,
+        dtype: DataType,
+        op: ReduceOp,
+    ) -> Result<Option<(Reduce, &'static str)>, LibraryError> {
+        let Some(symbol) = scope.symbol(dtype, op) else { return Ok(None) };
+        // SAFETY: the type is that of the headers but for the elements' own, which are addresses all the same.
+        let function = unsafe { self.library.function::<Reduce>(symbol) }?;
+        Ok(Some((function, symbol)))
+    }
+}
+
+impl Functions {
+    /// # Safety
+    /// The library must be NVSHMEM.
+    unsafe fn of(library: &SharedLibrary) -> Result<Self, LibraryError> {
+        // SAFETY: each field has the type that the headers give the function.
+        unsafe {
+            Ok(Self {
+                get_unique_id: library.function("nvshmemx_get_uniqueid")?,
+                set_unique_id: library.function("nvshmemx_set_attr_uniqueid_args")?,
+                init: library.function("nvshmemx_hostlib_init_attr")?,
+                status: library.function("nvshmemx_init_status")?,
+                my_pe: library.function("nvshmem_my_pe")?,
+                n_pes: library.function("nvshmem_n_pes")?,
+                malloc: library.function("nvshmem_malloc")?,
+                free: library.function("nvshmem_free")?,
+                ptr: library.function("nvshmem_ptr")?,
+                put_signal: library.function("nvshmemx_putmem_signal_on_stream")?,
+                signal: library.function("nvshmemx_signal_op_on_stream")?,
+                wait: library.function("nvshmemx_signal_wait_until_on_stream")?,
+                barrier: library.function("nvshmemx_barrier_all_on_stream")?,
+                fcollect: library.function("nvshmemx_fcollectmem_on_stream")?,
+                alltoall: library.function("nvshmemx_alltoallmem_on_stream")?,
+                broadcast: library.function("nvshmemx_broadcastmem_on_stream")?,
+                module_init: library.function("nvshmemx_cumodule_init")?,
+                module_finalize: library.function("nvshmemx_cumodule_finalize")?,
+            })
+        }
+    }
+}
+
+/// Who gets what of a reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reduction {
+    /// Everyone all of it.
+    All,
+    /// Everyone a block.
+    Scatter,
+}
+
+/// Names by scope, type and operation.
+macro_rules! symbols {
+    ($scope:expr, $dtype:expr, $op:expr, [$(($variant:ident, $name:literal)),* $(,)?]) => {
+        match ($scope, $dtype, $op) {
+            $(
+                (Reduction::All, DataType::$variant, ReduceOp::Sum) => concat!("nvshmemx_", $name, "_sum_reduce_on_stream"),
+                (Reduction::All, DataType::$variant, ReduceOp::Prod) => concat!("nvshmemx_", $name, "_prod_reduce_on_stream"),
+                (Reduction::All, DataType::$variant, ReduceOp::Max) => concat!("nvshmemx_", $name, "_max_reduce_on_stream"),
+                (Reduction::All, DataType::$variant, ReduceOp::Min) => concat!("nvshmemx_", $name, "_min_reduce_on_stream"),
+                (Reduction::Scatter, DataType::$variant, ReduceOp::Sum) => concat!("nvshmemx_", $name, "_sum_reducescatter_on_stream"),
+                (Reduction::Scatter, DataType::$variant, ReduceOp::Prod) => concat!("nvshmemx_", $name, "_prod_reducescatter_on_stream"),
+                (Reduction::Scatter, DataType::$variant, ReduceOp::Max) => concat!("nvshmemx_", $name, "_max_reducescatter_on_stream"),
+                (Reduction::Scatter, DataType::$variant, ReduceOp::Min) => concat!("nvshmemx_", $name, "_min_reducescatter_on_stream"),
+            )*
+            (_, DataType::F8e4m3 | DataType::F8e5m2, _) => return None,
+        }
+    };
+}
+
+impl Reduction {
+    fn symbol(self, dtype: DataType, op: ReduceOp) -> Option<&'static str> {
+        Some(symbols!(
+            self,
+            dtype,
+            op,
+            [
+                (F32, "float"),
+                (F64, "double"),
+                (F16, "half"),
+                (Bf16, "bfloat16"),
+                (I8, "int8"),
+                (U8, "uint8"),
+                (I32, "int32"),
+                (U32, "uint32"),
+                (I64, "int64"),
+                (U64, "uint64"),
+            ]
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_nvshmem_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Nvshmem::open(Some(folder.path())).unwrap_err();
+        assert!(matches!(error, NvshmemError::Library(LibraryError::Broken { .. })), "{error}");
+        if Path::new("/lib/x86_64-linux-gnu/libc.so.6").exists() {
+            let error = Nvshmem::open(Some(Path::new("/lib/x86_64-linux-gnu/libc.so.6"))).unwrap_err();
+            assert!(error.to_string().contains("nvshmemx_vendor_get_version_info"), "{error}");
+        }
+    }
+
+    /// Where there is the library, all that is called is in it, for every type and operation; without a GPU.
+    #[test]
+    fn the_library_has_every_function() {
+        let nvshmem = match Nvshmem::open(None) {
+            Ok(nvshmem) => nvshmem,
+            Err(NvshmemError::Library(error @ LibraryError::Missing { .. })) => {
+                println!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(nvshmem.version() >= LEAST);
+        for scope in [Reduction::All, Reduction::Scatter] {
+            for dtype in DataType::ALL {
+                for op in ReduceOp::ALL {
+                    let is_short = matches!(dtype, DataType::F8e4m3 | DataType::F8e5m2);
+                    assert_eq!(nvshmem.reduction(scope, dtype, op).unwrap().is_none(), is_short);
+                }
+            }
+        }
+    }
+}
