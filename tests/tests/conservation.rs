@@ -90,6 +90,18 @@ impl<'a> Ledger<'a> {
         (passes - 1.0).max(0.0) * pass * BYTES_OF_A_PICOSECOND
     }
 
+    /// The time, in the same unit, that reading the flags of ll takes for so much payload.
+    fn read(&self, payload: f64) -> f64 {
+        let protocol = self.schedule.header().protocol;
+        let efficiency = self.world.profile.protocol(protocol).wire_efficiency;
+        match self.world.profile.network.scan {
+            Some(rate) if protocol == Protocol::Ll => {
+                payload / efficiency / rate.0 as f64 * 1e12 * BYTES_OF_A_PICOSECOND
+            }
+            _ => 0.0,
+        }
+    }
+
     /// The time, in the same unit, that the thread which posts messages has with an operation: so many a message, of a slice or of a slot
     /// of the connection's buffer, and reading the flags of ll.
     fn of_proxy(&self, op: &Operation, payload: f64) -> f64 {
@@ -104,12 +116,7 @@ impl<'a> Ledger<'a> {
         let slices = if in_turn { 1 } else { costs.slices };
         let slice = (whole / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
         let network = &self.world.profile.network;
-        let scanned = match network.scan {
-            Some(rate) if protocol == Protocol::Ll => {
-                payload / costs.wire_efficiency / rate.0 as f64 * 1e12 * BYTES_OF_A_PICOSECOND
-            }
-            _ => 0.0,
-        };
+        let scanned = self.read(payload);
         (whole / slice).ceil() * network.message.0 as f64 * BYTES_OF_A_PICOSECOND + scanned
     }
 
@@ -269,8 +276,8 @@ proptest! {
             // Of a block's time each operation takes a whole number of parts of its bytes.
             let rounded = match used.resource {
                 Resource::Lane(..) | Resource::Processors(_) => all / WHOLE as f64,
-                // A byte more or less is read.
-                Resource::Proxy(_) => all / WHOLE as f64 + schedule.operation_count() as f64,
+                // Whole bytes of the payload are read.
+                Resource::Proxy(_) => all / WHOLE as f64 + schedule.operation_count() as f64 * ledger.read(1.0),
                 _ => 0.0,
             };
             let bytes = bytes + rounded.min((used.bytes - bytes).max(0.0));
