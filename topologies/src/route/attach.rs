@@ -5,6 +5,8 @@
 //! NIC; what leaves may take a NIC of a neighbour if that saves network hops, by a PCIe switch that both share or by
 //! NVLink through the neighbour (PXN).
 
+use std::borrow::Cow;
+
 use super::inside::Inside;
 use super::segment::comparable;
 use super::shape::Shape;
@@ -44,10 +46,10 @@ impl Attachments {
         for (number, port) in shape.ports().iter().enumerate() {
             let number = number as u32;
             if let (Some(figures), Some((class, way))) = (port.out, exit(shape, node, number, options)) {
-                exits.push(attachment(number, foreign(number), class, way, figures));
+                exits.push(attachment(number, foreign(number), class, &way, figures));
             }
             if let (Some(figures), Some((class, way))) = (port.back, entry(shape, node, number, options)) {
-                entries.push(attachment(number, foreign(number), class, way, figures));
+                entries.push(attachment(number, foreign(number), class, &way, figures));
             }
         }
         exits.sort_by_key(|exit| (exit.tier, exit.foreign, exit.class, exit.hops, exit.port));
@@ -86,7 +88,7 @@ pub(super) fn exit<'s>(
     node: u32,
     port: u32,
     options: &RouteOptions,
-) -> Option<(PathClass, &'s Inside)> {
+) -> Option<(PathClass, Cow<'s, Inside>)> {
     let at = shape.ports().get(port as usize)?.node;
     let way = shape.between(node, at, options)?;
     if at == node || !shape.node(at).kind.is_rank() {
@@ -103,7 +105,7 @@ pub(super) fn entry<'s>(
     node: u32,
     port: u32,
     options: &RouteOptions,
-) -> Option<(PathClass, &'s Inside)> {
+) -> Option<(PathClass, Cow<'s, Inside>)> {
     let at = shape.ports().get(port as usize)?.node;
     let way = shape.between(at, node, options)?;
     (at == node || !shape.node(at).kind.is_rank()).then_some((way.class, way))

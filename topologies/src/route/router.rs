@@ -1,5 +1,6 @@
 //! Puts ways together: inside an island where there is one, otherwise out of it, through the network and into the other.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
@@ -7,6 +8,7 @@ use std::sync::OnceLock;
 use rustc_hash::FxHasher;
 
 use super::attach::{Attachment, entry, exit};
+use super::inside::Inside;
 use super::islands::Islands;
 use super::network::Network;
 use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
@@ -263,17 +265,17 @@ impl<'f> Router<'f> {
     }
 
     /// The segments inside the two islands.
-    fn ends(&self, from: NodeId, to: NodeId, way: &Candidate) -> Option<(&Segment, &Segment)> {
+    fn ends(&self, from: NodeId, to: NodeId, way: &Candidate) -> Option<(Cow<'_, Inside>, Cow<'_, Inside>)> {
         let (a, b) = (self.islands.of(from), self.islands.of(to));
         let (_, first) = exit(self.islands.shape(a), self.islands.local(from), way.exit.port, &self.options)?;
         let (_, last) = entry(self.islands.shape(b), self.islands.local(to), way.entry.port, &self.options)?;
-        Some((&first.segment, &last.segment))
+        Some((first, last))
     }
 
     /// Writes one way down, with the shares of its segments, or one of its equal ways where a flow is hashed.
     fn write(&self, from: NodeId, to: NodeId, way: &Candidate, flow: Option<u64>, hops: &mut Vec<Hop>) {
         let Some((first, last)) = self.ends(from, to, way) else { return };
-        self.write_inside(self.islands.of(from), first, flow, hops);
+        self.write_inside(self.islands.of(from), &first.segment, flow, hops);
         hops.push(Hop { link: way.out, share: Share::WHOLE });
         if way.switches.is_some() {
             if let Some(middle) = self.middle(way) {
@@ -281,7 +283,7 @@ impl<'f> Router<'f> {
             }
             hops.push(Hop { link: way.back, share: Share::WHOLE });
         }
-        self.write_inside(self.islands.of(to), last, flow, hops);
+        self.write_inside(self.islands.of(to), &last.segment, flow, hops);
     }
 
     fn write_inside(&self, island: u32, segment: &Segment, flow: Option<u64>, hops: &mut Vec<Hop>) {

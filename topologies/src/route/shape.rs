@@ -1,5 +1,6 @@
 //! One island, numbered from 0: what all islands that are copies of it share.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use super::PathClass;
@@ -8,7 +9,8 @@ use super::attach::Attachments;
 use super::inside::{Inside, Ways};
 use super::islands::ShapeKey;
 use super::rules::{Access, At};
-use super::twins::Twins;
+use super::segment::Kept;
+use super::twins::{Pair, Twins};
 use crate::fabric::NodeKind;
 use crate::{Bandwidth, LinkKind, Picos};
 
@@ -135,7 +137,7 @@ impl Shape {
     }
 
     /// The ways from a device to all others of the island.
-    pub fn ways(&self, source: u32, options: &RouteOptions) -> &Ways {
+    fn ways(&self, source: u32, options: &RouteOptions) -> &Ways {
         self.inside[source as usize].get_or_init(|| Box::new(Ways::new(self, source, options)))
     }
 
@@ -145,9 +147,29 @@ impl Shape {
     }
 
     /// The way between two devices of the island, as far as peer access is needed and allowed.
-    pub fn between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<&Inside> {
-        let access = self.access(from, to, options);
-        self.ways(from, options).to(self, to, access, options).filter(|way| way.class <= PathClass::Sys)
+    ///
+    /// Searched for once for all twins of the two: n devices of a switch have n² ways, which are all alike.
+    pub fn between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<Cow<'_, Inside>> {
+        let twins = Pair { from, to };
+        if from == to {
+            return self.searched(twins, options).map(Cow::Borrowed);
+        }
+        let pair = self.twins().standing_for(from, to);
+        let way = self.searched(pair, options)?;
+        if pair == twins {
+            Some(Cow::Borrowed(way))
+        } else if way.segment.kept == Kept::One {
+            // Which of too many ways it is depends on links' numbers.
+            self.searched(twins, options).map(Cow::Borrowed)
+        } else {
+            Some(Cow::Owned(self.twins().carried_over(self, way, pair, twins)))
+        }
+    }
+
+    /// The way between two devices, searched for from the first of them.
+    pub(super) fn searched(&self, pair: Pair, options: &RouteOptions) -> Option<&Inside> {
+        let access = self.access(pair.from, pair.to, options);
+        self.ways(pair.from, options).to(self, pair.to, access, options).filter(|way| way.class <= PathClass::Sys)
     }
 
     /// Whether traffic between the two passes host memory because they do not reach each other's.

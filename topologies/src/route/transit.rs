@@ -10,10 +10,12 @@
 //!
 //! With very many kinds (a torus has one per host) a device is taken to use all its best ways out and in.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Router;
 use super::attach::{Attachment, entry, exit};
+use super::inside::Inside;
 use super::segment::{Kept, Segment, picos};
 use super::shape::Shape;
 use super::twins::Classes;
@@ -284,7 +286,7 @@ impl Router<'_> {
         }
         let mut alone = vec![false; shape.nodes().len()];
         for way in self.ways_out(shape, kind).chain(self.ways_in(shape, kind)) {
-            for part in &way.1.parts {
+            for part in &way.1.segment.parts {
                 let link = shape.link(part.link);
                 alone[link.from as usize] = true;
                 alone[link.to as usize] = true;
@@ -294,14 +296,14 @@ impl Router<'_> {
     }
 
     /// The ways to the network that traffic takes, with their ports.
-    fn ways_out<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, &'s Segment)> {
-        let way = |&(device, port): &(u32, u32)| Some((port, &exit(shape, device, port, &self.options)?.1.segment));
+    fn ways_out<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, Cow<'s, Inside>)> {
+        let way = |&(device, port): &(u32, u32)| Some((port, exit(shape, device, port, &self.options)?.1));
         kind.exits.iter().filter_map(way)
     }
 
     /// The ways from the network that traffic takes, with their ports.
-    fn ways_in<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, &'s Segment)> {
-        let way = |&(device, port): &(u32, u32)| Some((port, &entry(shape, device, port, &self.options)?.1.segment));
+    fn ways_in<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, Cow<'s, Inside>)> {
+        let way = |&(device, port): &(u32, u32)| Some((port, entry(shape, device, port, &self.options)?.1));
         kind.entries.iter().filter_map(way)
     }
 
@@ -322,10 +324,10 @@ impl Router<'_> {
             *shortest = shorter(*shortest, picos(way.segment.latency));
         }
         for (port, way) in self.ways_out(shape, kind) {
-            marks.add(way, None, Some(inside + 2 * port));
+            marks.add(&way.segment, None, Some(inside + 2 * port));
         }
         for (port, way) in self.ways_in(shape, kind) {
-            marks.add(way, Some(inside + 2 * port + 1), None);
+            marks.add(&way.segment, Some(inside + 2 * port + 1), None);
         }
         marks.read_into(&mut transit);
         Some(transit)

@@ -9,6 +9,8 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use super::inside::Inside;
+use super::segment::{Part, Segment};
 use super::shape::{Shape, ShapeLink, ShapeNode};
 
 /// What tells the links around a device apart: the neighbour, and all that routing asks of the two directions.
@@ -20,6 +22,8 @@ type Record = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
 pub(super) struct Twins {
     /// The first twin of each device; itself, where there is none before it.
     first: Vec<u32>,
+    /// The second of the twins that each device is the first of.
+    second: Vec<Option<u32>>,
     /// Links that leave each device, by what tells them apart, then by id.
     leaving: Vec<Vec<u32>>,
     /// The place of each direction of a link among those that leave its device.
@@ -32,6 +36,7 @@ impl Twins {
         let mut place = vec![0; shape.link_count() as usize];
         let mut known: FxHashMap<(ShapeNode, Vec<Seen>), u32> = FxHashMap::default();
         let (mut first, mut leaving) = (Vec::new(), Vec::new());
+        let mut second = vec![None; count as usize];
         for node in 0..count {
             let mut links = shape.leaving(node).to_vec();
             links.sort_by_cached_key(|&link| (seen(shape, link), link));
@@ -40,10 +45,36 @@ impl Twins {
             }
             let around: Vec<Seen> = links.iter().map(|&link| seen(shape, link)).collect();
             let joins_itself = around.iter().any(|&(neighbour, _)| neighbour == node);
-            first.push(if joins_itself { node } else { *known.entry((shape.node(node), around)).or_insert(node) });
+            let twin = if joins_itself { node } else { *known.entry((shape.node(node), around)).or_insert(node) };
+            if twin != node {
+                second[twin as usize].get_or_insert(node);
+            }
+            first.push(twin);
             leaving.push(links);
         }
-        Self { first, leaving, place }
+        Self { first, second, leaving, place }
+    }
+
+    /// The pair whose ways stand for those between two different devices: the first of their twins.
+    pub fn standing_for(&self, from: u32, to: u32) -> Pair {
+        let (x, y) = (self.first[from as usize], self.first[to as usize]);
+        let y = if x == y { self.second[x as usize].unwrap_or(y) } else { y };
+        Pair { from: x, to: y }
+    }
+
+    /// The way between a pair as it is between twins of theirs.
+    pub fn carried_over(&self, shape: &Shape, way: &Inside, pair: Pair, twins: Pair) -> Inside {
+        // Exchanging the first of the pair for its twin may move the second.
+        let moved_to = exchange(pair.to, pair.from, twins.from);
+        let place = |device| exchange(exchange(device, pair.from, twins.from), moved_to, twins.to);
+        let carried = |part: &Part| {
+            let ends = shape.link(part.link);
+            Part { link: self.moved(shape, part.link, place(ends.from), place(ends.to)), ..*part }
+        };
+        let mut parts: Box<[Part]> = way.segment.parts.iter().map(carried).collect();
+        // The order that a search leaves.
+        parts.sort_by_key(|part| (part.layer, part.link));
+        Inside { class: way.class, segment: Segment { parts, ..way.segment } }
     }
 
     /// The link that a link becomes where its ends are exchanged for these twins of theirs.
@@ -53,6 +84,24 @@ impl Twins {
         debug_assert_eq!(shape.link(started).to, shape.link(link).to);
         let back = started ^ 1;
         at(to, self.place[back as usize]) ^ 1
+    }
+}
+
+/// Two different devices of a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub from: u32,
+    pub to: u32,
+}
+
+/// Where a device goes when two are exchanged.
+fn exchange(device: u32, a: u32, b: u32) -> u32 {
+    if device == a {
+        b
+    } else if device == b {
+        a
+    } else {
+        device
     }
 }
 

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 use super::properties::{Host, host, networks, options};
 use super::*;
+use crate::route::inside::Inside;
 use crate::route::transit::Surveyed;
+use crate::route::twins::Pair;
 use crate::route::{Ecmp, Transit};
 use crate::{LinkId, NetworkSpec, Picos, cluster, preset};
 
@@ -101,6 +103,23 @@ fn twins_stand_for_all(fabric: &Fabric, devices: &[NodeId], options: RouteOption
     Ok(saved)
 }
 
+/// The ways of a few twins, exchanged, are those that a search from each device finds.
+fn ways_are_those_of_twins(fabric: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
+    let router = Router::new(fabric, options);
+    let Some(&device) = fabric.gpus().first() else { return Ok(()) };
+    let shape = router.islands.shape(router.island_of(device));
+    let nodes = 0..shape.nodes().len() as u32;
+    for (from, to) in nodes.clone().flat_map(|from| nodes.clone().map(move |to| (from, to))) {
+        let (way, searched) = (shape.between(from, to, &options), shape.searched(Pair { from, to }, &options));
+        let parts = |way: &Inside| {
+            let parts = way.segment.parts.iter().map(|part| (part.layer, part.link, part.share));
+            (way.class, way.segment.ways, way.segment.latency, way.segment.bandwidth, parts.collect::<Vec<_>>())
+        };
+        prop_assert_eq!(way.as_deref().map(parts), searched.map(parts), "{} to {}", from, to);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
@@ -119,6 +138,7 @@ proptest! {
         };
         let fabric = fabric.without_links(&broken);
         let mut devices = fabric.gpus().to_vec();
+        ways_are_those_of_twins(&fabric, options)?;
         twins_stand_for_all(&fabric, &devices, options)?;
         if !devices.is_empty() {
             devices.remove(left_out.index(devices.len()));
