@@ -15,7 +15,7 @@ use fabricast_validate::cuda::{
     Access, Arguments, Context, CudaError, DeviceMemory, Driver, Event, Graph, HostMemory, Launch, LaunchMode, Module,
     Stream, Until, Watchdog, compile, join, team,
 };
-use fabricast_validate::nccl::{Communicator, Config, Nccl, NcclError, WindowMemory};
+use fabricast_validate::nccl::{Communicator, Config, Nccl, NcclError, Operands, Operation, WindowMemory};
 
 const PATIENCE: Watchdog = Watchdog::new(Duration::from_secs(20));
 
@@ -236,22 +236,25 @@ fn nccl_runs_every_collective() {
             Ok(())
         };
         let (to, from, f32, op) = (output.address(), input.address(), DataType::F32, ReduceOp::Sum);
+        let of = |count| Operands { input: from, output: to, count, dtype: f32 };
         // SAFETY: both buffers have `count` floats for every rank, which is what the largest of these needs.
+        let call = |operation, count| unsafe { communicator.collective(&stream, operation, of(count)) };
+        // SAFETY: as above.
         unsafe {
-            communicator.all_reduce(&stream, from, to, all, f32, op)?;
+            call(Operation::AllReduce(op), all)?;
             check("all_reduce", (0..all).map(sum).collect())?;
-            communicator.all_reduce(&stream, from, to, all, f32, ReduceOp::Max)?;
+            call(Operation::AllReduce(ReduceOp::Max), all)?;
             let largest = |i: usize| (0..ranks).map(|rank| value(rank, i)).fold(0.0, f32::max);
             check("all_reduce max", (0..all).map(largest).collect())?;
-            communicator.all_gather(&stream, from, to, count, f32)?;
+            call(Operation::AllGather, count)?;
             check("all_gather", (0..all).map(|i| value(i / count, i % count)).collect())?;
-            communicator.reduce_scatter(&stream, from, to, count, f32, op)?;
+            call(Operation::ReduceScatter(op), count)?;
             check("reduce_scatter", (0..count).map(|i| sum(rank * count + i)).collect())?;
-            communicator.broadcast(&stream, from, to, all, f32, 1)?;
+            call(Operation::Broadcast(1), all)?;
             check("broadcast", (0..all).map(|i| value(1, i)).collect())?;
-            communicator.reduce(&stream, from, to, all, f32, op, 0)?;
+            call(Operation::Reduce(op, 0), all)?;
             check("reduce", if rank == 0 { (0..all).map(sum).collect() } else { Vec::new() })?;
-            communicator.all_to_all(&stream, from, to, count, f32)?;
+            communicator.all_to_all(&stream, of(count))?;
             check("all_to_all", (0..all).map(|i| value(i / count, rank * count + i % count)).collect())?;
             nccl.group(|| {
                 communicator.send(&stream, from, count, f32, (rank + 1) % ranks)?;
@@ -287,8 +290,9 @@ fn nccl_reduces_in_registered_windows_and_graphs() {
         let graph = Graph::capture::<NcclError>(&stream, || {
             stream.copy(memory.all(), source.all())?;
             let at = memory.address();
+            let floats = Operands { input: at, output: at, count: 1 << 18, dtype: DataType::F32 };
             // SAFETY: the window holds as many floats and outlives the graph.
-            unsafe { communicator.all_reduce(&stream, at, at, 1 << 18, DataType::F32, ReduceOp::Sum) }?;
+            unsafe { communicator.collective(&stream, Operation::AllReduce(ReduceOp::Sum), floats) }?;
             Ok(stream.copy(result.all(), memory.all())?)
         })?;
         for _ in 0..3 {

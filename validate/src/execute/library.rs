@@ -7,7 +7,7 @@ use fabricast_topologies::Bytes;
 
 use crate::cuda::{DeviceAddress, Stream, Watchdog, team};
 use crate::kernel::{Devices, UserBuffer};
-use crate::nccl::{Communicator, Config, Forced, Nccl, NcclError, NcclVersion};
+use crate::nccl::{Communicator, Config, Forced, Nccl, NcclError, NcclVersion, Operands, Operation};
 
 use super::{Buffers, ExecuteError, Executor, Job, Stage};
 
@@ -134,15 +134,16 @@ impl Executor for Call<'_> {
         }
         let (root, me, peers) = (call.root.0 as usize, member, communicator.size());
         let nccl = &self.library.nccl;
+        let of = |count| Operands { input, output, count, dtype: *dtype };
         // SAFETY: the addresses are those of the job's buffers, as long as its header says, and outlive the stream's work.
         unsafe {
             match call.collective {
-                Collective::AllReduce => communicator.all_reduce(stream, input, output, all, *dtype, *op),
-                Collective::AllGather => communicator.all_gather(stream, input, output, count, *dtype),
-                Collective::ReduceScatter => communicator.reduce_scatter(stream, input, output, count, *dtype, *op),
-                Collective::Broadcast => communicator.broadcast(stream, input, output, all, *dtype, root),
-                Collective::Reduce => communicator.reduce(stream, input, output, all, *dtype, *op, root),
-                Collective::AllToAll => communicator.all_to_all(stream, input, output, count, *dtype),
+                Collective::AllReduce => communicator.collective(stream, Operation::AllReduce(*op), of(all)),
+                Collective::AllGather => communicator.collective(stream, Operation::AllGather, of(count)),
+                Collective::ReduceScatter => communicator.collective(stream, Operation::ReduceScatter(*op), of(count)),
+                Collective::Broadcast => communicator.collective(stream, Operation::Broadcast(root), of(all)),
+                Collective::Reduce => communicator.collective(stream, Operation::Reduce(*op, root), of(all)),
+                Collective::AllToAll => communicator.all_to_all(stream, of(count)),
                 Collective::Gather => nccl.group(|| {
                     communicator.send(stream, input, count, *dtype, root)?;
                     let from = if me == root { 0..peers } else { 0..0 };

@@ -4,10 +4,11 @@
 use std::ffi::{c_int, c_void};
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
+use fabricast_topologies::Bytes;
 
 use super::communicator::Communicator;
 use super::error::NcclError;
-use super::types::{data_type, operation};
+use super::types::{data_type, operation as reduction};
 use crate::cuda::{DeviceAddress, Stream};
 
 fn from(address: DeviceAddress) -> *const c_void {
@@ -22,132 +23,73 @@ fn rank(number: usize) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
-/// Of every function here: `input` and `output` are addresses on the communicator's GPU with room for what the call
-/// reads and writes until the stream is done, and the stream is of that GPU.
-impl Communicator {
+/// What a rank brings to a call and takes from it: addresses on the communicator's GPU with room for what the call reads
+/// and writes until the stream is done. Of a call in blocks `count` is a block's, and the larger buffer has one for each rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands {
+    /// Where its input lies.
+    pub input: DeviceAddress,
+    /// Where its result goes.
+    pub output: DeviceAddress,
+    /// Elements.
+    pub count: usize,
+    /// Of which type.
+    pub dtype: DataType,
+}
+
+/// The collectives that every rank calls with the same arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
     /// Every rank ends with the reduction of all inputs.
-    ///
-    /// # Safety
-    /// The addresses are as said above: `count` elements each.
-    ///
-    /// # Errors
-    /// A failing call.
-    pub unsafe fn all_reduce(
-        &self,
-        stream: &Stream,
-        input: DeviceAddress,
-        output: DeviceAddress,
-        count: usize,
-        dtype: DataType,
-        op: ReduceOp,
-    ) -> Result<(), NcclError> {
-        let (dtype, op, stream) = (data_type(dtype), operation(op), stream.raw().cast());
-        // SAFETY: the caller answers for the addresses; communicator and stream live.
-        let code =
-            unsafe { (self.nccl.functions.all_reduce)(from(input), to(output), count, dtype, op, self.raw, stream) };
-        self.check(code, "ncclAllReduce")
-    }
+    AllReduce(ReduceOp),
+    /// Every rank ends with all inputs in rank order; in blocks.
+    AllGather,
+    /// Rank r ends with block r of the reduction of all inputs; in blocks.
+    ReduceScatter(ReduceOp),
+    /// Every rank ends with the input of this rank.
+    Broadcast(usize),
+    /// This rank ends with the reduction of all inputs; the output of others does not matter.
+    Reduce(ReduceOp, usize),
+}
 
-    /// Every rank ends with all inputs in rank order.
+impl Communicator {
+    /// Puts a collective on a stream.
     ///
     /// # Safety
-    /// The addresses are as said above: `count` elements at `input`, as many a rank at `output`.
+    /// The operands are as [`Operands`] says, and the stream is of the communicator's GPU.
     ///
     /// # Errors
     /// A failing call.
-    pub unsafe fn all_gather(
-        &self,
-        stream: &Stream,
-        input: DeviceAddress,
-        output: DeviceAddress,
-        count: usize,
-        dtype: DataType,
-    ) -> Result<(), NcclError> {
-        let (dtype, stream) = (data_type(dtype), stream.raw().cast());
+    pub unsafe fn collective(&self, stream: &Stream, operation: Operation, of: Operands) -> Result<(), NcclError> {
+        let (input, output, count, dtype) = (from(of.input), to(of.output), of.count, data_type(of.dtype));
+        let (raw, stream, nccl) = (self.raw, stream.raw().cast(), &self.nccl.functions);
         // SAFETY: the caller answers for the addresses; communicator and stream live.
-        let code = unsafe { (self.nccl.functions.all_gather)(from(input), to(output), count, dtype, self.raw, stream) };
-        self.check(code, "ncclAllGather")
-    }
-
-    /// Rank r ends with block r of the reduction of all inputs.
-    ///
-    /// # Safety
-    /// The addresses are as said above: `count` elements a rank at `input`, `count` at `output`.
-    ///
-    /// # Errors
-    /// A failing call.
-    pub unsafe fn reduce_scatter(
-        &self,
-        stream: &Stream,
-        input: DeviceAddress,
-        output: DeviceAddress,
-        count: usize,
-        dtype: DataType,
-        op: ReduceOp,
-    ) -> Result<(), NcclError> {
-        let (dtype, op, stream) = (data_type(dtype), operation(op), stream.raw().cast());
-        // SAFETY: the caller answers for the addresses; communicator and stream live.
-        let code = unsafe {
-            (self.nccl.functions.reduce_scatter)(from(input), to(output), count, dtype, op, self.raw, stream)
+        let (code, call) = unsafe {
+            match operation {
+                Operation::AllReduce(op) => {
+                    ((nccl.all_reduce)(input, output, count, dtype, reduction(op), raw, stream), "ncclAllReduce")
+                }
+                Operation::AllGather => ((nccl.all_gather)(input, output, count, dtype, raw, stream), "ncclAllGather"),
+                Operation::ReduceScatter(op) => (
+                    (nccl.reduce_scatter)(input, output, count, dtype, reduction(op), raw, stream),
+                    "ncclReduceScatter",
+                ),
+                Operation::Broadcast(root) => {
+                    ((nccl.broadcast)(input, output, count, dtype, rank(root), raw, stream), "ncclBroadcast")
+                }
+                Operation::Reduce(op, root) => {
+                    ((nccl.reduce)(input, output, count, dtype, reduction(op), rank(root), raw, stream), "ncclReduce")
+                }
+            }
         };
-        self.check(code, "ncclReduceScatter")
-    }
-
-    /// Every rank ends with the root's input.
-    ///
-    /// # Safety
-    /// The addresses are as said above: `count` elements each.
-    ///
-    /// # Errors
-    /// A failing call.
-    pub unsafe fn broadcast(
-        &self,
-        stream: &Stream,
-        input: DeviceAddress,
-        output: DeviceAddress,
-        count: usize,
-        dtype: DataType,
-        root: usize,
-    ) -> Result<(), NcclError> {
-        let (dtype, stream) = (data_type(dtype), stream.raw().cast());
-        // SAFETY: the caller answers for the addresses; communicator and stream live.
-        let code = unsafe {
-            (self.nccl.functions.broadcast)(from(input), to(output), count, dtype, rank(root), self.raw, stream)
-        };
-        self.check(code, "ncclBroadcast")
-    }
-
-    /// The root ends with the reduction of all inputs.
-    ///
-    /// # Safety
-    /// The addresses are as said above: `count` elements each; `output` matters on the root alone.
-    ///
-    /// # Errors
-    /// A failing call.
-    #[expect(clippy::too_many_arguments, reason = "NCCL's own arguments, in words of ours")]
-    pub unsafe fn reduce(
-        &self,
-        stream: &Stream,
-        input: DeviceAddress,
-        output: DeviceAddress,
-        count: usize,
-        dtype: DataType,
-        op: ReduceOp,
-        root: usize,
-    ) -> Result<(), NcclError> {
-        let (dtype, op, stream) = (data_type(dtype), operation(op), stream.raw().cast());
-        // SAFETY: the caller answers for the addresses; communicator and stream live.
-        let code = unsafe {
-            (self.nccl.functions.reduce)(from(input), to(output), count, dtype, op, rank(root), self.raw, stream)
-        };
-        self.check(code, "ncclReduce")
+        self.check(code, call)
     }
 
     /// Sends to `peer`, which must receive as much. Sends and receives that need each other go into one
     /// [group](super::Nccl::group).
     ///
     /// # Safety
-    /// The address is as said above: `count` elements.
+    /// The address is on the communicator's GPU, as is the stream, with room for `count` elements until the stream is done.
     ///
     /// # Errors
     /// A failing call.
@@ -169,7 +111,7 @@ impl Communicator {
     /// Receives from `peer`, which must send as much.
     ///
     /// # Safety
-    /// The address is as said above: `count` elements.
+    /// The address is on the communicator's GPU, as is the stream, with room for `count` elements until the stream is done.
     ///
     /// # Errors
     /// A failing call.
@@ -192,20 +134,14 @@ impl Communicator {
     /// does it.
     ///
     /// # Safety
-    /// The addresses are as said above: `count` elements a rank each.
+    /// As of [`Communicator::collective`]; in blocks, both buffers have one for each rank.
     ///
     /// # Errors
     /// A failing call.
-    pub unsafe fn all_to_all(
-        &self,
-        stream: &Stream,
-        input: DeviceAddress,
-        output: DeviceAddress,
-        count: usize,
-        dtype: DataType,
-    ) -> Result<(), NcclError> {
-        let block = fabricast_topologies::Bytes((count * dtype.size().0 as usize) as u64);
-        let at = |start: DeviceAddress, peer: usize| start.plus(fabricast_topologies::Bytes(block.0 * peer as u64));
+    pub unsafe fn all_to_all(&self, stream: &Stream, of: Operands) -> Result<(), NcclError> {
+        let Operands { input, output, count, dtype } = of;
+        let block = dtype.size().0 * count as u64;
+        let at = |start: DeviceAddress, peer: usize| start.plus(Bytes(block * peer as u64));
         self.nccl.group(|| {
             for peer in 0..self.size() {
                 // SAFETY: the caller answers for the addresses.

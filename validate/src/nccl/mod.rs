@@ -16,6 +16,7 @@ mod library;
 mod types;
 mod window;
 
+pub use collectives::{Operands, Operation};
 pub use communicator::{Communicator, Config, Registration};
 pub use error::NcclError;
 pub use forced::{Forced, SHARED_HOST};

@@ -10,7 +10,7 @@ use fabricast_topologies::Bytes;
 
 use super::element::{Element, check};
 use super::error::NvshmemError;
-use super::library::{Reduction, Team};
+use super::library::{Exchange, Reduction, Team};
 use crate::cuda::{DeviceAddress, Stream};
 
 /// `NVSHMEM_TEAM_WORLD`.
@@ -23,6 +23,9 @@ const EQUAL: c_int = 0;
 /// A word of the heap that tells that something has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal(pub DeviceAddress);
+
+/// Where a call reads and where it writes.
+pub type Ends = (DeviceAddress, DeviceAddress);
 
 fn from(address: DeviceAddress) -> *const c_void {
     address.0 as usize as *const c_void
@@ -64,7 +67,7 @@ impl Element {
     pub unsafe fn reduce(
         &self,
         stream: &Stream,
-        (input, output): (DeviceAddress, DeviceAddress),
+        (input, output): Ends,
         count: usize,
         dtype: DataType,
         op: ReduceOp,
@@ -83,7 +86,7 @@ impl Element {
     pub unsafe fn reduce_scatter(
         &self,
         stream: &Stream,
-        (input, output): (DeviceAddress, DeviceAddress),
+        (input, output): Ends,
         count: usize,
         dtype: DataType,
         op: ReduceOp,
@@ -96,7 +99,7 @@ impl Element {
         &self,
         stream: &Stream,
         scope: Reduction,
-        (input, output): (DeviceAddress, DeviceAddress),
+        (input, output): Ends,
         count: usize,
         dtype: DataType,
         op: ReduceOp,
@@ -115,17 +118,10 @@ impl Element {
     ///
     /// # Errors
     /// A failing call.
-    pub unsafe fn gather(
-        &self,
-        stream: &Stream,
-        (input, output): (DeviceAddress, DeviceAddress),
-        block: Bytes,
-    ) -> Result<(), NvshmemError> {
-        self.context().bind()?;
-        let stream = stream.raw().cast();
-        // SAFETY: the caller answers for the addresses; element and stream live.
-        let code = unsafe { (self.nvshmem.functions.fcollect)(ALL, to(output), from(input), block.0 as usize, stream) };
-        check(code, "nvshmemx_fcollectmem_on_stream", Some(self.rank()))
+    pub unsafe fn gather(&self, stream: &Stream, ends: Ends, block: Bytes) -> Result<(), NvshmemError> {
+        let call = (self.nvshmem.functions.fcollect, "nvshmemx_fcollectmem_on_stream");
+        // SAFETY: the caller answers for the addresses.
+        unsafe { self.exchange(stream, call, ends, block) }
     }
 
     /// Block r of everyone's input ends on element r, in the order of the elements.
@@ -135,17 +131,23 @@ impl Element {
     ///
     /// # Errors
     /// A failing call.
-    pub unsafe fn all_to_all(
+    pub unsafe fn all_to_all(&self, stream: &Stream, ends: Ends, block: Bytes) -> Result<(), NvshmemError> {
+        let call = (self.nvshmem.functions.alltoall, "nvshmemx_alltoallmem_on_stream");
+        // SAFETY: the caller answers for the addresses.
+        unsafe { self.exchange(stream, call, ends, block) }
+    }
+
+    unsafe fn exchange(
         &self,
         stream: &Stream,
-        (input, output): (DeviceAddress, DeviceAddress),
+        (function, call): (Exchange, &'static str),
+        (input, output): Ends,
         block: Bytes,
     ) -> Result<(), NvshmemError> {
         self.context().bind()?;
-        let stream = stream.raw().cast();
         // SAFETY: the caller answers for the addresses; element and stream live.
-        let code = unsafe { (self.nvshmem.functions.alltoall)(ALL, to(output), from(input), block.0 as usize, stream) };
-        check(code, "nvshmemx_alltoallmem_on_stream", Some(self.rank()))
+        let code = unsafe { function(ALL, to(output), from(input), block.0 as usize, stream.raw().cast()) };
+        check(code, call, Some(self.rank()))
     }
 
     /// Everyone ends with the root's input.
@@ -158,7 +160,7 @@ impl Element {
     pub unsafe fn broadcast(
         &self,
         stream: &Stream,
-        (input, output): (DeviceAddress, DeviceAddress),
+        (input, output): Ends,
         bytes: Bytes,
         root: usize,
     ) -> Result<(), NvshmemError> {
@@ -180,7 +182,7 @@ impl Element {
     pub unsafe fn put_with_signal(
         &self,
         stream: &Stream,
-        (source, target): (DeviceAddress, DeviceAddress),
+        (source, target): Ends,
         bytes: Bytes,
         signal: Signal,
         peer: usize,
