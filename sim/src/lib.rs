@@ -20,6 +20,7 @@ pub mod critical;
 pub mod engine;
 pub mod flows;
 pub mod fold;
+mod in_a_row;
 pub mod load;
 pub mod lower;
 pub mod profile;
@@ -31,5 +32,6 @@ pub mod template;
 pub mod timeline;
 pub mod verify;
 
+pub use in_a_row::time_in_a_row;
 pub use lower::Party;
 pub use timeline::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate, simulate_together};

@@ -17,6 +17,7 @@ mod flows;
 mod folding;
 mod formats;
 mod generators;
+mod in_a_row;
 mod logs;
 mod matrices;
 mod messages;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{Shape, generator};
+use fabricast_planner::plan::Busiest;
 use fabricast_planner::strategy::Strategy;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{Band, Decides, Profile};
 use fabricast_sim::schedule::Generate;
-use fabricast_sim::{LaunchMode, Surroundings, Timeline, simulate};
+use fabricast_sim::{LaunchMode, Surroundings, simulate, time_in_a_row};
+use fabricast_topologies::Picos;
 use fabricast_topologies::route::{RouteOptions, Router};
 
 use crate::measured::Row;
@@ -70,10 +72,38 @@ impl<'a> Rerun<'a> {
         generator(strategy.algorithm, &shape).ok()
     }
 
-    /// The run of a schedule; `None` where it cannot run.
-    pub fn simulate(&self, schedule: &dyn Generate, profile: &Profile) -> Option<Timeline> {
+    /// The run of a schedule as it is measured, one call after the other; `None` where it cannot run.
+    pub fn simulate(&self, schedule: &dyn Generate, profile: &Profile) -> Option<Again> {
         let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
         let setting = Setting { fabric, router: &self.router, placement, profile, delays: &[] };
-        simulate(schedule, setting, self.mode(), Surroundings::default(), Watch::default()).ok()
+        let alone = simulate(schedule, setting, self.mode(), Surroundings::default(), Watch::default()).ok()?;
+        let time = match schedule.header().call.collective.is_one_way() {
+            true => time_in_a_row(schedule, setting, self.mode()).ok()?.min(alone.time),
+            false => alone.time,
+        };
+        let bytes = (alone.costs.bandwidth + alone.costs.waiting).min(time);
+        Some(Again {
+            time,
+            bytes,
+            band: alone.band,
+            decides: alone.decides,
+            busiest: Busiest::of(&alone),
+            events: alone.events,
+        })
     }
+}
+
+/// What a run says.
+pub(crate) struct Again {
+    /// From call to call.
+    pub time: Picos,
+    /// The part of it that bytes took at the rates that they had.
+    pub bytes: Picos,
+    /// The interval around the time.
+    pub band: Band,
+    /// What decides the time.
+    pub decides: Decides,
+    /// Events handled.
+    pub events: u64,
+    pub busiest: Option<Busiest>,
 }

@@ -191,6 +191,12 @@ impl Collective {
         matches!(self, Self::AllToAll | Self::AllToAllV | Self::SendRecv | Self::Gather | Self::Scatter)
     }
 
+    /// Whether data flow from or to a root alone, so that ranks are done with a call at different times.
+    #[must_use]
+    pub fn is_one_way(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
+    }
+
     /// Whether calls come in any size: those of a matrix are as large as it says, and a barrier moves nothing.
     #[must_use]
     pub fn has_sizes(self) -> bool {

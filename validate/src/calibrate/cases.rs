@@ -136,7 +136,7 @@ impl Case<'_> {
             *costs = without_startup(costs);
         }
         let run = self.rerun.simulate(&*self.schedule, &bare);
-        run.map_or(Device::default(), |run| Device { time: run.time, bytes: run.costs.bandwidth + run.costs.waiting })
+        run.map_or(Device::default(), |run| Device { time: run.time, bytes: run.bytes })
     }
 }
 

@@ -4,7 +4,6 @@
 //! until the gap is closed (by halving in its logarithm), and the one that needs the smallest factor is named. The strategies
 //! stay what they were. It is a pointer, not a fit: several figures may be off, and `calibrate` moves them together.
 
-use fabricast_sim::Timeline;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{Profile, Role};
 use fabricast_topologies::LinkKind;
@@ -13,7 +12,7 @@ use super::group::median;
 use super::{CompareError, Compared, Group, Knob, Request, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
-use crate::rerun::Rerun;
+use crate::rerun::{Again, Rerun};
 
 /// What would make a group fit.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +145,7 @@ struct Case<'a> {
 
 impl Case<'_> {
     /// The run of a row under a profile.
-    fn run(&self, row: &Compared, profile: &Profile) -> Option<Timeline> {
+    fn run(&self, row: &Compared, profile: &Profile) -> Option<Again> {
         let (_, rerun) = self.reruns.iter().find(|(number, _)| *number == row.measurement)?;
         let found = rerun.measurement.rows.iter().find(|found: &&Row| found.line == row.line)?;
         rerun.simulate(&*rerun.schedule(row.strategy, found, profile)?, profile)

@@ -1,6 +1,6 @@
 //! The prediction of a measurement's rows.
 
-use fabricast_planner::plan::{Busiest, Effort, PlanError, PlanRequest, Priced, Watcher, plan};
+use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Priced, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::BufferUse;
@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 
 use super::{Compared, LibraryChoice, Question};
 use crate::measured::Row;
-use crate::rerun::Rerun;
+use crate::rerun::{Again, Rerun};
 use crate::strategy_of::call;
 
 /// A measurement and the profile to predict it with.
@@ -74,9 +74,9 @@ impl<'a> Stage<'a> {
     /// A row whose strategy is known.
     fn known(&self, row: &Row, strategy: Strategy) -> Option<Priced> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
-        let timeline = self.rerun.simulate(&*schedule, self.profile)?;
-        let (low, high) = timeline.band.around(timeline.time);
-        Some(Priced { strategy, time: timeline.time, low, high, busiest: Busiest::of(&timeline) })
+        let Again { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
+        let (low, high) = band.around(time);
+        Some(Priced { strategy, time, low, high, busiest })
     }
 
     /// Rows with the same restriction, root and buffers.

@@ -1,0 +1,71 @@
+//! Calls that follow each other at once: ranks that are through early begin the next.
+
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::Folding;
+use fabricast_sim::lower::Setting;
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_sim::time_in_a_row;
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+use proptest::prelude::*;
+
+use crate::generators::Case;
+use crate::worlds::{World, switch};
+
+/// From call to call, and of a call alone.
+fn times(world: &World, case: &Case) -> (Picos, Picos) {
+    let (router, placement) = (world.router(), world.placement());
+    let setting =
+        Setting { fabric: &world.fabric, router: &router, placement: &placement, profile: &world.profile, delays: &[] };
+    let generator = case.generator();
+    let alone = world.run(&*generator, Folding::Off).unwrap().time;
+    (time_in_a_row(&*generator, setting, world.mode).unwrap(), alone)
+}
+
+fn chain(collective: Collective, ranks: u32, bytes: u64, root: u32) -> Case {
+    let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(root), buffers: BufferUse::OutOfPlace };
+    Case { algorithm: Algorithm::Ring, shape: Shape { channels: 1, ..Shape::new(call, Protocol::Simple) } }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Along a chain a call takes a hop after the other, and calls in a row one hop each, however long the chain.
+    #[test]
+    fn a_chain_passes_a_call_in_the_time_of_one_hop(
+        ranks in 2u32..12,
+        root in 0u32..12,
+        bytes in 1u64..50_000_000,
+        latency in 0u64..2_000_000,
+        collective in prop_oneof![Just(Collective::Broadcast), Just(Collective::Reduce)],
+    ) {
+        let bandwidth = Bandwidth(50_000_000_000);
+        let world = World::ideal(switch(ranks, bandwidth, Picos(latency)));
+        let (in_a_row, alone) = times(&world, &chain(collective, ranks, bytes, root % ranks));
+        let hop = bytes * (1_000_000_000_000 / bandwidth.0);
+        prop_assert!(in_a_row.0.abs_diff(hop) <= 8, "{in_a_row:?}, a hop {hop} ps");
+        prop_assert!(alone.0.abs_diff(u64::from(ranks - 1) * (hop + 2 * latency)) <= 2 * u64::from(ranks));
+    }
+
+    /// With an NCCL's costs too, more ranks on one switch take no longer from call to call, and no call in a row takes longer than alone.
+    #[test]
+    fn calls_in_a_row_take_no_longer_than_one_alone(
+        ranks in 2u32..9,
+        bytes in 1u64..50_000_000,
+        algorithm in prop_oneof![Just(Algorithm::Ring), Just(Algorithm::Tree), Just(Algorithm::Direct)],
+        collective in prop_oneof![
+            Just(Collective::Broadcast), Just(Collective::Reduce), Just(Collective::Gather), Just(Collective::Scatter)
+        ],
+        protocol in prop_oneof![Just(Protocol::Ll), Just(Protocol::Ll128), Just(Protocol::Simple)],
+    ) {
+        let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let shape = Shape { channels: 2, ..Shape::new(call, protocol) };
+        let case = Case { algorithm, shape };
+        prop_assume!(algorithm.collectives().contains(&collective));
+        let profile = Profile::named("nccl-2.28-h200").unwrap();
+        let world = World { profile, ..World::ideal(switch(ranks, Bandwidth(450_000_000_000), Picos(300_000))) };
+        let (in_a_row, alone) = times(&world, &case);
+        prop_assert!(in_a_row <= alone, "{in_a_row:?}, alone {alone:?}");
+        prop_assert!(in_a_row > Picos::ZERO);
+    }
+}
