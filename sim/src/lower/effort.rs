@@ -272,8 +272,8 @@ impl<'a> Effort<'a> {
         let software = software + reload + fan + staging;
         let busy = match kind {
             // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send); between
-            // pairs it is an exchange like the others.
-            OpKind::Copy if !self.collective.is_between_pairs() => self.costs.busy(work).map(|_| Picos::ZERO),
+            // pairs it has blocks of its own (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a rank is its own peer).
+            OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
             _ => self.costs.busy(work),
         };
         let spacing = if order == Order::InTurn { self.costs.spacing(work, self.message) } else { Picos::ZERO };

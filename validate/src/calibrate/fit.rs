@@ -1,6 +1,7 @@
 //! The problem that [`solve`](super::solve) solves: parameters of a profile, residuals of points.
 
 use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::Protocol;
 
 use super::cases::Cases;
 use super::parameters::Parameter;
@@ -18,7 +19,8 @@ pub(super) struct Fit<'a, 'p> {
 }
 
 impl Fit<'_, '_> {
-    /// The profile at the minimum, and the minimum. Of figures that are thought proportional the common factors come first.
+    /// The profile at the minimum, and the minimum. Of figures that are thought proportional the factors come first: those that
+    /// all protocols have in common, then those of each.
     pub fn run(&self, start: Start) -> (Profile, Minimum) {
         if self.prior == Prior::Open {
             return self.run_from(self.base, start);
@@ -26,9 +28,16 @@ impl Fit<'_, '_> {
         // What the host keeps waiting is no slower device.
         let others =
             self.parameters.iter().copied().filter(|parameter| parameter.is_of_links() || parameter.is_of_launch());
-        let factors: Vec<Parameter> = [Parameter::Pace, Parameter::PassPace].into_iter().chain(others).collect();
-        let common = Fit { parameters: &factors, points: self.points.clone(), ..*self };
-        let (paced, _) = common.run_from(self.base, start);
+        let others: Vec<Parameter> = others.collect();
+        let common = [Parameter::Pace, Parameter::PassPace];
+        let of_each = Protocol::ALL.map(Parameter::PaceOf);
+        let of_each = of_each.into_iter().filter(|&pace| self.points.iter().any(|point| point.feels(pace)));
+        let mut paced = self.base.clone();
+        for factors in [common.to_vec(), of_each.chain([Parameter::PassPace]).collect()] {
+            let parameters: Vec<Parameter> = factors.into_iter().chain(others.iter().copied()).collect();
+            let fit = Fit { parameters: &parameters, base: &paced, points: self.points.clone(), ..*self };
+            paced = fit.run_from(&paced, start).0;
+        }
         Fit { base: &paced, points: self.points.clone(), ..*self }.run_from(&paced, start)
     }
 

@@ -82,8 +82,13 @@ impl HoldOut {
 /// Fits to the other points and predicts these. Parameters that only these feel stay as they are in the profile given.
 pub(super) fn predict(what: &HoldOut, all: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
     let (out, kept): (Vec<&Point>, Vec<&Point>) = all.points.iter().partition(|point| what.leaves_out(point));
-    let felt: Vec<Parameter> =
-        all.parameters.iter().copied().filter(|&parameter| kept.iter().any(|point| point.feels(parameter))).collect();
+    // What launching costs for each GPU rows of one number of GPUs do not tell.
+    let of_launch = super::launch_parameters(&kept);
+    let is_told = |parameter: Parameter| match parameter.is_of_launch() {
+        true => of_launch.contains(&parameter),
+        false => kept.iter().any(|point| point.feels(parameter)),
+    };
+    let felt: Vec<Parameter> = all.parameters.iter().copied().filter(|&parameter| is_told(parameter)).collect();
     let (profile, _) = Fit { points: kept, parameters: &felt, ..*all }.run(Start::Far);
     predicted(what, all.cases, &out, &profile)
 }

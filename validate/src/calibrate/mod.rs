@@ -24,7 +24,7 @@ mod solve;
 #[cfg(test)]
 mod tests;
 
-use fabricast_sim::profile::{Decides, Known, Profile};
+use fabricast_sim::profile::{Decides, Known, Launch, Profile};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
 
@@ -247,13 +247,14 @@ fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
         gpus.dedup();
         // What is of each GPU only several numbers of them tell apart from the rest.
         let is_reference = Some((launch, processes)) == reference;
-        let told: &[LaunchCost] = match (is_reference, single, gpus.len() > 1) {
-            (true, false, false) => &[LaunchCost::Floor],
-            (true, false, true) => &[LaunchCost::Floor, LaunchCost::FloorPerGpu],
-            (false, false, false) => &[LaunchCost::Added, LaunchCost::Floor],
-            (false, false, true) => &[LaunchCost::Added, LaunchCost::Floor, LaunchCost::FloorPerGpu],
-            (_, true, false) => &[LaunchCost::AddedPerGpu, LaunchCost::FloorPerGpu],
-            (_, true, true) => {
+        let told: &[LaunchCost] = match (single, is_reference, gpus.len() > 1) {
+            (false, true, false) => &[LaunchCost::Floor],
+            // From a graph, processes start their parts of a call with hardly any time between them.
+            (false, true, true) if launch == Launch::Graph as usize => &[LaunchCost::Floor, LaunchCost::FloorPerGpu],
+            (false, false, false) => &[LaunchCost::AddedPerGpu, LaunchCost::Floor],
+            (false, _, true) => &[LaunchCost::AddedPerGpu, LaunchCost::Floor, LaunchCost::FloorPerGpu],
+            (true, _, false) => &[LaunchCost::AddedPerGpu, LaunchCost::FloorPerGpu],
+            (true, _, true) => {
                 &[LaunchCost::Added, LaunchCost::AddedPerGpu, LaunchCost::Floor, LaunchCost::FloorPerGpu]
             }
         };

@@ -15,6 +15,8 @@ pub enum Parameter {
     Multicast,
     /// All device times but those of passes together, as a multiple of what they are: how soon a device answers.
     Pace,
+    /// The same of one protocol: LL polls lines, simple waits for fences and flags, which other devices do not answer in proportion.
+    PaceOf(Protocol),
     /// The times of all passes together, as a multiple of what they are: how fast its blocks move data.
     PassPace,
     /// What PCIe reaches.
@@ -210,6 +212,7 @@ impl Parameter {
             Self::Nvlink => "links.nvlink".to_owned(),
             Self::Multicast => "links.multicast".to_owned(),
             Self::Pace => "pace".to_owned(),
+            Self::PaceOf(protocol) => format!("pace.{protocol}"),
             Self::PassPace => "pass_pace".to_owned(),
             Self::Pcie => "links.pcie".to_owned(),
             Self::Network => "links.network".to_owned(),
@@ -247,7 +250,13 @@ impl Parameter {
     pub fn unit(self) -> Unit {
         match self {
             Self::Protocol(_, cost) => cost.row().1,
-            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast | Self::Pace | Self::PassPace => Unit::Fraction,
+            Self::Nvlink
+            | Self::Pcie
+            | Self::Network
+            | Self::Multicast
+            | Self::Pace
+            | Self::PaceOf(_)
+            | Self::PassPace => Unit::Fraction,
             Self::Message(MessageCost::Scan) => Unit::Gigabytes,
             Self::Launch(..) | Self::Message(_) => Unit::Microseconds,
         }
@@ -260,7 +269,7 @@ impl Parameter {
         match self {
             Self::Nvlink => profile.links.nvlink,
             Self::Multicast => profile.links.multicast,
-            Self::Pace | Self::PassPace => 1.0,
+            Self::Pace | Self::PaceOf(_) | Self::PassPace => 1.0,
             Self::Pcie => profile.links.pcie,
             Self::Network => profile.links.network,
             Self::Message(cost) => match cost.time_mut(&mut { profile.network }) {
@@ -298,6 +307,7 @@ impl Parameter {
     pub fn set(self, profile: &mut Profile, value: f64) {
         let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
         match self {
+            Self::PaceOf(protocol) => slow_down(&mut profile.protocols[protocol as usize], &ANSWERING, value),
             Self::Pace => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &ANSWERING, value)),
             Self::PassPace => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &PASSES, value)),
             Self::Multicast => profile.links.multicast = value.clamp(LEAST_PART, 1.0),
@@ -373,7 +383,13 @@ impl Parameter {
         match self {
             Self::Protocol(_, Cost::ReduceOverCopy) => f64::NEG_INFINITY,
             Self::Protocol(_, Cost::Rate) | Self::Message(MessageCost::Scan) => 0.1,
-            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast | Self::Pace | Self::PassPace => LEAST_PART,
+            Self::Nvlink
+            | Self::Pcie
+            | Self::Network
+            | Self::Multicast
+            | Self::Pace
+            | Self::PaceOf(_)
+            | Self::PassPace => LEAST_PART,
             Self::Protocol(..) | Self::Launch(..) | Self::Message(_) => 0.0,
         }
     }
@@ -383,7 +399,13 @@ impl Parameter {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp) => 0.05,
             Self::Protocol(..) => 0.5,
-            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast | Self::Pace | Self::PassPace => 0.1,
+            Self::Nvlink
+            | Self::Pcie
+            | Self::Network
+            | Self::Multicast
+            | Self::Pace
+            | Self::PaceOf(_)
+            | Self::PassPace => 0.1,
             Self::Launch(..) | Self::Message(_) => 2.0,
         }
     }
@@ -393,7 +415,12 @@ impl Parameter {
     pub fn most(self) -> f64 {
         match self {
             Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast => 1.0,
-            Self::Protocol(..) | Self::Launch(..) | Self::Message(_) | Self::Pace | Self::PassPace => f64::INFINITY,
+            Self::Protocol(..)
+            | Self::Launch(..)
+            | Self::Message(_)
+            | Self::Pace
+            | Self::PaceOf(_)
+            | Self::PassPace => f64::INFINITY,
         }
     }
 }

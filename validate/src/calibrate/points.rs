@@ -104,7 +104,7 @@ impl Point {
     /// Whether a parameter can change the prediction.
     pub fn feels(&self, parameter: Parameter) -> bool {
         match parameter {
-            Parameter::Protocol(protocol, _) => protocol == self.protocol,
+            Parameter::Protocol(protocol, _) | Parameter::PaceOf(protocol) => protocol == self.protocol,
             Parameter::Launch(launch, processes, LaunchCost::FloorPerPeer) => {
                 (launch, processes) == self.launch() && self.collective.is_between_pairs()
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{LaunchCosts, Profile};
 
 /// What is thought of the figures of the profile where a fit begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,14 +17,18 @@ pub enum Prior {
 }
 
 impl Prior {
-    /// The profile where a fit begins: of another host's launches only what a graph's take of the device is kept, as if the
-    /// host kept up.
+    /// The profile where a fit begins: of another host's launches only how far apart they are is kept, and what a graph's
+    /// take of the device, as if the host kept up.
     pub(super) fn start(self, base: &Profile) -> Profile {
         match self {
             Self::Open => base.clone(),
             Self::Proportional => {
-                let [graph, _] = base.launches;
-                Profile { launches: [graph; 2], ..base.clone() }
+                let [graph, stream] = base.launches;
+                let paced = std::array::from_fn(|mode| match (graph.get(mode), stream.get(mode)) {
+                    (Some(&graph), Some(stream)) => LaunchCosts { added_per_gpu: stream.added_per_gpu, ..graph },
+                    _ => LaunchCosts::default(),
+                });
+                Profile { launches: [graph, paced], ..base.clone() }
             }
         }
     }

@@ -149,6 +149,54 @@ fn common_factors_carry_over_to_other_numbers_of_gpus() {
     assert!(worst < 0.05, "{worst}");
 }
 
+/// A device whose LL answers twice as slowly and whose simple protocol nearly as before: eight GPUs tell both from each other.
+#[test]
+fn protocols_of_another_device_have_factors_of_their_own() {
+    let mut truth = base();
+    for (protocol, value) in [(Protocol::Ll, 2.0), (Protocol::Simple, 1.1)] {
+        Parameter::PaceOf(protocol).set(&mut truth, value);
+    }
+    let of = |(gpus, protocol)| {
+        [Collective::AllReduce, Collective::AllGather].map(|collective| {
+            let mut one = measurement(collective, gpus);
+            one.configuration.protocol = Some(protocol);
+            one
+        })
+    };
+    let world = [(8, Protocol::Ll), (8, Protocol::Simple), (2, Protocol::Ll), (2, Protocol::Simple)];
+    let device = timed(world.into_iter().flat_map(of).collect(), &truth, |_| 1.0);
+    let (base, hold_out) = (base(), ["gpus=2".parse().unwrap()]);
+    let task = Task { device: &device, launches: &[], base: &base, prior: Prior::Proportional, hold_out: &hold_out };
+    let found = calibrate(task).unwrap().held_out.remove(0).residuals;
+    assert!(!found.is_empty());
+    let worst = found.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
+    assert!(worst < 0.05, "{worst}");
+}
+
+/// How far apart processes start is a matter of their number: rows of eight GPUs alone leave it where it was, and those of
+/// two numbers tell it.
+#[test]
+fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
+    let by_streams = |gpus: u32| {
+        [Collective::AllReduce, Collective::AllGather].map(|collective| {
+            let mut one = measurement(collective, gpus);
+            one.configuration.launch = Launch::Stream;
+            one
+        })
+    };
+    let apart = |found: &Calibration| {
+        let named = |name: &str| found.estimates.iter().find(|one| one.parameter.name() == name).map(|one| one.value);
+        named("launch.stream.per_gpu.added_per_gpu")
+    };
+    let mut truth = base();
+    truth.launches[Launch::Stream as usize][Processes::PerGpu as usize].added_per_gpu = Picos(400_000);
+    let both = timed([8, 2].into_iter().flat_map(by_streams).collect(), &truth, |_| 1.0);
+    let told = apart(&calibrated(&both, &[])).unwrap();
+    assert!((told - 0.4).abs() < 0.02, "{told}");
+    let eight = timed(by_streams(8).to_vec(), &truth, |_| 1.0);
+    assert_eq!(apart(&calibrated(&eight, &[])), None);
+}
+
 #[test]
 fn priors_are_read_as_they_are_written() {
     for prior in [Prior::Open, Prior::Proportional] {
