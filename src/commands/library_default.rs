@@ -43,7 +43,7 @@ impl Json {
 /// By how much the intervals overlap where the library's choice was kept.
 pub fn overlap(row: &Row) -> Option<f64> {
     match row.preference {
-        Preference::Fastest => None,
+        Preference::Fastest | Preference::Neighbours { .. } => None,
         Preference::Default { overlap, .. } => Some(overlap),
     }
 }
@@ -52,7 +52,7 @@ pub fn overlap(row: &Row) -> Option<f64> {
 fn regret(row: &Row) -> Option<f64> {
     let fastest = match &row.preference {
         Preference::Fastest => &row.pick,
-        Preference::Default { fastest, .. } => fastest,
+        Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => fastest,
     };
     row.library_default.as_ref().map(|known| known.regret(fastest))
 }

@@ -274,7 +274,7 @@ impl RowJson {
             kept_for_overlap: library_default::overlap(row),
             fastest: match row.preference {
                 Preference::Fastest => None,
-                Preference::Default { fastest, .. } => Some(priced(fastest)),
+                Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => Some(priced(fastest)),
             },
         }
     }

@@ -6,10 +6,10 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use super::nccl::graph::{NvlsUse, Uncovered};
 use super::nccl::{
-    Communicator, Function, NvlsSetting, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel, Table, Version, kernel,
-    p2p, pick, symmetric,
+    Cells, Communicator, Function, NvlsSetting, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel, Table, Version,
+    kernel, p2p, pick, symmetric,
 };
-use super::{Choice, Library, Unknown, mpi};
+use super::{Choice, Library, Offer, Unknown, mpi};
 use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
 use crate::strategy::Strategy;
@@ -93,6 +93,19 @@ impl Chooser {
     #[must_use]
     pub fn communicator(&self) -> Option<&Communicator> {
         self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.communicator)
+    }
+
+    /// What NCCL expects of each way on the fabric, where that is known.
+    #[must_use]
+    pub fn table(&self) -> Option<&Table> {
+        self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.table)
+    }
+
+    /// What the library can run on the fabric.
+    #[must_use]
+    pub fn offer(&self) -> Offer {
+        let cells = self.table().map_or(Cells::ALL, Cells::of);
+        Offer::new(self.library, self.conditions.registered).on(cells)
     }
 
     /// What the library would choose for a call.

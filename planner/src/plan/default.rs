@@ -19,7 +19,7 @@ impl LibraryDefault {
     /// the library's, it is below zero by no more than fewer channels are worth.
     #[must_use]
     pub fn regret(&self, pick: &Priced) -> f64 {
-        self.priced.time.0 as f64 / pick.time.0.max(1) as f64 - 1.0
+        self.priced.counted().time.0 as f64 / pick.counted().time.0.max(1) as f64 - 1.0
     }
 }
 

@@ -14,8 +14,11 @@ use rustc_hash::FxHashMap;
 
 use super::kept::Kept;
 use super::least::LeastTimes;
+use super::measured::{self, Measurements};
 use super::templates::{Found, Templates};
-use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Preference, Priced, Row, default, preference, ranges};
+use super::{
+    Busiest, Effort, Plan, PlanError, PlanRequest, Preference, Priced, Row, default, preference, ranges, steady,
+};
 use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape, Unsupported};
 use crate::bound::{Bound, Bounds};
@@ -38,6 +41,18 @@ pub struct Watcher<'a> {
 /// # Errors
 /// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
 pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
+    plan_with(request, &Measurements::NONE, watcher)
+}
+
+/// The same, with measured times in the place of predicted ones where there are any.
+///
+/// # Errors
+/// [`PlanError`], as [`plan`].
+pub fn plan_with(
+    request: &PlanRequest<'_>,
+    measurements: &Measurements,
+    watcher: Watcher<'_>,
+) -> Result<Plan, PlanError> {
     let (bounds, abilities) = surveyed(request);
     let templates = Templates::new(request, abilities);
     let cells: Vec<(Collective, Bytes)> =
@@ -49,7 +64,10 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         .map(|&(collective, bytes)| {
             let search = Search::new(&templates, abilities, &bounds, collective, bytes);
             let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
-            let row = row.map(|(row, unknown)| (preference::settle(row, request.restriction), unknown));
+            let row = row.and_then(|(row, unknown)| {
+                let row = measured::stand_in(&search, row, measurements, watcher)?;
+                Ok((preference::settle(row, request.restriction), unknown))
+            });
             if let Some(done) = watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -76,6 +94,10 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
     }
     if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
         return Err(error.clone());
+    }
+    // Picks for a library become its table.
+    if request.restriction.library.is_some() {
+        steady::settle(&mut rows, request.restriction);
     }
     Ok(Plan {
         fabric: request.fabric.name().to_owned(),
@@ -357,6 +379,6 @@ impl<'a> Search<'a> {
     fn priced(&self, strategy: Strategy, (time, band): (Picos, Band), busiest: Option<Busiest>) -> Priced {
         let (low, high) = band.around(time);
         // Whatever software saves, nothing beats the bound.
-        Priced { strategy, time, low: low.max(self.bound.time).min(time), high, busiest }
+        Priced { strategy, time, low: low.max(self.bound.time).min(time), high, busiest, measured: None }
     }
 }
