@@ -6,8 +6,8 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use super::nccl::graph::{NvlsUse, Uncovered};
 use super::nccl::{
-    Cells, Communicator, Function, NvlsSetting, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel, Table, Version,
-    kernel, p2p, pick, symmetric,
+    Algo, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel,
+    Table, Version, kernel, p2p, pick, symmetric,
 };
 use super::{Choice, Library, Offer, Unknown, mpi};
 use crate::algorithm::Algorithm;
@@ -101,6 +101,12 @@ impl Chooser {
         self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.table)
     }
 
+    /// What is set.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.conditions.settings
+    }
+
     /// What the library can run on the fabric.
     #[must_use]
     pub fn offer(&self) -> Offer {
@@ -167,6 +173,23 @@ impl Chooser {
             chunk: Some(kernel.chunk),
         };
         Ok(Choice { strategy, name, expected: Some(found.time) })
+    }
+
+    /// What NCCL makes of a call whose algorithm and protocol are given: its own channels, threads and chunk. `None` where
+    /// it is not known, or there is no schedule of it.
+    #[must_use]
+    pub fn forced(&self, call: &Call, way: (Algo, Proto)) -> Option<Strategy> {
+        let nccl = self.nccl.as_ref()?.as_ref().ok()?;
+        let Conditions { settings, dtype, op, .. } = &self.conditions;
+        let request = Request { function: Function::of(call.collective)?, bytes: call.bytes, dtype: *dtype, op: *op };
+        let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, way);
+        Some(Strategy {
+            algorithm: way.0.ours()?,
+            protocol: way.1.ours(),
+            channels: kernel.channels,
+            threads: Some(kernel.threads),
+            chunk: Some(kernel.chunk),
+        })
     }
 
     /// What NCCL makes of sends and receives: all peers at once.

@@ -24,8 +24,8 @@ use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
 pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MOST_OVERLAP, Preference};
-pub use ranges::Range;
-pub use search::{Watcher, least_time, plan, plan_with};
+pub use ranges::{Range, Stretch};
+pub use search::{Watcher, least_time, plan, plan_with, prices};
 
 /// What to plan.
 #[derive(Clone, Copy)]

@@ -135,6 +135,24 @@ pub fn least_time(
     Ok(Some(looked.least))
 }
 
+/// What calls take with strategies that are given, on all threads; each with the reason where there is no such schedule.
+///
+/// # Errors
+/// [`PlanError`]: a simulation that cannot run.
+pub fn prices(
+    request: &PlanRequest<'_>,
+    calls: &[(Collective, Bytes, Strategy)],
+    watcher: Watcher<'_>,
+) -> Result<Vec<Result<Priced, Unsupported>>, PlanError> {
+    let (bounds, abilities) = surveyed(request);
+    let templates = Templates::new(request, abilities);
+    let priced = calls.par_iter().with_max_len(1).map(|&(collective, bytes, strategy)| {
+        let search = Search::new(&templates, abilities, &bounds, collective, bytes);
+        search.price(default::as_simulated(&search, strategy), watcher)
+    });
+    priced.collect()
+}
+
 fn surveyed(request: &PlanRequest<'_>) -> (Bounds, Abilities) {
     let PlanRequest { fabric, router, placement, root, restriction, ranks_per_node, .. } = *request;
     let bounds = Bounds::new(fabric, router, placement, root).with(restriction.in_network);
