@@ -59,7 +59,12 @@ pub fn choices<K: Clone + PartialEq>(
         };
         taken.extend(other.map(|(_, key)| (row.collective, row.bytes, key)));
         match dropped.last_mut() {
-            Some(last) if last.is_like(&new) => last.bytes.1 = row.bytes,
+            Some(last) if last.is_like(&new) => {
+                last.bytes.1 = row.bytes;
+                if last.pick != new.pick {
+                    last.pick = "every pick".to_owned();
+                }
+            }
             _ => dropped.push(new),
         }
     }
@@ -78,8 +83,8 @@ pub fn choices<K: Clone + PartialEq>(
 
 impl Dropped {
     fn is_like(&self, other: &Self) -> bool {
-        let told = |one: &Self| (one.collective, one.pick.clone(), one.instead.clone(), one.reason.clone());
-        told(self) == told(other)
+        let same = self.collective == other.collective && self.instead == other.instead && self.reason == other.reason;
+        same && (self.pick == other.pick || self.instead.is_none())
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn lines(plan: &SavedPlan, what: &str, dropped: &[Dropped]) -> Vec<St
     let library = plan.library.map_or_else(|| "none named".to_owned(), |library| library.to_string());
     let mut lines = vec![
         format!("{what}, made by fabricast {}", env!("CARGO_PKG_VERSION")),
-        format!("fabric {}: {} ranks on {} hosts", plan.fabric, plan.ranks, plan.nodes),
+        format!("fabric {}: {} ranks, hosts: {}", plan.fabric, plan.ranks, plan.nodes),
         format!("profile {}{date}; library {library}", plan.profile),
     ];
     lines.extend(dropped.iter().take(MOST_DROPPED).map(|one| format!("not said here: {one}")));

@@ -7,7 +7,7 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 use super::nccl::graph::{NvlsUse, Uncovered};
 use super::nccl::{
     Algo, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel,
-    Table, Version, kernel, p2p, pick, symmetric,
+    Table, Version, kernel, p2p, pick, symmetric, working_channels,
 };
 use super::{Choice, Library, Offer, Unknown, mpi};
 use crate::algorithm::Algorithm;
@@ -190,6 +190,23 @@ impl Chooser {
             threads: Some(kernel.threads),
             chunk: Some(kernel.chunk),
         })
+    }
+
+    /// Whether a call can have as many channels as a strategy says: NCCL gives work to no more than the call fills, and has
+    /// no more than its search found. `true` where that is not known.
+    #[must_use]
+    pub fn reaches(&self, call: &Call, strategy: &Strategy) -> bool {
+        let Some(Ok(nccl)) = &self.nccl else { return true };
+        let way = (Function::of(call.collective), Algo::of(strategy.algorithm), Proto::of(strategy.protocol));
+        let (Some(function), Some(algo), Some(proto)) = way else { return true };
+        let Conditions { settings, dtype, op, .. } = &self.conditions;
+        let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
+        let most = match algo {
+            Algo::Nvls | Algo::NvlsTree => nccl.communicator.nvls(settings).channels,
+            _ => nccl.communicator.channels(settings),
+        };
+        let channels = strategy.channels;
+        channels <= most && working_channels(&nccl.communicator, &request, proto, channels) == channels
     }
 
     /// What NCCL makes of sends and receives: all peers at once.

@@ -214,7 +214,8 @@ impl<'a> Search<'a> {
 
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
         let found = candidates(self.call.collective, &self.abilities, self.request.restriction);
-        let all = found.into_iter().chain(default::candidate(self));
+        let found = found.into_iter().filter(|strategy| self.is_reached(strategy));
+        let all = found.chain(default::candidate(self));
         let mut open: BTreeSet<(Picos, Strategy)> = all.map(|s| (self.least_times().at_sight(s), s)).collect();
         let mut looked: FxHashMap<Strategy, Looked> = FxHashMap::default();
         let mut rejected = Vec::new();
@@ -291,6 +292,12 @@ impl<'a> Search<'a> {
             pairs,
             library_default: None,
         })
+    }
+
+    /// Whether the library that picks are restricted to can be told to do so.
+    fn is_reached(&self, strategy: &Strategy) -> bool {
+        let restricted = self.request.restriction.library.and(self.request.library);
+        restricted.is_none_or(|chooser| chooser.reaches(&self.call, strategy))
     }
 
     fn least_times(&self) -> LeastTimes<'_> {

@@ -3,7 +3,7 @@
 //!
 //! A dynamic programme over the sizes of a collective. A size offers its pick, what its interval does not tell from the pick
 //! ([`super::MOST_OVERLAP`]), and the library's own choice; time lost against the pick counts as its logarithm, a change of
-//! algorithm or protocol as much as the intervals on its two sides are wide on average (half of low to high, in
+//! algorithm or protocol, or from the library's choice to another, as much as the intervals on its two sides are wide on average (half of low to high, in
 //! logarithms). So a single size departs from its neighbours only where it gains more than two such widths, and a run of sizes
 //! where all of them gain as much together. Measured times have narrow intervals, and keep what was measured.
 //!
@@ -16,7 +16,7 @@ use crate::strategy::Restriction;
 /// Settles the rows of a plan, ordered by collective and size.
 pub(super) fn settle(rows: &mut [Row], restriction: &Restriction) {
     for rows in rows.chunk_by_mut(|a, b| a.collective == b.collective) {
-        let offers: Vec<Vec<Priced>> = rows.iter().map(|row| offered(row, restriction)).collect();
+        let offers: Vec<Vec<Offer>> = rows.iter().map(|row| offered(row, restriction)).collect();
         for (row, taken) in rows.iter_mut().zip(steadiest(&offers)) {
             if taken.strategy != row.pick.strategy {
                 let fastest = row.pick;
@@ -31,9 +31,24 @@ pub(super) fn settle(rows: &mut [Row], restriction: &Restriction) {
     }
 }
 
+/// What may be taken, and whether that is the library's own choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Offer {
+    priced: Priced,
+    by: By,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Library,
+    Us,
+}
+
 /// What a size offers: its pick first.
-fn offered(row: &Row, restriction: &Restriction) -> Vec<Priced> {
-    let mut offered = vec![row.pick];
+fn offered(row: &Row, restriction: &Restriction) -> Vec<Offer> {
+    let own = row.library_default.as_ref().map(|default| default.priced.strategy);
+    let offer = |priced: Priced| Offer { priced, by: if own == Some(priced.strategy) { By::Library } else { By::Us } };
+    let mut offered = vec![offer(row.pick)];
     if let Preference::Default { .. } = row.preference {
         return offered;
     }
@@ -44,26 +59,26 @@ fn offered(row: &Row, restriction: &Restriction) -> Vec<Priced> {
             && default.is_none_or(|default| default.is_pair_of(pair) || overlap(pair, &default) <= MOST_OVERLAP)
     });
     for one in default.iter().chain(alike) {
-        if offered.iter().all(|known| !known.is_pair_of(one)) {
-            offered.push(*one);
+        if offered.iter().all(|known| known.priced.strategy != one.strategy) {
+            offered.push(offer(*one));
         }
     }
     offered
 }
 
 /// The offer to take of each size.
-fn steadiest(offers: &[Vec<Priced>]) -> Vec<Priced> {
+fn steadiest(offers: &[Vec<Offer>]) -> Vec<Priced> {
     // Of each size and offer: the least cost until there, and the offer taken before. Ties go to the earlier offer: the pick
     // before the others.
     let mut costs: Vec<Vec<(f64, usize)>> = Vec::with_capacity(offers.len());
     for (place, here) in offers.iter().enumerate() {
         let before = place.checked_sub(1).and_then(|place| Some((offers.get(place)?, costs.get(place)?)));
-        let best = here.first().map_or(0.0, logarithm);
+        let best = here.first().map_or(0.0, |offer| logarithm(&offer.priced));
         let cost = here.iter().map(|offer| {
             let ways = before.into_iter().flat_map(|(earlier, costs)| earlier.iter().zip(costs)).enumerate();
             let ways = ways.map(|(from, (earlier, known))| (known.0 + change(earlier, offer), from));
             let (reached, from) = ways.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
-            (reached + logarithm(offer) - best, from)
+            (reached + logarithm(&offer.priced) - best, from)
         });
         let cost = cost.collect();
         costs.push(cost);
@@ -72,7 +87,7 @@ fn steadiest(offers: &[Vec<Priced>]) -> Vec<Priced> {
     let mut at = last.min_by(|a, b| a.1.0.total_cmp(&b.1.0)).map_or(0, |(at, _)| at);
     let mut taken = Vec::with_capacity(offers.len());
     for (offers, costs) in offers.iter().zip(&costs).rev() {
-        taken.extend(offers.get(at));
+        taken.extend(offers.get(at).map(|offer| offer.priced));
         at = costs.get(at).map_or(0, |known| known.1);
     }
     taken.reverse();
@@ -89,9 +104,10 @@ fn width(priced: &Priced) -> f64 {
     (counted.high.0.max(1) as f64 / counted.low.0.max(1) as f64).ln() / 2.0
 }
 
-/// What changing from one to the other counts.
-fn change(a: &Priced, b: &Priced) -> f64 {
-    if a.is_pair_of(b) { 0.0 } else { f64::midpoint(width(a), width(b)) }
+/// What changing from one to the other counts: another algorithm or protocol, or from the library's own choice to another.
+fn change(a: &Offer, b: &Offer) -> f64 {
+    let same = a.priced.is_pair_of(&b.priced) && a.by == b.by;
+    if same { 0.0 } else { f64::midpoint(width(&a.priced), width(&b.priced)) }
 }
 
 #[cfg(test)]

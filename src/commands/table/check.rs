@@ -146,7 +146,17 @@ impl Place<'_> {
         };
         let ours: Plan = plan(&request, Watcher::default())?;
         let takes = Takes::new(table, self);
-        let taken: Vec<Taken> = ours.rows.iter().map(|row| takes.of(row.collective, row.bytes)).collect();
+        let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy| {
+            let default = row.library_default.as_ref().map(|default| default.priced.strategy);
+            let pair = |one: Strategy| (one.algorithm, one.protocol, one.channels);
+            let known = default.into_iter().chain([row.pick.strategy]).find(|known| pair(*known) == pair(strategy));
+            known.unwrap_or(strategy)
+        };
+        let taken = ours.rows.iter().map(|row| match takes.of(row.collective, row.bytes) {
+            Taken::Strategy(strategy) => Taken::Strategy(as_known(row, strategy)),
+            taken => taken,
+        });
+        let taken: Vec<Taken> = taken.collect();
         let wanted = ours.rows.iter().zip(&taken).filter_map(|(row, taken)| match taken {
             Taken::Strategy(strategy) => Some((row.collective, row.bytes, *strategy)),
             _ => None,
@@ -319,8 +329,10 @@ impl<'a> Takes<'a> {
         };
         match self.place.chooser.forced(call, (answer.algo, answer.proto)) {
             Some(strategy) => {
-                let channels = answer.channels.map_or(strategy.channels, std::num::NonZeroU16::get);
-                Taken::Strategy(Strategy { channels, ..strategy })
+                let own = Strategy { threads: None, chunk: None, ..strategy };
+                Taken::Strategy(
+                    answer.channels.map_or(strategy, |channels| Strategy { channels: channels.get(), ..own }),
+                )
             }
             None => {
                 let channels = answer.channels.map_or(1, std::num::NonZeroU16::get);
