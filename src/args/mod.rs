@@ -10,6 +10,7 @@ mod library;
 mod ranks;
 mod shared;
 mod sizes;
+mod table;
 
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
-use crate::output::Format;
+use crate::output::{Format, Place};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
@@ -30,6 +31,7 @@ pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
 pub use sizes::Sizes;
+pub use table::{DiffArgs, PlanCommand, TableArgs, TableFormat};
 
 /// Forecasts what collective communication costs on a GPU fabric, and picks the best way to do it.
 #[derive(Debug, Parser)]
@@ -63,6 +65,7 @@ pub struct GlobalArgs {
 }
 
 /// The commands.
+#[expect(clippy::large_enum_variant, reason = "made once, from the command line")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Fabrics: presets, topology files, specs
@@ -74,7 +77,9 @@ pub enum Command {
     #[command(subcommand)]
     Schedule(ScheduleCommand),
     /// Which strategy for which size, and how far from the bound
-    Plan(PlanArgs),
+    Plan(PlanCommand),
+    /// The plan as a file that another library loads, and any such file checked and priced
+    Table(Box<TableArgs>),
     /// Predicted against measured: how far off, whether that was to be expected, and what would explain it
     Compare(CompareArgs),
     /// A profile fitted to measurements
@@ -82,6 +87,16 @@ pub enum Command {
     /// The GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),
+}
+
+impl Command {
+    /// What `-o` names.
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Table(args) if matches!(args.to, Some(TableFormat::Mscclpp | TableFormat::MscclXml)) => Place::Folder,
+            _ => Place::File,
+        }
+    }
 }
 
 /// What to do with a fabric.
@@ -275,6 +290,10 @@ pub struct PlanArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
+    /// Measured times stand in for predicted ones where there are any: those of a manifest, as `compare`
+    /// reads, whose ranks, hosts and launch are the plan's; may be repeated
+    #[arg(long, value_name = "MANIFEST", help_heading = "Software")]
+    pub measured: Vec<PathBuf>,
     /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
