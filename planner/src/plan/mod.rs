@@ -5,6 +5,7 @@ mod kept;
 mod least;
 mod preference;
 mod ranges;
+mod recent;
 mod search;
 mod templates;
 
