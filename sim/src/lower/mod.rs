@@ -22,8 +22,8 @@ use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
 use crate::profile::Profile;
 use crate::quantity::Work;
 use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId, Walk};
-use capacities::Capacities;
 pub use capacities::Resource;
+use capacities::{Capacities, Shared};
 pub(crate) use channels::OneBlock;
 use crowd::Crowd;
 pub(crate) use devices::{Codes, Devices};
@@ -168,7 +168,8 @@ fn add_party(
     let resources = std::mem::take(&mut lowered.resources);
     let traffic = std::mem::take(&mut lowered.traffic);
     let workload = &mut lowered.workload;
-    let capacities = Capacities::new(setting, header, crowd, first_rank, resources);
+    let shared = std::mem::take(&mut tables.shared);
+    let capacities = Capacities::new(setting, header, crowd, first_rank, (resources, shared));
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut program = Program::default();
     let mut waits = Vec::new();
@@ -213,7 +214,7 @@ fn add_party(
     if passages.codes() == Codes::Blurred || setting.profile.messages.is_some() {
         tables.codes = Codes::Blurred;
     }
-    (lowered.resources, lowered.traffic) = passages.finish();
+    ((lowered.resources, tables.shared), lowered.traffic) = passages.finish();
     lowered.rank_starts.extend(survey.rank_starts[1..].iter().map(|start| first_run + start));
     Ok(())
 }
@@ -277,6 +278,8 @@ impl Survey {
 struct Tables {
     works: FxHashMap<Work, u32>,
     paces: FxHashMap<Pace, u32>,
+    /// Which capacities there are already.
+    shared: Shared,
     /// Where costs are not worked out yet.
     tasks: Option<Tasks>,
     /// Whether what stands in for them can be told again.

@@ -64,7 +64,7 @@ impl FromStr for Version {
 }
 
 /// The protocol whose costs stand for MPI's messages.
-pub(super) const PROTOCOL: Protocol = Protocol::Simple;
+pub(crate) const PROTOCOL: Protocol = Protocol::Simple;
 
 /// Why there is no choice of ours.
 pub(super) enum Missing {
@@ -121,11 +121,17 @@ pub fn way(_version: Version, call: &Call) -> Option<Way> {
     })
 }
 
+/// Ours, where it does what Open MPI's does for this collective.
+#[must_use]
+pub fn schedule_of(way: Way, collective: Collective) -> Option<Algorithm> {
+    way.ours(collective)
+}
+
 /// The algorithms that it takes for a collective, or can be made to take, at whatever size.
 pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
     let rows = table(collective).into_iter().flatten();
     let ways = rows.flat_map(|(_, ways)| ways.iter().map(|&(_, way)| way));
-    let mut ours: Vec<Algorithm> = ways.filter_map(|way| way.ours(collective)).collect();
+    let mut ours: Vec<Algorithm> = ways.filter_map(|way| schedule_of(way, collective)).collect();
     match collective {
         Collective::SendRecv => ours.push(Algorithm::Direct),
         // Nothing of the fixed decisions, which leave the fan-out of chains at one.
@@ -141,7 +147,7 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
 /// than our schedule has.
 fn same(version: Version, call: &Call, taken: Way) -> Option<Algorithm> {
     let part = |collective: Collective| {
-        way(version, &Call { collective, root: Rank(0), ..*call }).and_then(|way| way.ours(collective))
+        way(version, &Call { collective, root: Rank(0), ..*call }).and_then(|way| schedule_of(way, collective))
     };
     let parts = match taken {
         Way::ReduceThenBroadcast => Some((Collective::Broadcast, Algorithm::Knomial)),
@@ -153,7 +159,7 @@ fn same(version: Version, call: &Call, taken: Way) -> Option<Algorithm> {
             return None;
         }
     }
-    taken.ours(call.collective)
+    schedule_of(taken, call.collective)
 }
 
 pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {

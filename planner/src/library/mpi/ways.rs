@@ -88,7 +88,7 @@ impl Way {
 
     /// The same algorithm of ours, for a collective that Open MPI takes it for. There is none of recursive doubling for
     /// reduce_scatter, in which ranks are sent sums that they do not need: schedules move nothing that nobody reads.
-    pub(in crate::library) fn ours(self, collective: Collective) -> Option<Algorithm> {
+    pub(super) fn ours(self, collective: Collective) -> Option<Algorithm> {
         let ours = match (self, collective) {
             // Bruck's barrier is what others call dissemination.
             (Self::Bruck, Collective::Barrier) => Algorithm::Dissemination,
