@@ -130,14 +130,19 @@ mod tests {
             let all: Vec<Option<u64>> = capacities.iter().copied().map(Some).collect();
             let some: Vec<Option<u64>> = ids.iter().zip(&capacities)
                 .map(|(&id, &capacity)| demand.may_fill(&system, id).then_some(capacity)).collect();
-            // Of those that nothing holds back any more, the rate is the one that they have alone.
+            // None is faster than alone: a capacity of each route's own.
             let alone = |route: &Plain| {
-                let level = |&(place, halves): &(usize, u64)| capacities[place] as f64 / (halves as f64 / 2.0);
-                route.uses.iter().map(level).fold(f64::INFINITY, f64::min)
+                let level = |&(place, halves): &(usize, u64)| 2 * capacities[place] / halves;
+                route.uses.iter().map(level).min().unwrap_or(0)
             };
-            let (expected, found) = (by_definition(&all, &routes), by_definition(&some, &routes));
-            for ((route, expected), found) in routes.iter().zip(expected).zip(found).filter(|one| one.0.0.count > 0) {
-                let found = found.min(alone(route));
+            let own = routes.iter().map(|route| Some(alone(route) * u64::from(route.count)));
+            let some: Vec<Option<u64>> = some.into_iter().chain(own).collect();
+            let capped: Vec<Plain> = routes.iter().zip(capacities.len()..).map(|(route, own)| {
+                let uses = route.uses.iter().copied().chain([(own, 2)]).collect();
+                Plain { uses, ..route.clone() }
+            }).collect();
+            let (expected, found) = (by_definition(&all, &routes), by_definition(&some, &capped));
+            for ((_, expected), found) in routes.iter().zip(expected).zip(found).filter(|one| one.0.0.count > 0) {
                 prop_assert!((found - expected).abs() <= 1e-9 * expected, "{found} and {expected}");
             }
         }
