@@ -168,7 +168,7 @@ pub fn combination(
         (_, Protocol::CopyEngine) if collective == Collective::Barrier => Err(Mismatch::NothingToCopy),
         (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => Ok(()),
         (Algorithm::OneShot | Algorithm::TwoShot, _) => Err(Mismatch::NeedsOneSided),
-        (Algorithm::Direct | Algorithm::Pairwise, _) => Ok(()),
+        (Algorithm::Direct | Algorithm::Pairwise | Algorithm::Linear, _) => Ok(()),
         (Algorithm::Nvls | Algorithm::NvlsTree, Protocol::Simple) => match abilities.multicast {
             Err(why) => Err(Mismatch::NoMulticast(why)),
             Ok(team) if (team == abilities.ranks) == (algorithm == Algorithm::Nvls) => Ok(()),
@@ -189,7 +189,17 @@ pub fn combination(
             | Algorithm::Pat
             | Algorithm::GridRing
             | Algorithm::ScatterAllGather
-            | Algorithm::Dissemination,
+            | Algorithm::Dissemination
+            | Algorithm::LinearSync
+            | Algorithm::Knomial
+            | Algorithm::BinaryTree
+            | Algorithm::InOrderTree
+            | Algorithm::SplitTree
+            | Algorithm::Chains
+            | Algorithm::NeighbourExchange
+            | Algorithm::Butterfly
+            | Algorithm::ReduceThenBroadcast
+            | Algorithm::ReduceThenScatter,
             _,
         ) => Ok(()),
     }
@@ -198,10 +208,13 @@ pub fn combination(
 /// All strategies for a collective within a restriction, in a fixed order.
 #[must_use]
 pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &Restriction) -> Vec<Strategy> {
-    let chosen = |list: &[Algorithm], one: Algorithm| list.is_empty() || list.contains(&one);
+    let chosen = |algorithm: Algorithm| match restriction.algorithms.as_slice() {
+        [] => !algorithm.is_of_messages(collective) || restriction.library.is_some_and(Offer::sends_messages),
+        list => list.contains(&algorithm),
+    };
     let mut found = Vec::new();
     for algorithm in Algorithm::ALL {
-        if !algorithm.supports(collective) || !chosen(&restriction.algorithms, algorithm) {
+        if !algorithm.supports(collective) || !chosen(algorithm) {
             continue;
         }
         for protocol in Protocol::ALL {

@@ -26,7 +26,7 @@ use crate::timeline::SimulateError;
 use amounts::{Amounts, Capacity, Holder, Route, Taken};
 use chain::Chain;
 use outline::Written;
-pub use outline::{Fingerprint, Outline};
+pub use outline::{Fingerprint, Known, Outline};
 
 /// Longer folded workloads are not kept.
 const MOST_OPERATIONS: u64 = 1 << 17;
@@ -119,10 +119,10 @@ impl Template {
         framing: Framing,
         rounds: u32,
     ) -> Option<Self> {
-        let chunks = outline.print.chunks;
+        let chunks = outline.known.print.chunks;
         let Lowered { workload: whole, resources, .. } = lowered;
-        let folded = fold::fold_like(&whole, outline.colours.get()).map(|(folded, colours)| {
-            outline.colours.get_or_init(|| colours);
+        let folded = fold::fold_like(&whole, outline.known.colours.get()).map(|(folded, colours)| {
+            outline.known.colours.get_or_init(|| colours);
             folded
         });
         let count = whole.system.resource_count();

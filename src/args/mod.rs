@@ -204,7 +204,8 @@ pub struct SimulateArgs {
 impl SimulateArgs {
     /// Whether one of many equals may stand for all.
     pub fn folding(&self) -> Folding {
-        if self.no_fold { Folding::Off } else { Folding::WhereProved }
+        // (Where more is asked for than this tells, it is as `WhereProved`.)
+        if self.no_fold { Folding::Off } else { Folding::BlocksFirst }
     }
 
     /// What must be kept of the run.

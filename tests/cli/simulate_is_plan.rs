@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::run::{json, run};
 
-const ALGORITHMS: [&str; 16] = [
+const ALGORITHMS: [&str; 27] = [
     "ring",
     "tree",
     "one_shot",
@@ -21,6 +21,17 @@ const ALGORITHMS: [&str; 16] = [
     "grid_ring",
     "scatter_all_gather",
     "dissemination",
+    "linear",
+    "linear_sync",
+    "knomial",
+    "binary_tree",
+    "in_order_tree",
+    "split_tree",
+    "chains",
+    "neighbour_exchange",
+    "butterfly",
+    "reduce_then_broadcast",
+    "reduce_then_scatter",
 ];
 
 const COLLECTIVES: [&str; 9] = [

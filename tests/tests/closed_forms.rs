@@ -98,7 +98,9 @@ proptest! {
         for facts in facts().filter(|facts| facts.holds_for(setup.ranks)) {
             let Time::Flat(bytes) = facts.time else { continue };
             // Lanes over different sides, and two trees, get out of step.
-            let in_step = !matches!(facts.algorithm, Algorithm::GridRing | Algorithm::Tree);
+            // (Of a reduce that is scattered, chunks follow one another where there are several.)
+            let in_step =
+                !matches!(facts.algorithm, Algorithm::GridRing | Algorithm::Tree | Algorithm::ReduceThenScatter);
             let setup = Setup { channels: if in_step { setup.channels } else { 1 }, ..setup };
             let root = if is_rooted(facts.collective) { root.index(setup.ranks as usize) as u32 } else { 0 };
             let count = Count { ranks: setup.ranks, per_host: setup.ranks };
@@ -161,6 +163,62 @@ proptest! {
             case.shape.chunk = Some(Bytes(chunk));
             is_rounded_up(setup.time(&case), exact, steps, setup.channels.into(), setup.bandwidth)?;
         }
+    }
+
+    /// A tree of radix 4 of 4ᵐ ranks: a rank of height k has 3k children, which share its port. So has that of an all_reduce that
+    /// is broadcast over it, after a reduce of 2m steps.
+    #[test]
+    fn trees_of_radix_4(setup in setups(), m in 1u32..=2, root in any::<prop::sample::Index>()) {
+        let setup = Setup { ranks: 1 << (2 * m), ..setup };
+        let loads = f64::from(3 * m * (m + 1) / 2);
+        let sharers = 3 * m * u32::from(setup.channels);
+        let root = root.index(setup.ranks as usize) as u32;
+        let time = setup.time(&setup.case(Algorithm::Knomial, Collective::Broadcast, root));
+        is_rounded_up(time, f64::from(m) * setup.latency() + loads * setup.whole(), m, sharers, setup.bandwidth)?;
+        let time = setup.time(&setup.case(Algorithm::ReduceThenBroadcast, Collective::AllReduce, 0));
+        let exact = f64::from(3 * m) * setup.latency() + (loads + f64::from(2 * m)) * setup.whole();
+        is_rounded_up(time, exact, 3 * m, sharers, setup.bandwidth)?;
+    }
+
+    /// Full binary trees of 2ᵏ − 1 ranks, however their ranks are numbered; that in order takes a step more where the last rank is
+    /// not the root, and the split one a step more for half of the bytes.
+    #[test]
+    fn full_binary_trees(setup in setups(), k in 2u32..=4, root in any::<prop::sample::Index>()) {
+        let setup = Setup { ranks: (1 << k) - 1, ..setup };
+        let root = root.index(setup.ranks as usize) as u32;
+        let level = setup.latency() + 2.0 * setup.whole();
+        let up = f64::from(k - 1) * level;
+        let sharers = 2 * u32::from(setup.channels);
+        let exact = |algorithm, collective, root, exact| {
+            is_rounded_up(setup.time(&setup.case(algorithm, collective, root)), exact, k, sharers, setup.bandwidth)
+        };
+        exact(Algorithm::BinaryTree, Collective::Broadcast, root, up)?;
+        exact(Algorithm::BinaryTree, Collective::Reduce, root, up)?;
+        exact(Algorithm::InOrderTree, Collective::Reduce, setup.ranks - 1, up)?;
+        let handed_on = if root + 1 == setup.ranks { 0.0 } else { setup.latency() + setup.whole() };
+        exact(Algorithm::InOrderTree, Collective::Reduce, root, up + handed_on)?;
+        let split = f64::from(k) * setup.latency() + (f64::from(k) - 0.5) * setup.whole();
+        exact(Algorithm::SplitTree, Collective::Broadcast, root, split)?;
+    }
+
+    /// A reduce over four chains of l ranks each: l·L + (l + 3)·bytes/B.
+    #[test]
+    fn chains_of_equal_length(setup in setups(), l in 1u32..=4, root in any::<prop::sample::Index>()) {
+        let setup = Setup { ranks: 4 * l + 1, ..setup };
+        let root = root.index(setup.ranks as usize) as u32;
+        let time = setup.time(&setup.case(Algorithm::Chains, Collective::Reduce, root));
+        let exact = f64::from(l) * setup.latency() + f64::from(l + 3) * setup.whole();
+        is_rounded_up(time, exact, l, 4 * u32::from(setup.channels), setup.bandwidth)?;
+    }
+
+    /// A gather with handshakes: for each rank but the root a signal there and its block back.
+    #[test]
+    fn handshakes(setup in setups(), root in any::<prop::sample::Index>()) {
+        let root = root.index(setup.ranks as usize) as u32;
+        let time = setup.time(&setup.case(Algorithm::LinearSync, Collective::Gather, root));
+        let n = f64::from(setup.ranks);
+        let exact = 2.0 * (n - 1.0) * setup.latency() + (n - 1.0) / n * setup.whole();
+        is_rounded_up(time, exact, 2 * setup.ranks, u32::from(setup.channels), setup.bandwidth)?;
     }
 
     /// In one host both trees are the same chain, and share its links: 2(n−1)(L + bytes/B).

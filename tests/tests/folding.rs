@@ -132,7 +132,7 @@ fn are_equal(whole: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
 }
 
 /// What goes in loops, or chunk after chunk.
-const IN_LOOPS: [(Algorithm, Collective); 8] = [
+const IN_LOOPS: [(Algorithm, Collective); 12] = [
     (Algorithm::Ring, Collective::AllReduce),
     (Algorithm::Ring, Collective::AllGather),
     (Algorithm::Ring, Collective::ReduceScatter),
@@ -141,6 +141,10 @@ const IN_LOOPS: [(Algorithm, Collective); 8] = [
     (Algorithm::Tree, Collective::AllReduce),
     (Algorithm::Tree, Collective::Broadcast),
     (Algorithm::Tree, Collective::Reduce),
+    (Algorithm::Knomial, Collective::Broadcast),
+    (Algorithm::BinaryTree, Collective::Reduce),
+    (Algorithm::SplitTree, Collective::Broadcast),
+    (Algorithm::ReduceThenBroadcast, Collective::AllReduce),
 ];
 
 proptest! {

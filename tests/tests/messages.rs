@@ -5,7 +5,7 @@
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_planner::bound::{Bounds, InNetwork};
-use fabricast_planner::plan::{Effort, PlanRequest, Watcher, least_time, plan};
+use fabricast_planner::plan::{PlanRequest, Watcher, least_time, plan};
 use fabricast_planner::strategy::{Restriction, Strategy as Way};
 use fabricast_sim::Folding;
 use fabricast_sim::breakdown::breakdown;
@@ -153,6 +153,16 @@ proptest! {
             (Collective::AllToAll, Algorithm::Direct),
             (Collective::Broadcast, Algorithm::Tree),
             (Collective::Gather, Algorithm::Tree),
+            (Collective::AllReduce, Algorithm::ReduceThenBroadcast),
+            (Collective::ReduceScatter, Algorithm::Butterfly),
+            (Collective::ReduceScatter, Algorithm::ReduceThenScatter),
+            (Collective::Reduce, Algorithm::BinaryTree),
+            (Collective::Reduce, Algorithm::InOrderTree),
+            (Collective::Reduce, Algorithm::Linear),
+            (Collective::AllGather, Algorithm::NeighbourExchange),
+            (Collective::Broadcast, Algorithm::Knomial),
+            (Collective::Broadcast, Algorithm::SplitTree),
+            (Collective::Gather, Algorithm::LinearSync),
         ]),
         bytes in prop_oneof![1u64..5_000, 1u64..50_000_000],
         p2p in select(vec![PeerAccess::Allowed, PeerAccess::Off]),
@@ -167,22 +177,9 @@ proptest! {
         let call = case.shape.call;
         let bound = Bounds::new(&world.fabric, &router, &placement, call.root.0).of(&call).time;
         prop_assert!(bound <= whole, "bound {bound:?}, time {whole:?}");
-        let request = PlanRequest {
-            library: None,
-            fabric: &world.fabric,
-            router: &router,
-            placement: &placement,
-            profile: &world.profile,
-            ranks_per_node: world.per_host(),
-            mode: world.mode,
-            buffers: call.buffers,
-            root: 0,
-            matrix: None,
-            collectives: &[collective],
-            sizes: &[call.bytes],
-            restriction: &Restriction::default(),
-            effort: Effort::Contenders,
-        };
+        let (collectives, sizes, any) = ([collective], [call.bytes], Restriction::default());
+        let asked = world.asked((&router, &placement), (&collectives, &sizes), &any);
+        let request = PlanRequest { buffers: call.buffers, ..asked };
         let way = Way { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
         let least = least_time(&request, collective, call.bytes, way).unwrap().unwrap();
         prop_assert!(least <= whole, "at least {least:?}, simulated {whole:?}");

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::Bounds;
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, least_time, plan};
 use fabricast_planner::strategy::{Restriction, Strategy};
@@ -241,22 +242,9 @@ fn least_and_found(
     restriction: &Restriction,
 ) -> Vec<(Strategy, Bytes, Picos, Picos)> {
     let (router, placement) = (world.router(), world.placement());
-    let request = PlanRequest {
-        library: None,
-        fabric: &world.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &world.profile,
-        ranks_per_node: world.per_host(),
-        mode: world.mode,
-        buffers: BufferUse::OutOfPlace,
-        root: world.ranks() / 2,
-        matrix: None,
-        collectives: &[collective],
-        sizes: &[Bytes(777), Bytes(100_000), Bytes(1 << 20), Bytes(3_000_001)],
-        restriction,
-        effort: Effort::EveryPair,
-    };
+    let (collectives, sizes) = ([collective], [777, 100_000, 1 << 20, 3_000_001].map(Bytes));
+    let asked = world.asked((&router, &placement), (&collectives, &sizes), restriction);
+    let request = PlanRequest { root: world.ranks() / 2, effort: Effort::EveryPair, ..asked };
     let Ok(plan) = plan(&request, Watcher::default()) else { return Vec::new() };
     let found = plan.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (row.bytes, *pair)));
     found
@@ -301,22 +289,9 @@ fn a_host_of_h200_is_planned_as_if_everything_were_simulated() {
 fn planned(world: &World, collective: Collective, effort: Effort, threads: usize) -> Option<Plan> {
     let (router, restriction, placement) = (world.router(), Restriction::default(), world.placement());
     let matrix = matrix_of(placement.len() as u32, 1 << 20, 7);
-    let request = PlanRequest {
-        library: None,
-        fabric: &world.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &world.profile,
-        ranks_per_node: world.per_host(),
-        mode: world.mode,
-        buffers: BufferUse::OutOfPlace,
-        root: 0,
-        matrix: Some(&matrix),
-        collectives: &[collective],
-        sizes: &[Bytes(1000), Bytes(300_000), Bytes(50_000_000)],
-        restriction: &restriction,
-        effort,
-    };
+    let (collectives, sizes) = ([collective], [1000, 300_000, 50_000_000].map(Bytes));
+    let asked = world.asked((&router, &placement), (&collectives, &sizes), &restriction);
+    let request = PlanRequest { matrix: Some(&matrix), effort, ..asked };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     pool.install(|| plan(&request, Watcher::default()).ok())
 }
@@ -347,11 +322,17 @@ proptest! {
         let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, upi, network, multicast: 1.0 };
         world.profile = Profile { links, ..world.profile };
         world.delays = Vec::new();
-        let restriction = Restriction { channels: vec![channels], chunk, ..Restriction::default() };
+        let algorithms = Algorithm::ALL.to_vec();
+        let restriction = Restriction { algorithms, channels: vec![channels], chunk, ..Restriction::default() };
         for (strategy, bytes, least, found) in least_and_found(&world, collective, &restriction) {
             prop_assert!(least <= found, "{strategy} {bytes}: {least:?} and {found:?}");
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// What the search leaves out could neither have won nor come second, whatever the profile says of the links.
     #[test]

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_planner::plan::{Effort, PlanRequest};
+use fabricast_planner::strategy::Restriction;
 use fabricast_sim::engine::{Recording, Watch};
 use fabricast_sim::lower::Setting;
 use fabricast_sim::profile::{Launch, Processes, Profile};
@@ -209,6 +211,31 @@ impl World {
 
     pub(crate) fn router(&self) -> Router<'_> {
         Router::new(&self.fabric, self.routes)
+    }
+
+    /// What is asked of a plan here: out of place, from rank 0, whatever can win.
+    pub(crate) fn asked<'a>(
+        &'a self,
+        (router, placement): (&'a Router<'a>, &'a [NodeId]),
+        (collectives, sizes): (&'a [Collective], &'a [Bytes]),
+        restriction: &'a Restriction,
+    ) -> PlanRequest<'a> {
+        PlanRequest {
+            library: None,
+            fabric: &self.fabric,
+            router,
+            placement,
+            profile: &self.profile,
+            ranks_per_node: self.per_host(),
+            mode: self.mode,
+            buffers: BufferUse::OutOfPlace,
+            root: 0,
+            matrix: None,
+            collectives,
+            sizes,
+            restriction,
+            effort: Effort::Contenders,
+        }
     }
 
     /// Runs a schedule on the first ranks of the fabric, times of all operations recorded.

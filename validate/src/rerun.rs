@@ -8,7 +8,7 @@ use fabricast_planner::plan::Busiest;
 use fabricast_planner::strategy::Strategy;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
-use fabricast_sim::profile::{Band, Decides, Profile};
+use fabricast_sim::profile::{Band, Profile};
 use fabricast_sim::schedule::Generate;
 use fabricast_sim::{LaunchMode, Surroundings, simulate, time_in_a_row};
 use fabricast_topologies::Picos;
@@ -86,6 +86,7 @@ impl<'a> Rerun<'a> {
             time,
             bytes,
             band: alone.band,
+            #[cfg(test)]
             decides: alone.decides,
             busiest: Busiest::of(&alone),
             events: alone.events,
@@ -102,7 +103,8 @@ pub(crate) struct Again {
     /// The interval around the time.
     pub band: Band,
     /// What decides the time.
-    pub decides: Decides,
+    #[cfg(test)]
+    pub decides: fabricast_sim::profile::Decides,
     /// Events handled.
     pub events: u64,
     pub busiest: Option<Busiest>,

@@ -5,20 +5,25 @@
 //!   by the one 2ᵏ before: ⌈log2 n⌉ rounds for any number of ranks, each of n signals.
 //! - **One-shot**: every rank sets a flag at every other, and waits for n − 1: one step of n(n − 1) signals.
 //! - **Tree**: signals up a binomial tree to rank 0, and down again: twice its depth, the most bits of a number below n;
-//!   2(n − 1) signals.
+//!   2(n − 1) signals. **Linear**: the same over a tree of one level ([`super::linear`]): two steps.
+//! - **Recursive doubling**: in round k a rank and the one 2ᵏ places away signal each other: log2 n rounds, and two more where
+//!   ranks beyond a power of two are guests ([`super::places`]), who signal their neighbour first and are signalled last.
 //!
 //! A step takes latency L on links of equal latency. Channels beyond the first have nothing to do. Per rank ⌈log2 n⌉ + 1
-//! runs, one-shot a run for each host and one more, tree one for each neighbour and one more.
+//! runs, one-shot a run for each host and one more, trees one for each neighbour and two more, doubling three more.
 //!
 //! Sources: Hensgen, Finkel, Manber, *Two algorithms for barrier synchronization*, Int. J. Parallel Programming 17(1), 1988
 //! (dissemination); Mellor-Crummey, Scott, *Algorithms for scalable synchronization on shared-memory multiprocessors*,
-//! ACM TOCS 9(1), 1991, §3 (flags, trees); NCCL 2.28 src/include/nccl_device/impl/lsa_barrier__funcs.h (flags at every peer).
+//! ACM TOCS 9(1), 1991, §3 (flags, trees); Open MPI 5.0 ompi/mca/coll/base/coll_base_barrier.c (linear, doubling); NCCL 2.28 src/include/nccl_device/impl/lsa_barrier__funcs.h (flags at every peer).
 
 use fabricast_sim::schedule::{Dependency, Generate, Header, Layout, Program, Rank, Symmetry};
 
 use super::lane::Lane;
+use super::linear::Star;
 use super::peers::Peers;
-use super::tree::{children_of, parent_of};
+use super::places::{Phase, Places};
+use super::rooted::Tree;
+use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
 /// A barrier.
@@ -33,7 +38,9 @@ pub(super) struct Barrier {
 enum Pattern {
     Dissemination,
     OneShot(Peers),
-    Tree,
+    Tree(Binomial),
+    Linear(Star),
+    Doubling(Places),
 }
 
 impl Barrier {
@@ -46,7 +53,9 @@ impl Barrier {
                 let peers = Peers::new(shape);
                 (Pattern::OneShot(peers), peers.symmetry())
             }
-            Algorithm::Tree => (Pattern::Tree, Symmetry::None),
+            Algorithm::Tree => (Pattern::Tree(Binomial::smallest_first(shape.call.ranks)), Symmetry::None),
+            Algorithm::Linear => (Pattern::Linear(Star { ranks: shape.call.ranks }), Symmetry::None),
+            Algorithm::RecursiveDoubling => (Pattern::Doubling(Places::new(shape.call.ranks)), Symmetry::None),
             _ => (Pattern::Dissemination, Symmetry::Rotations(vec![shape.rotation()])),
         };
         Ok(Self { header: shape.header(algorithm, Layout::new(Vec::new()), 0), pattern, symmetry })
@@ -79,24 +88,43 @@ impl Barrier {
 
     /// Run 0 of every rank joins what came from its children, run 1 signals the parent (none at the root), and the others
     /// the children.
-    fn tree(&self, at: Lane, program: &mut Program) {
-        let ranks = self.header.call.ranks;
-        let children = children_of(at.rank, ranks);
-        let come = (0..children).map(|i| Dependency::on(Rank(at.rank + (1 << i)), 1, 0));
+    fn over(tree: &dyn Tree, at: Lane, program: &mut Program) {
+        let children = tree.children(at.rank);
+        let come = children.iter().map(|&child| Dependency::on(Rank(child), 1, 0));
         program.push(at.wait(1), &come.collect::<Vec<_>>());
         let joined = Dependency::on(at.rank(), 0, 0);
-        let (parent, told) = match at.rank {
-            0 => (at.wait(0), joined),
-            rank => {
-                let (parent, child) = parent_of(rank);
-                (at.signal(parent), Dependency::on(Rank(parent), 2 + child, 0))
-            }
+        let (parent, told) = match tree.parent(at.rank) {
+            None => (at.wait(0), joined),
+            Some((parent, which)) => (at.signal(parent), Dependency::on(Rank(parent), 2 + which, 0)),
         };
         program.push(parent, &[joined]);
-        for i in 0..children {
-            program.push(at.signal(at.rank + (1 << i)), &[told]);
+        for child in children {
+            program.push(at.signal(child), &[told]);
         }
         program.push(at.wait(1), &[told]);
+    }
+
+    /// A run for each step, empty where the rank has none: a guest's first and a host's last, exchanges between.
+    fn doubling(places: Places, at: Lane, program: &mut Program) {
+        let steps = places.bits() + 2 * u32::from(places.has_guests());
+        let mut awaited: Vec<Dependency> = Vec::new();
+        for step in 0..steps {
+            let (to, from) = match Phase::of(step, places.bits(), places) {
+                Phase::Come => (places.stand_in(at.rank), places.guest(at.rank)),
+                Phase::Exchange(k) => {
+                    let partner = places.partner(at.rank, 1 << k);
+                    (partner, partner)
+                }
+                Phase::Leave => (places.guest(at.rank), places.stand_in(at.rank)),
+            };
+            program.push(to.map_or(at.wait(0), |to| at.signal(to)), if to.is_some() { &awaited } else { &[] });
+            // A rank goes on when it has sent its signal and got its partner's.
+            if to.is_some() {
+                awaited = vec![Dependency::on(at.rank(), step, 0)];
+            }
+            awaited.extend(from.map(|from| Dependency::on(Rank(from), step, 0)));
+        }
+        program.push(at.wait(1), &awaited);
     }
 }
 
@@ -113,7 +141,9 @@ impl Generate for Barrier {
         match self.pattern {
             Pattern::Dissemination => self.dissemination(at, program),
             Pattern::OneShot(peers) => self.one_shot(peers, at, program),
-            Pattern::Tree => self.tree(at, program),
+            Pattern::Tree(tree) => Self::over(&tree, at, program),
+            Pattern::Linear(tree) => Self::over(&tree, at, program),
+            Pattern::Doubling(places) => Self::doubling(places, at, program),
         }
     }
 

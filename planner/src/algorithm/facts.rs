@@ -62,6 +62,46 @@ impl Count {
         f64::from((0..self.ranks).map(u32::count_ones).max().unwrap_or(0))
     }
 
+    /// ⌊log2 n⌋: depth of a binary tree.
+    fn levels(self) -> f64 {
+        f64::from(self.ranks.ilog2())
+    }
+
+    /// Buffers that follow one another down a binary tree, level by level: two but where a rank has one child, the last
+    /// ones perhaps.
+    fn binary(self) -> f64 {
+        let (first, depth) = (1u32 << self.ranks.ilog2(), self.levels());
+        let last = if 2 * (self.ranks + 1 - first) > first { 2.0 } else { 1.0 };
+        2.0 * (depth - 1.0) + last
+    }
+
+    /// Children of the root of a tree of radix 4: the numbers r·4ᵏ below n.
+    fn knomial_children(self) -> f64 {
+        let weights = (0..u32::BITS / 2).map(|k| 1u64 << (2 * k));
+        weights.map(|w| (1..4).filter(|r| r * w < u64::from(self.ranks)).count() as f64).sum()
+    }
+
+    /// Depth of a tree of radix 4: the most digits that are not 0 of a number below n in base 4.
+    fn knomial_depth(self) -> f64 {
+        let digits = |place: u32| (0..u32::BITS / 2).filter(|k| place >> (2 * k) & 3 != 0).count();
+        (0..self.ranks).map(digits).max().unwrap_or(0) as f64
+    }
+
+    /// Ranks of the longest of four chains.
+    fn longest_chain(self) -> f64 {
+        f64::from((self.ranks - 1).div_ceil(4))
+    }
+
+    /// Chains that there are ranks for, four at most.
+    fn chains(self) -> f64 {
+        f64::from((self.ranks - 1).min(4))
+    }
+
+    /// Steps of exchanges between neighbours; of an odd number of ranks, of a ring.
+    fn by_neighbours(self) -> f64 {
+        if self.ranks.is_multiple_of(2) { self.n() / 2.0 } else { self.n() - 1.0 }
+    }
+
     /// Hops of one block to each rank over distances of powers of two: the bits of all numbers below n.
     fn hops(self) -> f64 {
         (0..self.ranks).map(|offset| f64::from(offset.count_ones())).sum()
@@ -141,8 +181,9 @@ const SIDES: Figure = figure("Σ(aᵢ−1)", Count::along_sides);
 const TWICE_SIDES: Figure = figure("2·Σ(aᵢ−1)", |c| 2.0 * c.along_sides());
 
 use Algorithm::{
-    Bruck, Direct, Dissemination, GridRing, Hierarchical, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling,
-    RecursiveHalvingDoubling, Ring, ScatterAllGather, Tree, TwoShot,
+    BinaryTree, Bruck, Butterfly, Chains, Direct, Dissemination, GridRing, Hierarchical, InOrderTree, Knomial, Linear,
+    LinearSync, NeighbourExchange, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling, RecursiveHalvingDoubling,
+    ReduceThenBroadcast, ReduceThenScatter, Ring, ScatterAllGather, SplitTree, Tree, TwoShot,
 };
 use Collective::{
     AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
@@ -153,6 +194,24 @@ use Traffic::{Least, More, Switched};
 /// The columns of the table below.
 type Row = (Collective, Algorithm, Exact, Figure, Figure, Traffic, Time);
 
+/// Depth of a binary tree.
+const LEVELS: Figure = figure("⌊log₂ n⌋", Count::levels);
+
+/// What the busiest rank of a split binary tree sends: a half to each child and to its neighbour.
+fn split_sent(count: Count) -> f64 {
+    let n = count.ranks;
+    // Place 1 and those next to it have children with numbers 2 and 4 further on, and a neighbour if n is not 2.
+    let of_root = if n.is_multiple_of(2) && n > 2 { 1.5 } else { 1.0 };
+    let of_first = [n > 3, n > 5, n > 2].iter().filter(|&&there| there).count() as f64 / 2.0;
+    of_first.max(of_root)
+}
+
+/// Children of the root of a tree of radix 4.
+const KNOMIAL: Figure = figure("numbers r·4ᵏ below n", Count::knomial_children);
+
+/// What the busiest rank of a binary tree sends.
+const CHILDREN: Figure = figure("2", |c| if c.ranks == 2 { 1.0 } else { 2.0 });
+
 /// What barriers send.
 const NOTHING: Figure = figure("0", |_| 0.0);
 
@@ -162,7 +221,7 @@ const ROW: Figure =
 
 /// By collective. Tree all_reduce is that of a single host, and chains and trees take one chunk. The figures of all_to_allv
 /// are those of equal blocks, a buffer being the whole matrix.
-const FACTS: [Row; 47] = [
+const FACTS: [Row; 63] = [
     (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
@@ -205,6 +264,17 @@ const FACTS: [Row; 47] = [
         Switched,
         Time::Levels("2(L + bytes/B) + 2·log₂ h·(L′ + bytes/(g·B′)) at most"),
     ),
+    (
+        AllReduce,
+        ReduceThenBroadcast,
+        Always,
+        figure("most bits of a number below n, and most digits in base 4 that are not 0", |c| {
+            c.deepest() + c.knomial_depth()
+        }),
+        KNOMIAL,
+        Least,
+        Time::Levels("3m·L + (2m + 3m(m+1)/2)·bytes/B, n = 4ᵐ"),
+    ),
     (AllGather, Nvls, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Switched, Time::Levels("L + bytes/B")),
     (ReduceScatter, Nvls, Always, ONE, ONE, Switched, Time::Levels("L + bytes/B")),
     (AllGather, Ring, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
@@ -222,6 +292,15 @@ const FACTS: [Row; 47] = [
     (AllGather, Bruck, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
     (AllGather, Pat, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
     (AllGather, GridRing, Always, SIDES, OTHERS, Least, Time::Flat(OTHERS)),
+    (
+        AllGather,
+        NeighbourExchange,
+        Always,
+        figure("n/2 (n odd: n−1)", Count::by_neighbours),
+        OTHERS,
+        Least,
+        Time::Flat(OTHERS),
+    ),
     (ReduceScatter, Ring, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
     (ReduceScatter, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
     (
@@ -236,6 +315,16 @@ const FACTS: [Row; 47] = [
     (ReduceScatter, RecursiveHalvingDoubling, PowersOfTwo, LOG, OTHERS, Least, Time::Flat(OTHERS)),
     (ReduceScatter, Pat, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
     (ReduceScatter, GridRing, Always, SIDES, OTHERS, Least, Time::Flat(OTHERS)),
+    (ReduceScatter, Butterfly, PowersOfTwo, LOG, OTHERS, Least, Time::Flat(OTHERS)),
+    (
+        ReduceScatter,
+        ReduceThenScatter,
+        PowersOfTwo,
+        figure("⌈log₂ n⌉ + 1", |c| c.log() + 1.0),
+        ONE,
+        More,
+        Time::Flat(figure("⌈log₂ n⌉ + (n−1)/n", |c| c.log() + c.others())),
+    ),
     (Broadcast, Ring, Always, RING, ONE, Least, Time::Flat(RING)),
     (Broadcast, Tree, Always, LOG, LOG, Least, Time::Flat(LOG)),
     (
@@ -256,6 +345,43 @@ const FACTS: [Row; 47] = [
         Least,
         Time::Flat(TWICE_OTHERS),
     ),
+    (Broadcast, Linear, Always, ONE, RING, Least, Time::Flat(RING)),
+    (
+        Broadcast,
+        Knomial,
+        Always,
+        figure("most digits that are not 0 of a number below n in base 4", Count::knomial_depth),
+        KNOMIAL,
+        Least,
+        Time::Levels("m·L + 3m(m+1)/2·bytes/B, n = 4ᵐ"),
+    ),
+    (
+        Broadcast,
+        BinaryTree,
+        Always,
+        LEVELS,
+        CHILDREN,
+        Least,
+        Time::Flat(figure("(2⌊log₂ n⌋ − 2 + the most children of the last parents)", Count::binary)),
+    ),
+    (
+        Broadcast,
+        SplitTree,
+        Always,
+        figure("⌊log₂ n⌋ + 1", |c| c.levels() + 1.0),
+        figure("1 to 1½", split_sent),
+        Least,
+        Time::Levels("k·L + (k − ½)·bytes/B, n = 2ᵏ − 1, k > 1"),
+    ),
+    (
+        Broadcast,
+        Chains,
+        Always,
+        figure("⌈(n−1)/4⌉", Count::longest_chain),
+        figure("min(4, n−1)", Count::chains),
+        Least,
+        Time::Flat(figure("(⌈(n−1)/4⌉ − 1 + min(4, n−1))", |c| c.longest_chain() - 1.0 + c.chains())),
+    ),
     (Reduce, Ring, Always, RING, ONE, Least, Time::Flat(RING)),
     (Reduce, Tree, PowersOfTwo, LOG, ONE, Least, Time::Flat(LOG)),
     (
@@ -266,6 +392,26 @@ const FACTS: [Row; 47] = [
         ONE,
         More,
         Time::Levels("2(L + (g−1)/g·bytes/B) + (h−1)(L′ + bytes/(g·B′))"),
+    ),
+    (Reduce, Linear, Always, ONE, ONE, Least, Time::Flat(RING)),
+    (Reduce, BinaryTree, Always, LEVELS, ONE, Least, Time::Levels("(k−1)(L + 2·bytes/B), n = 2ᵏ − 1")),
+    (
+        Reduce,
+        InOrderTree,
+        Always,
+        figure("⌊log₂ n⌋ + 1 (root n−1: ⌊log₂ n⌋)", |c| c.levels() + 1.0),
+        ONE,
+        More,
+        Time::Levels("(k−1)(L + 2·bytes/B) + L + bytes/B, n = 2ᵏ − 1"),
+    ),
+    (
+        Reduce,
+        Chains,
+        Always,
+        figure("⌈(n−1)/4⌉", Count::longest_chain),
+        ONE,
+        Least,
+        Time::Levels("l·L + (l + 3)·bytes/B, n = 4l + 1"),
     ),
     (AllToAll, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
     (
@@ -289,6 +435,15 @@ const FACTS: [Row; 47] = [
     (AllToAll, Pairwise, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
     (Gather, Tree, PowersOfTwo, LOG, figure("½", |_| 0.5), More, Time::Flat(OTHERS)),
     (Gather, Direct, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Least, Time::Flat(OTHERS)),
+    (
+        Gather,
+        LinearSync,
+        Always,
+        RING,
+        figure("1/n", |c| 1.0 / c.n()),
+        Least,
+        Time::Levels("2(n−1)·L + (n−1)/n·bytes/B"),
+    ),
     (Scatter, Tree, Always, LOG, OTHERS, More, Time::Flat(OTHERS)),
     (Scatter, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
     (SendRecv, Direct, Always, ONE, ONE, Least, Time::Flat(ONE)),
@@ -314,6 +469,8 @@ const FACTS: [Row; 47] = [
         Time::Levels("(n−1)·(L + m/B) at most, m the largest block"),
     ),
     (Barrier, Dissemination, Always, LOG, NOTHING, Least, Time::Flat(NOTHING)),
+    (Barrier, Linear, Always, TWO, NOTHING, Least, Time::Flat(NOTHING)),
+    (Barrier, RecursiveDoubling, PowersOfTwo, LOG, NOTHING, Least, Time::Flat(NOTHING)),
     (Barrier, OneShot, Always, ONE, NOTHING, Least, Time::Flat(NOTHING)),
     (
         Barrier,
@@ -358,6 +515,8 @@ pub fn toll(algorithm: Algorithm, collective: Collective, count: Count) -> Toll 
     match (algorithm, collective) {
         // Its chains and trees are those of the hosts, and begin at another rank on every lane.
         (Tree, AllReduce) => Toll::default(),
+        // The last rank saves the last of its steps where it is the root.
+        (InOrderTree, _) => Toll { steps: (facts.steps.of)(count) - 1.0, sent: (facts.sent.of)(count) },
         // Of a matrix nothing is known here.
         (_, AllToAllV) => Toll::default(),
         // Its steps are those of the fabric's own grid.

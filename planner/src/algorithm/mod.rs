@@ -10,8 +10,11 @@
 //! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, where that divides them.
 
 mod barrier;
+mod binary_tree;
 mod binomial_blocks;
 mod bruck;
+mod butterfly;
+mod chains;
 mod circle;
 mod cut;
 mod direct;
@@ -21,9 +24,14 @@ mod grid;
 mod halving_doubling;
 mod hierarchical;
 mod host_trees;
+mod in_order_tree;
+mod knomial;
 mod lane;
+mod linear;
+mod linear_sync;
 mod local;
 mod matrix_cut;
+mod neighbours;
 mod nvls;
 mod nvls_tree;
 mod one_shot;
@@ -32,9 +40,13 @@ mod pat;
 mod peers;
 mod places;
 mod rails;
+mod reduce_then_broadcast;
+mod reduce_then_scatter;
 mod ring;
+mod rooted;
 mod scatter_all_gather;
 mod shape;
+mod split_tree;
 mod staged;
 mod steps;
 mod tree;
@@ -50,6 +62,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bound::InNetwork;
 use direct::Partners;
+use rooted::{Rooted, Siblings, Tree};
 pub use shape::{Shape, Unsupported};
 
 /// A communication pattern.
@@ -89,6 +102,28 @@ pub enum Algorithm {
     NvlsTree,
     /// Signals over distances 1, 2, 4, …, each after those of the distance before.
     Dissemination,
+    /// The root deals with every other rank, all at once.
+    Linear,
+    /// The root asks one rank after the other.
+    LinearSync,
+    /// A tree of radix 4.
+    Knomial,
+    /// A binary tree, to both children at once.
+    BinaryTree,
+    /// A binary tree that keeps the order of ranks.
+    InOrderTree,
+    /// Two halves over the two sides of a binary tree, then swapped between neighbours.
+    SplitTree,
+    /// Four chains that begin at the root.
+    Chains,
+    /// Neighbours exchange what they got last, to one side and the other in turn.
+    NeighbourExchange,
+    /// reduce_scatter by halving what is left to sum, over growing distances.
+    Butterfly,
+    /// Reduce, then broadcast.
+    ReduceThenBroadcast,
+    /// Reduce, then scatter.
+    ReduceThenScatter,
 }
 
 use Collective::{
@@ -96,7 +131,7 @@ use Collective::{
 };
 
 /// How many algorithms there are.
-const COUNT: usize = 16;
+const COUNT: usize = 27;
 
 /// Name and collectives of every algorithm, in the order of the documentation.
 const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
@@ -110,7 +145,7 @@ const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
         "hierarchical",
         &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, AllToAllV],
     ),
-    (Algorithm::RecursiveDoubling, "recursive_doubling", &[AllReduce, AllGather]),
+    (Algorithm::RecursiveDoubling, "recursive_doubling", &[AllReduce, AllGather, Barrier]),
     (Algorithm::RecursiveHalvingDoubling, "recursive_halving_doubling", &[AllReduce, ReduceScatter]),
     (Algorithm::Bruck, "bruck", &[AllGather, AllToAll]),
     (Algorithm::Pat, "pat", &[AllGather, ReduceScatter]),
@@ -120,6 +155,17 @@ const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
     (Algorithm::Nvls, "nvls", &[AllReduce, AllGather, ReduceScatter]),
     (Algorithm::NvlsTree, "nvls_tree", &[AllReduce]),
     (Algorithm::Dissemination, "dissemination", &[Barrier]),
+    (Algorithm::Linear, "linear", &[Broadcast, Reduce, Barrier]),
+    (Algorithm::LinearSync, "linear_sync", &[Gather]),
+    (Algorithm::Knomial, "knomial", &[Broadcast]),
+    (Algorithm::BinaryTree, "binary_tree", &[Broadcast, Reduce]),
+    (Algorithm::InOrderTree, "in_order_tree", &[Reduce]),
+    (Algorithm::SplitTree, "split_tree", &[Broadcast]),
+    (Algorithm::Chains, "chains", &[Broadcast, Reduce]),
+    (Algorithm::NeighbourExchange, "neighbour_exchange", &[AllGather]),
+    (Algorithm::Butterfly, "butterfly", &[ReduceScatter]),
+    (Algorithm::ReduceThenBroadcast, "reduce_then_broadcast", &[AllReduce]),
+    (Algorithm::ReduceThenScatter, "reduce_then_scatter", &[ReduceScatter]),
 ];
 
 impl Algorithm {
@@ -161,11 +207,33 @@ impl Algorithm {
         self == Self::Pat
     }
 
+    /// Whether it is one that MPIs take for their messages, which a search tries for an MPI, or where it is asked for: what else
+    /// there is for the collective takes fewer steps or bytes.
+    #[must_use]
+    pub fn is_of_messages(self, collective: Collective) -> bool {
+        match self {
+            Self::RecursiveDoubling => collective == Barrier,
+            Self::Linear
+            | Self::LinearSync
+            | Self::Knomial
+            | Self::BinaryTree
+            | Self::InOrderTree
+            | Self::SplitTree
+            | Self::Chains
+            | Self::NeighbourExchange
+            | Self::Butterfly
+            | Self::ReduceThenBroadcast
+            | Self::ReduceThenScatter => true,
+            _ => false,
+        }
+    }
+
     /// Whether a schedule on several channels does on the first of them what one of a single channel does, with smaller
-    /// chunks (a double tree has both of its trees on a single channel).
+    /// chunks (a double tree has both of its trees on a single channel, and a buffer that is one message on a single
+    /// channel is many on several).
     #[must_use]
     pub fn divides_by_channels(self, collective: Collective) -> bool {
-        (self, collective) != (Self::Tree, AllReduce)
+        (self, collective) != (Self::Tree, AllReduce) && self != Self::ReduceThenScatter
     }
 
     /// Whether it offers a collective.
@@ -189,6 +257,16 @@ impl FromStr for Algorithm {
         let row = ALGORITHMS.iter().find(|row| row.1 == lower);
         row.map(|row| row.0).ok_or_else(|| UnknownWord::new("algorithm", word, &ALGORITHMS.map(|row| row.1)))
     }
+}
+
+/// Broadcast or reduce over a tree.
+fn over<T: Tree + Send + Sync + 'static>(
+    shape: &Shape,
+    algorithm: Algorithm,
+    tree: T,
+    siblings: Siblings,
+) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+    Ok(Box::new(Rooted::new(shape, algorithm, tree, siblings)?))
 }
 
 /// What writes the programs of an algorithm.
@@ -228,7 +306,21 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
         (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape)?),
         (Algorithm::Tree, AllReduce) => Box::new(tree::DoubleTree::new(shape)?),
         (Algorithm::Tree, Gather | Scatter) => Box::new(binomial_blocks::BinomialBlocks::new(shape)?),
-        (Algorithm::Tree, _) => Box::new(tree::Binomial::new(shape)?),
+        (Algorithm::Tree, Broadcast) => over(shape, algorithm, tree::Binomial::largest_first(ranks), Siblings::InTurn)?,
+        (Algorithm::Tree, _) => over(shape, algorithm, tree::Binomial::smallest_first(ranks), Siblings::InTurn)?,
+        (Algorithm::Linear, _) => over(shape, algorithm, linear::Star { ranks }, Siblings::Together)?,
+        (Algorithm::Knomial, _) => over(shape, algorithm, knomial::Knomial { ranks }, Siblings::Together)?,
+        (Algorithm::BinaryTree, _) => over(shape, algorithm, binary_tree::BinaryTree { ranks }, Siblings::Together)?,
+        (Algorithm::Chains, _) => over(shape, algorithm, chains::Chains { ranks }, Siblings::Together)?,
+        (Algorithm::InOrderTree, _) => Box::new(in_order_tree::InOrderReduce::new(shape)?),
+        (Algorithm::SplitTree, _) => Box::new(split_tree::SplitTree::new(shape)?),
+        (Algorithm::LinearSync, _) => Box::new(linear_sync::LinearSync::new(shape)?),
+        // An odd number of ranks has no pairs.
+        (Algorithm::NeighbourExchange, _) if ranks % 2 == 1 => Box::new(ring::Ring::new(shape)?),
+        (Algorithm::NeighbourExchange, _) => Box::new(neighbours::NeighbourExchange::new(shape)?),
+        (Algorithm::Butterfly, _) => Box::new(butterfly::Butterfly::new(shape)?),
+        (Algorithm::ReduceThenBroadcast, _) => Box::new(reduce_then_broadcast::ReduceThenBroadcast::new(shape)?),
+        (Algorithm::ReduceThenScatter, _) => Box::new(reduce_then_scatter::ReduceThenScatter::new(shape)?),
         (Algorithm::OneShot, _) => Box::new(one_shot::OneShot::new(shape)?),
         (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
         (Algorithm::Direct, AllToAllV) => Box::new(uneven::Uneven::new(shape, Partners::Together)?),

@@ -15,15 +15,13 @@
 //! Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations
 //! in MPICH*, 2005.
 
-use fabricast_sim::schedule::{
-    BlockSplit, Buffer, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk,
-};
+use fabricast_sim::schedule::{BlockSplit, Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Walk};
 
-use super::cut::{Cut, channel_of, checked};
+use super::cut::{Cut, channel_of};
 use super::host_trees::{Family, host_tree};
 use super::lane::Lane;
 use super::rails::Rails;
-use super::ring::copy_own;
+use super::rooted::Tree;
 use super::{Algorithm, Shape, Unsupported};
 
 /// Double binary tree all_reduce.
@@ -139,118 +137,63 @@ impl Generate for DoubleTree {
     }
 }
 
-/// Broadcast and reduce over a binomial tree.
+/// The binomial tree.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Binomial {
-    header: Header,
-    cut: Cut,
+    ranks: u32,
+    first: First,
+}
+
+/// Which child of a place is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    Largest,
+    Smallest,
 }
 
 impl Binomial {
-    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
-        // A reducing rank keeps its sum in the first slots, and what later children send in further ones.
-        let slots = if shape.call.collective == Collective::Reduce {
-            let children = u64::from(children_of(0, shape.call.ranks));
-            checked(u64::from(layout.chunks()) * children)?
-        } else {
-            0
-        };
-        Ok(Self { header: shape.header(Algorithm::Tree, layout, slots), cut })
+    /// Children with the largest subtree first, as they are sent to.
+    pub(super) fn largest_first(ranks: u32) -> Self {
+        Self { ranks, first: First::Largest }
     }
 
-    fn rank_at(&self, place: u32) -> Rank {
-        let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
-        Rank(((u64::from(place) + u64::from(root)) % u64::from(ranks)) as u32)
+    /// Children with the smallest subtree first, as their sums arrive.
+    pub(super) fn smallest_first(ranks: u32) -> Self {
+        Self { ranks, first: First::Smallest }
     }
 
-    fn broadcast(&self, place: u32, at: Lane, lane: u32, program: &mut Program) {
-        let ranks = self.header.call.ranks;
-        let children = children_of(place, ranks);
-        let first_run = lane * children;
-        let chunks = self.cut.over_loops(0, lane);
-        let src = (if place == 0 { Buffer::Input } else { Buffer::Output }, chunks);
-        for i in 0..children {
-            // The largest subtree first.
-            let child = self.rank_at(place + (1 << (children - 1 - i)));
-            let mut awaited = Vec::with_capacity(2);
-            if place > 0 {
-                let (parent, bit) = parent_of(place);
-                let siblings = children_of(parent, ranks);
-                let run = lane * siblings + (siblings - 1 - bit);
-                awaited.push(Dependency::shifted(self.rank_at(parent), run, 0));
-            }
-            awaited.push(if i > 0 {
-                Dependency::shifted(at.rank(), first_run + i - 1, 0)
-            } else {
-                Dependency::shifted(at.rank(), first_run + children - 1, -1)
-            });
-            program.push(at.put(self.cut.loops, Walk::fixed(child.0), src, (Buffer::Output, chunks)), &awaited);
+    /// Which child of a place with so many is that over distance 2^bit, or the other way round.
+    fn which(self, bit: u32, count: u32) -> u32 {
+        match self.first {
+            First::Largest => count - 1 - bit,
+            First::Smallest => bit,
         }
     }
+}
 
-    fn reduce(&self, place: u32, at: Lane, lane: u32, program: &mut Program) {
-        let (ranks, loops) = (self.header.call.ranks, self.cut.loops);
-        let children = children_of(place, ranks);
-        let chunks = self.cut.over_loops(0, lane);
-        let slot = |i: u32| (Buffer::Scratch, Walk { base: chunks.base + i * self.header.layout.chunks(), ..chunks });
-        let sum_of = |place: u32| if place == 0 { (Buffer::Output, chunks) } else { slot(0) };
-        // Run 0 of the lane of every rank goes up, the others are reduces; lanes of a rank are equally long.
-        let up_run = |place: u32| lane * children_of(place, ranks).max(1);
-        let arrived = |i: u32| {
-            let child = place + (1 << i);
-            Dependency::shifted(self.rank_at(child), up_run(child), 0)
-        };
-        let complete = match children {
-            0 => None,
-            1 => Some(arrived(0)),
-            _ => Some(Dependency::shifted(at.rank(), up_run(place) + children - 1, 0)),
-        };
-        if place > 0 {
-            let (parent, bit) = parent_of(place);
-            let (kind, dst) =
-                if bit == 0 { (OpKind::PutReduceInput, sum_of(parent)) } else { (OpKind::Put, slot(bit)) };
-            let src = if children == 0 { (Buffer::Input, chunks) } else { sum_of(place) };
-            let chunk_before = Dependency::shifted(at.rank(), up_run(place), -1);
-            let awaited: Vec<Dependency> = complete.into_iter().chain([chunk_before]).collect();
-            program.push(at.transfer(kind, loops, Walk::fixed(self.rank_at(parent).0), src, dst), &awaited);
-        } else {
-            program.push(at.wait(0), &[]);
-        }
-        for i in 1..children {
-            let before = if i == 1 { arrived(0) } else { Dependency::shifted(at.rank(), up_run(place) + i - 1, 0) };
-            program.push(at.local(OpKind::Reduce, loops, slot(i), sum_of(place)), &[arrived(i), before]);
-        }
+impl Tree for Binomial {
+    fn children(&self, place: u32) -> Vec<u32> {
+        let count = self.count(place);
+        (0..count).map(|which| place + (1 << self.which(which, count))).collect()
+    }
+
+    fn count(&self, place: u32) -> u32 {
+        children_of(place, self.ranks)
+    }
+
+    fn parent(&self, place: u32) -> Option<(u32, u32)> {
+        let (parent, bit) = parent_of(place);
+        (place > 0).then(|| (parent, self.which(bit, self.count(parent))))
     }
 }
 
 /// Number of children of a place in the binomial tree of `ranks`: child i is `place + 2^i`.
-pub(super) fn children_of(place: u32, ranks: u32) -> u32 {
+fn children_of(place: u32, ranks: u32) -> u32 {
     let bits = if place == 0 { u32::BITS } else { place.trailing_zeros() };
     (0..bits).take_while(|&bit| u64::from(place) + (1 << bit) < u64::from(ranks)).count() as u32
 }
 
 /// Parent of a place other than 0, and which of its children this is.
-pub(super) fn parent_of(place: u32) -> (u32, u32) {
-    (place & (place - 1), place.trailing_zeros())
-}
-
-impl Generate for Binomial {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn program(&self, rank: Rank, program: &mut Program) {
-        let call = &self.header.call;
-        let place = (rank.0 + call.ranks - call.root.0) % call.ranks;
-        for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            match call.collective {
-                Collective::Broadcast => self.broadcast(place, at, lane, program),
-                _ => self.reduce(place, at, lane, program),
-            }
-        }
-        if call.collective == Collective::Broadcast && place == 0 {
-            copy_own(&self.header, &self.cut, rank.0, 0, program);
-        }
-    }
+fn parent_of(place: u32) -> (u32, u32) {
+    (place & place.wrapping_sub(1), place.trailing_zeros())
 }

@@ -55,6 +55,12 @@ impl Offer {
         }
     }
 
+    /// Whether its collectives are made of two-sided messages.
+    #[must_use]
+    pub fn sends_messages(self) -> bool {
+        matches!(self.library, Library::OpenMpi(_))
+    }
+
     /// The most channels that it divides a message among; `None`: as many as are tried.
     #[must_use]
     pub fn most_channels(self) -> Option<u16> {
@@ -100,5 +106,5 @@ fn nccl_protocol(algorithm: Algorithm, protocol: Protocol, registered: Registere
 
 /// The algorithms of Open MPI's base (`ompi/mca/coll/base`, 4.1 and 5.0) that there are schedules of.
 fn open_mpi(algorithm: Algorithm, collective: Collective) -> bool {
-    mpi::algorithms(collective).iter().any(|known| known.ours() == Some(algorithm))
+    mpi::algorithms(collective).contains(&algorithm)
 }

@@ -6,6 +6,7 @@ mod least;
 mod measured;
 mod preference;
 mod ranges;
+mod recent;
 mod search;
 mod steady;
 mod templates;

@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fabricast_sim::SimulateError;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::schedule::{Call, Collective, Generate, Header, Protocol, Rank};
-use fabricast_sim::template::{Fingerprint, Outline, Template};
+use fabricast_sim::template::{Fingerprint, Known, Outline, Template};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bytes, NodeId};
 use rustc_hash::FxHashMap;
 
 use super::PlanRequest;
+use super::recent::Recent;
 use crate::abilities::Abilities;
 use crate::algorithm::{self, Algorithm, Shape};
 use crate::strategy::Strategy;
@@ -54,7 +55,9 @@ pub(super) struct Templates<'a> {
     abilities: Abilities,
     /// On more channels their blocks share SMs, and do no longer what one block does.
     roomy_channels: u16,
-    outlines: Mutex<FxHashMap<Key, Once<Option<Outline>>>>,
+    /// What is known of outlines; nothing where a schedule has none.
+    known: Mutex<FxHashMap<Key, Once<Option<Known>>>>,
+    outlines: Recent<Key>,
     made: Made,
 }
 
@@ -76,7 +79,8 @@ impl<'a> Templates<'a> {
             request,
             abilities,
             roomy_channels: roomy_channels(request),
-            outlines: Mutex::default(),
+            known: Mutex::default(),
+            outlines: Recent::default(),
             made: Mutex::default(),
         }
     }
@@ -97,12 +101,10 @@ impl<'a> Templates<'a> {
         }
         let room = self.room(call, strategy, header);
         let chunks = header.layout.chunks() / u32::from(times.max(1));
-        let one = self.of_loops(call, strategy, (1, room))?;
-        let found = match one {
-            Some((print, _)) if print.chunks() != chunks => self.of_loops(call, strategy, (2, 0))?,
-            one => one,
-        };
-        Ok(found.map(|(_, found)| found))
+        // (What is known of one loop is told without a template of it.)
+        let Some((_, _, one)) = self.known(call, strategy, (1, room)) else { return Ok(None) };
+        let loops = if one.chunks() == chunks { (1, room) } else { (2, 0) };
+        self.of_loops(call, strategy, loops)
     }
 
     /// The room in the messages of a schedule of one loop.
@@ -121,40 +123,50 @@ impl<'a> Templates<'a> {
         call: &Call,
         strategy: Strategy,
         (loops, room): (u32, Room),
-    ) -> Result<Option<(Fingerprint, Found)>, SimulateError> {
-        let Some((outline, print)) = self.outline(call, strategy, (loops, room)) else { return Ok(None) };
+    ) -> Result<Option<Found>, SimulateError> {
+        let Some((key, known, print)) = self.known(call, strategy, (loops, room)) else { return Ok(None) };
         let made = once(&self.made, (strategy.protocol, print.of_block(), loops));
-        if let (None, Some(Some(outline))) = (made.get(), outline.get()) {
-            // (Another thread may be making the same; the first one's stays.)
-            let template = Template::of(outline, strategy.protocol, loops, self.setting())?;
-            made.get_or_init(|| template);
+        if made.get().is_none() {
+            let few = Strategy { channels: key.channels, ..strategy };
+            let outline = match self.outlines.get(&key) {
+                Some(outline) => Some(outline),
+                None => self.outline(call, few, (key, Some(&known))),
+            };
+            if let Some(outline) = outline {
+                // (Another thread may be making the same; the first one's stays.)
+                let template = Template::of(&outline, strategy.protocol, loops, self.setting())?;
+                made.get_or_init(|| template);
+            }
         }
-        Ok(Some((print, Found { made, blocks: print.blocks() })))
+        Ok(Some(Found { made, blocks: print.blocks() }))
     }
 
-    /// What a strategy's schedule does, chunks and protocol aside.
-    fn outline(
-        &self,
-        call: &Call,
-        strategy: Strategy,
-        (loops, room): (u32, Room),
-    ) -> Option<(Once<Option<Outline>>, Fingerprint)> {
+    /// What a strategy's schedule is known by, chunks and protocol aside; the schedule whose outline tells it, and what is known
+    /// of that one.
+    fn known(&self, call: &Call, strategy: Strategy, (loops, room): (u32, Room)) -> Option<(Key, Known, Fingerprint)> {
         let Strategy { algorithm, channels, .. } = strategy;
         // What is alike on four channels is alike on more: no algorithm takes longer to show how channels differ.
         if channels > ENOUGH_CHANNELS {
             let few = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
-            let (outline, print) = self.outline(call, few, (loops, room))?;
+            let (key, known, print) = self.known(call, few, (loops, room))?;
             if print.blocks() == ENOUGH_CHANNELS {
-                return Some((outline, print.on_blocks(channels)));
+                return Some((key, known, print.on_blocks(channels)));
             }
         }
-        let outline = once(&self.outlines, Key { collective: call.collective, algorithm, channels, loops, room });
-        let own = outline.get_or_init(|| {
-            let generator = self.generator(call, strategy, (loops, room))?;
-            Outline::of(generator.as_ref(), self.setting())
-        });
-        let print = own.as_ref()?.print();
-        Some((outline, print))
+        let key = Key { collective: call.collective, algorithm, channels, loops, room };
+        let place = once(&self.known, key);
+        let known = place.get_or_init(|| Some(self.outline(call, strategy, (key, None))?.known().clone()));
+        let known = known.clone()?;
+        let print = known.print;
+        Some((key, known, print))
+    }
+
+    /// What a schedule does, chunks and protocol aside.
+    fn outline(&self, call: &Call, strategy: Strategy, (key, known): (Key, Option<&Known>)) -> Option<Arc<Outline>> {
+        let generator = self.generator(call, strategy, (key.loops, key.room))?;
+        let outline = Arc::new(Outline::again(generator.as_ref(), self.setting(), known)?);
+        self.outlines.keep(key, outline.clone());
+        Some(outline)
     }
 
     /// A schedule of a strategy that makes so many loops of large chunks, with room for more of them in a message.

@@ -20,13 +20,16 @@
 mod order;
 mod signature;
 
+use std::cell::Cell;
+
 use rustc_hash::FxHashMap;
 
 use crate::engine::{Edge, Pace, Passage, PerOp, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
-use crate::sharing::{ResourceId, RouteId, Use};
+use crate::sharing::{ResourceId, RouteId, Use, WHOLE};
 use crate::spans::Spans;
 use order::{follows, in_order};
+use signature::Member;
 pub(crate) use signature::Signature;
 
 /// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and one whose runs wait for each
@@ -189,15 +192,21 @@ const NONE: u32 = u32::MAX;
 /// what they wait for.
 fn refine(workload: &Workload, order: &[u32], colours: &Colours) -> Colours {
     let traffic = traffic_signatures(workload, colours);
-    let of_colour: Vec<Signature> =
-        (0..colours.resource_count).map(|colour| Signature::new().with(u64::from(colour))).collect();
+    let of_colour = (0..colours.resource_count).map(|colour| Signature::new().with(u64::from(colour)));
+    // Most routes take the same of capacities of one colour.
+    let member = |whole: Signature, coefficient: u64| (coefficient, whole.with(coefficient).as_member());
+    let of_colour: Vec<(Signature, Cell<(u64, Member)>)> =
+        of_colour.map(|whole| (whole, Cell::new(member(whole, WHOLE)))).collect();
     let passing = |passage: Passage| {
         let signature = Signature::new().with(passage.latency.0);
         let Some(route) = passage.route else { return signature };
         let mut through = Signature::new();
         for one in workload.system.uses(route) {
-            let colour = colours.resources[one.resource.0 as usize];
-            through.add(of_colour[colour as usize].with(one.coefficient));
+            let (whole, last) = &of_colour[colours.resources[one.resource.0 as usize] as usize];
+            if last.get().0 != one.coefficient {
+                last.set(member(*whole, one.coefficient));
+            }
+            through.add_member(last.get().1);
         }
         let (cap, weight) = workload.system.cap_and_weight(route);
         signature.with(cap.0).with(u64::from(weight)).with_signature(through)

@@ -23,22 +23,24 @@ pub(super) fn in_order(workload: &Workload) -> Vec<u32> {
     for place in 0..count {
         starts[place + 1] += starts[place];
     }
-    let mut ends = starts.clone();
     let mut waiting = vec![0u32; starts[count] as usize];
     let mut missing = vec![0u32; count];
     for run in 0..count as u32 {
         for awaited in others(run) {
-            let end = &mut ends[awaited as usize];
-            waiting[*end as usize] = run;
-            *end += 1;
+            let place = &mut starts[awaited as usize];
+            waiting[*place as usize] = run;
+            *place += 1;
             missing[run as usize] += 1;
         }
     }
+    // Each now stands where the next began.
+    let ends = starts;
     let mut order: Vec<u32> = (0..count as u32).filter(|&run| missing[run as usize] == 0).collect();
     let mut next = 0;
     while let Some(&run) = order.get(next) {
         next += 1;
-        for &waits in &waiting[starts[run as usize] as usize..starts[run as usize + 1] as usize] {
+        let start = (run as usize).checked_sub(1).map_or(0, |before| ends[before]);
+        for &waits in &waiting[start as usize..ends[run as usize] as usize] {
             missing[waits as usize] -= 1;
             if missing[waits as usize] == 0 {
                 order.push(waits);

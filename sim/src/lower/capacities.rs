@@ -51,14 +51,14 @@ pub(super) const REDUCTION_MEMORY_USES: u64 = 3;
 pub(super) const COPY_MEMORY_USES: u64 = 2;
 
 impl<'a> Capacities<'a> {
-    /// For a schedule in a system that has the capacities `made`, in order of id. Its ranks are numbered from `first_rank`
-    /// on among those of all schedules.
+    /// For a schedule in a system that has the capacities `made`, in order of id, of which `shared` knows those that are not
+    /// of one schedule. Its ranks are numbered from `first_rank` on among those of all schedules.
     pub(super) fn new(
         setting: Setting<'a>,
         header: &Header,
         crowd: &'a Crowd,
         first_rank: u32,
-        made: Vec<Resource>,
+        (made, shared): (Vec<Resource>, Shared),
     ) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
         let lane = match (header.blocks.workplace, setting.profile.messages) {
@@ -66,15 +66,14 @@ impl<'a> Capacities<'a> {
             _ => lane_rate(costs.lane),
         };
         let lanes = lane.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
-        let mut known = Known::new(setting.fabric, header.channels, lanes);
-        known.note(&made);
+        let known = Known::new(setting.fabric, shared, (header.channels, lanes));
         let stream = lane.filter(|_| header.protocol == Protocol::CopyEngine);
         Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, made }
     }
 
     /// For plain transfers in a system that has these capacities, in order of id.
     pub(super) fn continued(setting: Setting<'a>, made: Vec<Resource>) -> Self {
-        let mut known = Known::new(setting.fabric, 0, 0);
+        let mut known = Known::new(setting.fabric, Shared::default(), (0, 0));
         known.note(&made);
         Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, made }
     }
@@ -111,8 +110,8 @@ impl<'a> Capacities<'a> {
         id
     }
 
-    pub(super) fn into_resources(self) -> Vec<Resource> {
-        self.made
+    pub(super) fn into_resources(self) -> (Vec<Resource>, Shared) {
+        (self.made, Shared(self.known.words))
     }
 
     fn rate(&self, resource: Resource) -> Option<Rate> {
@@ -212,11 +211,17 @@ pub(super) fn lane_rate(speed: LaneSpeed) -> Option<Rate> {
     }
 }
 
-/// Ids by what they stand for: a word for every link, node (as a memory, a crossbar, SMs, copy engines and proxy) and lane that
-/// could be asked for.
+/// Words of [`Known`] for what all schedules of a run share, handed from one to the next: looking all of a fabric through for
+/// each of a thousand groups would take longer than they do.
+#[derive(Debug, Default)]
+pub(super) struct Shared(Vec<u32>);
+
+/// Ids by what they stand for: a word for every link and node (as a memory, a crossbar, SMs, copy engines and proxy), and for
+/// every lane of a schedule, that could be asked for.
 struct Known {
     /// 0: not asked for yet, 1: cannot limit anything, otherwise 2 more than the id.
     words: Vec<u32>,
+    lanes: Vec<u32>,
     links: usize,
     nodes: usize,
     channels: u16,
@@ -226,9 +231,10 @@ impl Known {
     /// What a node can stand for.
     const PER_NODE: usize = 5;
 
-    fn new(fabric: &Fabric, channels: u16, lanes: usize) -> Self {
+    fn new(fabric: &Fabric, Shared(mut words): Shared, (channels, lanes): (u16, usize)) -> Self {
         let (links, nodes) = (fabric.link_count(), fabric.node_count());
-        Self { words: vec![0; links + Self::PER_NODE * nodes + lanes], links, nodes, channels }
+        words.resize(links + Self::PER_NODE * nodes, 0);
+        Self { words, lanes: vec![0; lanes], links, nodes, channels }
     }
 
     /// Notes what a system has already. Lanes are those of other schedules' ranks.
@@ -238,23 +244,25 @@ impl Known {
         }
     }
 
-    fn place(&self, resource: Resource) -> usize {
-        match resource {
-            Resource::Link(link) => link.0 as usize,
-            Resource::Memory(node) => self.links + node.0 as usize,
-            Resource::Crossbar(node) => self.links + self.nodes + node.0 as usize,
-            Resource::Processors(node) => self.links + 2 * self.nodes + node.0 as usize,
-            Resource::CopyEngines(node) => self.links + 3 * self.nodes + node.0 as usize,
-            Resource::Proxy(node) => self.links + 4 * self.nodes + node.0 as usize,
+    fn word(&mut self, resource: Resource) -> Option<&mut u32> {
+        let of_node = |kind: usize, node: NodeId| self.links + kind * self.nodes + node.0 as usize;
+        let place = match resource {
             Resource::Lane(rank, channel) => {
                 let lane = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
-                self.links + Self::PER_NODE * self.nodes + lane
+                return self.lanes.get_mut(lane);
             }
-        }
+            Resource::Link(link) => link.0 as usize,
+            Resource::Memory(node) => of_node(0, node),
+            Resource::Crossbar(node) => of_node(1, node),
+            Resource::Processors(node) => of_node(2, node),
+            Resource::CopyEngines(node) => of_node(3, node),
+            Resource::Proxy(node) => of_node(4, node),
+        };
+        self.words.get_mut(place)
     }
 
-    fn get(&self, resource: Resource) -> Option<Option<ResourceId>> {
-        match self.words.get(self.place(resource)).copied().unwrap_or(0) {
+    fn get(&mut self, resource: Resource) -> Option<Option<ResourceId>> {
+        match self.word(resource).map_or(0, |word| *word) {
             0 => None,
             1 => Some(None),
             word => Some(Some(ResourceId(word - 2))),
@@ -262,8 +270,9 @@ impl Known {
     }
 
     fn set(&mut self, resource: Resource, id: Option<ResourceId>) {
-        let place = self.place(resource);
-        if let Some(word) = self.words.get_mut(place) {
+        // What limits nothing in one schedule may limit another: engines are as fast as the protocol drives them.
+        let is_open = id.is_none() && matches!(resource, Resource::CopyEngines(_));
+        if let Some(word) = self.word(resource).filter(|_| !is_open) {
             *word = id.map_or(1, |id| id.0 + 2);
         }
     }

@@ -3,7 +3,7 @@
 use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Staging, Summary};
 use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 
-use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES};
+use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, Shared};
 use super::message::Way;
 use super::network::{Crossing, crosses};
 use super::reaches::Reaches;
@@ -132,6 +132,10 @@ impl<'a> Devices<'a> {
     }
 
     pub(crate) fn into_resources(self) -> Vec<Resource> {
+        self.capacities.into_resources().0
+    }
+
+    pub(super) fn into_capacities(self) -> (Vec<Resource>, Shared) {
         self.capacities.into_resources()
     }
 

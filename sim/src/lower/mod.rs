@@ -22,8 +22,8 @@ use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
 use crate::profile::Profile;
 use crate::quantity::Work;
 use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId, Walk};
-use capacities::Capacities;
 pub use capacities::Resource;
+use capacities::{Capacities, Shared};
 pub(crate) use channels::OneBlock;
 use crowd::Crowd;
 pub(crate) use devices::{Codes, Devices};
@@ -168,7 +168,8 @@ fn add_party(
     let resources = std::mem::take(&mut lowered.resources);
     let traffic = std::mem::take(&mut lowered.traffic);
     let workload = &mut lowered.workload;
-    let capacities = Capacities::new(setting, header, crowd, first_rank, resources);
+    let shared = std::mem::take(&mut tables.shared);
+    let capacities = Capacities::new(setting, header, crowd, first_rank, (resources, shared));
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut program = Program::default();
     let mut waits = Vec::new();
@@ -213,7 +214,7 @@ fn add_party(
     if passages.codes() == Codes::Blurred || setting.profile.messages.is_some() {
         tables.codes = Codes::Blurred;
     }
-    (lowered.resources, lowered.traffic) = passages.finish();
+    ((lowered.resources, tables.shared), lowered.traffic) = passages.finish();
     lowered.rank_starts.extend(survey.rank_starts[1..].iter().map(|start| first_run + start));
     Ok(())
 }
@@ -277,6 +278,8 @@ impl Survey {
 struct Tables {
     works: FxHashMap<Work, u32>,
     paces: FxHashMap<Pace, u32>,
+    /// Which capacities there are already.
+    shared: Shared,
     /// Where costs are not worked out yet.
     tasks: Option<Tasks>,
     /// Whether what stands in for them can be told again.
@@ -318,7 +321,11 @@ impl Tables {
         let sized_by = sized_by(run);
         let work_at = |i: u32| framing.on_wire(payload(header, sized_by.at(i), run.span));
         let first = work_at(0);
-        if header.layout.segments().len() <= 1 || sized_by.is_fixed() || (1..run.len).all(|i| work_at(i) == first) {
+        let is_same = header.layout.segments().len() <= 1
+            || sized_by.is_fixed()
+            || is_in_one_segment(header, sized_by, run)
+            || (1..run.len).all(|i| work_at(i) == first);
+        if is_same {
             return PerOp::Same(self.work(first, works));
         }
         let offset = works.len() as u32;
@@ -330,6 +337,18 @@ impl Tables {
 /// The walk over chunks that say how large a run's operations are.
 pub(crate) fn sized_by(run: &Run) -> Walk {
     if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst }
+}
+
+/// Whether all chunks that a run moves lie in one segment, where they are equal, and it goes up through the buffer.
+fn is_in_one_segment(header: &Header, walk: Walk, run: &Run) -> bool {
+    let layout = &header.layout;
+    let chunks = layout.chunks().max(1);
+    let distance = u128::from(walk.step) * u128::from(walk.stride);
+    let reach = distance * u128::from(run.len.max(1) - 1) + u128::from(run.span.max(1)) - 1;
+    let (at, first) = (u128::from(walk.at(0)), walk.at(0) % chunks);
+    let last = u128::from(first) + reach;
+    let goes_up = walk.modulus == 0 && at + reach <= u128::from(u32::MAX) && last < u128::from(chunks);
+    goes_up && layout.segment_of(first) == layout.segment_of(last as u32)
 }
 
 /// Exact size of `span` chunks from `first` on.

@@ -6,7 +6,7 @@ use fabricast_topologies::NodeId;
 use fabricast_topologies::route::BufferPlace;
 use rustc_hash::FxHashMap;
 
-use super::capacities::Capacities;
+use super::capacities::{Capacities, Shared};
 use super::devices::{Codes, Devices, Flavour, LaneUse, Legs, Trip};
 use super::effort::Efforts;
 use super::network::Crossing;
@@ -164,8 +164,8 @@ impl<'a> Passages<'a> {
     }
 
     /// What the capacities are, and what passes through them.
-    pub(super) fn finish(self) -> (Vec<Resource>, Traffic) {
-        (self.devices.into_resources(), self.traffic)
+    pub(super) fn finish(self) -> ((Vec<Resource>, Shared), Traffic) {
+        (self.devices.into_capacities(), self.traffic)
     }
 
     fn count(&mut self, passage: Passage, work: Work, system: &System) {

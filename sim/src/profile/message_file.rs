@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::file::{ProfileError, Reader};
 use super::message::{MessageCosts, Sums};
-use super::write::nanoseconds;
+use super::write::{bytes, write_rates, write_times};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,23 +70,20 @@ impl MessageFile {
 impl MessageCosts {
     pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\n[message]")?;
-        for (key, time) in [
+        let times = [
             ("post", self.post),
             ("progress", self.progress),
             ("copy_out", self.copy_out),
             ("copy_in", self.copy_in),
             ("control", self.control),
             ("launch", self.launch),
-        ] {
-            writeln!(out, "{key} = {}", nanoseconds(time))?;
-        }
-        for (key, rate) in
-            [("copy_out_rate", self.copy_out_rate), ("copy_in_rate", self.copy_in_rate), ("host_rate", self.host_rate)]
-        {
-            writeln!(out, "{key} = \"{} B/s\"", rate.0)?;
-        }
+        ];
+        write_times(&times, out)?;
+        let rates =
+            [("copy_out_rate", self.copy_out_rate), ("copy_in_rate", self.copy_in_rate), ("host_rate", self.host_rate)];
+        write_rates(&rates, out)?;
         for (key, size) in [("eager_limit", self.eager_limit), ("fragment", self.fragment)] {
-            writeln!(out, "{key} = \"{}\"", size.0)?;
+            writeln!(out, "{key} = {}", bytes(size))?;
         }
         let sums = match self.sums {
             Sums::Host => "host",

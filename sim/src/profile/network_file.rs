@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::file::{ProfileError, Reader};
 use super::network::NetworkCosts;
-use super::write::{fraction, nanoseconds, quoted, write_sources};
+use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{Band, Profile};
 
 /// That of machines that none was measured on.
@@ -104,19 +104,15 @@ impl NetworkFile {
 impl NetworkCosts {
     pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\n[network]")?;
-        for (key, time) in [
+        let times = [
             ("post", self.post),
             ("fence", self.fence),
             ("arrive", self.arrive),
             ("flush", self.flush),
             ("message", self.message),
-        ] {
-            writeln!(out, "{key} = {}", nanoseconds(time))?;
-        }
-        match self.scan {
-            Some(rate) => writeln!(out, "scan = \"{} B/s\"", rate.0),
-            None => Ok(()),
-        }
+        ];
+        write_times(&times, out)?;
+        self.scan.map_or(Ok(()), |rate| write_rates(&[("scan", rate)], out))
     }
 }
 

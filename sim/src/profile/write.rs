@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use super::{LaneSpeed, LaunchCosts, Profile, ProtocolCosts};
 use crate::schedule::Protocol;
@@ -68,16 +68,14 @@ impl ProtocolCosts {
             ("fan", self.fan),
             ("settle", self.settle),
         ];
-        for (key, time) in times {
-            writeln!(out, "{key} = {}", nanoseconds(time))?;
-        }
+        write_times(&times, out)?;
         if let Some(startup) = self.startup_p2p {
-            writeln!(out, "startup_p2p = {}", nanoseconds(startup))?;
+            write_times(&[("startup_p2p", startup)], out)?;
         }
         writeln!(out, "settle_half = {}", bytes(self.settle_half))?;
         writeln!(out, "wire_efficiency = {}", fraction(self.wire_efficiency))?;
         if let LaneSpeed::Rate(rate) = self.lane {
-            writeln!(out, "channel = \"{} B/s\"", rate.0)?;
+            write_rates(&[("channel", rate)], out)?;
         }
         writeln!(out, "threads = {}\nsplit = {}\nslices = {}", self.threads, fraction(self.split), self.slices)?;
         for (key, size) in [("chunk", self.chunk), ("stream", self.stream)] {
@@ -87,15 +85,14 @@ impl ProtocolCosts {
         }
         if let LaneSpeed::Passes(passes) = self.lane {
             writeln!(out, "[protocol.{protocol}.pass]\nbytes_per_thread = {}", bytes(passes.bytes_per_thread))?;
-            for (key, time) in [
+            let times = [
                 ("send", passes.send),
                 ("forward", passes.forward),
                 ("take", passes.take),
                 ("per_warp", passes.per_warp),
                 ("first_take", passes.first_take),
-            ] {
-                writeln!(out, "{key} = {}", nanoseconds(time))?;
-            }
+            ];
+            write_times(&times, out)?;
         }
         Ok(())
     }
@@ -103,17 +100,15 @@ impl ProtocolCosts {
 
 impl LaunchCosts {
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        for (key, time) in [
+        let times = [
             ("added", self.added),
             ("added_per_gpu", self.added_per_gpu),
             ("floor", self.floor),
             ("floor_per_gpu", self.floor_per_gpu),
             ("floor_per_peer", self.floor_per_peer),
             ("jitter", self.jitter),
-        ] {
-            writeln!(out, "{key} = {}", nanoseconds(time))?;
-        }
-        Ok(())
+        ];
+        write_times(&times, out)
     }
 }
 
@@ -128,7 +123,17 @@ pub(super) fn nanoseconds(time: Picos) -> String {
     if rest == 0 { format!("\"{whole} ns\"") } else { format!("\"{whole}.{rest:03} ns\"") }
 }
 
-fn bytes(size: Bytes) -> String {
+/// Times, a line each.
+pub(super) fn write_times(times: &[(&str, Picos)], out: &mut String) -> std::fmt::Result {
+    times.iter().try_for_each(|&(key, time)| writeln!(out, "{key} = {}", nanoseconds(time)))
+}
+
+/// Rates, a line each.
+pub(super) fn write_rates(rates: &[(&str, Bandwidth)], out: &mut String) -> std::fmt::Result {
+    rates.iter().try_for_each(|&(key, rate)| writeln!(out, "{key} = \"{} B/s\"", rate.0))
+}
+
+pub(super) fn bytes(size: Bytes) -> String {
     format!("\"{}\"", size.0)
 }
 

@@ -40,3 +40,125 @@ impl Demand {
         self.asked[resource.0 as usize] > scaled(system.capacity(resource))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Use, WHOLE};
+    use super::*;
+    use crate::quantity::Rate;
+
+    /// A route in plain numbers: what it takes of which capacity, in halves; its weight; transfers under way.
+    #[derive(Clone, Debug)]
+    struct Plain {
+        uses: Vec<(usize, u64)>,
+        weight: u32,
+        count: u32,
+    }
+
+    /// The level that all may rise to by the definition: the least at which something is full, then the rest again. Rates of
+    /// a transfer of each route; capacities that are left out are none.
+    fn by_definition(capacities: &[Option<u64>], routes: &[Plain]) -> Vec<f64> {
+        let mut rates: Vec<Option<f64>> = routes.iter().map(|route| (route.count == 0).then_some(0.0)).collect();
+        loop {
+            let limit = |(place, capacity): (usize, &Option<u64>)| {
+                let (mut left, mut rising) = ((*capacity)? as f64, 0.0);
+                for (route, rate) in routes.iter().zip(&rates) {
+                    let taken: u64 = route.uses.iter().filter(|used| used.0 == place).map(|used| used.1).sum();
+                    let taken = taken as f64 / 2.0 * f64::from(route.count);
+                    match rate {
+                        Some(rate) => left -= taken * rate,
+                        None => rising += taken * f64::from(route.weight),
+                    }
+                }
+                (rising > 0.0).then(|| (left / rising, place))
+            };
+            let Some((level, _)) = capacities.iter().enumerate().filter_map(limit).min_by(|a, b| a.0.total_cmp(&b.0))
+            else {
+                return rates.into_iter().map(|rate| rate.unwrap_or(f64::INFINITY)).collect();
+            };
+            let full: Vec<usize> = capacities
+                .iter()
+                .enumerate()
+                .filter_map(limit)
+                .filter(|found| found.0 <= level * (1.0 + 1e-12))
+                .map(|found| found.1)
+                .collect();
+            for (route, rate) in routes.iter().zip(&mut rates) {
+                if rate.is_none() && route.uses.iter().any(|used| full.contains(&used.0)) {
+                    *rate = Some(level * f64::from(route.weight));
+                }
+            }
+        }
+    }
+
+    fn systems() -> impl Strategy<Value = (Vec<u64>, Vec<Plain>)> {
+        prop::collection::vec(prop::sample::select(vec![1u64, 2, 3, 5, 8, 13, 40]), 1..8).prop_flat_map(|capacities| {
+            let capacities: Vec<u64> = capacities.into_iter().map(|c| c * 60_000_000_000_000).collect();
+            let n = capacities.len();
+            let uses = prop::collection::btree_map(0..n, 1u64..5, 1..=n.min(4));
+            let route = (uses, 1u32..4, 0u32..4).prop_map(|(uses, weight, count)| Plain {
+                uses: uses.into_iter().collect(),
+                weight,
+                count,
+            });
+            (Just(capacities), prop::collection::vec(route, 1..12))
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Whatever came and went before: what may not be filled can be left out, and nobody's rate is another.
+        #[test]
+        fn what_may_not_be_filled_holds_nobody_back((capacities, routes) in systems(), gone in 0u32..5) {
+            let mut system = System::new();
+            let ids: Vec<ResourceId> = capacities.iter().map(|&c| system.add_resource(Rate(c))).collect();
+            let added: Vec<RouteId> = routes.iter().map(|route| {
+                let uses: Vec<Use> = route.uses.iter()
+                    .map(|&(place, halves)| Use { resource: ids[place], coefficient: halves * WHOLE / 2 }).collect();
+                system.add_route(&uses, Rate::UNLIMITED, route.weight)
+            }).collect();
+            let mut demand = Demand::new(capacities.len());
+            for (route, id) in routes.iter().zip(&added) {
+                (0..route.count + gone).for_each(|_| demand.add(&system, *id));
+            }
+            for id in &added {
+                (0..gone).for_each(|_| demand.remove(&system, *id));
+            }
+            let all: Vec<Option<u64>> = capacities.iter().copied().map(Some).collect();
+            let some: Vec<Option<u64>> = ids.iter().zip(&capacities)
+                .map(|(&id, &capacity)| demand.may_fill(&system, id).then_some(capacity)).collect();
+            // None is faster than alone: a capacity of each route's own.
+            let alone = |route: &Plain| {
+                let level = |&(place, halves): &(usize, u64)| 2 * capacities[place] / halves;
+                route.uses.iter().map(level).min().unwrap_or(0)
+            };
+            let own = routes.iter().map(|route| Some(alone(route) * u64::from(route.count)));
+            let some: Vec<Option<u64>> = some.into_iter().chain(own).collect();
+            let capped: Vec<Plain> = routes.iter().zip(capacities.len()..).map(|(route, own)| {
+                let uses = route.uses.iter().copied().chain([(own, 2)]).collect();
+                Plain { uses, ..route.clone() }
+            }).collect();
+            let (expected, found) = (by_definition(&all, &routes), by_definition(&some, &capped));
+            for ((_, expected), found) in routes.iter().zip(expected).zip(found).filter(|one| one.0.0.count > 0) {
+                prop_assert!((found - expected).abs() <= 1e-9 * expected, "{found} and {expected}");
+            }
+        }
+    }
+
+    /// Two transfers that would take all of a link alone may fill it, one may not; a wide link they both pass never.
+    #[test]
+    fn one_transfer_does_not_fill_what_limits_it() {
+        let mut system = System::new();
+        let (narrow, wide) = (system.add_resource(Rate(100)), system.add_resource(Rate(200)));
+        let uses = [narrow, wide].map(|resource| Use { resource, coefficient: WHOLE });
+        let route = system.add_route(&uses, Rate::UNLIMITED, 1);
+        let mut demand = Demand::new(2);
+        demand.add(&system, route);
+        assert!(!demand.may_fill(&system, narrow));
+        demand.add(&system, route);
+        assert!(demand.may_fill(&system, narrow) && !demand.may_fill(&system, wide));
+    }
+}

@@ -1,6 +1,6 @@
 //! What a schedule does, written down once: the programs of its first block, and the name they are known by.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::size_of;
 use crate::fold::{Colours, Signature};
@@ -25,17 +25,30 @@ pub struct Outline {
     pub(super) header: Header,
     /// By rank.
     pub(super) programs: Vec<Program>,
-    pub(super) print: Fingerprint,
+    pub(super) known: Known,
     /// How many chunks operations move at once.
     pub(super) spans: Vec<u32>,
+}
+
+/// What is worth keeping of an outline when its programs are not: they are quickly written again.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// What it is known by.
+    pub print: Fingerprint,
     /// What is alike in it, as it was found with the first protocol.
-    pub(super) colours: OnceLock<Colours>,
+    pub(super) colours: Arc<OnceLock<Colours>>,
 }
 
 impl Outline {
     /// Of a schedule; `None` where its chunks differ in size.
     #[must_use]
     pub fn of(generator: &dyn Generate, setting: Setting<'_>) -> Option<Self> {
+        Self::again(generator, setting, None)
+    }
+
+    /// The same of a schedule of which something is known from before.
+    #[must_use]
+    pub fn again(generator: &dyn Generate, setting: Setting<'_>, known: Option<&Known>) -> Option<Self> {
         let header = generator.header();
         if !size_of(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
             return None;
@@ -45,19 +58,34 @@ impl Outline {
             .map(|one| (written(&one), one.blocks() as u16));
         let (programs, blocks) = one.unwrap_or((all, 1));
         let whole = Written { header, programs: &programs };
-        let (program, spans) = (signature_of(&whole), spans_of(&whole)?);
+        let spans = spans_of(&whole)?;
+        if let Some(known) = known {
+            return Some(Self { header: header.clone(), programs, known: known.clone(), spans });
+        }
         let chunks = header.layout.chunks();
         if !chunks.is_multiple_of(blocks.into()) {
             return None;
         }
-        let print = Fingerprint { program, blocks, chunks: chunks / u32::from(blocks) };
-        Some(Self { header: header.clone(), programs, print, spans, colours: OnceLock::new() })
+        let print = Fingerprint { program: signature_of(&whole), blocks, chunks: chunks / u32::from(blocks) };
+        Some(Self { header: header.clone(), programs, known: Known { print, colours: Arc::default() }, spans })
+    }
+
+    /// How many runs it holds.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.programs.iter().map(|program| program.runs().len()).sum()
     }
 
     /// What it is known by.
     #[must_use]
     pub fn print(&self) -> Fingerprint {
-        self.print
+        self.known.print
+    }
+
+    /// What to keep of it.
+    #[must_use]
+    pub fn known(&self) -> &Known {
+        &self.known
     }
 }
 
@@ -81,10 +109,12 @@ impl Generate for Written<'_> {
 
 /// The programs of all ranks.
 fn written(generator: &dyn Generate) -> Vec<Program> {
+    let mut program = Program::default();
+    // (A copy is no larger than it must be.)
     let write = |rank| {
-        let mut program = Program::default();
+        program.clear();
         generator.program(rank, &mut program);
-        program
+        program.clone()
     };
     (0..generator.header().call.ranks).map(Rank).map(write).collect()
 }

@@ -121,6 +121,9 @@ fn what_is_not_known_says_why() {
     let found = chooser("open_mpi-5.0", &fabric, Conditions::default()).choose(&call(Collective::AllReduce, 8, MIB));
     assert_eq!(found.unwrap().strategy.algorithm, Algorithm::RecursiveHalvingDoubling);
     let found = chooser("open_mpi-5.0", &fabric, Conditions::default()).choose(&call(Collective::Broadcast, 8, MIB));
+    assert_eq!(found.unwrap().strategy.algorithm, Algorithm::Linear);
+    let small = call(Collective::AllReduce, 128, KIB);
+    let found = chooser("open_mpi-5.0", &fabric, Conditions::default()).choose(&small);
     assert!(matches!(found, Err(Unknown::NoSchedule { .. })));
 }
 

@@ -13,7 +13,7 @@ mod ways;
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_sim::schedule::{Call, Collective, Protocol};
+use fabricast_sim::schedule::{Call, Collective, Protocol, Rank};
 
 use super::{Choice, Library, Unknown};
 use crate::algorithm::Algorithm;
@@ -110,38 +110,56 @@ pub fn way(_version: Version, call: &Call) -> Option<Way> {
     let bytes = call.bytes.0 / blocks;
     let row = table.iter().find(|(below, _)| call.ranks < *below).or(table.last())?;
     let way = row.1.iter().find(|(below, _)| bytes < *below).or(row.1.last())?.1;
-    // What an algorithm of all_gather cannot do it hands on (coll_base_allgather.c): doubling needs a power of two, exchanges
+    // What an algorithm cannot do it hands on. For all_gather (coll_base_allgather.c) doubling needs a power of two, exchanges
     // of neighbours need pairs.
     Some(match (call.collective, way) {
         (Collective::AllGather, Way::RecursiveDoubling) if !call.ranks.is_power_of_two() => Way::Bruck,
         (Collective::AllGather, Way::NeighbourExchange) if call.ranks % 2 == 1 => Way::Ring,
+        // Halving needs as many elements as it has ranks (coll_base_reduce.c); so few bytes are one of 4 bytes.
+        (Collective::Reduce, Way::Rabenseifner) => Way::Linear,
         (_, way) => way,
     })
-}
-
-/// The ways of a collective, at whatever size.
-pub(super) fn algorithms(collective: Collective) -> Vec<Way> {
-    let rows = table(collective).into_iter().flatten();
-    let mut ways: Vec<Way> = rows.flat_map(|(_, ways)| ways.iter().map(|&(_, way)| way)).collect();
-    if collective == Collective::SendRecv {
-        ways.push(Way::Linear);
-    }
-    ways.sort_unstable();
-    ways.dedup();
-    ways.retain(|way| schedule_of(*way, collective).is_some());
-    ways
 }
 
 /// Ours, where it does what Open MPI's does for this collective.
 #[must_use]
 pub fn schedule_of(way: Way, collective: Collective) -> Option<Algorithm> {
-    let ours = match (collective, way) {
-        // Bruck's barrier is what others call dissemination; doubling exchanges with other partners.
-        (Collective::Barrier, Way::Bruck) => Some(Algorithm::Dissemination),
-        (Collective::Barrier, Way::RecursiveDoubling) => None,
-        _ => way.ours(),
+    way.ours(collective)
+}
+
+/// The algorithms that it takes for a collective, or can be made to take, at whatever size.
+pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
+    let rows = table(collective).into_iter().flatten();
+    let ways = rows.flat_map(|(_, ways)| ways.iter().map(|&(_, way)| way));
+    let mut ours: Vec<Algorithm> = ways.filter_map(|way| schedule_of(way, collective)).collect();
+    match collective {
+        Collective::SendRecv => ours.push(Algorithm::Direct),
+        // Nothing of the fixed decisions, which leave the fan-out of chains at one.
+        Collective::Broadcast | Collective::Reduce => ours.push(Algorithm::Chains),
+        _ => {}
+    }
+    ours.sort_unstable();
+    ours.dedup();
+    ours
+}
+
+/// Ours that does what Open MPI does for a call; nothing where it is made of two collectives of which it takes other ways
+/// than our schedule has.
+fn same(version: Version, call: &Call, taken: Way) -> Option<Algorithm> {
+    let part = |collective: Collective| {
+        way(version, &Call { collective, root: Rank(0), ..*call }).and_then(|way| schedule_of(way, collective))
     };
-    ours.filter(|ours| ours.supports(collective))
+    let parts = match taken {
+        Way::ReduceThenBroadcast => Some((Collective::Broadcast, Algorithm::Knomial)),
+        Way::ReduceThenScatter => Some((Collective::Scatter, Algorithm::Direct)),
+        _ => None,
+    };
+    if let Some((second, ours)) = parts {
+        if part(Collective::Reduce) != Some(Algorithm::Tree) || part(second) != Some(ours) {
+            return None;
+        }
+    }
+    schedule_of(taken, call.collective)
 }
 
 pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {
@@ -150,14 +168,14 @@ pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {
         Collective::SendRecv => Way::Linear,
         collective => way(version, call).ok_or(Missing::Collective(collective))?,
     };
-    let algorithm = schedule_of(way, call.collective).ok_or(Missing::Way(way))?;
+    let algorithm = same(version, call, way).ok_or(Missing::Way(way))?;
     let strategy = Strategy { algorithm, protocol: PROTOCOL, channels: 1, threads: None, chunk: None };
     Ok(Choice { strategy, name: way.name().to_owned(), expected: None })
 }
 
 #[cfg(test)]
 mod tests {
-    use fabricast_sim::schedule::{BufferUse, Rank};
+    use fabricast_sim::schedule::BufferUse;
     use fabricast_topologies::Bytes;
 
     use super::*;
@@ -196,5 +214,33 @@ mod tests {
         assert_eq!(taken(Collective::Barrier, 8, 0), Some(Way::RecursiveDoubling));
         assert_eq!(taken(Collective::Barrier, 300, 0), Some(Way::Binomial));
         assert_eq!(taken(Collective::SendRecv, 2, 8), None);
+    }
+
+    /// What it takes is a schedule here, but where two collectives in a row go other ways than ours do, and where it sends
+    /// what nobody needs.
+    #[test]
+    fn what_is_taken_has_a_schedule() {
+        for collective in Collective::ALL {
+            for ranks in (2..70).chain([100, 128, 200, 256, 300, 512, 1000, 1024, 2048, 5000]) {
+                for bytes in (0..34).flat_map(|k| [1u64 << k, (1 << k) - 1, 3 << k]) {
+                    let call =
+                        Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+                    let without = match way(Version::NEWEST, &call) {
+                        Some(Way::ReduceThenBroadcast | Way::ReduceThenScatter) => true,
+                        Some(Way::RecursiveDoubling) => collective == Collective::ReduceScatter,
+                        _ => false,
+                    };
+                    assert!(without || choose(Version::NEWEST, &call).is_ok(), "{call:?}");
+                }
+            }
+        }
+        let all_reduce = |ranks, bytes| {
+            let collective = Collective::AllReduce;
+            let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+            choose(Version::NEWEST, &call).ok().map(|choice| choice.strategy.algorithm)
+        };
+        assert_eq!(all_reduce(256, 1024), Some(Algorithm::ReduceThenBroadcast));
+        // Between 128 and 255 ranks it broadcasts 1 KiB over a binary tree.
+        assert_eq!(all_reduce(128, 1024), None);
     }
 }

@@ -1,5 +1,7 @@
 //! The algorithms that Open MPI's base offers, and which of ours they are.
 
+use fabricast_sim::schedule::Collective;
+
 use crate::algorithm::Algorithm;
 
 /// An algorithm of `ompi/mca/coll/base` (Open MPI 4.1, 5.0).
@@ -7,7 +9,7 @@ use crate::algorithm::Algorithm;
 pub enum Way {
     /// The root talks to every rank in turn; all_to_all: everything at once.
     Linear,
-    /// As linear, with a handshake or a limit of messages under way; none is set by default.
+    /// As linear, with a handshake (gather) or a limit of messages under way (all_to_all), which nobody sets by default.
     LinearSync,
     /// As linear, nothing waited for in between.
     LinearNonblocking,
@@ -37,7 +39,7 @@ pub enum Way {
     Butterfly,
     /// A chain of all ranks.
     Pipeline,
-    /// Four chains.
+    /// Chains, as many as its fan-out says.
     Chain,
     /// A binary tree.
     BinaryTree,
@@ -84,26 +86,32 @@ impl Way {
         }
     }
 
-    /// The same algorithm of ours, for the collectives that Open MPI takes it for and we have it for.
-    pub(in crate::library) fn ours(self) -> Option<Algorithm> {
-        match self {
-            Self::LinearSync | Self::LinearNonblocking | Self::Linear | Self::TwoProcesses => Some(Algorithm::Direct),
-            Self::RecursiveDoubling => Some(Algorithm::RecursiveDoubling),
-            Self::RecursiveHalving | Self::Rabenseifner => Some(Algorithm::RecursiveHalvingDoubling),
-            Self::Ring | Self::SegmentedRing | Self::Pipeline => Some(Algorithm::Ring),
-            Self::Bruck => Some(Algorithm::Bruck),
-            Self::Pairwise => Some(Algorithm::Pairwise),
-            Self::Binomial => Some(Algorithm::Tree),
-            Self::ScatterAllGather => Some(Algorithm::ScatterAllGather),
-            Self::ReduceThenBroadcast
-            | Self::ReduceThenScatter
-            | Self::NeighbourExchange
-            | Self::Butterfly
-            | Self::Chain
-            | Self::BinaryTree
-            | Self::InOrderBinaryTree
-            | Self::SplitBinaryTree
-            | Self::Knomial => None,
-        }
+    /// The same algorithm of ours, for a collective that Open MPI takes it for. There is none of recursive doubling for
+    /// reduce_scatter, in which ranks are sent sums that they do not need: schedules move nothing that nobody reads.
+    pub(super) fn ours(self, collective: Collective) -> Option<Algorithm> {
+        let ours = match (self, collective) {
+            // Bruck's barrier is what others call dissemination.
+            (Self::Bruck, Collective::Barrier) => Algorithm::Dissemination,
+            (Self::Linear, Collective::Broadcast | Collective::Reduce | Collective::Barrier) => Algorithm::Linear,
+            (Self::LinearSync, Collective::Gather) => Algorithm::LinearSync,
+            (Self::LinearSync | Self::LinearNonblocking | Self::Linear | Self::TwoProcesses, _) => Algorithm::Direct,
+            (Self::RecursiveDoubling, _) => Algorithm::RecursiveDoubling,
+            (Self::RecursiveHalving | Self::Rabenseifner, _) => Algorithm::RecursiveHalvingDoubling,
+            // Its fixed decisions give chains no fan-out, which makes them one.
+            (Self::Ring | Self::SegmentedRing | Self::Pipeline | Self::Chain, _) => Algorithm::Ring,
+            (Self::Bruck, _) => Algorithm::Bruck,
+            (Self::Pairwise, _) => Algorithm::Pairwise,
+            (Self::Binomial, _) => Algorithm::Tree,
+            (Self::ScatterAllGather, _) => Algorithm::ScatterAllGather,
+            (Self::ReduceThenBroadcast, _) => Algorithm::ReduceThenBroadcast,
+            (Self::ReduceThenScatter, _) => Algorithm::ReduceThenScatter,
+            (Self::NeighbourExchange, _) => Algorithm::NeighbourExchange,
+            (Self::Butterfly, _) => Algorithm::Butterfly,
+            (Self::BinaryTree, _) => Algorithm::BinaryTree,
+            (Self::InOrderBinaryTree, _) => Algorithm::InOrderTree,
+            (Self::SplitBinaryTree, _) => Algorithm::SplitTree,
+            (Self::Knomial, _) => Algorithm::Knomial,
+        };
+        ours.supports(collective).then_some(ours)
     }
 }

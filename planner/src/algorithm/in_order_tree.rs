@@ -1,0 +1,133 @@
+//! A binary tree that keeps the order of the ranks: reduce for operations that may not be reordered.
+//!
+//! The last rank is the top. Of the ranks below a rank the first half, rounded down, hang on it as the right subtree, the
+//! others as the left; the last of each is its top, so every subtree is a range of ranks that ends with its top. Sums go up
+//! both at once, and where the root is not the last rank that one gives it the result. ⌊log₂ n⌋ steps and that one. Equal
+//! links of latency L and bandwidth B, one chunk, n = 2ᵏ − 1: (k−1)(L + 2·bytes/B), and L + bytes/B. Chunks follow one another.
+//! Per rank and lane a run for each child, at least one; a run more at the last rank.
+//!
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_in_order_bintree), coll_base_reduce.c.
+
+use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
+
+use super::cut::{Cut, channel_of, checked};
+use super::lane::Lane;
+use super::rooted::{Seats, Stream, Tree};
+use super::{Algorithm, Shape, Unsupported};
+
+/// The tree; the last rank is place 0, rank r is place r + 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InOrder {
+    pub(super) ranks: u32,
+}
+
+/// A rank, and those below it.
+struct Subtree {
+    parent: Option<(u32, u32)>,
+    children: Vec<u32>,
+}
+
+impl InOrder {
+    fn find(self, place: u32) -> Subtree {
+        // The subtree at hand: ranks from `first`, of which the last is the top.
+        let (mut first, mut size, mut parent) = (0, self.ranks.max(1), None);
+        let rank = (place + self.ranks - 1) % self.ranks;
+        let place_of = |rank: u32| (rank + 1) % self.ranks;
+        loop {
+            let top = first + size - 1;
+            let right = size / 2;
+            let left = size - 1 - right;
+            // The left one is the first child; of two ranks the other one is.
+            let (mut children, mut ranges) = (Vec::new(), Vec::new());
+            if left > 0 {
+                children.push(place_of(top - 1));
+                ranges.push((first + right, left));
+            }
+            if right > 0 {
+                children.push(place_of(first + right - 1));
+                ranges.push((first, right));
+            }
+            if rank == top {
+                return Subtree { parent, children };
+            }
+            for ((from, len), which) in ranges.into_iter().zip(0..) {
+                if (from..from + len).contains(&rank) {
+                    (first, size, parent) = (from, len, Some((place_of(top), which)));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Tree for InOrder {
+    fn children(&self, place: u32) -> Vec<u32> {
+        self.find(place).children
+    }
+
+    fn parent(&self, place: u32) -> Option<(u32, u32)> {
+        self.find(place).parent
+    }
+}
+
+/// Reduce in order.
+pub(super) struct InOrderReduce {
+    header: Header,
+    cut: Cut,
+    seats: Seats<InOrder>,
+}
+
+impl InOrderReduce {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let ranks = shape.call.ranks;
+        let seats = Seats { tree: InOrder { ranks }, ranks, first: Rank(ranks - 1) };
+        let slots = checked(u64::from(layout.chunks()) * u64::from(seats.slots()))?;
+        Ok(Self { header: shape.header(Algorithm::InOrderTree, layout, slots), cut, seats })
+    }
+}
+
+impl Generate for InOrderReduce {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let (root, top) = (self.header.call.root, self.seats.first);
+        let sum = if root == top { Buffer::Output } else { Buffer::Scratch };
+        let lanes = (0..self.cut.lanes).map(|lane| {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            (lane, at, Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
+        });
+        for (lane, at, stream) in lanes.clone() {
+            self.seats.reduce((at, lane), stream, (sum, &self.header.layout), program);
+        }
+        if rank != top || root == top {
+            return;
+        }
+        for (lane, at, stream) in lanes {
+            let chunk_before = Dependency::shifted(rank, program.runs().len() as u32, -1);
+            let awaited: Vec<Dependency> = self.seats.summed(0, lane).into_iter().chain([chunk_before]).collect();
+            let (src, dst) = ((Buffer::Scratch, stream.walk), (Buffer::Output, stream.walk));
+            program.push(at.put(stream.len, Walk::fixed(root.0), src, dst), &awaited);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The children of each rank, left first: the examples that Open MPI's source draws.
+    #[test]
+    fn trees_are_open_mpis() {
+        let below = |ranks: u32, rank: u32| {
+            let children = InOrder { ranks }.children((rank + 1) % ranks);
+            children.into_iter().map(|place| place - 1).collect::<Vec<_>>()
+        };
+        assert_eq!(below(2, 1), [0]);
+        assert_eq!((below(3, 2), below(4, 3), below(4, 1)), (vec![1, 0], vec![2, 1], vec![0]));
+        assert_eq!((below(9, 8), below(9, 7), below(9, 3)), (vec![7, 3], vec![6, 5], vec![2, 1]));
+        assert_eq!((below(9, 5), below(9, 1)), (vec![4], vec![0]));
+    }
+}

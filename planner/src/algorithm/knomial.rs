@@ -1,0 +1,55 @@
+//! A tree of radix 4: broadcast in fewer steps than over a binomial tree, for more bytes out of each rank.
+//!
+//! Places are numbered from the root; one written in base 4 hangs on itself with its lowest digit that is not 0 cleared. A
+//! rank sends to all its children at once, those with the largest subtrees first. As many steps as a place below n has digits
+//! that are not 0, ⌈log₄ n⌉ at most; the root sends to as many as there are numbers r·4ᵏ below n (r = 1, 2, 3). Equal links
+//! of latency L and bandwidth B, one chunk, n = 4ᵐ: a rank of height k shares its port among 3k children, so
+//! m·L + 3·m(m+1)/2 · bytes/B. Per rank and lane a run for each child.
+//!
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_kmtree), coll_base_bcast.c; its radix is 4 unless set
+//! otherwise (coll_tuned_bcast_algorithm_knomial_radix).
+
+use super::rooted::Tree;
+
+/// What digits count.
+const RADIX: u32 = 4;
+
+/// The tree of radix 4.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Knomial {
+    pub(super) ranks: u32,
+}
+
+impl Knomial {
+    /// The weight of the lowest digit that is not 0.
+    fn lowest(place: u32) -> u64 {
+        1 << (place.trailing_zeros() / 2 * 2)
+    }
+
+    /// The weights of digits that a place's children add, lowest first.
+    fn weights(self, place: u32) -> impl Iterator<Item = u64> {
+        let below = if place == 0 { u64::from(self.ranks) } else { Self::lowest(place) };
+        std::iter::successors(Some(1u64), |weight| Some(weight * u64::from(RADIX))).take_while(move |&w| w < below)
+    }
+}
+
+impl Tree for Knomial {
+    fn children(&self, place: u32) -> Vec<u32> {
+        let mut weights: Vec<u64> = self.weights(place).collect();
+        weights.reverse();
+        let child = |weight: u64, digit: u32| u64::from(place) + u64::from(digit) * weight;
+        let all = weights.into_iter().flat_map(|weight| (1..RADIX).map(move |digit| child(weight, digit)));
+        all.filter(|&child| child < u64::from(self.ranks)).map(|child| child as u32).collect()
+    }
+
+    fn parent(&self, place: u32) -> Option<(u32, u32)> {
+        if place == 0 {
+            return None;
+        }
+        let weight = Self::lowest(place);
+        let digit = place as u64 / weight % u64::from(RADIX);
+        let parent = (u64::from(place) - digit * weight) as u32;
+        let which = self.children(parent).iter().position(|&child| child == place)?;
+        Some((parent, which as u32))
+    }
+}

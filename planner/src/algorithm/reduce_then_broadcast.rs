@@ -1,0 +1,58 @@
+//! all_reduce as a reduce to rank 0 and a broadcast from there, one after the other: for small calls of many ranks.
+//!
+//! The reduce goes over a binomial tree, the broadcast over one of radix 4 ([`super::knomial`]); a chunk is broadcast when its
+//! sum is complete. Twice the least that the ranks must send together is sent, most of it by rank 0. As many steps as a
+//! number below n has bits set at most, and digits that are not 0 in base 4. Equal links of latency L and bandwidth B, one
+//! chunk, n = 4ᵐ: 3m·L + (2m + 3·m(m+1)/2)·bytes/B. Runs are those of the two.
+//!
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allreduce.c (nonoverlapping), whose trees are those that its
+//! decisions for MPI_Reduce and MPI_Bcast name, these two at most sizes.
+
+use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank};
+
+use super::cut::{Cut, channel_of, checked};
+use super::knomial::Knomial;
+use super::lane::Lane;
+use super::rooted::{Seats, Siblings, Stream};
+use super::tree::Binomial;
+use super::{Algorithm, Shape, Unsupported};
+
+/// Reduce, then broadcast.
+pub(super) struct ReduceThenBroadcast {
+    header: Header,
+    cut: Cut,
+    up: Seats<Binomial>,
+    down: Seats<Knomial>,
+}
+
+impl ReduceThenBroadcast {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let (ranks, first) = (shape.call.ranks, Rank(0));
+        let up = Seats { tree: Binomial::smallest_first(ranks), ranks, first };
+        let down = Seats { tree: Knomial { ranks }, ranks, first };
+        let slots = checked(u64::from(layout.chunks()) * u64::from(up.slots()))?;
+        Ok(Self { header: shape.header(Algorithm::ReduceThenBroadcast, layout, slots), cut, up, down })
+    }
+}
+
+impl Generate for ReduceThenBroadcast {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let lanes = (0..self.cut.lanes).map(|lane| {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            (at, lane, Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
+        });
+        for (at, lane, stream) in lanes.clone() {
+            self.up.reduce((at, lane), stream, (Buffer::Output, &self.header.layout), program);
+        }
+        let first_run = |place: u32| self.cut.lanes * self.up.runs_up(place);
+        for (at, lane, stream) in lanes {
+            let sum = (Buffer::Output, self.up.summed(0, lane));
+            self.down.broadcast((at, lane), stream, Siblings::Together, sum, first_run, program);
+        }
+    }
+}

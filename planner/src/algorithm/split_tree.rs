@@ -1,0 +1,93 @@
+//! Split binary tree: half of a broadcast's bytes down one side of a binary tree, half down the other, then neighbours swap.
+//!
+//! The tree is [`super::binary_tree`]'s: places counted from the root, odd ones below its first child, even ones below its
+//! second. The root sends the first half to its first child and the second half to the second; every other rank passes the
+//! half that it gets on to both its children at once. When it has, places 2i − 1 and 2i give each other what they got; where the
+//! last place has no neighbour, the root gives it the second half. ⌊log₂ n⌋ + 1 steps; no rank sends more than 1½ buffers.
+//! Equal links of latency L and bandwidth B, one chunk a half, n = 2ᵏ − 1, k > 1: half the time of the tree, and the
+//! exchange, k·L + (k − ½)·bytes/B. Chunks follow one another. Per rank and lane three runs.
+//!
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c (split_bintree).
+
+use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
+
+use super::binary_tree::BinaryTree;
+use super::cut::{Cut, channel_of};
+use super::lane::Lane;
+use super::ring::copy_parts;
+use super::rooted::{Seats, Tree};
+use super::{Algorithm, Shape, Unsupported};
+
+/// Split binary tree broadcast.
+pub(super) struct SplitTree {
+    header: Header,
+    cut: Cut,
+    seats: Seats<BinaryTree>,
+}
+
+/// Runs of a lane, on every rank: to the first child, to the second, to the neighbour.
+const SWAP: u32 = 2;
+const RUNS_PER_LANE: u32 = 3;
+
+impl SplitTree {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 2)?;
+        let ranks = shape.call.ranks;
+        let seats = Seats { tree: BinaryTree { ranks }, ranks, first: shape.call.root };
+        Ok(Self { header: shape.header(Algorithm::SplitTree, layout, 0), cut, seats })
+    }
+
+    /// The place that a place gives its half to at the end.
+    fn neighbour(&self, place: u32) -> Option<u32> {
+        let last = self.seats.ranks - 1;
+        match place {
+            0 => (last % 2 == 1).then_some(last),
+            _ if place % 2 == 0 => Some(place - 1),
+            _ => (place < last).then_some(place + 1),
+        }
+    }
+}
+
+/// The half that a place gets from its parent.
+fn half(place: u32) -> u32 {
+    (place + 1) % 2
+}
+
+impl Generate for SplitTree {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let place = self.seats.place(rank.0);
+        let children = self.seats.tree.children(place);
+        let buffer = if place == 0 { Buffer::Input } else { Buffer::Output };
+        for lane in 0..self.cut.lanes {
+            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let run = |which: u32| lane * RUNS_PER_LANE + which;
+            let got = self
+                .seats
+                .tree
+                .parent(place)
+                .map(|(parent, which)| Dependency::shifted(self.seats.rank(parent), run(which), 0));
+            let mut send = |which: u32, to: Option<u32>, half: u32| {
+                let chunks = self.cut.over_loops(half, lane);
+                let (to, len) = to.map_or((rank, 0), |to| (self.seats.rank(to), self.cut.loops));
+                let mut awaited: Vec<Dependency> =
+                    got.into_iter().chain([Dependency::shifted(rank, run(which), -1)]).collect();
+                if which == SWAP {
+                    // Children come first.
+                    awaited.extend((0..children.len() as u32).map(|child| Dependency::shifted(rank, run(child), 0)));
+                }
+                program.push(at.put(len, Walk::fixed(to.0), (buffer, chunks), (Buffer::Output, chunks)), &awaited);
+            };
+            for (which, child) in [children.first(), children.get(1)].into_iter().enumerate() {
+                send(which as u32, child.copied(), if place == 0 { which as u32 } else { half(place) });
+            }
+            send(SWAP, self.neighbour(place), if place == 0 { 1 } else { half(place) });
+        }
+        if place == 0 {
+            copy_parts(&self.header, &self.cut, rank.0, 0..2, program);
+        }
+    }
+}
