@@ -1,0 +1,205 @@
+//! Which row a call takes: the table of one communicator, laid out flat, so that an answer allocates and locks nothing.
+//!
+//! Rows that differ in what they ask of the call beside its size lie in *layers*; in a layer, sizes are cut into segments
+//! with the first row that matches each. A call looks into at most four layers (its pipeline and its buffers, or any) and
+//! takes the row that stands first in the file.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU16;
+
+use super::{Buffers, Table};
+use crate::library::nccl::{Algo, Function, Proto};
+
+/// What a table says of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The algorithm.
+    pub algo: Algo,
+    /// The protocol.
+    pub proto: Proto,
+    /// Channels; `None` leaves them to the library.
+    pub channels: Option<NonZeroU16>,
+    /// Which row of the table says so, from 0.
+    pub row: u32,
+}
+
+/// The rows of a table for one communicator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lookup {
+    /// Sorted by key.
+    layers: Vec<(Key, Span)>,
+    /// Of all layers, one after the other; in each sorted by the first size.
+    segments: Vec<Segment>,
+    answers: Vec<Answer>,
+}
+
+/// What rows of a layer ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    function: Function,
+    pipe_ops: Option<u32>,
+    buffers: Buffers,
+}
+
+/// Segments `from..to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    from: u32,
+    to: u32,
+}
+
+/// Sizes from `first` to the next segment's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    first: u64,
+    /// Into `answers`; [`NONE`] where no row matches.
+    answer: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Lookup {
+    /// The rows for a communicator of so many nodes and ranks. Takes time proportional to n log n for n rows.
+    #[must_use]
+    pub fn new(table: &Table, nodes: u32, ranks: u32) -> Self {
+        let mut rows: Vec<(Key, u32, u64, u64)> = Vec::new();
+        let mut found = Self::default();
+        for (place, row) in table.rows.iter().enumerate().filter(|(_, row)| row.is_for(nodes, ranks)) {
+            let key = Key { function: row.function, pipe_ops: row.pipe_ops, buffers: row.buffers };
+            rows.push((key, found.answers.len() as u32, row.min_bytes.0, row.max_bytes.0));
+            let Ok(place) = u32::try_from(place) else { break };
+            found.answers.push(Answer { algo: row.algo, proto: row.proto, channels: row.channels, row: place });
+        }
+        // Stable: rows of a layer stay in the file's order.
+        rows.sort_by_key(|row| row.0);
+        for layer in rows.chunk_by(|a, b| a.0 == b.0) {
+            let Some(&(key, ..)) = layer.first() else { continue };
+            let from = found.segments.len() as u32;
+            cut(layer, &mut found.segments);
+            found.layers.push((key, Span { from, to: found.segments.len() as u32 }));
+        }
+        found
+    }
+
+    /// Whether no row is for this communicator.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+
+    /// Number of rows that are for this communicator.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// What the table says of a call; `None` where no row matches. `buffers` are those of the call: anything but
+    /// [`Buffers::Registered`] is plain. Allocates nothing, locks nothing.
+    #[must_use]
+    pub fn find(&self, function: Function, bytes: u64, pipe_ops: u32, buffers: Buffers) -> Option<Answer> {
+        let buffers = if buffers == Buffers::Registered { Buffers::Registered } else { Buffers::Plain };
+        let mut first: Option<u32> = None;
+        for pipe_ops in [None, Some(pipe_ops)] {
+            for buffers in [Buffers::Any, buffers] {
+                let answer = self.of_layer(Key { function, pipe_ops, buffers }, bytes);
+                first = match (first, answer) {
+                    (Some(known), Some(new)) => Some(known.min(new)),
+                    (known, new) => known.or(new),
+                };
+            }
+        }
+        self.answers.get(first? as usize).copied()
+    }
+
+    fn of_layer(&self, key: Key, bytes: u64) -> Option<u32> {
+        let place = self.layers.binary_search_by(|layer| layer.0.cmp(&key)).ok()?;
+        let Span { from, to } = self.layers.get(place)?.1;
+        let segments = self.segments.get(from as usize..to as usize)?;
+        let after = segments.partition_point(|segment| segment.first <= bytes);
+        let segment = segments.get(after.checked_sub(1)?)?;
+        (segment.answer != NONE).then_some(segment.answer)
+    }
+}
+
+/// Cuts the sizes of a layer into segments with the first row that matches each.
+fn cut(layer: &[(Key, u32, u64, u64)], segments: &mut Vec<Segment>) {
+    let start = segments.len();
+    let mut by_start: Vec<(u64, u32, u64)> = layer.iter().map(|&(_, answer, min, max)| (min, answer, max)).collect();
+    by_start.sort_unstable();
+    let ends = layer.iter().filter_map(|&(.., max)| max.checked_add(1));
+    let mut borders: Vec<u64> = layer.iter().map(|&(_, _, min, _)| min).chain(ends).collect();
+    borders.sort_unstable();
+    borders.dedup();
+    // Rows under way, the earliest in the file first.
+    let mut open: BinaryHeap<Reverse<(u32, u64)>> = BinaryHeap::new();
+    let mut waiting = by_start.into_iter().peekable();
+    for first in borders {
+        while let Some((_, answer, max)) = waiting.next_if(|row| row.0 == first) {
+            open.push(Reverse((answer, max)));
+        }
+        while open.peek().is_some_and(|Reverse((_, max))| *max < first) {
+            open.pop();
+        }
+        let answer = open.peek().map_or(NONE, |Reverse((answer, _))| *answer);
+        let last = segments.get(start..).and_then(<[Segment]>::last);
+        if last.is_none_or(|last| last.answer != answer) {
+            segments.push(Segment { first, answer });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::Bytes;
+    use proptest::prelude::*;
+
+    use super::super::Row;
+    use super::*;
+
+    fn row() -> impl Strategy<Value = Row> {
+        let any = |most: u32| prop_oneof![Just(None), (1..=most).prop_map(Some)];
+        let buffers = prop_oneof![Just(Buffers::Any), Just(Buffers::Plain), Just(Buffers::Registered)];
+        let size = prop_oneof![4 => 0u64..40, 1 => Just(u64::MAX)];
+        (0usize..2, (size.clone(), size), 0usize..7, any(3), any(3), any(2), buffers).prop_map(
+            |(function, (a, b), algo, nodes, ranks, pipe_ops, buffers)| Row {
+                function: Function::ALL[function],
+                min_bytes: Bytes(a.min(b)),
+                max_bytes: Bytes(a.max(b)),
+                algo: Algo::ALL[algo],
+                proto: Proto::Simple,
+                channels: None,
+                nodes,
+                ranks,
+                pipe_ops,
+                buffers,
+            },
+        )
+    }
+
+    proptest! {
+        /// The first row that matches, as the plugin finds it: one after the other.
+        #[test]
+        fn looking_up_is_going_through_the_rows(rows in prop::collection::vec(row(), 0..24)) {
+            let table = Table { rows, ..Table::default() };
+            for (nodes, ranks) in [(1, 1), (1, 2), (2, 3)] {
+                let lookup = Lookup::new(&table, nodes, ranks);
+                for function in [Function::Broadcast, Function::Reduce] {
+                    for bytes in (0..44).chain([1 << 40, u64::MAX - 1, u64::MAX]) {
+                        for (pipe_ops, buffers) in [(0, Buffers::Plain), (1, Buffers::Plain), (2, Buffers::Registered)] {
+                            let expected = table.rows.iter().position(|row| {
+                                row.function == function
+                                    && (row.min_bytes.0..=row.max_bytes.0).contains(&bytes)
+                                    && row.is_for(nodes, ranks)
+                                    && row.pipe_ops.is_none_or(|of| of == pipe_ops)
+                                    && (row.buffers == Buffers::Any || row.buffers == buffers)
+                            });
+                            let found = lookup.find(function, bytes, pipe_ops, buffers);
+                            prop_assert_eq!(found.map(|answer| answer.row as usize), expected);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

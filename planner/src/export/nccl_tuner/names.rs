@@ -1,0 +1,62 @@
+//! The words of the CSV.
+
+use fabricast_sim::schedule::UnknownWord;
+
+use crate::library::nccl::{Algo, Function, Proto};
+
+const FUNCTIONS: [(Function, &str); 5] = [
+    (Function::Broadcast, "broadcast"),
+    (Function::Reduce, "reduce"),
+    (Function::AllGather, "allgather"),
+    (Function::ReduceScatter, "reducescatter"),
+    (Function::AllReduce, "allreduce"),
+];
+
+const ALGOS: [(Algo, &str); 7] = [
+    (Algo::Tree, "tree"),
+    (Algo::Ring, "ring"),
+    (Algo::CollNetDirect, "collnet_direct"),
+    (Algo::CollNetChain, "collnet_chain"),
+    (Algo::Nvls, "nvls"),
+    (Algo::NvlsTree, "nvls_tree"),
+    (Algo::Pat, "pat"),
+];
+
+const PROTOS: [(Proto, &str); 3] = [(Proto::Ll, "ll"), (Proto::Ll128, "ll128"), (Proto::Simple, "simple")];
+
+fn named<T: Copy, const N: usize>(
+    what: &'static str,
+    word: &str,
+    table: &[(T, &'static str); N],
+) -> Result<T, UnknownWord> {
+    let known = table.iter().find(|row| row.1 == word).map(|row| row.0);
+    known.ok_or_else(|| UnknownWord::new(what, word, &table.map(|row| row.1)))
+}
+
+fn name<T: PartialEq>(of: &T, table: &[(T, &'static str)]) -> &'static str {
+    table.iter().find(|row| row.0 == *of).map_or("", |row| row.1)
+}
+
+pub(super) fn function(word: &str) -> Result<Function, UnknownWord> {
+    named("collective_type", word, &FUNCTIONS)
+}
+
+pub(super) fn algo(word: &str) -> Result<Algo, UnknownWord> {
+    named("algorithm", word, &ALGOS)
+}
+
+pub(super) fn proto(word: &str) -> Result<Proto, UnknownWord> {
+    named("protocol", word, &PROTOS)
+}
+
+pub(super) fn of_function(function: Function) -> &'static str {
+    name(&function, &FUNCTIONS)
+}
+
+pub(super) fn of_algo(algo: Algo) -> &'static str {
+    name(&algo, &ALGOS)
+}
+
+pub(super) fn of_proto(proto: Proto) -> &'static str {
+    name(&proto, &PROTOS)
+}

@@ -1,0 +1,184 @@
+//! Reads the CSV: strictly, with the line and column of what is wrong.
+
+use std::num::NonZeroU16;
+
+use fabricast_topologies::Bytes;
+
+use super::{Buffers, COLUMNS, LONGEST_LINE, Row, Table, names};
+use crate::export::TableError;
+use crate::library::nccl::MAX_CHANNELS;
+
+/// Columns that a row must have.
+const REQUIRED: usize = 8;
+
+/// Reads a table; `source` is the file's name, for errors. A first line of column names is left out.
+///
+/// # Errors
+/// [`TableError`] with line and column: a word, number or field that does not belong there, or a line longer than the example
+/// plugin reads.
+pub fn read(text: &str, source: &str) -> Result<Table, TableError> {
+    let mut table = Table::default();
+    let (mut start, mut number) = (0, 0u32);
+    for line in text.split_inclusive('\n') {
+        let at = start;
+        start += line.len();
+        number = number.saturating_add(1);
+        let content = line.trim_end_matches(['\n', '\r']);
+        let line = Line { source, text, at };
+        if content.len() > LONGEST_LINE {
+            let message = format!("a line of {} bytes: expected at most {LONGEST_LINE}", content.len());
+            return Err(line.error(LONGEST_LINE..content.len(), message));
+        }
+        if let Some(comment) = content.strip_prefix('#') {
+            table.comments.push(comment.strip_prefix(' ').unwrap_or(comment).to_owned());
+            continue;
+        }
+        let is_header = table.rows.is_empty() && content.split(',').next().map(str::trim) == Some(COLUMNS[0]);
+        if content.trim().is_empty() || is_header {
+            continue;
+        }
+        table.rows.push(line.row(content)?);
+        table.lines.push(number);
+    }
+    Ok(table)
+}
+
+/// Where a line stands.
+struct Line<'a> {
+    source: &'a str,
+    text: &'a str,
+    at: usize,
+}
+
+/// A field without the blanks around it, and where in the line it stands.
+#[derive(Clone, Copy)]
+struct Field<'a> {
+    word: &'a str,
+    from: usize,
+}
+
+impl Line<'_> {
+    fn error(&self, bytes: std::ops::Range<usize>, message: impl Into<String>) -> TableError {
+        TableError::at(self.source, self.text, self.at + bytes.start..self.at + bytes.end, message)
+    }
+
+    fn refused(&self, field: Field<'_>, message: impl Into<String>) -> TableError {
+        self.error(field.from..field.from + field.word.len(), message)
+    }
+
+    fn row(&self, content: &str) -> Result<Row, TableError> {
+        let mut fields = [Field { word: "", from: 0 }; COLUMNS.len()];
+        let (mut count, mut from) = (0, 0);
+        for part in content.split(',') {
+            let word = part.trim();
+            let field = Field { word, from: from + (part.len() - part.trim_start().len()).min(part.len()) };
+            match fields.get_mut(count) {
+                Some(place) => *place = field,
+                None => return Err(self.refused(field, format!("an eleventh field: expected {}", COLUMNS.join(",")))),
+            }
+            count += 1;
+            from += part.len() + 1;
+        }
+        if count < REQUIRED {
+            let missing = COLUMNS.get(count).copied().unwrap_or_default();
+            let message = format!("the row ends before {missing}: expected {}", COLUMNS.join(","));
+            return Err(self.error(content.len()..content.len(), message));
+        }
+        let [function, min, max, algo, proto, channels, nodes, ranks, pipe_ops, buffers] = fields;
+        let row = Row {
+            function: names::function(function.word).map_err(|e| self.refused(function, e.to_string()))?,
+            min_bytes: self.bytes(min, "min_bytes")?,
+            max_bytes: self.bytes(max, "max_bytes")?,
+            algo: names::algo(algo.word).map_err(|e| self.refused(algo, e.to_string()))?,
+            proto: names::proto(proto.word).map_err(|e| self.refused(proto, e.to_string()))?,
+            channels: self.channels(channels)?,
+            nodes: self.matched(nodes, "nNodes", 1)?,
+            ranks: self.matched(ranks, "nRanks", 1)?,
+            pipe_ops: if count > 8 { self.matched(pipe_ops, "numPipeOps", 0)? } else { None },
+            buffers: if count > 9 { self.buffers(buffers)? } else { Buffers::Any },
+        };
+        if row.min_bytes > row.max_bytes {
+            let message = format!("max_bytes {} is below min_bytes {}", row.max_bytes.0, row.min_bytes.0);
+            return Err(self.refused(max, message));
+        }
+        Ok(row)
+    }
+
+    fn bytes(&self, field: Field<'_>, column: &str) -> Result<Bytes, TableError> {
+        let expected = || format!("{column} `{}`: expected a whole number of bytes", field.word);
+        field.word.parse().map(Bytes).map_err(|_| self.refused(field, expected()))
+    }
+
+    fn channels(&self, field: Field<'_>) -> Result<Option<NonZeroU16>, TableError> {
+        if field.word == "-1" {
+            return Ok(None);
+        }
+        let known = field.word.parse::<NonZeroU16>().ok().filter(|count| count.get() <= MAX_CHANNELS);
+        let expected = || format!("channels `{}`: expected 1 to {MAX_CHANNELS}, or -1", field.word);
+        known.map(Some).ok_or_else(|| self.refused(field, expected()))
+    }
+
+    fn matched(&self, field: Field<'_>, column: &str, least: u32) -> Result<Option<u32>, TableError> {
+        if field.word == "-1" {
+            return Ok(None);
+        }
+        // The plugin compares with an int.
+        let known = field.word.parse::<u32>().ok().filter(|&n| n >= least && i32::try_from(n).is_ok());
+        let expected = || format!("{column} `{}`: expected a whole number from {least}, or -1 for any", field.word);
+        known.map(Some).ok_or_else(|| self.refused(field, expected()))
+    }
+
+    fn buffers(&self, field: Field<'_>) -> Result<Buffers, TableError> {
+        match field.word {
+            "-1" => Ok(Buffers::Any),
+            "0" => Ok(Buffers::Plain),
+            "1" => Ok(Buffers::Registered),
+            word => Err(self.refused(field, format!("regBuff `{word}`: expected 0, 1 or -1 for either"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::nccl::{Algo, Function, Proto};
+
+    #[test]
+    fn rows_of_eight_nine_and_ten_fields_comments_and_blanks() {
+        let text = "# made by hand\n\ncollective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks\r\n\
+                    allreduce,0,65536,tree,simple,2,1,-1,-1,1\r\n  broadcast ,\t0, 32768,ring,ll,-1,1,8\nreduce,1,2,ring,ll128,4,-1,-1,3";
+        let table = read(text, "t.csv").unwrap();
+        assert_eq!(table.comments, ["made by hand"]);
+        assert_eq!(table.lines, [4, 5, 6]);
+        let first = table.rows[0];
+        assert_eq!((first.function, first.algo, first.proto), (Function::AllReduce, Algo::Tree, Proto::Simple));
+        assert_eq!((first.channels.map(NonZeroU16::get), first.nodes, first.ranks), (Some(2), Some(1), None));
+        assert_eq!((first.pipe_ops, first.buffers), (None, Buffers::Registered));
+        assert_eq!((table.rows[1].channels, table.rows[1].ranks), (None, Some(8)));
+        assert_eq!((table.rows[2].pipe_ops, table.rows[2].buffers), (Some(3), Buffers::Any));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        for (text, line, column, said) in [
+            ("allreduce,0,1,ring,ll,1,1", 1, 26, "nRanks"),
+            ("#\nallreduced,0,1,ring,ll,1,1,8", 2, 1, "allreduce"),
+            ("allreduce,0,1,rings,ll,1,1,8", 1, 15, "ring"),
+            ("allreduce,0,1,ring,LL,1,1,8", 1, 20, "protocol"),
+            ("allreduce,0,-1,ring,ll,1,1,8", 1, 13, "max_bytes"),
+            ("allreduce,0,1,ring,ll,0,1,8", 1, 23, "1 to 64"),
+            ("allreduce,0,1,ring,ll,65,1,8", 1, 23, "1 to 64"),
+            ("allreduce,0,1,ring,ll,1,0,8", 1, 25, "nNodes"),
+            ("allreduce,0,1,ring,ll,1,1,", 1, 27, "nRanks"),
+            ("allreduce,9, 8,ring,ll,1,1,8", 1, 14, "below"),
+            ("allreduce,0,1,ring,ll,1,1,8,1,2", 1, 31, "regBuff"),
+            ("allreduce,0,1,ring,ll,1,1,8,1,1,7", 1, 33, "eleventh"),
+        ] {
+            let error = read(text, "t.csv").unwrap_err();
+            assert_eq!((error.place.line, error.place.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(said), "{text}: {error}");
+        }
+        let long = format!("#{}", "x".repeat(LONGEST_LINE));
+        assert_eq!(read(&long, "t.csv").unwrap_err().place.column, 256);
+    }
+}

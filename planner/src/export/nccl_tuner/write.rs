@@ -1,0 +1,48 @@
+//! Writes the CSV.
+
+use std::fmt::Write as _;
+
+use super::{Buffers, Row, Table, names};
+
+/// The file: comments first, then a row a line, with the last two columns only where one of them says something.
+#[must_use]
+pub fn write(table: &Table) -> String {
+    let mut text = String::with_capacity(64 * (table.rows.len() + table.comments.len()));
+    for comment in &table.comments {
+        for line in comment.lines() {
+            let line = format!("# {line}");
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    for row in &table.rows {
+        push(&mut text, row);
+    }
+    text
+}
+
+fn push(text: &mut String, row: &Row) {
+    let any = |given: Option<u32>| given.map_or_else(|| "-1".to_owned(), |n| n.to_string());
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "{},{},{},{},{},{},{},{}",
+        names::of_function(row.function),
+        row.min_bytes.0,
+        row.max_bytes.0,
+        names::of_algo(row.algo),
+        names::of_proto(row.proto),
+        any(row.channels.map(|count| count.get().into())),
+        any(row.nodes),
+        any(row.ranks),
+    );
+    if row.pipe_ops.is_some() || row.buffers != Buffers::Any {
+        let _ = write!(text, ",{}", any(row.pipe_ops));
+    }
+    match row.buffers {
+        Buffers::Any => {}
+        Buffers::Plain => text.push_str(",0"),
+        Buffers::Registered => text.push_str(",1"),
+    }
+    text.push('\n');
+}
