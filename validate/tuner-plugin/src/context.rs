@@ -3,13 +3,14 @@
 //! NCCL asks with a table of costs, µs by algorithm and protocol, in which what it cannot do is negative; it then takes the cheapest
 //! (`topoGetAlgoInfo` of 2.28.9 `src/enqueue.cc`). A choice is made by setting its cost to zero, as NCCL's example plugin does it.
 
-use std::num::NonZeroU8;
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use fabricast_planner::export::nccl_tuner::{Buffers, Row};
 use fabricast_planner::library::nccl::{Algo, Function};
 
 use crate::abi::Logger;
-use crate::choices::{Choices, Row};
+use crate::choices::{Choices, Wanted};
 use crate::log::Log;
 use crate::source::Source;
 
@@ -54,7 +55,7 @@ enum Cell<'a> {
 }
 
 impl Costs<'_> {
-    fn cell(&mut self, (algorithm, protocol): (usize, usize)) -> Cell<'_> {
+    fn cell(&mut self, algorithm: usize, protocol: usize) -> Cell<'_> {
         // What is not possible is -1, `NCCL_ALGO_PROTO_IGNORE`; NCCL takes no other negative either.
         let cheapest = self.cells.iter().copied().filter(|&cost| cost >= 0.0).fold(f32::INFINITY, f32::min);
         let at = algorithm * self.protocols + protocol;
@@ -98,21 +99,25 @@ impl Context {
     }
 
     /// Makes the way that the table names the cheapest, and gives its channels, if NCCL is to take so many; changes nothing where
-    /// the table names none that NCCL could take.
-    pub fn answer(&self, asked: Asked, costs: &mut Costs<'_>) -> Option<NonZeroU8> {
+    /// the table names none that NCCL could take. Allocates nothing, locks nothing.
+    pub fn answer(&self, asked: Asked, costs: &mut Costs<'_>) -> Option<NonZeroU16> {
         if self.choices.rows() == 0 {
             return None;
         }
-        let Asked { function, bytes, operations, registered } = asked;
+        let function = usize::try_from(asked.function).ok().and_then(|number| Function::ALL.get(number)).copied()?;
+        let bytes = asked.bytes;
+        let buffers = if asked.registered == 0 { Buffers::Plain } else { Buffers::Registered };
+        // A negative number is none that a row could name.
+        let operations = u32::try_from(asked.operations).unwrap_or(u32::MAX);
         let mut spoken = false;
-        for (place, row) in self.choices.of(function, bytes, operations, registered) {
+        for (place, row) in self.choices.of(Wanted { function, bytes, operations, buffers }) {
             spoken = true;
-            match costs.cell(row.cell()) {
+            match costs.cell(row.algo as usize, row.proto as usize) {
                 Cell::Possible(cost) => {
                     *cost = 0.0;
                     let channels = channels(row);
                     if self.choices.is_news(place, TAKEN) {
-                        self.taken(row, bytes, channels);
+                        self.taken(place, row, bytes, channels);
                     }
                     return channels;
                 }
@@ -126,41 +131,36 @@ impl Context {
         None
     }
 
-    fn taken(&self, row: &Row, bytes: u64, channels: Option<NonZeroU8>) {
-        let Row { function, algorithm, protocol, line, .. } = row;
+    fn taken(&self, place: usize, row: &Row, bytes: u64, channels: Option<NonZeroU16>) {
+        let (Row { function, algo, proto, .. }, line) = (row, self.choices.line(place));
         match channels {
-            Some(channels) => self.log.choice(format_args!(
-                "{function} of {bytes} bytes: {algorithm} {protocol} on {channels} channels (line {line})"
-            )),
+            Some(channels) => self
+                .log
+                .choice(format_args!("{function} of {bytes} bytes: {algo} {proto} on {channels} channels (line {line})")),
             None => self.log.choice(format_args!(
-                "{function} of {bytes} bytes: {algorithm} {protocol}, channels as NCCL likes (line {line})"
+                "{function} of {bytes} bytes: {algo} {proto}, channels as NCCL likes (line {line})"
             )),
         }
     }
 
     fn refused(&self, place: usize, what: u8, row: &Row, bytes: u64, why: &str) {
         if self.choices.is_news(place, what) {
-            let Row { function, algorithm, protocol, line, .. } = row;
-            self.log.choice(format_args!(
-                "{function} of {bytes} bytes: not {algorithm} {protocol} (line {line}): {why}"
-            ));
+            let (Row { function, algo, proto, .. }, line) = (row, self.choices.line(place));
+            self.log.choice(format_args!("{function} of {bytes} bytes: not {algo} {proto} (line {line}): {why}"));
         }
     }
 
-    fn silent_of(&self, function: i32, bytes: u64) {
-        let Some(known) = usize::try_from(function).ok().and_then(|function| Function::ALL.get(function)) else {
-            return;
-        };
-        let bit = 1_u8 << (*known as u8);
+    fn silent_of(&self, function: Function, bytes: u64) {
+        let bit = 1_u8 << (function as u8);
         if self.silent.load(Ordering::Relaxed) & bit == 0 && self.silent.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            self.log.choice(format_args!("{known} of {bytes} bytes: the table has no row; NCCL chooses"));
+            self.log.choice(format_args!("{function} of {bytes} bytes: the table has no row; NCCL chooses"));
         }
     }
 }
 
 /// How many channels NCCL is told. Reductions in the network run on as many as they are told, also on such as there are none of
 /// (`scheduleCollTasksToPlan` of 2.28.9 `src/enqueue.cc`), so of these it is told nothing; of others NCCL takes as many as it has.
-fn channels(row: &Row) -> Option<NonZeroU8> {
-    let in_network = matches!(row.algorithm, Algo::CollNetDirect | Algo::CollNetChain);
+fn channels(row: &Row) -> Option<NonZeroU16> {
+    let in_network = matches!(row.algo, Algo::CollNetDirect | Algo::CollNetChain);
     row.channels.filter(|_| !in_network)
 }
