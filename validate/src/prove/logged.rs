@@ -70,7 +70,9 @@ fn named<T: Copy>(word: &str, all: &[T], name: fn(T) -> &'static str) -> Option<
 
 /// NCCL spells `NVLSTree` and `NVLS_TREE`.
 fn alike(one: &str, other: &str) -> bool {
-    let letters = |word: &str| word.bytes().filter(|&letter| letter != b'_').map(|letter| letter.to_ascii_lowercase()).collect::<Vec<_>>();
+    let letters = |word: &str| {
+        word.bytes().filter(|&letter| letter != b'_').map(|letter| letter.to_ascii_lowercase()).collect::<Vec<_>>()
+    };
     letters(one) == letters(other)
 }
 
@@ -96,9 +98,16 @@ mod tests {
         assert_eq!(one(line), Some((Function::AllGather, 64, ran)));
         assert!(all(line, 4).contains_key(&(Function::AllGather, 256)));
         let line = "Reduce: 8 Bytes -> Algo 1 proto 0 channel{Lo..Hi}={0..0}";
-        assert_eq!(one(line), Some((Function::Reduce, 8, Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels: 1 })));
-        for bad in ["", "AllReduce: 8 Bytes -> Algo ", "AllReduce: x Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
-            "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={3..1}"] {
+        assert_eq!(
+            one(line),
+            Some((Function::Reduce, 8, Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels: 1 }))
+        );
+        for bad in [
+            "",
+            "AllReduce: 8 Bytes -> Algo ",
+            "AllReduce: x Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
+            "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={3..1}",
+        ] {
             assert_eq!(one(bad), None, "{bad}");
         }
     }

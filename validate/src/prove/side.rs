@@ -45,8 +45,7 @@ impl Shared {
 }
 
 fn is_absence(error: &ExecuteError) -> bool {
-    matches!(error, ExecuteError::TooFewGpus { .. })
-        || matches!(error, ExecuteError::Cuda(error) if error.is_absence())
+    matches!(error, ExecuteError::TooFewGpus { .. }) || matches!(error, ExecuteError::Cuda(error) if error.is_absence())
 }
 
 fn misunderstood(reason: &str) -> ExecuteError {

@@ -97,15 +97,21 @@ impl Sides {
     /// # Errors
     /// One did not come up.
     pub fn start(setting: &Setting, command: impl Fn(Side) -> Command) -> Result<(Self, String), ProveError> {
-        /// Both load NCCL's kernels onto all GPUs, and one after the other join their ranks.
+        /// NCCL loads its kernels onto all GPUs and joins its ranks.
         const BEGINNING: Duration = Duration::from_secs(120);
         let side = |number: usize| if number == 0 { Side::Default } else { Side::Tuned };
         let processes = Processes::start(Side::BOTH.len(), |number| command(side(number)))?;
         let mut sides = Self { processes, patience: BEGINNING };
         let mut version = String::new();
+        // Both at once: most of it is waiting for what is loaded.
         for side in Side::BOTH {
             let Setting { library, ranks, room, patience } = setting.clone();
-            match sides.asked(side, &Order::Begin { library, ranks, room, patience })? {
+            sides.processes.tell(side as usize, &Order::Begin { library, ranks, room, patience })?;
+        }
+        let failed = |answer: &Answer| matches!(answer, Answer::Failed { .. });
+        for (number, answer) in sides.processes.hear::<Answer>(&[0, 1], BEGINNING, failed)? {
+            let side = side(number);
+            match sound(side, answer)? {
                 Answer::Begun { version: found } => version = found,
                 other => return Err(unexpected(side, &other)),
             }
@@ -164,11 +170,18 @@ impl Sides {
         self.processes.tell(number, order)?;
         let said = self.processes.hear::<Answer>(&[number], self.patience, |_| false)?;
         match said.into_iter().next() {
-            Some((_, Answer::Failed { why, no_gpu: true })) => Err(ProveError::NoGpu(why)),
-            Some((_, Answer::Failed { why, .. })) => Err(ProveError::Failed { side, why }),
-            Some((_, answer)) => Ok(answer),
+            Some((_, answer)) => sound(side, answer),
             None => Err(ProveError::Failed { side, why: "it said nothing".to_owned() }),
         }
+    }
+}
+
+/// An answer, unless it is that the process failed.
+fn sound(side: Side, answer: Answer) -> Result<Answer, ProveError> {
+    match answer {
+        Answer::Failed { why, no_gpu: true } => Err(ProveError::NoGpu(why)),
+        Answer::Failed { why, .. } => Err(ProveError::Failed { side, why }),
+        answer => Ok(answer),
     }
 }
 

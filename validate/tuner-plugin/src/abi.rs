@@ -74,17 +74,8 @@ pub type InitV5 = unsafe extern "C" fn(
 ) -> Code;
 /// `getCollInfo` of versions 4 to 6: context, function, bytes, operations in the group, costs, algorithms, protocols, whether
 /// buffers are registered, channels.
-pub type GetCollInfo = unsafe extern "C" fn(
-    *mut c_void,
-    c_int,
-    usize,
-    c_int,
-    *mut *mut f32,
-    c_int,
-    c_int,
-    c_int,
-    *mut c_int,
-) -> Code;
+pub type GetCollInfo =
+    unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut f32, c_int, c_int, c_int, *mut c_int) -> Code;
 /// `destroy`, and `finalize` since version 5.
 pub type Finalize = unsafe extern "C" fn(*mut c_void) -> Code;
 /// `getChunkSize` of version 6: context, function, bytes, algorithm, protocol, channels, chunk.

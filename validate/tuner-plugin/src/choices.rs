@@ -4,6 +4,7 @@
 //! after it are tried one by one, as NCCL's example plugin does (`ext-tuner/example/plugin.c`); so a call of which the table names
 //! something that is not there costs a look at each of its rows, and any other a search.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use fabricast_planner::export::nccl_tuner::{Buffers, Lookup, Row, Table};
@@ -30,11 +31,23 @@ pub struct Choices {
     told: Box<[AtomicU8]>,
 }
 
+/// A line in words, with a blank before; nothing where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(u32);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, " (line {})", self.0) }
+    }
+}
+
 impl Choices {
     /// Of a table, for a communicator.
     #[must_use]
     pub fn new(table: Table, nodes: u32, ranks: u32) -> Self {
-        let rows = table.rows.into_iter().zip(table.lines).filter(|(row, _)| row.is_for(nodes, ranks));
+        // Of a table that was no file there are no lines.
+        let lines = table.lines.into_iter().chain(std::iter::repeat(0));
+        let rows = table.rows.into_iter().zip(lines).filter(|(row, _)| row.is_for(nodes, ranks));
         let (rows, lines): (Vec<Row>, Vec<u32>) = rows.unzip();
         let table = Table { comments: Vec::new(), rows, lines };
         let told = table.rows.iter().map(|_| AtomicU8::new(0)).collect();
@@ -58,13 +71,16 @@ impl Choices {
                 && (row.buffers == Buffers::Any || row.buffers == buffers)
         };
         let rows = first.and_then(|first| self.table.rows.get(first..)).unwrap_or_default();
-        rows.iter().enumerate().map(move |(after, row)| (first.unwrap_or(0) + after, row)).filter(move |(_, row)| fits(row))
+        rows.iter()
+            .enumerate()
+            .map(move |(after, row)| (first.unwrap_or(0) + after, row))
+            .filter(move |(_, row)| fits(row))
     }
 
-    /// The line of a row in its file; 0 where it has none.
+    /// Where a row stands in its file.
     #[must_use]
-    pub fn line(&self, row: usize) -> u32 {
-        self.table.lines.get(row).copied().unwrap_or(0)
+    pub fn place(&self, row: usize) -> Place {
+        Place(self.table.lines.get(row).copied().unwrap_or(0))
     }
 
     /// Whether something of a row is told for the first time: `what` is a bit.

@@ -61,7 +61,11 @@ impl Costs<'_> {
         let at = algorithm * self.protocols + protocol;
         match self.cells.get_mut(at).filter(|_| protocol < self.protocols) {
             Some(cost) if *cost >= 0.0 => {
-                if cheapest > 0.0 && *cost / cheapest > LAST_RESORT { Cell::LastResort } else { Cell::Possible(cost) }
+                if cheapest > 0.0 && *cost / cheapest > LAST_RESORT {
+                    Cell::LastResort
+                } else {
+                    Cell::Possible(cost)
+                }
             }
             _ => Cell::Impossible,
         }
@@ -132,21 +136,21 @@ impl Context {
     }
 
     fn taken(&self, place: usize, row: &Row, bytes: u64, channels: Option<NonZeroU16>) {
-        let (Row { function, algo, proto, .. }, line) = (row, self.choices.line(place));
+        let (Row { function, algo, proto, .. }, line) = (row, self.choices.place(place));
         match channels {
             Some(channels) => self
                 .log
-                .choice(format_args!("{function} of {bytes} bytes: {algo} {proto} on {channels} channels (line {line})")),
-            None => self.log.choice(format_args!(
-                "{function} of {bytes} bytes: {algo} {proto}, channels as NCCL likes (line {line})"
-            )),
+                .choice(format_args!("{function} of {bytes} bytes: {algo} {proto} on {channels} channels{line}")),
+            None => self
+                .log
+                .choice(format_args!("{function} of {bytes} bytes: {algo} {proto}, channels as NCCL likes{line}")),
         }
     }
 
     fn refused(&self, place: usize, what: u8, row: &Row, bytes: u64, why: &str) {
         if self.choices.is_news(place, what) {
-            let (Row { function, algo, proto, .. }, line) = (row, self.choices.line(place));
-            self.log.choice(format_args!("{function} of {bytes} bytes: not {algo} {proto} (line {line}): {why}"));
+            let (Row { function, algo, proto, .. }, line) = (row, self.choices.place(place));
+            self.log.choice(format_args!("{function} of {bytes} bytes: not {algo} {proto}{line}: {why}"));
         }
     }
 

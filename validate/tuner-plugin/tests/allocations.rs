@@ -71,7 +71,17 @@ fn an_answer_allocates_nothing_also_where_it_is_told() {
                 let mut channels = 0;
                 // SAFETY: as NCCL calls it.
                 unsafe {
-                    (ncclTunerPlugin_v6.get_coll_info)(context, function, bytes, 1, costs.as_mut_ptr().cast(), 7, 3, 1, &raw mut channels);
+                    (ncclTunerPlugin_v6.get_coll_info)(
+                        context,
+                        function,
+                        bytes,
+                        1,
+                        costs.as_mut_ptr().cast(),
+                        7,
+                        3,
+                        1,
+                        &raw mut channels,
+                    );
                 }
                 found += usize::from(channels != 0);
             }

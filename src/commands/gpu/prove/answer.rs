@@ -81,7 +81,12 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(one: &Measured, told: Option<Told>, default_ran: BTreeSet<Ran>, tuned_ran: BTreeSet<Ran>) -> Self {
+    pub(super) fn new(
+        one: &Measured,
+        told: Option<Told>,
+        default_ran: BTreeSet<Ran>,
+        tuned_ran: BTreeSet<Ran>,
+    ) -> Self {
         let (default, tuned) = (micros(&one.default), micros(&one.tuned));
         let (verdict, chance_slower, chance_faster) = Verdict::of(&default, &tuned);
         let words = |told: Told| match told.channels {

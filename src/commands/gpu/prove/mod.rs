@@ -14,6 +14,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use fabricast_validate::cuda::{Driver, interrupt};
 use fabricast_validate::execute::{ExecuteError, whole_bytes};
+use fabricast_validate::nvshmem::NvshmemError;
 use fabricast_validate::prove::logged::{self, Ran};
 use fabricast_validate::prove::{ProveError, Setting, Side, Sides, Trial, environment};
 
@@ -54,7 +55,11 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
     let (nccl, measured, is_whole) = measured(args, &plugin, ranks, &trials, &logs, output)?;
     let said = |side: Side| std::fs::read_to_string(logs.of(side)).unwrap_or_default();
     let (default, tuned) = (said(Side::Default), said(Side::Tuned));
-    let spoken: Vec<String> = tuned.lines().filter_map(|line| line.split_once("TUNER/fabricast: ")).map(|(_, said)| said.to_owned()).collect();
+    let spoken: Vec<String> = tuned
+        .lines()
+        .filter_map(|line| line.split_once("TUNER/fabricast: "))
+        .map(|(_, said)| said.to_owned())
+        .collect();
     let (default, tuned) = (logged::all(&default, ranks), logged::all(&tuned, ranks));
     let rows = measured.into_iter().map(|one| {
         let function = Function::of(one.trial.collective);
@@ -183,7 +188,7 @@ impl From<ProveError> for Failure {
     fn from(error: ProveError) -> Self {
         match error {
             ProveError::NoGpu(message) => Self::NoGpu(message),
-            ProveError::Processes(error) => ExecuteError::from(error).into(),
+            ProveError::Processes(NvshmemError::Cuda(error)) => error.into(),
             error => Self::Failed(error.to_string()),
         }
     }

@@ -67,7 +67,8 @@ fn files_that_cannot_be_read_are_told() {
 fn without_a_file_or_with_an_empty_one_nccl_chooses_and_nobody_is_warned() {
     let (_folder, empty) = written(b"");
     let (_folder, other) = written(b"allreduce,0,1000000000,ring,ll,4,2,16\n");
-    for (path, words) in [(None, "FABRICAST_TUNER_FILE"), (Some(&empty), "0 of 0 rows"), (Some(&other), "0 of 1 rows")] {
+    for (path, words) in [(None, "FABRICAST_TUNER_FILE"), (Some(&empty), "0 of 0 rows"), (Some(&other), "0 of 1 rows")]
+    {
         for version in VERSIONS {
             let communicator = Communicator::new(version, path.map(std::path::PathBuf::as_path), 8, 1);
             assert_eq!(communicator.said.len(), 1, "{:?}", communicator.said);
@@ -89,7 +90,7 @@ fn the_variable_of_the_example_plugin_names_a_table_too() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2400, ..ProptestConfig::default() })]
 
     /// Tables of which bytes were changed, taken out and cut off.
     #[test]

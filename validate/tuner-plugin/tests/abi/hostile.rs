@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use crate::library::{Call, Communicator, PLUGIN, VERSIONS, Version, log, with_file};
 
-const TABLE: &str = "allreduce,0,18446744073709551615,nvls,simple,16,-1,-1\nallreduce,0,18446744073709551615,ring,ll,4,-1,-1\n";
+const TABLE: &str =
+    "allreduce,0,18446744073709551615,nvls,simple,16,-1,-1\nallreduce,0,18446744073709551615,ring,ll,4,-1,-1\n";
 const CALL: Call = Call { function: 4, bytes: 1 << 20, operations: 1, registered: 0 };
 
 fn communicator(version: Version) -> Communicator {
@@ -25,7 +26,10 @@ fn null_is_survived_everywhere() {
             assert_eq!((PLUGIN.four.init)(8, 1, None, null_mut()), 0);
             assert_eq!((PLUGIN.five.init)(null_mut(), 0, 8, 1, Some(log()), null_mut(), null_mut()), 0);
             let mut context = null_mut();
-            assert_eq!((PLUGIN.six.five.init)(&raw mut context, 0, usize::MAX, usize::MAX, None, null_mut(), null_mut()), 0);
+            assert_eq!(
+                (PLUGIN.six.five.init)(&raw mut context, 0, usize::MAX, usize::MAX, None, null_mut(), null_mut()),
+                0
+            );
             assert!(!context.is_null());
             assert_eq!((PLUGIN.six.five.finalize)(context), 0);
             assert_eq!((PLUGIN.four.destroy)(null_mut()), 0);

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 pub type Log = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
-type Ask = unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut c_float, c_int, c_int, c_int, *mut c_int) -> c_int;
+type Ask =
+    unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut c_float, c_int, c_int, c_int, *mut c_int) -> c_int;
 type End = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// `ncclTuner_v4_t`, src/include/plugin/tuner/tuner_v4.h.
@@ -130,7 +131,14 @@ thread_local! {
 
 /// Takes what stands for `%s`. C passes the first words of variable arguments as those of fixed ones on the machines that NCCL
 /// runs on, x86-64 and ARM of Linux.
-unsafe extern "C" fn logger(level: c_int, _: c_ulong, _: *const c_char, _: c_int, format: *const c_char, text: *const c_char) {
+unsafe extern "C" fn logger(
+    level: c_int,
+    _: c_ulong,
+    _: *const c_char,
+    _: c_int,
+    format: *const c_char,
+    text: *const c_char,
+) {
     // SAFETY: texts that end with a zero, says the interface.
     let (format, text) = unsafe { (CStr::from_ptr(format), CStr::from_ptr(text)) };
     assert_eq!(format, c"%s");
@@ -139,7 +147,11 @@ unsafe extern "C" fn logger(level: c_int, _: c_ulong, _: *const c_char, _: c_int
 
 pub fn log() -> Log {
     // SAFETY: called with exactly these arguments, see there.
-    unsafe { std::mem::transmute(logger as unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char)) }
+    unsafe {
+        std::mem::transmute(
+            logger as unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char),
+        )
+    }
 }
 
 /// Does something with the environment naming a file, and gives what was logged meanwhile.
@@ -172,8 +184,24 @@ impl Communicator {
             let code = unsafe {
                 match version {
                     Version::Four => (PLUGIN.four.init)(ranks, nodes, Some(log()), &raw mut context),
-                    Version::Five => (PLUGIN.five.init)(&raw mut context, 7, ranks, nodes, Some(log()), &raw mut domains, &raw mut constants),
-                    Version::Six => (PLUGIN.six.five.init)(&raw mut context, 7, ranks, nodes, Some(log()), &raw mut domains, &raw mut constants),
+                    Version::Five => (PLUGIN.five.init)(
+                        &raw mut context,
+                        7,
+                        ranks,
+                        nodes,
+                        Some(log()),
+                        &raw mut domains,
+                        &raw mut constants,
+                    ),
+                    Version::Six => (PLUGIN.six.five.init)(
+                        &raw mut context,
+                        7,
+                        ranks,
+                        nodes,
+                        Some(log()),
+                        &raw mut domains,
+                        &raw mut constants,
+                    ),
                 }
             };
             assert_eq!(code, 0);
@@ -194,7 +222,17 @@ impl Communicator {
         let Call { function, bytes, operations, registered } = call;
         // SAFETY: NCCL casts its block of floats likewise.
         let code = unsafe {
-            ask(self.context, function, bytes, operations, costs.as_mut_ptr().cast(), algorithms, protocols, registered, &raw mut channels)
+            ask(
+                self.context,
+                function,
+                bytes,
+                operations,
+                costs.as_mut_ptr().cast(),
+                algorithms,
+                protocols,
+                registered,
+                &raw mut channels,
+            )
         };
         assert_eq!(code, 0);
         Outcome { costs, channels }

@@ -71,15 +71,21 @@ fn a_choice_is_told_when_it_is_made_first_and_what_stands_against_it_too() {
             communicator.ask(call(0, 64, 0), &without_chain, 7, 3);
         }
     });
-    let said: Vec<&str> = said.iter().map(|(level, text)| {
-        assert_eq!(*level, 3);
-        text.as_str()
-    }).collect();
-    assert_eq!(said, [
-        "TUNER/fabricast: AllReduce of 100 bytes: Tree LL on 2 channels (line 2)",
-        "TUNER/fabricast: AllReduce of 1048576 bytes: Ring Simple on 24 channels (line 3)",
-        "TUNER/fabricast: ReduceScatter of 1048576 bytes: the table has no row; NCCL chooses",
-        "TUNER/fabricast: Broadcast of 64 bytes: CollNetChain Simple, channels as NCCL likes (line 7)",
-        "TUNER/fabricast: Broadcast of 64 bytes: not CollNetChain Simple (line 7): NCCL cannot here",
-    ]);
+    let said: Vec<&str> = said
+        .iter()
+        .map(|(level, text)| {
+            assert_eq!(*level, 3);
+            text.as_str()
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "TUNER/fabricast: AllReduce of 100 bytes: Tree LL on 2 channels (line 2)",
+            "TUNER/fabricast: AllReduce of 1048576 bytes: Ring Simple on 24 channels (line 3)",
+            "TUNER/fabricast: ReduceScatter of 1048576 bytes: the table has no row; NCCL chooses",
+            "TUNER/fabricast: Broadcast of 64 bytes: CollNetChain Simple, channels as NCCL likes (line 7)",
+            "TUNER/fabricast: Broadcast of 64 bytes: not CollNetChain Simple (line 7): NCCL cannot here",
+        ]
+    );
 }

@@ -21,7 +21,8 @@ pub fn outcome(table: &str, nodes: i64, ranks: i64, call: Call, costs: &[f32]) -
         let (least, most): (u64, u64) = (fields[1].parse().unwrap(), fields[2].parse().unwrap());
         let is_function = FUNCTIONS.iter().position(|&word| word == fields[0]) == usize::try_from(call.function).ok();
         let is_size = least <= bytes && bytes <= most;
-        let is_call = fits(6, nodes) && fits(7, ranks) && fits(8, call.operations.into()) && fits(9, call.registered.into());
+        let is_call =
+            fits(6, nodes) && fits(7, ranks) && fits(8, call.operations.into()) && fits(9, call.registered.into());
         if !(is_function && is_size && is_call) {
             continue;
         }
