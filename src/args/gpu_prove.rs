@@ -30,8 +30,12 @@ pub struct GpuProveArgs {
     /// Element type; reductions are sums
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     pub dtype: DataType,
-    /// Turns of each side at each size
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(4..=200))]
+    /// Pairs of processes, one after the other: what is compared is the medians of processes, since processes that run the same
+    /// differ among themselves
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..=40))]
+    pub rounds: u32,
+    /// Turns of each process at each size
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub turns: u32,
     /// The library of NCCL, or the folder it is in
     #[arg(long, value_name = "PATH")]
@@ -42,7 +46,7 @@ pub struct GpuProveArgs {
     /// Keep what NCCL logged in this folder
     #[arg(long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,
-    /// Seconds after which no further size is begun
+    /// Seconds after which no further size of the first round is begun, nor a round that would take longer than is left
     #[arg(long, value_name = "SECONDS", default_value_t = 480, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub limit: u64,
     /// Seconds until whatever does not end is given up

@@ -24,6 +24,15 @@ impl Side {
     /// Both, in the order of their processes.
     pub const BOTH: [Self; 2] = [Self::Default, Self::Tuned];
 
+    /// Both, this one first.
+    #[must_use]
+    pub fn and_other(self) -> [Self; 2] {
+        match self {
+            Self::Default => Self::BOTH,
+            Self::Tuned => [Self::Tuned, Self::Default],
+        }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -92,26 +101,24 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Starts them, and says what NCCL they have.
+    /// Starts them, `first` before the other, and says what NCCL they have. Whoever comes first has the choice of memory.
     ///
     /// # Errors
     /// One did not come up.
-    pub fn start(setting: &Setting, command: impl Fn(Side) -> Command) -> Result<(Self, String), ProveError> {
+    pub fn start(
+        setting: &Setting,
+        first: Side,
+        command: impl Fn(Side) -> Command,
+    ) -> Result<(Self, String), ProveError> {
         /// NCCL loads its kernels onto all GPUs and joins its ranks.
         const BEGINNING: Duration = Duration::from_secs(120);
         let side = |number: usize| if number == 0 { Side::Default } else { Side::Tuned };
         let processes = Processes::start(Side::BOTH.len(), |number| command(side(number)))?;
         let mut sides = Self { processes, patience: BEGINNING };
         let mut version = String::new();
-        // Both at once: most of it is waiting for what is loaded.
-        for side in Side::BOTH {
+        for side in first.and_other() {
             let Setting { library, ranks, room, patience } = setting.clone();
-            sides.processes.tell(side as usize, &Order::Begin { library, ranks, room, patience })?;
-        }
-        let failed = |answer: &Answer| matches!(answer, Answer::Failed { .. });
-        for (number, answer) in sides.processes.hear::<Answer>(&[0, 1], BEGINNING, failed)? {
-            let side = side(number);
-            match sound(side, answer)? {
+            match sides.asked(side, &Order::Begin { library, ranks, room, patience })? {
                 Answer::Begun { version: found } => version = found,
                 other => return Err(unexpected(side, &other)),
             }
@@ -170,18 +177,11 @@ impl Sides {
         self.processes.tell(number, order)?;
         let said = self.processes.hear::<Answer>(&[number], self.patience, |_| false)?;
         match said.into_iter().next() {
-            Some((_, answer)) => sound(side, answer),
+            Some((_, Answer::Failed { why, no_gpu: true })) => Err(ProveError::NoGpu(why)),
+            Some((_, Answer::Failed { why, .. })) => Err(ProveError::Failed { side, why }),
+            Some((_, answer)) => Ok(answer),
             None => Err(ProveError::Failed { side, why: "it said nothing".to_owned() }),
         }
-    }
-}
-
-/// An answer, unless it is that the process failed.
-fn sound(side: Side, answer: Answer) -> Result<Answer, ProveError> {
-    match answer {
-        Answer::Failed { why, no_gpu: true } => Err(ProveError::NoGpu(why)),
-        Answer::Failed { why, .. } => Err(ProveError::Failed { side, why }),
-        answer => Ok(answer),
     }
 }
 

@@ -12,23 +12,28 @@ use serde::Serialize;
 use super::verdict::{Obeyed, TOLERANCE, UNLIKELY, Verdict};
 use crate::failure::Failure;
 
-/// Times of a size, in turns.
+/// Times of a size, by pair of processes, in turns.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) trial: Trial,
-    pub(super) default: Vec<Picos>,
-    pub(super) tuned: Vec<Picos>,
+    pub(super) default: Vec<Vec<Picos>>,
+    pub(super) tuned: Vec<Vec<Picos>>,
 }
 
 impl Measured {
-    /// Of medians: with the table over without.
-    pub(super) fn ratio(&self) -> f64 {
-        median(&micros(&self.tuned)) / median(&micros(&self.default))
+    /// Nothing yet.
+    pub(super) fn none(trial: Trial) -> Self {
+        Self { trial, default: Vec::new(), tuned: Vec::new() }
     }
 }
 
-fn micros(times: &[Picos]) -> Vec<f64> {
-    times.iter().map(|time| time.us()).collect()
+fn micros(times: &[Vec<Picos>]) -> Vec<Vec<f64>> {
+    times.iter().map(|round| round.iter().map(|time| time.us()).collect()).collect()
+}
+
+/// The median of each process.
+fn medians(times: &[Vec<f64>]) -> Vec<f64> {
+    times.iter().map(|round| median(round)).collect()
 }
 
 fn median(times: &[f64]) -> f64 {
@@ -47,9 +52,11 @@ pub(super) struct Answer {
     pub(super) ranks: u32,
     /// The table's file.
     pub(super) table: String,
-    /// Turns of each side at each size.
+    /// Pairs of processes.
+    pub(super) rounds: u32,
+    /// Turns of each process at each size.
     pub(super) turns: u32,
-    /// Whether all sizes were reached before the time was over.
+    /// Whether there was time for all rounds and sizes.
     pub(super) is_whole: bool,
     /// What the plugin logged.
     pub(super) plugin: Vec<String>,
@@ -69,15 +76,18 @@ pub(super) struct Row {
     obeyed: Obeyed,
     default_us: f64,
     tuned_us: f64,
-    /// Of medians: with the table over without.
+    /// Of medians over processes: with the table over without.
     ratio: f64,
+    /// What the times say, also where both sides run the same.
     verdict: Verdict,
+    /// Whether both sides ran the same, so that what they differ by is noise.
+    is_control: bool,
     /// How likely it is to look this much slower, or faster, than 2 % by chance.
     chance_slower: f64,
     chance_faster: f64,
-    /// All turns, in order.
-    default_trials_us: Vec<f64>,
-    tuned_trials_us: Vec<f64>,
+    /// All turns, by process, in order.
+    default_turns_us: Vec<Vec<f64>>,
+    tuned_turns_us: Vec<Vec<f64>>,
 }
 
 impl Row {
@@ -87,8 +97,10 @@ impl Row {
         default_ran: BTreeSet<Ran>,
         tuned_ran: BTreeSet<Ran>,
     ) -> Self {
-        let (default, tuned) = (micros(&one.default), micros(&one.tuned));
+        let (default_turns_us, tuned_turns_us) = (micros(&one.default), micros(&one.tuned));
+        let (default, tuned) = (medians(&default_turns_us), medians(&tuned_turns_us));
         let (verdict, chance_slower, chance_faster) = Verdict::of(&default, &tuned);
+        let (default_us, tuned_us) = (median(&default), median(&tuned));
         let words = |told: Told| match told.channels {
             Some(channels) => format!("{} {} {channels}", told.algo, told.proto),
             None => format!("{} {}", told.algo, told.proto),
@@ -98,17 +110,22 @@ impl Row {
             bytes: one.trial.bytes,
             table: told.map(words),
             obeyed: Obeyed::of(told.as_ref(), &default_ran, &tuned_ran),
+            is_control: !tuned_ran.is_empty() && default_ran == tuned_ran,
             default_ran,
             tuned_ran,
-            default_us: median(&default),
-            tuned_us: median(&tuned),
-            ratio: one.ratio(),
+            default_us,
+            tuned_us,
+            ratio: tuned_us / default_us,
             verdict,
             chance_slower,
             chance_faster,
-            default_trials_us: default,
-            tuned_trials_us: tuned,
+            default_turns_us,
+            tuned_turns_us,
         }
+    }
+
+    fn is(&self, verdict: Verdict) -> bool {
+        !self.is_control && self.verdict == verdict
     }
 
     /// What ran by default, in words; several where calls outside of graphs are done otherwise.
@@ -136,17 +153,39 @@ impl Answer {
             Column::new("verdict", "verdict", Unit::Text),
         ]);
         table.heading(format!("NCCL {} on {} GPUs with {}", self.nccl, self.ranks, self.table));
-        let (slower, faster) = (self.count(is(Verdict::Slower)), self.count(is(Verdict::Faster)));
+        let verdicts = |rows: &dyn Fn(&Row) -> bool| {
+            let count = |verdict| self.count(|row| rows(row) && row.verdict == verdict);
+            format!(
+                "{} faster, {} alike, {} slower",
+                count(Verdict::Faster),
+                count(Verdict::Alike),
+                count(Verdict::Slower)
+            )
+        };
         table.note(format!(
-            "{} sizes: {faster} faster, {} alike, {slower} slower, by more than {:.0} % in the rank sums of {} turns each (chance below {UNLIKELY})",
-            self.rows.len(),
-            self.count(is(Verdict::Alike)),
-            100.0 * TOLERANCE,
-            self.turns,
+            "{} sizes run otherwise than by default: {}",
+            self.count(|row| !row.is_control),
+            verdicts(&|row| !row.is_control)
         ));
-        table.note(format!("{} of them not as the table says", self.count(|row| row.obeyed.is_no())));
+        let control: Vec<f64> = self.rows.iter().filter(|row| row.is_control).map(|row| row.ratio).collect();
+        let least = control.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = control.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if !control.is_empty() {
+            table.note(format!(
+                "{} sizes run the same, which is the control: ratios {least:.3} to {most:.3}; the test says {} of them",
+                control.len(),
+                verdicts(&|row| row.is_control)
+            ));
+        }
+        table.note(format!(
+            "faster, slower: by more than {:.0} %, rank sums of the medians of {} processes each, of {} turns (chance below {UNLIKELY})",
+            100.0 * TOLERANCE,
+            self.rounds,
+            self.turns
+        ));
+        table.note(format!("{} sizes not as the table says", self.count(|row| row.obeyed.is_no())));
         if !self.is_whole {
-            table.note("the time was over before all sizes were reached");
+            table.note("there was no time for all rounds and sizes");
         }
         table
     }
@@ -160,10 +199,11 @@ impl Answer {
     fn table(&self, columns: &[Column]) -> Table {
         let mut table = Table::new(columns.to_vec());
         for row in &self.rows {
-            let tone = match row.verdict {
-                Verdict::Slower => Tone::Bad,
-                Verdict::Faster => Tone::Good,
-                Verdict::Alike => Tone::Plain,
+            let (verdict, tone) = match row.verdict {
+                _ if row.is_control => ("same", Tone::Faint),
+                Verdict::Slower => ("slower", Tone::Bad),
+                Verdict::Faster => ("faster", Tone::Good),
+                Verdict::Alike => ("alike", Tone::Plain),
             };
             let obeyed = if row.obeyed.is_no() { Tone::Bad } else { Tone::Plain };
             let cells: Vec<Cell> = vec![
@@ -175,7 +215,7 @@ impl Answer {
                 Value::Number(rounded(row.default_us)).into(),
                 Value::Number(rounded(row.tuned_us)).into(),
                 Value::Number(rounded(row.ratio)).into(),
-                Cell::from(Value::text(row.verdict.name())).tone(tone),
+                Cell::from(Value::text(verdict)).tone(tone),
             ];
             table.row(cells);
         }
@@ -184,7 +224,7 @@ impl Answer {
 
     /// The answer as an exit code: an error where it is not proved.
     pub(super) fn judged(&self) -> Result<(), Failure> {
-        let (slower, disobeyed) = (self.count(is(Verdict::Slower)), self.count(|row| row.obeyed.is_no()));
+        let (slower, disobeyed) = (self.count(|row| row.is(Verdict::Slower)), self.count(|row| row.obeyed.is_no()));
         let mut faults = Vec::new();
         if slower > 0 {
             faults.push(format!("{slower} sizes are slower than NCCL's default"));
@@ -193,14 +233,10 @@ impl Answer {
             faults.push(format!("{disobeyed} sizes do not run as the table says"));
         }
         if !self.is_whole {
-            faults.push("not all sizes were measured in time".to_owned());
+            faults.push("there was no time for all rounds and sizes".to_owned());
         }
         if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("; "))) }
     }
-}
-
-fn is(verdict: Verdict) -> impl Fn(&Row) -> bool {
-    move |row| row.verdict == verdict
 }
 
 /// Three digits behind the point are as many as a clock of events has.

@@ -52,21 +52,23 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
         .filter(|trial| trial.bytes.0 > 0)
         .collect();
     let _heed = interrupt::heed();
-    let (nccl, measured, is_whole) = measured(args, &plugin, ranks, &trials, &logs, output)?;
-    let said = |side: Side| std::fs::read_to_string(logs.of(side)).unwrap_or_default();
+    let Proof { nccl, measured, rounds } = measured(args, &plugin, ranks, &trials, &logs, output)?;
+    let said = |side: Side| logs.read(side, rounds);
     let (default, tuned) = (said(Side::Default), said(Side::Tuned));
-    let spoken: Vec<String> = tuned
-        .lines()
-        .filter_map(|line| line.split_once("TUNER/fabricast: "))
-        .map(|(_, said)| said.to_owned())
-        .collect();
+    let mut spoken: Vec<String> = Vec::new();
+    for (_, line) in tuned.lines().filter_map(|line| line.split_once("TUNER/fabricast: ")) {
+        if !spoken.iter().any(|known| known == line) {
+            spoken.push(line.to_owned());
+        }
+    }
     let (default, tuned) = (logged::all(&default, ranks), logged::all(&tuned, ranks));
+    let is_whole = rounds == args.rounds && measured.len() == trials.len();
     let rows = measured.into_iter().map(|one| {
         let function = Function::of(one.trial.collective);
         let of = |all: &BTreeMap<(Function, u64), BTreeSet<Ran>>| {
             function.and_then(|function| all.get(&(function, one.trial.bytes.0))).cloned().unwrap_or_default()
         };
-        // A captured call's buffers count as registered (`ncclParamGraphRegister`, on by default since 2.19).
+        // A captured call's buffers count as registered (`getAlgoInfo` of NCCL 2.28.9 src/enqueue.cc: `ncclParamGraphRegister`).
         let row = function.and_then(|function| lookup.find(function, one.trial.bytes.0, 1, Buffers::Registered));
         answer::Row::new(&one, row, of(&default), of(&tuned))
     });
@@ -74,6 +76,7 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
         nccl,
         ranks,
         table: args.table.display().to_string(),
+        rounds,
         turns: args.turns,
         is_whole,
         plugin: spoken,
@@ -119,7 +122,16 @@ fn calls(bytes: Bytes) -> u32 {
     CALLS.iter().find(|(most, _)| bytes.0 <= *most).map_or(4, |&(_, calls)| calls)
 }
 
-/// NCCL's version, what was measured, and whether that is all.
+/// What was measured.
+struct Proof {
+    /// NCCL's version.
+    nccl: String,
+    /// As far as there was time.
+    measured: Vec<Measured>,
+    /// Pairs of processes.
+    rounds: u32,
+}
+
 fn measured(
     args: &GpuProveArgs,
     plugin: &Path,
@@ -127,48 +139,62 @@ fn measured(
     trials: &[Trial],
     logs: &Logs,
     output: &Output,
-) -> Result<(String, Vec<Measured>, bool), Failure> {
+) -> Result<Proof, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("this program does not know its own file: {error}")))?;
     let table = args.table.canonicalize().unwrap_or_else(|_| args.table.clone());
     let room = trials.iter().map(|trial| trial.bytes).max().unwrap_or_default();
     let patience = Duration::from_secs(args.patience);
     let setting = Setting { library: args.nccl.clone(), ranks, room, patience };
+    let limit = Duration::from_secs(args.limit);
     let begun = Instant::now();
-    let (mut sides, nccl) = Sides::start(&setting, |side| {
-        let mut command = Command::new(&program);
-        // Whoever has a tuner of their own is asked about this one.
-        command.args(["gpu", "prove-side"]).env_remove("NCCL_TUNER_CONFIG_FILE");
-        command.envs(environment(side, plugin, &table, &logs.of(side)));
-        command
-    })?;
-    let mut all = Vec::with_capacity(trials.len());
-    for &trial in trials {
-        if interrupt::requested() {
-            return Err(Failure::Interrupted);
+    let mut proof = Proof { nccl: String::new(), measured: Vec::with_capacity(trials.len()), rounds: 0 };
+    let mut longest = Duration::ZERO;
+    while proof.rounds < args.rounds && begun.elapsed() + longest < limit {
+        let since = Instant::now();
+        let round = proof.rounds;
+        let first = if round % 2 == 0 { Side::Default } else { Side::Tuned };
+        let (mut sides, nccl) = Sides::start(&setting, first, |side| {
+            let mut command = Command::new(&program);
+            // Whoever has a table of their own is asked about this one.
+            command.args(["gpu", "prove-side"]).env_remove("NCCL_TUNER_CONFIG_FILE");
+            command.envs(environment(side, plugin, &table, &logs.of(side, round)));
+            command
+        })?;
+        proof.nccl = nccl;
+        if round == 0 {
+            proof.measured = trials.iter().copied().map(Measured::none).collect();
         }
-        if begun.elapsed() >= Duration::from_secs(args.limit) {
-            break;
+        let mut reached = 0;
+        for one in &mut proof.measured {
+            if interrupt::requested() {
+                return Err(Failure::Interrupted);
+            }
+            if round == 0 && begun.elapsed() >= limit {
+                break;
+            }
+            take(&mut sides, one, args.turns, first)?;
+            reached += 1;
         }
-        let one = one(&mut sides, trial, args.turns)?;
+        proof.measured.truncate(reached);
+        sides.end()?;
+        proof.rounds += 1;
+        longest = longest.max(since.elapsed());
         if output.shows_progress() {
-            note(&format!("{} of {}: {:.2} × the default", trial.collective, trial.bytes, one.ratio()));
+            note(&format!("round {} of {}: {:.0} s", proof.rounds, args.rounds, since.elapsed().as_secs_f64()));
         }
-        all.push(one);
     }
-    sides.end()?;
-    let is_whole = all.len() == trials.len();
-    Ok((nccl, all, is_whole))
+    Ok(proof)
 }
 
-/// Times of one size: the sides take turns, and which of them begins alternates too.
-fn one(sides: &mut Sides, trial: Trial, turns: u32) -> Result<Measured, ProveError> {
-    Side::BOTH.into_iter().try_for_each(|side| sides.prepare(side, trial))?;
-    let mut times: [Vec<Picos>; 2] = Default::default();
+/// Times of one size in one pair of processes: they take turns, and which of them begins alternates.
+fn take(sides: &mut Sides, one: &mut Measured, turns: u32, first: Side) -> Result<(), ProveError> {
     /// Turns that are not counted.
-    const WARM: u32 = 2;
+    const WARM: u32 = 1;
+    first.and_other().into_iter().try_for_each(|side| sides.prepare(side, one.trial))?;
+    let mut times: [Vec<Picos>; 2] = Default::default();
     for turn in 0..turns + WARM {
-        let mut order = Side::BOTH;
+        let mut order = first.and_other();
         if turn % 2 == 1 {
             order.reverse();
         }
@@ -181,7 +207,9 @@ fn one(sides: &mut Sides, trial: Trial, turns: u32) -> Result<Measured, ProveErr
     }
     Side::BOTH.into_iter().try_for_each(|side| sides.forget(side))?;
     let [default, tuned] = times;
-    Ok(Measured { trial, default, tuned })
+    one.default.push(default);
+    one.tuned.push(tuned);
+    Ok(())
 }
 
 impl From<ProveError> for Failure {
@@ -216,19 +244,19 @@ impl Logs {
         let failed = |error: std::io::Error| Failure::input(format!("{}: {error}", folder.display()));
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
-        let logs = Self { folder, is_kept };
-        for side in Side::BOTH {
-            // NCCL appends to a log of before.
-            match std::fs::remove_file(logs.of(side)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
-            }
-        }
-        Ok(logs)
+        Ok(Self { folder, is_kept })
     }
 
-    fn of(&self, side: Side) -> PathBuf {
-        self.folder.join(format!("{}.log", side.name()))
+    fn of(&self, side: Side, round: u32) -> PathBuf {
+        self.folder.join(format!("{}-{round}.log", side.name()))
+    }
+
+    /// What was logged in all rounds.
+    fn read(&self, side: Side, rounds: u32) -> String {
+        (0..rounds)
+            .filter_map(|round| std::fs::read_to_string(self.of(side, round)).ok())
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 

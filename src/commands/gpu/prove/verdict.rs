@@ -25,7 +25,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// By the rank sums of times, those without the table stretched by the tolerance; the chance of each with it.
+    /// By the rank sums of processes' times, those without the table stretched by the tolerance; the chance of each with it.
     pub(super) fn of(default: &[f64], tuned: &[f64]) -> (Self, f64, f64) {
         let stretched = |by: f64| default.iter().map(|time| time * by).collect::<Vec<_>>();
         let slower = chance_larger(tuned, &stretched(1.0 + TOLERANCE));
@@ -36,14 +36,6 @@ impl Verdict {
             _ => Self::Alike,
         };
         (verdict, slower, faster)
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Slower => "slower",
-            Self::Faster => "faster",
-            Self::Alike => "alike",
-        }
     }
 }
 
@@ -95,7 +87,7 @@ mod tests {
 
     #[test]
     fn two_percent_are_allowed_and_three_are_not() {
-        let times = |by: f64| (0..15).map(|i| by * (100.0 + 0.05 * f64::from(i))).collect::<Vec<_>>();
+        let times = |by: f64| (0..7).map(|i| by * (100.0 + 0.1 * f64::from(i))).collect::<Vec<_>>();
         assert_eq!(Verdict::of(&times(1.0), &times(1.0)).0, Verdict::Alike);
         assert_eq!(Verdict::of(&times(1.0), &times(1.015)).0, Verdict::Alike);
         assert_eq!(Verdict::of(&times(1.0), &times(1.03)).0, Verdict::Slower);
