@@ -12,6 +12,7 @@ mod gpu;
 mod hostile;
 mod identical;
 mod json;
+mod prove;
 mod run;
 mod simulate_is_plan;
 mod stop;

@@ -188,3 +188,84 @@ impl Sides {
 fn unexpected(side: Side, answer: &Answer) -> ProveError {
     ProveError::Failed { side, why: format!("it answered {answer:?}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_sim::schedule::{Collective, DataType};
+
+    /// A process in a shell: what it says to each order, by a word of the order.
+    fn shell(answers: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("while read -r order; do case \"$order\" in {answers} esac; done"));
+        command
+    }
+
+    fn says(word: &str, answer: &str) -> String {
+        format!("*{word}*) echo '{{\"said\":{answer}}}' >&0;; ")
+    }
+
+    const TRIAL: Trial =
+        Trial { collective: Collective::AllReduce, bytes: Bytes(1 << 20), dtype: DataType::F32, calls: 5 };
+
+    fn setting() -> Setting {
+        Setting { library: None, ranks: 2, room: Bytes(1 << 20), patience: Duration::from_secs(5) }
+    }
+
+    #[test]
+    fn both_are_asked_in_turn_and_give_their_own_times() {
+        let answers = |side: Side| {
+            let took = if side == Side::Default { "{\"took\":7000}" } else { "{\"took\":6000}" };
+            [
+                says("begin", "{\"begun\":{\"version\":\"2.28.9\"}}"),
+                says("prepare", "\"prepared\""),
+                says("time", took),
+                says("done", "\"done\""),
+                says("end", "\"done\""),
+            ]
+            .concat()
+        };
+        let (mut sides, version) = Sides::start(&setting(), Side::Tuned, |side| shell(&answers(side))).unwrap();
+        assert_eq!(version, "2.28.9");
+        for side in Side::BOTH {
+            sides.prepare(side, TRIAL).unwrap();
+            let time = sides.time(side).unwrap();
+            assert_eq!(time, Picos(if side == Side::Default { 7000 } else { 6000 }));
+            sides.forget(side).unwrap();
+        }
+        sides.end().unwrap();
+    }
+
+    #[test]
+    fn what_fails_is_told_with_its_side() {
+        let begun = says("begin", "{\"begun\":{\"version\":\"2\"}}");
+        let none = says("begin", "{\"failed\":{\"why\":\"no GPU here\",\"no_gpu\":true}}");
+        let error = Sides::start(&setting(), Side::Default, |_| shell(&none)).unwrap_err();
+        assert!(matches!(&error, ProveError::NoGpu(why) if why == "no GPU here"), "{error}");
+        let hangs = says("prepare", "{\"failed\":{\"why\":\"rank 1 hangs\",\"no_gpu\":false}}");
+        let (mut sides, _) = Sides::start(&setting(), Side::Default, |_| shell(&format!("{begun}{hangs}"))).unwrap();
+        let error = sides.prepare(Side::Tuned, TRIAL).unwrap_err();
+        assert_eq!(error.to_string(), "NCCL, tuned: rank 1 hangs");
+        let dies = "*prepare*) exit 5;; ";
+        let (mut sides, _) = Sides::start(&setting(), Side::Default, |_| shell(&format!("{begun}{dies}"))).unwrap();
+        let error = sides.prepare(Side::Tuned, TRIAL).unwrap_err();
+        assert!(error.to_string().contains("exit code 5"), "{error}");
+        let (mut sides, _) = Sides::start(&setting(), Side::Default, |_| shell(&begun.clone())).unwrap();
+        sides.patience = Duration::from_millis(100);
+        assert!(sides.time(Side::Default).is_err(), "it says nothing");
+    }
+
+    #[test]
+    fn only_one_side_has_the_tuner_and_none_has_multicast() {
+        let all = |side| environment(side, Path::new("/p.so"), Path::new("/t.csv"), Path::new("/l"));
+        let value = |side, name: &str| all(side).into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
+        for side in Side::BOTH {
+            assert_eq!(value(side, "NCCL_NVLS_ENABLE"), Some("0".into()));
+            assert_eq!(value(side, "NCCL_DEBUG_FILE"), Some("/l".into()));
+        }
+        assert_eq!(value(Side::Default, "NCCL_TUNER_PLUGIN"), Some("none".into()));
+        assert_eq!(value(Side::Default, "FABRICAST_TUNER_FILE"), None);
+        assert_eq!(value(Side::Tuned, "NCCL_TUNER_PLUGIN"), Some("/p.so".into()));
+        assert_eq!(value(Side::Tuned, "FABRICAST_TUNER_FILE"), Some("/t.csv".into()));
+    }
+}

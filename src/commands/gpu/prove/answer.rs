@@ -243,3 +243,55 @@ impl Answer {
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_planner::library::nccl::{Algo, Proto};
+    use fabricast_sim::schedule::{Collective, DataType};
+
+    fn row(channels: [u32; 2], told: u16, tuned: f64) -> Row {
+        let trial = Trial { collective: Collective::AllReduce, bytes: Bytes(1 << 20), dtype: DataType::F32, calls: 1 };
+        // Processes differ by 1 %, turns by less.
+        let times = |by: f64| {
+            let process = |p: u32| (0..3).map(|t| Picos((by * f64::from(10_000_000 + 15_000 * p + 100 * t)) as u64));
+            (0..7).map(|p| process(p).collect()).collect()
+        };
+        let ran = |channels| BTreeSet::from([Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels }]);
+        let channels_told = std::num::NonZeroU16::new(told);
+        let told = Told { algo: Algo::Ring, proto: Proto::Ll, channels: channels_told, row: 0 };
+        Row::new(
+            &Measured { trial, default: times(1.0), tuned: times(tuned) },
+            Some(told),
+            ran(channels[0]),
+            ran(channels[1]),
+        )
+    }
+
+    fn answer(rows: Vec<Row>) -> Answer {
+        let (nccl, table) = ("2.28.9".to_owned(), "t.csv".to_owned());
+        Answer { nccl, ranks: 2, table, rounds: 7, turns: 3, is_whole: true, plugin: Vec::new(), rows }
+    }
+
+    #[test]
+    fn what_runs_the_same_is_the_control_and_no_fault() {
+        let all = answer(vec![row([24, 24], 24, 1.05), row([24, 22], 22, 1.0), row([24, 8], 8, 0.9)]);
+        assert!(all.judged().is_ok());
+        let text = all.text().text(&fabricast_reports::table::Look::default());
+        assert!(text.contains("2 sizes run otherwise than by default: 1 faster, 1 alike, 0 slower"), "{text}");
+        assert!(text.contains("ratios 1.050 to 1.050; the test says 0 faster, 0 alike, 1 slower of them"), "{text}");
+        let said = serde_json::to_value(&all).unwrap();
+        assert_eq!(said["rows"][0]["is_control"], true);
+        assert_eq!(said["rows"][1]["tuned_turns_us"].as_array().unwrap().len(), 7);
+        assert_eq!(said["rows"][2]["default_ran"][0], "Ring LL 24");
+    }
+
+    #[test]
+    fn slower_disobedient_and_unfinished_are_faults() {
+        let fault = |all: Answer| all.judged().unwrap_err().to_string();
+        assert_eq!(fault(answer(vec![row([24, 8], 8, 1.05)])), "1 sizes are slower than NCCL's default");
+        assert_eq!(fault(answer(vec![row([24, 8], 4, 1.0)])), "1 sizes do not run as the table says");
+        let unfinished = Answer { is_whole: false, ..answer(Vec::new()) };
+        assert_eq!(fault(unfinished), "there was no time for all rounds and sizes");
+    }
+}
