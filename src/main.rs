@@ -16,7 +16,7 @@ use std::time::Instant;
 use clap::Parser;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-use args::{Cli, Command};
+use args::{Cli, Command, PlanCommand};
 use failure::Failure;
 use output::Output;
 
@@ -50,12 +50,14 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     }
     watch::stop_on_ctrl_c();
     let started = Instant::now();
-    let output = Output::new(&cli.global)?;
+    let output = Output::new(&cli.global, cli.command.place())?;
     match &cli.command {
         Command::Fabric(command) => commands::fabric::run(command, &output),
         Command::Simulate(args) => commands::simulate::run(args, &output),
         Command::Schedule(command) => commands::schedule::run(command, &output),
-        Command::Plan(args) => commands::plan::run(args, &output),
+        Command::Plan(PlanCommand::Make(args)) => commands::plan::run(args, &output),
+        Command::Plan(PlanCommand::Diff(args)) => commands::plan_diff::run(args, &output),
+        Command::Table(args) => commands::table::run(args, &output),
         Command::Compare(args) => commands::compare::run(args, &output),
         Command::Calibrate(args) => commands::calibrate::run(args, &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),

@@ -44,10 +44,19 @@ pub struct Output {
     pub talk: Talk,
 }
 
+/// What `-o` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A file.
+    File,
+    /// A folder, made if it is missing.
+    Folder,
+}
+
 impl Output {
     /// As the flags say; a file that cannot be written is refused before any work.
-    pub fn new(flags: &GlobalArgs) -> Result<Self, Failure> {
-        if let Some(path) = &flags.output {
+    pub fn new(flags: &GlobalArgs, place: Place) -> Result<Self, Failure> {
+        if let (Some(path), Place::File) = (&flags.output, place) {
             files::check(path)?;
         }
         let talk = match (flags.quiet, flags.verbose) {
@@ -56,6 +65,11 @@ impl Output {
             _ => Talk::Normal,
         };
         Ok(Self { format: flags.format, file: flags.output.clone(), talk })
+    }
+
+    /// The same, on standard output.
+    pub fn to_stdout(&self) -> Self {
+        Self { file: None, ..self.clone() }
     }
 
     /// Says a warning on standard error, unless quiet.

@@ -192,7 +192,7 @@ pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<Off
         Some(LibraryChoice::One(library)) => Some(library),
         Some(LibraryChoice::None) | None => own,
     };
-    library.map(|library| Offer { library, registered: flags.registered.into() })
+    library.map(|library| Offer::new(library, flags.registered.into()))
 }
 
 /// What the library would choose on a fabric.

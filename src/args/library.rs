@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use fabricast_planner::library::{Library, Registered};
 
 /// The library beside the plan.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Library")]
 pub struct LibraryArgs {
     /// Restrict the picks to what a library can run, and show what it would choose by itself (simulate: run that, where

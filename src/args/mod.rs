@@ -11,6 +11,7 @@ mod library;
 mod ranks;
 mod shared;
 mod sizes;
+mod table;
 
 use std::path::PathBuf;
 
@@ -18,7 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
-use crate::output::Format;
+use crate::output::{Format, Place};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
@@ -32,6 +33,7 @@ pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
 pub use sizes::Sizes;
+pub use table::{DiffArgs, PlanCommand, TableArgs, TableFormat};
 
 /// Forecasts what collective communication costs on a GPU fabric, and picks the best way to do it.
 #[derive(Debug, Parser)]
@@ -76,7 +78,9 @@ pub enum Command {
     #[command(subcommand)]
     Schedule(ScheduleCommand),
     /// Which strategy for which size, and how far from the bound
-    Plan(PlanArgs),
+    Plan(PlanCommand),
+    /// The plan as a file that another library loads, and any such file checked and priced
+    Table(Box<TableArgs>),
     /// Predicted against measured: how far off, whether that was to be expected, and what would explain it
     Compare(CompareArgs),
     /// A profile fitted to measurements
@@ -84,6 +88,16 @@ pub enum Command {
     /// The GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),
+}
+
+impl Command {
+    /// What `-o` names.
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Table(args) if matches!(args.to, Some(TableFormat::Mscclpp | TableFormat::MscclXml)) => Place::Folder,
+            _ => Place::File,
+        }
+    }
 }
 
 /// What to do with a fabric.
@@ -277,6 +291,10 @@ pub struct PlanArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
+    /// Measured times stand in for predicted ones where there are any: those of a manifest (docs/measured.md) whose ranks,
+    /// hosts and launch are the plan's
+    #[arg(long, value_name = "MANIFEST", help_heading = "Software")]
+    pub measured: Option<PathBuf>,
     /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,

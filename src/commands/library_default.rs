@@ -15,6 +15,10 @@ pub struct Json {
     protocol: &'static str,
     channels: u16,
     time_us: f64,
+    low_us: f64,
+    high_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_us: Option<f64>,
     regret: f64,
     name: String,
     chunk: Option<u64>,
@@ -31,6 +35,9 @@ impl Json {
             protocol: priced.strategy.protocol.name(),
             channels: priced.strategy.channels,
             time_us: priced.time.us(),
+            low_us: priced.low.us(),
+            high_us: priced.high.us(),
+            measured_us: priced.measured.map(|measured| measured.time.us()),
             regret: regret(row)?,
             name: choice.name.clone(),
             chunk: choice.strategy.chunk.map(|chunk| chunk.0),
@@ -43,7 +50,7 @@ impl Json {
 /// By how much the intervals overlap where the library's choice was kept.
 pub fn overlap(row: &Row) -> Option<f64> {
     match row.preference {
-        Preference::Fastest => None,
+        Preference::Fastest | Preference::Neighbours { .. } => None,
         Preference::Default { overlap, .. } => Some(overlap),
     }
 }
@@ -52,7 +59,7 @@ pub fn overlap(row: &Row) -> Option<f64> {
 fn regret(row: &Row) -> Option<f64> {
     let fastest = match &row.preference {
         Preference::Fastest => &row.pick,
-        Preference::Default { fastest, .. } => fastest,
+        Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => fastest,
     };
     row.library_default.as_ref().map(|known| known.regret(fastest))
 }

@@ -16,10 +16,13 @@ mod load;
 mod measured;
 mod operations;
 pub mod plan;
+pub mod plan_diff;
+mod plan_json;
 pub mod schedule;
 pub mod simulate;
 mod strategy;
 mod summary;
+pub mod table;
 mod trace;
 
 use fabricast_reports::format::grouped;

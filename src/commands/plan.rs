@@ -3,18 +3,19 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Preference, Priced, Range, Row, Watcher, plan};
+use fabricast_planner::library::Chooser;
+use fabricast_planner::plan::{Effort, Measurements, Plan, PlanRequest, Priced, Row, Watcher, plan_with};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
 use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, Fabric};
-use serde::Serialize;
 
-use super::asked::{self, Asked};
+use super::asked;
 use super::library_default::{self, Field};
-use super::{binds, counted};
+use super::plan_json::{Asked, Made, PlanJson};
+use super::{binds, counted, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -30,19 +31,30 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let flags = StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
-    let restriction =
-        Restriction { library: setup::restricting_library(&args.library, &profile), ..setup::restriction(&flags) };
     let chooser = setup::library(&args.library, &profile)
         .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
+    let own = chooser.as_ref().map(Chooser::offer);
+    let restricting = setup::restricting_library(&args.library, &profile);
+    // The cells of its tables on this fabric.
+    let restricting = restricting.map(|offer| own.filter(|own| own.library == offer.library).unwrap_or(offer));
+    let restriction = Restriction { library: restricting, ..setup::restriction(&flags) };
+    let mode = setup::launch_mode(&args.costs, &fabric, &placement);
+    let ranks_per_node = setup::ranks_per_node(&fabric, &placement);
+    let hosts = (placement.len() as u32 / ranks_per_node).max(1);
+    let measurements = match &args.measured {
+        Some(manifest) => measured::for_plan(manifest, (placement.len() as u32, hosts), mode, output)?,
+        None => Measurements::default(),
+    };
     super::check_root(&args.call, &placement)?;
-    let Asked { collectives, matrix, sizes } = Asked::of(&args.call, placement.len(), &Sizes::default().0)?;
+    let asked::Asked { collectives, matrix, sizes } =
+        asked::Asked::of(&args.call, placement.len(), &Sizes::default().0)?;
     let request = PlanRequest {
         fabric: &fabric,
         router: &router,
         placement: &placement,
         profile: &profile,
-        ranks_per_node: setup::ranks_per_node(&fabric, &placement),
-        mode: setup::launch_mode(&args.costs, &fabric, &placement),
+        ranks_per_node,
+        mode,
         buffers: if args.call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
         root: args.call.root,
         matrix: matrix.as_ref(),
@@ -56,13 +68,17 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let rows_done = AtomicUsize::new(0);
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let watcher = Watcher { rows_done: Some(&rows_done), ..Watcher::default() };
-    let found = watch::with_progress(output, "planning", position, || plan(&request, watcher))?;
+    let found = watch::with_progress(output, "planning", position, || plan_with(&request, &measurements, watcher))?;
     for (_, reason) in &found.left_out {
         output.warn(reason);
     }
     let answer = match output.format {
-        Format::Json => output::json(&PlanJson::new(&found, &fabric))?,
-        Format::Text => text(&found, &fabric, &heading(&found, &request), &output.look()),
+        Format::Json => output::json(&PlanJson::new(
+            &found,
+            &fabric,
+            &Made { request: &request, hosts, asked: Asked::of(args), offer: own },
+        ))?,
+        Format::Text => text(&found, &fabric, &heading(&found, &request, hosts), &output.look()),
         Format::Csv => super::csv(&csv(&found, &fabric))?,
     };
     match chart {
@@ -72,8 +88,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
 }
 
 /// `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`
-fn heading(plan: &Plan, request: &PlanRequest<'_>) -> String {
-    let hosts = request.placement.len() as u32 / request.ranks_per_node.max(1);
+fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
     let place = if hosts > 1 { format!("{hosts} hosts, ") } else { String::new() };
     let what = match request.collectives {
         [one] => format!("{one} on "),
@@ -181,116 +196,6 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
     ];
     fields.extend(library_default::csv_fields());
     filled(fields, plan.rows.iter())
-}
-
-#[derive(Serialize)]
-struct PlanJson<'a> {
-    fabric: &'a str,
-    profile: &'a str,
-    ranks: u32,
-    library: Option<String>,
-    rows: Vec<RowJson>,
-    ranges: Vec<RangeJson>,
-}
-
-#[derive(Serialize)]
-struct RowJson {
-    collective: Collective,
-    bytes: Bytes,
-    #[serde(flatten)]
-    pick: PricedJson,
-    bound_us: f64,
-    bound_share: f64,
-    bound_by: String,
-    binds: String,
-    runner_up: Option<PricedJson>,
-    library_default: Option<library_default::Json>,
-    /// By how much the interval of the library's choice, which is the pick therefore, overlaps with that of the fastest;
-    /// null where the pick is the fastest.
-    kept_for_overlap: Option<f64>,
-    /// Where the library's choice is the pick.
-    fastest: Option<PricedJson>,
-}
-
-#[derive(Serialize)]
-struct PricedJson {
-    algorithm: &'static str,
-    protocol: &'static str,
-    channels: u16,
-    /// Absent: the profile's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chunk: Option<u64>,
-    time_us: f64,
-    low_us: f64,
-    high_us: f64,
-    busbw_gbps: f64,
-}
-
-#[derive(Serialize)]
-struct RangeJson {
-    collective: Collective,
-    min_bytes: Bytes,
-    max_bytes: Bytes,
-    algorithm: &'static str,
-    protocol: &'static str,
-    channels: u16,
-}
-
-impl<'a> PlanJson<'a> {
-    fn new(plan: &'a Plan, fabric: &Fabric) -> Self {
-        Self {
-            fabric: &plan.fabric,
-            profile: &plan.profile,
-            ranks: plan.ranks,
-            library: plan.library.map(|library| library.to_string()),
-            rows: plan.rows.iter().map(|row| RowJson::new(row, plan.ranks, fabric)).collect(),
-            ranges: plan.ranges.iter().map(RangeJson::from).collect(),
-        }
-    }
-}
-
-impl RowJson {
-    fn new(row: &Row, ranks: u32, fabric: &Fabric) -> Self {
-        let priced = |priced: Priced| PricedJson {
-            algorithm: priced.strategy.algorithm.name(),
-            protocol: priced.strategy.protocol.name(),
-            channels: priced.strategy.channels,
-            chunk: priced.strategy.chunk.map(|chunk| chunk.0),
-            time_us: priced.time.us(),
-            low_us: priced.low.us(),
-            high_us: priced.high.us(),
-            busbw_gbps: row.busbw_gbps(priced.time, ranks),
-        };
-        Self {
-            collective: row.collective,
-            bytes: row.bytes,
-            pick: priced(row.pick),
-            bound_us: row.bound.time.us(),
-            bound_share: row.fraction_of_bound(),
-            bound_by: row.bound.set_by.to_string(),
-            binds: binds::of_row(row, fabric),
-            runner_up: row.runner_up.map(priced),
-            library_default: library_default::Json::of(row),
-            kept_for_overlap: library_default::overlap(row),
-            fastest: match row.preference {
-                Preference::Fastest => None,
-                Preference::Default { fastest, .. } => Some(priced(fastest)),
-            },
-        }
-    }
-}
-
-impl From<&Range> for RangeJson {
-    fn from(range: &Range) -> Self {
-        Self {
-            collective: range.collective,
-            min_bytes: range.min_bytes,
-            max_bytes: range.max_bytes,
-            algorithm: range.strategy.algorithm.name(),
-            protocol: range.strategy.protocol.name(),
-            channels: range.strategy.channels,
-        }
-    }
 }
 
 /// The chart of a plan: one collective, a line per algorithm and protocol.

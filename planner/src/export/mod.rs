@@ -6,9 +6,20 @@
 //!
 //! One reader of each format, which also reads files that others wrote; what a format cannot say is dropped and listed.
 
+mod any;
+mod choices;
+mod departures;
 mod error;
+mod header;
+pub mod json;
+pub mod nccl_env;
 pub mod nccl_tuner;
+pub mod open_mpi;
 mod saved;
+pub mod schedules;
 
+pub use any::AnyTable;
+pub use choices::{Dropped, LAST_BYTES};
+pub use departures::{Departure, departures};
 pub use error::TableError;
-pub use saved::{SavedPick, SavedPlan, SavedRange, SavedRow};
+pub use saved::{Asked, SavedPick, SavedPlan, SavedRange, SavedRow};

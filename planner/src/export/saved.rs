@@ -29,13 +29,32 @@ pub struct SavedPlan {
     /// Whose own choices stand in the rows.
     #[serde(default, deserialize_with = "optional_word")]
     pub library: Option<Library>,
-    /// Whether the picks are what that library can run, by `--library`.
+    /// Nodes as NCCL counts them: NVLink domains where those span hosts; hosts where that is not known.
     #[serde(default)]
-    pub restricted_to_library: bool,
+    pub library_nodes: Option<u32>,
+    /// The call of `plan` that made the plan, as far as it says which fabric.
+    #[serde(default)]
+    pub asked: Option<Asked>,
     /// By collective, then size.
     pub rows: Vec<SavedRow>,
     /// Equal neighbours merged.
     pub ranges: Vec<SavedRange>,
+}
+
+/// Which fabric was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Asked {
+    /// `--fabric`.
+    pub fabric: String,
+    /// `--nodes`.
+    #[serde(default)]
+    pub nodes: Option<u32>,
+    /// `--gpus`.
+    #[serde(default)]
+    pub gpus: Option<u32>,
+    /// `--network`.
+    #[serde(default)]
+    pub network: Option<String>,
 }
 
 /// A row.
@@ -92,7 +111,18 @@ impl From<FlatRow> for SavedRow {
         Self {
             collective: row.collective,
             bytes: row.bytes,
-            pick: SavedPick { algorithm, protocol, channels, chunk, threads, time_us, low_us, high_us, measured_us },
+            pick: SavedPick {
+                algorithm,
+                protocol,
+                channels,
+                chunk,
+                threads,
+                time_us,
+                low_us,
+                high_us,
+                measured_us,
+                name: None,
+            },
             library_default: row.library_default,
             best_of_library: row.best_of_library,
             fastest: row.fastest,
@@ -128,6 +158,9 @@ pub struct SavedPick {
     /// Measured, µs.
     #[serde(default)]
     pub measured_us: Option<f64>,
+    /// The library's own word for it, where it is its choice: `Ring LL`, `rabenseifner`.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 /// Sizes with one pick.
@@ -190,6 +223,20 @@ impl SavedPlan {
             return wrong(format!("ranges[{range}]: expected ranges by collective, then by size, that do not overlap"));
         }
         Ok(plan)
+    }
+}
+
+impl SavedPick {
+    /// What counts: the measured time, or else the predicted one.
+    #[must_use]
+    pub fn counted_us(&self) -> f64 {
+        self.measured_us.unwrap_or(self.time_us)
+    }
+}
+
+impl fmt::Display for SavedPick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} × {}", self.algorithm, self.protocol, self.channels)
     }
 }
 

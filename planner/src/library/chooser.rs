@@ -6,10 +6,10 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use super::nccl::graph::{NvlsUse, Uncovered};
 use super::nccl::{
-    Communicator, Function, NvlsSetting, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel, Table, Version, kernel,
-    p2p, pick, symmetric,
+    Algo, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel,
+    Table, Version, kernel, p2p, pick, symmetric, working_channels,
 };
-use super::{Choice, Library, Unknown, mpi};
+use super::{Choice, Library, Offer, Unknown, mpi};
 use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
 use crate::strategy::Strategy;
@@ -95,6 +95,25 @@ impl Chooser {
         self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.communicator)
     }
 
+    /// What NCCL expects of each way on the fabric, where that is known.
+    #[must_use]
+    pub fn table(&self) -> Option<&Table> {
+        self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.table)
+    }
+
+    /// What is set.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.conditions.settings
+    }
+
+    /// What the library can run on the fabric.
+    #[must_use]
+    pub fn offer(&self) -> Offer {
+        let cells = self.table().map_or(Cells::ALL, Cells::of);
+        Offer::new(self.library, self.conditions.registered).on(cells)
+    }
+
     /// What the library would choose for a call.
     ///
     /// # Errors
@@ -154,6 +173,40 @@ impl Chooser {
             chunk: Some(kernel.chunk),
         };
         Ok(Choice { strategy, name, expected: Some(found.time) })
+    }
+
+    /// What NCCL makes of a call whose algorithm and protocol are given: its own channels, threads and chunk. `None` where
+    /// it is not known, or there is no schedule of it.
+    #[must_use]
+    pub fn forced(&self, call: &Call, way: (Algo, Proto)) -> Option<Strategy> {
+        let nccl = self.nccl.as_ref()?.as_ref().ok()?;
+        let Conditions { settings, dtype, op, .. } = &self.conditions;
+        let request = Request { function: Function::of(call.collective)?, bytes: call.bytes, dtype: *dtype, op: *op };
+        let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, way);
+        Some(Strategy {
+            algorithm: way.0.ours()?,
+            protocol: way.1.ours(),
+            channels: kernel.channels,
+            threads: Some(kernel.threads),
+            chunk: Some(kernel.chunk),
+        })
+    }
+
+    /// Whether a call can have as many channels as a strategy says: NCCL gives work to no more than the call fills, and has
+    /// no more than its search found. `true` where that is not known.
+    #[must_use]
+    pub fn reaches(&self, call: &Call, strategy: &Strategy) -> bool {
+        let Some(Ok(nccl)) = &self.nccl else { return true };
+        let way = (Function::of(call.collective), Algo::of(strategy.algorithm), Proto::of(strategy.protocol));
+        let (Some(function), Some(algo), Some(proto)) = way else { return true };
+        let Conditions { settings, dtype, op, .. } = &self.conditions;
+        let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
+        let most = match algo {
+            Algo::Nvls | Algo::NvlsTree => nccl.communicator.nvls(settings).channels,
+            _ => nccl.communicator.channels(settings),
+        };
+        let channels = strategy.channels;
+        channels <= most && working_channels(&nccl.communicator, &request, proto, channels) == channels
     }
 
     /// What NCCL makes of sends and receives: all peers at once.

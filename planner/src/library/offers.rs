@@ -2,6 +2,7 @@
 
 use fabricast_sim::schedule::{Collective, Protocol};
 
+use super::nccl::{Algo, Cells, Function, Proto};
 use super::{Library, Registered, mpi};
 use crate::algorithm::Algorithm;
 
@@ -12,9 +13,23 @@ pub struct Offer {
     pub library: Library,
     /// How the caller's buffers are known to it.
     pub registered: Registered,
+    /// The cells of NCCL's tables on the fabric at hand, where that is known.
+    pub cells: Cells,
 }
 
 impl Offer {
+    /// Of a library, on whatever fabric.
+    #[must_use]
+    pub fn new(library: Library, registered: Registered) -> Self {
+        Self { library, registered, cells: Cells::ALL }
+    }
+
+    /// The same where only these cells of NCCL's tables are taken.
+    #[must_use]
+    pub fn on(self, cells: Cells) -> Self {
+        Self { cells, ..self }
+    }
+
     /// Whether the library runs an algorithm over a protocol for a collective.
     #[must_use]
     pub fn runs(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
@@ -24,9 +39,19 @@ impl Offer {
                 let kernel = direct && matches!(collective, Collective::AllGather | Collective::ReduceScatter);
                 // Of windows only: without them these are rings.
                 let fits = !kernel || matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine);
-                fits && nccl(algorithm, collective) && nccl_protocol(algorithm, protocol, self.registered)
+                fits && nccl(algorithm, collective)
+                    && nccl_protocol(algorithm, protocol, self.registered)
+                    && self.has_cell(algorithm, protocol, collective)
             }
             Library::OpenMpi(_) => protocol == mpi::PROTOCOL && open_mpi(algorithm, collective),
+        }
+    }
+
+    /// Kernels with a cell in the tables need it to be taken there; sends and kernels on windows have none.
+    fn has_cell(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
+        match (Function::of(collective), Algo::of(algorithm), Proto::of(protocol)) {
+            (Some(function), Some(algo), Some(proto)) => self.cells.has(function, algo, proto),
+            _ => true,
         }
     }
 

@@ -19,7 +19,7 @@ impl LibraryDefault {
     /// the library's, it is below zero by no more than fewer channels are worth.
     #[must_use]
     pub fn regret(&self, pick: &Priced) -> f64 {
-        self.priced.time.0 as f64 / pick.time.0.max(1) as f64 - 1.0
+        self.priced.counted().time.0 as f64 / pick.counted().time.0.max(1) as f64 - 1.0
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Re
 }
 
 /// A profile without chunks moves whole ones, whoever chose them; a chunk that is the profile's own needs no mention.
-fn as_simulated(search: &Search<'_>, strategy: Strategy) -> Strategy {
+pub(super) fn as_simulated(search: &Search<'_>, strategy: Strategy) -> Strategy {
     let own = search.request.profile.protocol(strategy.protocol).chunk;
     let chunk = match (own, strategy.chunk) {
         (Some(own), Some(chosen)) if chosen != own => Some(chosen),

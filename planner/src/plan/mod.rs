@@ -3,9 +3,11 @@
 mod default;
 mod kept;
 mod least;
+mod measured;
 mod preference;
 mod ranges;
 mod search;
+mod steady;
 mod templates;
 
 use fabricast_sim::profile::Profile;
@@ -20,9 +22,10 @@ use crate::bound::Bound;
 use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
+pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MOST_OVERLAP, Preference};
-pub use ranges::Range;
-pub use search::{Watcher, least_time, plan};
+pub use ranges::{Range, Stretch};
+pub use search::{Watcher, least_time, plan, plan_with, prices};
 
 /// What to plan.
 #[derive(Clone, Copy)]
@@ -80,6 +83,22 @@ pub struct Priced {
     pub high: Picos,
     /// The capacity that was used most, and how much of it; empty where bytes hardly matter.
     pub busiest: Option<Busiest>,
+    /// What was measured of it, which counts before what is predicted.
+    pub measured: Option<Measured>,
+}
+
+impl Priced {
+    /// What counts: the measured time, or else the predicted one with its band.
+    #[must_use]
+    pub fn counted(&self) -> Measured {
+        self.measured.unwrap_or(Measured { time: self.time, low: self.low, high: self.high })
+    }
+
+    /// Whether both are of one algorithm and protocol.
+    #[must_use]
+    pub fn is_pair_of(&self, other: &Self) -> bool {
+        (self.strategy.algorithm, self.strategy.protocol) == (other.strategy.algorithm, other.strategy.protocol)
+    }
 }
 
 /// A capacity and the part of it that a run used.

@@ -25,6 +25,11 @@ pub enum Preference {
         /// By which part of the shorter interval.
         overlap: f64,
     },
+    /// It is that of neighbouring sizes, or the library's where a size alone is not worth departing from it.
+    Neighbours {
+        /// What would be taken for this size alone.
+        fastest: Priced,
+    },
 }
 
 /// Takes the library's default for the pick where their intervals do not tell them apart and the restriction allows it.
@@ -36,8 +41,7 @@ pub(super) fn settle(mut row: Row, restriction: &Restriction) -> Row {
     }
     let overlap = overlap(&fastest, &default);
     if overlap > MOST_OVERLAP {
-        let pair = |priced: &Priced| (priced.strategy.algorithm, priced.strategy.protocol);
-        if pair(&fastest) != pair(&default) {
+        if !fastest.is_pair_of(&default) {
             row.runner_up = Some(fastest);
         }
         row.pick = default;
@@ -47,8 +51,8 @@ pub(super) fn settle(mut row: Row, restriction: &Restriction) -> Row {
 }
 
 /// The part of the shorter interval that the other covers, in logarithms; 0 to 1.
-fn overlap(a: &Priced, b: &Priced) -> f64 {
-    let ends = |priced: &Priced| [priced.low, priced.high].map(|end| (end.0.max(1) as f64).ln());
+pub(super) fn overlap(a: &Priced, b: &Priced) -> f64 {
+    let ends = |priced: &Priced| [priced.counted().low, priced.counted().high].map(|end| (end.0.max(1) as f64).ln());
     let ([a_low, a_high], [b_low, b_high]) = (ends(a), ends(b));
     let shared = a_high.min(b_high) - a_low.max(b_low);
     let shorter = (a_high - a_low).min(b_high - b_low);
@@ -71,7 +75,7 @@ mod tests {
     fn priced(low: u64, time: u64, high: u64) -> Priced {
         let strategy =
             Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Ll, channels: 1, threads: None, chunk: None };
-        Priced { strategy, time: Picos(time), low: Picos(low), high: Picos(high), busiest: None }
+        Priced { strategy, time: Picos(time), low: Picos(low), high: Picos(high), busiest: None, measured: None }
     }
 
     #[test]

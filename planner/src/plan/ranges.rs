@@ -19,33 +19,51 @@ pub struct Range {
     pub strategy: Strategy,
 }
 
-/// The ranges of rows that are ordered by collective and size.
-pub(super) fn merge(rows: &[Row]) -> Vec<Range> {
-    let mut ranges: Vec<Range> = Vec::new();
-    for row in rows {
-        let next = Range {
-            collective: row.collective,
-            min_bytes: row.bytes,
-            max_bytes: row.bytes,
-            strategy: row.pick.strategy,
-        };
-        match ranges.last_mut() {
-            Some(last) if last.collective == next.collective && last.strategy == next.strategy => {
-                last.max_bytes = next.max_bytes;
-            }
-            Some(last) if last.collective == next.collective => {
-                let middle = geometric_mean(last.max_bytes, next.min_bytes);
-                last.max_bytes = Bytes(middle.0.saturating_sub(1).max(last.max_bytes.0));
-                ranges.push(Range { min_bytes: Bytes(last_end(&ranges) + 1), ..next });
-            }
-            _ => ranges.push(next),
-        }
-    }
-    ranges
+/// Consecutive sizes of a collective with something in common. Between two of them that differ the boundary lies at their
+/// geometric mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch<K> {
+    /// The collective.
+    pub collective: Collective,
+    /// First byte size, inclusive.
+    pub min_bytes: Bytes,
+    /// Last byte size, inclusive.
+    pub max_bytes: Bytes,
+    /// What they have in common.
+    pub key: K,
 }
 
-fn last_end(ranges: &[Range]) -> u64 {
-    ranges.last().map_or(0, |range| range.max_bytes.0)
+impl<K: PartialEq> Stretch<K> {
+    /// Merges sizes that are ordered by collective and size.
+    pub fn merge(sizes: impl IntoIterator<Item = (Collective, Bytes, K)>) -> Vec<Self> {
+        let mut merged: Vec<Self> = Vec::new();
+        for (collective, bytes, key) in sizes {
+            let mut next = Self { collective, min_bytes: bytes, max_bytes: bytes, key };
+            match merged.last_mut() {
+                Some(last) if last.collective == collective && last.key == next.key => last.max_bytes = bytes,
+                Some(last) if last.collective == collective => {
+                    let middle = geometric_mean(last.max_bytes, bytes);
+                    last.max_bytes = Bytes(middle.0.saturating_sub(1).max(last.max_bytes.0));
+                    next.min_bytes = Bytes(last.max_bytes.0 + 1);
+                    merged.push(next);
+                }
+                _ => merged.push(next),
+            }
+        }
+        merged
+    }
+}
+
+/// The ranges of rows that are ordered by collective and size.
+pub(super) fn merge(rows: &[Row]) -> Vec<Range> {
+    let merged = Stretch::merge(rows.iter().map(|row| (row.collective, row.bytes, row.pick.strategy)));
+    let range = |Stretch { collective, min_bytes, max_bytes, key: strategy }| Range {
+        collective,
+        min_bytes,
+        max_bytes,
+        strategy,
+    };
+    merged.into_iter().map(range).collect()
 }
 
 fn geometric_mean(a: Bytes, b: Bytes) -> Bytes {

@@ -14,8 +14,11 @@ use rustc_hash::FxHashMap;
 
 use super::kept::Kept;
 use super::least::LeastTimes;
+use super::measured::{self, Measurements};
 use super::templates::{Found, Templates};
-use super::{Busiest, Effort, Plan, PlanError, PlanRequest, Preference, Priced, Row, default, preference, ranges};
+use super::{
+    Busiest, Effort, Plan, PlanError, PlanRequest, Preference, Priced, Row, default, preference, ranges, steady,
+};
 use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape, Unsupported};
 use crate::bound::{Bound, Bounds};
@@ -38,6 +41,18 @@ pub struct Watcher<'a> {
 /// # Errors
 /// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
 pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
+    plan_with(request, &Measurements::NONE, watcher)
+}
+
+/// The same, with measured times in the place of predicted ones where there are any.
+///
+/// # Errors
+/// [`PlanError`], as [`plan`].
+pub fn plan_with(
+    request: &PlanRequest<'_>,
+    measurements: &Measurements,
+    watcher: Watcher<'_>,
+) -> Result<Plan, PlanError> {
     let (bounds, abilities) = surveyed(request);
     let templates = Templates::new(request, abilities);
     let cells: Vec<(Collective, Bytes)> =
@@ -49,7 +64,10 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
         .map(|&(collective, bytes)| {
             let search = Search::new(&templates, abilities, &bounds, collective, bytes);
             let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
-            let row = row.map(|(row, unknown)| (preference::settle(row, request.restriction), unknown));
+            let row = row.and_then(|(row, unknown)| {
+                let row = measured::stand_in(&search, row, measurements, watcher)?;
+                Ok((preference::settle(row, request.restriction), unknown))
+            });
             if let Some(done) = watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -76,6 +94,10 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
     }
     if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
         return Err(error.clone());
+    }
+    // Picks for a library become its table.
+    if request.restriction.library.is_some() {
+        steady::settle(&mut rows, request.restriction);
     }
     Ok(Plan {
         fabric: request.fabric.name().to_owned(),
@@ -111,6 +133,24 @@ pub fn least_time(
     let Ok(mut looked) = search.look_at(strategy)? else { return Ok(None) };
     search.look_closer(strategy, &mut looked)?;
     Ok(Some(looked.least))
+}
+
+/// What calls take with strategies that are given, on all threads; each with the reason where there is no such schedule.
+///
+/// # Errors
+/// [`PlanError`]: a simulation that cannot run.
+pub fn prices(
+    request: &PlanRequest<'_>,
+    calls: &[(Collective, Bytes, Strategy)],
+    watcher: Watcher<'_>,
+) -> Result<Vec<Result<Priced, Unsupported>>, PlanError> {
+    let (bounds, abilities) = surveyed(request);
+    let templates = Templates::new(request, abilities);
+    let priced = calls.par_iter().with_max_len(1).map(|&(collective, bytes, strategy)| {
+        let search = Search::new(&templates, abilities, &bounds, collective, bytes);
+        search.price(default::as_simulated(&search, strategy), watcher)
+    });
+    priced.collect()
 }
 
 fn surveyed(request: &PlanRequest<'_>) -> (Bounds, Abilities) {
@@ -174,7 +214,8 @@ impl<'a> Search<'a> {
 
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
         let found = candidates(self.call.collective, &self.abilities, self.request.restriction);
-        let all = found.into_iter().chain(default::candidate(self));
+        let found = found.into_iter().filter(|strategy| self.is_reached(strategy));
+        let all = found.chain(default::candidate(self));
         let mut open: BTreeSet<(Picos, Strategy)> = all.map(|s| (self.least_times().at_sight(s), s)).collect();
         let mut looked: FxHashMap<Strategy, Looked> = FxHashMap::default();
         let mut rejected = Vec::new();
@@ -251,6 +292,12 @@ impl<'a> Search<'a> {
             pairs,
             library_default: None,
         })
+    }
+
+    /// Whether the library that picks are restricted to can be told to do so.
+    fn is_reached(&self, strategy: &Strategy) -> bool {
+        let restricted = self.request.restriction.library.and(self.request.library);
+        restricted.is_none_or(|chooser| chooser.reaches(&self.call, strategy))
     }
 
     fn least_times(&self) -> LeastTimes<'_> {
@@ -357,6 +404,6 @@ impl<'a> Search<'a> {
     fn priced(&self, strategy: Strategy, (time, band): (Picos, Band), busiest: Option<Busiest>) -> Priced {
         let (low, high) = band.around(time);
         // Whatever software saves, nothing beats the bound.
-        Priced { strategy, time, low: low.max(self.bound.time).min(time), high, busiest }
+        Priced { strategy, time, low: low.max(self.bound.time).min(time), high, busiest, measured: None }
     }
 }

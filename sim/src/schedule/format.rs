@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use fabricast_topologies::Place;
+use fabricast_topologies::{Bytes, Place};
 
 use super::{Collective, OpId, Protocol, Schedule, json, msccl_xml, mscclpp};
 
@@ -140,6 +140,18 @@ pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> 
         Format::Json => Ok(json::to_json(schedule)),
         Format::MscclXml => msccl_xml::to_xml(schedule),
         Format::Mscclpp => mscclpp::to_plan(schedule),
+    }
+}
+
+/// Writes a schedule in a format of another tool, for sizes from the first to the last.
+///
+/// # Errors
+/// [`WriteError`], as [`write`].
+pub fn write_for(schedule: &Schedule, format: Format, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
+    match format {
+        Format::Json => Ok(json::to_json(schedule)),
+        Format::MscclXml => msccl_xml::to_xml_for(schedule, sizes),
+        Format::Mscclpp => mscclpp::to_plan_for(schedule, sizes),
     }
 }
 

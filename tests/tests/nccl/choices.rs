@@ -140,7 +140,7 @@ proptest! {
         match chooser.choose(&call(collective, fabric.gpus().len() as u32, 1 << power)) {
             Ok(choice) => {
                 let strategy = choice.strategy;
-                let offer = Offer { library: chooser.library(), registered };
+                let offer = Offer::new(chooser.library(), registered);
                 prop_assert!(offer.runs(strategy.algorithm, strategy.protocol, collective), "{:?}", choice);
                 prop_assert!((1..=64).contains(&strategy.channels), "{:?}", choice);
             }

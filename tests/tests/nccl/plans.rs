@@ -18,7 +18,7 @@ fn planned(fabric: &str, library: &str, restricted: bool, collectives: &[Collect
     let chooser = Chooser::new(library, &fabric, &router, fabric.gpus(), conditions);
     let restriction = Restriction {
         in_network: InNetwork::Off,
-        library: restricted.then_some(Offer { library, registered: Registered::Plain }),
+        library: restricted.then_some(Offer::new(library, Registered::Plain)),
         ..Restriction::default()
     };
     let request = PlanRequest {
@@ -59,7 +59,7 @@ fn a_library_restricts_picks_to_what_it_runs() {
     let library = found.library.unwrap();
     for row in &found.rows {
         let pick = row.pick.strategy;
-        let offer = Offer { library, registered: Registered::Plain };
+        let offer = Offer::new(library, Registered::Plain);
         assert!(offer.runs(pick.algorithm, pick.protocol, row.collective), "{pick}");
     }
     assert!(found.library_unknown.is_empty());

@@ -76,7 +76,7 @@ impl<'a> Stage<'a> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
         let timeline = self.rerun.simulate(&*schedule, self.profile)?;
         let (low, high) = timeline.band.around(timeline.time);
-        Some(Priced { strategy, time: timeline.time, low, high, busiest: Busiest::of(&timeline) })
+        Some(Priced { strategy, time: timeline.time, low, high, busiest: Busiest::of(&timeline), measured: None })
     }
 
     /// Rows with the same restriction, root and buffers.
@@ -113,7 +113,7 @@ impl<'a> Stage<'a> {
 }
 
 /// A row beside its prediction.
-fn beside(measurement: usize, row: &Row, Priced { strategy, time, low, high, busiest }: Priced) -> Compared {
+fn beside(measurement: usize, row: &Row, Priced { strategy, time, low, high, busiest, .. }: Priced) -> Compared {
     let (line, bytes, measured) = (row.line, row.bytes, row.measured());
     Compared { measurement, line, bytes, strategy, measured, predicted: time, low, high, accident: None, busiest }
 }

@@ -112,6 +112,18 @@ impl Lookup {
         self.answers.get(first? as usize).copied()
     }
 
+    /// The rows that segments name, as often as they do.
+    pub(super) fn taken(&self) -> impl Iterator<Item = u32> {
+        self.segments.iter().filter_map(|segment| self.answers.get(segment.answer as usize)).map(|answer| answer.row)
+    }
+
+    /// The first sizes of all segments of a function, in no order.
+    pub(super) fn borders(&self, function: Function) -> impl Iterator<Item = u64> {
+        let layers = self.layers.iter().filter(move |layer| layer.0.function == function);
+        let segments = layers.filter_map(|layer| self.segments.get(layer.1.from as usize..layer.1.to as usize));
+        segments.flatten().map(|segment| segment.first)
+    }
+
     fn of_layer(&self, key: Key, bytes: u64) -> Option<u32> {
         let place = self.layers.binary_search_by(|layer| layer.0.cmp(&key)).ok()?;
         let Span { from, to } = self.layers.get(place)?.1;

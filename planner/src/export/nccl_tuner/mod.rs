@@ -9,6 +9,8 @@
 //! `channels` is −1. The reader here refuses unknown words with their place, and the writer leaves no size without a row and no
 //! row without channels.
 
+mod findings;
+mod from_plan;
 mod lookup;
 mod names;
 mod read;
@@ -19,6 +21,8 @@ use std::num::NonZeroU16;
 use fabricast_topologies::Bytes;
 
 use crate::library::nccl::{Algo, Function, Proto};
+pub use findings::{Finding, Machine, Severity, findings};
+pub use from_plan::FromPlan;
 pub use lookup::{Answer, Lookup};
 pub use read::read;
 pub use write::write;

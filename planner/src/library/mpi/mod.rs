@@ -64,7 +64,7 @@ impl FromStr for Version {
 }
 
 /// The protocol whose costs stand for MPI's messages.
-pub(super) const PROTOCOL: Protocol = Protocol::Simple;
+pub(crate) const PROTOCOL: Protocol = Protocol::Simple;
 
 /// Why there is no choice of ours.
 pub(super) enum Missing {
@@ -128,12 +128,13 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Way> {
     }
     ways.sort_unstable();
     ways.dedup();
-    ways.retain(|way| has_schedule(*way, collective).is_some());
+    ways.retain(|way| schedule_of(*way, collective).is_some());
     ways
 }
 
 /// Ours, where it does what Open MPI's does for this collective.
-fn has_schedule(way: Way, collective: Collective) -> Option<Algorithm> {
+#[must_use]
+pub fn schedule_of(way: Way, collective: Collective) -> Option<Algorithm> {
     let ours = match (collective, way) {
         // Bruck's barrier is what others call dissemination; doubling exchanges with other partners.
         (Collective::Barrier, Way::Bruck) => Some(Algorithm::Dissemination),
@@ -149,7 +150,7 @@ pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {
         Collective::SendRecv => Way::Linear,
         collective => way(version, call).ok_or(Missing::Collective(collective))?,
     };
-    let algorithm = has_schedule(way, call.collective).ok_or(Missing::Way(way))?;
+    let algorithm = schedule_of(way, call.collective).ok_or(Missing::Way(way))?;
     let strategy = Strategy { algorithm, protocol: PROTOCOL, channels: 1, threads: None, chunk: None };
     Ok(Choice { strategy, name: way.name().to_owned(), expected: None })
 }

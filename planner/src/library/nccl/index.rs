@@ -93,6 +93,12 @@ impl Algo {
     pub const ALL: [Self; 7] =
         [Self::Tree, Self::Ring, Self::CollNetDirect, Self::CollNetChain, Self::Nvls, Self::NvlsTree, Self::Pat];
 
+    /// NCCL's of an algorithm of ours, among those that have a cell in its tables.
+    #[must_use]
+    pub fn of(algorithm: Algorithm) -> Option<Self> {
+        Self::ALL.into_iter().find(|algo| algo.ours() == Some(algorithm))
+    }
+
     /// NCCL's name: `NVLSTree`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -132,6 +138,12 @@ impl Algo {
 impl Proto {
     /// All, in NCCL's order.
     pub const ALL: [Self; 3] = [Self::Ll, Self::Ll128, Self::Simple];
+
+    /// NCCL's of a protocol of ours; the one-sided ones have no cell in its tables.
+    #[must_use]
+    pub fn of(protocol: Protocol) -> Option<Self> {
+        Self::ALL.into_iter().find(|proto| proto.ours() == protocol)
+    }
 
     /// NCCL's name: `LL128`.
     #[must_use]

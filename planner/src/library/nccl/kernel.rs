@@ -123,6 +123,12 @@ pub fn kernel(
     }
 }
 
+/// How many of so many channels get work, where nothing else limits them (a tuner's number, say): 32 KiB of traffic each.
+#[must_use]
+pub fn working_channels(communicator: &Communicator, request: &Request, proto: Proto, channels: u16) -> u16 {
+    Split::new(communicator, request, proto, channels).channels
+}
+
 /// How a call's bytes are dealt out to channels.
 struct Split {
     channels: u16,

@@ -198,6 +198,12 @@ impl Settings {
         self.algorithms.allows(function, algo) && self.protocols.allows(function, proto)
     }
 
+    /// Whether NCCL_ALGO or NCCL_PROTO says anything of a function.
+    #[must_use]
+    pub fn names(&self, function: Function) -> bool {
+        self.algorithms.speaks_of(function) || self.protocols.speaks_of(function)
+    }
+
     /// Whether NCCL_PROTO says anything of a function.
     #[must_use]
     pub fn names_protocols(&self, function: Function) -> bool {

@@ -77,6 +77,40 @@ impl Table {
     }
 }
 
+/// Which ways a communicator has, without what they take: 105 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cells(u128);
+
+impl Cells {
+    /// Any.
+    pub const ALL: Self = Self(u128::MAX);
+
+    /// Those of a table.
+    #[must_use]
+    pub fn of(table: &Table) -> Self {
+        let all = Function::ALL.into_iter().flat_map(|f| Algo::ALL.into_iter().map(move |a| (f, a)));
+        let ways = all.flat_map(|(f, a)| Proto::ALL.into_iter().map(move |p| (f, a, p)));
+        let taken = ways.filter(|&(f, a, p)| table.cell(f, a, p).taken.is_ok());
+        Self(taken.fold(0, |bits, way| bits | 1 << bit(way)))
+    }
+
+    /// Whether there is such a way.
+    #[must_use]
+    pub fn has(self, function: Function, algo: Algo, proto: Proto) -> bool {
+        self.0 >> bit((function, algo, proto)) & 1 == 1
+    }
+}
+
+fn bit((function, algo, proto): (Function, Algo, Proto)) -> usize {
+    (function as usize * Algo::ALL.len() + algo as usize) * Proto::ALL.len() + proto as usize
+}
+
+impl std::fmt::Debug for Cells {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cells({:#x})", self.0)
+    }
+}
+
 struct Model<'a> {
     of: &'a Communicator,
     rules: &'a Rules,

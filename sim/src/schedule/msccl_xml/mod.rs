@@ -24,7 +24,7 @@ mod tag;
 mod tests;
 mod write;
 
-pub use write::to_xml;
+pub use write::{to_xml, to_xml_for};
 
 use super::Schedule;
 use super::format::{FormatError, Source};

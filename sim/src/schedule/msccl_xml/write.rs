@@ -12,6 +12,8 @@ use std::fmt::Write;
 use quick_xml::escape::escape;
 
 use super::assign::{Act, Assignment};
+use fabricast_topologies::Bytes;
+
 use crate::schedule::format::{Format, WriteError};
 use crate::schedule::order::Graph;
 use crate::schedule::plain::{Plain, Switches, collective_name, named_once};
@@ -24,6 +26,15 @@ use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Sched
 /// # Errors
 /// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that MSCCL has no steps for.
 pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
+    let bytes = schedule.header().call.bytes;
+    to_xml_for(schedule, (bytes, bytes))
+}
+
+/// The same, for sizes from the first to the last: chunks are parts of whatever size there is.
+///
+/// # Errors
+/// [`WriteError`], as [`to_xml`].
+pub fn to_xml_for(schedule: &Schedule, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
     let mut plain = Plain::new(schedule, "MSCCL", Switches::Unknown)?;
     plain.see_through_waits()?;
     let ranks = schedule.header().call.ranks;
@@ -39,7 +50,7 @@ pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
             steps
         }
     };
-    steps.text(schedule, &plain)
+    steps.text(schedule, &plain, sizes)
 }
 
 /// No place.
@@ -178,7 +189,7 @@ impl Steps {
         Ok(Checked::Ordered)
     }
 
-    fn text(&self, schedule: &Schedule, plain: &Plain) -> Result<String, WriteError> {
+    fn text(&self, schedule: &Schedule, plain: &Plain, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
         let (header, call) = (schedule.header(), schedule.header().call);
         let channels = self.assignment.channels.values().map(|channel| channel + 1).max().unwrap_or(1);
         let proto = match Format::MscclXml.protocol(header.protocol) {
@@ -188,7 +199,8 @@ impl Steps {
         };
         let in_place = call.buffers == BufferUse::InPlace;
         let (name, coll) = (escape(header.name.as_str()), collective_name(call.collective));
-        let (chunks, bytes, ranks) = (plain.places.chunks, call.bytes.0, call.ranks);
+        let (chunks, ranks) = (plain.places.chunks, call.ranks);
+        let (first, last) = (sizes.0.0, sizes.1.0);
         let root = if call.root.0 == 0 { String::new() } else { format!(" root=\"{}\"", call.root.0) };
         let (inside, outside) = (u8::from(in_place), u8::from(!in_place));
         let mut text = String::new();
@@ -196,8 +208,8 @@ impl Steps {
         let _ = writeln!(
             text,
             "<algo name=\"{name}\" proto=\"{proto}\" nchannels=\"{channels}\" nchunksperloop=\"{chunks}\" \
-             ngpus=\"{ranks}\" coll=\"{coll}\" inplace=\"{inside}\" outofplace=\"{outside}\" minBytes=\"{bytes}\" \
-             maxBytes=\"{bytes}\"{root}>"
+             ngpus=\"{ranks}\" coll=\"{coll}\" inplace=\"{inside}\" outofplace=\"{outside}\" minBytes=\"{first}\" \
+             maxBytes=\"{last}\"{root}>"
         );
         let (input, output) = plain.places.per_gpu;
         let numbers = self.numbers();

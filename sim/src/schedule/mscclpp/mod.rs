@@ -19,7 +19,7 @@ mod text;
 mod write;
 mod write_switch;
 
-pub use write::to_plan;
+pub use write::{to_plan, to_plan_for};
 
 use super::Schedule;
 use super::format::{FormatError, Source};

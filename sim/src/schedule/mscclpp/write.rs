@@ -13,6 +13,8 @@ use std::fmt::Write;
 use super::fuse::Fused;
 use super::sequence::{Sequences, Signal};
 use super::write_switch::Switched;
+use fabricast_topologies::Bytes;
+
 use crate::schedule::format::{Format, WriteError};
 use crate::schedule::plain::{Plain, PlainOp, Switches, collective_name, named_once};
 use crate::schedule::units::Stretch;
@@ -42,6 +44,15 @@ const MOST_LOOSE: usize = 64;
 /// # Errors
 /// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that wait for each other.
 pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
+    let bytes = schedule.header().call.bytes;
+    to_plan_for(schedule, (bytes, bytes))
+}
+
+/// The same, for sizes from the first to the last: chunks are parts of whatever size there is.
+///
+/// # Errors
+/// [`WriteError`], as [`to_plan`].
+pub fn to_plan_for(schedule: &Schedule, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
     let mut plain = Plain::new(schedule, "MSCCL++", Switches::Known)?;
     let fused = Fused::new(schedule, &mut plain)?;
     let (header, call) = (schedule.header(), schedule.header().call);
@@ -70,11 +81,11 @@ pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
         text.push_str(if rank == 0 { "\n" } else { ",\n" });
         writer.gpu(rank, &mut text)?;
     }
-    let bytes = call.bytes.0;
+    let (first, last) = (sizes.0.0, sizes.1.0);
     let _ = writeln!(
         text,
         "\n  ],\n  \"num_threads_per_block\": 1024,\n  \"use_double_scratch_buffer\": false,\n  \
-         \"buffer_alignment\": 16,\n  \"min_message_size\": {bytes},\n  \"max_message_size\": {bytes}\n}}"
+         \"buffer_alignment\": 16,\n  \"min_message_size\": {first},\n  \"max_message_size\": {last}\n}}"
     );
     Ok(text)
 }

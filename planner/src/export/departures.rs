@@ -1,0 +1,52 @@
+//! Where a table departs from what the library does by itself, and what that gains.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+use serde::Serialize;
+
+use super::{SavedPick, SavedPlan};
+
+/// A size for which something else is taken than the library's own choice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Departure {
+    /// The collective.
+    pub collective: Collective,
+    /// The size.
+    pub bytes: Bytes,
+    /// What is taken: `ring ll128 × 24`.
+    pub taken: String,
+    /// What the library takes by itself.
+    pub library_default: String,
+    /// Predicted: the default's time over that of what is taken, less one.
+    pub predicted_gain: f64,
+    /// The same between the ends of the two bands that are nearest to each other: below zero where the bands meet.
+    pub least_gain: Option<f64>,
+    /// The same between the ends that are farthest from each other.
+    pub most_gain: Option<f64>,
+    /// Measured, where both were.
+    pub measured_gain: Option<f64>,
+}
+
+/// The departures of a plan's picks, by collective and size.
+#[must_use]
+pub fn departures(plan: &SavedPlan) -> Vec<Departure> {
+    let departs = plan.rows.iter().filter_map(|row| {
+        let (taken, default) = (&row.pick, row.library_default.as_ref()?);
+        let same = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
+        (same(taken) != same(default)).then(|| Departure {
+            collective: row.collective,
+            bytes: row.bytes,
+            taken: taken.to_string(),
+            library_default: default.to_string(),
+            predicted_gain: gain(default.time_us, taken.time_us).unwrap_or(0.0),
+            least_gain: default.low_us.zip(taken.high_us).and_then(|(default, taken)| gain(default, taken)),
+            most_gain: default.high_us.zip(taken.low_us).and_then(|(default, taken)| gain(default, taken)),
+            measured_gain: default.measured_us.zip(taken.measured_us).and_then(|(default, taken)| gain(default, taken)),
+        })
+    });
+    departs.collect()
+}
+
+fn gain(default: f64, taken: f64) -> Option<f64> {
+    (taken > 0.0).then(|| default / taken - 1.0)
+}

@@ -1,0 +1,35 @@
+//! The lines that a file opens with: how it was made.
+
+use super::{Dropped, SavedPlan};
+
+/// More lines of what was dropped are counted only.
+const MOST_DROPPED: usize = 20;
+
+/// Lines without a comment's mark, none longer than a line of the example tuner's file may be.
+pub(super) fn lines(plan: &SavedPlan, what: &str, dropped: &[Dropped]) -> Vec<String> {
+    let date = if plan.profile_date.is_empty() { String::new() } else { format!(" of {}", plan.profile_date) };
+    let library = plan.library.map_or_else(|| "none named".to_owned(), |library| library.to_string());
+    let mut lines = vec![
+        format!("{what}, made by fabricast {}", env!("CARGO_PKG_VERSION")),
+        format!("fabric {}: {} ranks, hosts: {}", plan.fabric, plan.ranks, plan.nodes),
+        format!("profile {}{date}; library {library}", plan.profile),
+    ];
+    lines.extend(dropped.iter().take(MOST_DROPPED).map(|one| format!("not said here: {one}")));
+    if dropped.len() > MOST_DROPPED {
+        lines.push(format!("and {} more", dropped.len() - MOST_DROPPED));
+    }
+    lines.iter().map(|line| shortened(line)).collect()
+}
+
+fn shortened(line: &str) -> String {
+    const MOST: usize = 240;
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() <= MOST {
+        return line;
+    }
+    let mut end = MOST;
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", line.get(..end).unwrap_or_default())
+}

@@ -1,0 +1,40 @@
+//! The table as our own JSON: that of a saved plan without rows, so what reads a plan reads it, with what it departs from and
+//! what it dropped beside it.
+
+use serde_json::{Value, json};
+
+use super::{Departure, SavedPlan, choices, departures::departures};
+
+/// The file: the plan's own picks, whatever they are; each collective's ranges cover all sizes.
+#[must_use]
+pub fn write(plan: &SavedPlan) -> String {
+    let all = choices::choices(plan, |_, pick| Ok::<_, String>((pick.algorithm, pick.protocol, pick.channels)));
+    let ranges: Vec<Value> = all
+        .stretches
+        .iter()
+        .map(|one| {
+            json!({
+                "collective": one.collective,
+                "min_bytes": one.min_bytes,
+                "max_bytes": one.max_bytes,
+                "algorithm": one.key.0.name(),
+                "protocol": one.key.1.name(),
+                "channels": one.key.2,
+            })
+        })
+        .collect();
+    let departures: Vec<Departure> = departures(plan);
+    let value = json!({
+        "fabric": plan.fabric,
+        "profile": plan.profile,
+        "profile_date": plan.profile_date,
+        "ranks": plan.ranks,
+        "nodes": plan.nodes,
+        "library": plan.library.map(|library| library.to_string()),
+        "library_nodes": plan.library_nodes,
+        "rows": [],
+        "ranges": ranges,
+        "departures": departures,
+    });
+    format!("{value:#}\n")
+}

@@ -1,0 +1,131 @@
+//! What is wrong with a table on a fabric: cells that NCCL does not take there, rows that no call reaches, sizes without a row,
+//! channels that there are not.
+
+use serde::Serialize;
+
+use super::{Buffers, Lookup, Row, Table};
+use crate::library::nccl::{Algo, Communicator, Function, Settings, Table as Cells};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It works, and perhaps not as meant.
+    Warning,
+    /// The row cannot be taken.
+    Error,
+}
+
+/// Something that is wrong with a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The line, from 1; `None` for what is missing.
+    pub line: Option<u32>,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What.
+    pub message: String,
+}
+
+/// A machine that a table is held against.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine<'a> {
+    /// What NCCL sees.
+    pub communicator: &'a Communicator,
+    /// Its cells.
+    pub cells: &'a Cells,
+    /// What is set.
+    pub settings: &'a Settings,
+}
+
+/// Sizes above this are none that anybody moves.
+const LARGEST: u64 = 1 << 40;
+
+/// What is wrong with the rows that are for a communicator, by line; what is missing last.
+#[must_use]
+pub fn findings(table: &Table, machine: Machine<'_>) -> Vec<Finding> {
+    let Machine { communicator, .. } = machine;
+    let (nodes, ranks) = (communicator.nodes, communicator.ranks);
+    let lookup = Lookup::new(table, nodes, ranks);
+    let mut found = Vec::new();
+    if lookup.is_empty() {
+        found.push(warning(None, format!("no row is for {ranks} ranks on {nodes} nodes")));
+        return found;
+    }
+    let reached = lookup.reached(table.rows.len());
+    for (place, row) in table.rows.iter().enumerate().filter(|(_, row)| row.is_for(nodes, ranks)) {
+        let line = table.lines.get(place).copied();
+        let cell = machine.cells.cell(row.function, row.algo, row.proto);
+        if let Err(why) = cell.taken {
+            let message = format!("{} {} for {}: {why}", row.algo, row.proto, row.function);
+            found.push(Finding { line, severity: Severity::Error, message });
+        }
+        if !reached.get(place).copied().unwrap_or_default() {
+            found.push(warning(line, "no call takes this row: earlier ones match all of its sizes".to_owned()));
+        }
+        found.extend(channels(row, machine).map(|message| warning(line, message)));
+    }
+    for function in Function::ALL {
+        if !table.rows.iter().any(|row| row.function == function && row.is_for(nodes, ranks)) {
+            found.push(warning(None, format!("{function} has no row: the example plugin gives it one channel")));
+            continue;
+        }
+        for (first, last) in lookup.gaps(function, LARGEST) {
+            let message = format!(
+                "{function} of {first} to {last} bytes has no row for any call: the example plugin gives it one channel"
+            );
+            found.push(warning(None, message));
+        }
+    }
+    found
+}
+
+fn warning(line: Option<u32>, message: String) -> Finding {
+    Finding { line, severity: Severity::Warning, message }
+}
+
+/// What is wrong with a row's channels.
+fn channels(row: &Row, machine: Machine<'_>) -> Option<String> {
+    let Machine { communicator, settings, .. } = machine;
+    let Some(channels) = row.channels else {
+        return Some("channels -1: the example plugin takes one channel, not NCCL's own number".to_owned());
+    };
+    let most = match row.algo {
+        Algo::Nvls | Algo::NvlsTree => communicator.nvls(settings).channels.max(communicator.channels(settings)),
+        _ => communicator.channels(settings),
+    };
+    let unreachable = channels.get() > most;
+    unreachable.then(|| format!("{channels} channels: NCCL has {most} on this fabric"))
+}
+
+impl Lookup {
+    /// Which rows of the table some call takes, of those with the same pipeline and buffers.
+    fn reached(&self, rows: usize) -> Vec<bool> {
+        let mut reached = vec![false; rows];
+        for row in self.taken() {
+            if let Some(place) = reached.get_mut(row as usize) {
+                *place = true;
+            }
+        }
+        reached
+    }
+
+    /// Sizes from 0 to `last` that a call with plain buffers and one operation has no row for.
+    fn gaps(&self, function: Function, last: u64) -> Vec<(u64, u64)> {
+        let mut gaps: Vec<(u64, u64)> = Vec::new();
+        let mut borders: Vec<u64> = self.borders(function).filter(|&border| border <= last).chain([0]).collect();
+        borders.sort_unstable();
+        borders.dedup();
+        for (place, &first) in borders.iter().enumerate() {
+            let until = borders.get(place + 1).map_or(last, |next| next - 1);
+            if self.find(function, first, 1, Buffers::Plain).is_some() {
+                continue;
+            }
+            match gaps.last_mut() {
+                Some(gap) if gap.1 + 1 == first => gap.1 = until,
+                _ => gaps.push((first, until)),
+            }
+        }
+        gaps
+    }
+}

@@ -1,0 +1,60 @@
+//! The CSV of a plan: a row for each stretch of sizes with one algorithm, protocol and number of channels.
+
+use std::num::NonZeroU16;
+
+use fabricast_sim::schedule::Collective;
+
+use super::{Row, Table};
+use crate::export::{Dropped, SavedPick, SavedPlan, choices, header};
+use crate::library::nccl::{Algo, Function, MAX_CHANNELS, Proto};
+use crate::plan::Stretch;
+
+/// A table, and what of the plan it does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromPlan {
+    /// The table.
+    pub table: Table,
+    /// What was dropped.
+    pub dropped: Vec<Dropped>,
+}
+
+/// What a row says of sizes.
+pub(in crate::export) type Cell = (Function, Algo, Proto, NonZeroU16);
+
+impl FromPlan {
+    /// The table of a plan, with the fewest rows: each collective's cover all sizes, without gaps or overlaps.
+    #[must_use]
+    pub fn new(plan: &SavedPlan) -> Self {
+        let choices::Choices { stretches, dropped } = choices::choices(plan, |row, pick| cell(row.collective, pick));
+        let nodes = plan.library_nodes.unwrap_or(plan.nodes);
+        let row = |Stretch { min_bytes, max_bytes, key: (function, algo, proto, channels), .. }| Row {
+            function,
+            min_bytes,
+            max_bytes,
+            algo,
+            proto,
+            channels: Some(channels),
+            nodes: Some(nodes),
+            ranks: Some(plan.ranks),
+            pipe_ops: None,
+            buffers: super::Buffers::Any,
+        };
+        let mut comments = header::lines(plan, "Table of NCCL's example tuner", &dropped);
+        comments.push(super::COLUMNS.get(..8).unwrap_or_default().join(","));
+        let rows = stretches.into_iter().map(row).collect();
+        Self { table: Table { comments, rows, lines: Vec::new() }, dropped }
+    }
+}
+
+/// What NCCL calls a pick; or why its tuners cannot say it.
+pub(in crate::export) fn cell(collective: Collective, pick: &SavedPick) -> Result<Cell, String> {
+    let Some(function) = Function::of(collective) else {
+        return Err("NCCL makes it of sends and receives, which no tuner decides".to_owned());
+    };
+    let (Some(algo), Some(proto)) = (Algo::of(pick.algorithm), Proto::of(pick.protocol)) else {
+        return Err("no algorithm and protocol of NCCL's tuners".to_owned());
+    };
+    let channels = NonZeroU16::new(pick.channels).filter(|count| count.get() <= MAX_CHANNELS);
+    let channels = channels.ok_or_else(|| format!("NCCL has at most {MAX_CHANNELS} channels"))?;
+    Ok((function, algo, proto, channels))
+}

@@ -1,0 +1,187 @@
+//! The classic format: numbers with comments.
+
+use std::fmt::Write as _;
+
+use fabricast_topologies::Bytes;
+
+use super::{Communicator, Routine, Rule, Rules};
+use crate::export::TableError;
+
+/// Writes rules; each communicator by its least ranks.
+#[must_use]
+pub fn write(rules: &Rules) -> String {
+    let mut text: String = rules.comments.iter().map(|line| format!("# {line}\n")).collect();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{} # collectives", rules.routines.len());
+    for (routine, communicators) in &rules.routines {
+        let _ = writeln!(text, "{} # {}", routine.id(), routine.name());
+        let _ = writeln!(text, "{} # communicator sizes", communicators.len());
+        for communicator in communicators {
+            let _ = writeln!(text, "{} # ranks", communicator.min_ranks);
+            let _ = writeln!(text, "{} # bytes from, algorithm, fan-out, segment", communicator.rules.len());
+            for rule in &communicator.rules {
+                let name = routine.algorithm(rule.algorithm).unwrap_or_default();
+                let Rule { min_bytes, algorithm, fanout, segment, .. } = *rule;
+                let _ = writeln!(text, "{} {algorithm} {fanout} {segment} # {name}", min_bytes.0);
+            }
+        }
+    }
+    text
+}
+
+/// More of anything is no table of a person or a program.
+const MOST: u64 = 1_000_000;
+
+/// Reads rules; `source` is the file's name, for errors.
+///
+/// # Errors
+/// [`TableError`] with line and column: a word that is no number, a number that cannot be, an end too early, or something after
+/// the end.
+pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
+    let mut numbers = Numbers { text, source, at: 0, comments: Vec::new() };
+    let version = numbers.version()?;
+    let mut routines: Vec<(Routine, Vec<Communicator>)> = Vec::new();
+    for _ in 0..numbers.next("the number of collectives", MOST)?.value {
+        let id = numbers.next("a collective's id", MOST)?;
+        let routine = Routine::of_id(id.value);
+        let routine = routine.ok_or_else(|| numbers.refused(&id, "expected the id of a collective, 0 to 21"))?;
+        let mut communicators: Vec<Communicator> = Vec::new();
+        for _ in 0..numbers.next("the number of communicator sizes", MOST)?.value {
+            let ranks = numbers.next("a communicator's size", i32::MAX as u64)?;
+            let min_ranks = ranks.value as u32;
+            if let Some(last) = communicators.last_mut() {
+                if min_ranks <= last.min_ranks {
+                    return Err(numbers.refused(&ranks, "expected sizes of communicators that rise"));
+                }
+                last.max_ranks = min_ranks - 1;
+            }
+            let mut rules: Vec<Rule> = Vec::new();
+            for _ in 0..numbers.next("the number of message sizes", MOST)?.value {
+                let bytes = numbers.next("a message size", i64::MAX as u64)?;
+                match rules.last_mut() {
+                    None if bytes.value != 0 => {
+                        return Err(numbers.refused(&bytes, "the first message size: expected 0"));
+                    }
+                    Some(last) if bytes.value <= last.min_bytes.0 => {
+                        return Err(numbers.refused(&bytes, "expected message sizes that rise"));
+                    }
+                    Some(last) => last.max_bytes = Bytes(bytes.value - 1),
+                    None => {}
+                }
+                let algorithm = numbers.next("an algorithm", i32::MAX as u64)?;
+                if routine.algorithm(algorithm.value as u32).is_none() {
+                    let known: Vec<String> =
+                        routine.algorithms().zip(1..).map(|(name, number)| format!("{number} {name}")).collect();
+                    let message = format!(
+                        "{} has no algorithm {}: expected 0 or one of {}",
+                        routine.name(),
+                        algorithm.value,
+                        known.join(", ")
+                    );
+                    return Err(numbers.refused(&algorithm, message));
+                }
+                let fanout = numbers.next("a fan-out", i32::MAX as u64)?.value as u32;
+                let segment = numbers.next("a segment size", i32::MAX as u64)?.value;
+                if version > 1 {
+                    numbers.rest_of_line()?;
+                }
+                rules.push(Rule {
+                    min_bytes: Bytes(bytes.value),
+                    max_bytes: Bytes(u64::MAX),
+                    algorithm: algorithm.value as u32,
+                    fanout,
+                    segment,
+                });
+            }
+            communicators.push(Communicator { min_ranks, max_ranks: u32::MAX, rules });
+        }
+        routines.push((routine, communicators));
+    }
+    numbers.end()?;
+    Ok(Rules { comments: numbers.comments, routines })
+}
+
+struct Numbers<'a> {
+    text: &'a str,
+    source: &'a str,
+    at: usize,
+    comments: Vec<String>,
+}
+
+struct Number {
+    value: u64,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Numbers<'a> {
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn refused(&self, number: &Number, message: impl Into<String>) -> TableError {
+        TableError::at(self.source, self.text, number.from..number.to, message)
+    }
+
+    /// Past blanks and comments.
+    fn skip(&mut self) {
+        loop {
+            let rest = self.rest();
+            let blank = rest.len() - rest.trim_start().len();
+            self.at += blank;
+            let Some(comment) = rest.get(blank..).and_then(|rest| rest.strip_prefix('#')) else { return };
+            let line = comment.lines().next().unwrap_or_default();
+            // Lines of their own are kept.
+            let before = self.text.get(..self.at).unwrap_or_default();
+            if before.is_empty() || before.ends_with('\n') {
+                self.comments.push(line.trim().to_owned());
+            }
+            self.at += 1 + line.len();
+        }
+    }
+
+    /// The optional first word of newer versions, which allow a fifth number in a rule.
+    fn version(&mut self) -> Result<u64, TableError> {
+        match self.rest().strip_prefix("rule-file-version-") {
+            None => Ok(1),
+            Some(_) => {
+                self.at += "rule-file-version-".len();
+                Ok(self.next("a version", MOST)?.value)
+            }
+        }
+    }
+
+    fn next(&mut self, what: &str, most: u64) -> Result<Number, TableError> {
+        self.skip();
+        let rest = self.rest();
+        let word = rest.split(|c: char| c.is_whitespace() || c == '#').next().unwrap_or_default();
+        let (from, to) = (self.at, self.at + word.len());
+        if word.is_empty() {
+            return Err(TableError::at(self.source, self.text, from..to, format!("the file ends before {what}")));
+        }
+        self.at = to;
+        let value = word.parse::<u64>().ok().filter(|&value| value <= most && word.bytes().all(|b| b.is_ascii_digit()));
+        let message = || format!("`{word}`: expected {what}, a whole number from 0 to {most}");
+        let value = value.ok_or_else(|| TableError::at(self.source, self.text, from..to, message()))?;
+        Ok(Number { value, from, to })
+    }
+
+    /// A fifth number, requests under way, where one stands on the line.
+    fn rest_of_line(&mut self) -> Result<(), TableError> {
+        let rest = self.rest();
+        let line = rest.split(['\n', '#']).next().unwrap_or_default();
+        if !line.trim().is_empty() {
+            self.next("requests", MOST)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), TableError> {
+        self.skip();
+        if self.rest().is_empty() {
+            return Ok(());
+        }
+        let at = self.at..self.text.len();
+        Err(TableError::at(self.source, self.text, at, "more numbers than the counts before them say"))
+    }
+}

@@ -1,0 +1,59 @@
+//! The rules of a plan.
+
+use fabricast_topologies::Bytes;
+
+use super::{Communicator, Routine, Rule, Rules};
+use crate::export::{Dropped, SavedPick, SavedPlan, SavedRow, choices, header};
+use crate::library::mpi;
+
+/// Rules, and what of the plan they do not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromPlan {
+    /// The rules.
+    pub rules: Rules,
+    /// What was dropped.
+    pub dropped: Vec<Dropped>,
+}
+
+impl FromPlan {
+    /// The rules of a plan, for communicators of its ranks.
+    #[must_use]
+    pub fn new(plan: &SavedPlan) -> Self {
+        let choices::Choices { stretches, dropped } = choices::choices(plan, algorithm);
+        let mut routines: Vec<(Routine, Vec<Communicator>)> = Vec::new();
+        for stretch in stretches {
+            let (routine, algorithm) = stretch.key;
+            let max_bytes = if stretch.max_bytes == choices::LAST_BYTES { Bytes(u64::MAX) } else { stretch.max_bytes };
+            let rule = Rule { min_bytes: stretch.min_bytes, max_bytes, algorithm, fanout: 0, segment: 0 };
+            match routines.last_mut() {
+                Some((last, communicators)) if *last == routine => {
+                    communicators.iter_mut().for_each(|one| one.rules.push(rule));
+                }
+                _ => {
+                    let communicator = Communicator { min_ranks: plan.ranks, max_ranks: plan.ranks, rules: vec![rule] };
+                    routines.push((routine, vec![communicator]));
+                }
+            }
+        }
+        routines.sort_by_key(|routine| routine.0);
+        let mut comments = header::lines(plan, "Rules of Open MPI's tuned collectives", &dropped);
+        comments
+            .push("load: --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_dynamic_rules_filename FILE".to_owned());
+        comments.push(format!("communicators of more than {} ranks take them too", plan.ranks));
+        Self { rules: Rules { comments, routines }, dropped }
+    }
+}
+
+/// Open MPI's number of a pick: that of its own choice where that is the pick, otherwise the first of its algorithms that is
+/// ours.
+fn algorithm(row: &SavedRow, pick: &SavedPick) -> Result<(Routine, u32), String> {
+    let Some(routine) = Routine::of(row.collective) else {
+        return Err("the rules have no such collective by size".to_owned());
+    };
+    let own = row.library_default.as_ref().filter(|default| default.algorithm == pick.algorithm);
+    let own = own.and_then(|default| default.name.as_deref());
+    let own = routine.ways().find(|(_, way)| Some(way.name()) == own);
+    let ours = routine.ways().find(|&(_, way)| mpi::schedule_of(way, row.collective) == Some(pick.algorithm));
+    let known = own.or(ours).filter(|_| pick.protocol == mpi::PROTOCOL && pick.channels == 1);
+    known.map(|(number, _)| (routine, number)).ok_or_else(|| "no algorithm of Open MPI's".to_owned())
+}

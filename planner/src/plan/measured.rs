@@ -1,0 +1,119 @@
+//! Measured times in the place of predicted ones: where a strategy was measured at a size, that counts.
+
+use std::collections::BTreeMap;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos};
+
+use super::search::{Search, Watcher};
+use super::{PlanError, Priced, Row};
+use crate::strategy::Strategy;
+
+/// How well a measured time is known where it was measured once, as a part of it: what a tuned table may be slower than
+/// the default is taken for noise too.
+pub const MEASURED_NOISE: f64 = 0.02;
+
+/// A measured time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// The median of the repetitions.
+    pub time: Picos,
+    /// The least, less [`MEASURED_NOISE`].
+    pub low: Picos,
+    /// The greatest, and [`MEASURED_NOISE`] more.
+    pub high: Picos,
+}
+
+/// Measured times by collective, size and strategy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measurements {
+    cells: BTreeMap<(Collective, Bytes), BTreeMap<Strategy, Vec<Picos>>>,
+}
+
+impl Measurements {
+    /// None.
+    pub const NONE: Self = Self { cells: BTreeMap::new() };
+
+    /// Adds a time; several of one strategy are repetitions. Its threads and chunk are the library's business: they do not
+    /// tell strategies apart.
+    pub fn add(&mut self, collective: Collective, bytes: Bytes, strategy: Strategy, time: Picos) {
+        let strategy = plain(strategy);
+        self.cells.entry((collective, bytes)).or_default().entry(strategy).or_default().push(time);
+    }
+
+    /// Number of sizes of collectives with measured times.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    fn of(&self, row: &Row) -> impl Iterator<Item = (Strategy, Measured)> {
+        let cells = self.cells.get(&(row.collective, row.bytes));
+        cells.into_iter().flatten().filter_map(|(strategy, times)| Some((*strategy, summary(times)?)))
+    }
+}
+
+fn plain(strategy: Strategy) -> Strategy {
+    Strategy { threads: None, chunk: None, ..strategy }
+}
+
+fn summary(times: &[Picos]) -> Option<Measured> {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let (least, greatest) = (times.first()?.0 as f64, times.last()?.0 as f64);
+    let time = *times.get((times.len() - 1) / 2)?;
+    let low = Picos((least * (1.0 - MEASURED_NOISE)) as u64);
+    Some(Measured { time, low, high: Picos((greatest * (1.0 + MEASURED_NOISE)) as u64) })
+}
+
+/// Puts the measured times of a row's size in, and its pairs in order again. Of an algorithm and protocol that was measured,
+/// other channels than those measured no longer compete: their times are predictions only.
+pub(super) fn stand_in(
+    search: &Search<'_>,
+    mut row: Row,
+    measurements: &Measurements,
+    watcher: Watcher<'_>,
+) -> Result<Row, PlanError> {
+    let mut measured: Vec<Priced> = Vec::new();
+    for (strategy, time) in measurements.of(&row) {
+        if !search.request.restriction.allows(&strategy, row.collective) {
+            continue;
+        }
+        let default = row.library_default.as_ref().map(|default| default.priced);
+        let known = row.pairs.iter().copied().chain(default).find(|known| plain(known.strategy) == strategy);
+        let priced = match known {
+            Some(known) => known,
+            None => match search.price(strategy, watcher)? {
+                Ok(priced) => priced,
+                Err(_) => continue,
+            },
+        };
+        measured.push(Priced { measured: Some(time), ..priced });
+    }
+    if measured.is_empty() {
+        return Ok(row);
+    }
+    if let Some(default) = &mut row.library_default {
+        let own = measured.iter().find(|known| plain(known.strategy) == plain(default.priced.strategy));
+        default.priced.measured = own.and_then(|known| known.measured);
+    }
+    measured.sort_by_key(|known| (known.counted().time, known.strategy));
+    row.pairs.retain(|pair| measured.iter().all(|known| !known.is_pair_of(pair)));
+    for known in measured {
+        if row.pairs.iter().all(|pair| !pair.is_pair_of(&known)) {
+            row.pairs.push(known);
+        }
+    }
+    row.pairs.sort_by_key(|pair| (pair.counted().time, pair.strategy));
+    if let [first, rest @ ..] = row.pairs.as_slice() {
+        row.pick = *first;
+        row.runner_up = rest.first().copied();
+    }
+    Ok(row)
+}

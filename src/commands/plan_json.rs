@@ -1,0 +1,187 @@
+//! The JSON of a plan: what it says, and what tables are made of.
+
+use fabricast_planner::library::{Chooser, Offer};
+use fabricast_planner::plan::{Plan, PlanRequest, Preference, Priced, Range, Row};
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Fabric};
+use serde::Serialize;
+
+use super::{binds, library_default};
+use crate::args::PlanArgs;
+
+/// What a plan was made of.
+pub struct Made<'a> {
+    /// What was planned.
+    pub request: &'a PlanRequest<'a>,
+    /// Hosts with ranks.
+    pub hosts: u32,
+    /// Which fabric was asked for, where a name and numbers say it.
+    pub asked: Option<Asked<'a>>,
+    /// What the library can run on the fabric.
+    pub offer: Option<Offer>,
+}
+
+/// Which fabric was asked for.
+#[derive(Serialize)]
+pub struct Asked<'a> {
+    fabric: &'a str,
+    nodes: Option<u32>,
+    gpus: Option<u32>,
+}
+
+impl<'a> Asked<'a> {
+    /// Of flags; `None` where more than a name and numbers make the fabric.
+    pub fn of(args: &'a PlanArgs) -> Option<Self> {
+        let (fabric, what_if) = (&args.fabric, &args.what_if);
+        let plain = fabric.size.network.is_none()
+            && fabric.size.mig.is_empty()
+            && fabric.ranks_per_gpu == 1
+            && what_if.fail.is_empty()
+            && what_if.slow.is_empty();
+        plain.then_some(Self { fabric: &fabric.fabric, nodes: fabric.size.nodes, gpus: fabric.size.gpus })
+    }
+}
+
+#[derive(Serialize)]
+pub struct PlanJson<'a> {
+    fabric: &'a str,
+    profile: &'a str,
+    profile_date: &'a str,
+    ranks: u32,
+    nodes: u32,
+    library: Option<String>,
+    /// Nodes as NCCL counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    library_nodes: Option<u32>,
+    asked: Option<&'a Asked<'a>>,
+    rows: Vec<RowJson>,
+    ranges: Vec<RangeJson>,
+}
+
+#[derive(Serialize)]
+struct RowJson {
+    collective: Collective,
+    bytes: Bytes,
+    #[serde(flatten)]
+    pick: PricedJson,
+    bound_us: f64,
+    bound_share: f64,
+    bound_by: String,
+    binds: String,
+    runner_up: Option<PricedJson>,
+    library_default: Option<library_default::Json>,
+    /// By how much the interval of the library's choice, which is the pick therefore, overlaps with that of the fastest;
+    /// null where the pick is the fastest.
+    kept_for_overlap: Option<f64>,
+    /// Where the library's choice or that of neighbouring sizes is the pick.
+    fastest: Option<PricedJson>,
+    /// Where the library does not run the pick: the best of what was simulated that it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best_of_library: Option<PricedJson>,
+}
+
+#[derive(Serialize)]
+struct PricedJson {
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+    /// Absent: the profile's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chunk: Option<u64>,
+    /// Absent: the protocol's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<u16>,
+    time_us: f64,
+    low_us: f64,
+    high_us: f64,
+    busbw_gbps: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_us: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct RangeJson {
+    collective: Collective,
+    min_bytes: Bytes,
+    max_bytes: Bytes,
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+}
+
+impl<'a> PlanJson<'a> {
+    pub fn new(plan: &'a Plan, fabric: &Fabric, made: &'a Made<'_>) -> Self {
+        let communicator = made.request.library.and_then(Chooser::communicator);
+        Self {
+            fabric: &plan.fabric,
+            profile: &plan.profile,
+            profile_date: &made.request.profile.date,
+            ranks: plan.ranks,
+            nodes: made.hosts,
+            library: plan.library.map(|library| library.to_string()),
+            library_nodes: communicator.map(|communicator| communicator.nodes),
+            asked: made.asked.as_ref(),
+            rows: plan.rows.iter().map(|row| RowJson::new(row, plan.ranks, fabric, made.offer)).collect(),
+            ranges: plan.ranges.iter().map(RangeJson::from).collect(),
+        }
+    }
+}
+
+impl RowJson {
+    fn new(row: &Row, ranks: u32, fabric: &Fabric, offer: Option<Offer>) -> Self {
+        let priced = |priced: Priced| PricedJson {
+            algorithm: priced.strategy.algorithm.name(),
+            protocol: priced.strategy.protocol.name(),
+            channels: priced.strategy.channels,
+            chunk: priced.strategy.chunk.map(|chunk| chunk.0),
+            threads: priced.strategy.threads,
+            time_us: priced.time.us(),
+            low_us: priced.low.us(),
+            high_us: priced.high.us(),
+            busbw_gbps: row.busbw_gbps(priced.time, ranks),
+            measured_us: priced.measured.map(|measured| measured.time.us()),
+        };
+        Self {
+            collective: row.collective,
+            bytes: row.bytes,
+            pick: priced(row.pick),
+            bound_us: row.bound.time.us(),
+            bound_share: row.fraction_of_bound(),
+            bound_by: row.bound.set_by.to_string(),
+            binds: binds::of_row(row, fabric),
+            runner_up: row.runner_up.map(priced),
+            library_default: library_default::Json::of(row),
+            kept_for_overlap: library_default::overlap(row),
+            fastest: match row.preference {
+                Preference::Fastest => None,
+                Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => Some(priced(fastest)),
+            },
+            best_of_library: best_of_library(row, offer).map(priced),
+        }
+    }
+}
+
+/// The fastest that a library runs of what was simulated, where it does not run the pick.
+fn best_of_library(row: &Row, offer: Option<Offer>) -> Option<Priced> {
+    let offer = offer?;
+    let runs = |priced: &Priced| offer.runs(priced.strategy.algorithm, priced.strategy.protocol, row.collective);
+    if runs(&row.pick) {
+        return None;
+    }
+    let default = row.library_default.as_ref().map(|default| default.priced);
+    let all = row.pairs.iter().copied().chain(default).filter(runs);
+    all.min_by_key(|priced| (priced.counted().time, priced.strategy))
+}
+
+impl From<&Range> for RangeJson {
+    fn from(range: &Range) -> Self {
+        Self {
+            collective: range.collective,
+            min_bytes: range.min_bytes,
+            max_bytes: range.max_bytes,
+            algorithm: range.strategy.algorithm.name(),
+            protocol: range.strategy.protocol.name(),
+            channels: range.strategy.channels,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `table`: a plan as the file that another library loads, and any such file checked.
+
+mod check;
+mod explain;
+mod report;
+mod schedules;
+
+use std::path::Path;
+
+use fabricast_planner::export::{Dropped, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi};
+use fabricast_sim::schedule::format::Format as ScheduleFormat;
+
+use crate::args::{TableArgs, TableFormat};
+use crate::failure::Failure;
+use crate::files::{self, Staged};
+use crate::output::Output;
+
+pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
+    if let Some(file) = &args.check {
+        return check::run(file, args, output);
+    }
+    let Some(path) = &args.plan else { return Err(Failure::input("which plan?")) };
+    let plan = read_plan(path)?;
+    let Some(to) = args.to else {
+        if args.explain {
+            return explain::write(&plan, output);
+        }
+        return Err(Failure::input_with_help("write it as what?", "add --to nccl-tuner, say, or --explain"));
+    };
+    if args.explain && output.file.is_none() {
+        return Err(Failure::input_with_help(
+            "--explain and --to both write to standard output",
+            "name a file for the table with -o",
+        ));
+    }
+    match to {
+        TableFormat::Mscclpp => folder(&plan, ScheduleFormat::Mscclpp, args, output)?,
+        TableFormat::MscclXml => folder(&plan, ScheduleFormat::MscclXml, args, output)?,
+        to => {
+            let (text, dropped) = file(&plan, to);
+            warn(&dropped, output);
+            output.write(&text)?;
+        }
+    }
+    if args.explain { explain::write(&plan, &output.to_stdout()) } else { Ok(()) }
+}
+
+/// Reads a saved plan.
+pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
+    let text = fabricast_topologies::read::text_of_file(path)?;
+    SavedPlan::read(&text, &path.display().to_string()).map_err(|error| refused(&error))
+}
+
+fn refused(error: &TableError) -> Failure {
+    Failure::at(error.to_string(), None, Some(&error.place))
+}
+
+/// The text of a format that is one file, and what it does not say.
+fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
+    match to {
+        TableFormat::NcclEnv => nccl_env::write(plan),
+        TableFormat::Openmpi => {
+            let made = open_mpi::FromPlan::new(plan);
+            (open_mpi::write_classic(&made.rules), made.dropped)
+        }
+        TableFormat::OpenmpiJson => {
+            let made = open_mpi::FromPlan::new(plan);
+            (open_mpi::write_json(&made.rules), made.dropped)
+        }
+        TableFormat::Json => (json::write(plan), Vec::new()),
+        TableFormat::NcclTuner | TableFormat::Mscclpp | TableFormat::MscclXml => {
+            let made = nccl_tuner::FromPlan::new(plan);
+            (nccl_tuner::write(&made.table), made.dropped)
+        }
+    }
+}
+
+/// Writes a file for each range into the folder that `-o` names.
+fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &Output) -> Result<(), Failure> {
+    let Some(folder) = &output.file else {
+        return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
+    };
+    let (made, dropped) = schedules::files(plan, format, args, output)?;
+    warn(&dropped, output);
+    if made.is_empty() {
+        return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
+    }
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))?;
+    let staged = made.iter().map(|(name, text)| Staged::new(&folder.join(name), text.as_bytes()));
+    files::commit(&staged.collect::<Result<Vec<_>, _>>()?)
+}
+
+fn warn(dropped: &[Dropped], output: &Output) {
+    for one in dropped {
+        output.warn(&format!("not in the table: {one}"));
+    }
+}

@@ -1,0 +1,154 @@
+//! What a check says.
+
+use fabricast_planner::export::nccl_tuner::{Finding, Severity};
+use fabricast_planner::library::Library;
+use fabricast_planner::strategy::Strategy;
+use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos};
+use serde::Serialize;
+
+use crate::commands::counted;
+use crate::failure::Failure;
+use crate::output::{self, Format, Output};
+
+/// More findings are counted in text.
+const MOST_FINDINGS: usize = 40;
+
+/// What a table takes for a call, and what that takes.
+pub struct Row {
+    pub collective: Collective,
+    pub bytes: Bytes,
+    pub strategy: Option<Strategy>,
+    pub time: Option<Picos>,
+    pub library_default: Option<Picos>,
+    pub plan: Picos,
+    /// Why it cannot be taken or priced.
+    pub reason: Option<String>,
+}
+
+/// A table that was checked.
+pub struct Checked<'a> {
+    pub format: &'a str,
+    pub fabric: &'a str,
+    pub profile: &'a str,
+    pub library: Library,
+    pub findings: Vec<Finding>,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct CheckedJson<'a> {
+    format: &'a str,
+    fabric: &'a str,
+    profile: &'a str,
+    library: String,
+    findings: &'a [Finding],
+    rows: Vec<RowJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct RowJson<'a> {
+    collective: Collective,
+    bytes: Bytes,
+    algorithm: Option<&'static str>,
+    protocol: Option<&'static str>,
+    channels: Option<u16>,
+    time_us: Option<f64>,
+    library_default_us: Option<f64>,
+    plan_us: f64,
+    valid: bool,
+    reason: Option<&'a str>,
+}
+
+impl Checked<'_> {
+    /// Writes the answer; what cannot be taken on the fabric is a failure.
+    pub fn write(&self, output: &Output) -> Result<(), Failure> {
+        let text = match output.format {
+            Format::Json => output::json(&self.json())?,
+            Format::Csv => crate::commands::csv(&self.table())?,
+            Format::Text => self.text(output),
+        };
+        output.write(&text)?;
+        let wrong = self.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        let invalid = self.rows.iter().filter(|row| row.reason.is_some()).count();
+        if wrong + invalid == 0 {
+            return Ok(());
+        }
+        let (rows, sizes) = (counted(wrong as u64, "row"), counted(invalid as u64, "size"));
+        Err(Failure::Failed(format!(
+            "{rows} of the table cannot be taken on {}, at {sizes} of those priced",
+            self.fabric
+        )))
+    }
+
+    fn json(&self) -> CheckedJson<'_> {
+        let rows = self.rows.iter().map(|row| RowJson {
+            collective: row.collective,
+            bytes: row.bytes,
+            algorithm: row.strategy.map(|strategy| strategy.algorithm.name()),
+            protocol: row.strategy.map(|strategy| strategy.protocol.name()),
+            channels: row.strategy.map(|strategy| strategy.channels),
+            time_us: row.time.map(Picos::us),
+            library_default_us: row.library_default.map(Picos::us),
+            plan_us: row.plan.us(),
+            valid: row.reason.is_none(),
+            reason: row.reason.as_deref(),
+        });
+        CheckedJson {
+            format: self.format,
+            fabric: self.fabric,
+            profile: self.profile,
+            library: self.library.to_string(),
+            findings: &self.findings,
+            rows: rows.collect(),
+        }
+    }
+
+    fn text(&self, output: &Output) -> String {
+        let mut text = format!("{} on {} · profile {} · {}\n", self.format, self.fabric, self.profile, self.library);
+        for finding in self.findings.iter().take(MOST_FINDINGS) {
+            let line = finding.line.map_or_else(String::new, |line| format!("line {line}: "));
+            let severity = if finding.severity == Severity::Error { "error" } else { "warning" };
+            text.push_str(&format!("{severity}: {line}{}\n", finding.message));
+        }
+        if self.findings.len() > MOST_FINDINGS {
+            text.push_str(&format!("and {} more; JSON has all\n", self.findings.len() - MOST_FINDINGS));
+        }
+        if !self.rows.is_empty() {
+            text.push_str(&self.table().text(&output.look()));
+        }
+        text
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::new("collective", "collective", Unit::Text),
+            Column::new("bytes", "size", Unit::Bytes),
+            Column::new("algorithm", "algorithm", Unit::Text),
+            Column::new("protocol", "protocol", Unit::Text),
+            Column::new("channels", "channels", Unit::Number),
+            Column::new("time_us", "time", Unit::Micros),
+            Column::new("library_default_us", "by itself", Unit::Micros),
+            Column::new("plan_us", "plan", Unit::Micros),
+            Column::new("valid", "valid", Unit::Text),
+            Column::new("reason", "reason", Unit::Text).spare(),
+        ]);
+        for row in &self.rows {
+            let strategy = row.strategy.as_ref();
+            table.row(vec![
+                Value::text(row.collective.name()).into(),
+                Value::Bytes(row.bytes).into(),
+                Value::or_missing(strategy, |strategy| Value::text(strategy.algorithm.name())).into(),
+                Value::or_missing(strategy, |strategy| Value::text(strategy.protocol.name())).into(),
+                Value::or_missing(strategy, |strategy| Value::Count(strategy.channels.into())).into(),
+                Value::or_missing(row.time, Value::Time).into(),
+                Value::or_missing(row.library_default, Value::Time).into(),
+                Value::Time(row.plan).into(),
+                Value::text(if row.reason.is_none() { "yes" } else { "no" }).into(),
+                Value::or_missing(row.reason.as_ref(), |reason| Value::text(reason)).into(),
+            ]);
+        }
+        table
+    }
+}

@@ -1,0 +1,59 @@
+//! Schedules of a plan: its fabric is needed again.
+
+use fabricast_planner::abilities::Abilities;
+use fabricast_planner::algorithm::{self, Shape};
+use fabricast_planner::bound::InNetwork;
+use fabricast_planner::export::schedules::{self, Named};
+use fabricast_planner::export::{Dropped, SavedPlan};
+use fabricast_sim::schedule::format::Format;
+use fabricast_sim::schedule::{BufferUse, Call, Rank, Schedule};
+use fabricast_topologies::route::Router;
+
+use crate::args::{TableArgs, WhatIfArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::setup;
+
+/// The files of a plan, and what they do not say. The fabric is that of the flags, or that of the plan.
+pub fn files(
+    plan: &SavedPlan,
+    format: Format,
+    args: &TableArgs,
+    output: &Output,
+) -> Result<(Vec<Named>, Vec<Dropped>), Failure> {
+    let mut size = args.size.clone();
+    let name = match (&args.fabric, &plan.asked) {
+        (Some(name), _) => name.clone(),
+        (None, Some(asked)) => {
+            size.nodes = size.nodes.or(asked.nodes);
+            size.gpus = size.gpus.or(asked.gpus);
+            asked.fabric.clone()
+        }
+        (None, None) => {
+            return Err(Failure::input_with_help(
+                "the plan does not say which fabric it was made for, and schedules need it",
+                "name it with --fabric, --nodes and --network, as for the plan",
+            ));
+        }
+    };
+    let fabric = setup::fabric(&name, &size, &WhatIfArgs::default(), output)?;
+    let placement = setup::ranks(&fabric, 1)?;
+    if placement.len() as u32 != plan.ranks {
+        return Err(Failure::input(format!("{name} has {} ranks, the plan {}", placement.len(), plan.ranks)));
+    }
+    let profile = match &args.costs.profile {
+        Some(_) => setup::profile(&args.costs, &fabric)?,
+        None => setup::named_profile(&plan.profile)?,
+    };
+    let router = Router::new(&fabric, setup::route_options(&size));
+    let ranks_per_node = setup::ranks_per_node(&fabric, &placement);
+    let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
+    let abilities = Abilities::of(&fabric, &router, &placement, ranks_per_node, in_network);
+    Ok(schedules::write(plan, format, |collective, bytes, strategy| {
+        let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let shape =
+            Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, &profile, ranks_per_node, &abilities) };
+        let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| why.to_string())?;
+        Schedule::build(generator.as_ref()).map_err(|why| why.to_string())
+    }))
+}
