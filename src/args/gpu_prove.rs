@@ -12,7 +12,7 @@ use super::Sizes;
 /// more than 2 % beyond noise.
 #[derive(Debug, Args)]
 pub struct GpuProveArgs {
-    /// A table of NCCL's tuner: what `table --to nccl-tuner` wrote
+    /// A table of NCCL's tuner (what `table --to nccl-tuner` wrote), or a saved plan
     #[arg(value_name = "TABLE")]
     pub table: PathBuf,
     /// The plugin that NCCL loads; by default beside this program

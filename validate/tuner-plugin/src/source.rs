@@ -1,4 +1,5 @@
-//! The file that the table comes from: which one, what is in it, and what of it concerns a communicator.
+//! The file that the table comes from: which one, what is in it, and what of it concerns a communicator. A CSV of NCCL's example tuner,
+//! or a plan that was saved, of which the table is made as `table --to nccl-tuner` makes it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -64,7 +65,7 @@ impl Source {
     pub fn read(&self) -> Result<Table, TableError> {
         let source = self.path.display().to_string();
         let text = text_of(&self.path).map_err(|reason| TableError::of(&source, reason))?;
-        nccl_tuner::read(&text, &source)
+        nccl_tuner::read_either(&text, &source)
     }
 }
 

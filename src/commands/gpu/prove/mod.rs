@@ -28,7 +28,7 @@ const PLUGIN: &str = "libnccl_tuner_fabricast.so";
 
 pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
     let text = fabricast_topologies::read::text_of_file(&args.table)?;
-    let table = nccl_tuner::read(&text, &args.table.display().to_string())
+    let table = nccl_tuner::read_either(&text, &args.table.display().to_string())
         .map_err(|error| Failure::at(error.to_string(), None, Some(&error.place)))?;
     let plugin = plugin(args)?;
     let trials = trials(args)?;

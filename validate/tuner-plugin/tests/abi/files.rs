@@ -89,6 +89,40 @@ fn the_variable_of_the_example_plugin_names_a_table_too() {
     }
 }
 
+#[test]
+fn a_saved_plan_is_a_table_too() {
+    let row = |bytes: u64, protocol: &str, channels: u32| {
+        format!(
+            r#"{{"collective":"all_reduce","bytes":{bytes},"algorithm":"ring","protocol":"{protocol}","channels":{channels},"time_us":9.5}}"#
+        )
+    };
+    let range = |least: u64, most: u64, protocol: &str, channels: u32| {
+        format!(
+            r#"{{"collective":"all_reduce","min_bytes":{least},"max_bytes":{most},"algorithm":"ring","protocol":"{protocol}","channels":{channels}}}"#
+        )
+    };
+    let plan = format!(
+        r#"{{"fabric":"hgx-h200","profile":"nccl-2.28-h200","ranks":8,"nodes":1,"library":"nccl-2.28.9",
+"rows":[{},{}],"ranges":[{},{}]}}"#,
+        row(1024, "ll", 2),
+        row(1 << 20, "simple", 24),
+        range(1, 32767, "ll", 2),
+        range(32768, 1 << 40, "simple", 24)
+    );
+    let (_folder, path) = written(plan.as_bytes());
+    for version in VERSIONS {
+        let communicator = Communicator::new(version, Some(&path), 8, 1);
+        assert!(communicator.said[0].1.contains("2 of 2 rows are for 8 ranks"), "{:?}", communicator.said);
+        for (bytes, cell, channels) in [(1, 3, 2), (1024, 3, 2), (1 << 20, 5, 24), (1 << 41, 5, 24)] {
+            let found = communicator.ask(Call { bytes, ..CALL }, &[5.0; 21], 7, 3);
+            assert_eq!((found.costs[cell], found.channels), (0.0, channels), "{bytes}");
+        }
+        assert!(is_inert(&Communicator::new(version, Some(&path), 4, 1)));
+    }
+    let (_folder, bad) = written(plan.replace("\"ranks\":8", "\"ranks\":x").as_bytes());
+    warned(Some(&bad), &["table.csv:1:", "NCCL chooses"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2400, ..ProptestConfig::default() })]
 
