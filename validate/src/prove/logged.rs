@@ -35,7 +35,7 @@ impl Serialize for Ran {
 #[must_use]
 pub fn all(log: &str, ranks: u32) -> BTreeMap<(Function, u64), BTreeSet<Ran>> {
     let mut all: BTreeMap<_, BTreeSet<Ran>> = BTreeMap::new();
-    for (function, bytes, ran) in log.lines().filter_map(|line| one(line)) {
+    for (function, bytes, ran) in log.lines().filter_map(one) {
         let blocks = match function {
             Function::AllGather | Function::ReduceScatter => u64::from(ranks),
             _ => 1,
@@ -53,9 +53,9 @@ pub fn one(line: &str) -> Option<(Function, u64, Ran)> {
     let function = before.rsplit(' ').next()?;
     let function = Function::ALL.into_iter().find(|one| alike(one.name(), function))?;
     let mut words = after.split_whitespace();
-    let algorithm = named(words.next()?, &Algo::ALL, |one| one.name())?;
+    let algorithm = named(words.next()?, &Algo::ALL, Algo::name)?;
     (words.next()? == "proto").then_some(())?;
-    let protocol = named(words.next()?, &Proto::ALL, |one| one.name())?;
+    let protocol = named(words.next()?, &Proto::ALL, Proto::name)?;
     let range = words.next()?.strip_prefix("channel{Lo..Hi}={")?.split_once('}')?.0;
     let (low, high) = range.split_once("..")?;
     let (low, high): (u32, u32) = (low.parse().ok()?, high.parse().ok()?);

@@ -37,6 +37,9 @@ thread_local! {
     static LINES: Cell<usize> = const { Cell::new(0) };
 }
 
+/// NCCL's logger with what the plugin gives it: a format and a text.
+type Fixed = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
+
 unsafe extern "C" fn logger(_: c_int, _: c_ulong, _: *const c_char, _: c_int, _: *const c_char, _: *const c_char) {
     LINES.set(LINES.get() + 1);
 }
@@ -54,8 +57,7 @@ fn an_answer_allocates_nothing_also_where_it_is_told() {
     // SAFETY: the only test of this process; the logger is called with exactly these arguments.
     unsafe {
         std::env::set_var("FABRICAST_TUNER_FILE", &path);
-        let log: unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char) = logger;
-        let log = std::mem::transmute::<_, Logger>(log);
+        let log = std::mem::transmute::<Fixed, Logger>(logger as Fixed);
         (ncclTunerPlugin_v6.init)(&raw mut context, 1, 8, 1, Some(log), std::ptr::null_mut(), std::ptr::null_mut());
     }
     assert_eq!(LINES.get(), 1);
@@ -88,7 +90,7 @@ fn an_answer_allocates_nothing_also_where_it_is_told() {
         }
     }
     assert_eq!(COUNT.get(), before);
-    // Sizes from 1 to 2^40 - 1, by both of their ends: the first of 81 and the last of 84 have no row.
+    // Rows go from 1 to 2^40 - 1, by both of their ends; of the 84 sizes asked for 0 and three from 2^40 on have none.
     assert_eq!(found, 3 * (2 * 40));
     // A line of each row when it is taken, of each that is not, and of each other function.
     assert_eq!(LINES.get(), 1 + 40 + 40 + 40 + 5);

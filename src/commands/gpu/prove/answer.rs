@@ -254,7 +254,8 @@ mod tests {
         let trial = Trial { collective: Collective::AllReduce, bytes: Bytes(1 << 20), dtype: DataType::F32, calls: 1 };
         // Processes differ by 1 %, turns by less.
         let times = |by: f64| {
-            let process = |p: u32| (0..3).map(|t| Picos((by * f64::from(10_000_000 + 15_000 * p + 100 * t)) as u64));
+            let process =
+                |p: u32| (0..3).map(move |t| Picos((by * f64::from(10_000_000 + 15_000 * p + 100 * t)) as u64));
             (0..7).map(|p| process(p).collect()).collect()
         };
         let ran = |channels| BTreeSet::from([Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels }]);

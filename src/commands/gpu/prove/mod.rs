@@ -18,7 +18,7 @@ use fabricast_validate::nvshmem::NvshmemError;
 use fabricast_validate::prove::logged::{self, Ran};
 use fabricast_validate::prove::{ProveError, Setting, Side, Sides, Trial, environment};
 
-use crate::args::{GpuProveArgs, Sizes};
+use crate::args::GpuProveArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output, json, note};
 use answer::{Answer, Measured};
@@ -109,7 +109,7 @@ fn trials(args: &GpuProveArgs) -> Result<Vec<Trial>, Failure> {
     if let Some(other) = args.collective.iter().find(|&&one| Function::of(one).is_none()) {
         return Err(Failure::input(format!("{other}: NCCL makes it of sends and receives, and asks no tuner")));
     }
-    let sizes = args.sizes.clone().unwrap_or_else(Sizes::default).0;
+    let sizes = args.sizes.clone().unwrap_or_default().0;
     let of = |&collective: &Collective| {
         sizes.iter().map(move |&bytes| Trial { collective, bytes, dtype: args.dtype, calls: calls(bytes) })
     };
@@ -153,7 +153,7 @@ fn measured(
     while proof.rounds < args.rounds && begun.elapsed() + longest < limit {
         let since = Instant::now();
         let round = proof.rounds;
-        let first = if round % 2 == 0 { Side::Default } else { Side::Tuned };
+        let first = if round.is_multiple_of(2) { Side::Default } else { Side::Tuned };
         let (mut sides, nccl) = Sides::start(&setting, first, |side| {
             let mut command = Command::new(&program);
             // Whoever has a table of their own is asked about this one.
