@@ -291,10 +291,10 @@ pub struct PlanArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
-    /// Measured times stand in for predicted ones where there are any: those of a manifest (docs/measured.md) whose ranks,
-    /// hosts and launch are the plan's
+    /// Measured times stand in for predicted ones where there are any: those of a manifest, as `compare`
+    /// reads, whose ranks, hosts and launch are the plan's; may be repeated
     #[arg(long, value_name = "MANIFEST", help_heading = "Software")]
-    pub measured: Option<PathBuf>,
+    pub measured: Vec<PathBuf>,
     /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,

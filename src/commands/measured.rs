@@ -1,6 +1,6 @@
 //! What is said of measured data as it is read: rows left out, figures that contradict each other.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use fabricast_planner::plan::Measurements;
 use fabricast_sim::LaunchMode;
@@ -35,46 +35,49 @@ pub fn warn(loaded: &Loaded, output: &Output) {
     }
 }
 
-/// The times of a manifest that a plan's picks may be compared by: of as many ranks and hosts, launched alike; those of
+/// The times of manifests that a plan's picks may be compared by: of as many ranks and hosts, launched alike; those of
 /// which it is not known what ran are left out.
 pub fn for_plan(
-    manifest: &Path,
+    manifests: &[PathBuf],
     (ranks, hosts): (u32, u32),
     mode: LaunchMode,
     output: &Output,
 ) -> Result<Measurements, Failure> {
-    let loaded = manifest::load(manifest)?;
-    warn(&loaded, output);
     let mut found = Measurements::default();
     let (mut others, mut unknown) = (0u64, 0u64);
-    for measurement in &loaded.measurements {
-        let configuration = &measurement.configuration;
-        let alike = measurement.ranks() == ranks
-            && configuration.nodes == hosts
-            && (configuration.launch, configuration.processes) == (mode.launch, mode.processes);
-        if !alike {
-            others += measurement.rows.len() as u64;
-            continue;
-        }
-        let router = Router::new(&measurement.fabric, RouteOptions::default());
-        let strategies = Strategies::new(measurement, &router);
-        for row in &measurement.rows {
-            match strategies.of(row) {
-                Some(strategy) => found.add(configuration.collective, row.bytes, strategy, row.measured()),
-                None => unknown += 1,
+    for path in manifests {
+        let loaded = manifest::load(path)?;
+        warn(&loaded, output);
+        for measurement in &loaded.measurements {
+            let configuration = &measurement.configuration;
+            let alike = measurement.ranks() == ranks
+                && configuration.nodes == hosts
+                && (configuration.launch, configuration.processes) == (mode.launch, mode.processes);
+            if !alike {
+                others += measurement.rows.len() as u64;
+                continue;
+            }
+            let router = Router::new(&measurement.fabric, RouteOptions::default());
+            let strategies = Strategies::new(measurement, &router);
+            for row in &measurement.rows {
+                match strategies.of(row) {
+                    Some(strategy) => found.add(configuration.collective, row.bytes, strategy, row.measured()),
+                    None => unknown += 1,
+                }
             }
         }
     }
-    let place = manifest.display();
-    if found.is_empty() {
-        let launch = format!("{:?}, {:?}", mode.launch, mode.processes).to_lowercase();
+    if found.is_empty() && !manifests.is_empty() {
         return Err(Failure::input_with_help(
-            format!("{place}: no measured time of {ranks} ranks on {hosts} hosts with launch {launch}"),
+            format!("--measured: no time of {ranks} ranks on {hosts} hosts, launched as the plan's calls are"),
             "--launch, --processes, --nodes and --gpus say which are wanted",
         ));
     }
-    output.detail(&format!(
-        "{place}: {others} rows are of other ranks, hosts or launches; of {unknown} it is not known what ran"
-    ));
+    if !manifests.is_empty() {
+        output.detail(&format!(
+            "measured: {} sizes; {others} rows are of other ranks, hosts or launches, of {unknown} it is not known what ran",
+            found.len()
+        ));
+    }
     Ok(found)
 }

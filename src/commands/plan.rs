@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::library::Chooser;
-use fabricast_planner::plan::{Effort, Measurements, Plan, PlanRequest, Priced, Row, Watcher, plan_with};
+use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Row, Watcher, plan_with};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
@@ -41,10 +41,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
     let ranks_per_node = setup::ranks_per_node(&fabric, &placement);
     let hosts = (placement.len() as u32 / ranks_per_node).max(1);
-    let measurements = match &args.measured {
-        Some(manifest) => measured::for_plan(manifest, (placement.len() as u32, hosts), mode, output)?,
-        None => Measurements::default(),
-    };
+    let measurements = measured::for_plan(&args.measured, (placement.len() as u32, hosts), mode, output)?;
     super::check_root(&args.call, &placement)?;
     let asked::Asked { collectives, matrix, sizes } =
         asked::Asked::of(&args.call, placement.len(), &Sizes::default().0)?;

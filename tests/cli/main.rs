@@ -12,10 +12,12 @@ mod gpu;
 mod hostile;
 mod identical;
 mod json;
+mod open_mpi;
 mod prove;
 mod run;
 mod simulate_is_plan;
 mod stop;
+mod tables;
 mod timeline;
 mod what_if;
 

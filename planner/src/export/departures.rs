@@ -5,6 +5,8 @@ use fabricast_topologies::Bytes;
 use serde::Serialize;
 
 use super::{SavedPick, SavedPlan};
+use crate::library::Library;
+use crate::library::nccl::Function;
 
 /// A size for which something else is taken than the library's own choice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,10 +29,14 @@ pub struct Departure {
     pub measured_gain: Option<f64>,
 }
 
-/// The departures of a plan's picks, by collective and size.
+/// The departures of a plan's picks, by collective and size; of NCCL's, those that its tuners decide.
 #[must_use]
 pub fn departures(plan: &SavedPlan) -> Vec<Departure> {
-    let departs = plan.rows.iter().filter_map(|row| {
+    let decided = |collective| match plan.library {
+        Some(Library::Nccl(_)) => Function::of(collective).is_some(),
+        _ => true,
+    };
+    let departs = plan.rows.iter().filter(|row| decided(row.collective)).filter_map(|row| {
         let (taken, default) = (&row.pick, row.library_default.as_ref()?);
         let same = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
         (same(taken) != same(default)).then(|| Departure {
