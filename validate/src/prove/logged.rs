@@ -1,7 +1,7 @@
 //! What NCCL says that it chose: lines of `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING`.
 //!
-//! `AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}` since 2.23 (`src/enqueue.cc`); numbers stand for names in
-//! older ones. Bytes are those that a rank gives to the call: of all_gather and reduce_scatter one block.
+//! `AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}` (`src/enqueue.cc`; so 2.28.3 and 2.28.9); numbers are taken for
+//! names too. Bytes are those that a rank gives to the call: of all_gather and reduce_scatter one block.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! What NCCL expects in a tuner's library: three symbols, each a structure of pointers, and the codes that pass through them.
 //!
 //! Order, types and array sizes are those of NCCL's headers: `src/include/plugin/tuner/tuner_v4.h`, `tuner_v5.h`, `tuner_v6.h` and
-//! `src/include/nccl_common.h` (2.30.7; versions 4 and 5 are the same in 2.28.9). NCCL 2.32 looks for version 7 first, which differs
+//! `src/include/nccl_common.h` of 2.30.7. NCCL 2.32 looks for version 7 first, which differs
 //! in constants only that this plugin leaves alone, and takes version 6 where there is no other (`src/plugin/tuner/tuner_v6.cc`).
 #![allow(unsafe_code, reason = "structures of pointers that C reads, exported by name")]
 
@@ -135,17 +135,17 @@ unsafe impl Sync for Name {}
 
 const NAME: Name = Name(c"fabricast".as_ptr());
 
-/// What NCCL 2.22 to 2.27 looks for.
+/// What NCCL takes that knows no later one.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v4: TunerV4 =
     TunerV4 { name: NAME, init: border::init_v4, get_coll_info: border::get_coll_info, destroy: border::finalize };
 
-/// What NCCL 2.28 looks for.
+/// What NCCL 2.28 takes.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v5: TunerV5 =
     TunerV5 { name: NAME, init: border::init_v5, get_coll_info: border::get_coll_info, finalize: border::finalize };
 
-/// What NCCL 2.30 looks for.
+/// What NCCL 2.30 takes.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v6: TunerV6 = TunerV6 {
     name: NAME,

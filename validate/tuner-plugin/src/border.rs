@@ -1,7 +1,7 @@
 //! The functions that NCCL calls. Each survives whatever it is given, returns success, and lets nothing unwind into C.
 //!
 //! Success always, since NCCL checks these calls as it checks its own: a failing `init` ends the making of the communicator
-//! (2.28.9 `src/init.cc`, 2.31.0 `src/tuning/tuning.cc`), a failing `getCollInfo` the collective (`src/enqueue.cc`), whatever the
+//! (`src/init.cc`, since 2.31 `src/tuning/tuning.cc`), a failing `getCollInfo` the collective (`src/enqueue.cc`), whatever the
 //! header says of falling back.
 #![allow(unsafe_code, reason = "called from C")]
 

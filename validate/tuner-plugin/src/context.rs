@@ -1,7 +1,7 @@
 //! What a communicator's plugin knows, and how it answers.
 //!
 //! NCCL asks with a table of costs, µs by algorithm and protocol, in which what it cannot do is negative; it then takes the cheapest
-//! (`topoGetAlgoInfo` of 2.28.9 `src/enqueue.cc`). A choice is made by setting its cost to zero, as NCCL's example plugin does it.
+//! (`topoGetAlgoInfo` of `src/enqueue.cc`). A choice is made by setting its cost to zero, as NCCL's example plugin does it.
 
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,7 +16,7 @@ use crate::source::Source;
 
 /// A way that NCCL estimates to take so many times the fastest is one that it means to keep for the last resort, and is not taken:
 /// of types of 8 bits it multiplies the cost of rings of more than 8 ranks by 1024, since they lose precision
-/// (`updateCollCostTable` of 2.28.9 `src/enqueue.cc`), and does not tell the type. Between ways of moving the same bytes its
+/// (`updateCollCostTable` of `src/enqueue.cc`), and does not tell the type. Between ways of moving the same bytes its
 /// estimates differ by far less.
 pub const LAST_RESORT: f32 = 64.0;
 
@@ -163,7 +163,7 @@ impl Context {
 }
 
 /// How many channels NCCL is told. Reductions in the network run on as many as they are told, also on such as there are none of
-/// (`scheduleCollTasksToPlan` of 2.28.9 `src/enqueue.cc`), so of these it is told nothing; of others NCCL takes as many as it has.
+/// (`scheduleCollTasksToPlan` of `src/enqueue.cc`), so of these it is told nothing; of others NCCL takes as many as it has.
 fn channels(row: &Row) -> Option<NonZeroU16> {
     let in_network = matches!(row.algo, Algo::CollNetDirect | Algo::CollNetChain);
     row.channels.filter(|_| !in_network)

@@ -48,7 +48,7 @@ impl Log {
     }
 }
 
-/// As much of a line as NCCL keeps of one (`char buffer[1024]` in 2.28.9 `src/debug.cc`, with what stands before it).
+/// A longer line is cut.
 const LONGEST: usize = 900;
 
 struct Line {

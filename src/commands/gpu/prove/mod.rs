@@ -68,7 +68,7 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
         let of = |all: &BTreeMap<(Function, u64), BTreeSet<Ran>>| {
             function.and_then(|function| all.get(&(function, one.trial.bytes.0))).cloned().unwrap_or_default()
         };
-        // A captured call's buffers count as registered (`getAlgoInfo` of NCCL 2.28.9 src/enqueue.cc: `ncclParamGraphRegister`).
+        // A captured call's buffers count as registered (`getAlgoInfo` of NCCL's src/enqueue.cc: `ncclParamGraphRegister`).
         let row = function.and_then(|function| lookup.find(function, one.trial.bytes.0, 1, Buffers::Registered));
         answer::Row::new(&one, row, of(&default), of(&tuned))
     });
