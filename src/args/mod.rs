@@ -67,6 +67,7 @@ pub struct GlobalArgs {
 }
 
 /// The commands.
+#[expect(clippy::large_enum_variant, reason = "made once, from the command line")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Fabrics: presets, topology files, specs

@@ -100,9 +100,12 @@ fn named(side: &Side<'_>) -> String {
     format!("{} · {ranks} · profile {} {} · {library}", side.fabric, side.profile, side.profile_date)
 }
 
+/// A row of the one and of the other.
+type Sides<'a> = (Option<&'a SavedRow>, Option<&'a SavedRow>);
+
 /// How many rows are alike, and the others.
 fn differing(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
-    let mut rows: BTreeMap<(Collective, Bytes), (Option<&SavedRow>, Option<&SavedRow>)> = BTreeMap::new();
+    let mut rows: BTreeMap<(Collective, Bytes), Sides<'_>> = BTreeMap::new();
     for row in &before.rows {
         rows.entry((row.collective, row.bytes)).or_default().0 = Some(row);
     }

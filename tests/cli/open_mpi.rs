@@ -63,6 +63,7 @@ fn measured(folder: &Path, rules: &str, ranks: u64, collective: Collective, byte
 }
 
 /// Open MPI that can be run here.
+#[expect(clippy::print_stdout, reason = "a test that skips says so")]
 fn present() -> bool {
     let version = Command::new("mpirun").arg("--version").output();
     let is = version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("Open MPI"));

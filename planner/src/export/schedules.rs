@@ -8,6 +8,9 @@ use super::{Dropped, SavedPlan, choices};
 use crate::plan::Stretch;
 use crate::strategy::Strategy;
 
+/// The largest size that readers of these formats take for a limit.
+const LARGEST: Bytes = Bytes(i64::MAX as u64 - 1);
+
 /// A file: its name, without a folder, and its text.
 pub type Named = (String, String);
 
@@ -28,7 +31,7 @@ pub fn write(
     for Stretch { collective, min_bytes, max_bytes, key: strategy } in choices.stretches {
         let written =
             make(collective, middle(plan, collective, (min_bytes, max_bytes)), strategy).and_then(|schedule| {
-                write_for(&schedule, format, (min_bytes, max_bytes)).map_err(|error| error.to_string())
+                write_for(&schedule, format, (min_bytes, max_bytes.min(LARGEST))).map_err(|error| error.to_string())
             });
         match written {
             Ok(text) => {

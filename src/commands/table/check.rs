@@ -252,7 +252,7 @@ struct Takes<'a> {
 
 enum Of<'a> {
     Tuner(Lookup),
-    Chooser(Chooser),
+    Chooser(Box<Chooser>),
     Rules(&'a fabricast_planner::export::open_mpi::Rules),
     Plan(&'a SavedPlan),
 }
@@ -262,11 +262,11 @@ impl<'a> Takes<'a> {
         let nodes = place.chooser.communicator().map_or_else(|| hosts(place), |communicator| communicator.nodes);
         let of = match table {
             AnyTable::NcclTuner(table) => Of::Tuner(Lookup::new(table, nodes, place.ranks())),
-            AnyTable::NcclEnv(settings) => Of::Chooser(place.chooser_with(settings)),
+            AnyTable::NcclEnv(settings) => Of::Chooser(Box::new(place.chooser_with(settings))),
             AnyTable::OpenMpi(rules) => Of::Rules(rules),
             AnyTable::Plan(plan) => Of::Plan(plan),
             // (Checked on a way of their own.)
-            AnyTable::Schedule(_) => Of::Chooser(place.chooser.clone()),
+            AnyTable::Schedule(_) => Of::Chooser(Box::new(place.chooser.clone())),
         };
         Self { place, of }
     }

@@ -146,7 +146,7 @@ impl Checked<'_> {
                 Value::or_missing(row.library_default, Value::Time).into(),
                 Value::Time(row.plan).into(),
                 Value::text(if row.reason.is_none() { "yes" } else { "no" }).into(),
-                Value::or_missing(row.reason.as_ref(), |reason| Value::text(reason)).into(),
+                Value::or_missing(row.reason.as_ref(), Value::text).into(),
             ]);
         }
         table
