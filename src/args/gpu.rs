@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use fabricast_validate::gpu::Choices;
 
-use super::GpuRunArgs;
+use super::{GpuProveArgs, GpuRunArgs};
 
 /// What to do with GPUs.
 #[derive(Debug, Subcommand)]
@@ -19,6 +19,11 @@ pub enum GpuCommand {
     Doctor(DoctorArgs),
     /// Strategies on this machine's GPUs: checked, timed, beside what was predicted and what NCCL takes
     Run(Box<GpuRunArgs>),
+    /// NCCL with a tuner's table against its own choice: whether it does what the table says, and whether that is slower
+    Prove(Box<GpuProveArgs>),
+    /// A process of all GPUs, which `prove` starts for each side
+    #[command(hide = true)]
+    ProveSide,
     /// A process of one GPU, which `run` starts for NVSHMEM
     #[command(hide = true)]
     NvshmemRank,

@@ -3,6 +3,7 @@
 mod calibrate;
 mod compare;
 mod gpu;
+mod gpu_prove;
 mod gpu_run;
 mod grid;
 mod grouped;
@@ -22,6 +23,7 @@ use crate::output::{Format, Place};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
+pub use gpu_prove::GpuProveArgs;
 pub use gpu_run::{ExecutionArgs, ExecutorChoice, GpuRunArgs};
 pub use grid::Grid;
 pub use grouped::GroupedCall;

@@ -13,6 +13,7 @@ mod hostile;
 mod identical;
 mod json;
 mod open_mpi;
+mod prove;
 mod run;
 mod simulate_is_plan;
 mod stop;

@@ -16,6 +16,7 @@ pub mod measured;
 pub mod nccl;
 mod nvml;
 pub mod nvshmem;
+pub mod prove;
 mod rerun;
 pub mod shared_library;
 pub mod strategy_of;

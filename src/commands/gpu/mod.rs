@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod probe;
+mod prove;
 mod run;
 
 use crate::args::GpuCommand;
@@ -15,6 +16,8 @@ pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
         GpuCommand::Bench(args) => bench::run(args, output),
         GpuCommand::Doctor(args) => doctor::run(args, output),
         GpuCommand::Run(args) => run::run(args, output),
+        GpuCommand::Prove(args) => prove::run(args, output),
+        GpuCommand::ProveSide => fabricast_validate::prove::serve().map_err(Failure::input),
         GpuCommand::NvshmemRank => fabricast_validate::execute::nvshmem::serve().map_err(Failure::input),
     }
 }

@@ -9,6 +9,7 @@
 //! `channels` is −1. The reader here refuses unknown words with their place, and the writer leaves no size without a row and no
 //! row without channels.
 
+mod either;
 mod findings;
 mod from_plan;
 mod lookup;
@@ -21,6 +22,7 @@ use std::num::NonZeroU16;
 use fabricast_topologies::Bytes;
 
 use crate::library::nccl::{Algo, Function, Proto};
+pub use either::read_either;
 pub use findings::{Finding, Machine, Severity, findings};
 pub use from_plan::FromPlan;
 pub use lookup::{Answer, Lookup};

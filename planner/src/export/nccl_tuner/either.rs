@@ -1,0 +1,16 @@
+//! What a tuner takes: its own table, or a saved plan, whose table is made on the spot.
+
+use super::{FromPlan, Table, read};
+use crate::export::{SavedPlan, TableError};
+
+/// Reads a table, or the table of a plan that `plan --format json` wrote; `source` is the file's name, for errors. A plan begins with
+/// a brace, which no table does.
+///
+/// # Errors
+/// [`TableError`] of the one that it looks like.
+pub fn read_either(text: &str, source: &str) -> Result<Table, TableError> {
+    if text.trim_start().starts_with('{') {
+        return SavedPlan::read(text, source).map(|plan| FromPlan::new(&plan).table);
+    }
+    read(text, source)
+}

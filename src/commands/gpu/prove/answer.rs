@@ -1,0 +1,298 @@
+//! What was proved, as a table and as JSON.
+
+use std::collections::BTreeSet;
+
+use fabricast_planner::export::nccl_tuner::Answer as Told;
+use fabricast_reports::table::{Cell, Column, Table, Tone, Unit, Value};
+use fabricast_topologies::{Bytes, Picos};
+use fabricast_validate::prove::Trial;
+use fabricast_validate::prove::logged::Ran;
+use serde::Serialize;
+
+use super::verdict::{Obeyed, TOLERANCE, UNLIKELY, Verdict};
+use crate::failure::Failure;
+
+/// Times of a size, by pair of processes, in turns.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    pub(super) trial: Trial,
+    pub(super) default: Vec<Vec<Picos>>,
+    pub(super) tuned: Vec<Vec<Picos>>,
+}
+
+impl Measured {
+    /// Nothing yet.
+    pub(super) fn none(trial: Trial) -> Self {
+        Self { trial, default: Vec::new(), tuned: Vec::new() }
+    }
+}
+
+fn micros(times: &[Vec<Picos>]) -> Vec<Vec<f64>> {
+    times.iter().map(|round| round.iter().map(|time| time.us()).collect()).collect()
+}
+
+/// The median of each process.
+fn medians(times: &[Vec<f64>]) -> Vec<f64> {
+    times.iter().map(|round| median(round)).collect()
+}
+
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+    if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.wrapping_sub(1)) + at(middle)) / 2.0 }
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    /// NCCL's version.
+    pub(super) nccl: String,
+    pub(super) ranks: u32,
+    /// The table's file.
+    pub(super) table: String,
+    /// Pairs of processes.
+    pub(super) rounds: u32,
+    /// Turns of each process at each size.
+    pub(super) turns: u32,
+    /// Whether there was time for all rounds and sizes.
+    pub(super) is_whole: bool,
+    /// What the plugin logged.
+    pub(super) plugin: Vec<String>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// A size.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    collective: &'static str,
+    bytes: Bytes,
+    /// The table's word, if it has one.
+    table: Option<String>,
+    /// What NCCL logged without and with the plugin.
+    default_ran: BTreeSet<Ran>,
+    tuned_ran: BTreeSet<Ran>,
+    obeyed: Obeyed,
+    default_us: f64,
+    tuned_us: f64,
+    /// Of medians over processes: with the table over without.
+    ratio: f64,
+    /// What the times say, also where both sides run the same.
+    verdict: Verdict,
+    /// Whether both sides ran the same, so that what they differ by is noise.
+    is_control: bool,
+    /// How likely it is to look this much slower, or faster, than 2 % by chance.
+    chance_slower: f64,
+    chance_faster: f64,
+    /// All turns, by process, in order.
+    default_turns_us: Vec<Vec<f64>>,
+    tuned_turns_us: Vec<Vec<f64>>,
+}
+
+impl Row {
+    pub(super) fn new(
+        one: &Measured,
+        told: Option<Told>,
+        default_ran: BTreeSet<Ran>,
+        tuned_ran: BTreeSet<Ran>,
+    ) -> Self {
+        let (default_turns_us, tuned_turns_us) = (micros(&one.default), micros(&one.tuned));
+        let (default, tuned) = (medians(&default_turns_us), medians(&tuned_turns_us));
+        let (verdict, chance_slower, chance_faster) = Verdict::of(&default, &tuned);
+        let (default_us, tuned_us) = (median(&default), median(&tuned));
+        let words = |told: Told| match told.channels {
+            Some(channels) => format!("{} {} {channels}", told.algo, told.proto),
+            None => format!("{} {}", told.algo, told.proto),
+        };
+        Self {
+            collective: one.trial.collective.name(),
+            bytes: one.trial.bytes,
+            table: told.map(words),
+            obeyed: Obeyed::of(told.as_ref(), &default_ran, &tuned_ran),
+            is_control: !tuned_ran.is_empty() && default_ran == tuned_ran,
+            default_ran,
+            tuned_ran,
+            default_us,
+            tuned_us,
+            ratio: tuned_us / default_us,
+            verdict,
+            chance_slower,
+            chance_faster,
+            default_turns_us,
+            tuned_turns_us,
+        }
+    }
+
+    fn is(&self, verdict: Verdict) -> bool {
+        !self.is_control && self.verdict == verdict
+    }
+
+    /// What ran by default, in words; several where calls outside of graphs are done otherwise.
+    fn by_default(&self) -> String {
+        self.default_ran.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Answer {
+    fn count(&self, of: impl Fn(&Row) -> bool) -> usize {
+        self.rows.iter().filter(|row| of(row)).count()
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> Table {
+        let mut table = self.table(&[
+            Column::new("collective", "collective", Unit::Text),
+            Column::new("bytes", "size", Unit::Bytes),
+            Column::new("default", "NCCL's default", Unit::Text),
+            Column::new("table", "the table", Unit::Text),
+            Column::new("obeyed", "logged", Unit::Text),
+            Column::new("default_us", "default", Unit::Micros),
+            Column::new("tuned_us", "tuned", Unit::Micros),
+            Column::new("ratio", "ratio", Unit::Number),
+            Column::new("verdict", "verdict", Unit::Text),
+        ]);
+        table.heading(format!("NCCL {} on {} GPUs with {}", self.nccl, self.ranks, self.table));
+        let verdicts = |rows: &dyn Fn(&Row) -> bool| {
+            let count = |verdict| self.count(|row| rows(row) && row.verdict == verdict);
+            format!(
+                "{} faster, {} alike, {} slower",
+                count(Verdict::Faster),
+                count(Verdict::Alike),
+                count(Verdict::Slower)
+            )
+        };
+        table.note(format!(
+            "{} sizes run otherwise than by default: {}",
+            self.count(|row| !row.is_control),
+            verdicts(&|row| !row.is_control)
+        ));
+        let control: Vec<f64> = self.rows.iter().filter(|row| row.is_control).map(|row| row.ratio).collect();
+        let least = control.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = control.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if !control.is_empty() {
+            table.note(format!(
+                "{} sizes run the same, which is the control: ratios {least:.3} to {most:.3}; the test says {} of them",
+                control.len(),
+                verdicts(&|row| row.is_control)
+            ));
+        }
+        table.note(format!(
+            "faster, slower: by more than {:.0} %, rank sums of the medians of {} processes each, of {} turns (chance below {UNLIKELY})",
+            100.0 * TOLERANCE,
+            self.rounds,
+            self.turns
+        ));
+        table.note(format!("{} sizes not as the table says", self.count(|row| row.obeyed.is_no())));
+        if !self.is_whole {
+            table.note("there was no time for all rounds and sizes");
+        }
+        table
+    }
+
+    /// For programs.
+    pub(super) fn csv(&self) -> Table {
+        let keys = ["collective", "bytes", "default", "table", "obeyed", "default_us", "tuned_us", "ratio", "verdict"];
+        self.table(&keys.map(|key| Column::new(key, key, Unit::Text)))
+    }
+
+    fn table(&self, columns: &[Column]) -> Table {
+        let mut table = Table::new(columns.to_vec());
+        for row in &self.rows {
+            let (verdict, tone) = match row.verdict {
+                _ if row.is_control => ("same", Tone::Faint),
+                Verdict::Slower => ("slower", Tone::Bad),
+                Verdict::Faster => ("faster", Tone::Good),
+                Verdict::Alike => ("alike", Tone::Plain),
+            };
+            let obeyed = if row.obeyed.is_no() { Tone::Bad } else { Tone::Plain };
+            let cells: Vec<Cell> = vec![
+                Value::text(row.collective).into(),
+                Value::Bytes(row.bytes).into(),
+                Value::text(row.by_default()).into(),
+                Value::or_missing(row.table.clone(), Value::Text).into(),
+                Cell::from(Value::text(row.obeyed.words())).tone(obeyed),
+                Value::Number(rounded(row.default_us)).into(),
+                Value::Number(rounded(row.tuned_us)).into(),
+                Value::Number(rounded(row.ratio)).into(),
+                Cell::from(Value::text(verdict)).tone(tone),
+            ];
+            table.row(cells);
+        }
+        table
+    }
+
+    /// The answer as an exit code: an error where it is not proved.
+    pub(super) fn judged(&self) -> Result<(), Failure> {
+        let (slower, disobeyed) = (self.count(|row| row.is(Verdict::Slower)), self.count(|row| row.obeyed.is_no()));
+        let mut faults = Vec::new();
+        if slower > 0 {
+            faults.push(format!("{slower} sizes are slower than NCCL's default"));
+        }
+        if disobeyed > 0 {
+            faults.push(format!("{disobeyed} sizes do not run as the table says"));
+        }
+        if !self.is_whole {
+            faults.push("there was no time for all rounds and sizes".to_owned());
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("; "))) }
+    }
+}
+
+/// Three digits behind the point are as many as a clock of events has.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_planner::library::nccl::{Algo, Proto};
+    use fabricast_sim::schedule::{Collective, DataType};
+
+    fn row(channels: [u32; 2], told: u16, tuned: f64) -> Row {
+        let trial = Trial { collective: Collective::AllReduce, bytes: Bytes(1 << 20), dtype: DataType::F32, calls: 1 };
+        // Processes differ by 1 %, turns by less.
+        let times = |by: f64| {
+            let process =
+                |p: u32| (0..3).map(move |t| Picos((by * f64::from(10_000_000 + 15_000 * p + 100 * t)) as u64));
+            (0..7).map(|p| process(p).collect()).collect()
+        };
+        let ran = |channels| BTreeSet::from([Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels }]);
+        let channels_told = std::num::NonZeroU16::new(told);
+        let told = Told { algo: Algo::Ring, proto: Proto::Ll, channels: channels_told, row: 0 };
+        Row::new(
+            &Measured { trial, default: times(1.0), tuned: times(tuned) },
+            Some(told),
+            ran(channels[0]),
+            ran(channels[1]),
+        )
+    }
+
+    fn answer(rows: Vec<Row>) -> Answer {
+        let (nccl, table) = ("2.28.9".to_owned(), "t.csv".to_owned());
+        Answer { nccl, ranks: 2, table, rounds: 7, turns: 3, is_whole: true, plugin: Vec::new(), rows }
+    }
+
+    #[test]
+    fn what_runs_the_same_is_the_control_and_no_fault() {
+        let all = answer(vec![row([24, 24], 24, 1.05), row([24, 22], 22, 1.0), row([24, 8], 8, 0.9)]);
+        assert!(all.judged().is_ok());
+        let text = all.text().text(&fabricast_reports::table::Look::default());
+        assert!(text.contains("2 sizes run otherwise than by default: 1 faster, 1 alike, 0 slower"), "{text}");
+        assert!(text.contains("ratios 1.050 to 1.050; the test says 0 faster, 0 alike, 1 slower of them"), "{text}");
+        let said = serde_json::to_value(&all).unwrap();
+        assert_eq!(said["rows"][0]["is_control"], true);
+        assert_eq!(said["rows"][1]["tuned_turns_us"].as_array().unwrap().len(), 7);
+        assert_eq!(said["rows"][2]["default_ran"][0], "Ring LL 24");
+    }
+
+    #[test]
+    fn slower_disobedient_and_unfinished_are_faults() {
+        let fault = |all: Answer| all.judged().unwrap_err().to_string();
+        assert_eq!(fault(answer(vec![row([24, 8], 8, 1.05)])), "1 sizes are slower than NCCL's default");
+        assert_eq!(fault(answer(vec![row([24, 8], 4, 1.0)])), "1 sizes do not run as the table says");
+        let unfinished = Answer { is_whole: false, ..answer(Vec::new()) };
+        assert_eq!(fault(unfinished), "there was no time for all rounds and sizes");
+    }
+}

@@ -1,0 +1,114 @@
+//! What NCCL says that it chose: lines of `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING`.
+//!
+//! `AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}` (`src/enqueue.cc`; so 2.28.3 and 2.28.9); numbers are taken for
+//! names too. Bytes are those that a rank gives to the call: of all_gather and reduce_scatter one block.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fabricast_planner::library::nccl::{Algo, Function, Proto};
+use serde::Serialize;
+
+/// What ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ran {
+    /// The algorithm.
+    pub algorithm: Algo,
+    /// The protocol.
+    pub protocol: Proto,
+    /// On so many channels.
+    pub channels: u32,
+}
+
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(&format!("{} {} {}", self.algorithm, self.protocol, self.channels))
+    }
+}
+
+impl Serialize for Ran {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// All that ran, by function and bytes of the larger buffer, of a communicator of `ranks`.
+#[must_use]
+pub fn all(log: &str, ranks: u32) -> BTreeMap<(Function, u64), BTreeSet<Ran>> {
+    let mut all: BTreeMap<_, BTreeSet<Ran>> = BTreeMap::new();
+    for (function, bytes, ran) in log.lines().filter_map(one) {
+        let blocks = match function {
+            Function::AllGather | Function::ReduceScatter => u64::from(ranks),
+            _ => 1,
+        };
+        all.entry((function, bytes.saturating_mul(blocks))).or_default().insert(ran);
+    }
+    all
+}
+
+/// A line that says what ran, with the bytes that it names.
+#[must_use]
+pub fn one(line: &str) -> Option<(Function, u64, Ran)> {
+    let (before, after) = line.split_once(" Bytes -> Algo ")?;
+    let (before, bytes) = before.rsplit_once(": ")?;
+    let function = before.rsplit(' ').next()?;
+    let function = Function::ALL.into_iter().find(|one| alike(one.name(), function))?;
+    let mut words = after.split_whitespace();
+    let algorithm = named(words.next()?, &Algo::ALL, Algo::name)?;
+    (words.next()? == "proto").then_some(())?;
+    let protocol = named(words.next()?, &Proto::ALL, Proto::name)?;
+    let range = words.next()?.strip_prefix("channel{Lo..Hi}={")?.split_once('}')?.0;
+    let (low, high) = range.split_once("..")?;
+    let (low, high): (u32, u32) = (low.parse().ok()?, high.parse().ok()?);
+    let channels = high.checked_sub(low)?.checked_add(1)?;
+    Some((function, bytes.parse().ok()?, Ran { algorithm, protocol, channels }))
+}
+
+fn named<T: Copy>(word: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
+    let by_number = word.parse::<usize>().ok().and_then(|number| all.get(number));
+    by_number.or_else(|| all.iter().find(|&&one| alike(name(one), word))).copied()
+}
+
+/// NCCL spells `NVLSTree` and `NVLS_TREE`.
+fn alike(one: &str, other: &str) -> bool {
+    let letters = |word: &str| {
+        word.bytes().filter(|&letter| letter != b'_').map(|letter| letter.to_ascii_lowercase()).collect::<Vec<_>>()
+    };
+    letters(one) == letters(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_log_of_nccl_2_28_are_read() {
+        let log = include_str!("../../data/h200-node/nccl-2.28.9-tuning.txt");
+        let lines = log.lines().filter(|line| line.contains("-> Algo")).count();
+        assert_eq!(log.lines().filter_map(one).count(), lines);
+        let all = all(log, 8);
+        let ran = &all[&(Function::AllReduce, 1 << 20)];
+        let expected = Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels: 24 };
+        assert_eq!(ran.iter().copied().collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn prefixes_numbers_and_other_spellings() {
+        let line = "host:12:34 [1] NCCL INFO AllGather: 64 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={2..5}";
+        let ran = Ran { algorithm: Algo::NvlsTree, protocol: Proto::Simple, channels: 4 };
+        assert_eq!(one(line), Some((Function::AllGather, 64, ran)));
+        assert!(all(line, 4).contains_key(&(Function::AllGather, 256)));
+        let line = "Reduce: 8 Bytes -> Algo 1 proto 0 channel{Lo..Hi}={0..0}";
+        assert_eq!(
+            one(line),
+            Some((Function::Reduce, 8, Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels: 1 }))
+        );
+        for bad in [
+            "",
+            "AllReduce: 8 Bytes -> Algo ",
+            "AllReduce: x Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
+            "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={3..1}",
+        ] {
+            assert_eq!(one(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! One of the two processes: a thread a GPU, NCCL as the environment says, and a graph of whatever is asked.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
+
+use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp, Schedule};
+use fabricast_topologies::{Bytes, Picos};
+
+use super::message::{Answer, Order, Trial};
+use crate::cuda::{CudaError, Driver, Event, Graph, Member, Stream, Watchdog, team};
+use crate::execute::{Buffers, Choice, ExecuteError, Executor, Job, Library, Stage};
+use crate::kernel::Devices;
+use crate::nccl::Nccl;
+use crate::nvshmem::Channel;
+
+/// Serves the parent that started this process. It ends when the parent does.
+///
+/// # Errors
+/// In words: nobody started this process as such.
+pub fn serve() -> Result<(), String> {
+    let channel = Channel::of_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
+    let channel = Shared(Mutex::new(channel));
+    let last = match run(&channel) {
+        Ok(()) => Answer::Done,
+        Err(error) => Answer::Failed { no_gpu: is_absence(&error), why: error.to_string() },
+    };
+    channel.tell(&last);
+    // Until the parent ends this process: what hangs is not waited for.
+    let _ = channel.order();
+    Ok(())
+}
+
+/// The channel to the parent, for whichever thread has to do with it.
+struct Shared(Mutex<Channel>);
+
+impl Shared {
+    fn tell(&self, answer: &Answer) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).tell(answer);
+    }
+
+    fn order(&self) -> Result<Order, ExecuteError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).hear().map_err(|why| misunderstood(&why))
+    }
+}
+
+fn is_absence(error: &ExecuteError) -> bool {
+    matches!(error, ExecuteError::TooFewGpus { .. }) || matches!(error, ExecuteError::Cuda(error) if error.is_absence())
+}
+
+fn misunderstood(reason: &str) -> ExecuteError {
+    ExecuteError::Unsupported { executor: "prove", reason: format!("an order that is not understood: {reason}") }
+}
+
+fn run(channel: &Shared) -> Result<(), ExecuteError> {
+    let Order::Begin { library, ranks, room, patience } = channel.order()? else {
+        return Err(misunderstood("it does not begin"));
+    };
+    let stage = Stage::new(Driver::load()?, ranks, Devices::Own)?;
+    let buffers = Buffers::new(&stage, room, Bytes(0))?;
+    let watchdog = Watchdog::new(patience);
+    let nccl = Nccl::open(library.as_deref())?;
+    let joined = Library::new(&stage, &nccl, Choice::Own, &watchdog)?;
+    channel.tell(&Answer::Begun { version: nccl.version().to_string() });
+    loop {
+        match channel.order()? {
+            Order::Prepare(trial) => {
+                let job = job(trial, ranks)?;
+                let executor = joined.of(&buffers, &job)?;
+                served(channel, &stage, &watchdog, &executor, trial.calls.max(1))?;
+                channel.tell(&Answer::Done);
+            }
+            Order::End => return Ok(()),
+            _ => return Err(misunderstood("there is no graph")),
+        }
+    }
+}
+
+/// What executors are asked by. Of the schedule they look at its call and its bytes only.
+fn job(trial: Trial, ranks: u32) -> Result<Job, ExecuteError> {
+    let Trial { collective, bytes, dtype, .. } = trial;
+    let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+    let shape = Shape { ranks_per_node: ranks, ..Shape::new(call, Protocol::Simple) };
+    let words = |error: &dyn std::fmt::Display| misunderstood(&error.to_string());
+    let program = generator(Algorithm::Ring, &shape).map_err(|error| words(&error))?;
+    let schedule = Schedule::build(program.as_ref()).map_err(|error| words(&error))?;
+    Ok(Job { header: schedule.header().clone(), dtype, op: ReduceOp::default() })
+}
+
+/// A step of all threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Time,
+    Done,
+}
+
+/// Makes a graph of calls in a thread a GPU and times it when told, until it is to be forgotten.
+fn served(
+    channel: &Shared,
+    stage: &Stage,
+    watchdog: &Watchdog,
+    executor: &dyn Executor,
+    calls: u32,
+) -> Result<(), ExecuteError> {
+    let members = stage.contexts().len();
+    // The first thread hears the parent and tells the others, which sleep meanwhile: the other process has the machine.
+    let (tell, heard): (Vec<Sender<Step>>, Vec<Mutex<Receiver<Step>>>) = (0..members)
+        .map(|_| {
+            let (tell, heard) = mpsc::channel();
+            (tell, Mutex::new(heard))
+        })
+        .unzip();
+    let times: Vec<Mutex<Picos>> = (0..members).map(|_| Mutex::default()).collect();
+    team::run(stage.contexts(), watchdog, |member: &Member<'_>| -> Result<(), ExecuteError> {
+        let stream = Stream::new(member.context)?;
+        let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
+        let many = || (0..calls).try_for_each(|_| executor.enqueue(member.rank, &stream));
+        let done = || member.watchdog.wait_for(&stream, &|| format!("rank {}", member.rank));
+        // Connections are made by the first call, which cannot be captured everywhere.
+        executor.enqueue(member.rank, &stream)?;
+        done()?;
+        member.meet()?;
+        let graph = Graph::capture(&stream, many)?;
+        graph.upload(&stream)?;
+        done()?;
+        member.meet()?;
+        if member.rank == 0 {
+            channel.tell(&Answer::Prepared);
+        }
+        loop {
+            let step = if member.rank == 0 {
+                let step = match channel.order()? {
+                    Order::Time => Step::Time,
+                    Order::Done => Step::Done,
+                    _ => return Err(misunderstood("a graph is waiting")),
+                };
+                for other in tell.iter().skip(1) {
+                    // Whoever is gone has failed, and says so itself.
+                    let _ = other.send(step);
+                }
+                step
+            } else {
+                next(heard.get(member.rank), member)?
+            };
+            if step == Step::Done {
+                return Ok(());
+            }
+            for _ in 0..2 {
+                member.meet()?;
+                stream.record(&start)?;
+                graph.launch(&stream)?;
+                stream.record(&end)?;
+                done()?;
+            }
+            let took = Picos(end.since(&start)?.0 / u64::from(calls));
+            if let Some(slot) = times.get(member.rank) {
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = took;
+            }
+            member.meet()?;
+            if member.rank == 0 {
+                let all = times.iter().map(|slot| *slot.lock().unwrap_or_else(PoisonError::into_inner));
+                channel.tell(&Answer::Took(all.max().unwrap_or_default()));
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// What the first thread says next. It waits while the other process is measured, so for longer than anything else may take; where
+/// the first thread failed, the gate says so at the next look.
+fn next(heard: Option<&Mutex<Receiver<Step>>>, member: &Member<'_>) -> Result<Step, ExecuteError> {
+    let heard = heard.ok_or(CudaError::Abandoned)?.lock().unwrap_or_else(PoisonError::into_inner);
+    let clock = member.watchdog.start();
+    loop {
+        match heard.recv_timeout(std::time::Duration::from_millis(200)) {
+            Ok(step) => return Ok(step),
+            Err(_) => clock.check(|| vec![format!("rank {}", member.rank)])?,
+        }
+    }
+}

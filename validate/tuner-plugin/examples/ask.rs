@@ -1,0 +1,100 @@
+//! What an answer costs: `cargo run --release -p fabricast-tuner-plugin --example ask [TABLE RANKS]`, ns for each call.
+//!
+//! Without a table one is made of 105 rows, a size and collective each, as the plan of an 8-GPU host has some 60.
+#![allow(unsafe_code, reason = "calls as C makes them")]
+#![expect(clippy::print_stdout, reason = "an example prints")]
+
+use std::ffi::{c_int, c_void};
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nccl_tuner_fabricast::abi::ncclTunerPlugin_v6;
+
+fn main() -> std::io::Result<()> {
+    let mut given = std::env::args().skip(1);
+    let made = std::env::temp_dir().join(format!("ask-{}.csv", std::process::id()));
+    let table = given.next().map(PathBuf::from);
+    let ranks = given.next().and_then(|ranks| ranks.parse().ok()).unwrap_or(8);
+    if table.is_none() {
+        std::fs::write(&made, rows())?;
+    }
+    let context = context(table.as_deref().unwrap_or(&made), ranks);
+    for (what, function, costs) in [
+        ("a row", 4, [9.0_f32; 21]),
+        ("the row after one that NCCL cannot", 2, {
+            let mut costs = [9.0; 21];
+            costs[4 * 3 + 2] = -1.0;
+            costs
+        }),
+        ("no row", 1, [9.0; 21]),
+    ] {
+        let mut times: Vec<f64> = (0..15).map(|_| nanoseconds(context, function, costs)).collect();
+        times.sort_by(f64::total_cmp);
+        println!(
+            "{what}: {:.1} ns a call (median of {}; from {:.1} to {:.1})",
+            times[7],
+            times.len(),
+            times[0],
+            times[14]
+        );
+    }
+    // SAFETY: once, at the end.
+    unsafe { (ncclTunerPlugin_v6.finalize)(context) };
+    let _ = std::fs::remove_file(made);
+    Ok(())
+}
+
+fn rows() -> String {
+    let of = |function: &str, way: &str, k: u32| {
+        let (least, most) = (1_u64 << k, (2_u64 << k) - 1);
+        format!("{function},{least},{most},{way},{},1,-1\n", 1 + k % 24)
+    };
+    (10..=30)
+        .flat_map(|k| {
+            [
+                of("allreduce", "ring,ll128", k),
+                of("allgather", "nvls,simple", k),
+                of("allgather", "ring,simple", k),
+                of("broadcast", "ring,ll", k),
+                of("reducescatter", "ring,simple", k),
+            ]
+        })
+        .collect()
+}
+
+fn context(table: &Path, ranks: usize) -> *mut c_void {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: no other thread runs; called as NCCL does.
+    unsafe {
+        std::env::set_var("FABRICAST_TUNER_FILE", table);
+        (ncclTunerPlugin_v6.init)(&raw mut context, 1, ranks, 1, None, std::ptr::null_mut(), std::ptr::null_mut());
+    }
+    context
+}
+
+fn nanoseconds(context: *mut c_void, function: c_int, costs: [f32; 21]) -> f64 {
+    const CALLS: usize = 1_000_000;
+    let begun = Instant::now();
+    for call in 0..CALLS {
+        // Sizes in no order.
+        let bytes = (call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) & ((1 << 31) - 1);
+        let (mut costs, mut channels) = (costs, 0);
+        // SAFETY: as NCCL calls it.
+        unsafe {
+            (ncclTunerPlugin_v6.get_coll_info)(
+                context,
+                function,
+                bytes,
+                1,
+                costs.as_mut_ptr().cast(),
+                7,
+                3,
+                1,
+                &raw mut channels,
+            );
+        }
+        black_box((costs, channels));
+    }
+    begun.elapsed().as_secs_f64() * 1e9 / CALLS as f64
+}

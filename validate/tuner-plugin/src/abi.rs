@@ -1,0 +1,156 @@
+//! What NCCL expects in a tuner's library: three symbols, each a structure of pointers, and the codes that pass through them.
+//!
+//! Order, types and array sizes are those of NCCL's headers: `src/include/plugin/tuner/tuner_v4.h`, `tuner_v5.h`, `tuner_v6.h` and
+//! `src/include/nccl_common.h` of 2.30.7. NCCL 2.32 looks for version 7 first, which differs
+//! in constants only that this plugin leaves alone, and takes version 6 where there is no other (`src/plugin/tuner/tuner_v6.cc`).
+#![allow(unsafe_code, reason = "structures of pointers that C reads, exported by name")]
+
+use std::ffi::{c_char, c_int, c_ulong, c_void};
+
+use crate::border;
+
+/// `ncclResult_t`; this plugin returns [`SUCCESS`] only.
+pub type Code = c_int;
+
+/// `ncclSuccess`.
+pub const SUCCESS: Code = 0;
+
+/// `ncclDebugLogger_t`: level, subsystems, file, line, format and what it formats.
+pub type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
+
+/// `NCCL_LOG_WARN`.
+pub const LOG_WARN: c_int = 2;
+/// `NCCL_LOG_INFO`.
+pub const LOG_INFO: c_int = 3;
+/// `NCCL_INIT`, a subsystem of NCCL's log: shown with `NCCL_DEBUG=INFO` unless `NCCL_DEBUG_SUBSYS` says otherwise.
+pub const LOG_OF_INIT: c_ulong = 0x1;
+/// `NCCL_TUNING`, shown with `NCCL_DEBUG_SUBSYS=TUNING`.
+pub const LOG_OF_TUNING: c_ulong = 0x40;
+
+/// `ncclNvlDomainInfo_v5_t`, and that of version 6.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NvlDomainInfo {
+    /// `nNvlDomains`.
+    pub domains: c_int,
+    /// `minRanksPerNvlDomain`.
+    pub least_ranks: c_int,
+    /// `maxRanksPerNvlDomain`.
+    pub most_ranks: c_int,
+}
+
+/// `ncclTunerConstants_v5_t`, and that of version 6: what NCCL estimates by. This plugin does not touch them, since what it does
+/// not choose is to be as NCCL would do it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Constants {
+    /// By algorithm and protocol, µs.
+    pub base_latencies: [[f64; 3]; 7],
+    /// By kind of link, algorithm and protocol, µs.
+    pub hw_latencies: [[[f64; 3]; 7]; 3],
+    /// By compute capability and number of nodes, GB/s, as the four below.
+    pub ll_max: [[f64; 3]; 4],
+    /// Of a channel of a ring by LL128.
+    pub ring_ll128: [[f64; 3]; 4],
+    /// Of a channel of a tree by LL128.
+    pub tree_ll128: [[f64; 3]; 4],
+    /// Of a channel of a tree.
+    pub tree: [[f64; 3]; 4],
+    /// Of a channel of NVLSTree.
+    pub nvls_tree: [[f64; 3]; 4],
+}
+
+/// `init` of version 4.
+pub type InitV4 = unsafe extern "C" fn(usize, usize, Option<Logger>, *mut *mut c_void) -> Code;
+/// `init` of versions 5 and 6.
+pub type InitV5 = unsafe extern "C" fn(
+    *mut *mut c_void,
+    u64,
+    usize,
+    usize,
+    Option<Logger>,
+    *mut NvlDomainInfo,
+    *mut Constants,
+) -> Code;
+/// `getCollInfo` of versions 4 to 6: context, function, bytes, operations in the group, costs, algorithms, protocols, whether
+/// buffers are registered, channels.
+pub type GetCollInfo =
+    unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut f32, c_int, c_int, c_int, *mut c_int) -> Code;
+/// `destroy`, and `finalize` since version 5.
+pub type Finalize = unsafe extern "C" fn(*mut c_void) -> Code;
+/// `getChunkSize` of version 6: context, function, bytes, algorithm, protocol, channels, chunk.
+pub type GetChunkSize = unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, c_int, *mut usize) -> Code;
+
+/// `ncclTuner_v4_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct TunerV4 {
+    /// What NCCL logs.
+    pub name: Name,
+    /// Makes a context.
+    pub init: InitV4,
+    /// Answers.
+    pub get_coll_info: GetCollInfo,
+    /// Gives the context back.
+    pub destroy: Finalize,
+}
+
+/// `ncclTuner_v5_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct TunerV5 {
+    /// What NCCL logs.
+    pub name: Name,
+    /// Makes a context.
+    pub init: InitV5,
+    /// Answers.
+    pub get_coll_info: GetCollInfo,
+    /// Gives the context back.
+    pub finalize: Finalize,
+}
+
+/// `ncclTuner_v6_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct TunerV6 {
+    /// What NCCL logs.
+    pub name: Name,
+    /// Makes a context.
+    pub init: InitV5,
+    /// Answers.
+    pub get_coll_info: GetCollInfo,
+    /// Gives the context back.
+    pub finalize: Finalize,
+    /// Would change the size of chunks. NCCL takes its own where there is none.
+    pub get_chunk_size: Option<GetChunkSize>,
+}
+
+/// A text that lasts as long as the library.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Name(*const c_char);
+
+// SAFETY: points to constant text.
+unsafe impl Sync for Name {}
+
+const NAME: Name = Name(c"fabricast".as_ptr());
+
+/// What NCCL takes that knows no later one.
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v4: TunerV4 =
+    TunerV4 { name: NAME, init: border::init_v4, get_coll_info: border::get_coll_info, destroy: border::finalize };
+
+/// What NCCL 2.28 takes.
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v5: TunerV5 =
+    TunerV5 { name: NAME, init: border::init_v5, get_coll_info: border::get_coll_info, finalize: border::finalize };
+
+/// What NCCL 2.30 takes.
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v6: TunerV6 = TunerV6 {
+    name: NAME,
+    init: border::init_v5,
+    get_coll_info: border::get_coll_info,
+    finalize: border::finalize,
+    get_chunk_size: None,
+};

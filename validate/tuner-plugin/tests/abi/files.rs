@@ -1,0 +1,177 @@
+//! Files that are none: whatever is in them, NCCL's communicator comes up, and NCCL chooses.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use crate::answers::{row, table};
+use crate::library::{Call, Communicator, VERSIONS, Version};
+
+const CALL: Call = Call { function: 4, bytes: 1 << 20, operations: 1, registered: 0 };
+
+fn written(text: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.csv");
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+/// Whether it leaves a call to NCCL.
+fn is_inert(communicator: &Communicator) -> bool {
+    let costs = [5.0; 21];
+    let found = communicator.ask(CALL, &costs, 7, 3);
+    found.costs == costs && found.channels == -7
+}
+
+/// That there is one warning, which says this.
+fn warned(path: Option<&Path>, words: &[&str]) {
+    for version in VERSIONS {
+        let communicator = Communicator::new(version, path, 8, 1);
+        let warnings: Vec<_> = communicator.said.iter().filter(|(level, _)| *level == 2).collect();
+        assert_eq!(warnings.len(), 1, "{:?}", communicator.said);
+        for word in words {
+            assert!(warnings[0].1.contains(word), "{word}: {:?}", communicator.said);
+        }
+        assert!(is_inert(&communicator));
+    }
+}
+
+#[test]
+fn a_bad_line_is_told_with_its_place_and_nothing_of_the_file_is_used() {
+    let good = "allreduce,0,1000000000,ring,ll,4,1,8\n";
+    for (bad, at, word) in [
+        ("allreduce,0,1,ring,ll,4,1", ":3:", "nRanks"),
+        ("allreduce,0,1,rong,ll,4,1,8", ":3:15", "ring"),
+        ("allreduce,0,1,ring,ll,65,1,8", ":3:23", "64"),
+        ("allreduce,0,1e3,ring,ll,4,1,8", ":3:13", "1e3"),
+        ("allreduce,0,99999999999999999999,ring,ll,4,1,8", ":3:13", "max_bytes"),
+    ] {
+        let (_folder, path) = written(format!("# made\n{good}{bad}\n{good}").as_bytes());
+        warned(Some(&path), &["table.csv", at, word, "NCCL chooses"]);
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    warned(Some(&folder.path().join("none.csv")), &["none.csv", "NCCL chooses"]);
+    warned(Some(folder.path()), &["not a regular file"]);
+    warned(Some(Path::new("/dev/zero")), &["not a regular file"]);
+    let (_folder, path) = written(b"allreduce,0,1,ring,ll,4,1,8\n\xff\xfe\n");
+    warned(Some(&path), &["line 2", "UTF-8"]);
+    let name = folder.path().join("a\nb%s%n");
+    warned(Some(&name), &["%s%n"]);
+}
+
+#[test]
+fn without_a_file_or_with_an_empty_one_nccl_chooses_and_nobody_is_warned() {
+    let (_folder, empty) = written(b"");
+    let (_folder, other) = written(b"allreduce,0,1000000000,ring,ll,4,2,16\n");
+    for (path, words) in [(None, "FABRICAST_TUNER_FILE"), (Some(&empty), "0 of 0 rows"), (Some(&other), "0 of 1 rows")]
+    {
+        for version in VERSIONS {
+            let communicator = Communicator::new(version, path.map(std::path::PathBuf::as_path), 8, 1);
+            assert_eq!(communicator.said.len(), 1, "{:?}", communicator.said);
+            assert_eq!(communicator.said[0].0, 3);
+            assert!(communicator.said[0].1.contains(words), "{:?}", communicator.said);
+            assert!(is_inert(&communicator));
+        }
+    }
+}
+
+#[test]
+fn the_variable_of_the_example_plugin_names_a_table_too() {
+    let (_folder, path) = written(b"allreduce,0,1073741824,ring,ll,4,1,8\n");
+    for version in VERSIONS {
+        let communicator = Communicator::by("NCCL_TUNER_CONFIG_FILE", version, Some(&path), 8, 1);
+        assert!(communicator.said[0].1.contains("1 of 1 rows are for 8 ranks on 1 nodes"), "{:?}", communicator.said);
+        assert_eq!(communicator.ask(CALL, &[5.0; 21], 7, 3).channels, 4);
+    }
+}
+
+#[test]
+fn a_saved_plan_is_a_table_too() {
+    let row = |bytes: u64, protocol: &str, channels: u32| {
+        format!(
+            r#"{{"collective":"all_reduce","bytes":{bytes},"algorithm":"ring","protocol":"{protocol}","channels":{channels},"time_us":9.5}}"#
+        )
+    };
+    let range = |least: u64, most: u64, protocol: &str, channels: u32| {
+        format!(
+            r#"{{"collective":"all_reduce","min_bytes":{least},"max_bytes":{most},"algorithm":"ring","protocol":"{protocol}","channels":{channels}}}"#
+        )
+    };
+    let plan = format!(
+        r#"{{"fabric":"hgx-h200","profile":"nccl-2.28-h200","ranks":8,"nodes":1,"library":"nccl-2.28.9",
+"rows":[{},{}],"ranges":[{},{}]}}"#,
+        row(1024, "ll", 2),
+        row(1 << 20, "simple", 24),
+        range(1, 32767, "ll", 2),
+        range(32768, 1 << 40, "simple", 24)
+    );
+    let (_folder, path) = written(plan.as_bytes());
+    for version in VERSIONS {
+        let communicator = Communicator::new(version, Some(&path), 8, 1);
+        assert!(communicator.said[0].1.contains("2 of 2 rows are for 8 ranks"), "{:?}", communicator.said);
+        for (bytes, cell, channels) in [(1, 3, 2), (1024, 3, 2), (1 << 20, 5, 24), (1 << 41, 5, 24)] {
+            let found = communicator.ask(Call { bytes, ..CALL }, &[5.0; 21], 7, 3);
+            assert_eq!((found.costs[cell], found.channels), (0.0, channels), "{bytes}");
+        }
+        assert!(is_inert(&Communicator::new(version, Some(&path), 4, 1)));
+    }
+    let (_folder, bad) = written(plan.replace("\"ranks\":8", "\"ranks\":x").as_bytes());
+    warned(Some(&bad), &["table.csv:1:", "NCCL chooses"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2400, ..ProptestConfig::default() })]
+
+    /// Tables of which bytes were changed, taken out and cut off.
+    #[test]
+    fn damaged_tables_are_read_or_refused(text in table(), harm in prop::collection::vec((any::<prop::sample::Index>(), any::<Option<u8>>()), 1..6), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
+        let mut bytes = text.into_bytes();
+        for (place, harm) in harm {
+            if bytes.is_empty() { break }
+            let at = place.index(bytes.len());
+            match harm {
+                Some(byte) => bytes[at] = byte,
+                None => { bytes.remove(at); }
+            }
+        }
+        if is_cut && !bytes.is_empty() {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        survives(&bytes)?;
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        survives(&bytes)?;
+    }
+
+    #[test]
+    fn any_words_in_a_row_are_read_or_refused(row in row(), at in 0..10_usize, word in "\\PC{0,12}") {
+        let mut fields: Vec<&str> = row.split(',').collect();
+        if let Some(field) = fields.get_mut(at) {
+            *field = &word;
+        }
+        survives(fields.join(",").as_bytes())?;
+    }
+}
+
+/// Either one warning and no choice, or no warning.
+fn survives(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let (_folder, path) = written(bytes);
+    let communicator = Communicator::new(Version::Five, Some(&path), 2, 1);
+    prop_assert_eq!(communicator.said.len(), 1, "{:?}", communicator.said);
+    if communicator.said[0].0 == 2 {
+        prop_assert!(is_inert(&communicator));
+    }
+    for function in 0..5 {
+        let call = Call { function, ..CALL };
+        let found = communicator.ask(call, &[5.0; 21], 7, 3);
+        prop_assert!(found.costs.iter().filter(|&&cost| cost != 5.0).count() <= 1);
+        prop_assert!(found.channels == -7 || (1..=64).contains(&found.channels));
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Callers that NCCL is not: null pointers, numbers that cannot be, tables of costs of other shapes.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use proptest::prelude::*;
+
+use crate::library::{Call, Communicator, PLUGIN, VERSIONS, Version, log, with_file};
+
+const TABLE: &str =
+    "allreduce,0,18446744073709551615,nvls,simple,16,-1,-1\nallreduce,0,18446744073709551615,ring,ll,4,-1,-1\n";
+const CALL: Call = Call { function: 4, bytes: 1 << 20, operations: 1, registered: 0 };
+
+fn communicator(version: Version) -> Communicator {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.csv");
+    std::fs::write(&path, TABLE).unwrap();
+    Communicator::new(version, Some(&path), 8, 1)
+}
+
+#[test]
+fn null_is_survived_everywhere() {
+    let ((), _) = with_file("FABRICAST_TUNER_FILE", None, || {
+        // SAFETY: that null may come is what is tested.
+        unsafe {
+            assert_eq!((PLUGIN.four.init)(8, 1, None, null_mut()), 0);
+            assert_eq!((PLUGIN.five.init)(null_mut(), 0, 8, 1, Some(log()), null_mut(), null_mut()), 0);
+            let mut context = null_mut();
+            assert_eq!(
+                (PLUGIN.six.five.init)(&raw mut context, 0, usize::MAX, usize::MAX, None, null_mut(), null_mut()),
+                0
+            );
+            assert!(!context.is_null());
+            assert_eq!((PLUGIN.six.five.finalize)(context), 0);
+            assert_eq!((PLUGIN.four.destroy)(null_mut()), 0);
+            let (mut costs, mut channels) = ([5.0_f32; 21], 9);
+            let ask = PLUGIN.five.ask;
+            assert_eq!(ask(null_mut(), 4, 8, 1, costs.as_mut_ptr().cast(), 7, 3, 0, &raw mut channels), 0);
+            assert_eq!((costs, channels), ([5.0; 21], 9));
+        }
+    });
+}
+
+#[test]
+fn a_call_without_costs_or_without_channels() {
+    let communicator = communicator(Version::Five);
+    let context = communicator.context;
+    let ask = PLUGIN.five.ask;
+    let (mut costs, mut channels) = ([5.0_f32; 21], 9);
+    // SAFETY: that null may come is what is tested.
+    unsafe {
+        assert_eq!(ask(context, 4, 8, 1, null_mut(), 7, 3, 0, &raw mut channels), 0);
+        assert_eq!(channels, 9);
+        let odd = costs.as_mut_ptr().cast::<u8>().add(1).cast();
+        assert_eq!(ask(context, 4, 8, 1, odd, 7, 2, 0, &raw mut channels), 0);
+        assert_eq!((costs, channels), ([5.0; 21], 9));
+        assert_eq!(ask(context, 4, 8, 1, costs.as_mut_ptr().cast(), 7, 3, 0, null_mut()), 0);
+    }
+    assert_eq!(costs[4 * 3 + 2], 0.0);
+}
+
+#[test]
+fn absurd_shapes_are_left_alone() {
+    let communicator = communicator(Version::Six);
+    let costs = vec![5.0; 64 * 16];
+    for (algorithms, protocols) in [
+        (0, 3),
+        (7, 0),
+        (-1, 3),
+        (7, -1),
+        (c_int::MIN, c_int::MIN),
+        (c_int::MAX, 3),
+        (7, c_int::MAX),
+        (c_int::MAX, c_int::MAX),
+        (33, 3),
+        (7, 9),
+    ] {
+        let found = communicator.ask(CALL, &costs, algorithms, protocols);
+        assert_eq!((found.costs, found.channels), (costs.clone(), -7), "{algorithms} {protocols}");
+    }
+}
+
+#[test]
+fn fewer_and_more_algorithms_and_protocols_than_are_known() {
+    for version in VERSIONS {
+        let communicator = communicator(version);
+        // NVLS is algorithm 4: where there are four only, the next row counts.
+        let found = communicator.ask(CALL, &[5.0; 12], 4, 3);
+        assert_eq!((found.costs[3], found.channels), (0.0, 4));
+        // Simple is protocol 2: likewise.
+        let found = communicator.ask(CALL, &[5.0; 14], 7, 2);
+        assert_eq!((found.costs[2], found.channels), (0.0, 4));
+        // A protocol more moves the cells.
+        let found = communicator.ask(CALL, &[5.0; 32], 8, 4);
+        assert_eq!((found.costs[4 * 4 + 2], found.channels), (0.0, 16));
+        // Nothing that the table names: nothing is changed.
+        let found = communicator.ask(CALL, &[5.0], 1, 1);
+        assert_eq!((found.costs, found.channels), (vec![5.0], -7));
+    }
+}
+
+#[test]
+fn what_nccl_cannot_do_is_never_chosen_and_the_next_row_is() {
+    for impossible in [-1.0, -1024.0, f32::NEG_INFINITY, f32::NAN] {
+        let communicator = communicator(Version::Five);
+        let mut costs = [5.0; 21];
+        costs[14] = impossible;
+        let found = communicator.ask(CALL, &costs, 7, 3);
+        assert_eq!(found.costs[14].to_bits(), impossible.to_bits());
+        assert_eq!((found.costs[3], found.channels), (0.0, 4));
+    }
+}
+
+#[test]
+fn the_last_resort_stays_the_last() {
+    let communicator = communicator(Version::Five);
+    let mut costs = [-1.0; 21];
+    // As NCCL prices eight-bit types on a ring of more than eight ranks.
+    (costs[0], costs[3]) = (30.0, 20.0 * 1024.0);
+    let found = communicator.ask(CALL, &costs, 7, 3);
+    assert_eq!((found.costs, found.channels), (costs.to_vec(), -7));
+}
+
+proptest! {
+    #[test]
+    fn any_numbers_are_survived(function: c_int, bytes: usize, operations: c_int, registered: c_int, costs in prop::collection::vec(any::<f32>(), 256), algorithms: c_int, protocols: c_int) {
+        let communicator = communicator(Version::Six);
+        let call = Call { function, bytes, operations, registered };
+        // Whatever shape is claimed, there is as much memory as the largest that is looked at.
+        let found = communicator.ask(call, &costs, algorithms, protocols);
+        prop_assert!(found.costs.iter().zip(&costs).filter(|(now, before)| now.to_bits() != before.to_bits()).count() <= 1);
+    }
+
+    #[test]
+    fn any_function_and_size_of_the_usual_shape(function in -2..20_i32, bytes: usize, operations: c_int, registered: c_int) {
+        let communicator = communicator(Version::Four);
+        let found = communicator.ask(Call { function, bytes, operations, registered }, &[5.0; 21], 7, 3);
+        prop_assert_eq!(found.channels, if function == 4 { 16 } else { -7 });
+    }
+}

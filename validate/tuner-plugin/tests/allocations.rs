@@ -1,0 +1,99 @@
+//! That an answer allocates nothing: the same functions that the library exports, with an allocator that counts.
+#![allow(unsafe_code, reason = "an allocator, and calls as C makes them")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_ulong, c_void};
+
+use nccl_tuner_fabricast::abi::{Logger, ncclTunerPlugin_v6};
+
+/// The system's, with a count of what the thread asked for.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: all is passed on.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+thread_local! {
+    static LINES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// NCCL's logger with what the plugin gives it: a format and a text.
+type Fixed = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
+
+unsafe extern "C" fn logger(_: c_int, _: c_ulong, _: *const c_char, _: c_int, _: *const c_char, _: *const c_char) {
+    LINES.set(LINES.get() + 1);
+}
+
+#[test]
+fn an_answer_allocates_nothing_also_where_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.csv");
+    let rows = (0..40).map(|k| {
+        let (least, most) = (1_u64 << k, (2_u64 << k) - 1);
+        format!("allreduce,{least},{most},nvls,simple,16,1,8\nallreduce,{least},{most},ring,ll128,{},1,8\n", 1 + k % 24)
+    });
+    std::fs::write(&path, rows.collect::<String>()).unwrap();
+    let mut context: *mut c_void = std::ptr::null_mut();
+    // SAFETY: the only test of this process; the logger is called with exactly these arguments.
+    unsafe {
+        std::env::set_var("FABRICAST_TUNER_FILE", &path);
+        let log = std::mem::transmute::<Fixed, Logger>(logger as Fixed);
+        (ncclTunerPlugin_v6.init)(&raw mut context, 1, 8, 1, Some(log), std::ptr::null_mut(), std::ptr::null_mut());
+    }
+    assert_eq!(LINES.get(), 1);
+    let mut costs = [9.0_f32; 21];
+    let before = COUNT.get();
+    assert!(before > 0, "the counter counts");
+    let mut found = 0;
+    for round in 0..3 {
+        for bytes in (0..42).flat_map(|k| [(1_usize << k) - 1, 1 << k]) {
+            for function in 0..6 {
+                costs.fill(9.0);
+                costs[4 * 3 + 2] = if round == 0 { 9.0 } else { -1.0 };
+                let mut channels = 0;
+                // SAFETY: as NCCL calls it.
+                unsafe {
+                    (ncclTunerPlugin_v6.get_coll_info)(
+                        context,
+                        function,
+                        bytes,
+                        1,
+                        costs.as_mut_ptr().cast(),
+                        7,
+                        3,
+                        1,
+                        &raw mut channels,
+                    );
+                }
+                found += usize::from(channels != 0);
+            }
+        }
+    }
+    assert_eq!(COUNT.get(), before);
+    // Rows go from 1 to 2^40 - 1, by both of their ends; of the 84 sizes asked for 0 and three from 2^40 on have none.
+    assert_eq!(found, 3 * (2 * 40));
+    // A line of each row when it is taken, of each that is not, and of each other function.
+    assert_eq!(LINES.get(), 1 + 40 + 40 + 40 + 5);
+    // SAFETY: once.
+    unsafe { (ncclTunerPlugin_v6.finalize)(context) };
+}
