@@ -2,7 +2,7 @@
 //!
 //! This crate owns the generators that write schedules ([`algorithm`], a file each), the strategies made of them
 //! ([`strategy`], with the one table of which combinations exist), what no schedule can beat ([`bound`]), and the
-//! search that picks ([`plan`]); and what training jobs do with all of that ([`job`]).
+//! search that picks ([`plan`]); and training jobs ([`job`]) and the time of their steps ([`step`]).
 //!
 //! It never predicts a time by formula: every price is a simulation. It never reads files or talks to GPUs.
 //!
@@ -18,4 +18,5 @@ pub mod bound;
 pub mod job;
 pub mod library;
 pub mod plan;
+pub mod step;
 pub mod strategy;

@@ -191,7 +191,7 @@ impl Layout {
     }
 
     /// Size and stride of groups. Ranks of a data group include those that share sequences: both hold the same weights.
-    fn shape(&self, dimension: Dimension) -> (u32, u32) {
+    pub(crate) fn shape(&self, dimension: Dimension) -> (u32, u32) {
         let Degrees { tensor, pipeline, data, expert, context, .. } = self.degrees;
         match dimension {
             Dimension::Tensor => (tensor, 1),

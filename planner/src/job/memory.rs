@@ -36,7 +36,7 @@ impl Footprint {
 }
 
 /// Parameters of a rank of the first stage: those that all copies hold, and its experts.
-pub(super) fn parameters(job: &Job, layout: &Layout) -> (u64, u64) {
+pub(crate) fn parameters(job: &Job, layout: &Layout) -> (u64, u64) {
     let degrees = layout.degrees;
     let (tensor, stages) = (u64::from(degrees.tensor), u64::from(degrees.pipeline));
     let layers = job.model.layers / stages;

@@ -18,7 +18,8 @@ mod read;
 mod traffic;
 
 pub use error::JobError;
-pub use layout::{Degrees, Dimension, Layout};
+pub use layout::{Degrees, Dimension, Layout, Sequence};
+pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
 pub use read::read_job;
