@@ -50,7 +50,10 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     }
     watch::stop_on_ctrl_c();
     let started = Instant::now();
-    let output = Output::new(&cli.global)?;
+    let output = match &cli.command {
+        Command::Study(_) => Output::into_folder(&cli.global)?,
+        _ => Output::new(&cli.global)?,
+    };
     match &cli.command {
         Command::Fabric(command) => commands::fabric::run(command, &output),
         Command::Simulate(args) => commands::simulate::run(args, &output),
@@ -58,6 +61,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Plan(args) => commands::plan::run(args, &output),
         Command::Compare(args) => commands::compare::run(args, &output),
         Command::Calibrate(args) => commands::calibrate::run(args, &output),
+        Command::Study(args) => commands::study::run(args, cli.global.output.as_deref(), &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),
     }?;
     output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));

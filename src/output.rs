@@ -58,6 +58,15 @@ impl Output {
         Ok(Self { format: flags.format, file: flags.output.clone(), talk })
     }
 
+    /// As the flags say, of a command whose `-o` is a folder; the command writes what belongs there itself.
+    pub fn into_folder(flags: &GlobalArgs) -> Result<Self, Failure> {
+        if let Some(path) = flags.output.as_deref().filter(|path| path.exists() && !path.is_dir()) {
+            let message = format!("cannot write to {}: it is a file; expected a folder", path.display());
+            return Err(Failure::input(message));
+        }
+        Self::new(&GlobalArgs { output: None, ..flags.clone() })
+    }
+
     /// Says a warning on standard error, unless quiet.
     pub fn warn(&self, message: &str) {
         if self.talk > Talk::Quiet {

@@ -10,6 +10,7 @@ mod library;
 mod ranks;
 mod shared;
 mod sizes;
+mod study;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
 pub use sizes::Sizes;
+pub use study::StudyArgs;
 
 /// Forecasts what collective communication costs on a GPU fabric, and picks the best way to do it.
 #[derive(Debug, Parser)]
@@ -42,13 +44,13 @@ pub struct Cli {
 }
 
 /// Flags of every command.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct GlobalArgs {
     /// Form of the result: text for people, JSON and CSV for programs
     #[arg(long, value_enum, default_value_t, global = true)]
     pub format: Format,
-    /// Write the result to a file, and nothing to standard output
+    /// Write the result to a file, and nothing to standard output; of `study` a folder, made if missing
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
     /// Threads to use; all cores by default. Results do not depend on it
@@ -77,6 +79,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Predicted against measured: how far off, whether that was to be expected, and what would explain it
     Compare(CompareArgs),
+    /// What to buy or rent: training jobs on several machines, their time, cost and what they wait for
+    Study(StudyArgs),
     /// A profile fitted to measurements
     Calibrate(CalibrateArgs),
     /// The GPUs of this machine

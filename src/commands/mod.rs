@@ -19,6 +19,7 @@ pub mod plan;
 pub mod schedule;
 pub mod simulate;
 mod strategy;
+pub mod study;
 mod summary;
 mod trace;
 

@@ -18,9 +18,4 @@ impl JobError {
     pub(crate) fn at(place: &Place, message: impl Into<String>) -> Self {
         Self { place: place.clone(), message: message.into(), help: None }
     }
-
-    pub(crate) fn or_help(mut self, help: impl Into<String>) -> Self {
-        self.help.get_or_insert_with(|| help.into());
-        self
-    }
 }

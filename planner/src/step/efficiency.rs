@@ -8,7 +8,9 @@
 //! it rises with both and saturates at `matrix`, as rooflines do (Williams et al., 2009), and small kernels lose what it
 //! takes to start, fill and drain them.
 //!
-//! The parameters are fitted to the four step times of `planner/data/scaling.csv` together (arXiv 2205.05198, table 5).
+//! `matrix` is fitted to the four step times of `planner/data/scaling.csv` together (arXiv 2205.05198, table 5), all on
+//! A100. `memory` and `start` are estimates that these steps hardly tell: what streams reach on data-sheet bandwidths, and
+//! some microseconds to start and drain a kernel.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, Picos};
@@ -29,7 +31,7 @@ pub struct Efficiency {
 
 impl Default for Efficiency {
     fn default() -> Self {
-        Self { matrix: 0.74, memory: 0.80, start: Picos(5_000_000) }
+        Self { matrix: 0.715, memory: 0.80, start: Picos(5_000_000) }
     }
 }
 

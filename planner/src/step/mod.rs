@@ -249,7 +249,7 @@ pub fn step(
     let (shared, experts) = parameters(job, layout);
     let own = shard(shared, u64::from(layout.size(Dimension::Data)))
         + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
-    let optimizer = curve.total(&kernels::optimizer(job, own), speeds);
+    let updating = curve.total(&optimizer(job, own), speeds);
     let updated = prices.of(Phase::Updated, None)?;
     let of_stage = passes.spent.get(slowest).map(Vec::as_slice).unwrap_or_default();
     // Weights of the next step arrive while its first forward pass runs.
@@ -257,10 +257,10 @@ pub fn step(
     let updated_exposed = if job.overlap == Overlap::On { updated - first } else { updated };
 
     let whole = of_stage.iter().fold(Spent::default(), |sum, [f, b]| sum.plus(*f).plus(*b)).times(micro);
-    let total = gradients_done + optimizer + updated_exposed;
+    let total = gradients_done + updating + updated_exposed;
     let shares = vec![
         (Share::Compute, whole.compute),
-        (Share::Optimizer, optimizer),
+        (Share::Optimizer, updating),
         (Share::Tensor, whole.tensor),
         (Share::Context, whole.context),
         (Share::Expert, whole.expert),
@@ -286,7 +286,7 @@ fn alone(job: &Job, speeds: &Speeds, curve: &Efficiency) -> Picos {
     let even = Job { skew: 1.0, ..job.clone() };
     let layers = times(total(&layer(&even, &layout)), job.model.layers);
     let each = layers + total(&words(&even, &layout)) + total(&logits(&even, &layout));
-    let states = curve.total(&kernels::optimizer(job, job.model.parameters()), speeds);
+    let states = curve.total(&optimizer(job, job.model.parameters()), speeds);
     times(each, job.global_batch / job.micro_batch) + states
 }
 

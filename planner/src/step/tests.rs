@@ -59,7 +59,6 @@ fn measured_steps_are_met_with_one_curve() {
         far += usize::from(error.abs() >= 0.1);
         rows += 1;
     }
-    println!("{seen}");
     assert_eq!((rows, far), (4, 0), "{seen}");
 }
 
@@ -133,8 +132,8 @@ const SMALL: &str = "name = \"gpt2\"\nrecompute = \"none\"\nflash_attention = tr
 fn copies_scale_better_than_divided_models_inside_a_host() {
     let host = fabric("hgx-h100", 1);
     let jobs = [
-        format!("{SMALL}global_batch = 64\nmicro_batch = 8\nparallel = {{ dp = 8 }}\n"),
-        format!("{SMALL}global_batch = 64\nmicro_batch = 8\nparallel = {{ tp = 2, pp = 2, dp = 2 }}\n"),
+        format!("{SMALL}global_batch = 128\nmicro_batch = 8\nparallel = {{ dp = 8 }}\n"),
+        format!("{SMALL}global_batch = 128\nmicro_batch = 4\nparallel = {{ tp = 2, pp = 2, dp = 2 }}\n"),
     ];
     let [copies, divided] = &steps(&host, &jobs)[..] else { panic!() };
     assert!((0.85..=0.96).contains(&copies.efficiency()), "{} {copies:?}", copies.efficiency());
@@ -146,11 +145,22 @@ fn copies_scale_better_than_divided_models_inside_a_host() {
 fn accumulation_and_overlap_hide_gradients() {
     let boxes = fabric("hgx-h100", 4);
     let of = |batch: u32, rest: &str| format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{rest}");
-    let jobs = [of(32, ""), of(32 * 16, ""), of(32 * 4, "overlap = false\n"), of(32 * 4, "")];
+    let jobs =
+        [of(32, ""), of(32 * 16, ""), of(192, "micro_batch = 2\noverlap = false\n"), of(192, "micro_batch = 2\n")];
     let [small, many, waiting, hiding] = &steps(&boxes, &jobs)[..] else { panic!() };
+        "{} {} {} {} {} {}",
+        small.exposed(),
+        many.exposed(),
+        waiting.exposed(),
+        hiding.exposed(),
+        many.efficiency(),
+        waiting.time.0 as f64 / hiding.time.0 as f64
+    );
     assert!(small.exposed() > 0.25 && many.exposed() < small.exposed() / 3.0, "{} {}", small.exposed(), many.exposed());
     assert!(many.efficiency() > small.efficiency() * 1.3);
-    assert!(hiding.time < waiting.time && hiding.exposed() < waiting.exposed(), "{hiding:?} {waiting:?}");
+    // Communication of 20 to 30 % of a step: hiding it gains 10 to 20 %.
+    let gain = waiting.time.0 as f64 / hiding.time.0 as f64;
+    assert!((0.2..0.3).contains(&waiting.exposed()) && (1.1..1.2).contains(&gain), "{gain} {waiting:?}");
     // Communication under 20 % of a step keeps efficiency over 80 %.
     assert!(many.exposed() < 0.2 && many.efficiency() > 0.8, "{} {}", many.exposed(), many.efficiency());
 }
