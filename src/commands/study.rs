@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fabricast_planner::job::Zero;
 use fabricast_planner::step::Share;
 use fabricast_planner::study::{self, Band, JobResult, Ranked, Study, read_study};
-use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
+use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
 use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -280,7 +280,7 @@ impl<'a> Answer<'a> {
     }
 
     fn text(&self, look: &Look) -> String {
-        table::stacked(&[self.ranked(), self.results()], look)
+        format!("{}\n\n{}", self.ranked().text(look).trim_end(), self.results().text(look))
     }
 
     fn ranked(&self) -> Table {

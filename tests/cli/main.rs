@@ -15,6 +15,7 @@ mod json;
 mod run;
 mod simulate_is_plan;
 mod stop;
+mod study;
 mod timeline;
 mod what_if;
 

@@ -23,6 +23,7 @@ pub use search::{Machine, StepError, best_step};
 
 use fabricast_topologies::{Bytes, Picos};
 use pipeline::{Pipeline, StageTime};
+use rayon::prelude::*;
 
 use crate::job::{Dimension, GroupCall, Job, JobError, Layout, Overlap, Phase, Zero, parameters, traffic};
 use crate::plan::PlanError;
@@ -225,6 +226,7 @@ pub fn step(
     }
     let calls = traffic(job, layout);
     let prices = Prices { calls: &calls, layout, tariff };
+    prices.look_up(job);
     let passes = StagePasses::new(job, layout, speeds, curve, &prices)?;
     let hand_off = prices.of(Phase::HandOff, None)?;
     let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
@@ -309,6 +311,25 @@ impl Prices<'_> {
         Ok(sum)
     }
 
+    /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
+    fn look_up(&self, job: &Job) {
+        self.calls.par_iter().with_max_len(1).for_each(|call| {
+            let bytes = if call.phase == Phase::Gradients { self.buckets(job, call).1 } else { call.bytes };
+            drop(self.time(call, bytes));
+        });
+    }
+
+    /// Number and size of the buckets of gradients of a call: equal ones, so that one price does for all; a multiple of
+    /// what sixteen bytes of each rank take.
+    fn buckets(&self, job: &Job, call: &GroupCall) -> (u64, Bytes) {
+        let bucket = u64::from(job.bucket_mb) << 20;
+        // A bucket holds gradients before they are compressed.
+        let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.precision.bytes())).max(1);
+        let count = call.bytes.0.div_ceil(bucket).max(1);
+        let ranks = u64::from(self.layout.size(call.dimension)).max(1);
+        (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
+    }
+
     fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
         self.tariff.time(self.layout, call.dimension, call.collective, bytes)
     }
@@ -385,16 +406,10 @@ struct Reduction {
 
 impl Reduction {
     fn new(job: &Job, prices: &Prices<'_>) -> Result<Self, PlanError> {
-        let bucket = u64::from(job.bucket_mb) << 20;
-        // A bucket holds gradients before they are compressed.
-        let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.precision.bytes())).max(1);
         let mut buckets = Vec::new();
         for call in prices.calls.iter().filter(|call| call.phase == Phase::Gradients) {
-            let count = call.bytes.0.div_ceil(bucket).max(1);
-            // Equal ones, so that one price does for all; a multiple of what sixteen bytes of each rank take.
-            let ranks = u64::from(prices.layout.size(call.dimension)).max(1);
-            let each = call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks);
-            buckets.push((count, prices.time(call, Bytes(each))?));
+            let (count, each) = prices.buckets(job, call);
+            buckets.push((count, prices.time(call, each)?));
         }
         Ok(Self { buckets })
     }

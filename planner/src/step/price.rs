@@ -2,7 +2,8 @@
 //!
 //! The strategy is what [`plan`] picks for one group; then the groups that share anything with it run it together
 //! ([`simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
-//! otherwise all groups of the cluster. The time is that of the last to end. Times are kept, by what was asked, so that
+//! otherwise all groups of the cluster (of very
+//! large ones those on the same hosts). The time is that of the last to end. Times are kept, by what was asked, so that
 //! jobs on the same fabric share them.
 
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +15,7 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank};
 use fabricast_sim::{LaunchMode, Party, Surroundings, simulate_together};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape};
@@ -45,6 +46,10 @@ const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
 
 /// From so many ranks on in groups that leave their NVLink domain.
 const MANY: usize = 16;
+
+/// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
+/// network that is oversubscribed is not counted then.
+const MOST_TOGETHER: usize = 4096;
 
 /// Size, stride, collective, bytes, what may be used.
 type Asked = (u32, u32, Collective, Bytes, Collectives);
@@ -95,7 +100,8 @@ impl<'a> Simulated<'a> {
         match islands.iter().position(|of| of.len() > 1) {
             Some(first) => {
                 let (before, from) = placed.split_at(first);
-                from.iter().chain(before).cloned().collect()
+                let all: Vec<Vec<NodeId>> = from.iter().chain(before).cloned().collect();
+                if self.ranks.len() <= MOST_TOGETHER { all } else { self.on_the_hosts_of_the_first(all) }
             }
             None => placed
                 .into_iter()
@@ -104,6 +110,12 @@ impl<'a> Simulated<'a> {
                 .map(|(of, _)| of)
                 .collect(),
         }
+    }
+
+    fn on_the_hosts_of_the_first(&self, groups: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
+        let host = |device: &NodeId| self.router.fabric().node(*device).host;
+        let hosts: FxHashSet<_> = groups.iter().take(1).flatten().map(host).collect();
+        groups.into_iter().filter(|group| group.iter().any(|device| hosts.contains(&host(device)))).collect()
     }
 
     fn price(

@@ -148,14 +148,6 @@ fn accumulation_and_overlap_hide_gradients() {
     let jobs =
         [of(32, ""), of(32 * 16, ""), of(192, "micro_batch = 2\noverlap = false\n"), of(192, "micro_batch = 2\n")];
     let [small, many, waiting, hiding] = &steps(&boxes, &jobs)[..] else { panic!() };
-        "{} {} {} {} {} {}",
-        small.exposed(),
-        many.exposed(),
-        waiting.exposed(),
-        hiding.exposed(),
-        many.efficiency(),
-        waiting.time.0 as f64 / hiding.time.0 as f64
-    );
     assert!(small.exposed() > 0.25 && many.exposed() < small.exposed() / 3.0, "{} {}", small.exposed(), many.exposed());
     assert!(many.efficiency() > small.efficiency() * 1.3);
     // Communication of 20 to 30 % of a step: hiding it gains 10 to 20 %.
