@@ -132,7 +132,8 @@ impl Layout {
             _ => Err(at_fault(format!("{whole} {what} cannot be divided by {name} {by}"))),
         };
         divides("heads", model.heads, "tp", tensor.into())?;
-        if model.kv_heads % u64::from(tensor) != 0 && u64::from(tensor) % model.kv_heads != 0 {
+        let tensor_ranks = u64::from(tensor);
+        if !model.kv_heads.is_multiple_of(tensor_ranks) && !tensor_ranks.is_multiple_of(model.kv_heads) {
             return wrong(format!("{} heads of keys and values cannot be divided by tp {tensor}", model.kv_heads));
         }
         divides("columns of the feed-forward", model.ffn, "tp", tensor.into())?;
@@ -151,7 +152,7 @@ impl Layout {
             return wrong(format!("interleave {interleave} needs stages, and pp is 1"));
         }
         let at_once = u64::from(data) * job.micro_batch;
-        if job.global_batch % at_once != 0 {
+        if !job.global_batch.is_multiple_of(at_once) {
             let message = format!(
                 "global_batch {} is no whole number of times dp {data} × micro_batch {}",
                 job.global_batch, job.micro_batch
@@ -159,7 +160,7 @@ impl Layout {
             return Err(JobError::at(&job.places.global_batch, message));
         }
         let micro_batches = job.global_batch / at_once;
-        if interleave > 1 && micro_batches % u64::from(pipeline) != 0 {
+        if interleave > 1 && !micro_batches.is_multiple_of(u64::from(pipeline)) {
             return wrong(format!(
                 "interleave {interleave} takes micro-batches in rounds of pp {pipeline}, and there are {micro_batches}"
             ));

@@ -196,14 +196,14 @@ impl JobText {
                 return Err(check.wrong(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
             }
         };
-        let at_least = |name: &str, value: &Option<Spanned<f64>>, least: f64, absent: f64| match value {
+        let within = |name: &str, value: &Option<Spanned<f64>>, (least, most): (f64, f64), absent: f64| match value {
             None => Ok(absent),
-            Some(value) if value.get_ref().is_finite() && *value.get_ref() >= least => Ok(*value.get_ref()),
+            Some(value) if (least..=most).contains(value.get_ref()) => Ok(*value.get_ref()),
             Some(value) => {
-                Err(check.wrong(value.span(), format!("{name}: {} is not {least} or more", value.get_ref())))
+                Err(check.wrong(value.span(), format!("{name}: {} is not from {least} to {most}", value.get_ref())))
             }
         };
-        let tokens = at_least("train_tokens", &self.train_tokens, 1.0, 0.0)?;
+        let tokens = within("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
         let job = Job {
             name: self.name.clone(),
             model,
@@ -221,15 +221,21 @@ impl JobText {
             attention: if self.flash_attention { Attention::Flash } else { Attention::Unfused },
             overlap: if self.overlap { Overlap::On } else { Overlap::Off },
             collectives: self.collectives,
-            skew: at_least("expert_skew", &self.expert_skew, 1.0, 1.0)?,
-            weight: at_least("weight", &self.weight, f64::MIN_POSITIVE, 1.0)?,
+            skew: within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
+            weight: within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
             places,
         };
+        if largest(&job) > 2f64.powi(62) {
+            return Err(JobError::at(
+                &job.places.model,
+                "a model and micro_batch too large to count: expected fewer or smaller",
+            ));
+        }
         if job.name.trim().is_empty() {
             return Err(JobError::at(&job.places.job, "name: must not be empty"));
         }
-        if job.global_batch % job.micro_batch != 0 {
+        if !job.global_batch.is_multiple_of(job.micro_batch) {
             let message = format!(
                 "global_batch {} is no whole number of times micro_batch {}",
                 job.global_batch, job.micro_batch
@@ -293,6 +299,19 @@ impl JobText {
         let data = text.dp.as_ref().map(|data| degree("dp", data)).transpose()?;
         Ok(Parallel::Given { degrees, data })
     }
+}
+
+/// More than any number of bytes or operations that is counted in 64 bits: activations and weights of all layers.
+fn largest(job: &Job) -> f64 {
+    let model = &job.model;
+    let of = |count: u64| count.max(1) as f64;
+    let tokens = of(job.micro_batch) * of(model.seq);
+    let ffn = of(model.ffn) * of(model.experts_per_token) * job.skew;
+    let wide =
+        8.0 * of(model.hidden) + 4.0 * ffn + of(model.heads) * of(model.seq) + of(model.vocab) + of(model.experts);
+    let layer = 4.0 * of(model.hidden).powi(2) + 3.0 * of(model.experts) * of(model.hidden) * of(model.ffn + 1);
+    let weights = of(model.layers) * layer + of(model.hidden) * of(model.vocab + model.seq);
+    64.0 * (tokens * wide * of(model.layers)).max(weights)
 }
 
 /// Values with limits.
@@ -367,8 +386,8 @@ pub(crate) mod tests {
             ("zero = 3", "job.toml:5:12", "expected pp 1"),
             ("kind = \"inference\"", "job.toml:1:8", "expected training"),
             ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
-            ("expert_skew = 0.5", "job.toml:1:15", "1 or more"),
-            ("weight = nan", "job.toml:1:10", "or more"),
+            ("expert_skew = 0.5", "job.toml:1:15", "from 1 to 1000"),
+            ("weight = nan", "job.toml:1:10", "NaN is not from"),
             ("parallel = \"manual\"", "job.toml:1:12", "\"auto\" or a table"),
             ("parallel = { tp = 0 }", "job.toml:1:19", "from 1 to"),
             ("parallel = { tq = 1 }", "job.toml:1:14", "unknown field"),
@@ -387,6 +406,11 @@ pub(crate) mod tests {
                 "model = { layers = 99999999999, hidden = 96, heads = 3, vocab = 10, seq = 4 }",
                 "job.toml:1:20",
                 "from 1 to",
+            ),
+            (
+                "model = { layers = 99999, hidden = 9600000, heads = 3, vocab = 10, seq = 9999999 }",
+                "job.toml:1:9",
+                "too large",
             ),
             ("model = 3", "job.toml:1:9", ""),
             ("recompute = ", "job.toml:1:13", ""),

@@ -103,14 +103,14 @@ fn promising(job: &Job, machine: &Machine<'_>, speeds: &Speeds) -> Result<Vec<La
 /// All that the model, the batch and the ranks divide by.
 fn possible(job: &Job, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
-    let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of % by == 0);
+    let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of.is_multiple_of(*by));
     let mut found = Vec::new();
     for tensor in divisors(ranks, machine.ranks_per_host()) {
         let stages = if job.zero > Zero::Optimizer { 1 } else { ranks.min(job.model.layers as u32) };
         for pipeline in divisors(ranks / tensor, stages) {
             let data = ranks / tensor / pipeline;
             let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
-            let expert = divisors(data, experts.clamp(1, data)).filter(|by| experts % by == 0).last().unwrap_or(1);
+            let expert = divisors(data, experts.clamp(1, data)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
             let sequence = if tensor > 1 { crate::job::Sequence::Divided } else { crate::job::Sequence::Whole };
             let degrees = Degrees { tensor, pipeline, data, expert, context: 1, interleave: 1, sequence };
             found.extend(Layout::new(job, ranks, degrees).ok());

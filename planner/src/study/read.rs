@@ -94,14 +94,12 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
         }
         candidates.push(candidate);
     }
-    if candidates.iter().any(|one| one.price.is_some()) {
-        if let Some(without) = candidates.iter().find(|one| one.price.is_none()) {
-            let message = format!(
-                "`{}` has no price, and others have: expected price_usd, price_per_hour_usd or price",
-                without.name
-            );
-            return Err(JobError::at(&without.place, message));
-        }
+    let priced = candidates.iter().any(|one| one.price.is_some());
+    if let Some(without) = candidates.iter().find(|one| priced && one.price.is_none()) {
+        let name = &without.name;
+        let message =
+            format!("`{name}` has no price, and others have: expected price_usd, price_per_hour_usd or price");
+        return Err(JobError::at(&without.place, message));
     }
     let mut jobs = Vec::new();
     for one in &read.job {

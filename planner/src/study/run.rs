@@ -48,7 +48,7 @@ pub enum StudyError {
         /// The candidate.
         candidate: String,
         /// Why.
-        error: JobError,
+        error: Box<JobError>,
     },
     /// A call without a price.
     #[error("{job} on {candidate}: {error}")]
@@ -58,7 +58,7 @@ pub enum StudyError {
         /// The job.
         job: String,
         /// Why.
-        error: PlanError,
+        error: Box<PlanError>,
     },
     /// No profile for a candidate.
     #[error("{candidate}: {error}")]
@@ -66,7 +66,7 @@ pub enum StudyError {
         /// The candidate.
         candidate: String,
         /// Why.
-        error: ProfileError,
+        error: Box<ProfileError>,
     },
 }
 
@@ -79,7 +79,7 @@ pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Res
     let of_candidate = |(number, (candidate, fabric)): (usize, (&Candidate, &Fabric))| {
         let router = Router::new(fabric, RouteOptions::default());
         let profile = Profile::for_fabric(fabric)
-            .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error })?;
+            .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         let simulated = Simulated::new(&router, &profile, fabric.gpus());
         let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: study.efficiency };
         let results: Vec<Result<JobResult, StudyError>> = study
@@ -113,8 +113,8 @@ pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Res
 fn failed(candidate: &Candidate, job: &Job, error: TimeError) -> StudyError {
     let (candidate, job) = (candidate.name.clone(), job.name.clone());
     match error {
-        TimeError::Job(error) => StudyError::Job { candidate, error },
-        TimeError::Plan(error) => StudyError::Plan { candidate, job, error },
+        TimeError::Job(error) => StudyError::Job { candidate, error: error.into() },
+        TimeError::Plan(error) => StudyError::Plan { candidate, job, error: error.into() },
     }
 }
 
