@@ -408,7 +408,7 @@ pub(crate) mod tests {
                 "from 1 to",
             ),
             (
-                "model = { layers = 99999, hidden = 9600000, heads = 3, vocab = 10, seq = 9999999 }",
+                "model = { layers = 99999, hidden = 9600000, heads = 3, ffn = 96, vocab = 10, seq = 9999999 }",
                 "job.toml:1:9",
                 "too large",
             ),
