@@ -154,6 +154,22 @@ impl From<fabricast_planner::plan::PlanError> for Failure {
     }
 }
 
+impl From<fabricast_planner::job::JobError> for Failure {
+    fn from(error: fabricast_planner::job::JobError) -> Self {
+        Self::at(error.to_string(), error.help.clone(), Some(&error.place))
+    }
+}
+
+impl From<fabricast_planner::study::StudyError> for Failure {
+    fn from(error: fabricast_planner::study::StudyError) -> Self {
+        use fabricast_planner::study::StudyError as E;
+        match &error {
+            E::Job { error: job, .. } => Self::at(error.to_string(), job.help.clone(), Some(&job.place)),
+            E::Plan { .. } | E::Profile { .. } => Self::input(error.to_string()),
+        }
+    }
+}
+
 impl From<fabricast_validate::measured::MeasuredError> for Failure {
     fn from(error: fabricast_validate::measured::MeasuredError) -> Self {
         Self::at(error.to_string(), error.help().map(str::to_owned), error.place())

@@ -123,3 +123,14 @@ fn folder_of(path: &Path) -> &Path {
         _ => Path::new("."),
     }
 }
+
+/// Writes files into a folder, which is made if it is missing: all of them, or none.
+pub fn write_folder<N: AsRef<Path>>(folder: &Path, contents: &[(N, String)]) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))?;
+    let staged = contents.iter().map(|(name, text)| {
+        let text = format!("{}\n", text.trim_end_matches('\n'));
+        Staged::new(&folder.join(name), text.as_bytes())
+    });
+    commit(&staged.collect::<Result<Vec<_>, _>>()?)
+}

@@ -60,6 +60,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Table(args) => commands::table::run(args, &output),
         Command::Compare(args) => commands::compare::run(args, &output),
         Command::Calibrate(args) => commands::calibrate::run(args, &output),
+        Command::Study(args) => commands::study::run(args, &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),
     }?;
     output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));

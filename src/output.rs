@@ -56,8 +56,13 @@ pub enum Place {
 impl Output {
     /// As the flags say; a file that cannot be written is refused before any work.
     pub fn new(flags: &GlobalArgs, place: Place) -> Result<Self, Failure> {
-        if let (Some(path), Place::File) = (&flags.output, place) {
-            files::check(path)?;
+        match (&flags.output, place) {
+            (Some(path), Place::File) => files::check(path)?,
+            (Some(path), Place::Folder) if path.exists() && !path.is_dir() => {
+                let message = format!("cannot write to {}: it is a file; expected a folder", path.display());
+                return Err(Failure::input(message));
+            }
+            _ => {}
         }
         let talk = match (flags.quiet, flags.verbose) {
             (true, _) => Talk::Quiet,

@@ -2,9 +2,10 @@
 //!
 //! This crate owns the generators that write schedules ([`algorithm`], a file each), the strategies made of them
 //! ([`strategy`], with the one table of which combinations exist), what no schedule can beat ([`bound`]), and the
-//! search that picks ([`plan`]), and plans as the files that libraries load ([`export`]).
+//! search that picks ([`plan`]), and plans as the files that libraries load ([`export`]); training jobs ([`job`]), the time of
+//! their steps ([`step`]), and studies of machines for them ([`study`]).
 //!
-//! It never predicts a time by formula: every price is a simulation. It never reads files or talks to GPUs.
+//! It never predicts the time of communication by formula: every price is a simulation. It never reads files or talks to GPUs.
 //!
 //! ```text
 //! Fabric, Profile, sizes ─► strategy::candidates ─► algorithm::generator ─► sim::simulate ─► Plan
@@ -16,6 +17,9 @@ pub mod abilities;
 pub mod algorithm;
 pub mod bound;
 pub mod export;
+pub mod job;
 pub mod library;
 pub mod plan;
+pub mod step;
 pub mod strategy;
+pub mod study;

@@ -11,6 +11,7 @@ mod library;
 mod ranks;
 mod shared;
 mod sizes;
+mod study;
 mod table;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
 pub use sizes::Sizes;
+pub use study::StudyArgs;
 pub use table::{DiffArgs, PlanCommand, TableArgs, TableFormat};
 
 /// Forecasts what collective communication costs on a GPU fabric, and picks the best way to do it.
@@ -46,13 +48,13 @@ pub struct Cli {
 }
 
 /// Flags of every command.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct GlobalArgs {
     /// Form of the result: text for people, JSON and CSV for programs
     #[arg(long, value_enum, default_value_t, global = true)]
     pub format: Format,
-    /// Write the result to a file, and nothing to standard output
+    /// Write the result to a file, and nothing to standard output; of `study` a folder, made if missing
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
     /// Threads to use; all cores by default. Results do not depend on it
@@ -84,6 +86,8 @@ pub enum Command {
     Table(Box<TableArgs>),
     /// Predicted against measured: how far off, whether that was to be expected, and what would explain it
     Compare(CompareArgs),
+    /// What to buy or rent: training jobs on several machines, their time, cost and what they wait for
+    Study(StudyArgs),
     /// A profile fitted to measurements
     Calibrate(CalibrateArgs),
     /// The GPUs of this machine
@@ -96,6 +100,7 @@ impl Command {
     pub fn place(&self) -> Place {
         match self {
             Self::Table(args) if matches!(args.to, Some(TableFormat::Mscclpp | TableFormat::MscclXml)) => Place::Folder,
+            Self::Study(_) => Place::Folder,
             _ => Place::File,
         }
     }

@@ -21,6 +21,7 @@ mod plan_json;
 pub mod schedule;
 pub mod simulate;
 mod strategy;
+pub mod study;
 mod summary;
 pub mod table;
 mod trace;

@@ -17,6 +17,7 @@ mod prove;
 mod run;
 mod simulate_is_plan;
 mod stop;
+mod study;
 mod tables;
 mod timeline;
 mod what_if;

@@ -12,7 +12,7 @@ use fabricast_sim::schedule::format::Format as ScheduleFormat;
 
 use crate::args::{TableArgs, TableFormat};
 use crate::failure::Failure;
-use crate::files::{self, Staged};
+use crate::files;
 use crate::output::Output;
 
 pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
@@ -85,10 +85,7 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     if made.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
-    std::fs::create_dir_all(folder)
-        .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))?;
-    let staged = made.iter().map(|(name, text)| Staged::new(&folder.join(name), text.as_bytes()));
-    files::commit(&staged.collect::<Result<Vec<_>, _>>()?)
+    files::write_folder(folder, &made)
 }
 
 fn warn(dropped: &[Dropped], output: &Output) {

@@ -1,0 +1,216 @@
+//! Which ranks work together: degrees of parallelism, and the groups of ranks that they make.
+//!
+//! Ranks are numbered over the fabric's GPUs, host by host, and a group's stride decides how far apart its ranks are.
+//! Innermost, so on neighbouring GPUs, are those who talk most: tensor, then context, then data, then pipeline (as
+//! Megatron-LM orders them: tp-cp-ep-dp-pp). Experts are divided among neighbours of the data dimension, so their
+//! degree divides that of data and does not multiply the ranks.
+
+use super::{Job, JobError, Parallel};
+
+/// How many ways the work is divided in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Degrees {
+    /// Ranks that share each matrix.
+    pub tensor: u32,
+    /// Stages of layers.
+    pub pipeline: u32,
+    /// Copies of the model.
+    pub data: u32,
+    /// Ranks, of those of `data`, that divide a layer's experts.
+    pub expert: u32,
+    /// Ranks that share each sequence.
+    pub context: u32,
+    /// Stretches of layers on each stage.
+    pub interleave: u32,
+    /// Whether tensor-parallel ranks divide the sequence where they do not divide matrices.
+    pub sequence: Sequence,
+}
+
+/// What tensor-parallel ranks do between their matrices (Korthikanti et al.).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sequence {
+    /// Each does all tokens.
+    #[default]
+    Whole,
+    /// Each does its part of the sequence.
+    Divided,
+}
+
+impl Default for Degrees {
+    fn default() -> Self {
+        Self { tensor: 1, pipeline: 1, data: 1, expert: 1, context: 1, interleave: 1, sequence: Sequence::Whole }
+    }
+}
+
+impl Degrees {
+    /// Ranks in all.
+    #[must_use]
+    pub fn ranks(&self) -> u64 {
+        [self.tensor, self.pipeline, self.data, self.context].into_iter().map(u64::from).product()
+    }
+
+    /// What tensor-parallel ranks divide the tokens by between matrices.
+    #[must_use]
+    pub fn token_shares(&self) -> u64 {
+        match self.sequence {
+            Sequence::Whole => 1,
+            Sequence::Divided => u64::from(self.tensor),
+        }
+    }
+}
+
+impl std::fmt::Display for Degrees {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tp {} × pp {} × dp {}", self.tensor, self.pipeline, self.data)?;
+        for (name, degree) in [("cp", self.context), ("ep", self.expert), ("interleave", self.interleave)] {
+            if degree > 1 {
+                write!(f, ", {name} {degree}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Groups by what their ranks have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dimension {
+    /// Parts of the same matrices.
+    Tensor,
+    /// Parts of the same sequences.
+    Context,
+    /// Different experts of the same layers.
+    Expert,
+    /// Copies of the same weights.
+    Data,
+    /// Copies of the same experts.
+    ExpertData,
+    /// Stages of the same model.
+    Pipeline,
+}
+
+impl Dimension {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tensor => "tensor",
+            Self::Context => "context",
+            Self::Expert => "expert",
+            Self::Data => "data",
+            Self::ExpertData => "expert data",
+            Self::Pipeline => "pipeline",
+        }
+    }
+}
+
+/// Degrees that multiply to the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The degrees.
+    pub degrees: Degrees,
+}
+
+impl Layout {
+    /// A job's degrees on so many ranks.
+    ///
+    /// # Errors
+    /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model or the batch does not
+    /// divide by; at `global_batch` where that is at fault.
+    pub fn new(job: &Job, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
+        let at_fault = |message: String| JobError::at(&job.places.parallel, message);
+        let wrong = |message: String| Err(at_fault(message));
+        let Degrees { tensor, pipeline, data, expert, context, interleave, .. } = degrees;
+        if degrees.ranks() != u64::from(ranks) {
+            return wrong(format!(
+                "tp {tensor} × pp {pipeline} × dp {data} × cp {context} is {}, and there are {ranks} ranks",
+                degrees.ranks()
+            ));
+        }
+        let model = &job.model;
+        let divides = |what: &str, whole: u64, name: &str, by: u64| match whole % by.max(1) {
+            0 => Ok(()),
+            _ => Err(at_fault(format!("{whole} {what} cannot be divided by {name} {by}"))),
+        };
+        divides("heads", model.heads, "tp", tensor.into())?;
+        let tensor_ranks = u64::from(tensor);
+        if !model.kv_heads.is_multiple_of(tensor_ranks) && !tensor_ranks.is_multiple_of(model.kv_heads) {
+            return wrong(format!("{} heads of keys and values cannot be divided by tp {tensor}", model.kv_heads));
+        }
+        divides("columns of the feed-forward", model.ffn, "tp", tensor.into())?;
+        divides("words of the vocabulary", model.vocab, "tp", tensor.into())?;
+        divides("layers", model.layers, "pp × interleave", u64::from(pipeline) * u64::from(interleave))?;
+        divides("tokens of a sequence", model.seq, "cp", context.into())?;
+        if degrees.token_shares() > 1 {
+            divides("tokens of a sequence", model.seq, "cp × tp", u64::from(context) * u64::from(tensor))?;
+        }
+        if model.experts == 0 && expert > 1 {
+            return wrong(format!("ep {expert}, and the model has no experts"));
+        }
+        divides("experts", model.experts, "ep", expert.into())?;
+        divides("data-parallel ranks", data.into(), "ep", expert.into())?;
+        if interleave > 1 && pipeline == 1 {
+            return wrong(format!("interleave {interleave} needs stages, and pp is 1"));
+        }
+        let at_once = u64::from(data) * job.micro_batch;
+        if !job.global_batch.is_multiple_of(at_once) {
+            let message = format!(
+                "global_batch {} is no whole number of times dp {data} × micro_batch {}",
+                job.global_batch, job.micro_batch
+            );
+            return Err(JobError::at(&job.places.global_batch, message));
+        }
+        let micro_batches = job.global_batch / at_once;
+        if interleave > 1 && !micro_batches.is_multiple_of(u64::from(pipeline)) {
+            return wrong(format!(
+                "interleave {interleave} takes micro-batches in rounds of pp {pipeline}, and there are {micro_batches}"
+            ));
+        }
+        Ok(Self { degrees })
+    }
+
+    /// The degrees that a job names, on so many ranks; `None` where they are to be looked for.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn given(job: &Job, ranks: u32) -> Result<Option<Self>, JobError> {
+        let Parallel::Given { degrees, data } = &job.parallel else { return Ok(None) };
+        let left = u64::from(ranks) / Degrees { data: 1, ..*degrees }.ranks().max(1);
+        let data = data.unwrap_or(u32::try_from(left).unwrap_or(ranks).max(1));
+        Self::new(job, ranks, Degrees { data, ..*degrees }).map(Some)
+    }
+
+    /// Forward passes of a rank in a step.
+    #[must_use]
+    pub fn micro_batches(&self, job: &Job) -> u64 {
+        job.global_batch / (u64::from(self.degrees.data) * job.micro_batch).max(1)
+    }
+
+    /// Ranks of a group.
+    #[must_use]
+    pub fn size(&self, dimension: Dimension) -> u32 {
+        self.shape(dimension).0
+    }
+
+    /// Size and stride of groups. Ranks of a data group include those that share sequences: both hold the same weights.
+    pub(crate) fn shape(&self, dimension: Dimension) -> (u32, u32) {
+        let Degrees { tensor, pipeline, data, expert, context, .. } = self.degrees;
+        match dimension {
+            Dimension::Tensor => (tensor, 1),
+            Dimension::Context => (context, tensor),
+            Dimension::Expert => (expert, tensor * context),
+            Dimension::Data => (data * context, tensor),
+            Dimension::ExpertData => (data / expert.max(1), tensor * context * expert),
+            Dimension::Pipeline => (pipeline, tensor * context * data),
+        }
+    }
+
+    /// All groups of a dimension; each rank is in one of them.
+    #[must_use]
+    pub fn groups(&self, dimension: Dimension) -> Vec<Vec<u32>> {
+        let (size, stride) = self.shape(dimension);
+        let block = u64::from(size) * u64::from(stride);
+        let blocks = self.degrees.ranks() / block.max(1);
+        let group = |first: u64| (0..u64::from(size)).map(move |i| (first + i * u64::from(stride)) as u32).collect();
+        (0..blocks).flat_map(|b| (0..u64::from(stride)).map(move |i| b * block + i)).map(group).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! The memory of a rank: weights, gradients, optimizer, activations.
+//!
+//! States after Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations after Korthikanti et
+//! al. (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts fit in.
+//! The first stage counts: it holds the most micro-batches at once, and the words.
+
+use fabricast_topologies::Bytes;
+
+use super::{Attention, Job, Layout, Recompute, Zero};
+
+/// What fills a rank's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Weights.
+    pub weights: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+    /// State of the optimizer.
+    pub optimizer: Bytes,
+    /// Activations kept for the backward pass, and those of the layer at work.
+    pub activations: Bytes,
+}
+
+impl Footprint {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        Bytes(self.weights.0 + self.gradients.0 + self.optimizer.0 + self.activations.0)
+    }
+
+    /// By how much it does not fit; `None` where it does.
+    #[must_use]
+    pub fn beyond(&self, memory: Bytes) -> Option<Bytes> {
+        self.total().0.checked_sub(memory.0).filter(|&over| over > 0).map(Bytes)
+    }
+}
+
+/// Parameters of a rank of the first stage: those that all copies hold, and its experts.
+pub(crate) fn parameters(job: &Job, layout: &Layout) -> (u64, u64) {
+    let degrees = layout.degrees;
+    let (tensor, stages) = (u64::from(degrees.tensor), u64::from(degrees.pipeline));
+    let layers = job.model.layers / stages;
+    let shared = layers * job.model.shared_layer_parameters() + job.model.embedding_parameters();
+    let experts = layers * job.model.expert_layer_parameters() / u64::from(degrees.expert);
+    (shared.div_ceil(tensor), experts.div_ceil(tensor))
+}
+
+/// The footprint of the fullest rank.
+#[must_use]
+pub fn footprint(job: &Job, layout: &Layout) -> Footprint {
+    let (shared, experts) = parameters(job, layout);
+    let copies = u64::from(layout.degrees.data) * u64::from(layout.degrees.context);
+    let expert_copies = u64::from(layout.degrees.data / layout.degrees.expert.max(1));
+    let of = |bytes: u64, from: Zero| {
+        let divided = job.zero >= from;
+        let part = |parameters: u64, by: u64| (parameters * bytes).div_ceil(if divided { by.max(1) } else { 1 });
+        Bytes(part(shared, copies) + part(experts, expert_copies))
+    };
+    Footprint {
+        weights: of(job.precision.bytes(), Zero::Weights),
+        gradients: of(job.precision.bytes(), Zero::Gradients),
+        optimizer: of(job.precision.state_bytes(), Zero::Optimizer),
+        activations: activations(job, layout),
+    }
+}
+
+/// Activations of the first stage.
+fn activations(job: &Job, layout: &Layout) -> Bytes {
+    let degrees = layout.degrees;
+    let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
+    let layers = job.model.layers / stages;
+    // Micro-batches whose activations the first stage holds: all stages' under 1F1B, and (p - 1) / v of a stage's more
+    // where chunks interleave (equations 5 and 6).
+    let in_flight = stages.min(layout.micro_batches(job));
+    let kept = match job.recompute {
+        Recompute::Full => layer_input(job, layout),
+        Recompute::None | Recompute::Selective => layer(job, layout, job.recompute),
+    };
+    let chunk = kept * layers / chunks;
+    let ahead = if chunks > 1 { stages - 1 } else { 0 };
+    // A layer that is recomputed has all of its activations for a while.
+    let at_work = if job.recompute == Recompute::None {
+        0
+    } else {
+        layer(job, layout, Recompute::None) - kept.min(layer(job, layout, Recompute::None))
+    };
+    let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
+    let words = tokens * job.model.hidden / degrees.token_shares() * in_flight;
+    let logits = match stages {
+        // The last stage's product with the words, and its gradient in 32 bits.
+        1 => 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor),
+        _ => 0,
+    };
+    Bytes(chunk * (in_flight * chunks + ahead) + at_work + words + logits)
+}
+
+/// The input of a layer.
+fn layer_input(job: &Job, layout: &Layout) -> u64 {
+    let tokens = job.micro_batch * job.model.seq / u64::from(layout.degrees.context);
+    job.precision.bytes() * tokens * job.model.hidden / layout.degrees.token_shares()
+}
+
+/// What a layer keeps of a micro-batch.
+fn layer(job: &Job, layout: &Layout, recompute: Recompute) -> u64 {
+    let (model, degrees) = (&job.model, layout.degrees);
+    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
+    // Inputs of attention, feed-forward and both norms, and two masks of a byte.
+    let between = tokens * model.hidden * (4 * e + 2) / degrees.token_shares();
+    let attention = tokens * (2 * model.hidden + 2 * model.kv_width()) * e / tensor;
+    let experts = model.experts_per_token.max(1);
+    let ffn = tokens * experts * model.ffn * model.ffn_matrices * e / tensor;
+    let scores = match (recompute, job.attention) {
+        (Recompute::None, Attention::Unfused) => {
+            let elements =
+                job.micro_batch * model.heads / tensor * (model.seq / u64::from(degrees.context)) * model.seq;
+            elements * (2 * e + 1)
+        }
+        _ => 0,
+    };
+    between + attention + ffn + scores
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::tests::job;
+    use super::*;
+
+    fn gib(bytes: Bytes) -> f64 {
+        bytes.0 as f64 / f64::from(1 << 30)
+    }
+
+    /// sbh (10 + 24/t + 5as/(ht)), sbh/t (34 + 5as/h), 34 sbh/t and 2 sbh (arXiv 2205.05198, table 2).
+    #[test]
+    fn layers_keep_what_the_closed_forms_say() {
+        let (s, b, h, a, t) = (2048u64, 1u64, 12_288u64, 96u64, 8u64);
+        let of = |parallel: &str, recompute: &str| {
+            let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1{parallel} }}\nrecompute = \"{recompute}\"\n"));
+            let layout = Layout::given(&job, 64).unwrap().unwrap();
+            match job.recompute {
+                Recompute::Full => layer_input(&job, &layout),
+                other => layer(&job, &layout, other),
+            }
+        };
+        assert_eq!(of("", "none"), s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
+        assert_eq!(of(", sequence = true", "none"), s * b * h * 34 / t + 5 * a * s * s * b / t);
+        assert_eq!(of(", sequence = true", "selective"), s * b * h * 34 / t);
+        assert_eq!(of("", "full"), 2 * s * b * h);
+    }
+
+    /// ZeRO, figure 1: 7.5e9 parameters on 64 ranks are 120, 31.4, 16.6 and 1.9 GB.
+    #[test]
+    fn zero_divides_states() {
+        let whole = |zero: u32| {
+            let text = format!(
+                "model = {{ layers = 36, hidden = 4096, heads = 32, ffn = 16384, vocab = 51200, seq = 1024 }}\n\
+                 parallel = {{ dp = 64 }}\nzero = {zero}\n"
+            );
+            let job = job(&text);
+            let layout = Layout::given(&job, 64).unwrap().unwrap();
+            let found = footprint(&job, &layout);
+            let states = found.weights.0 + found.gradients.0 + found.optimizer.0;
+            states as f64 / job.model.parameters() as f64
+        };
+        for (zero, bytes) in [(0, 16.0), (1, 4.0 + 12.0 / 64.0), (2, 2.0 + 14.0 / 64.0), (3, 16.0 / 64.0)] {
+            assert!((whole(zero) - bytes).abs() < 1e-6, "{zero}: {}", whole(zero));
+        }
+    }
+
+    /// The 175B job of the paper fits 80 GB with selective recomputation and sequence parallelism; on one GPU it does not.
+    #[test]
+    fn what_does_not_fit_says_by_how_much() {
+        let job =
+            job("parallel = { tp = 8, pp = 8, dp = 1, interleave = 3, sequence = true }\nrecompute = \"selective\"\n");
+        let found = footprint(&job, &Layout::given(&job, 64).unwrap().unwrap());
+        assert_eq!(found.beyond(Bytes(80_000_000_000)), None, "{:?}", gib(found.total()));
+        let alone = Layout { degrees: super::super::Degrees::default() };
+        let over = footprint(&job, &alone).beyond(Bytes(80_000_000_000)).unwrap();
+        assert!(gib(over) > 2000.0);
+    }
+}

@@ -1,0 +1,443 @@
+//! From the TOML of a job to a job: every value that cannot be is named with its line and column.
+
+use std::fmt;
+use std::ops::Range;
+
+use fabricast_topologies::Place;
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use toml::Spanned;
+
+use super::layout::{Degrees, Sequence};
+use super::{Attention, Collectives, Job, JobError, Model, Overlap, Parallel, Places, Precision, Recompute, Zero};
+
+/// The text that places are told from.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub source: &'a str,
+    pub text: &'a str,
+}
+
+impl Origin<'_> {
+    pub fn place(self, bytes: Range<usize>) -> Place {
+        Place::in_text(self.source, self.text, bytes)
+    }
+
+    /// What the TOML reader says, with its place.
+    pub fn refused(self, error: &toml::de::Error) -> JobError {
+        let place = error.span().map_or_else(|| Place::of_source(self.source), |bytes| self.place(bytes));
+        JobError::at(&place, error.message().trim().replace('\n', "; "))
+    }
+}
+
+/// Reads the keys of one job, without the `[[job]]` around them; `source` names the text in errors.
+///
+/// # Errors
+/// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be.
+pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
+    let origin = Origin { source, text };
+    let read: JobText = toml::from_str(text).map_err(|error| origin.refused(&error))?;
+    read.job(origin, origin.place(0..0))
+}
+
+/// A job as it is written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobText {
+    name: String,
+    kind: Option<Spanned<String>>,
+    model: Spanned<ModelText>,
+    #[serde(default = "bf16")]
+    precision: Spanned<Precision>,
+    global_batch: Spanned<u64>,
+    #[serde(default = "one")]
+    micro_batch: Spanned<u64>,
+    parallel: Spanned<ParallelText>,
+    zero: Option<Spanned<u8>>,
+    bucket_mb: Option<Spanned<u32>>,
+    gradient_bits: Option<Spanned<u32>>,
+    #[serde(default)]
+    recompute: Recompute,
+    #[serde(default)]
+    flash_attention: bool,
+    #[serde(default = "yes")]
+    overlap: bool,
+    #[serde(default)]
+    collectives: Collectives,
+    expert_skew: Option<Spanned<f64>>,
+    weight: Option<Spanned<f64>>,
+    train_tokens: Option<Spanned<f64>>,
+}
+
+fn bf16() -> Spanned<Precision> {
+    Spanned::new(0..0, Precision::Bf16)
+}
+
+fn one() -> Spanned<u64> {
+    Spanned::new(0..0, 1)
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelText {
+    layers: Spanned<u64>,
+    hidden: Spanned<u64>,
+    heads: Spanned<u64>,
+    kv_heads: Option<Spanned<u64>>,
+    ffn: Option<Spanned<u64>>,
+    #[serde(default)]
+    gated: bool,
+    vocab: Spanned<u64>,
+    seq: Spanned<u64>,
+    #[serde(default)]
+    experts: u64,
+    experts_per_token: Option<Spanned<u64>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DegreesText {
+    tp: Spanned<u32>,
+    pp: Spanned<u32>,
+    dp: Option<Spanned<u32>>,
+    ep: Spanned<u32>,
+    cp: Spanned<u32>,
+    interleave: Spanned<u32>,
+    sequence: bool,
+}
+
+impl Default for DegreesText {
+    fn default() -> Self {
+        let one = || Spanned::new(0..0, 1);
+        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: one(), interleave: one(), sequence: false }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum ParallelText {
+    Auto,
+    Given(DegreesText),
+}
+
+impl<'de> Deserialize<'de> for ParallelText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = ParallelText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\" or a table as `{ tp = 8, pp = 1 }`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ParallelText, E> {
+                match text {
+                    "auto" => Ok(ParallelText::Auto),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<ParallelText, M::Error> {
+                DegreesText::deserialize(MapAccessDeserializer::new(map)).map(ParallelText::Given)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The most of anything that is believed: products of a few of them stay whole numbers of 64 bits.
+const MOST: u64 = 1 << 24;
+
+impl JobText {
+    /// The job, or what is wrong with it by itself.
+    pub fn job(&self, origin: Origin<'_>, place: Place) -> Result<Job, JobError> {
+        let check = Checked { origin };
+        if let Some(kind) = self.kind.as_ref().filter(|kind| kind.get_ref() != "training") {
+            let message = format!("kind: `{}` is not known here; expected training", kind.get_ref());
+            return Err(JobError::at(&origin.place(kind.span()), message));
+        }
+        let places = Places {
+            job: place,
+            model: origin.place(self.model.span()),
+            parallel: origin.place(self.parallel.span()),
+            global_batch: origin.place(self.global_batch.span()),
+            precision: origin.place(self.precision.span()),
+        };
+        let model = self.model(check)?;
+        let zero = match self.zero.as_ref().map(|zero| (*zero.get_ref(), zero.span())) {
+            None | Some((0, _)) => Zero::None,
+            Some((1, _)) => Zero::Optimizer,
+            Some((2, _)) => Zero::Gradients,
+            Some((3, _)) => Zero::Weights,
+            Some((other, bytes)) => {
+                return Err(check.wrong(bytes, format!("zero: {other} is no stage; expected 0, 1, 2 or 3")));
+            }
+        };
+        let parallel = self.parallel(check)?;
+        let stages = match &parallel {
+            Parallel::Given { degrees, .. } => degrees.pipeline,
+            Parallel::Auto => 1,
+        };
+        if zero > Zero::Optimizer && stages > 1 {
+            let message = "zero 2 and 3 give each micro-batch's gradients away, which stages keep until their last: \
+                           expected pp 1, or zero 0 or 1";
+            return Err(JobError::at(&places.parallel, message));
+        }
+        let precision = *self.precision.get_ref();
+        let native = 8 * precision.bytes() as u32;
+        let gradient_bits = match &self.gradient_bits {
+            None => native,
+            Some(bits) if (1..=32).contains(bits.get_ref()) => *bits.get_ref(),
+            Some(bits) => {
+                return Err(check.wrong(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
+            }
+        };
+        let within = |name: &str, value: &Option<Spanned<f64>>, (least, most): (f64, f64), absent: f64| match value {
+            None => Ok(absent),
+            Some(value) if (least..=most).contains(value.get_ref()) => Ok(*value.get_ref()),
+            Some(value) => {
+                Err(check.wrong(value.span(), format!("{name}: {} is not from {least} to {most}", value.get_ref())))
+            }
+        };
+        let tokens = within("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
+        let job = Job {
+            name: self.name.clone(),
+            model,
+            precision,
+            global_batch: check.count("global_batch", &self.global_batch)?,
+            micro_batch: check.count("micro_batch", &self.micro_batch)?,
+            parallel,
+            zero,
+            bucket_mb: match &self.bucket_mb {
+                None => 25,
+                Some(size) => check.count("bucket_mb", &Spanned::new(size.span(), u64::from(*size.get_ref())))? as u32,
+            },
+            gradient_bits,
+            recompute: self.recompute,
+            attention: if self.flash_attention { Attention::Flash } else { Attention::Unfused },
+            overlap: if self.overlap { Overlap::On } else { Overlap::Off },
+            collectives: self.collectives,
+            skew: within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
+            weight: within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            train_tokens: (tokens >= 1.0).then_some(tokens as u64),
+            places,
+        };
+        if largest(&job) > 2f64.powi(62) {
+            return Err(JobError::at(
+                &job.places.model,
+                "a model and micro_batch too large to count: expected fewer or smaller",
+            ));
+        }
+        if job.name.trim().is_empty() {
+            return Err(JobError::at(&job.places.job, "name: must not be empty"));
+        }
+        if !job.global_batch.is_multiple_of(job.micro_batch) {
+            let message = format!(
+                "global_batch {} is no whole number of times micro_batch {}",
+                job.global_batch, job.micro_batch
+            );
+            return Err(JobError::at(&job.places.global_batch, message));
+        }
+        Ok(job)
+    }
+
+    fn model(&self, check: Checked<'_>) -> Result<Model, JobError> {
+        let text = self.model.get_ref();
+        let hidden = check.count("hidden", &text.hidden)?;
+        let heads = check.count("heads", &text.heads)?;
+        let absent = |value: u64| Spanned::new(self.model.span(), value);
+        let kv_heads = check.count("kv_heads", text.kv_heads.as_ref().unwrap_or(&absent(heads)))?;
+        if hidden % heads != 0 {
+            return Err(check.wrong(text.heads.span(), format!("heads: hidden {hidden} cannot be divided by {heads}")));
+        }
+        if heads % kv_heads != 0 {
+            let bytes = text.kv_heads.as_ref().map_or(self.model.span(), Spanned::span);
+            return Err(check.wrong(bytes, format!("kv_heads: heads {heads} cannot be divided by {kv_heads}")));
+        }
+        let per_token = text.experts_per_token.as_ref().map_or(0, |each| *each.get_ref());
+        if (text.experts > 0) != (per_token > 0) || per_token > text.experts {
+            let bytes = text.experts_per_token.as_ref().map_or(self.model.span(), Spanned::span);
+            let message = format!("experts_per_token: {per_token} of {} experts; expected 1 to experts", text.experts);
+            return Err(check.wrong(bytes, message));
+        }
+        if text.experts > MOST {
+            return Err(check.wrong(self.model.span(), format!("experts: {} is more than {MOST}", text.experts)));
+        }
+        Ok(Model {
+            layers: check.count("layers", &text.layers)?,
+            hidden,
+            heads,
+            kv_heads,
+            ffn: check.count("ffn", text.ffn.as_ref().unwrap_or(&absent(4 * hidden)))?,
+            ffn_matrices: if text.gated { 3 } else { 2 },
+            vocab: check.count("vocab", &text.vocab)?,
+            seq: check.count("seq", &text.seq)?,
+            experts: text.experts,
+            experts_per_token: per_token,
+        })
+    }
+
+    fn parallel(&self, check: Checked<'_>) -> Result<Parallel, JobError> {
+        let ParallelText::Given(text) = self.parallel.get_ref() else { return Ok(Parallel::Auto) };
+        let degree = |name: &str, value: &Spanned<u32>| {
+            let bytes = if value.span().is_empty() { self.parallel.span() } else { value.span() };
+            check.count(name, &Spanned::new(bytes, u64::from(*value.get_ref()))).map(|degree| degree as u32)
+        };
+        let degrees = Degrees {
+            tensor: degree("tp", &text.tp)?,
+            pipeline: degree("pp", &text.pp)?,
+            data: 1,
+            expert: degree("ep", &text.ep)?,
+            context: degree("cp", &text.cp)?,
+            interleave: degree("interleave", &text.interleave)?,
+            sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
+        };
+        let data = text.dp.as_ref().map(|data| degree("dp", data)).transpose()?;
+        Ok(Parallel::Given { degrees, data })
+    }
+}
+
+/// More than any number of bytes or operations that is counted in 64 bits: activations and weights of all layers.
+fn largest(job: &Job) -> f64 {
+    let model = &job.model;
+    let of = |count: u64| count.max(1) as f64;
+    let tokens = of(job.micro_batch) * of(model.seq);
+    let ffn = of(model.ffn) * of(model.experts_per_token) * job.skew;
+    let wide =
+        8.0 * of(model.hidden) + 4.0 * ffn + of(model.heads) * of(model.seq) + of(model.vocab) + of(model.experts);
+    let layer = 4.0 * of(model.hidden).powi(2) + 3.0 * of(model.experts) * of(model.hidden) * of(model.ffn + 1);
+    let weights = of(model.layers) * layer + of(model.hidden) * of(model.vocab + model.seq);
+    64.0 * (tokens * wide * of(model.layers)).max(weights)
+}
+
+/// Values with limits.
+#[derive(Clone, Copy)]
+struct Checked<'a> {
+    origin: Origin<'a>,
+}
+
+impl Checked<'_> {
+    fn wrong(self, bytes: Range<usize>, message: String) -> JobError {
+        JobError::at(&self.origin.place(bytes), message)
+    }
+
+    fn count(self, name: &str, value: &Spanned<u64>) -> Result<u64, JobError> {
+        match *value.get_ref() {
+            count if (1..=MOST).contains(&count) => Ok(count),
+            other => Err(self.wrong(value.span(), format!("{name}: {other} is not a whole number from 1 to {MOST}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::Layout;
+    use super::*;
+
+    /// GPT-3 175B of arXiv 2205.05198, with the lines given in place of the same keys.
+    pub(crate) fn text(lines: &str) -> String {
+        let mut text = lines.to_owned();
+        for (key, line) in [
+            ("name", "name = \"gpt3-175b\""),
+            ("model", "model = { layers = 96, hidden = 12288, heads = 96, ffn = 49152, vocab = 51200, seq = 2048 }"),
+            ("global_batch", "global_batch = 64"),
+            ("parallel", "parallel = { tp = 8, pp = 8, dp = 1, interleave = 3, sequence = true }"),
+        ] {
+            if !lines.lines().any(|line| line.starts_with(key)) {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    pub(crate) fn job(lines: &str) -> Job {
+        read_job(&text(lines), "job.toml").unwrap()
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let job = job("kind = \"training\"\nprecision = \"fp8\"\nmicro_batch = 2\nzero = 1\nbucket_mb = 40\n\
+                       gradient_bits = 8\nrecompute = \"full\"\nflash_attention = true\noverlap = false\n\
+                       collectives = \"any\"\nexpert_skew = 1.5\nweight = 2\ntrain_tokens = 3e11\n\
+                       model = { layers = 8, hidden = 64, heads = 8, kv_heads = 2, ffn = 96, gated = true, vocab = 100, seq = 32, experts = 4, experts_per_token = 2 }\n\
+                       parallel = { tp = 2, pp = 1, dp = 4, ep = 2, cp = 2, interleave = 1, sequence = true }\n");
+        assert_eq!((job.precision, job.micro_batch, job.zero, job.bucket_mb), (Precision::Fp8, 2, Zero::Optimizer, 40));
+        assert_eq!((job.gradient_bits, job.recompute, job.attention), (8, Recompute::Full, Attention::Flash));
+        assert_eq!((job.overlap, job.collectives, job.skew), (Overlap::Off, Collectives::Any, 1.5));
+        assert_eq!((job.weight, job.train_tokens), (2.0, Some(300_000_000_000)));
+        assert_eq!((job.model.kv_width(), job.model.ffn_matrices, job.model.experts), (16, 3, 4));
+        assert!(Layout::given(&job, 16).unwrap().is_some());
+        assert!(Layout::given(&self::job("parallel = \"auto\"\n"), 7).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_where_it_stands() {
+        for (line, place, expected) in [
+            ("globl_batch = 1", "job.toml:1:1", "unknown field"),
+            ("micro_batch = 0", "job.toml:1:15", "from 1 to"),
+            ("micro_batch = 5", "job.toml:4:16", "no whole number of times micro_batch 5"),
+            ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
+            ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
+            ("zero = 3", "job.toml:5:12", "expected pp 1"),
+            ("kind = \"inference\"", "job.toml:1:8", "expected training"),
+            ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
+            ("expert_skew = 0.5", "job.toml:1:15", "from 1 to 1000"),
+            ("weight = nan", "job.toml:1:10", "NaN is not from"),
+            ("parallel = \"manual\"", "job.toml:1:12", "\"auto\" or a table"),
+            ("parallel = { tp = 0 }", "job.toml:1:19", "from 1 to"),
+            ("parallel = { tq = 1 }", "job.toml:1:14", "unknown field"),
+            ("model = { layers = 2, hidden = 100, heads = 3, vocab = 10, seq = 4 }", "job.toml:1:45", "divided by 3"),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, kv_heads = 2, vocab = 10, seq = 4 }",
+                "job.toml:1:58",
+                "kv_heads",
+            ),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, experts = 4 }",
+                "job.toml:1:9",
+                "1 to experts",
+            ),
+            (
+                "model = { layers = 99999999999, hidden = 96, heads = 3, vocab = 10, seq = 4 }",
+                "job.toml:1:20",
+                "from 1 to",
+            ),
+            (
+                "model = { layers = 99999, hidden = 9600000, heads = 3, ffn = 96, vocab = 10, seq = 9999999 }",
+                "job.toml:1:9",
+                "too large",
+            ),
+            ("model = 3", "job.toml:1:9", ""),
+            ("recompute = ", "job.toml:1:13", ""),
+        ] {
+            let error = read_job(&text(&format!("{line}\n")), "job.toml").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn degrees_that_cannot_be_are_refused() {
+        for (line, ranks, expected) in [
+            ("parallel = { tp = 8, pp = 8, dp = 2 }", 64, "tp 8 × pp 8 × dp 2 × cp 1 is 128, and there are 64 ranks"),
+            ("parallel = { tp = 8, pp = 8 }", 100, "is 64, and there are 100 ranks"),
+            ("parallel = { tp = 64 }", 64, "96 heads cannot be divided by tp 64"),
+            ("parallel = { pp = 7 }", 7, "96 layers cannot be divided by pp × interleave 7"),
+            ("parallel = { dp = 6 }", 6, "no whole number of times dp 6"),
+            ("parallel = { pp = 3, interleave = 2 }", 3, "rounds of pp 3"),
+            ("parallel = { interleave = 2 }", 1, "needs stages"),
+            ("parallel = { cp = 3 }", 3, "cannot be divided by cp 3"),
+            ("parallel = { dp = 2, ep = 2 }", 2, "no experts"),
+        ] {
+            let error = Layout::given(&job(&format!("{line}\n")), ranks).unwrap_err();
+            assert!(error.to_string().contains(expected) && error.place.line > 0, "{line}: {error}");
+        }
+        // What is left of the ranks is data parallel.
+        let layout = Layout::given(&job("parallel = { tp = 8, pp = 2 }\n"), 64).unwrap().unwrap();
+        assert_eq!((layout.degrees.data, layout.micro_batches(&job(""))), (4, 16));
+    }
+}

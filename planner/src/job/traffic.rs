@@ -1,0 +1,265 @@
+//! What each group of ranks says to each other in a step: collectives, their bytes and how often.
+//!
+//! Bytes are those of nccl-tests (the larger buffer). Tensor parallelism after Shoeybi et al. (arXiv 1909.08053): two
+//! all_reduces of a layer's activations forward and two backward, which a divided sequence turns into as many all_gathers
+//! and reduce_scatters (Korthikanti et al.; the further gather that it needs backward hides behind the product of the
+//! weights' gradients, and is left out). Experts after Lepikhin et al. (arXiv 2006.16668): tokens go out and come back,
+//! forward and backward. Sequences divided among ranks pass keys and values round a ring (Liu et al., arXiv 2310.01889).
+//! ZeRO as its authors count it: what an all_reduce was is a reduce_scatter and an all_gather; of the weights' stage an
+//! all_gather in each direction and a reduce_scatter.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+
+use super::layout::Sequence;
+use super::{Dimension, Job, Layout, Recompute, Zero};
+
+/// When calls happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// In the forward pass of each layer, of each micro-batch.
+    LayerForward,
+    /// In the backward pass of each layer, of each micro-batch, recomputation included.
+    LayerBackward,
+    /// Before the first layer, of each micro-batch.
+    Words,
+    /// After the last layer, backward, of each micro-batch.
+    Logits,
+    /// Between two stretches of layers on different stages, of each micro-batch, either way.
+    HandOff,
+    /// Weights before each layer, of each micro-batch: forward and backward alike.
+    Weights,
+    /// Gradients after each layer, of each micro-batch.
+    LayerGradients,
+    /// Gradients once a step.
+    Gradients,
+    /// Weights once a step, after the optimizer.
+    Updated,
+}
+
+/// A call of the groups of a dimension, all at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupCall {
+    /// When.
+    pub phase: Phase,
+    /// Among whom.
+    pub dimension: Dimension,
+    /// What.
+    pub collective: Collective,
+    /// Its size; of gradients once a step that of all buckets together.
+    pub bytes: Bytes,
+    /// How often, each time the phase comes.
+    pub count: u64,
+}
+
+/// All calls of a step. Groups of one rank say nothing.
+#[must_use]
+pub fn traffic(job: &Job, layout: &Layout) -> Vec<GroupCall> {
+    let mut calls = Vec::new();
+    layers(job, layout, &mut calls);
+    ends(job, layout, &mut calls);
+    copies(job, layout, &mut calls);
+    calls.retain(|call| layout.size(call.dimension) > 1 && call.bytes.0 > 0 && call.count > 0);
+    calls
+}
+
+/// Bytes of a micro-batch's activations between layers, on a rank that does all of its tokens.
+fn activations(job: &Job, layout: &Layout) -> u64 {
+    job.precision.bytes() * job.micro_batch * job.model.seq / u64::from(layout.degrees.context) * job.model.hidden
+}
+
+fn layers(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
+    let whole = activations(job, layout);
+    // A recomputed layer is done forward once more.
+    let backward = if job.recompute == Recompute::Full { 2 } else { 1 };
+    for (phase, times) in [(Phase::LayerForward, 1), (Phase::LayerBackward, backward)] {
+        let mut add = |dimension, collective, bytes, count| {
+            calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
+        };
+        match layout.degrees.sequence {
+            Sequence::Whole => add(Dimension::Tensor, Collective::AllReduce, whole, 2 * times),
+            Sequence::Divided => {
+                add(Dimension::Tensor, Collective::AllGather, whole, 2 * times);
+                add(Dimension::Tensor, Collective::ReduceScatter, whole, 2 * times);
+            }
+        }
+        if job.model.experts > 0 {
+            let tokens = whole / layout.degrees.token_shares() * job.model.experts_per_token;
+            add(Dimension::Expert, Collective::AllToAll, (tokens as f64 * job.skew).round() as u64, 2 * times);
+        }
+        // Keys and values forward; backward they come by again with their gradients.
+        let kv = 2 * whole / job.model.hidden * job.model.kv_width() / u64::from(layout.degrees.tensor);
+        let rounds = u64::from(layout.degrees.context) - 1;
+        let passes = if phase == Phase::LayerForward { 1 } else { times + 1 };
+        add(Dimension::Context, Collective::SendRecv, kv, rounds * passes);
+    }
+}
+
+fn ends(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
+    let whole = activations(job, layout);
+    let tensor = u64::from(layout.degrees.tensor);
+    let mut add = |phase, dimension, collective, bytes| {
+        calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
+    };
+    // Each rank knows a part of the words.
+    let word_sum = match layout.degrees.sequence {
+        Sequence::Whole => Collective::AllReduce,
+        Sequence::Divided => Collective::ReduceScatter,
+    };
+    add(Phase::Words, Dimension::Tensor, word_sum, whole);
+    add(Phase::Logits, Dimension::Tensor, word_sum, whole);
+    // Each tensor-parallel rank hands over its part; where the sequence is whole, the others' are gathered at once
+    // (Narayanan et al., section 4.1).
+    add(Phase::HandOff, Dimension::Pipeline, Collective::SendRecv, whole / tensor);
+    if layout.degrees.sequence == Sequence::Whole && layout.degrees.pipeline > 1 {
+        add(Phase::HandOff, Dimension::Tensor, Collective::AllGather, whole);
+    }
+}
+
+fn copies(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
+    let degrees = layout.degrees;
+    let (tensor, layers) = (u64::from(degrees.tensor), job.model.layers / u64::from(degrees.pipeline));
+    let shared = job.model.shared_layer_parameters().div_ceil(tensor);
+    let experts = (job.model.expert_layer_parameters() / u64::from(degrees.expert)).div_ceil(tensor);
+    let words = job.model.embedding_parameters().div_ceil(tensor);
+    let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
+    let weight = |parameters: u64| parameters * job.precision.bytes();
+    for (dimension, layer, once) in [(Dimension::Data, shared, words), (Dimension::ExpertData, experts, 0)] {
+        let mut add = |phase, collective, bytes, count| {
+            calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
+        };
+        let all = layer * layers + once;
+        match job.zero {
+            Zero::None => add(Phase::Gradients, Collective::AllReduce, gradient(all), 1),
+            Zero::Optimizer => {
+                add(Phase::Gradients, Collective::ReduceScatter, gradient(all), 1);
+                add(Phase::Updated, Collective::AllGather, weight(all), 1);
+            }
+            Zero::Gradients => {
+                add(Phase::LayerGradients, Collective::ReduceScatter, gradient(layer), 1);
+                add(Phase::Gradients, Collective::ReduceScatter, gradient(once), 1);
+                add(Phase::Updated, Collective::AllGather, weight(all), 1);
+            }
+            Zero::Weights => {
+                add(Phase::Weights, Collective::AllGather, weight(layer), 1);
+                add(Phase::LayerGradients, Collective::ReduceScatter, gradient(layer), 1);
+                add(Phase::Gradients, Collective::ReduceScatter, gradient(once), 1);
+                add(Phase::Updated, Collective::AllGather, weight(once), 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Degrees;
+    use super::super::read::tests::{job, text};
+    use super::*;
+
+    /// Bytes that a rank's groups of a dimension move in a step, times as often as the phase comes.
+    fn bytes(job: &Job, layout: &Layout, dimension: Dimension) -> u64 {
+        let layers = job.model.layers / u64::from(layout.degrees.pipeline);
+        let micro = layout.micro_batches(job);
+        let times = |phase| match phase {
+            Phase::LayerForward | Phase::LayerBackward | Phase::LayerGradients => layers * micro,
+            Phase::Weights => 2 * layers * micro,
+            Phase::Words | Phase::Logits | Phase::HandOff => micro,
+            Phase::Gradients | Phase::Updated => 1,
+        };
+        let calls = traffic(job, layout);
+        calls.iter().filter(|c| c.dimension == dimension).map(|c| c.bytes.0 * c.count * times(c.phase)).sum()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// 8 b s h bytes for each layer and micro-batch of tensor parallelism (16-bit activations: two calls each way), and
+        /// the words at both ends.
+        #[test]
+        fn tensor_groups_move_the_closed_form(tp in 1u32..4, pp in 0u32..3, micro in 1u64..3, divided in any::<bool>()) {
+            let (tp, pp) = (1 << tp, 1 << pp);
+            let job = job(&format!("global_batch = {}\nmicro_batch = {micro}\nparallel = {{ tp = {tp}, pp = {pp}, sequence = {divided} }}\n", micro * 8));
+            let layout = Layout::given(&job, tp * pp).unwrap().unwrap();
+            let each = 2 * micro * 2048 * 12_288;
+            let per_layer = if divided { 8 } else { 4 };
+            let gathered = if !divided && pp > 1 { 1 } else { 0 };
+            let expected = 8 * each * (96 / u64::from(pp) * per_layer + 2 + gathered);
+            prop_assert_eq!(bytes(&job, &layout, Dimension::Tensor), expected);
+        }
+
+        /// A hand-off is 2 b s h / t bytes.
+        #[test]
+        fn pipelines_hand_over_the_closed_form(tp in 0u32..4, pp in 1u32..4) {
+            let (tp, pp) = (1 << tp, 1 << pp);
+            let job = job(&format!("parallel = {{ tp = {tp}, pp = {pp} }}\n"));
+            let layout = Layout::given(&job, tp * pp).unwrap().unwrap();
+            prop_assert_eq!(bytes(&job, &layout, Dimension::Pipeline), 64 * 2 * 2048 * 12_288 / u64::from(tp));
+        }
+
+        /// 2 Ψ bytes of 16-bit gradients; ZeRO's stages 1 to 3 move 2, 2 and 3 times that of all micro-batches at most.
+        #[test]
+        fn copies_move_the_closed_form(dp in 1u32..7, zero in 0u32..4, accumulate in 1u64..3) {
+            let dp = 1 << dp;
+            let batch = u64::from(dp) * accumulate;
+            let job = job(&format!("global_batch = {batch}\nzero = {zero}\nparallel = {{ dp = {dp} }}\n"));
+            let layout = Layout::given(&job, dp).unwrap().unwrap();
+            let (all, words) = (2 * job.model.parameters(), 2 * job.model.embedding_parameters());
+            let layers = all - words;
+            let expected = match zero {
+                0 => all,
+                1 => 2 * all,
+                2 => accumulate * layers + words + all,
+                _ => 3 * accumulate * layers + 2 * words,
+            };
+            prop_assert_eq!(bytes(&job, &layout, Dimension::Data), expected);
+        }
+
+        /// Tokens go to their experts and back, each as often as it has experts: 2 b s h k bytes, twice each way.
+        #[test]
+        fn experts_exchange_the_closed_form(ep in 1u32..4, k in 1u64..3, skew in 1u64..3) {
+            let ep = 1u32 << ep;
+            let job = job(&format!("expert_skew = {skew}\nparallel = {{ dp = {ep}, ep = {ep} }}\n\
+                model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 8, experts_per_token = {k} }}\n"));
+            let layout = Layout::given(&job, ep).unwrap().unwrap();
+            let micro = layout.micro_batches(&job);
+            prop_assert_eq!(bytes(&job, &layout, Dimension::Expert), micro * 4 * 4 * (2 * 512 * 1024 * k) * skew);
+            prop_assert_eq!(bytes(&job, &layout, Dimension::ExpertData), 0);
+        }
+
+        /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
+        #[test]
+        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3) {
+            let degrees = Degrees { tensor: tp, pipeline: pp, data: ep * rest, expert: ep, context: cp, ..Degrees::default() };
+            let layout = Layout { degrees };
+            for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Pipeline] {
+                let groups = layout.groups(dimension);
+                prop_assert!(groups.iter().all(|group| group.len() as u32 == layout.size(dimension)));
+                let mut ranks: Vec<u32> = groups.into_iter().flatten().collect();
+                ranks.sort_unstable();
+                prop_assert_eq!(ranks, (0..degrees.ranks() as u32).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_tensor_parallel_and_stages_far_apart() {
+        let degrees = Degrees { tensor: 2, data: 4, expert: 2, pipeline: 2, ..Degrees::default() };
+        let layout = Layout { degrees };
+        let first = |dimension| layout.groups(dimension).remove(0);
+        assert_eq!(first(Dimension::Tensor), [0, 1]);
+        assert_eq!(first(Dimension::Expert), [0, 2]);
+        assert_eq!(first(Dimension::Data), [0, 2, 4, 6]);
+        assert_eq!(first(Dimension::ExpertData), [0, 4]);
+        assert_eq!(first(Dimension::Pipeline), [0, 8]);
+    }
+
+    #[test]
+    fn one_rank_says_nothing() {
+        let text = text("parallel = { tp = 1 }\nzero = 3\n");
+        let job = super::super::read_job(&text, "job").unwrap();
+        let layout = Layout::given(&job, 1).unwrap().unwrap();
+        assert_eq!(traffic(&job, &layout), []);
+    }
+}

@@ -1,0 +1,218 @@
+//! The kernels of a layer, of the words and of the optimizer: operations and bytes of memory of each.
+//!
+//! Matrix products move their two operands and their result once. What is between them streams: normalisation reads and
+//! writes its tokens (backward it reads them, their gradients, and writes), dropout with the residual reads two tensors
+//! and writes one and a mask of a byte, and so on; the backward figures are read off the formulas of the derivatives.
+//! Unfused attention writes its scores, and reads and writes them again for masking with softmax and for dropout
+//! (Megatron-LM's fused softmax; Korthikanti et al., figure 3).
+
+use fabricast_topologies::Bytes;
+
+use crate::job::{Attention, Flops, Job, Layout, Recompute};
+
+/// What one kernel does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// Operations of matrix units; those of others hide behind memory.
+    pub flops: Flops,
+    /// Bytes read and written.
+    pub bytes: Bytes,
+}
+
+/// The kernels of both passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    /// Forward.
+    pub forward: Vec<Kernel>,
+    /// Backward, what is recomputed included.
+    pub backward: Vec<Kernel>,
+}
+
+impl Passes {
+    /// A product of an m × k by a k × n matrix in elements of so many bytes, `times` over; backward there are two of it, for
+    /// both operands.
+    fn product(&mut self, (m, n, k): (u64, u64, u64), element: u64, times: u64) {
+        let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
+        let bytes = Bytes(element * times * (m * k + k * n + m * n));
+        let kernel = Kernel { flops, bytes };
+        self.forward.push(kernel);
+        self.backward.extend([kernel, kernel]);
+    }
+
+    fn stream(&mut self, forward: u64, backward: u64) {
+        self.forward.push(Kernel { bytes: Bytes(forward), ..Kernel::default() });
+        self.backward.push(Kernel { bytes: Bytes(backward), ..Kernel::default() });
+    }
+}
+
+/// A layer, for one micro-batch on one rank.
+#[must_use]
+pub fn layer(job: &Job, layout: &Layout) -> Passes {
+    let (model, degrees) = (&job.model, layout.degrees);
+    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
+    let between = tokens * model.hidden / degrees.token_shares();
+    let (h, kv) = (model.hidden, model.kv_width());
+    let mut passes = Passes::default();
+    let norm = (2 * e * between, 3 * e * between);
+    let dropout = ((3 * e + 1) * between, (2 * e + 1) * between);
+
+    passes.stream(norm.0, norm.1);
+    passes.product((tokens, (h + 2 * kv) / tensor, h), e, 1);
+    let core = attention(job, layout, tokens);
+    passes.forward.extend_from_slice(&core.forward);
+    passes.backward.extend_from_slice(&core.backward);
+    passes.product((tokens, h, h / tensor), e, 1);
+    passes.stream(dropout.0, dropout.1);
+
+    passes.stream(norm.0, norm.1);
+    let f = model.ffn / tensor;
+    let routed = (tokens as f64 * model.experts_per_token.max(1) as f64 * job.skew).round() as u64;
+    let (routed, matrices) = match model.experts {
+        0 => (tokens, 1),
+        experts => {
+            passes.product((between / h, experts, h), e, 1);
+            (routed, (experts / u64::from(degrees.expert)).max(1))
+        }
+    };
+    // The rank's experts have a share of the tokens each.
+    let each = routed.div_ceil(matrices);
+    passes.product((each, f * (model.ffn_matrices - 1), h), e, matrices);
+    let activated = e * routed * f;
+    passes.stream(model.ffn_matrices * activated, (2 * model.ffn_matrices - 1) * activated);
+    passes.product((each, h, f), e, matrices);
+    passes.stream(dropout.0, dropout.1);
+
+    match (job.recompute, job.attention) {
+        (Recompute::Full, _) => passes.backward.extend_from_within_front(&passes.forward.clone()),
+        // Flash attention does it in the kernel that it counts backward anyway.
+        (Recompute::Selective, Attention::Unfused) => passes.backward.extend_from_within_front(&core.forward),
+        _ => {}
+    }
+    passes
+}
+
+trait Front {
+    fn extend_from_within_front(&mut self, first: &[Kernel]);
+}
+
+impl Front for Vec<Kernel> {
+    fn extend_from_within_front(&mut self, first: &[Kernel]) {
+        self.splice(0..0, first.iter().copied());
+    }
+}
+
+/// Between the products with weights: scores, softmax, values.
+fn attention(job: &Job, layout: &Layout, tokens: u64) -> Passes {
+    let model = &job.model;
+    let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
+    let head = model.hidden / model.heads;
+    let rows = model.seq / u64::from(layout.degrees.context);
+    let heads = job.micro_batch * model.heads / tensor;
+    let mut passes = Passes::default();
+    match job.attention {
+        Attention::Unfused => {
+            let scores = heads * rows * model.seq;
+            passes.product((rows, model.seq, head), e, heads);
+            passes.stream(2 * e * scores, 3 * e * scores);
+            passes.stream((2 * e + 1) * scores, (2 * e + 1) * scores);
+            passes.product((rows, head, model.seq), e, heads);
+        }
+        Attention::Flash => {
+            // Half of the products forward; backward five in place of two (Dao, arXiv 2307.08691, section 4.1).
+            let half = u128::from(heads) * u128::from(rows) * u128::from(model.seq) * u128::from(head) * 2;
+            let bytes = e * tokens * (2 * model.hidden + 2 * model.kv_width()) / tensor;
+            passes.forward.push(Kernel { flops: Flops(half), bytes: Bytes(bytes) });
+            passes.backward.push(Kernel { flops: Flops(half * 5 / 2), bytes: Bytes(2 * bytes) });
+        }
+    }
+    passes
+}
+
+/// Words to vectors, before the first layer.
+#[must_use]
+pub fn words(job: &Job, layout: &Layout) -> Passes {
+    let degrees = layout.degrees;
+    let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
+    let bytes = job.precision.bytes() * tokens * job.model.hidden;
+    let mut passes = Passes::default();
+    passes.stream(2 * bytes, 2 * bytes);
+    passes.stream(3 * bytes / degrees.token_shares(), 2 * bytes / degrees.token_shares());
+    passes
+}
+
+/// The product with all words after the last layer, and the loss in 32 bits: converted, its greatest found, powers summed,
+/// and the gradient written and converted back.
+#[must_use]
+pub fn logits(job: &Job, layout: &Layout) -> Passes {
+    let (model, degrees) = (&job.model, layout.degrees);
+    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
+    let mut passes = Passes::default();
+    passes.product((tokens, model.vocab / tensor, model.hidden), e, 1);
+    let scores = tokens * model.vocab / tensor;
+    passes.stream((e + 4) * scores, (4 + e) * scores);
+    passes.stream(4 * scores, 0);
+    passes.stream(8 * scores, 8 * scores);
+    passes
+}
+
+/// Adam over a rank's own part of the parameters: gradients are read for their norm and again for the step, which reads
+/// and writes the state, and writes weights; then they are set to zero.
+#[must_use]
+pub fn optimizer(job: &Job, parameters: u64) -> Vec<Kernel> {
+    let (e, state) = (job.precision.bytes(), job.precision.state_bytes());
+    let stream = |bytes: u64| Kernel { bytes: Bytes(parameters * bytes), ..Kernel::default() };
+    vec![stream(e), stream(e + 2 * state + e), stream(e)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::read_job;
+
+    fn flops(kernels: &[Kernel]) -> u128 {
+        kernels.iter().map(|kernel| kernel.flops.0).sum()
+    }
+
+    fn job(lines: &str) -> Job {
+        let text = "name = \"j\"\nglobal_batch = 64\nmodel = { layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512 }\n";
+        read_job(&format!("{text}{lines}"), "j").unwrap()
+    }
+
+    #[test]
+    fn kernels_add_up_to_the_models_operations() {
+        for tp in [1, 2, 4] {
+            let job = job(&format!("parallel = {{ tp = {tp} }}\n"));
+            let layout = Layout::given(&job, tp).unwrap().unwrap();
+            let (layer, logits) = (layer(&job, &layout), logits(&job, &layout));
+            assert_eq!(flops(&layer.forward) * u128::from(tp), job.model.layer_flops(1).0);
+            assert_eq!(flops(&layer.backward), 2 * flops(&layer.forward));
+            assert_eq!(flops(&logits.forward) * u128::from(tp), job.model.logit_flops(1).0);
+        }
+    }
+
+    #[test]
+    fn recomputation_adds_what_it_computes_again() {
+        let of = |recompute: &str| {
+            let job = job(&format!("parallel = {{ tp = 1 }}\nrecompute = \"{recompute}\"\n"));
+            let layout = Layout::given(&job, 1).unwrap().unwrap();
+            (flops(&layer(&job, &layout).backward), job)
+        };
+        let ((none, job), (full, _), (selective, _)) = (of("none"), of("full"), of("selective"));
+        assert_eq!(full, none + job.model.layer_flops(1).0);
+        assert_eq!(selective, none + 4 * 512 * 512 * 1024);
+    }
+
+    #[test]
+    fn experts_do_the_work_of_their_tokens() {
+        let dense = job("parallel = { tp = 1 }\n");
+        let text = "name = \"j\"\nglobal_batch = 64\nparallel = { dp = 4, ep = 4 }\nmodel = { layers = 4, hidden = 1024, heads = 16, \
+                    vocab = 51200, seq = 512, experts = 8, experts_per_token = 2 }\n";
+        let experts = read_job(text, "j").unwrap();
+        let one = layer(&dense, &Layout::given(&dense, 1).unwrap().unwrap());
+        let many = layer(&experts, &Layout::given(&experts, 4).unwrap().unwrap());
+        let ffn = 2 * 2 * 512 * 1024 * 4096u128;
+        assert_eq!(flops(&many.forward), flops(&one.forward) + ffn + 2 * 512 * 1024 * 8);
+    }
+}

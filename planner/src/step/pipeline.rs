@@ -1,0 +1,207 @@
+//! Stages of a pipeline in time: one-forward-one-backward, with stretches of layers interleaved or not.
+//!
+//! The order of a stage's passes is Megatron-LM's (`megatron/core/pipeline_parallel/schedules.py`; Narayanan et al., arXiv
+//! 2104.04473, section 2.2): so many forward passes to warm up, then one of each in turn, then the backward passes left.
+//! When each runs follows from what it waits for: the pass before it on its stage, and the hand-off of its activations or
+//! gradients. Bubbles are what is left, and are not put in by a formula.
+
+use fabricast_topologies::Picos;
+
+use crate::job::Overlap;
+
+/// A pass of one micro-batch through one stretch of layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Forward { chunk: usize, micro: usize },
+    Backward { chunk: usize, micro: usize },
+}
+
+/// What a pipeline is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pipeline {
+    /// Times of a forward and a backward pass, by stage, then by stretch.
+    pub passes: Vec<Vec<(Picos, Picos)>>,
+    /// Micro-batches.
+    pub micro: usize,
+    /// Between two stages.
+    pub hand_off: Picos,
+    /// Whether a stage goes on while it hands over.
+    pub overlap: Overlap,
+}
+
+/// What became of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StageTime {
+    /// When its last pass was over.
+    pub end: Picos,
+    /// Time in passes.
+    pub busy: Picos,
+    /// Time in which it handed over and did nothing else.
+    pub handing: Picos,
+    /// The last backward pass of each stretch, begin and end, in order of time.
+    pub last: Vec<(Picos, Picos)>,
+}
+
+impl Pipeline {
+    /// The order of a stage's passes.
+    fn order(&self, stage: usize) -> Vec<Pass> {
+        let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
+        let total = self.micro * chunks;
+        let warm = match chunks {
+            1 => stages - stage - 1,
+            _ if self.micro == stages => total,
+            _ => 2 * (stages - stage - 1) + (chunks - 1) * stages,
+        };
+        let warm = warm.min(total);
+        // Stretches take turns after as many micro-batches as there are stages.
+        let place = |k: usize| match chunks {
+            1 => (0, k),
+            _ => (k % (stages * chunks) / stages, k / (stages * chunks) * stages + k % stages),
+        };
+        let forward = |k: usize| {
+            let (chunk, micro) = place(k);
+            Pass::Forward { chunk, micro }
+        };
+        let backward = |k: usize| {
+            let (chunk, micro) = place(k);
+            Pass::Backward { chunk: chunks - 1 - chunk, micro }
+        };
+        let mut order: Vec<Pass> = (0..warm).map(forward).collect();
+        for k in warm..total {
+            order.extend([forward(k), backward(k - warm)]);
+        }
+        order.extend((total - warm..total).map(backward));
+        order
+    }
+
+    /// Runs it; by stage.
+    pub fn run(&self) -> Vec<StageTime> {
+        let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
+        let cell = |stage: usize, chunk: usize, micro: usize| (stage * chunks + chunk) * self.micro + micro;
+        let cells = stages * chunks * self.micro;
+        let mut forward_ends: Vec<Option<Picos>> = vec![None; cells];
+        let mut backward_ends: Vec<Option<Picos>> = vec![None; cells];
+        let orders: Vec<Vec<Pass>> = (0..stages).map(|stage| self.order(stage)).collect();
+        let mut next = vec![0usize; stages];
+        let mut times = vec![StageTime::default(); stages];
+        let known = |ends: &[Option<Picos>], at: usize| ends.get(at).copied().flatten();
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for (stage, ((order, next), time)) in orders.iter().zip(&mut next).zip(&mut times).enumerate() {
+                while let Some(&pass) = order.get(*next) {
+                    // What it waits for, and whether that comes from another stage.
+                    let ready = match pass {
+                        Pass::Forward { chunk: 0, .. } if stage == 0 => Some(Picos::ZERO),
+                        Pass::Forward { chunk, micro } => {
+                            let from = if stage > 0 {
+                                cell(stage - 1, chunk, micro)
+                            } else {
+                                cell(stages - 1, chunk - 1, micro)
+                            };
+                            known(&forward_ends, from).map(|end| end + self.hand_off)
+                        }
+                        Pass::Backward { chunk, micro } if stage + 1 == stages && chunk + 1 == chunks => {
+                            known(&forward_ends, cell(stage, chunk, micro))
+                        }
+                        Pass::Backward { chunk, micro } => {
+                            let from = if stage + 1 < stages {
+                                cell(stage + 1, chunk, micro)
+                            } else {
+                                cell(0, chunk + 1, micro)
+                            };
+                            known(&backward_ends, from).map(|end| end + self.hand_off)
+                        }
+                    };
+                    let Some(ready) = ready else { break };
+                    let begin = ready.max(time.end);
+                    let (forward, backward) =
+                        self.passes.get(stage).and_then(|of| of.get(pass.chunk())).copied().unwrap_or_default();
+                    let hands_over = self.hands_over(stage, pass, chunks);
+                    let (duration, ends) = match pass {
+                        Pass::Forward { .. } => (forward, &mut forward_ends),
+                        Pass::Backward { .. } => (backward, &mut backward_ends),
+                    };
+                    let end = begin + duration;
+                    if let Some(slot) = ends.get_mut(cell(stage, pass.chunk(), pass.micro())) {
+                        *slot = Some(end);
+                    }
+                    time.end = end;
+                    time.busy += duration;
+                    if self.overlap == Overlap::Off && hands_over {
+                        time.end += self.hand_off;
+                        time.handing += self.hand_off;
+                    }
+                    if matches!(pass, Pass::Backward { micro, .. } if micro + 1 == self.micro) {
+                        time.last.push((begin, end));
+                    }
+                    *next += 1;
+                    moved = true;
+                }
+            }
+        }
+        times
+    }
+
+    /// Whether somebody on another stage waits for a pass.
+    fn hands_over(&self, stage: usize, pass: Pass, chunks: usize) -> bool {
+        let last = self.passes.len() - 1;
+        last > 0
+            && match pass {
+                Pass::Forward { chunk, .. } => stage < last || chunk + 1 < chunks,
+                Pass::Backward { chunk, .. } => stage > 0 || chunk > 0,
+            }
+    }
+}
+
+impl Pass {
+    fn chunk(self) -> usize {
+        match self {
+            Self::Forward { chunk, .. } | Self::Backward { chunk, .. } => chunk,
+        }
+    }
+
+    fn micro(self) -> usize {
+        match self {
+            Self::Forward { micro, .. } | Self::Backward { micro, .. } => micro,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pipeline(stages: usize, chunks: usize, micro: usize, hand_off: u64) -> Pipeline {
+        let passes = vec![vec![(Picos(100), Picos(200)); chunks]; stages];
+        Pipeline { passes, micro, hand_off: Picos(hand_off), overlap: Overlap::On }
+    }
+
+    proptest! {
+        /// Narayanan et al., sections 2.2.1 and 2.2.2: a bubble of (p - 1)(f + b) / v, where f and b are of all stretches.
+        #[test]
+        fn bubbles_are_the_closed_form(stages in 1usize..9, chunks in 1usize..4, rounds in 2usize..5) {
+            prop_assume!(stages > 1 || chunks == 1);
+            let micro = stages * rounds;
+            let times = pipeline(stages, chunks, micro, 0).run();
+            for time in &times {
+                prop_assert_eq!(time.busy, Picos(300 * (micro * chunks) as u64));
+                prop_assert_eq!(time.last.len(), chunks);
+            }
+            let end = times.iter().map(|time| time.end).max().unwrap();
+            prop_assert_eq!(end, Picos(300 * (micro * chunks + stages - 1) as u64));
+        }
+
+        #[test]
+        fn waiting_for_hand_offs_is_never_faster(stages in 2usize..6, chunks in 1usize..4, rounds in 1usize..4, hand_off in 0u64..150) {
+            let over = pipeline(stages, chunks, stages * rounds, hand_off);
+            let end = |pipeline: &Pipeline| pipeline.run().iter().map(|time| time.end).max().unwrap();
+            let off = Pipeline { overlap: Overlap::Off, ..over.clone() };
+            let slower = Pipeline { hand_off: Picos(hand_off + 10), ..over.clone() };
+            prop_assert!(end(&over) <= end(&off) && end(&over) <= end(&slower));
+            prop_assert!(end(&over) >= end(&pipeline(stages, chunks, stages * rounds, 0)));
+        }
+    }
+}

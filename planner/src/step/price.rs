@@ -1,0 +1,266 @@
+//! What the calls of groups take, all groups of a dimension at once.
+//!
+//! The strategy is what [`plan`] picks for one group; then the groups that share anything with it run it together
+//! ([`simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
+//! otherwise all groups of the cluster (of very
+//! large ones those on the same hosts). The time is that of the last to end. Times are kept, by what was asked, so that
+//! jobs on the same fabric share them.
+
+use std::sync::{Mutex, PoisonError};
+
+use fabricast_sim::engine::Watch;
+use fabricast_sim::lower::Setting;
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank};
+use fabricast_sim::{LaunchMode, Party, Surroundings, simulate_together};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, NodeId, Picos};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::abilities::Abilities;
+use crate::algorithm::{self, Shape};
+use crate::bound::InNetwork;
+use crate::job::{Collectives, Dimension, Layout};
+use crate::library::{Library, Offer, Registered};
+use crate::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
+use crate::strategy::{Restriction, Strategy};
+
+/// Who knows what calls take.
+pub trait Tariff: Sync {
+    /// The time of a collective among the groups of a dimension.
+    ///
+    /// # Errors
+    /// [`PlanError`]: no strategy for it, or one that cannot run.
+    fn time(
+        &self,
+        layout: &Layout,
+        dimension: Dimension,
+        collective: Collective,
+        bytes: Bytes,
+    ) -> Result<Picos, PlanError>;
+}
+
+/// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
+/// time than they are worth.
+const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
+
+/// From so many ranks on in groups that leave their NVLink domain.
+const MANY: usize = 16;
+
+/// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
+/// network that is oversubscribed is not counted then.
+const MOST_TOGETHER: usize = 4096;
+
+/// Size, stride, collective, bytes, what may be used.
+type Asked = (u32, u32, Collective, Bytes, Collectives);
+
+/// Times by plan and simulation.
+pub struct Simulated<'a> {
+    router: &'a Router<'a>,
+    profile: &'a Profile,
+    ranks: &'a [NodeId],
+    known: Mutex<FxHashMap<Asked, Picos>>,
+}
+
+/// What a job may use of it.
+pub struct Allowed<'a> {
+    simulated: &'a Simulated<'a>,
+    collectives: Collectives,
+}
+
+impl<'a> Simulated<'a> {
+    /// Of the devices of all ranks.
+    #[must_use]
+    pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
+        Self { router, profile, ranks, known: Mutex::default() }
+    }
+
+    /// For a job that may use so much.
+    #[must_use]
+    pub fn allowing(&'a self, collectives: Collectives) -> Allowed<'a> {
+        Allowed { simulated: self, collectives }
+    }
+
+    fn devices(&self, group: &[u32]) -> Vec<NodeId> {
+        group.iter().filter_map(|&rank| self.ranks.get(rank as usize).copied()).collect()
+    }
+
+    /// The islands of a group, each once.
+    fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
+        let mut islands: Vec<u32> = devices.iter().map(|&device| self.router.island_of(device)).collect();
+        islands.sort_unstable();
+        islands.dedup();
+        islands
+    }
+
+    /// Those that share the fabric with the first, which stands for all: one that leaves its NVLink domain where there is one.
+    fn together(&self, groups: &[Vec<u32>]) -> Vec<Vec<NodeId>> {
+        let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.devices(group)).collect();
+        let islands: Vec<Vec<u32>> = placed.iter().map(|devices| self.islands(devices)).collect();
+        match islands.iter().position(|of| of.len() > 1) {
+            Some(first) => {
+                let (before, from) = placed.split_at(first);
+                let all: Vec<Vec<NodeId>> = from.iter().chain(before).cloned().collect();
+                if self.ranks.len() <= MOST_TOGETHER { all } else { self.on_the_hosts_of_the_first(all) }
+            }
+            None => placed
+                .into_iter()
+                .zip(&islands)
+                .filter(|(_, of)| Some(*of) == islands.first())
+                .map(|(of, _)| of)
+                .collect(),
+        }
+    }
+
+    fn on_the_hosts_of_the_first(&self, groups: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
+        let host = |device: &NodeId| self.router.fabric().node(*device).host;
+        let hosts: FxHashSet<_> = groups.iter().take(1).flatten().map(host).collect();
+        groups.into_iter().filter(|group| group.iter().any(|device| hosts.contains(&host(device)))).collect()
+    }
+
+    fn price(
+        &self,
+        groups: &[Vec<u32>],
+        collective: Collective,
+        bytes: Bytes,
+        collectives: Collectives,
+    ) -> Result<Picos, PlanError> {
+        let parties = self.together(groups);
+        let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
+        let ranks_per_node = self.ranks_per_node(first);
+        let mode = LaunchMode { gpus_per_host: ranks_per_node, ..LaunchMode::default() };
+        let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
+        let spread = self.islands(first).len() > 1 && first.len() > MANY;
+        let restriction = Restriction {
+            library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
+            channels: if spread { CHANNELS_OF_MANY.to_vec() } else { Vec::new() },
+            ..Restriction::default()
+        };
+        let request = PlanRequest {
+            fabric: self.router.fabric(),
+            router: self.router,
+            placement: first,
+            profile: self.profile,
+            ranks_per_node,
+            mode,
+            buffers: BufferUse::OutOfPlace,
+            root: 0,
+            matrix: None,
+            collectives: &[collective],
+            sizes: &[bytes],
+            restriction: &restriction,
+            library: None,
+            effort: Effort::Contenders,
+        };
+        let found = plan(&request, Watcher::default())?;
+        let Some(row) = found.rows.first() else { return Ok(Picos::ZERO) };
+        match parties.as_slice() {
+            [_] => Ok(row.pick.time),
+            several => self.simulate(several, collective, bytes, row.pick.strategy, mode),
+        }
+    }
+
+    /// The time of the slowest of several groups that do the same at once.
+    fn simulate(
+        &self,
+        groups: &[Vec<NodeId>],
+        collective: Collective,
+        bytes: Bytes,
+        strategy: Strategy,
+        mode: LaunchMode,
+    ) -> Result<Picos, PlanError> {
+        let generators: Vec<(Box<dyn Generate + Send + Sync>, &Vec<NodeId>)> = groups
+            .iter()
+            .filter_map(|devices| {
+                let per_node = self.ranks_per_node(devices);
+                let fabric = self.router.fabric();
+                let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
+                let buffers = BufferUse::OutOfPlace;
+                let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
+                let shape = Shape {
+                    grid: fabric.host_grid().to_vec(),
+                    ..strategy.shape(call, self.profile, per_node, &abilities)
+                };
+                Some((algorithm::generator(strategy.algorithm, &shape).ok()?, devices))
+            })
+            .collect();
+        let parties: Vec<Party<'_>> = generators
+            .iter()
+            .map(|(generator, placement)| {
+                let Self { router, profile, .. } = *self;
+                let setting = Setting { fabric: router.fabric(), router, placement, profile, delays: &[] };
+                Party { generator: generator.as_ref(), setting }
+            })
+            .collect();
+        simulate_together(&parties, mode, Surroundings::default(), Watch::default())
+            .map(|timeline| timeline.time)
+            .map_err(|source| PlanError::Simulation { strategy, collective, bytes, source: source.into() })
+    }
+
+    /// The most ranks of a group on a host.
+    fn ranks_per_node(&self, devices: &[NodeId]) -> u32 {
+        let mut counts: FxHashMap<_, u32> = FxHashMap::default();
+        for &device in devices {
+            *counts.entry(self.router.fabric().node(device).host).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or(1)
+    }
+}
+
+impl Tariff for Allowed<'_> {
+    fn time(
+        &self,
+        layout: &Layout,
+        dimension: Dimension,
+        collective: Collective,
+        bytes: Bytes,
+    ) -> Result<Picos, PlanError> {
+        let (size, stride) = layout.shape(dimension);
+        let asked = (size, stride, collective, bytes, self.collectives);
+        let known = &self.simulated.known;
+        let kept = known.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
+        if let Some(time) = kept {
+            return Ok(time);
+        }
+        // Two threads may work out the same; they find the same.
+        let time = self.simulated.price(&layout.groups(dimension), collective, bytes, self.collectives)?;
+        known.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, time);
+        Ok(time)
+    }
+}
+
+/// A first estimate for choosing what to simulate: latency of the path between the first and the last rank of a group for
+/// each doubling of ranks, and the bytes that the slowest path between neighbours must carry at its bandwidth.
+pub struct Estimated<'a> {
+    /// Routes.
+    pub router: &'a Router<'a>,
+    /// The device of each rank.
+    pub ranks: &'a [NodeId],
+}
+
+impl Tariff for Estimated<'_> {
+    fn time(
+        &self,
+        layout: &Layout,
+        dimension: Dimension,
+        collective: Collective,
+        bytes: Bytes,
+    ) -> Result<Picos, PlanError> {
+        let (size, stride) = layout.shape(dimension);
+        let at = |number: u32| self.ranks.get((number * stride) as usize).copied();
+        let (Some(first), Some(next), Some(last)) = (at(0), at(1), at(size.saturating_sub(1))) else {
+            return Ok(Picos::ZERO);
+        };
+        let mut rate = f64::INFINITY;
+        let mut latency = Picos::ZERO;
+        for to in [next, last] {
+            if let Ok(path) = self.router.path(first, to) {
+                rate = rate.min(path.bandwidth.map_or(f64::INFINITY, |bandwidth| bandwidth.0 as f64));
+                latency = latency.max(path.latency);
+            }
+        }
+        let doublings = u64::from(size.next_power_of_two().trailing_zeros());
+        let moved = bytes.0 as f64 * collective.busbw_factor(size);
+        Ok(Picos((moved / rate * 1e12) as u64) + Picos(latency.0 * doublings))
+    }
+}

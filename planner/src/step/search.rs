@@ -1,0 +1,120 @@
+//! Degrees that nobody named: all that fit are estimated, and the best of them simulated.
+//!
+//! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, and
+//! experts divided as far as they go; sequences are divided between tensor-parallel ranks, since that costs nothing. What
+//! does not fit the memory is left out; where nothing fits, what comes nearest is taken.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, NodeId};
+
+pub use super::TimeError as StepError;
+use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
+use crate::job::{Degrees, Footprint, Job, JobError, Layout, Zero, footprint};
+
+/// How many are simulated.
+const SIMULATED: usize = 3;
+
+/// Where jobs run.
+pub struct Machine<'a> {
+    /// Routes of the fabric.
+    pub router: &'a Router<'a>,
+    /// The device of each rank.
+    pub ranks: &'a [NodeId],
+    /// What calls take.
+    pub simulated: &'a Simulated<'a>,
+    /// How long kernels take.
+    pub curve: Efficiency,
+}
+
+impl Machine<'_> {
+    /// The memory of the smallest GPU; `None` where one does not say.
+    #[must_use]
+    pub fn memory(&self) -> Option<Bytes> {
+        let fabric = self.router.fabric();
+        let of = |&device: &NodeId| match &fabric.node(device).figures {
+            Figures::Gpu(figures) => figures.memory,
+            _ => None,
+        };
+        self.ranks.iter().map(of).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
+    }
+
+    /// Ranks of the first rank's host.
+    fn ranks_per_host(&self) -> u32 {
+        let fabric = self.router.fabric();
+        let host = self.ranks.first().map(|&device| fabric.node(device).host);
+        self.ranks.iter().filter(|&&device| Some(fabric.node(device).host) == host).count() as u32
+    }
+}
+
+/// A job's step, with the degrees that it names or the best that are found, and what it takes of a GPU's memory.
+///
+/// # Errors
+/// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
+pub fn best_step(job: &Job, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
+    let speeds = Speeds::of(machine.router.fabric(), job)?;
+    let allowed = machine.simulated.allowing(job.collectives);
+    let timed = |layout: &Layout| {
+        let step = step(job, layout, &speeds, &machine.curve, &allowed)?;
+        Ok::<_, TimeError>((step, footprint(job, layout)))
+    };
+    if let Some(layout) = Layout::given(job, machine.ranks.len() as u32)? {
+        return timed(&layout);
+    }
+    let mut best: Option<(Step, Footprint)> = None;
+    for layout in promising(job, machine, &speeds)? {
+        let found = timed(&layout)?;
+        if best.as_ref().is_none_or(|(known, _)| found.0.time < known.time) {
+            best = Some(found);
+        }
+    }
+    best.ok_or_else(|| none_fits(job, machine).into())
+}
+
+fn none_fits(job: &Job, machine: &Machine<'_>) -> JobError {
+    let message =
+        format!("no division of the job over {} ranks: its heads, layers or batch do not divide", machine.ranks.len());
+    JobError {
+        place: job.places.parallel.clone(),
+        message,
+        help: Some("name the degrees that were meant to work, to see why they do not".to_owned()),
+    }
+}
+
+/// The best by estimate, of those that fit.
+fn promising(job: &Job, machine: &Machine<'_>, speeds: &Speeds) -> Result<Vec<Layout>, TimeError> {
+    let memory = machine.memory().unwrap_or(Bytes::MAX);
+    let all = possible(job, machine);
+    let fits = |layout: &Layout| footprint(job, layout).beyond(memory).is_none();
+    let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
+    if fitting.is_empty() {
+        fitting =
+            all.into_iter().min_by_key(|layout| (footprint(job, layout).total(), layout.degrees)).into_iter().collect();
+    }
+    let estimated = Estimated { router: machine.router, ranks: machine.ranks };
+    let mut ranked = Vec::with_capacity(fitting.len());
+    for layout in fitting {
+        ranked.push((step(job, &layout, speeds, &machine.curve, &estimated)?.time, layout.degrees, layout));
+    }
+    ranked.sort_by_key(|&(time, degrees, _)| (time, degrees));
+    Ok(ranked.into_iter().take(SIMULATED).map(|(_, _, layout)| layout).collect())
+}
+
+/// All that the model, the batch and the ranks divide by.
+fn possible(job: &Job, machine: &Machine<'_>) -> Vec<Layout> {
+    let ranks = machine.ranks.len() as u32;
+    let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of.is_multiple_of(*by));
+    let mut found = Vec::new();
+    for tensor in divisors(ranks, machine.ranks_per_host()) {
+        let stages = if job.zero > Zero::Optimizer { 1 } else { ranks.min(job.model.layers as u32) };
+        for pipeline in divisors(ranks / tensor, stages) {
+            let data = ranks / tensor / pipeline;
+            let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
+            let expert = divisors(data, experts.clamp(1, data)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
+            let sequence = if tensor > 1 { crate::job::Sequence::Divided } else { crate::job::Sequence::Whole };
+            let degrees = Degrees { tensor, pipeline, data, expert, context: 1, interleave: 1, sequence };
+            found.extend(Layout::new(job, ranks, degrees).ok());
+        }
+    }
+    found
+}

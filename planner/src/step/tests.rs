@@ -1,0 +1,195 @@
+//! Steps against what was measured, against closed forms, and against what is known of scaling.
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Fabric, FabricRequest, load};
+use proptest::prelude::*;
+
+use super::*;
+use crate::job::read_job;
+
+const SCALING: &str = include_str!("../../data/scaling.csv");
+
+fn fabric(name: &str, nodes: u32) -> Fabric {
+    load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(name) }).unwrap()
+}
+
+fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
+    let router = Router::new(fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(fabric).unwrap();
+    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    let machine =
+        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::default() };
+    let of = |text: &String| best_step(&read_job(text, "job").unwrap(), &machine).unwrap().0;
+    jobs.iter().map(of).collect()
+}
+
+fn timed(fabric: &Fabric, job: &str) -> Step {
+    steps(fabric, &[job.to_owned()]).remove(0)
+}
+
+/// Layers, hidden size and heads of the models of the paper.
+fn model(name: &str) -> (u64, u64, u64) {
+    match name {
+        "megatron-22B" => (48, 6144, 64),
+        "turing-530B" => (105, 20_480, 128),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn measured_steps_are_met_with_one_curve() {
+    let (mut rows, mut far) = (0, 0);
+    let mut seen = String::new();
+    for line in SCALING.lines().filter(|line| !line.starts_with('#')).skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let [name, mode, gpus, tp, pp, dp, batch, micro, interleave, measured] = cells[..] else { panic!("{line}") };
+        let (layers, hidden, heads) = model(name);
+        let (recompute, sequence) = if mode == "full" { ("full", false) } else { ("selective", true) };
+        let job = format!(
+            "name = \"{name}\"\nglobal_batch = {batch}\nmicro_batch = {micro}\nrecompute = \"{recompute}\"\n\
+             model = {{ layers = {layers}, hidden = {hidden}, heads = {heads}, vocab = 51200, seq = 2048 }}\n\
+             parallel = {{ tp = {tp}, pp = {pp}, dp = {dp}, interleave = {interleave}, sequence = {sequence} }}\n"
+        );
+        let step = timed(&fabric("dgx-a100", gpus.parse::<u32>().unwrap() / 8), &job);
+        let measured: f64 = measured.parse().unwrap();
+        let error = step.time.0 as f64 / 1e12 / measured - 1.0;
+        seen.push_str(&format!("{name} {mode}: {error:+.3} {:?}\n", step.shares));
+        far += usize::from(error.abs() >= 0.1);
+        rows += 1;
+    }
+    assert_eq!((rows, far), (4, 0), "{seen}");
+}
+
+/// A tariff by the bytes alone, at a bandwidth.
+struct Flat(u64);
+
+impl Tariff for Flat {
+    fn time(
+        &self,
+        layout: &Layout,
+        dimension: Dimension,
+        collective: Collective,
+        bytes: Bytes,
+    ) -> Result<Picos, PlanError> {
+        let factor = collective.busbw_factor(layout.size(dimension));
+        Ok(Picos((bytes.0 as f64 * factor / self.0 as f64 * 1e12).round() as u64))
+    }
+}
+
+fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
+    let job = read_job(text, "job").unwrap();
+    let layout = Layout::given(&job, ranks).unwrap().unwrap();
+    let speeds = Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000) };
+    step(&job, &layout, &speeds, &Efficiency::default(), &Flat(bandwidth)).unwrap()
+}
+
+fn any_job() -> impl Strategy<Value = (String, u32)> {
+    (0u32..3, 0u32..3, 0u32..3, 0u32..2, 0u32..4, prop::bool::ANY, 1u64..3, prop::bool::ANY).prop_map(
+        |(tp, pp, dp, cp, zero, sequence, rounds, experts)| {
+            let (tp, mut pp, dp, cp) = (1 << tp, 1 << pp, 1 << dp, 1 << cp);
+            if zero > 1 {
+                pp = 1;
+            }
+            let interleave = if pp > 1 { 2 } else { 1 };
+            let mixture = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
+            let ep = if experts { u32::min(dp, 4) } else { 1 };
+            let text = format!(
+                "name = \"j\"\nglobal_batch = {}\nzero = {zero}\n\
+                 model = {{ layers = 16, hidden = 2048, heads = 16, vocab = 32000, seq = 1024{mixture} }}\n\
+                 parallel = {{ tp = {tp}, pp = {pp}, dp = {dp}, cp = {cp}, ep = {ep}, interleave = {interleave}, sequence = {sequence} }}\n",
+                u64::from(dp * pp) * rounds
+            );
+            (text, tp * pp * dp * cp)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn shares_add_up_and_overlap_and_bandwidth_never_hurt((text, ranks) in any_job(), bandwidth in 1u64..400) {
+        let on = flat(&text, ranks, bandwidth * 1_000_000_000);
+        let off = flat(&format!("overlap = false\n{text}"), ranks, bandwidth * 1_000_000_000);
+        let faster = flat(&text, ranks, bandwidth * 1_500_000_000);
+        for step in [&on, &off, &faster] {
+            prop_assert_eq!(step.shares.iter().map(|one| one.1).sum::<Picos>(), step.time);
+            prop_assert!(step.exposed() <= step.total_communication() + 1e-9);
+        }
+        prop_assert!(on.time <= off.time, "{:?} {:?}", on, off);
+        // Each price is rounded once; passes, micro-batches and buckets repeat it.
+        prop_assert!(faster.time.0 <= on.time.0 + 100_000, "{:?} {:?}", faster, on);
+    }
+}
+
+const SMALL: &str = "name = \"gpt2\"\nrecompute = \"none\"\nflash_attention = true\n\
+    model = { layers = 24, hidden = 2048, heads = 16, vocab = 51200, seq = 1024 }\n";
+
+/// DDP on eight GPUs of NVLink scales at 85 to 96 %, tensor 2 × pipeline 2 × data 2 lower.
+#[test]
+fn copies_scale_better_than_divided_models_inside_a_host() {
+    let host = fabric("hgx-h100", 1);
+    let jobs = [
+        format!("{SMALL}global_batch = 128\nmicro_batch = 8\nparallel = {{ dp = 8 }}\n"),
+        format!("{SMALL}global_batch = 128\nmicro_batch = 4\nparallel = {{ tp = 2, pp = 2, dp = 2 }}\n"),
+    ];
+    let [copies, divided] = &steps(&host, &jobs)[..] else { panic!() };
+    assert!((0.85..=0.96).contains(&copies.efficiency()), "{} {copies:?}", copies.efficiency());
+    assert!(divided.efficiency() < copies.efficiency(), "{} {divided:?}", divided.efficiency());
+}
+
+/// A small batch a GPU makes communication dominate, and accumulation mends it; buckets behind the backward pass beat none.
+#[test]
+fn accumulation_and_overlap_hide_gradients() {
+    let boxes = fabric("hgx-h100", 4);
+    let of = |batch: u32, rest: &str| format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{rest}");
+    let jobs =
+        [of(32, ""), of(32 * 16, ""), of(192, "micro_batch = 2\noverlap = false\n"), of(192, "micro_batch = 2\n")];
+    let [small, many, waiting, hiding] = &steps(&boxes, &jobs)[..] else { panic!() };
+    assert!(small.exposed() > 0.25 && many.exposed() < small.exposed() / 3.0, "{} {}", small.exposed(), many.exposed());
+    assert!(many.efficiency() > small.efficiency() * 1.3);
+    // Communication of 20 to 30 % of a step: hiding it gains 10 to 20 %.
+    let gain = waiting.time.0 as f64 / hiding.time.0 as f64;
+    assert!((0.2..0.3).contains(&waiting.exposed()) && (1.1..1.2).contains(&gain), "{gain} {waiting:?}");
+    // Communication under 20 % of a step keeps efficiency over 80 %.
+    assert!(many.exposed() < 0.2 && many.efficiency() > 0.8, "{} {}", many.exposed(), many.efficiency());
+}
+
+/// Tensor parallelism across hosts loses to that inside.
+#[test]
+fn tensor_parallelism_stays_inside_hosts() {
+    let boxes = fabric("hgx-h100", 2);
+    let job = |tp: u32, dp: u32| {
+        format!("{SMALL}global_batch = 64\nmicro_batch = 4\nparallel = {{ tp = {tp}, dp = {dp}, sequence = true }}\n")
+    };
+    let [inside, across] = &steps(&boxes, &[job(8, 2), job(16, 1)])[..] else { panic!() };
+    assert!(across.time.0 > inside.time.0 * 3 / 2, "{across:?} {inside:?}");
+}
+
+/// One-sided collectives help where tensor-parallel calls are small.
+#[test]
+fn one_sided_calls_help_small_models() {
+    let host = fabric("hgx-h200", 1);
+    let job = |how: &str| {
+        format!("{SMALL}global_batch = 8\ncollectives = \"{how}\"\nparallel = {{ tp = 8, sequence = false }}\n")
+    };
+    let [library, any] = &steps(&host, &[job("library"), job("any")])[..] else { panic!() };
+    assert!(any.of(Share::Tensor) < library.of(Share::Tensor), "{any:?} {library:?}");
+}
+
+#[test]
+fn degrees_are_found_that_fit() {
+    let boxes = fabric("hgx-h100", 2);
+    let text = "name = \"llama\"\nglobal_batch = 64\nrecompute = \"full\"\nflash_attention = true\nzero = 1\nparallel = \"auto\"\n\
+        model = { layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000, seq = 4096 }\n";
+    let step = timed(&boxes, text);
+    let job = read_job(text, "job").unwrap();
+    assert_eq!(step.layout.degrees.ranks(), 16);
+    let found = crate::job::footprint(&job, &step.layout);
+    // 69e9 parameters of 18 bytes do not fit sixteen GPUs of 80 GB with anything but all of them divided.
+    assert!(found.total().0 < 120_000_000_000, "{step:?} {found:?}");
+    let given = text.replace("\"auto\"", "{ tp = 1, pp = 16 }");
+    assert!(timed(&boxes, &given).time >= step.time);
+}

@@ -1,0 +1,96 @@
+//! Prices: what is paid at once or by the hour, between a low and a high end, in one currency.
+
+use serde::Deserialize;
+
+/// The list that ships, each entry with its date and source.
+const LIST: &str = include_str!("../../data/prices.toml");
+
+/// Between two ends, in the study's currency.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Band {
+    /// The least.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+}
+
+impl Band {
+    /// The middle, by which candidates are ranked.
+    #[must_use]
+    pub fn middle(self) -> f64 {
+        f64::midpoint(self.low, self.high)
+    }
+
+    /// So many times as much.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self { low: self.low * factor, high: self.high * factor }
+    }
+
+    /// With as much more.
+    #[must_use]
+    pub fn plus(self, more: f64) -> Self {
+        Self { low: self.low + more, high: self.high + more }
+    }
+}
+
+/// What a price is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PriceUnit {
+    /// One of the item, bought.
+    Each,
+    /// A rack of it, bought.
+    Rack,
+    /// An hour of the item.
+    Hour,
+    /// An hour of one GPU.
+    GpuHour,
+}
+
+/// An entry of a price list.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// What it is the price of.
+    pub item: String,
+    /// The least seen.
+    pub low: f64,
+    /// The most seen.
+    pub high: f64,
+    /// Its currency.
+    pub currency: String,
+    /// What it is for.
+    pub unit: PriceUnit,
+    /// When, as the source says.
+    pub date: String,
+    /// Who says so.
+    pub source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    price: Vec<Listed>,
+}
+
+/// The list that ships; empty were it broken, which a test rules out.
+#[must_use]
+pub fn shipped() -> Vec<Listed> {
+    toml::from_str::<List>(LIST).map(|list| list.price).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_that_ships_is_whole() {
+        let list = shipped();
+        assert_eq!(list.len(), LIST.matches("[[price]]").count());
+        assert!(list.len() > 20);
+        for one in list {
+            assert!(one.low > 0.0 && one.high >= one.low && !one.source.is_empty() && !one.date.is_empty(), "{one:?}");
+        }
+    }
+}

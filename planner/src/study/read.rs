@@ -1,0 +1,315 @@
+//! From the TOML of a study to a study: what cannot be is named with its line and column.
+
+use fabricast_topologies::fabric::near_misses;
+use fabricast_topologies::{FabricRequest, NetworkSpec, Picos, Place};
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::prices::{Band, PriceUnit, shipped};
+use super::{Assumptions, Candidate, Constraints, Price, Study};
+use crate::job::{JobError, JobText, Origin};
+use crate::step::Efficiency;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StudyText {
+    #[serde(default)]
+    candidate: Vec<Spanned<CandidateText>>,
+    #[serde(default)]
+    job: Vec<Spanned<JobText>>,
+    constraints: Option<Spanned<ConstraintsText>>,
+    assumptions: Option<Spanned<AssumptionsText>>,
+    efficiency: Option<Spanned<EfficiencyText>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CandidateText {
+    name: Spanned<String>,
+    fabric: Spanned<String>,
+    nodes: Option<Spanned<u32>>,
+    gpus: Option<Spanned<u32>>,
+    network: Option<Spanned<toml::Table>>,
+    price_usd: Option<Spanned<BandText>>,
+    price_per_hour_usd: Option<Spanned<BandText>>,
+    price: Option<Spanned<String>>,
+    price_count: Option<Spanned<f64>>,
+    power_kw: Option<Spanned<f64>>,
+    racks: Option<Spanned<f64>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected a number or `{ low = 1, high = 2 }`")]
+enum BandText {
+    One(f64),
+    Two { low: f64, high: f64 },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConstraintsText {
+    budget_usd: Option<Spanned<f64>>,
+    cost_per_hour_usd: Option<Spanned<f64>>,
+    power_kw: Option<Spanned<f64>>,
+    racks: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AssumptionsText {
+    years: Option<Spanned<f64>>,
+    utilization: Option<Spanned<f64>>,
+    usd_per_kwh: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EfficiencyText {
+    matrix: Option<Spanned<f64>>,
+    memory: Option<Spanned<f64>>,
+    start: Option<Spanned<String>>,
+}
+
+/// Reads a study; `source` names it in errors.
+///
+/// # Errors
+/// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be, names that stand twice, no
+/// candidate or no job, prices of which some are missing or in another currency.
+pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
+    let origin = Origin { source, text };
+    let read: StudyText = toml::from_str(text).map_err(|error| origin.refused(&error))?;
+    let reader = Reader { origin };
+    let whole = Place::of_source(source);
+    if read.candidate.is_empty() {
+        return Err(JobError::at(&whole, "no candidate: expected `[[candidate]]` with name, fabric and nodes"));
+    }
+    if read.job.is_empty() {
+        return Err(JobError::at(&whole, "no job: expected `[[job]]` with name, model, global_batch and parallel"));
+    }
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for one in &read.candidate {
+        let candidate = reader.candidate(one)?;
+        if candidates.iter().any(|known| known.name == candidate.name) {
+            return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", candidate.name)));
+        }
+        candidates.push(candidate);
+    }
+    let priced = candidates.iter().any(|one| one.price.is_some());
+    if let Some(without) = candidates.iter().find(|one| priced && one.price.is_none()) {
+        let name = &without.name;
+        let message =
+            format!("`{name}` has no price, and others have: expected price_usd, price_per_hour_usd or price");
+        return Err(JobError::at(&without.place, message));
+    }
+    let mut jobs = Vec::new();
+    for one in &read.job {
+        let job = one.get_ref().job(origin, origin.place(one.span()))?;
+        if jobs.iter().any(|known: &crate::job::Job| known.name == job.name) {
+            return Err(JobError::at(&job.places.job, format!("name: `{}` stands twice", job.name)));
+        }
+        jobs.push(job);
+    }
+    let constraints = reader.constraints(read.constraints.as_ref())?;
+    if (constraints.budget.is_some() || constraints.hourly.is_some())
+        && candidates.iter().all(|one| one.price.is_none())
+    {
+        return Err(JobError::at(&constraints.place, "constraints on costs, and no candidate has a price"));
+    }
+    let assumptions = reader.assumptions(read.assumptions.as_ref())?;
+    let efficiency = reader.efficiency(read.efficiency.as_ref())?;
+    Ok(Study { candidates, jobs, constraints, assumptions, efficiency })
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    origin: Origin<'a>,
+}
+
+impl Reader<'_> {
+    fn wrong(self, bytes: std::ops::Range<usize>, message: impl Into<String>) -> JobError {
+        JobError::at(&self.origin.place(bytes), message)
+    }
+
+    /// A number over 0 and up to `most`.
+    fn positive(self, name: &str, value: Option<&Spanned<f64>>, most: f64) -> Result<Option<f64>, JobError> {
+        match value.map(|value| (*value.get_ref(), value.span())) {
+            None => Ok(None),
+            Some((number, _)) if number > 0.0 && number <= most => Ok(Some(number)),
+            Some((number, bytes)) => {
+                let limit = if most < 1e12 { format!(" and up to {most}") } else { String::new() };
+                Err(self.wrong(bytes, format!("{name}: {number} is not over 0{limit}")))
+            }
+        }
+    }
+
+    fn candidate(self, text: &Spanned<CandidateText>) -> Result<Candidate, JobError> {
+        let (place, text) = (self.origin.place(text.span()), text.get_ref());
+        if text.name.get_ref().trim().is_empty() {
+            return Err(self.wrong(text.name.span(), "name: must not be empty"));
+        }
+        let fabric = FabricRequest {
+            fabric: text.fabric.get_ref().clone(),
+            nodes: text.nodes.as_ref().map(|nodes| *nodes.get_ref()),
+            gpus: text.gpus.as_ref().map(|gpus| *gpus.get_ref()),
+            network: text.network.as_ref().map(|network| self.network(network)).transpose()?,
+        };
+        Ok(Candidate {
+            name: text.name.get_ref().clone(),
+            fabric,
+            price: self.price(text)?,
+            power_kw: self.positive("power_kw", text.power_kw.as_ref(), f64::MAX)?,
+            racks: self.positive("racks", text.racks.as_ref(), f64::MAX)?,
+            place,
+            fabric_place: self.origin.place(text.fabric.span()),
+        })
+    }
+
+    fn price(self, text: &CandidateText) -> Result<Option<Price>, JobError> {
+        let count = self.positive("price_count", text.price_count.as_ref(), f64::MAX)?;
+        if let (Some(count), None) = (&text.price_count, &text.price) {
+            return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
+        }
+        match (&text.price_usd, &text.price_per_hour_usd, &text.price) {
+            (None, None, None) => Ok(None),
+            (Some(band), None, None) => Ok(Some(Price::Bought(self.band("price_usd", band)?))),
+            (None, Some(band), None) => Ok(Some(Price::Hired(self.band("price_per_hour_usd", band)?))),
+            (None, None, Some(item)) => self.listed(item, count.unwrap_or(1.0)).map(Some),
+            _ => {
+                Err(self.wrong(text.name.span(), format!("`{}` has several prices: expected one", text.name.get_ref())))
+            }
+        }
+    }
+
+    fn band(self, name: &str, band: &Spanned<BandText>) -> Result<Band, JobError> {
+        let (low, high) = match *band.get_ref() {
+            BandText::One(price) => (price, price),
+            BandText::Two { low, high } => (low, high),
+        };
+        if low > 0.0 && high >= low && high.is_finite() {
+            return Ok(Band { low, high });
+        }
+        Err(self.wrong(band.span(), format!("{name}: expected 0 < low ≤ high, not {low} and {high}")))
+    }
+
+    fn listed(self, item: &Spanned<String>, count: f64) -> Result<Price, JobError> {
+        let list = shipped();
+        let named: Vec<_> = list.iter().filter(|one| one.item == *item.get_ref()).collect();
+        let Some(found) = named.last() else {
+            let near = near_misses(item.get_ref(), list.iter().map(|one| one.item.as_str()));
+            let error = self.wrong(item.span(), format!("price: no price of `{}` is listed", item.get_ref()));
+            let help = near.first().map(|near| format!("did you mean `{near}`?"));
+            return Err(JobError { help, ..error });
+        };
+        if found.currency != "USD" {
+            let message = format!("price: `{}` is in {}, and the study in USD", found.item, found.currency);
+            return Err(self.wrong(item.span(), message));
+        }
+        let band = Band { low: found.low, high: found.high }.times(count);
+        Ok(match found.unit {
+            PriceUnit::Each | PriceUnit::Rack => Price::Bought(band),
+            PriceUnit::Hour => Price::Hired(band),
+            PriceUnit::GpuHour => Price::HiredByGpu(band),
+        })
+    }
+
+    /// The keys of `[cluster] network`, which the command line has in one text.
+    fn network(self, table: &Spanned<toml::Table>) -> Result<NetworkSpec, JobError> {
+        let mut words = Vec::new();
+        for (key, value) in table.get_ref() {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Integer(number) => number.to_string(),
+                Value::Float(number) => number.to_string(),
+                Value::Array(sides) => sides.iter().map(Value::to_string).collect::<Vec<_>>().join("x"),
+                _ => return Err(self.wrong(table.span(), format!("network: {key}: expected a number or a text"))),
+            };
+            words.push(format!("{key}={text}"));
+        }
+        words
+            .join(",")
+            .parse()
+            .map_err(|error: fabricast_topologies::Error| self.wrong(table.span(), error.to_string()))
+    }
+
+    fn constraints(self, text: Option<&Spanned<ConstraintsText>>) -> Result<Constraints, JobError> {
+        let Some(text) = text else { return Ok(Constraints::default()) };
+        let (place, text) = (self.origin.place(text.span()), text.get_ref());
+        Ok(Constraints {
+            budget: self.positive("budget_usd", text.budget_usd.as_ref(), f64::MAX)?,
+            hourly: self.positive("cost_per_hour_usd", text.cost_per_hour_usd.as_ref(), f64::MAX)?,
+            power_kw: self.positive("power_kw", text.power_kw.as_ref(), f64::MAX)?,
+            racks: self.positive("racks", text.racks.as_ref(), f64::MAX)?,
+            place,
+        })
+    }
+
+    fn assumptions(self, text: Option<&Spanned<AssumptionsText>>) -> Result<Assumptions, JobError> {
+        let own = Assumptions::default();
+        let Some(text) = text.map(Spanned::get_ref) else { return Ok(own) };
+        Ok(Assumptions {
+            years: self.positive("years", text.years.as_ref(), 100.0)?.unwrap_or(own.years),
+            utilization: self.positive("utilization", text.utilization.as_ref(), 1.0)?.unwrap_or(own.utilization),
+            per_kwh: self.positive("usd_per_kwh", text.usd_per_kwh.as_ref(), f64::MAX)?.unwrap_or(own.per_kwh),
+        })
+    }
+
+    fn efficiency(self, text: Option<&Spanned<EfficiencyText>>) -> Result<Efficiency, JobError> {
+        let own = Efficiency::default();
+        let Some(text) = text.map(Spanned::get_ref) else { return Ok(own) };
+        let start = match &text.start {
+            None => own.start,
+            Some(start) => {
+                start.get_ref().parse::<Picos>().map_err(|error| self.wrong(start.span(), format!("start: {error}")))?
+            }
+        };
+        Ok(Efficiency {
+            matrix: self.positive("matrix", text.matrix.as_ref(), 1.0)?.unwrap_or(own.matrix),
+            memory: self.positive("memory", text.memory.as_ref(), 1.0)?.unwrap_or(own.memory),
+            start,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TEMPLATE;
+    use super::*;
+
+    const CANDIDATE: &str = "[[candidate]]\nname = \"a\"\nfabric = \"dgx-a100\"\n";
+    const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = \"auto\"\n\
+                       model = { layers = 2, hidden = 64, heads = 2, vocab = 64, seq = 8 }\n";
+
+    #[test]
+    fn the_template_is_a_study() {
+        let study = read_study(TEMPLATE, "study.toml").unwrap();
+        assert!(study.candidates.len() > 1 && !study.jobs.is_empty());
+        assert!(study.candidates.iter().all(|one| one.price.is_some()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_where_it_stands() {
+        for (lines, place, expected) in [
+            ("price_eur = 3", "s.toml:4:1", "unknown field"),
+            ("price_usd = { low = 3, high = 2 }", "s.toml:4:13", "0 < low ≤ high"),
+            ("price_usd = \"dear\"", "s.toml:4:13", "a number or"),
+            ("price_usd = 1\nprice_per_hour_usd = 1", "s.toml:2:8", "several prices"),
+            ("price = \"HGX H100\"", "s.toml:4:9", "no price of"),
+            ("price = \"400G OSFP AOC (Wavesplitter WS-D404-AOC)\"", "s.toml:4:9", "is in JPY, and the study in USD"),
+            ("power_kw = -3", "s.toml:4:12", "not over 0"),
+            ("network = { kind = \"star\" }", "s.toml:4:11", "one of `rail`"),
+            ("nodes = 0.5", "s.toml:4:9", ""),
+            ("[[candidate]]\nname = \"a\"\nfabric = \"gh200\"", "s.toml:5:8", "stands twice"),
+            ("price_usd = 1\n[[candidate]]\nname = \"b\"\nfabric = \"gh200\"", "s.toml:5:1", "`b` has no price"),
+            ("[constraints]\nbudget_usd = 5", "s.toml:4:1", "no candidate has a price"),
+            ("[assumptions]\nutilization = 2", "s.toml:5:15", "up to 1"),
+            ("[efficiency]\nstart = \"5\"", "s.toml:5:9", "start: "),
+        ] {
+            let error = read_study(&format!("{CANDIDATE}{lines}\n{JOB}"), "s.toml").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{lines}: {error}");
+        }
+        assert!(read_study(JOB, "s").unwrap_err().to_string().contains("no candidate"));
+        assert!(read_study(CANDIDATE, "s").unwrap_err().to_string().contains("no job"));
+        let twice = format!("{CANDIDATE}{JOB}{JOB}");
+        assert!(read_study(&twice, "s").unwrap_err().to_string().contains("s:9:1: name: `j` stands twice"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Every candidate runs every job.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fabricast_sim::profile::{Profile, ProfileError};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, Fabric};
+use rayon::prelude::*;
+
+use super::{Band, Candidate, Study};
+use crate::job::{Footprint, Job, JobError};
+use crate::plan::PlanError;
+use crate::step::{Machine, Simulated, Step, TimeError, best_step};
+
+/// A job on a candidate.
+#[derive(Clone, Debug)]
+pub struct JobResult {
+    /// Number of the candidate in the study.
+    pub candidate: usize,
+    /// Number of the job.
+    pub job: usize,
+    /// GPUs.
+    pub ranks: usize,
+    /// What a step takes.
+    pub step: Step,
+    /// What the fullest GPU holds.
+    pub footprint: Footprint,
+    /// What a GPU's memory lacks for it; `None` where it fits or the memory is not known.
+    pub beyond: Option<Bytes>,
+    /// Tokens in a second.
+    pub tokens_per_s: f64,
+    /// What an hour costs; `None` without a price.
+    pub cost_per_hour: Option<Band>,
+    /// What a million tokens cost.
+    pub cost_per_million_tokens: Option<Band>,
+    /// kWh for a million tokens; `None` without a power.
+    pub kwh_per_million_tokens: Option<f64>,
+    /// Hours to train all tokens, where the job says how many.
+    pub train_hours: Option<f64>,
+}
+
+/// Why there are no results.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StudyError {
+    /// A job that cannot be on a candidate.
+    #[error("{error} (candidate `{candidate}`)")]
+    Job {
+        /// The candidate.
+        candidate: String,
+        /// Why.
+        error: Box<JobError>,
+    },
+    /// A call without a price.
+    #[error("{job} on {candidate}: {error}")]
+    Plan {
+        /// The candidate.
+        candidate: String,
+        /// The job.
+        job: String,
+        /// Why.
+        error: Box<PlanError>,
+    },
+    /// No profile for a candidate.
+    #[error("{candidate}: {error}")]
+    Profile {
+        /// The candidate.
+        candidate: String,
+        /// Why.
+        error: Box<ProfileError>,
+    },
+}
+
+/// Runs all jobs on the fabrics of all candidates, which stand in the same order, on all threads of the current pool.
+/// `done` counts.
+///
+/// # Errors
+/// [`StudyError`]: the first in the order of the study.
+pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Result<Vec<JobResult>, StudyError> {
+    let of_candidate = |(number, (candidate, fabric)): (usize, (&Candidate, &Fabric))| {
+        let router = Router::new(fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(fabric)
+            .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: study.efficiency };
+        let results: Vec<Result<JobResult, StudyError>> = study
+            .jobs
+            .par_iter()
+            .enumerate()
+            .with_max_len(1)
+            .map(|(job_number, job)| {
+                let found = best_step(job, &machine).map_err(|error| failed(candidate, job, error));
+                if let Some(done) = done {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                let (step, footprint) = found?;
+                let beyond = machine.memory().and_then(|memory| footprint.beyond(memory));
+                Ok(result(
+                    study,
+                    (number, candidate),
+                    (job_number, job),
+                    fabric.gpus().len(),
+                    (step, footprint, beyond),
+                ))
+            })
+            .collect();
+        results.into_iter().collect::<Result<Vec<_>, _>>()
+    };
+    let all: Vec<Result<Vec<JobResult>, StudyError>> =
+        study.candidates.par_iter().zip(fabrics).enumerate().with_max_len(1).map(of_candidate).collect();
+    Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+fn failed(candidate: &Candidate, job: &Job, error: TimeError) -> StudyError {
+    let (candidate, job) = (candidate.name.clone(), job.name.clone());
+    match error {
+        TimeError::Job(error) => StudyError::Job { candidate, error: error.into() },
+        TimeError::Plan(error) => StudyError::Plan { candidate, job, error: error.into() },
+    }
+}
+
+fn result(
+    study: &Study,
+    (candidate_number, candidate): (usize, &Candidate),
+    (job_number, job): (usize, &Job),
+    ranks: usize,
+    (step, footprint, beyond): (Step, Footprint, Option<Bytes>),
+) -> JobResult {
+    let tokens = (job.global_batch * job.model.seq) as f64;
+    let tokens_per_s = tokens / (step.time.0.max(1) as f64 / 1e12);
+    let hours_per_million = 1e6 / tokens_per_s / 3600.0;
+    let cost_per_hour = candidate.hourly(ranks, &study.assumptions);
+    JobResult {
+        candidate: candidate_number,
+        job: job_number,
+        ranks,
+        step,
+        footprint,
+        beyond,
+        tokens_per_s,
+        cost_per_hour,
+        cost_per_million_tokens: cost_per_hour.map(|hour| hour.times(hours_per_million)),
+        kwh_per_million_tokens: candidate.power_kw.map(|power| power * hours_per_million),
+        train_hours: job.train_tokens.map(|all| all as f64 / tokens_per_s / 3600.0),
+    }
+}
