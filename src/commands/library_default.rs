@@ -1,6 +1,6 @@
 //! The library's own choice beside the pick: columns of the table, keys of the JSON, and why it is missing.
 
-use fabricast_planner::plan::{LibraryDefault, MOST_OVERLAP, Plan, Preference, Row};
+use fabricast_planner::plan::{LibraryDefault, Plan, Preference, Row};
 use fabricast_reports::table::{Cell, Column, Unit, Value};
 use fabricast_topologies::Picos;
 use serde::Serialize;
@@ -106,12 +106,12 @@ pub fn csv_fields<'a>() -> Vec<Field<'a>> {
 pub fn notes(plan: &Plan) -> String {
     let kept = plan.rows.iter().filter(|row| overlap(row).is_some()).count();
     let kept = (kept > 0).then(|| {
-        format!(
-            "the library's choice is kept in {} of {}: its 80 % interval overlaps with that of the fastest by more than {} % of the shorter one\n",
-            kept,
-            super::counted(plan.rows.len() as u64, "row"),
-            MOST_OVERLAP * 100.0
-        )
+        let much = match plan.most_overlap {
+            0.0 => String::new(),
+            part => format!(" by more than {} % of the shorter one", part * 100.0),
+        };
+        let rows = super::counted(plan.rows.len() as u64, "row");
+        format!("the library's choice is kept in {kept} of {rows}: its 80 % interval overlaps with that of the fastest{much}\n")
     });
     let unknown =
         plan.library_unknown.iter().map(|reason| format!("not known what the library would choose: {reason}\n"));

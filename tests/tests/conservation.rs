@@ -53,7 +53,7 @@ impl<'a> Ledger<'a> {
         let header = self.schedule.header();
         let costs = self.world.profile.protocol(header.protocol);
         let LaneSpeed::Passes(passes) = costs.lane else { return payload };
-        // What stays is copied in passing, but where every pair exchanges data of its own.
+        // What stays is copied in passing, or by other blocks where every pair exchanges data of its own.
         let pairs = matches!(
             self.schedule.header().call.collective,
             Collective::AllToAll
@@ -62,7 +62,7 @@ impl<'a> Ledger<'a> {
                 | Collective::Gather
                 | Collective::Scatter
         );
-        if op.kind == OpKind::Copy && !pairs {
+        if op.kind == OpKind::Copy {
             return 0.0;
         }
         let block = header.blocks.threads.unwrap_or(costs.threads);

@@ -206,7 +206,7 @@ impl Chooser {
             _ => nccl.communicator.channels(settings),
         };
         let channels = strategy.channels;
-        channels <= most && working_channels(&nccl.communicator, &request, proto, channels) == channels
+        channels <= most && working_channels(&nccl.communicator, nccl.version, &request, proto, channels) == channels
     }
 
     /// What NCCL makes of sends and receives: all peers at once.

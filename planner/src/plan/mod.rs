@@ -158,6 +158,9 @@ pub struct Plan {
     pub ranges: Vec<Range>,
     /// Whose own choices stand in the rows.
     pub library: Option<Library>,
+    /// Where the intervals of the fastest and of the library's choice overlap by more than this part of the shorter one, its choice is
+    /// the pick.
+    pub most_overlap: f64,
     /// Why some of its choices are not known, each reason once.
     pub library_unknown: Vec<String>,
     /// Collectives among several for which the restriction leaves nothing, each with the reason; they have no rows.

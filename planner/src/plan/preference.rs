@@ -5,12 +5,21 @@
 //! default stays: changing it costs work and may cost time. With independent normal errors an overlap of a half means that
 //! the pick is the faster one with 82 % (80 % intervals of equal width w overlap by half where the times are w/2 apart,
 //! 0.9 standard deviations of their difference).
+//!
+//! A plan for a library alone, which tells it to do otherwise than it would, departs only where the intervals are apart, or where
+//! both were measured: such a plan is loaded and runs unseen, and a loss weighs more there than a gain.
 
 use super::{LibraryDefault, Priced, Row};
 use crate::strategy::Restriction;
 
-/// The library's default stays where intervals overlap by more than this part of the shorter one.
+/// The library's default stays where intervals overlap by more than this part of the shorter one; in plans for a library, where
+/// they overlap at all.
 pub const MOST_OVERLAP: f64 = 0.5;
+
+/// The part of the shorter interval that may be shared where the library's default is given up.
+pub(super) fn most_overlap(restriction: &Restriction) -> f64 {
+    if restriction.library.is_some() { 0.0 } else { MOST_OVERLAP }
+}
 
 /// Why a row's pick is what it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -40,7 +49,7 @@ pub(super) fn settle(mut row: Row, restriction: &Restriction) -> Row {
         return row;
     }
     let overlap = overlap(&fastest, &default);
-    if overlap > MOST_OVERLAP {
+    if overlap > most_overlap(restriction) {
         if !fastest.is_pair_of(&default) {
             row.runner_up = Some(fastest);
         }

@@ -100,6 +100,7 @@ pub fn plan_with(
         steady::settle(&mut rows, request.restriction);
     }
     Ok(Plan {
+        most_overlap: preference::most_overlap(request.restriction),
         fabric: request.fabric.name().to_owned(),
         profile: request.profile.name.clone(),
         ranks: request.placement.len() as u32,

@@ -9,7 +9,7 @@
 //!
 //! What departs from the library's choice is told from it by its own interval at each size: a neighbour is no reason.
 
-use super::preference::{MOST_OVERLAP, Preference, overlap};
+use super::preference::{MOST_OVERLAP, Preference, most_overlap, overlap};
 use super::{Priced, Row};
 use crate::strategy::Restriction;
 
@@ -56,7 +56,9 @@ fn offered(row: &Row, restriction: &Restriction) -> Vec<Offer> {
     let default = default.filter(|default| restriction.allows(&default.strategy, row.collective));
     let alike = row.pairs.iter().filter(|pair| {
         overlap(pair, &row.pick) > MOST_OVERLAP
-            && default.is_none_or(|default| default.is_pair_of(pair) || overlap(pair, &default) <= MOST_OVERLAP)
+            && default.is_none_or(|default| {
+                default.strategy == pair.strategy || overlap(pair, &default) <= most_overlap(restriction)
+            })
     });
     for one in default.iter().chain(alike) {
         if offered.iter().all(|known| known.priced.strategy != one.strategy) {

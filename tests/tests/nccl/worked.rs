@@ -71,7 +71,7 @@ fn log_a_two_nodes_of_one_rank_over_sockets() {
         graph.between_class = fabricast_topologies::route::PathClass::Phb;
         graph.inside_class = fabricast_topologies::route::PathClass::Loc;
     }
-    let picker = Picker::new(machine, Version::V2_28_9);
+    let picker = Picker::new(machine, Version::V2_30_7);
     assert_eq!(picker.communicator.channels(&picker.settings), 4);
     use {Algo::*, Proto::*};
     assert_cells(&picker, Function::Broadcast, &[(Ring, Ll, 9.3, Some(1.2)), (Ring, Simple, 22.4, Some(2.4))]);

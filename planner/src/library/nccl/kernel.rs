@@ -1,7 +1,7 @@
 //! Threads and channels of a call, and the chunks that its channels work in.
 //!
 //! NCCL 2.30.7 `src/enqueue.cc`: `topoGetAlgoInfo` (threads and channels by thresholds), `scheduleCollTasksToPlan` (the
-//! channels that get work, 32 KiB of traffic each), `calcCollChunking` (chunk and loop).
+//! channels that get work, by their traffic), `calcCollChunking` (chunk and loop).
 
 use fabricast_topologies::{Bandwidth, Bytes};
 
@@ -18,8 +18,6 @@ const WARP: u32 = 32;
 const MOST_THREADS: u32 = 640;
 /// Slots of a connection's buffer (NCCL_STEPS).
 const SLOTS: u64 = 8;
-/// Least traffic of a channel.
-const CHANNEL_TRAFFIC: u64 = 32 << 10;
 
 /// How a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +108,7 @@ pub fn kernel(
     if matches!(algo, Algo::Tree | Algo::Pat) {
         threads = MOST_THREADS;
     }
-    let split = Split::new(communicator, request, proto, channels);
+    let split = Split::new(communicator, version, request, proto, channels);
     let shape = Chunking { communicator, settings, table, request, algo, proto };
     let chunk = shape.chunk(split.most_bytes);
     let round = chunk.max(1).saturating_mul(shape.chunks_per_loop());
@@ -123,10 +121,16 @@ pub fn kernel(
     }
 }
 
-/// How many of so many channels get work, where nothing else limits them (a tuner's number, say): 32 KiB of traffic each.
+/// How many of so many channels get work, where nothing else limits them (a tuner's number, say): by their traffic.
 #[must_use]
-pub fn working_channels(communicator: &Communicator, request: &Request, proto: Proto, channels: u16) -> u16 {
-    Split::new(communicator, request, proto, channels).channels
+pub fn working_channels(
+    communicator: &Communicator,
+    version: Version,
+    request: &Request,
+    proto: Proto,
+    channels: u16,
+) -> u16 {
+    Split::new(communicator, version, request, proto, channels).channels
 }
 
 /// How a call's bytes are dealt out to channels.
@@ -137,7 +141,8 @@ struct Split {
 }
 
 impl Split {
-    fn new(communicator: &Communicator, request: &Request, proto: Proto, most_channels: u16) -> Self {
+    fn new(communicator: &Communicator, version: Version, request: &Request, proto: Proto, most_channels: u16) -> Self {
+        let least = version.rules().channel_traffic.0;
         let ranks = u64::from(communicator.ranks.max(1));
         let most = u64::from(most_channels.max(1));
         // Bytes of a rank's own part, and what of them passes a channel.
@@ -148,9 +153,9 @@ impl Split {
         };
         let whole = if request.function.is_blockwise() { ranks } else { 1 };
         let weighed = if proto == Proto::Ll { 4 * per_byte } else { per_byte };
-        let traffic = own.saturating_mul(weighed).max(CHANNEL_TRAFFIC);
+        let traffic = own.saturating_mul(weighed).max(least);
         let per_channel = (traffic / most).div_ceil(16) * 16;
-        let cell = CHANNEL_TRAFFIC.div_ceil(weighed).div_ceil(16) * 16;
+        let cell = least.div_ceil(weighed).div_ceil(16) * 16;
         let cells = own.div_ceil(cell).max(1);
         let traffic_per_cell = cell * weighed;
         let each = cells.min(per_channel.div_ceil(traffic_per_cell)).max(1);

@@ -1,17 +1,18 @@
 //! Versions of NCCL, and what of the cost model differs between them, as data.
 //!
-//! A version that is not listed is answered by the newest listed one that is not newer: 2.28.x and 2.29.x by 2.28.9,
-//! 2.30.x by 2.30.7.
+//! A version that is not listed is answered by one that decides alike: 2.28.x by 2.28.9, 2.29.x and 2.30.x by 2.30.7.
 
 use std::fmt;
 use std::str::FromStr;
 
+use fabricast_topologies::Bytes;
+
 /// A version of NCCL whose selection is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 2.28.9, checked against its own tables on 8 × H200; 2.29 decides alike (its log on two nodes is reproduced).
+    /// 2.28.9, checked against its own tables on 8 × H200.
     V2_28_9,
-    /// 2.30.7.
+    /// 2.30.7; 2.29 decides alike (its log on two nodes is reproduced).
     V2_30_7,
     /// 2.31.0, the development branch in which the cost model moved to `src/tuning`. Its rules are less settled.
     V2_31_0,
@@ -80,9 +81,15 @@ pub(super) struct Rules {
     pub ties: Ties,
     pub chain_hop: ChainHop,
     pub ring_threads: RingThreads,
+    /// Least traffic of a channel (`MinTrafficPerChannel`).
+    pub channel_traffic: Bytes,
 }
 
-/// 2.28.9 to 2.30.7: `src/graph/tuning.cc`, `src/enqueue.cc`.
+/// 2.28: as 2.30.7, but for the traffic of a channel. That it is this in 2.28 is what NCCL 2.28.3 logged on 2 and 4 GPUs (22 of 24
+/// channels of ll at 512 KiB of all_gather, 24 at 1 MiB); 2.29.7 logs counts of the later one.
+const ENQUEUE_2_28: Rules = Rules { channel_traffic: Bytes(16 << 10), ..ENQUEUE };
+
+/// 2.29 and 2.30: `src/graph/tuning.cc`, `src/enqueue.cc`.
 const ENQUEUE: Rules = Rules {
     speed: ChannelSpeed::InsideUpToTwoNodes,
     lone_ranks: LoneRanks::PayTrees,
@@ -90,6 +97,7 @@ const ENQUEUE: Rules = Rules {
     ties: Ties::First,
     chain_hop: ChainHop::Slowest,
     ring_threads: RingThreads::BySpeed,
+    channel_traffic: Bytes(32 << 10),
 };
 
 /// 2.31.0: `src/tuning/{cost_model,ring,tree,nvls,pat,tuning}.cc`.
@@ -100,6 +108,7 @@ const TUNING: Rules = Rules {
     ties: Ties::Last,
     chain_hop: ChainHop::Inside,
     ring_threads: RingThreads::Whole,
+    channel_traffic: Bytes(32 << 10),
 };
 
 impl Version {
@@ -121,7 +130,8 @@ impl Version {
 
     pub(super) fn rules(self) -> &'static Rules {
         match self {
-            Self::V2_28_9 | Self::V2_30_7 => &ENQUEUE,
+            Self::V2_28_9 => &ENQUEUE_2_28,
+            Self::V2_30_7 => &ENQUEUE,
             Self::V2_31_0 => &TUNING,
         }
     }
@@ -147,8 +157,8 @@ impl FromStr for Version {
         let number = text.split(['-', '+']).next().unwrap_or(text);
         let parts = number.split('.').map(str::parse::<u32>).collect::<Result<Vec<u32>, _>>();
         match parts.map_err(|_| unknown())?.as_slice() {
-            [2, 28 | 29] | [2, 28 | 29, _] => Ok(Self::V2_28_9),
-            [2, 30] | [2, 30, _] => Ok(Self::V2_30_7),
+            [2, 28] | [2, 28, _] => Ok(Self::V2_28_9),
+            [2, 29 | 30] | [2, 29 | 30, _] => Ok(Self::V2_30_7),
             [2, 31] | [2, 31, _] => Ok(Self::V2_31_0),
             _ => Err(unknown()),
         }
@@ -160,11 +170,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_read_back_and_releases_between_take_the_one_before() {
+    fn versions_read_back_and_releases_between_take_the_one_that_they_are_like() {
         for version in Version::ALL {
             assert_eq!(version.number().parse(), Ok(version));
         }
-        assert_eq!("2.29.7".parse(), Ok(Version::V2_28_9));
+        assert_eq!("2.29.7".parse(), Ok(Version::V2_30_7));
+        assert_eq!("2.28.3".parse(), Ok(Version::V2_28_9));
         assert_eq!("2.30".parse(), Ok(Version::V2_30_7));
         assert_eq!("2.28.9-1".parse(), Ok(Version::V2_28_9));
         for wrong in ["", "2", "2.27", "3.0", "2.28.9.1", "2.x"] {
