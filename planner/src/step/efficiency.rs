@@ -8,8 +8,8 @@
 //! it rises with both and saturates at `matrix`, as rooflines do (Williams et al., 2009), and small kernels lose what it
 //! takes to start, fill and drain them.
 //!
-//! `matrix` is fitted to the four step times of `planner/data/scaling.csv` together (arXiv 2205.05198, table 5), all on
-//! A100. `memory` and `start` are estimates that these steps hardly tell: what streams reach on data-sheet bandwidths, and
+//! `matrix` is set by hand to what suits the four step times of `planner/data/scaling.csv` together (arXiv 2205.05198, table 5), all on
+//! A100; no step outside these four was held against it. `memory` and `start` are estimates that these steps hardly tell: what streams reach on data-sheet bandwidths, and
 //! some microseconds to start and drain a kernel.
 
 use fabricast_topologies::fabric::Figures;
