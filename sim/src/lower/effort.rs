@@ -245,12 +245,15 @@ impl<'a> Effort<'a> {
         let work = BlockWork { role, deed, bytes, threads };
         // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
         let alone = self.split == BlockSplit::Whole && order == Order::Free;
-        // Between pairs the threads that receive keep pace with those that send. Where data flow one way, who sends what lies
-        // there receives nothing.
-        let takes = (alone && !self.collective.is_one_way()) || self.collective.is_between_pairs();
+        // Between pairs the threads that receive keep pace with those that send.
+        let pairs = self.collective.is_between_pairs();
+        let takes = alone || pairs;
+        // Where data flow one way along a chain or tree, who sends what lies there receives nothing.
+        let is_source = alone && role == Role::Send && self.collective.is_one_way() && !pairs;
         let role_before = if takes { role } else { Role::Forward };
         let software = match kind {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
+            kind if kind.is_transfer() && is_source => self.costs.software_of_source(work),
             kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
             // Between a device's memory and that of its host.
             OpKind::Copy if self.workplace == Workplace::Host => {

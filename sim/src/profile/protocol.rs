@@ -191,6 +191,16 @@ impl ProtocolCosts {
     /// Software time before an operation moves its first byte.
     #[must_use]
     pub fn software(&self, work: BlockWork) -> Picos {
+        Picos(self.step_of(work).0.saturating_sub(self.hidden(work).0)) + self.taking(work)
+    }
+
+    /// The same on a rank that receives nothing in the whole call.
+    #[must_use]
+    pub fn software_of_source(&self, work: BlockWork) -> Picos {
+        self.step_of(work)
+    }
+
+    fn step_of(&self, work: BlockWork) -> Picos {
         let kind = match work.deed {
             Deed::Copy => self.copy,
             Deed::Reduce => self.reduce,
@@ -200,8 +210,7 @@ impl ProtocolCosts {
             Some(0) | None => self.settle,
             Some(sum) => Picos((u128::from(self.settle.0) * u128::from(bytes) / u128::from(sum)) as u64),
         };
-        let step = self.step + times(self.step_per_warp, warps(work.threads)) + kind + settled;
-        Picos(step.0.saturating_sub(self.hidden(work).0)) + self.taking(work)
+        self.step + times(self.step_per_warp, warps(work.threads)) + kind + settled
     }
 
     /// What of a step is over before all of the data has come that it waits for: that comes in slices, of which the block
