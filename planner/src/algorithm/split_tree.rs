@@ -42,7 +42,7 @@ impl SplitTree {
         let last = self.seats.ranks - 1;
         match place {
             0 => (last % 2 == 1).then_some(last),
-            _ if place % 2 == 0 => Some(place - 1),
+            _ if place.is_multiple_of(2) => Some(place - 1),
             _ => (place < last).then_some(place + 1),
         }
     }

@@ -154,10 +154,10 @@ fn same(version: Version, call: &Call, taken: Way) -> Option<Algorithm> {
         Way::ReduceThenScatter => Some((Collective::Scatter, Algorithm::Direct)),
         _ => None,
     };
-    if let Some((second, ours)) = parts {
-        if part(Collective::Reduce) != Some(Algorithm::Tree) || part(second) != Some(ours) {
-            return None;
-        }
+    if let Some((second, ours)) = parts
+        && (part(Collective::Reduce) != Some(Algorithm::Tree) || part(second) != Some(ours))
+    {
+        return None;
     }
     schedule_of(taken, call.collective)
 }
