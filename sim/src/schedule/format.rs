@@ -146,7 +146,7 @@ pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> 
 /// Writes a schedule in a format of another tool, for sizes from the first to the last.
 ///
 /// # Errors
-/// [`WriteError`], as [`write`].
+/// [`WriteError`], as [`write()`].
 pub fn write_for(schedule: &Schedule, format: Format, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
     match format {
         Format::Json => Ok(json::to_json(schedule)),
