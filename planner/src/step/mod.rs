@@ -18,7 +18,7 @@ mod search;
 
 pub use efficiency::{Efficiency, Speeds};
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
-pub use price::{Allowed, Estimated, Simulated, Tariff};
+pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
 pub use search::{Machine, StepError, best_step};
 
 use fabricast_topologies::{Bytes, Picos};
@@ -331,7 +331,8 @@ impl Prices<'_> {
     }
 
     fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
-        self.tariff.time(self.layout, call.dimension, call.collective, bytes)
+        let exchange = Exchange { dimension: call.dimension, collective: call.collective, bytes };
+        self.tariff.time(self.layout, exchange)
     }
 }
 

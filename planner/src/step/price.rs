@@ -25,19 +25,24 @@ use crate::library::{Library, Offer, Registered};
 use crate::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
 use crate::strategy::{Restriction, Strategy};
 
+/// A call among the groups of a dimension, all at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Exchange {
+    /// Whose groups.
+    pub dimension: Dimension,
+    /// What they call.
+    pub collective: Collective,
+    /// The size, as `--bytes` counts it.
+    pub bytes: Bytes,
+}
+
 /// Who knows what calls take.
 pub trait Tariff: Sync {
-    /// The time of a collective among the groups of a dimension.
+    /// The time of a call.
     ///
     /// # Errors
     /// [`PlanError`]: no strategy for it, or one that cannot run.
-    fn time(
-        &self,
-        layout: &Layout,
-        dimension: Dimension,
-        collective: Collective,
-        bytes: Bytes,
-    ) -> Result<Picos, PlanError>;
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError>;
 }
 
 /// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
@@ -208,13 +213,8 @@ impl<'a> Simulated<'a> {
 }
 
 impl Tariff for Allowed<'_> {
-    fn time(
-        &self,
-        layout: &Layout,
-        dimension: Dimension,
-        collective: Collective,
-        bytes: Bytes,
-    ) -> Result<Picos, PlanError> {
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let Exchange { dimension, collective, bytes } = exchange;
         let (size, stride) = layout.shape(dimension);
         let asked = (size, stride, collective, bytes, self.collectives);
         let known = &self.simulated.known;
@@ -239,14 +239,8 @@ pub struct Estimated<'a> {
 }
 
 impl Tariff for Estimated<'_> {
-    fn time(
-        &self,
-        layout: &Layout,
-        dimension: Dimension,
-        collective: Collective,
-        bytes: Bytes,
-    ) -> Result<Picos, PlanError> {
-        let (size, stride) = layout.shape(dimension);
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let (size, stride) = layout.shape(exchange.dimension);
         let at = |number: u32| self.ranks.get((number * stride) as usize).copied();
         let (Some(first), Some(next), Some(last)) = (at(0), at(1), at(size.saturating_sub(1))) else {
             return Ok(Picos::ZERO);
@@ -260,7 +254,7 @@ impl Tariff for Estimated<'_> {
             }
         }
         let doublings = u64::from(size.next_power_of_two().trailing_zeros());
-        let moved = bytes.0 as f64 * collective.busbw_factor(size);
+        let moved = exchange.bytes.0 as f64 * exchange.collective.busbw_factor(size);
         Ok(Picos((moved / rate * 1e12) as u64) + Picos(latency.0 * doublings))
     }
 }

@@ -1,7 +1,6 @@
 //! Steps against what was measured, against closed forms, and against what is known of scaling.
 
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, load};
 use proptest::prelude::*;
@@ -66,15 +65,9 @@ fn measured_steps_are_met_with_one_curve() {
 struct Flat(u64);
 
 impl Tariff for Flat {
-    fn time(
-        &self,
-        layout: &Layout,
-        dimension: Dimension,
-        collective: Collective,
-        bytes: Bytes,
-    ) -> Result<Picos, PlanError> {
-        let factor = collective.busbw_factor(layout.size(dimension));
-        Ok(Picos((bytes.0 as f64 * factor / self.0 as f64 * 1e12).round() as u64))
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let factor = exchange.collective.busbw_factor(layout.size(exchange.dimension));
+        Ok(Picos((exchange.bytes.0 as f64 * factor / self.0 as f64 * 1e12).round() as u64))
     }
 }
 

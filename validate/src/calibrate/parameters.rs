@@ -139,6 +139,19 @@ pub enum LaunchCost {
     Jitter,
 }
 
+impl LaunchCost {
+    fn time_mut(self, costs: &mut LaunchCosts) -> &mut Picos {
+        match self {
+            Self::Added => &mut costs.added,
+            Self::AddedPerGpu => &mut costs.added_per_gpu,
+            Self::Floor => &mut costs.floor,
+            Self::FloorPerGpu => &mut costs.floor_per_gpu,
+            Self::FloorPerPeer => &mut costs.floor_per_peer,
+            Self::Jitter => &mut costs.jitter,
+        }
+    }
+}
+
 /// A cost, its name in a profile file, its unit.
 const COSTS: [(Cost, &str, Unit); 16] = [
     (Cost::Startup, "startup", Unit::Microseconds),
@@ -278,15 +291,7 @@ impl Parameter {
             },
             Self::Launch(launch, processes, cost) => {
                 let costs = profile.launches.get(launch).and_then(|modes| modes.get(processes)).copied();
-                let costs = costs.unwrap_or_default();
-                microseconds(match cost {
-                    LaunchCost::Added => costs.added,
-                    LaunchCost::AddedPerGpu => costs.added_per_gpu,
-                    LaunchCost::Floor => costs.floor,
-                    LaunchCost::FloorPerGpu => costs.floor_per_gpu,
-                    LaunchCost::FloorPerPeer => costs.floor_per_peer,
-                    LaunchCost::Jitter => costs.jitter,
-                })
+                microseconds(*cost.time_mut(&mut costs.unwrap_or_default()))
             }
             Self::Protocol(protocol, cost) => {
                 let costs = profile.protocol(protocol);
@@ -320,15 +325,8 @@ impl Parameter {
             },
             Self::Launch(launch, processes, cost) => {
                 let slot = profile.launches.get_mut(launch).and_then(|modes| modes.get_mut(processes));
-                if let Some(LaunchCosts { added, added_per_gpu, floor, floor_per_gpu, floor_per_peer, jitter }) = slot {
-                    *match cost {
-                        LaunchCost::Added => added,
-                        LaunchCost::AddedPerGpu => added_per_gpu,
-                        LaunchCost::Floor => floor,
-                        LaunchCost::FloorPerGpu => floor_per_gpu,
-                        LaunchCost::FloorPerPeer => floor_per_peer,
-                        LaunchCost::Jitter => jitter,
-                    } = time(value);
+                if let Some(costs) = slot {
+                    *cost.time_mut(costs) = time(value);
                 }
             }
             Self::Protocol(protocol, cost) => {
@@ -383,14 +381,8 @@ impl Parameter {
         match self {
             Self::Protocol(_, Cost::ReduceOverCopy) => f64::NEG_INFINITY,
             Self::Protocol(_, Cost::Rate) | Self::Message(MessageCost::Scan) => 0.1,
-            Self::Nvlink
-            | Self::Pcie
-            | Self::Network
-            | Self::Multicast
-            | Self::Pace
-            | Self::PaceOf(_)
-            | Self::PassPace => LEAST_PART,
-            Self::Protocol(..) | Self::Launch(..) | Self::Message(_) => 0.0,
+            _ if self.unit() == Unit::Fraction => LEAST_PART,
+            _ => 0.0,
         }
     }
 
@@ -399,29 +391,15 @@ impl Parameter {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp) => 0.05,
             Self::Protocol(..) => 0.5,
-            Self::Nvlink
-            | Self::Pcie
-            | Self::Network
-            | Self::Multicast
-            | Self::Pace
-            | Self::PaceOf(_)
-            | Self::PassPace => 0.1,
-            Self::Launch(..) | Self::Message(_) => 2.0,
+            _ if self.unit() == Unit::Fraction => 0.1,
+            _ => 2.0,
         }
     }
 
     /// Its greatest value.
     #[must_use]
     pub fn most(self) -> f64 {
-        match self {
-            Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast => 1.0,
-            Self::Protocol(..)
-            | Self::Launch(..)
-            | Self::Message(_)
-            | Self::Pace
-            | Self::PaceOf(_)
-            | Self::PassPace => f64::INFINITY,
-        }
+        if self.is_of_links() { 1.0 } else { f64::INFINITY }
     }
 }
 

@@ -171,7 +171,7 @@ impl Functions {
 
 /// Who gets what of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reduction {
+pub enum Reduction {
     /// Everyone all of it.
     All,
     /// Everyone a block.

@@ -25,6 +25,6 @@ pub use device_code::{DeviceCodeError, compile_with_library};
 pub use element::{Element, PreparedModule, UniqueId};
 pub use error::NvshmemError;
 pub use heap::SymmetricMemory;
-pub use library::{Nvshmem, NvshmemVersion};
+pub use library::{Nvshmem, NvshmemVersion, Reduction};
 pub use on_stream::Signal;
 pub use processes::{Channel, Processes, Spoken, environment};

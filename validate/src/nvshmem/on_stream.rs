@@ -57,45 +57,16 @@ impl Element {
         Ok(())
     }
 
-    /// Everyone ends with the reduction of all inputs; `None` where NVSHMEM does not reduce the type.
+    /// Everyone ends with the reduction of all inputs, or element r with block r of it; `None` where NVSHMEM does not
+    /// reduce the type.
     ///
     /// # Safety
-    /// The addresses are as said above: `count` elements each.
+    /// The addresses are as said above: `count` elements at `output`, and as many at `input`, or for each element where they
+    /// are scattered.
     ///
     /// # Errors
     /// A failing call, or a library without it.
     pub unsafe fn reduce(
-        &self,
-        stream: &Stream,
-        (input, output): Ends,
-        count: usize,
-        dtype: DataType,
-        op: ReduceOp,
-    ) -> Result<Option<()>, NvshmemError> {
-        // SAFETY: the caller answers for the addresses.
-        unsafe { self.reduction(stream, Reduction::All, (input, output), count, dtype, op) }
-    }
-
-    /// Element r ends with block r of the reduction of all inputs; `None` where NVSHMEM does not reduce the type.
-    ///
-    /// # Safety
-    /// The addresses are as said above: `count` elements for each at `input`, `count` at `output`.
-    ///
-    /// # Errors
-    /// A failing call, or a library without it.
-    pub unsafe fn reduce_scatter(
-        &self,
-        stream: &Stream,
-        (input, output): Ends,
-        count: usize,
-        dtype: DataType,
-        op: ReduceOp,
-    ) -> Result<Option<()>, NvshmemError> {
-        // SAFETY: the caller answers for the addresses.
-        unsafe { self.reduction(stream, Reduction::Scatter, (input, output), count, dtype, op) }
-    }
-
-    unsafe fn reduction(
         &self,
         stream: &Stream,
         scope: Reduction,

@@ -1,35 +1,21 @@
 //! The schedules that are asked for: a file's, a plan's rows, the strategies that flags name, or what the plan would pick.
 
 use fabricast_planner::abilities::Abilities;
-use fabricast_planner::algorithm::{self, Algorithm, Shape};
+use fabricast_planner::algorithm::{self, Shape};
+use fabricast_planner::export::{SavedPick, SavedRow};
 use fabricast_planner::plan::{Effort, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::{Strategy, candidates};
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Matrix, Protocol, Rank, Schedule};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Matrix, Rank, Schedule};
 use fabricast_topologies::Bytes;
 use fabricast_validate::execute::whole_bytes;
-use serde::Deserialize;
 
 use super::Ground;
 use crate::args::Sizes;
 use crate::commands::asked::{self, Asked};
+use crate::commands::table::read_plan;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
-
-/// A plan's file, as far as it matters here.
-#[derive(Deserialize)]
-struct PlanFile {
-    rows: Vec<PlanRow>,
-}
-
-#[derive(Deserialize)]
-struct PlanRow {
-    collective: Collective,
-    bytes: Bytes,
-    algorithm: Algorithm,
-    protocol: Protocol,
-    channels: u16,
-}
 
 /// A schedule, and the strategy that it was made of, if it was.
 pub(super) struct Ask {
@@ -63,16 +49,12 @@ pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Ask>
         return Ok(vec![Ask { schedule, strategy: None, matrix: None }]);
     }
     if let Some(path) = &args.plan {
-        let text = fabricast_topologies::read::text_of_file(path)?;
-        let file: PlanFile = serde_json::from_str(&text).map_err(|error| {
-            Failure::input(format!("{}: expected what `plan --format json` writes: {error}", path.display()))
-        })?;
-        let row = |row: &PlanRow| {
-            let (algorithm, protocol, channels) = (row.algorithm, row.protocol, row.channels);
+        let row = |row: &SavedRow| {
+            let SavedPick { algorithm, protocol, channels, .. } = row.pick;
             let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
             schedule(ground, row.collective, row.bytes, strategy, None)
         };
-        return file.rows.iter().map(row).collect();
+        return read_plan(path)?.rows.iter().map(row).collect();
     }
     let Asked { collectives, matrix, sizes } = Asked::of(&args.call, ground.placement.len(), &Sizes::default().0)?;
     crate::commands::check_root(&args.call, ground.placement)?;

@@ -9,7 +9,7 @@ use super::rank::Rank;
 use crate::cuda::{DeviceAddress, Stream};
 use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::UserBuffer;
-use crate::nvshmem::Element;
+use crate::nvshmem::{Element, Reduction};
 
 /// A call of one of them.
 #[derive(Debug)]
@@ -62,8 +62,10 @@ impl Executor for Collectives {
         // stream's work.
         let reduced = unsafe {
             match call.collective {
-                Collective::AllReduce => element.reduce(stream, buffers, count(total), *dtype, *op)?,
-                Collective::ReduceScatter => element.reduce_scatter(stream, buffers, count(block), *dtype, *op)?,
+                Collective::AllReduce => element.reduce(stream, Reduction::All, buffers, count(total), *dtype, *op)?,
+                Collective::ReduceScatter => {
+                    element.reduce(stream, Reduction::Scatter, buffers, count(block), *dtype, *op)?
+                }
                 Collective::AllGather => Some(element.gather(stream, buffers, block)?),
                 Collective::AllToAll => Some(element.all_to_all(stream, buffers, block)?),
                 Collective::Broadcast => Some(element.broadcast(stream, buffers, total, call.root.0 as usize)?),
