@@ -18,9 +18,11 @@ const TEXT: &str = include_str!("contents.cu");
 /// A byte that no small number begins with, in any type.
 const POISON: u8 = 0xab;
 
-/// Fills and checks the ranks of one GPU.
+/// Fills and checks a job's buffers of the ranks on one GPU.
 #[derive(Debug)]
-pub struct Contents {
+pub struct Contents<'a> {
+    job: &'a Job,
+    buffers: &'a Buffers,
     fill: Function,
     check: Function,
     codes: DeviceMemory,
@@ -96,12 +98,17 @@ fn brought(job: &Job, rank: u32) -> (u64, u64) {
     }
 }
 
-impl Contents {
+impl<'a> Contents<'a> {
     /// For the ranks on a GPU.
     ///
     /// # Errors
     /// No compiler, or a failing call.
-    pub fn new(context: &Arc<Context>, stream: &Stream, job: &Job) -> Result<Self, ExecuteError> {
+    pub fn new(
+        context: &Arc<Context>,
+        stream: &Stream,
+        job: &'a Job,
+        buffers: &'a Buffers,
+    ) -> Result<Self, ExecuteError> {
         let code_of = compile::compile(TEXT, context.device().arch()?, &["--std=c++17"])?;
         let module = Module::load(context, &code_of)?;
         let numbers = Numbers::of(job.dtype, job.op, job.header.call.ranks);
@@ -110,10 +117,19 @@ impl Contents {
         let codes = DeviceMemory::new(context, Bytes(table.len() as u64))?;
         stream.upload(codes.all(), &table)?;
         let wrong = DeviceMemory::new(context, Bytes(16))?;
-        Ok(Self { fill: module.function("fill")?, check: module.function("check")?, codes, wrong, numbers })
+        Ok(Self {
+            job,
+            buffers,
+            fill: module.function("fill")?,
+            check: module.function("check")?,
+            codes,
+            wrong,
+            numbers,
+        })
     }
 
-    fn rule(&self, job: &Job, seed: u64) -> Vec<u8> {
+    fn rule(&self, seed: u64) -> Vec<u8> {
+        let job = self.job;
         let op: u32 = match job.op {
             ReduceOp::Sum => 0,
             ReduceOp::Prod => 1,
@@ -132,14 +148,8 @@ impl Contents {
     /// # Errors
     /// A failing call.
     #[expect(unsafe_code, reason = "launches a kernel")]
-    pub fn prepare(
-        &self,
-        job: &Job,
-        buffers: &Buffers,
-        rank: usize,
-        seed: u64,
-        stream: &Stream,
-    ) -> Result<(), ExecuteError> {
+    pub fn prepare(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
+        let Self { job, buffers, .. } = *self;
         stream.fill(buffers.part(job, rank, UserBuffer::Output)?, POISON)?;
         let (first, count) = brought(job, rank as u32);
         if count == 0 {
@@ -153,7 +163,7 @@ impl Contents {
             .u64(first)
             .u64(count)
             .u32(rank as u32)
-            .bytes(&self.rule(job, seed))
+            .bytes(&self.rule(seed))
             .pointer(self.codes.address())
             .u32(size as u32);
         // SAFETY: the arguments are those of `fill`; `count` elements from there lie in the rank's input.
@@ -164,16 +174,10 @@ impl Contents {
     ///
     /// # Errors
     /// [`ExecuteError::Wrong`], or a failing call.
-    pub fn check(
-        &self,
-        job: &Job,
-        buffers: &Buffers,
-        rank: usize,
-        seed: u64,
-        stream: &Stream,
-    ) -> Result<(), ExecuteError> {
+    pub fn check(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
+        let Self { job, buffers, .. } = *self;
         self.forget(stream)?;
-        self.compare(job, buffers, rank, seed, stream)?;
+        self.compare(rank, seed, stream)?;
         let Some((index, count)) = self.wrong(stream)? else { return Ok(()) };
         let size = job.dtype.size().0;
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
@@ -203,14 +207,8 @@ impl Contents {
     /// # Errors
     /// A failing call.
     #[expect(unsafe_code, reason = "launches a kernel")]
-    pub fn compare(
-        &self,
-        job: &Job,
-        buffers: &Buffers,
-        rank: usize,
-        seed: u64,
-        stream: &Stream,
-    ) -> Result<(), ExecuteError> {
+    pub fn compare(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
+        let Self { job, buffers, .. } = *self;
         let size = job.dtype.size().0;
         let output = buffers.part(job, rank, UserBuffer::Output)?;
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
@@ -221,7 +219,7 @@ impl Contents {
                 .u64(part.first)
                 .u64(part.count)
                 .u32(part.source.unwrap_or(u32::MAX))
-                .bytes(&self.rule(job, seed))
+                .bytes(&self.rule(seed))
                 .pointer(self.codes.address())
                 .u32(size as u32)
                 .pointer(self.wrong.address());

@@ -69,11 +69,11 @@ pub(super) fn check_one(
     seed: u64,
 ) -> Result<(), ExecuteError> {
     let stream = Stream::new(member.context)?;
-    let contents = Contents::new(member.context, &stream, job)?;
+    let contents = Contents::new(member.context, &stream, job, buffers)?;
     for (round, &calls) in rounds.iter().enumerate() {
         let seed = seed.wrapping_add(0x5851_f42d_4c95_7f2d_u64.wrapping_mul(round as u64 + 1));
         for rank in ranks.clone() {
-            contents.prepare(job, buffers, rank, seed, &stream)?;
+            contents.prepare(rank, seed, &stream)?;
         }
         wait(member, &stream, executor)?;
         member.meet()?;
@@ -86,7 +86,7 @@ pub(super) fn check_one(
         // Where another rank hangs this one's result is its consequence.
         member.meet()?;
         for rank in ranks.clone() {
-            contents.check(job, buffers, rank, seed, &stream)?;
+            contents.check(rank, seed, &stream)?;
         }
         member.meet()?;
     }
@@ -111,18 +111,18 @@ pub fn streak(
     const AT_ONCE: u32 = 100;
     team::run(stage.contexts(), watchdog, |member: &Member<'_>| {
         let stream = Stream::new(member.context)?;
-        let contents = Contents::new(member.context, &stream, job)?;
+        let contents = Contents::new(member.context, &stream, job, buffers)?;
         contents.forget(&stream)?;
         wait(member, &stream, executor)?;
         member.meet()?;
         for call in 0..calls {
             let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(call) + 1));
             for rank in stage.ranks_of(member.rank) {
-                contents.prepare(job, buffers, rank, seed, &stream)?;
+                contents.prepare(rank, seed, &stream)?;
             }
             executor.enqueue(member.rank, &stream)?;
             for rank in stage.ranks_of(member.rank) {
-                contents.compare(job, buffers, rank, seed, &stream)?;
+                contents.compare(rank, seed, &stream)?;
             }
             if (call + 1) % AT_ONCE == 0 {
                 wait(member, &stream, executor)?;
