@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabricast_planner::job::Zero;
+use fabricast_planner::job::{Job, Training, Zero};
 use fabricast_planner::step::Share;
 use fabricast_planner::study::{self, Band, JobResult, Ranked, Study, read_study};
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
@@ -173,7 +173,7 @@ impl<'a> Answer<'a> {
     }
 
     fn job(&self, number: usize) -> &'a str {
-        self.study.jobs.get(number).map_or("", |one| one.name.as_str())
+        self.study.jobs.get(number).map_or("", Job::name)
     }
 
     fn priced(&self) -> bool {
@@ -214,7 +214,10 @@ impl<'a> Answer<'a> {
 
     fn result(&self, one: &JobResult) -> ResultJson<'a> {
         let degrees = one.step.layout.degrees;
-        let job = self.study.jobs.get(one.job);
+        let job = self.study.jobs.get(one.job).and_then(|job| match job {
+            Job::Training(job) => Some(job),
+            Job::Inference(_) => None,
+        });
         let seconds = one.step.time.us() / 1e6;
         let gb = |bytes: fabricast_topologies::Bytes| bytes.0 as f64 / 1e9;
         let hour = one.cost_per_hour;
@@ -231,7 +234,7 @@ impl<'a> Answer<'a> {
                 cp: degrees.context,
                 interleave: degrees.interleave,
                 sequence: degrees.token_shares() > 1,
-                zero: match job.map_or(Zero::None, |job| job.zero) {
+                zero: match job.map_or(Zero::None, |job: &Training| job.zero) {
                     Zero::None => 0,
                     Zero::Optimizer => 1,
                     Zero::Gradients => 2,

@@ -64,7 +64,7 @@ fn what_is_wrong_is_shown_where_it_stands() {
         (
             "parallel = \"auto\"",
             "parallel = { tp = 8, pp = 8 }",
-            "s.toml:35:12: tp 8 × pp 8 × dp 1 × cp 1 is 64, and there are 32",
+            "s.toml:35:12: tp 8 × pp 8 × dp 1 is 64, and there are 32",
         ),
         ("precision = \"bf16\"", "precision = \"bf17\"", "s.toml:31:13: unknown variant"),
         ("zero = 1", "zero = 1\nseed = 3", "s.toml:35:1: unknown field `seed`"),

@@ -24,7 +24,7 @@ pub fn rank(study: &Study, results: &[JobResult]) -> Vec<Ranked> {
     let mean = |candidate: usize, of: fn(&JobResult) -> f64| {
         let own = results.iter().filter(|one| one.candidate == candidate);
         let (sum, weights) = own.fold((0.0, 0.0), |(sum, weights), one| {
-            let weight = study.jobs.get(one.job).map_or(1.0, |job| job.weight);
+            let weight = study.jobs.get(one.job).map_or(1.0, |job| job.weight());
             (sum + weight * of(one).ln(), weights + weight)
         });
         (sum / weights).exp()
@@ -44,7 +44,7 @@ pub fn rank(study: &Study, results: &[JobResult]) -> Vec<Ranked> {
             let lacking = own.filter_map(|one| {
                 let job = study.jobs.get(one.job)?;
                 let over = one.beyond?.0 as f64 / 1e9;
-                Some(format!("{} lacks {over:.1} GB of memory", job.name))
+                Some(format!("{} lacks {over:.1} GB of memory", job.name()))
             });
             let hour = results.iter().find(|one| one.candidate == number).and_then(|one| one.cost_per_hour);
             let beyond = lacking.chain(candidate.beyond(hour, &study.constraints)).collect();

@@ -84,7 +84,10 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
         return Err(JobError::at(&whole, "no candidate: expected `[[candidate]]` with name, fabric and nodes"));
     }
     if read.job.is_empty() {
-        return Err(JobError::at(&whole, "no job: expected `[[job]]` with name, model, global_batch and parallel"));
+        return Err(JobError::at(
+            &whole,
+            "no job: expected `[[job]]` with name, model, parallel and global_batch, or kind = \"inference\"",
+        ));
     }
     let mut candidates: Vec<Candidate> = Vec::new();
     for one in &read.candidate {
@@ -104,8 +107,8 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
     let mut jobs = Vec::new();
     for one in &read.job {
         let job = one.get_ref().job(origin, origin.place(one.span()))?;
-        if jobs.iter().any(|known: &crate::job::Job| known.name == job.name) {
-            return Err(JobError::at(&job.places.job, format!("name: `{}` stands twice", job.name)));
+        if jobs.iter().any(|known: &crate::job::Job| known.name() == job.name()) {
+            return Err(JobError::at(&job.places().job, format!("name: `{}` stands twice", job.name())));
         }
         jobs.push(job);
     }

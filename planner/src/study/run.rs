@@ -8,7 +8,7 @@ use fabricast_topologies::{Bytes, Fabric};
 use rayon::prelude::*;
 
 use super::{Band, Candidate, Study};
-use crate::job::{Footprint, Job, JobError};
+use crate::job::{Footprint, Job, JobError, Training};
 use crate::plan::PlanError;
 use crate::step::{Machine, Simulated, Step, TimeError, best_step};
 
@@ -88,7 +88,14 @@ pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Res
             .enumerate()
             .with_max_len(1)
             .map(|(job_number, job)| {
-                let found = best_step(job, &machine).map_err(|error| failed(candidate, job, error));
+                let trained = match job {
+                    Job::Training(trained) => trained,
+                    Job::Inference(_) => {
+                        let error = JobError::at(&job.places().job, "inference jobs have no time yet");
+                        return Err(StudyError::Job { candidate: candidate.name.clone(), error: error.into() });
+                    }
+                };
+                let found = best_step(trained, &machine).map_err(|error| failed(candidate, job, error));
                 if let Some(done) = done {
                     done.fetch_add(1, Ordering::Relaxed);
                 }
@@ -97,7 +104,7 @@ pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Res
                 Ok(result(
                     study,
                     (number, candidate),
-                    (job_number, job),
+                    (job_number, trained),
                     fabric.gpus().len(),
                     (step, footprint, beyond),
                 ))
@@ -111,7 +118,7 @@ pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Res
 }
 
 fn failed(candidate: &Candidate, job: &Job, error: TimeError) -> StudyError {
-    let (candidate, job) = (candidate.name.clone(), job.name.clone());
+    let (candidate, job) = (candidate.name.clone(), job.name().to_owned());
     match error {
         TimeError::Job(error) => StudyError::Job { candidate, error: error.into() },
         TimeError::Plan(error) => StudyError::Plan { candidate, job, error: error.into() },
@@ -121,7 +128,7 @@ fn failed(candidate: &Candidate, job: &Job, error: TimeError) -> StudyError {
 fn result(
     study: &Study,
     (candidate_number, candidate): (usize, &Candidate),
-    (job_number, job): (usize, &Job),
+    (job_number, job): (usize, &Training),
     ranks: usize,
     (step, footprint, beyond): (Step, Footprint, Option<Bytes>),
 ) -> JobResult {
