@@ -30,6 +30,8 @@ pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
 pub use read::read_job;
+#[cfg(test)]
+pub(crate) use read::serving_tests;
 pub(crate) use read::{JobText, Origin};
 pub use serving::{KvPrecision, KvTier, Limits, Serving};
 pub use traffic::{GroupCall, Phase, traffic};
