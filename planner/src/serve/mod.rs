@@ -27,7 +27,7 @@ use rayon::prelude::*;
 
 use crate::job::{Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
 use crate::plan::PlanError;
-use crate::step::{Efficiency, Kernel, Share, Speeds, Step, Tariff};
+use crate::step::{Efficiency, Exchange, Kernel, Share, Speeds, Step, Tariff};
 
 /// What becomes of requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -262,7 +262,8 @@ impl Clock<'_> {
     }
 
     fn price(&self, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
-        self.tariff.time(layout, call.dimension, call.collective, call.bytes)
+        let exchange = Exchange { dimension: call.dimension, collective: call.collective, bytes: call.bytes };
+        self.tariff.time(layout, exchange)
     }
 
     fn work(&self, work: &Work) -> Picos {

@@ -1,9 +1,8 @@
 //! Answers against closed forms, against training's forward pass, and against what is known of serving.
 
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bytes, FabricRequest, load};
+use fabricast_topologies::{FabricRequest, load};
 use proptest::prelude::*;
 
 use super::*;
@@ -15,15 +14,9 @@ use crate::step::{Machine, Simulated};
 struct Flat(f64);
 
 impl Tariff for Flat {
-    fn time(
-        &self,
-        layout: &Layout,
-        dimension: Dimension,
-        collective: Collective,
-        bytes: Bytes,
-    ) -> Result<Picos, PlanError> {
-        let factor = collective.busbw_factor(layout.size(dimension));
-        Ok(Picos((bytes.0 as f64 * factor / self.0 * 1e12).round() as u64 + 5_000_000))
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let factor = exchange.collective.busbw_factor(layout.size(exchange.dimension));
+        Ok(Picos((exchange.bytes.0 as f64 * factor / self.0 * 1e12).round() as u64 + 5_000_000))
     }
 }
 

@@ -11,11 +11,13 @@ mod prices;
 mod rank;
 mod read;
 mod run;
+mod served;
 
 pub use prices::{Band, Listed, PriceUnit, shipped};
 pub use rank::{Ranked, rank};
 pub use read::read_study;
 pub use run::{JobResult, StudyError, run};
+pub use served::served;
 
 use fabricast_topologies::{FabricRequest, Place};
 

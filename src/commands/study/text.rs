@@ -47,6 +47,8 @@ pub fn results(answer: &Answer) -> Table {
         text("parallel", "parallel"),
         number("step_time_s", "step s"),
         number("tokens_per_s", "tokens/s"),
+        number("ttft_s", "first token s"),
+        number("tpot_s", "per token s"),
         share("exposed_comm_share", "exposed"),
         share("total_comm_share", "comm"),
         share("efficiency", "efficiency"),
@@ -57,7 +59,10 @@ pub fn results(answer: &Answer) -> Table {
         text("binds", "binds"),
     ]);
     for one in &answer.results {
-        let fits = one.memory_beyond_gb.map_or("yes".to_owned(), |over| format!("no, by {over:.1} GB"));
+        let lacking = one.memory_beyond_gb.map(|over| format!("no, by {over:.1} GB"));
+        let late = (!one.late.is_empty()).then(|| format!("too late: {}", one.late.join(", ")));
+        let why: Vec<String> = lacking.into_iter().chain(late).collect();
+        let fits = if why.is_empty() { "yes".to_owned() } else { why.join("; ") };
         table.row(vec![
             Value::text(&one.candidate).into(),
             Value::text(&one.job).into(),
@@ -65,6 +70,8 @@ pub fn results(answer: &Answer) -> Table {
             Value::text(one.parallel.to_string()).into(),
             Value::Number(one.step_time_s).into(),
             Value::Number(one.tokens_per_s).into(),
+            Value::or_missing(one.ttft_s, Value::Number).into(),
+            Value::or_missing(one.tpot_s, Value::Number).into(),
             Value::Share(one.exposed_comm_share).into(),
             Value::Share(one.total_comm_share).into(),
             Value::Share(one.efficiency).into(),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::job::{Job, Model, Parallel, Precision, Recompute, Training, Zero};
 use crate::step::Share;
-use crate::study::{Band, Candidate, JobResult, Price, Ranked, Study};
+use crate::study::{Band, Candidate, JobResult, Price, Ranked, Study, served};
 
 /// The answer of a study; `fabrics` are those of its candidates, in their order.
 #[must_use]
@@ -168,6 +168,26 @@ fn model_row(model: &Model) -> ModelRow {
 }
 
 fn result(study: &Study, one: &JobResult, candidate: String) -> ResultRow {
+    let row = match (study.jobs.get(one.job), &one.service) {
+        (Some(Job::Inference(job)), Some(service)) => served(job, one.ranks, &one.step, &one.footprint, service),
+        _ => trained(study, one),
+    };
+    let (hour, million) = (one.cost_per_hour, one.cost_per_million_tokens);
+    ResultRow {
+        candidate,
+        cost_per_hour: hour.map(Band::middle),
+        cost_per_hour_low: hour.map(|band| band.low),
+        cost_per_hour_high: hour.map(|band| band.high),
+        cost_per_step: hour.map(|band| band.middle() * row.step_time_s / 3600.0),
+        cost_per_million_tokens: million.map(Band::middle),
+        cost_per_million_tokens_low: million.map(|band| band.low),
+        cost_per_million_tokens_high: million.map(|band| band.high),
+        kwh_per_million_tokens: one.kwh_per_million_tokens,
+        ..row
+    }
+}
+
+fn trained(study: &Study, one: &JobResult) -> ResultRow {
     let name = study.jobs.get(one.job).map_or("", Job::name);
     let job = study.jobs.get(one.job).and_then(|job| match job {
         Job::Training(job) => Some(job),
@@ -175,9 +195,8 @@ fn result(study: &Study, one: &JobResult, candidate: String) -> ResultRow {
     });
     let seconds = one.step.time.us() / 1e6;
     let gb = |bytes: Bytes| bytes.0 as f64 / 1e9;
-    let (hour, million) = (one.cost_per_hour, one.cost_per_million_tokens);
     ResultRow {
-        candidate,
+        candidate: String::new(),
         job: name.to_owned(),
         kind: JobKind::Training,
         ranks: one.ranks as u64,
@@ -188,6 +207,9 @@ fn result(study: &Study, one: &JobResult, candidate: String) -> ResultRow {
         samples_per_s: job.map_or(0.0, |job| job.global_batch as f64 / seconds),
         ttft_s: None,
         tpot_s: None,
+        late: Vec::new(),
+        requests_that_fit: None,
+        would_fit: Vec::new(),
         exposed_comm_share: one.step.exposed(),
         total_comm_share: one.step.total_communication(),
         efficiency: one.step.efficiency(),
@@ -203,16 +225,16 @@ fn result(study: &Study, one: &JobResult, candidate: String) -> ResultRow {
         },
         fits: one.beyond.is_none(),
         memory_beyond_gb: one.beyond.map(gb),
-        cost_per_hour: hour.map(Band::middle),
-        cost_per_hour_low: hour.map(|band| band.low),
-        cost_per_hour_high: hour.map(|band| band.high),
-        cost_per_step: hour.map(|band| band.middle() * seconds / 3600.0),
-        cost_per_million_tokens: million.map(Band::middle),
-        cost_per_million_tokens_low: million.map(|band| band.low),
-        cost_per_million_tokens_high: million.map(|band| band.high),
-        kwh_per_million_tokens: one.kwh_per_million_tokens,
+        cost_per_hour: None,
+        cost_per_hour_low: None,
+        cost_per_hour_high: None,
+        cost_per_step: None,
+        cost_per_million_tokens: None,
+        cost_per_million_tokens_low: None,
+        cost_per_million_tokens_high: None,
+        kwh_per_million_tokens: None,
         time_to_train_h: one.train_hours,
-        cost_to_train: one.train_hours.zip(hour).map(|(hours, band)| hours * band.middle()),
+        cost_to_train: one.train_hours.zip(one.cost_per_hour).map(|(hours, band)| hours * band.middle()),
         binds: one.step.binds().name().to_owned(),
     }
 }

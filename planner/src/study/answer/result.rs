@@ -21,7 +21,7 @@ pub struct ResultRow {
     pub parallel: ParallelRow,
     /// Forward passes of a rank in a step.
     pub micro_batches: u64,
-    /// Seconds of a step; of a decoding step for inference.
+    /// Seconds of a step; of the mean one for inference.
     pub step_time_s: f64,
     /// Tokens trained on, or put out, in a second, on all GPUs together.
     pub tokens_per_s: f64,
@@ -33,11 +33,20 @@ pub struct ResultRow {
     /// Seconds from one token of a request to the next; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpot_s: Option<f64>,
+    /// Limits of the job that it breaks: which, what was found, what was asked for; inference only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<String>,
+    /// Requests in flight that fit the memory, on all replicas together; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_that_fit: Option<u64>,
+    /// Changes of the job any one of which makes it fit, where it does not; inference only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_fit: Vec<String>,
     /// Communication that GPUs wait for, as a part of the step.
     pub exposed_comm_share: f64,
     /// All communication over the step; over 1 where it overlaps with itself.
     pub total_comm_share: f64,
-    /// Speed-up over one GPU with memory enough, divided by the GPUs.
+    /// Speed-up over one GPU with memory enough for the same steps, divided by the GPUs.
     pub efficiency: f64,
     /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all.
     #[serde(default)]
@@ -48,7 +57,7 @@ pub struct ResultRow {
     pub memory_gb: f64,
     /// What that consists of.
     pub memory: MemoryRow,
-    /// Whether it fits; true where the memory is not known.
+    /// Whether it fits the memory, as far as that is known, and keeps the limits of the job.
     pub fits: bool,
     /// By how much it does not, GB.
     pub memory_beyond_gb: Option<f64>,
