@@ -5,6 +5,8 @@
 //!
 //! - Attention of an answer reads all that is kept of its request; that of a chunk of a prompt computes with what came
 //!   before it and, of itself, the lower triangle (Dao, arXiv 2307.08691). Keys and values are written once.
+//!   Where they are compressed, heads of answers work on the compressed ones (DeepSeek-V2, arXiv 2405.04434, section 2.1.2), those of
+//!   prompts as heads do. Attention is taken to be as fast as products in the weights' precision.
 //! - Of experts only those are read that some token has chosen: of `slots`, each chosen by a token with `k / slots`, all tokens
 //!   `N` of those who share the experts leave `(1 - k / slots)^N` alone.
 //! - Only the last tokens of prompts and those of answers meet the words.
@@ -140,8 +142,14 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     if mix.decode > 0.0 {
         // A request is half answered on average.
         let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
-        let kernel =
-            Kernel { flops: flops(4.0 * mix.decode * context * query), bytes: bytes(2.0 * a * mix.decode * query) };
+        // Each head meets the whole of what is compressed.
+        let elements = (model.layers * job.kv_precision.bytes()) as f64;
+        let width = job.kv_bytes_per_token.map_or(model.head as f64, |bytes| bytes as f64 / elements);
+        let heads = model.heads as f64 / tensor;
+        let kernel = Kernel {
+            flops: flops(4.0 * mix.decode * context * width * heads),
+            bytes: bytes(2.0 * a * mix.decode * query),
+        };
         work.attention.push(Reading { kernel, kept: bytes(mix.decode * context * kept) });
     }
     if mix.prefill > 0.0 {

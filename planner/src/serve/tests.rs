@@ -190,6 +190,22 @@ fn a_prompt_is_a_forward_pass() {
     }
 }
 
+/// An answer reads what is kept of its request and computes 4 operations for each element of it and head; keys and values that
+/// are compressed are met whole by each head (arXiv 2412.19437: 128 heads, 576 elements, 61 layers).
+#[test]
+fn answers_read_what_is_kept() {
+    let model = "model = { layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280 }\nparallel = { tp = 4 }\n";
+    let mix = Mix { decode: 10.0, ..Mix::default() };
+    for (lines, elements, kept) in [("", 56, 2 * 32 * 56 * 2), ("kv_bytes_per_token = 70272\n", 576, 576 * 2)] {
+        let job = served(&format!("{model}{lines}"));
+        let work = layer(&job, &laid(&job), &mix, 1.0);
+        let [reading] = work.attention[..] else { panic!("{work:?}") };
+        // 2000 tokens of the prompt, and half of the answer.
+        assert_eq!(reading.kept.0, 10 * 2250 * kept, "{lines}");
+        assert_eq!(reading.kernel.flops.0, 4 * 10 * 2250 * 32 * elements, "{lines}");
+    }
+}
+
 #[test]
 fn chosen_experts_are_counted_once() {
     let job = served(
