@@ -23,7 +23,6 @@ impl Tariff for Flat {
 const H100: Speeds = Speeds { flops_per_s: 989e12, memory: Bandwidth(3_350_000_000_000) };
 
 fn laid(job: &Serving) -> Layout {
-    let Job::Inference(_) = Job::Inference(job.clone()) else { panic!() };
     let crate::job::Parallel::Given { degrees, data } = job.parallel else { panic!() };
     let degrees = Degrees { data: data.unwrap_or(1), ..degrees };
     Layout::serving(job, degrees.ranks() as u32, degrees).unwrap()

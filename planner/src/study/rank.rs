@@ -26,7 +26,7 @@ pub fn rank(study: &Study, results: &[JobResult]) -> Vec<Ranked> {
     let mean = |candidate: usize, of: fn(&JobResult) -> f64| {
         let own = results.iter().filter(|one| one.candidate == candidate);
         let (sum, weights) = own.fold((0.0, 0.0), |(sum, weights), one| {
-            let weight = study.jobs.get(one.job).map_or(1.0, |job| job.weight());
+            let weight = study.jobs.get(one.job).map_or(1.0, Job::weight);
             (sum + weight * of(one).ln(), weights + weight)
         });
         (sum / weights).exp()
