@@ -114,7 +114,8 @@ pub enum KvTier {
     Hbm,
     /// In another GPU's, which has the same to keep: read over the fabric, and no room is gained.
     Peer,
-    /// In the memory of the CPU next to it (Grace's, over NVLink-C2C; others', over PCIe).
+    /// In the memory of the CPU next to it (Grace's, over NVLink-C2C; others', over PCIe), of which there is taken to be
+    /// enough, since fabrics do not state how much there is.
     Host,
 }
 

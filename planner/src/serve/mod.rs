@@ -212,32 +212,31 @@ impl Clock<'_> {
             return Ok(Spent::default());
         }
         let calls = traffic(job, layout, mix);
-        // All prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
-        calls.par_iter().with_max_len(1).for_each(|call| drop(self.price(layout, call)));
-        let of = |phase: Phase, dimension: Option<Dimension>| -> Result<Picos, PlanError> {
-            let mut sum = Picos::ZERO;
-            for call in &calls {
-                if call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension) {
-                    sum += times(self.price(layout, call)?, call.count);
-                }
-            }
-            Ok(sum)
+        let prices: Vec<Result<Picos, PlanError>> =
+            calls.par_iter().with_max_len(1).map(|call| self.price(layout, call)).collect();
+        let prices = prices.into_iter().collect::<Result<Vec<Picos>, PlanError>>()?;
+        let of = |phase: Phase, dimension: Option<Dimension>| -> Picos {
+            let own = calls
+                .iter()
+                .zip(&prices)
+                .filter(|(call, _)| call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension));
+            own.map(|(call, &price)| times(price, call.count)).sum()
         };
         let each = Spent {
             compute: self.work(&layer(job, layout, mix, chunks)),
-            tensor: of(Phase::LayerForward, Some(Dimension::Tensor))?,
-            expert: of(Phase::LayerForward, Some(Dimension::Expert))?,
+            tensor: of(Phase::LayerForward, Some(Dimension::Tensor)),
+            expert: of(Phase::LayerForward, Some(Dimension::Expert)),
             ..Spent::default()
         };
-        let first = (self.work(&words(job, mix)), of(Phase::Words, None)?);
-        let last = (self.work(&logits(job, layout, mix)), of(Phase::Logits, None)?);
+        let first = (self.work(&words(job, mix)), of(Phase::Words, None));
+        let last = (self.work(&logits(job, layout, mix)), of(Phase::Logits, None));
         let stages = u64::from(layout.degrees.pipeline);
         let layers = job.model.layers;
         let way = Spent {
             compute: times(each.compute, layers) + first.0 + last.0,
             tensor: times(each.tensor, layers) + first.1 + last.1,
             expert: times(each.expert, layers),
-            hand_off: times(of(Phase::HandOff, None)?, stages - 1),
+            hand_off: times(of(Phase::HandOff, None), stages - 1),
             bubble: Picos::ZERO,
         };
         if stages == 1 {
