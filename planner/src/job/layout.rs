@@ -149,6 +149,8 @@ impl Layout {
     }
 
     /// An inference job's degrees on so many ranks. Experts and their second copies divide by `ep`.
+    /// Within a tensor-parallel group each expert's matrices are divided: experts divided there instead, as vLLM can, would move the
+    /// same bytes and hold the same weights.
     ///
     /// # Errors
     /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model does not divide by.
