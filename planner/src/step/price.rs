@@ -80,6 +80,15 @@ impl<'a> Simulated<'a> {
         Self { router, profile, ranks, known: Mutex::default() }
     }
 
+    /// Of some of the same fabric's devices alone.
+    #[must_use]
+    pub fn on<'b>(&self, ranks: &'b [NodeId]) -> Simulated<'b>
+    where
+        'a: 'b,
+    {
+        Simulated::new(self.router, self.profile, ranks)
+    }
+
     /// For a job that may use so much.
     #[must_use]
     pub fn allowing(&'a self, collectives: Collectives) -> Allowed<'a> {
