@@ -44,7 +44,7 @@ impl Fingerprint {
     /// Takes up a value as it is shown, and that it ends there.
     pub fn take(&mut self, value: &dyn fmt::Debug) {
         // Nothing that fails: what is written to is a number.
-        let _ = write!(self, "{value:?}\n");
+        let _ = writeln!(self, "{value:?}");
     }
 
     /// What it comes to.
