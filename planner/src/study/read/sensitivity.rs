@@ -26,24 +26,34 @@ pub(super) struct SensitivityText {
     usd_per_kwh: Vec<Spanned<f64>>,
 }
 
+/// A key of numbers: its name, what it is set to, the most it may be, and what it is a setting of.
+struct Figure<'a> {
+    name: &'static str,
+    values: &'a [Spanned<f64>],
+    most: f64,
+    setting: fn(f64) -> Setting,
+}
+
 impl Reader<'_> {
     /// The settings in a fixed order, whatever the order of the keys.
     pub(super) fn sensitivities(self, text: Option<&SensitivityText>) -> Result<Vec<Setting>, JobError> {
         let Some(text) = text else { return Ok(Vec::new()) };
         let mut settings = Vec::new();
-        let figures: [(&str, &[Spanned<f64>], f64, fn(f64) -> Setting); 5] = [
-            ("link_rate", &text.link_rate, 1000.0, Setting::LinkRate),
-            ("oversubscription", &text.oversubscription, 1000.0, Setting::Oversubscription),
-            ("gpu_price", &text.gpu_price, 1000.0, Setting::GpuPrice),
-            ("utilization", &text.utilization, 1.0, Setting::Utilization),
-            ("usd_per_kwh", &text.usd_per_kwh, f64::MAX, Setting::PerKwh),
+        let figure = |name, values, most, setting| Figure { name, values, most, setting };
+        let rates = [
+            figure("link_rate", &text.link_rate, 1000.0, Setting::LinkRate as fn(f64) -> Setting),
+            figure("oversubscription", &text.oversubscription, 1000.0, Setting::Oversubscription),
         ];
-        let (rates, costs) = figures.split_at(2);
-        let read = |(name, values, most, setting): &(&str, &[Spanned<f64>], f64, fn(f64) -> Setting)| {
-            let one = |value: &Spanned<f64>| Ok(self.positive(name, Some(value), *most)?.map(setting));
-            values.iter().filter_map(|value| one(value).transpose()).collect::<Result<Vec<_>, JobError>>()
+        let costs = [
+            figure("gpu_price", &text.gpu_price, 1000.0, Setting::GpuPrice as fn(f64) -> Setting),
+            figure("utilization", &text.utilization, 1.0, Setting::Utilization),
+            figure("usd_per_kwh", &text.usd_per_kwh, f64::MAX, Setting::PerKwh),
+        ];
+        let read = |figure: &Figure<'_>| {
+            let one = |value| Ok(self.positive(figure.name, Some(value), figure.most)?.map(figure.setting));
+            figure.values.iter().filter_map(|value| one(value).transpose()).collect::<Result<Vec<_>, JobError>>()
         };
-        for figure in rates {
+        for figure in &rates {
             settings.extend(read(figure)?);
         }
         for count in &text.nics_per_node {
@@ -59,7 +69,7 @@ impl Reader<'_> {
             let place = self.origin.place(names.span());
             settings.push(Setting::Failed { names: names.get_ref().clone(), place });
         }
-        for figure in costs {
+        for figure in &costs {
             settings.extend(read(figure)?);
         }
         Ok(settings)
