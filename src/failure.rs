@@ -164,7 +164,9 @@ impl From<fabricast_planner::study::StudyError> for Failure {
     fn from(error: fabricast_planner::study::StudyError) -> Self {
         use fabricast_planner::study::StudyError as E;
         match &error {
-            E::Job { error: job, .. } => Self::at(error.to_string(), job.help.clone(), Some(&job.place)),
+            E::Study(job) | E::Job { error: job, .. } => {
+                Self::at(error.to_string(), job.help.clone(), Some(&job.place))
+            }
             E::Plan { .. } | E::Profile { .. } => Self::input(error.to_string()),
         }
     }

@@ -34,7 +34,7 @@ pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
 pub use sizes::Sizes;
-pub use study::StudyArgs;
+pub use study::{Shard, StudyArgs};
 pub use table::{DiffArgs, PlanCommand, TableArgs, TableFormat};
 
 /// Forecasts what collective communication costs on a GPU fabric, and picks the best way to do it.

@@ -137,3 +137,147 @@ fn what_is_wrong_is_shown_where_it_stands() {
     std::fs::write(folder.path().join("file"), "").unwrap();
     refused(folder.path(), "study --template -o file", "expected a folder");
 }
+
+/// Two machines and two jobs that take no time, as given and with half the link rate.
+const SMALL: &str = "[[candidate]]
+name = \"two\"
+fabric = \"hgx-h100\"
+nodes = 2
+gpus = 2
+price_usd = { low = 90000, high = 110000 }
+
+[[candidate]]
+name = \"one\"
+fabric = \"hgx-h100\"
+gpus = 4
+price_usd = { low = 80000, high = 130000 }
+
+[[job]]
+name = \"j\"
+global_batch = 8
+parallel = { tp = 2 }
+model = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }
+
+[[job]]
+name = \"k\"
+global_batch = 8
+parallel = { tp = 1 }
+model = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }
+
+[sensitivity]
+link_rate = [0.5]
+";
+
+#[test]
+fn what_was_interrupted_goes_on_and_what_was_damaged_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("s.toml"), SMALL).unwrap();
+    let run = || run_in(folder.path(), "study s.toml --format json -o out");
+    assert_eq!((run().code, run().stderr), (0, String::new()));
+    let path = |name: &str| folder.path().join("out").join(name);
+    let read = |name: &str| std::fs::read(path(name)).unwrap();
+    let (results, runs) = (read("results.json"), read("runs.jsonl"));
+    // Two jobs on two machines, and on the one of two hosts with a slower network.
+    assert_eq!(runs.iter().filter(|&&byte| byte == b'\n').count(), 6);
+    let step = runs.len() / 7;
+    for cut in (0..runs.len()).step_by(step) {
+        std::fs::remove_file(path("results.json")).unwrap();
+        std::fs::write(path("runs.jsonl"), &runs[..cut]).unwrap();
+        let again = run();
+        let torn = cut > 0 && runs[cut - 1] != b'\n' && runs[cut] != b'\n';
+        assert_eq!((again.code, again.stderr.contains("lacks its end")), (0, torn), "{cut}: {}", again.stderr);
+        assert_eq!((read("results.json"), read("runs.jsonl")), (results.clone(), runs.clone()), "{cut}");
+    }
+    // A study with other prices takes its runs; one with other jobs leaves them where they are.
+    std::fs::write(folder.path().join("s.toml"), SMALL.replace("90000", "9000")).unwrap();
+    assert_eq!(run().code, 0);
+    assert!(read("runs.jsonl") == runs && read("results.json") != results);
+    std::fs::write(folder.path().join("s.toml"), SMALL.replace("seq = 512", "seq = 256")).unwrap();
+    assert_eq!(run().code, 0);
+    assert!(read("runs.jsonl").len() > runs.len() && read("runs.jsonl").ends_with(&runs));
+    std::fs::write(folder.path().join("s.toml"), SMALL).unwrap();
+
+    let damaged = String::from_utf8(runs.clone()).unwrap().replacen("\"ranks\":4", "\"ranks\":8", 1);
+    let foreign = [&b"{\"a\":1}\n"[..], &runs].concat();
+    let halved = [&runs[..runs.len() / 2 - 100], b"\n", &runs].concat();
+    for (bytes, expected) in [
+        (damaged.into_bytes(), "runs.jsonl:1: damaged: its sum is another"),
+        (foreign, "runs.jsonl:1: not a run of a study"),
+        (halved, "not a run of a study"),
+    ] {
+        std::fs::write(path("runs.jsonl"), &bytes).unwrap();
+        refused(folder.path(), "study s.toml -o out", expected);
+        assert_eq!(read("runs.jsonl"), bytes);
+    }
+}
+
+#[test]
+fn parts_put_together_are_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("s.toml"), SMALL).unwrap();
+    let run = |arguments: &str| {
+        let run = run_in(folder.path(), arguments);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{arguments}");
+        run.stdout
+    };
+    run("study s.toml --format csv -o whole");
+    for part in 1..=3 {
+        assert_eq!(run(&format!("study s.toml --shard {part}/3 -o p{part}")), "");
+        assert!(!folder.path().join(format!("p{part}/results.json")).exists());
+    }
+    run("study s.toml --format csv -o merged --merge p3 p1 p2");
+    for name in ["results.json", "runs.jsonl", "ranking.csv"] {
+        let read = |of: &str| std::fs::read_to_string(folder.path().join(of).join(name)).unwrap();
+        assert_eq!(read("merged"), read("whole"), "{name}");
+    }
+    let printed = run("study s.toml --format json --merge p1 p2 p3");
+    assert_eq!(printed, std::fs::read_to_string(folder.path().join("whole/results.json")).unwrap());
+
+    let at = folder.path();
+    refused(
+        at,
+        "study s.toml --merge p1 p3",
+        "2 of 6 runs are missing, the first of them job `k` on `two`; no folder of shard 2/3",
+    );
+    refused(at, "study s.toml --merge p1 p2 p3 p1", "shard 1/3 stands twice: p1 and p1");
+    refused(at, "study s.toml --merge p1 whole", "shard.json");
+    run("study s.toml --shard 1/2 -o half");
+    refused(at, "study s.toml --merge p1 half", "half is shard 1/2 and p1 is shard 1/3");
+    std::fs::write(at.join("t.toml"), SMALL.replace("seq = 512", "seq = 256")).unwrap();
+    refused(at, "study t.toml --merge p1 p2 p3", "a part of another study");
+    let runs = std::fs::read_to_string(at.join("p2/runs.jsonl")).unwrap();
+    std::fs::write(at.join("p2/runs.jsonl"), &runs[..runs.len() - 40]).unwrap();
+    let torn = run_in(at, "study s.toml --merge p1 p2 p3");
+    assert!(torn.code == 2 && torn.stderr.contains("runs.jsonl:2: the line lacks its end"), "{}", torn.stderr);
+    assert!(torn.stderr.contains("1 of 6 runs are missing"), "{}", torn.stderr);
+    refused(at, "study s.toml --shard 1/2", "expected a folder");
+    refused(at, "study s.toml --shard 3/2 -o x", "expected I/N");
+}
+
+#[test]
+fn constraints_and_lists_that_cannot_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("s.toml", &format!("{SMALL}[constraints]\nbudget_usd = 50000\n"));
+    refused(
+        folder.path(),
+        "study s.toml -o out",
+        "s.toml:28:1: no candidate keeps within the constraints; `two` comes nearest: budget 100000 of 50000",
+    );
+    let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"each\"\ndate = \"2026\"\nsource = \"offer\"\n";
+    let listed = format!(
+        "prices = \"mine.toml\"\n{}",
+        SMALL.replace("price_usd = { low = 90000, high = 110000 }", "price = \"box\"")
+    );
+    write("s.toml", &listed);
+    refused(folder.path(), "study s.toml", "s.toml:1:10: prices: ");
+    write("mine.toml", list);
+    refused(folder.path(), "study s.toml", "s.toml:7:9: price: `box` is in EUR, and the study in USD");
+    write("mine.toml", &list.replace("high = 2", "high = 0.5"));
+    refused(folder.path(), "study s.toml", "mine.toml:1:1: `box`: expected 0 < low");
+    write("mine.toml", &list.replace("EUR", "USD"));
+    assert_eq!(run_in(folder.path(), "study s.toml").code, 0);
+    write("s.toml", "candidate = []\n");
+    refused(folder.path(), "study s.toml", "s.toml: no candidate");
+    assert!(!folder.path().join("out").exists());
+}

@@ -19,7 +19,7 @@ mod search;
 pub use efficiency::{Efficiency, Speeds};
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
 pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
-pub use search::{Machine, StepError, best_step};
+pub use search::{Machine, StepError, best_step, unbounded_step};
 
 use fabricast_topologies::{Bytes, Picos};
 use pipeline::{Pipeline, StageTime};

@@ -4,7 +4,9 @@
 //! ([`simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
 //! otherwise all groups of the cluster (of very
 //! large ones those on the same hosts). The time is that of the last to end. Times are kept, by what was asked, so that
-//! jobs on the same fabric share them.
+//! jobs on the same fabric share them. Groups over many hosts are asked about once for all sizes that are near each other:
+//! the strategy is that of the next power of two, or of [`LOOKED_AT`] for each rank where calls are larger, since what is
+//! best there no longer depends on the size; the time is always that of the call itself.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,7 +24,7 @@ use crate::algorithm::{self, Shape};
 use crate::bound::InNetwork;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Library, Offer, Registered};
-use crate::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
+use crate::plan::{Effort, PlanError, PlanRequest, Priced, Watcher, plan};
 use crate::strategy::{Restriction, Strategy};
 
 /// A call among the groups of a dimension, all at once.
@@ -52,6 +54,10 @@ const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
 /// From so many ranks on in groups that leave their NVLink domain.
 const MANY: usize = 16;
 
+/// The most bytes for each rank of groups of many at which strategies are compared. A ring then moves chunks of this size,
+/// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
+const LOOKED_AT: u64 = 1 << 20;
+
 /// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
 /// network that is oversubscribed is not counted then.
 const MOST_TOGETHER: usize = 4096;
@@ -65,6 +71,8 @@ pub struct Simulated<'a> {
     profile: &'a Profile,
     ranks: &'a [NodeId],
     known: Mutex<FxHashMap<Asked, Picos>>,
+    /// What groups of many take, by the size at which strategies were compared.
+    picked: Mutex<FxHashMap<Asked, Strategy>>,
 }
 
 /// What a job may use of it.
@@ -77,7 +85,16 @@ impl<'a> Simulated<'a> {
     /// Of the devices of all ranks.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
-        Self { router, profile, ranks, known: Mutex::default() }
+        Self { router, profile, ranks, known: Mutex::default(), picked: Mutex::default() }
+    }
+
+    /// Of some of the same fabric's devices alone.
+    #[must_use]
+    pub fn on<'b>(&self, ranks: &'b [NodeId]) -> Simulated<'b>
+    where
+        'a: 'b,
+    {
+        Simulated::new(self.router, self.profile, ranks)
     }
 
     /// For a job that may use so much.
@@ -123,22 +140,53 @@ impl<'a> Simulated<'a> {
         groups.into_iter().filter(|group| group.iter().any(|device| hosts.contains(&host(device)))).collect()
     }
 
-    fn price(
-        &self,
-        groups: &[Vec<u32>],
-        collective: Collective,
-        bytes: Bytes,
-        collectives: Collectives,
-    ) -> Result<Picos, PlanError> {
+    fn price(&self, groups: &[Vec<u32>], asked: Asked) -> Result<Picos, PlanError> {
+        let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups);
         let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
-        let ranks_per_node = self.ranks_per_node(first);
-        let mode = LaunchMode { gpus_per_host: ranks_per_node, ..LaunchMode::default() };
+        let mode = LaunchMode { gpus_per_host: self.ranks_per_node(first), ..LaunchMode::default() };
+        if self.islands(first).len() > 1 && first.len() > MANY {
+            let most = LOOKED_AT * first.len() as u64;
+            let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
+            let strategy = self.picked(first, (size, stride, collective, near, collectives), mode)?;
+            return strategy.map_or(Ok(Picos::ZERO), |pick| self.simulate(&parties, collective, bytes, pick, mode));
+        }
+        let pick = self.pick(first, (collective, bytes), collectives, mode, Vec::new())?;
+        match (pick, parties.as_slice()) {
+            (None, _) => Ok(Picos::ZERO),
+            (Some(pick), [_]) => Ok(pick.time),
+            (Some(pick), several) => self.simulate(several, collective, bytes, pick.strategy, mode),
+        }
+    }
+
+    /// What a group of many takes for a call.
+    fn picked(&self, first: &[NodeId], asked: Asked, mode: LaunchMode) -> Result<Option<Strategy>, PlanError> {
+        let kept = self.picked.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let (_, _, collective, bytes, collectives) = asked;
+        let pick = self.pick(first, (collective, bytes), collectives, mode, CHANNELS_OF_MANY.to_vec())?;
+        let strategy = pick.map(|pick| pick.strategy);
+        if let Some(strategy) = strategy {
+            self.picked.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, strategy);
+        }
+        Ok(strategy)
+    }
+
+    /// The pick of a plan for one group.
+    fn pick(
+        &self,
+        first: &[NodeId],
+        (collective, bytes): (Collective, Bytes),
+        collectives: Collectives,
+        mode: LaunchMode,
+        channels: Vec<u16>,
+    ) -> Result<Option<Priced>, PlanError> {
         let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
-        let spread = self.islands(first).len() > 1 && first.len() > MANY;
         let restriction = Restriction {
             library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            channels: if spread { CHANNELS_OF_MANY.to_vec() } else { Vec::new() },
+            channels,
             ..Restriction::default()
         };
         let request = PlanRequest {
@@ -146,7 +194,7 @@ impl<'a> Simulated<'a> {
             router: self.router,
             placement: first,
             profile: self.profile,
-            ranks_per_node,
+            ranks_per_node: mode.gpus_per_host,
             mode,
             buffers: BufferUse::OutOfPlace,
             root: 0,
@@ -157,12 +205,7 @@ impl<'a> Simulated<'a> {
             library: None,
             effort: Effort::Contenders,
         };
-        let found = plan(&request, Watcher::default())?;
-        let Some(row) = found.rows.first() else { return Ok(Picos::ZERO) };
-        match parties.as_slice() {
-            [_] => Ok(row.pick.time),
-            several => self.simulate(several, collective, bytes, row.pick.strategy, mode),
-        }
+        Ok(plan(&request, Watcher::default())?.rows.first().map(|row| row.pick))
     }
 
     /// The time of the slowest of several groups that do the same at once.
@@ -223,7 +266,7 @@ impl Tariff for Allowed<'_> {
             return Ok(time);
         }
         // Two threads may work out the same; they find the same.
-        let time = self.simulated.price(&layout.groups(dimension), collective, bytes, self.collectives)?;
+        let time = self.simulated.price(&layout.groups(dimension), asked)?;
         known.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, time);
         Ok(time)
     }

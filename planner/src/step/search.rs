@@ -52,18 +52,36 @@ impl Machine<'_> {
 /// # Errors
 /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
 pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
-    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
-    let allowed = machine.simulated.allowing(job.collectives);
-    let timed = |layout: &Layout| {
-        let step = step(job, layout, &speeds, &machine.curve, &allowed)?;
-        Ok::<_, TimeError>((step, footprint(job, layout)))
-    };
-    if let Some(layout) = Layout::given(job, machine.ranks.len() as u32)? {
-        return timed(&layout);
+    let ranks = machine.ranks.len() as u32;
+    match Layout::given(job, ranks)? {
+        Some(layout) => timed(job, machine, &Speeds::of(machine.router.fabric(), job.precision, &job.places)?, &layout),
+        None => searched(job, machine, machine.memory().unwrap_or(Bytes::MAX)),
     }
+}
+
+/// The best of all divisions on GPUs with memory enough, whatever degrees the job names.
+///
+/// # Errors
+/// As [`best_step`].
+pub fn unbounded_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
+    searched(job, machine, Bytes::MAX)
+}
+
+fn timed(
+    job: &Training,
+    machine: &Machine<'_>,
+    speeds: &Speeds,
+    layout: &Layout,
+) -> Result<(Step, Footprint), TimeError> {
+    let allowed = machine.simulated.allowing(job.collectives);
+    Ok((step(job, layout, speeds, &machine.curve, &allowed)?, footprint(job, layout)))
+}
+
+fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Step, Footprint), TimeError> {
+    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
     let mut best: Option<(Step, Footprint)> = None;
-    for layout in promising(job, machine, &speeds)? {
-        let found = timed(&layout)?;
+    for layout in promising(job, machine, &speeds, memory)? {
+        let found = timed(job, machine, &speeds, &layout)?;
         if best.as_ref().is_none_or(|(known, _)| found.0.time < known.time) {
             best = Some(found);
         }
@@ -82,8 +100,7 @@ fn none_fits(job: &Training, machine: &Machine<'_>) -> JobError {
 }
 
 /// The best by estimate, of those that fit.
-fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds) -> Result<Vec<Layout>, TimeError> {
-    let memory = machine.memory().unwrap_or(Bytes::MAX);
+fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds, memory: Bytes) -> Result<Vec<Layout>, TimeError> {
     let all = possible(job, machine);
     let fits = |layout: &Layout| footprint(job, layout).beyond(memory).is_none();
     let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();

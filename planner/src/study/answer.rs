@@ -125,6 +125,9 @@ pub struct AssumptionsRow {
     pub efficiency_memory: f64,
     /// What each kernel takes besides, µs.
     pub efficiency_start_us: f64,
+    /// How prices lie in their bands, which `probability_best` is worked out with. It is an integral: there is no seed.
+    #[serde(default)]
+    pub price_bands: String,
 }
 
 /// An entry of a price list that a candidate took.
@@ -213,6 +216,9 @@ pub struct ScoreRow {
     /// Whether all jobs fit and all constraints are kept.
     #[serde(default)]
     pub within: bool,
+    /// Why not.
+    #[serde(default)]
+    pub beyond: Vec<String>,
 }
 
 /// Why a text is no answer.

@@ -1,31 +1,48 @@
 //! Studies: which of several machines to buy or rent for these jobs.
 //!
 //! ```text
-//! TOML ─read─► Study ─(fabrics, loaded by the caller)─► run ─► results ─► rank ─► Answer (results.json)
+//! TOML ─read─► Study ─► Cases (candidate × job × setting, by key) ─run─► Run ─► prices ─► rank ─► Answer (results.json)
+//!                                              kept runs ─journal──┘
 //! ```
 //!
-//! Every candidate runs every job. Results stand in the order of the file and do not depend on threads.
+//! Every candidate runs every job, as given and under each setting of `[sensitivity]`. A run knows no prices, and two runs
+//! that depend on the same have the same key and are one. Results stand in the order of the file and do not depend on
+//! threads, nor on which runs were made now and which were kept.
 
 pub mod answer;
+pub mod cases;
+mod chance;
+mod cost;
+pub mod journal;
+pub mod key;
 mod prices;
 mod rank;
 mod read;
+mod row;
 mod run;
 mod served;
+pub mod setting;
+#[cfg(test)]
+mod tests;
 
-pub use prices::{Band, Listed, PriceUnit, shipped};
-pub use rank::{Ranked, rank};
-pub use read::read_study;
-pub use run::{JobResult, StudyError, run};
+pub use cost::{Terms, price};
+pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
+pub use rank::{Ranked, nearest, rank};
+pub use read::{Lists, read_study, read_study_with};
+pub use run::{Outcome, Run, StudyError, Watch, check, run};
 pub use served::served;
 
 use fabricast_topologies::{FabricRequest, Place};
 
 use crate::job::Job;
 use crate::step::Efficiency;
+use setting::Setting;
 
 /// A study that ships as an example, and as what `study --template` writes.
 pub const TEMPLATE: &str = include_str!("../../data/study.toml");
+
+/// The currency of studies: keys name it, and lists must have it.
+pub const CURRENCY: &str = "USD";
 
 /// What to compare, for what.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +57,8 @@ pub struct Study {
     pub assumptions: Assumptions,
     /// How long kernels take.
     pub efficiency: Efficiency,
+    /// What is changed, to see whether the answer does.
+    pub sensitivities: Vec<Setting>,
 }
 
 /// A machine.
@@ -113,40 +132,5 @@ impl Assumptions {
     #[must_use]
     pub fn hours(&self) -> f64 {
         self.years * 365.25 * 24.0 * self.utilization
-    }
-}
-
-impl Candidate {
-    /// What an hour costs: the price's share and energy; `None` without a price.
-    #[must_use]
-    pub fn hourly(&self, gpus: usize, assumptions: &Assumptions) -> Option<Band> {
-        let energy = self.power_kw.unwrap_or(0.0) * assumptions.per_kwh;
-        Some(match self.price? {
-            Price::Bought(band) => band.times(1.0 / assumptions.hours()).plus(energy),
-            // Who hires pays no energy.
-            Price::Hired(band) => band,
-            Price::HiredByGpu(band) => band.times(gpus as f64),
-        })
-    }
-
-    /// Why it is outside of constraints; nothing where it is within.
-    #[must_use]
-    pub fn beyond(&self, hourly: Option<Band>, constraints: &Constraints) -> Vec<String> {
-        let mut why = Vec::new();
-        let mut check = |what: &str, value: Option<f64>, most: Option<f64>| match (value, most) {
-            (Some(value), Some(most)) if value > most => why.push(format!("{what} {value:.0} of {most:.0}")),
-            (None, Some(_)) => why.push(format!("{what} not stated")),
-            _ => {}
-        };
-        let once = match self.price {
-            Some(Price::Bought(band)) => Some(band.middle()),
-            Some(Price::Hired(_) | Price::HiredByGpu(_)) => Some(0.0),
-            None => None,
-        };
-        check("budget", once, constraints.budget);
-        check("cost per hour", hourly.map(Band::middle), constraints.hourly);
-        check("power kW", self.power_kw, constraints.power_kw);
-        check("racks", self.racks, constraints.racks);
-        why
     }
 }

@@ -1,6 +1,10 @@
 //! Prices: what is paid at once or by the hour, between a low and a high end, in one currency.
 
+use fabricast_topologies::Place;
 use serde::Deserialize;
+use toml::Spanned;
+
+use crate::job::{JobError, Origin};
 
 /// The list that ships, each entry with its date and source.
 const LIST: &str = include_str!("../../data/prices.toml");
@@ -71,13 +75,46 @@ pub struct Listed {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
-    price: Vec<Listed>,
+    #[serde(default)]
+    price: Vec<Spanned<Listed>>,
 }
 
 /// The list that ships; empty were it broken, which a test rules out.
 #[must_use]
 pub fn shipped() -> Vec<Listed> {
-    toml::from_str::<List>(LIST).map(|list| list.price).unwrap_or_default()
+    read_list(LIST, "prices.toml").unwrap_or_default()
+}
+
+/// Reads a list of prices; `source` names it in errors.
+///
+/// # Errors
+/// [`JobError`] with line and column: what is no TOML, unknown keys or units, bands that cannot be, and entries without a
+/// date or a source, since no price stands without them.
+pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
+    let origin = Origin { source, text };
+    let read: List = toml::from_str(text).map_err(|error| origin.refused(&error))?;
+    let checked = |entry: &Spanned<Listed>| {
+        let one = entry.get_ref();
+        let wrong = |message: String| Err(JobError::at(&origin.place(entry.span()), message));
+        if !(one.low > 0.0 && one.high >= one.low && one.high.is_finite()) {
+            return wrong(format!("`{}`: expected 0 < low ≤ high, not {} and {}", one.item, one.low, one.high));
+        }
+        for (name, text) in
+            [("item", &one.item), ("currency", &one.currency), ("date", &one.date), ("source", &one.source)]
+        {
+            if text.trim().is_empty() {
+                return wrong(format!("`{}`: {name} must not be empty", one.item));
+            }
+        }
+        Ok(one.clone())
+    };
+    match read.price.as_slice() {
+        [] => Err(JobError::at(
+            &Place::of_source(source),
+            "no price: expected `[[price]]` with item, low, high, currency, unit, date and source",
+        )),
+        entries => entries.iter().map(checked).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! Jobs count by weight, in a geometric mean, so that a job of long steps counts no more than one of short ones.
 
-use super::served::shortfalls;
-use super::{JobResult, Study};
-use crate::job::Job;
+use super::answer::{JobKind, ResultRow};
+use super::chance::{self, Span};
+use super::{Constraints, Study, Terms};
 
 /// A candidate and its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,65 +12,77 @@ pub struct Ranked {
     /// Number of the candidate in the study.
     pub candidate: usize,
     /// Weighted geometric mean over jobs: of the cost of a million tokens where there are prices, otherwise of the seconds
-    /// that a million tokens take.
+    /// that a million tokens take. Infinite where a job cannot run.
     pub score: f64,
     /// Whether nothing else is both cheaper by the hour and faster over all jobs; `None` without prices.
     pub pareto: Option<bool>,
     /// Why it stands behind: jobs that do not fit, constraints that it breaks.
     pub beyond: Vec<String>,
+    /// How likely it is to be the first, prices anywhere in their bands; `None` without prices.
+    pub probability_best: Option<f64>,
 }
 
-/// Ranks the candidates of a study by its results.
+/// A job on a candidate with its costs, or why it cannot run there.
+pub type Row = Result<ResultRow, String>;
+
+/// Ranks the candidates of a study by their rows, which stand by candidate, then by job. `gpus` are those of the candidates
+/// that are paid for.
 #[must_use]
-pub fn rank(study: &Study, results: &[JobResult]) -> Vec<Ranked> {
-    let mean = |candidate: usize, of: fn(&JobResult) -> f64| {
-        let own = results.iter().filter(|one| one.candidate == candidate);
-        let (sum, weights) = own.fold((0.0, 0.0), |(sum, weights), one| {
-            let weight = study.jobs.get(one.job).map_or(1.0, Job::weight);
-            (sum + weight * of(one).ln(), weights + weight)
-        });
+pub fn rank(study: &Study, gpus: &[usize], rows: &[Row], terms: &Terms) -> Vec<Ranked> {
+    let of = |candidate: usize| rows.chunks(study.jobs.len().max(1)).nth(candidate).unwrap_or_default();
+    let mean = |candidate: usize, of_row: fn(&ResultRow) -> f64| {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for (job, row) in study.jobs.iter().zip(of(candidate)) {
+            let value = row.as_ref().map_or(f64::INFINITY, of_row);
+            (sum, weights) = (sum + job.weight() * value.ln(), weights + job.weight());
+        }
         (sum / weights).exp()
     };
-    let seconds = |candidate| mean(candidate, |one| 1e6 / one.tokens_per_s);
-    let priced = results.iter().all(|one| one.cost_per_million_tokens.is_some());
+    let seconds = |candidate| mean(candidate, |row| 1e6 / row.tokens_per_s);
     let hourly = |candidate: usize| {
-        let own = results.iter().find(|one| one.candidate == candidate);
-        own.and_then(|one| one.cost_per_hour).map_or(0.0, super::Band::middle)
+        let gpus = gpus.get(candidate).copied().unwrap_or_default();
+        study.candidates.get(candidate).and_then(|one| one.hourly(gpus, terms))
     };
+    let priced = study.candidates.iter().all(|one| one.price.is_some());
     let mut ranked: Vec<Ranked> = study
         .candidates
         .iter()
         .enumerate()
         .map(|(number, candidate)| {
-            let own = results.iter().filter(|one| one.candidate == number);
-            let lacking = own.flat_map(|one| {
-                let name = study.jobs.get(one.job).map_or("", Job::name);
-                match (&one.service, one.beyond) {
-                    (Some(service), _) => shortfalls(name, service),
-                    (None, Some(over)) => vec![format!("{name} lacks {:.1} GB of memory", over.0 as f64 / 1e9)],
-                    (None, None) => Vec::new(),
-                }
+            let lacking = study.jobs.iter().zip(of(number)).flat_map(|(job, row)| match row {
+                Ok(row) => shortfalls(job.name(), row),
+                Err(why) => vec![why.clone()],
             });
-            let hour = results.iter().find(|one| one.candidate == number).and_then(|one| one.cost_per_hour);
-            let beyond = lacking.chain(candidate.beyond(hour, &study.constraints)).collect();
-            let score = if priced {
-                mean(number, |one| one.cost_per_million_tokens.map_or(f64::INFINITY, super::Band::middle))
-            } else {
-                seconds(number)
+            let constraints =
+                candidate.beyond(gpus.get(number).copied().unwrap_or_default(), terms, &study.constraints);
+            let beyond = lacking.chain(constraints).collect();
+            let score = match priced {
+                true => mean(number, |row| row.cost_per_million_tokens.unwrap_or(f64::INFINITY)),
+                false => seconds(number),
             };
-            Ranked { candidate: number, score, pareto: None, beyond }
+            Ranked { candidate: number, score, pareto: None, beyond, probability_best: None }
         })
         .collect();
     if priced {
-        let points: Vec<(usize, f64, f64, bool)> = ranked
-            .iter()
-            .map(|one| (one.candidate, hourly(one.candidate), seconds(one.candidate), one.beyond.is_empty()))
-            .collect();
+        let middle = |candidate| hourly(candidate).map_or(f64::INFINITY, super::Band::middle);
+        let points: Vec<(f64, f64, bool)> =
+            ranked.iter().map(|one| (middle(one.candidate), seconds(one.candidate), one.beyond.is_empty())).collect();
         for (one, own) in ranked.iter_mut().zip(&points) {
-            let better = |other: &&(usize, f64, f64, bool)| {
-                other.3 && other.1 <= own.1 && other.2 <= own.2 && (other.1 < own.1 || other.2 < own.2)
+            let better = |other: &&(f64, f64, bool)| {
+                other.2 && other.0 <= own.0 && other.1 <= own.1 && (other.0 < own.0 || other.1 < own.1)
             };
-            one.pareto = Some(own.3 && points.iter().find(better).is_none());
+            one.pareto = Some(own.2 && points.iter().find(better).is_none());
+        }
+        let spans: Vec<Option<Span>> = ranked
+            .iter()
+            .map(|one| {
+                let band = hourly(one.candidate).filter(|_| one.beyond.is_empty())?;
+                let by_hour = one.score / band.middle();
+                Some(Span { low: band.low * by_hour, high: band.high * by_hour, group: group(study, one.candidate) })
+            })
+            .collect();
+        for (one, chance) in ranked.iter_mut().zip(chance::of_being_best(&spans)) {
+            one.probability_best = Some(chance.unwrap_or(0.0));
         }
     }
     ranked.sort_by(|a, b| {
@@ -80,44 +92,41 @@ pub fn rank(study: &Study, results: &[JobResult]) -> Vec<Ranked> {
     ranked
 }
 
-#[cfg(test)]
-mod tests {
-    use fabricast_topologies::load;
+/// What a job lacks of memory and what would fit, in words; its limits that are broken.
+fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
+    let lacking = row.memory_beyond_gb.map(|over| {
+        let would = match (row.kind, row.would_fit.as_slice()) {
+            (JobKind::Training, _) => String::new(),
+            (JobKind::Inference, []) => " (not even the weights fit)".to_owned(),
+            (JobKind::Inference, some) => format!(" ({} would fit)", some.join(" or ")),
+        };
+        format!("{name} lacks {over:.1} GB of memory{would}")
+    });
+    lacking.into_iter().chain(row.late.iter().map(|late| format!("{name}: {late}"))).collect()
+}
 
-    use super::super::{read_study, run};
-    use super::*;
+/// Candidates of the same entry of a price list pay the same price, wherever it is in its band: the first of them.
+fn group(study: &Study, candidate: usize) -> usize {
+    let listed = |number: usize| study.candidates.get(number).and_then(|one| one.listed.as_ref());
+    let own = listed(candidate);
+    let first = own.and_then(|own| (0..candidate).find(|&other| listed(other) == Some(own)));
+    first.unwrap_or(candidate)
+}
 
-    fn study(extra: &str) -> Study {
-        let text = format!(
-            "[[candidate]]\nname = \"dear\"\nfabric = \"hgx-h100\"\nprice_usd = {{ low = 500000, high = 900000 }}\npower_kw = 10\n\
-             [[candidate]]\nname = \"cheap\"\nfabric = \"hgx-h100\"\nprice_usd = 300000\npower_kw = 10\n\
-             [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 1\nprice_usd = 40000\npower_kw = 2\n\
-             [[job]]\nname = \"j\"\nglobal_batch = 32\nparallel = \"auto\"\nrecompute = \"full\"\ntrain_tokens = 1e9\n\
-             model = {{ layers = 32, hidden = 4096, heads = 32, vocab = 51200, seq = 2048 }}\n{extra}"
-        );
-        read_study(&text, "s.toml").unwrap()
+/// Where no candidate keeps within what a study says before anything runs (budget, cost of an hour, power, racks): the
+/// number of the one that comes nearest, by the constraint that it breaks by most. `None` where one does, or where there
+/// are no constraints.
+#[must_use]
+pub fn nearest(study: &Study, gpus: &[usize]) -> Option<usize> {
+    let terms = Terms::of(study.assumptions);
+    if study.constraints == (Constraints { place: study.constraints.place.clone(), ..Constraints::default() }) {
+        return None;
     }
-
-    fn ranking(study: &Study) -> Vec<(String, bool)> {
-        let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
-        let results = run(study, &fabrics, None).unwrap();
-        for one in &results {
-            let tokens = one.tokens_per_s * one.step.time.0 as f64 / 1e12;
-            assert!((tokens - 65_536.0).abs() < 1e-3);
-            assert!((one.train_hours.unwrap() * 3600.0 * one.tokens_per_s / 1e9 - 1.0).abs() < 1e-9);
-            let (cost, hour) = (one.cost_per_million_tokens.unwrap(), one.cost_per_hour.unwrap());
-            assert!((cost.high * one.tokens_per_s * 3600.0 / 1e6 / hour.high - 1.0).abs() < 1e-9);
-        }
-        let name = |one: &Ranked| (study.candidates[one.candidate].name.clone(), one.beyond.is_empty());
-        rank(study, &results).iter().map(name).collect()
+    let excess = study.candidates.iter().zip(gpus).map(|(one, &gpus)| one.excess(gpus, &terms, &study.constraints));
+    let excess: Vec<f64> = excess.collect();
+    if excess.iter().any(|&one| one <= 1.0) {
+        return None;
     }
-
-    #[test]
-    fn the_cheapest_that_fits_is_first() {
-        let expected = |rows: [(&str, bool); 3]| rows.map(|(name, fits)| (name.to_owned(), fits)).to_vec();
-        // One GPU lacks memory, however little it costs.
-        assert_eq!(ranking(&study("")), expected([("cheap", true), ("dear", true), ("small", false)]));
-        let limited = study("[constraints]\nbudget_usd = 200000\n");
-        assert!(ranking(&limited).iter().all(|(_, within)| !within));
-    }
+    let key = |number: usize| (excess.get(number).copied().unwrap_or(f64::INFINITY), number);
+    (0..excess.len()).min_by(|&a, &b| key(a).0.total_cmp(&key(b).0).then(a.cmp(&b)))
 }

@@ -1,18 +1,25 @@
 //! From the TOML of a study to a study: what cannot be is named with its line and column.
 
-use fabricast_topologies::fabric::near_misses;
+mod price;
+mod sensitivity;
+
 use fabricast_topologies::{FabricRequest, NetworkSpec, Picos, Place};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::prices::{Band, Listed, PriceUnit, shipped};
-use super::{Assumptions, Candidate, Constraints, Price, Study};
+use price::BandText;
+use sensitivity::SensitivityText;
+
+use super::prices::{self, Listed};
+use super::{Assumptions, Candidate, Constraints, Study};
 use crate::job::{JobError, JobText, Origin};
 use crate::step::Efficiency;
+use crate::study::setting::Setting;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StudyText {
+    prices: Option<Spanned<String>>,
     #[serde(default)]
     candidate: Vec<Spanned<CandidateText>>,
     #[serde(default)]
@@ -20,6 +27,7 @@ struct StudyText {
     constraints: Option<Spanned<ConstraintsText>>,
     assumptions: Option<Spanned<AssumptionsText>>,
     efficiency: Option<Spanned<EfficiencyText>>,
+    sensitivity: Option<SensitivityText>,
 }
 
 #[derive(Deserialize)]
@@ -36,13 +44,6 @@ struct CandidateText {
     price_count: Option<Spanned<f64>>,
     power_kw: Option<Spanned<f64>>,
     racks: Option<Spanned<f64>>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(untagged, expecting = "expected a number or `{ low = 1, high = 2 }`")]
-enum BandText {
-    One(f64),
-    Two { low: f64, high: f64 },
 }
 
 #[derive(Deserialize)]
@@ -70,12 +71,23 @@ struct EfficiencyText {
     start: Option<Spanned<String>>,
 }
 
-/// Reads a study; `source` names it in errors.
+/// Finds the list of prices that a study names: what the list is called in errors, and its text.
+pub type Lists<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
+
+/// Reads a study that names no list of prices; `source` names it in errors.
+///
+/// # Errors
+/// As [`read_study_with`].
+pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
+    read_study_with(text, source, &|name| Err(format!("`{name}` cannot be looked for here")))
+}
+
+/// Reads a study; `source` names it in errors, `lists` finds the list of prices that it may name.
 ///
 /// # Errors
 /// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be, names that stand twice, no
 /// candidate or no job, prices of which some are missing or in another currency.
-pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
+pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>) -> Result<Study, JobError> {
     let origin = Origin { source, text };
     let read: StudyText = toml::from_str(text).map_err(|error| origin.refused(&error))?;
     let reader = Reader { origin };
@@ -89,9 +101,15 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
             "no job: expected `[[job]]` with name, model, parallel and global_batch, or kind = \"inference\"",
         ));
     }
+    let mut list = prices::shipped();
+    if let Some(named) = &read.prices {
+        let refused = |why: String| reader.wrong(named.span(), format!("prices: {why}"));
+        let (name, text) = lists(named.get_ref()).map_err(refused)?;
+        list.extend(prices::read_list(&text, &name)?);
+    }
     let mut candidates: Vec<Candidate> = Vec::new();
     for one in &read.candidate {
-        let candidate = reader.candidate(one)?;
+        let candidate = reader.candidate(one, &list)?;
         if candidates.iter().any(|known| known.name == candidate.name) {
             return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", candidate.name)));
         }
@@ -120,7 +138,13 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
     }
     let assumptions = reader.assumptions(read.assumptions.as_ref())?;
     let efficiency = reader.efficiency(read.efficiency.as_ref())?;
-    Ok(Study { candidates, jobs, constraints, assumptions, efficiency })
+    let sensitivities = reader.sensitivities(read.sensitivity.as_ref())?;
+    let needs_prices =
+        |one: &&Setting| matches!(one, Setting::GpuPrice(_) | Setting::Utilization(_) | Setting::PerKwh(_));
+    if let Some(setting) = sensitivities.iter().find(needs_prices).filter(|_| !priced) {
+        return Err(JobError::at(&whole, format!("sensitivity: {}, and no candidate has a price", setting.name())));
+    }
+    Ok(Study { candidates, jobs, constraints, assumptions, efficiency, sensitivities })
 }
 
 #[derive(Clone, Copy)]
@@ -145,7 +169,7 @@ impl Reader<'_> {
         }
     }
 
-    fn candidate(self, text: &Spanned<CandidateText>) -> Result<Candidate, JobError> {
+    fn candidate(self, text: &Spanned<CandidateText>, list: &[Listed]) -> Result<Candidate, JobError> {
         let (place, text) = (self.origin.place(text.span()), text.get_ref());
         if text.name.get_ref().trim().is_empty() {
             return Err(self.wrong(text.name.span(), "name: must not be empty"));
@@ -158,7 +182,7 @@ impl Reader<'_> {
             gpus: text.gpus.as_ref().map(|gpus| *gpus.get_ref()),
             network: spec,
         };
-        let (price, listed) = self.price(text)?.unzip();
+        let (price, listed) = self.price(text, list)?.unzip();
         Ok(Candidate {
             name: text.name.get_ref().clone(),
             fabric,
@@ -170,56 +194,6 @@ impl Reader<'_> {
             place,
             fabric_place: self.origin.place(text.fabric.span()),
         })
-    }
-
-    /// A price, and the entry of a list that it comes from.
-    fn price(self, text: &CandidateText) -> Result<Option<(Price, Option<Listed>)>, JobError> {
-        let count = self.positive("price_count", text.price_count.as_ref(), f64::MAX)?;
-        if let (Some(count), None) = (&text.price_count, &text.price) {
-            return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
-        }
-        match (&text.price_usd, &text.price_per_hour_usd, &text.price) {
-            (None, None, None) => Ok(None),
-            (Some(band), None, None) => Ok(Some((Price::Bought(self.band("price_usd", band)?), None))),
-            (None, Some(band), None) => Ok(Some((Price::Hired(self.band("price_per_hour_usd", band)?), None))),
-            (None, None, Some(item)) => self.listed(item, count.unwrap_or(1.0)).map(Some),
-            _ => {
-                Err(self.wrong(text.name.span(), format!("`{}` has several prices: expected one", text.name.get_ref())))
-            }
-        }
-    }
-
-    fn band(self, name: &str, band: &Spanned<BandText>) -> Result<Band, JobError> {
-        let (low, high) = match *band.get_ref() {
-            BandText::One(price) => (price, price),
-            BandText::Two { low, high } => (low, high),
-        };
-        if low > 0.0 && high >= low && high.is_finite() {
-            return Ok(Band { low, high });
-        }
-        Err(self.wrong(band.span(), format!("{name}: expected 0 < low ≤ high, not {low} and {high}")))
-    }
-
-    fn listed(self, item: &Spanned<String>, count: f64) -> Result<(Price, Option<Listed>), JobError> {
-        let list = shipped();
-        let named: Vec<_> = list.iter().filter(|one| one.item == *item.get_ref()).collect();
-        let Some(found) = named.last() else {
-            let near = near_misses(item.get_ref(), list.iter().map(|one| one.item.as_str()));
-            let error = self.wrong(item.span(), format!("price: no price of `{}` is listed", item.get_ref()));
-            let help = near.first().map(|near| format!("did you mean `{near}`?"));
-            return Err(JobError { help, ..error });
-        };
-        if found.currency != "USD" {
-            let message = format!("price: `{}` is in {}, and the study in USD", found.item, found.currency);
-            return Err(self.wrong(item.span(), message));
-        }
-        let band = Band { low: found.low, high: found.high }.times(count);
-        let price = match found.unit {
-            PriceUnit::Each | PriceUnit::Rack => Price::Bought(band),
-            PriceUnit::Hour => Price::Hired(band),
-            PriceUnit::GpuHour => Price::HiredByGpu(band),
-        };
-        Ok((price, Some((*found).clone())))
     }
 
     /// The keys of `[cluster] network`, which the command line has in one text, and that text.

@@ -1,50 +1,50 @@
-//! Every candidate runs every job.
+//! Makes runs: each job on the fabric of its candidate, on all threads.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::profile::{Profile, ProfileError};
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bytes, Fabric};
+use fabricast_topologies::{Fabric, NodeId, Picos};
 use rayon::prelude::*;
+use rustc_hash::FxHashSet;
 
-use super::{Band, Candidate, Study};
-use crate::job::{Footprint, Job, JobError};
+use super::answer::ResultRow;
+use super::cases::{Case, Cases};
+use super::key::Key;
+use super::served::served;
+use super::setting::{Load, Setting, Under};
+use super::{Study, row};
+use crate::job::{Job, JobError, Layout, Training};
 use crate::plan::PlanError;
-use crate::serve::{Service, best_service};
-use crate::step::{Machine, Simulated, Step, TimeError, best_step};
+use crate::serve::best_service;
+use crate::step::{Machine, Simulated, TimeError, best_step, unbounded_step};
 
-/// A job on a candidate.
-#[derive(Clone, Debug)]
-pub struct JobResult {
-    /// Number of the candidate in the study.
-    pub candidate: usize,
-    /// Number of the job.
-    pub job: usize,
-    /// GPUs.
-    pub ranks: usize,
-    /// What a step takes.
-    pub step: Step,
-    /// What the fullest GPU holds.
-    pub footprint: Footprint,
-    /// What a GPU's memory lacks for it; `None` where it fits or the memory is not known.
-    pub beyond: Option<Bytes>,
-    /// What requests see of it, of an inference job.
-    pub service: Option<Service>,
-    /// Tokens in a second: those trained on, or those of answers.
-    pub tokens_per_s: f64,
-    /// What an hour costs; `None` without a price.
-    pub cost_per_hour: Option<Band>,
-    /// What a million tokens cost.
-    pub cost_per_million_tokens: Option<Band>,
-    /// kWh for a million tokens; `None` without a power.
-    pub kwh_per_million_tokens: Option<f64>,
-    /// Hours to train all tokens, where the job says how many.
-    pub train_hours: Option<f64>,
+/// A run that was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// What tells it from others.
+    pub key: Key,
+    /// What it is a run of, for people.
+    pub title: String,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It runs; without costs, which are no business of runs.
+    Done(Box<ResultRow>),
+    /// It cannot run under the run's setting, for this reason.
+    Refused(String),
 }
 
 /// Why there are no results.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StudyError {
+    /// A study that cannot be.
+    #[error("{0}")]
+    Study(Box<JobError>),
     /// A job that cannot be on a candidate.
     #[error("{error} (candidate `{candidate}`)")]
     Job {
@@ -73,106 +73,124 @@ pub enum StudyError {
     },
 }
 
-/// Runs all jobs on the fabrics of all candidates, which stand in the same order, on all threads of the current pool.
-/// `done` counts.
+/// Who is told of runs as they end, and how they are stopped.
+pub struct Watch<'a> {
+    /// Is told of each run, on the thread that made it.
+    pub ended: &'a (dyn Fn(&Run) + Sync),
+    /// Runs that ended.
+    pub done: &'a AtomicUsize,
+    /// Set from outside: no further run is begun.
+    pub stop: &'a AtomicBool,
+}
+
+/// Whether the degrees that jobs name fit the candidates' ranks: told before anything runs.
 ///
 /// # Errors
-/// [`StudyError`]: the first in the order of the study.
-pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Result<Vec<JobResult>, StudyError> {
-    let of_candidate = |(number, (candidate, fabric)): (usize, (&Candidate, &Fabric))| {
+/// [`StudyError::Job`]: the first in the order of the study.
+pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
+    for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
+        let ranks = fabric.gpus().len() as u32;
+        for job in &study.jobs {
+            let given = match job {
+                Job::Training(job) => Layout::given(job, ranks),
+                Job::Inference(job) => Layout::given_to_serve(job, ranks),
+            };
+            given.map_err(|error| StudyError::Job { candidate: candidate.name.clone(), error: error.into() })?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes these runs of a study on all threads of the current pool; they come in the order of `wanted`, which is that of
+/// `cases`.
+///
+/// # Errors
+/// [`StudyError`]: the first in that order of what cannot run as given. Under a setting that is an outcome.
+pub fn run(
+    study: &Study,
+    fabrics: &[Fabric],
+    cases: &Cases,
+    wanted: &[Case],
+    load: Load<'_>,
+    watch: &Watch<'_>,
+) -> Result<Vec<Run>, StudyError> {
+    let groups: Vec<&[Case]> = wanted.chunk_by(|a, b| (a.setting, a.candidate) == (b.setting, b.candidate)).collect();
+    let of_group = |group: &&[Case]| -> Result<Vec<Run>, StudyError> {
+        let Some(first) = group.first() else { return Ok(Vec::new()) };
+        let (Some(setting), Some(candidate), Some(given)) =
+            (cases.settings.get(first.setting), study.candidates.get(first.candidate), fabrics.get(first.candidate))
+        else {
+            return Ok(Vec::new());
+        };
+        if watch.stop.load(Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
+        let under = setting.fabric(candidate, given, load);
+        let fabric = if let Under::Changed(fabric) = &under { fabric.as_ref() } else { given };
         let router = Router::new(fabric, RouteOptions::default());
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         let simulated = Simulated::new(&router, &profile, fabric.gpus());
         let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: study.efficiency };
-        let results: Vec<Result<JobResult, StudyError>> = study
-            .jobs
-            .par_iter()
-            .enumerate()
-            .with_max_len(1)
-            .map(|(job_number, job)| {
-                let found = found(job, &machine).map_err(|error| failed(candidate, job, error));
-                if let Some(done) = done {
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(result(study, (number, candidate), job_number, fabric.gpus().len(), found?))
-            })
-            .collect();
-        results.into_iter().collect::<Result<Vec<_>, _>>()
+        let of_case = |case: &Case| -> Option<Result<Run, StudyError>> {
+            let job = study.jobs.get(case.job)?;
+            if watch.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let outcome = match one(job, &machine) {
+                Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
+                Err(error) if *setting == Setting::AsGiven => return Some(Err(failed(&candidate.name, job, error))),
+                Err(error) => Outcome::Refused(failed(&candidate.name, job, error).to_string()),
+            };
+            let run = Run { key: case.key, title: cases.title(study, case), outcome };
+            (watch.ended)(&run);
+            watch.done.fetch_add(1, Ordering::Relaxed);
+            Some(Ok(run))
+        };
+        group.par_iter().with_max_len(1).filter_map(of_case).collect::<Vec<_>>().into_iter().collect()
     };
-    let all: Vec<Result<Vec<JobResult>, StudyError>> =
-        study.candidates.par_iter().zip(fabrics).enumerate().with_max_len(1).map(of_candidate).collect();
+    let all: Vec<Result<Vec<Run>, StudyError>> = groups.par_iter().with_max_len(1).map(of_group).collect();
     Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-fn failed(candidate: &Candidate, job: &Job, error: TimeError) -> StudyError {
-    let (candidate, job) = (candidate.name.clone(), job.name().to_owned());
-    match error {
-        TimeError::Job(error) => StudyError::Job { candidate, error: error.into() },
-        TimeError::Plan(error) => StudyError::Plan { candidate, job, error: error.into() },
-    }
-}
-
-/// A run, before costs.
-struct Found {
-    step: Step,
-    footprint: Footprint,
-    beyond: Option<Bytes>,
-    service: Option<Service>,
-    tokens_per_s: f64,
-    train_tokens: Option<u64>,
-}
-
-fn found(job: &Job, machine: &Machine<'_>) -> Result<Found, TimeError> {
+/// A job on a machine.
+fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+    let ranks = machine.ranks.len();
     match job {
         Job::Training(job) => {
             let (step, footprint) = best_step(job, machine)?;
-            let tokens = (job.global_batch * job.model.seq) as f64;
-            Ok(Found {
-                tokens_per_s: tokens / (step.time.0.max(1) as f64 / 1e12),
-                beyond: machine.memory().and_then(|memory| footprint.beyond(memory)),
-                train_tokens: job.train_tokens,
-                service: None,
-                step,
-                footprint,
-            })
+            let beyond = machine.memory().and_then(|memory| footprint.beyond(memory));
+            let fabric = machine.router.fabric();
+            let hosts: FxHashSet<_> = machine.ranks.iter().map(|&device| fabric.node(device).host).collect();
+            let of_one_host = match hosts.len() {
+                1 => Some(step.time),
+                _ => on_one_host(job, machine),
+            };
+            Ok(row::trained(job, (ranks, hosts.len()), (&step, footprint, beyond), of_one_host))
         }
         Job::Inference(job) => {
             let (step, footprint, service) = best_service(job, machine)?;
-            Ok(Found {
-                tokens_per_s: service.tokens_per_s,
-                beyond: service.room.as_ref().and_then(|room| room.beyond),
-                train_tokens: None,
-                service: Some(service),
-                step,
-                footprint,
-            })
+            Ok(served(job, ranks, &step, &footprint, &service))
         }
     }
 }
 
-fn result(
-    study: &Study,
-    (candidate_number, candidate): (usize, &Candidate),
-    job_number: usize,
-    ranks: usize,
-    found: Found,
-) -> JobResult {
-    let tokens_per_s = found.tokens_per_s;
-    let hours_per_million = 1e6 / tokens_per_s / 3600.0;
-    let cost_per_hour = candidate.hourly(ranks, &study.assumptions);
-    JobResult {
-        candidate: candidate_number,
-        job: job_number,
-        ranks,
-        step: found.step,
-        footprint: found.footprint,
-        beyond: found.beyond,
-        service: found.service,
-        tokens_per_s,
-        cost_per_hour,
-        cost_per_million_tokens: cost_per_hour.map(|hour| hour.times(hours_per_million)),
-        kwh_per_million_tokens: candidate.power_kw.map(|power| power * hours_per_million),
-        train_hours: found.train_tokens.map(|all| all as f64 / tokens_per_s / 3600.0),
+/// The time of a step on the GPUs of the first host alone, memory or not, divided as is best there; `None` where the job
+/// cannot be divided among them.
+fn on_one_host(job: &Training, machine: &Machine<'_>) -> Option<Picos> {
+    let fabric = machine.router.fabric();
+    let first = fabric.node(*machine.ranks.first()?).host;
+    let ranks: Vec<NodeId> =
+        machine.ranks.iter().copied().filter(|&device| fabric.node(device).host == first).collect();
+    let simulated = machine.simulated.on(&ranks);
+    let host = Machine { ranks: &ranks, simulated: &simulated, ..*machine };
+    unbounded_step(job, &host).ok().map(|(step, _)| step.time)
+}
+
+fn failed(candidate: &str, job: &Job, error: TimeError) -> StudyError {
+    let candidate = candidate.to_owned();
+    match error {
+        TimeError::Job(error) => StudyError::Job { candidate, error: error.into() },
+        TimeError::Plan(error) => StudyError::Plan { candidate, job: job.name().to_owned(), error: error.into() },
     }
 }

@@ -3,7 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::answer::{JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Footprint, Room, Serving};
+use crate::job::{Footprint, Serving};
 use crate::serve::Service;
 use crate::step::{Share, Step};
 
@@ -66,20 +66,4 @@ pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, s
         cost_to_train: None,
         binds: step.binds().name().to_owned(),
     }
-}
-
-/// What a job lacks of memory and what would fit, in words; its limits that are broken.
-#[must_use]
-pub fn shortfalls(name: &str, service: &Service) -> Vec<String> {
-    let lacking = service.room.as_ref().and_then(|room| lacking(name, room));
-    lacking.into_iter().chain(service.late.iter().map(|late| format!("{name}: {late}"))).collect()
-}
-
-fn lacking(name: &str, room: &Room) -> Option<String> {
-    let over = room.beyond?.0 as f64 / 1e9;
-    let would = match room.remedies.as_slice() {
-        [] => "not even the weights fit".to_owned(),
-        some => format!("{} would fit", some.join(" or ")),
-    };
-    Some(format!("{name} lacks {over:.1} GB of memory ({would})"))
 }

@@ -1,11 +1,15 @@
-//! A study's answer as text: the ranking, then every job on every candidate.
+//! A study's answer as text: the ranking, every job on every candidate, and what changes the order.
 
 use fabricast_planner::study::answer::{Answer, JobKind, ScoredBy};
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
 
-/// Both tables.
+/// All tables.
 pub fn page(answer: &Answer, look: &Look) -> String {
-    format!("{}\n\n{}", ranking(answer).text(look).trim_end(), results(answer).text(look))
+    let mut tables = vec![ranking(answer), results(answer)];
+    if !answer.sensitivities.is_empty() {
+        tables.push(sensitivities(answer));
+    }
+    tables.iter().map(|table| table.text(look).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
 }
 
 fn ranking(answer: &Answer) -> Table {
@@ -17,6 +21,7 @@ fn ranking(answer: &Answer) -> Table {
         Column::new("rank", "rank", Unit::Number),
         Column::new("candidate", "candidate", Unit::Text),
         Column::new(answer.by().name(), score, Unit::Number),
+        Column::new("probability_best", "best with", Unit::Percent),
         Column::new("pareto", "pareto", Unit::Text),
         Column::new("beyond", "beyond", Unit::Text),
     ];
@@ -27,6 +32,7 @@ fn ranking(answer: &Answer) -> Table {
             Value::Count(one.rank as u64).into(),
             if one.rank == 1 { name.tone(Tone::Strong) } else { name },
             Value::Number(one.score).into(),
+            Value::or_missing(one.probability_best, Value::Share).into(),
             Value::or_missing(one.pareto, |front| Value::text(if front { "yes" } else { "no" })).into(),
             Value::text(one.beyond.join("; ")).into(),
         ]);
@@ -55,7 +61,8 @@ pub fn results(answer: &Answer) -> Table {
     columns.extend([
         share("exposed_comm_share", "exposed"),
         share("total_comm_share", "comm"),
-        share("efficiency", "efficiency"),
+        share("efficiency", "of 1 GPU"),
+        share("efficiency_node", "of 1 node"),
         number("memory_gb", "memory GB"),
         text("fits", "fits"),
         number("cost_per_hour", "USD/h"),
@@ -82,6 +89,7 @@ pub fn results(answer: &Answer) -> Table {
             Value::Share(one.exposed_comm_share).into(),
             Value::Share(one.total_comm_share).into(),
             Value::Share(one.efficiency).into(),
+            Value::or_missing(one.efficiency_node, Value::Share).into(),
             Value::Number(one.memory_gb).into(),
             Value::text(fits).into(),
             Value::or_missing(one.cost_per_hour, Value::Number).into(),
@@ -102,5 +110,35 @@ pub fn results(answer: &Answer) -> Table {
             own.usd_per_kwh
         ));
     }
+    table
+}
+
+/// What comes first under each setting.
+fn sensitivities(answer: &Answer) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("name", "if", Unit::Text),
+        Column::new("setting", "is", Unit::Text),
+        Column::new("first", "first", Unit::Text),
+        Column::new("score", "score", Unit::Number),
+        Column::new("order", "order", Unit::Text),
+        Column::new("unchanged", "does not apply to", Unit::Text),
+    ]);
+    for one in &answer.sensitivities {
+        let first = one.ranking.first().filter(|first| first.within);
+        let unchanged = one.unchanged.len();
+        let unchanged = match unchanged {
+            0 => String::new(),
+            _ => format!("{unchanged} of {}", answer.candidates.len()),
+        };
+        table.row(vec![
+            Value::text(&one.name).into(),
+            Value::text(&one.setting).into(),
+            Value::text(first.map_or("none fits", |first| first.candidate.as_str())).into(),
+            Value::or_missing(first.and_then(|first| first.score), Value::Number).into(),
+            Value::text(if one.changed { "another" } else { "the same" }).into(),
+            Value::text(unchanged).into(),
+        ]);
+    }
+    table.heading("what changes the order, one thing at a time");
     table
 }

@@ -3,7 +3,7 @@
 use petgraph::graph::EdgeIndex;
 use rustc_hash::FxHashSet;
 
-use super::{Fabric, Link, LinkId, NodeId, NodeKind};
+use super::{Fabric, Link, LinkId, LinkKind, NodeId, NodeKind};
 use crate::Bandwidth;
 use crate::error::{Error, Result};
 
@@ -83,6 +83,20 @@ impl Fabric {
         Ok(copy)
     }
 
+    /// A copy whose cables between hosts and network switches (InfiniBand, Ethernet) carry so many times as much; `None`
+    /// where there are none. What is known of the NICs, their line rate too, stays: only the links change.
+    #[must_use]
+    pub fn with_network_times(&self, factor: f64) -> Option<Self> {
+        let is_network = |link: &Link| matches!(link.kind, LinkKind::Infiniband | LinkKind::Ethernet);
+        let mut copy = self.clone();
+        let mut any = false;
+        for link in copy.graph.edge_weights_mut().filter(|link| is_network(link)) {
+            any = true;
+            link.bandwidth = link.bandwidth.map(|rate| Bandwidth(((rate.0 as f64 * factor).round() as u64).max(1)));
+        }
+        any.then_some(copy)
+    }
+
     /// Whether a link leads from a GPU to one of its MIG instances.
     fn is_inside(&self, link: &Link) -> bool {
         (self.node(link.from).kind, self.node(link.to).kind) == (NodeKind::Gpu, NodeKind::Mig)
@@ -92,5 +106,27 @@ impl Fabric {
         let devices = self.nodes().map(|(_, node)| &*node.id);
         let near = super::near_misses(name, devices.chain(self.hosts().iter().map(|host| &**host)));
         Error::Unknown { what: "device", name: name.to_owned(), near }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FabricRequest, load};
+
+    #[test]
+    fn a_faster_network_is_the_same_fabric_with_other_cables() {
+        let one = FabricRequest::of("hgx-h100");
+        assert!(load(&one).unwrap().with_network_times(2.0).is_none());
+        let two = load(&FabricRequest { nodes: Some(2), ..one }).unwrap();
+        let fast = two.with_network_times(2.0).unwrap();
+        let mut cables = 0;
+        for ((_, before), (_, after)) in two.links().zip(fast.links()) {
+            let is_cable = matches!(before.kind, LinkKind::Infiniband | LinkKind::Ethernet);
+            cables += usize::from(is_cable);
+            let expected = before.bandwidth.map(|rate| Bandwidth(rate.0 * if is_cable { 2 } else { 1 }));
+            assert_eq!((after.bandwidth, after.latency, after.kind), (expected, before.latency, before.kind));
+        }
+        assert!(cables > 0 && two.gpus() == fast.gpus());
     }
 }

@@ -1,31 +1,48 @@
-//! From a study and its results to its answer.
+//! From a study and its runs to its answer.
 
 use std::path::Path;
 
 use fabricast_sim::profile::Profile;
-use fabricast_topologies::{Bytes, Fabric, Place};
-use rustc_hash::FxHashSet;
+use fabricast_topologies::{Fabric, Place};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, MemoryRow, ModelRow, Paid,
-    ParallelRow, PriceRow, RankedRow, ResultRow, ScoredBy, SourceRow,
+    Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, ModelRow, Paid, PriceRow, RankedRow,
+    ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
 };
-use crate::job::{Job, Model, Parallel, Precision, Recompute, Training, Zero};
-use crate::step::Share;
-use crate::study::{Band, Candidate, JobResult, Price, Ranked, Study, served};
+use crate::job::{Job, Model, Parallel, Precision, Recompute};
+use crate::study::cases::Cases;
+use crate::study::cost::{Terms, price};
+use crate::study::key::Key;
+use crate::study::rank::{Ranked, Row, rank};
+use crate::study::run::Outcome;
+use crate::study::setting::Setting;
+use crate::study::{Band, CURRENCY, Candidate, Price, Study};
 
-/// The answer of a study; `fabrics` are those of its candidates, in their order.
+/// The answer of a study; `fabrics` are those of its candidates as given, in their order. `None` where a run of `cases` is
+/// not among `outcomes`.
 #[must_use]
-pub fn answer(study: &Study, fabrics: &[Fabric], results: &[JobResult], ranking: &[Ranked]) -> Answer {
-    let priced = results.iter().any(|one| one.cost_per_hour.is_some());
+pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHashMap<Key, Outcome>) -> Option<Answer> {
+    let gpus: Vec<usize> = fabrics.iter().map(|fabric| fabric.gpus().len()).collect();
+    let under = |number: usize, setting: &Setting| {
+        let terms = Terms { assumptions: setting.assumptions(study.assumptions), factor: setting.price_factor() };
+        let rows = rows(study, &gpus, cases, outcomes, (number, &terms))?;
+        let ranking = rank(study, &gpus, &rows, &terms);
+        Some((rows, ranking))
+    };
+    let (rows, ranking) = under(0, &Setting::AsGiven)?;
+    let mut sensitivities = Vec::new();
+    for (number, setting) in cases.settings.iter().enumerate().skip(1) {
+        let (_, changed) = under(number, setting)?;
+        sensitivities.push(sensitivity(study, cases, (number, setting), &ranking, &changed));
+    }
+    let priced = study.candidates.iter().any(|one| one.price.is_some());
     let by = if priced { ScoredBy::CostPerMillionTokens } else { ScoredBy::SecondsPerMillionTokens };
-    let candidates: Vec<CandidateRow> = study.candidates.iter().zip(fabrics).map(candidate).collect();
-    let name = |number: usize| study.candidates.get(number).map_or("", |one| one.name.as_str()).to_owned();
     let (own, curve, within) = (study.assumptions, study.efficiency, &study.constraints);
-    Answer {
+    Some(Answer {
         format: FORMAT,
-        currency: "USD".to_owned(),
-        candidates,
+        currency: CURRENCY.to_owned(),
+        candidates: study.candidates.iter().zip(fabrics).map(candidate).collect(),
         jobs: study.jobs.iter().map(job).collect(),
         constraints: ConstraintsRow {
             budget_usd: within.budget,
@@ -40,23 +57,87 @@ pub fn answer(study: &Study, fabrics: &[Fabric], results: &[JobResult], ranking:
             efficiency_matrix: curve.matrix,
             efficiency_memory: curve.memory,
             efficiency_start_us: curve.start.us(),
+            price_bands: PRICE_BANDS.to_owned(),
         },
         sources: sources(study),
-        results: results.iter().map(|one| result(study, one, name(one.candidate))).collect(),
+        results: rows.into_iter().filter_map(Result::ok).collect(),
         ranking: (1..)
             .zip(ranking)
             .map(|(rank, one)| RankedRow {
                 rank,
-                candidate: name(one.candidate),
+                candidate: name(study, one.candidate),
                 score: one.score,
                 by,
                 pareto: one.pareto,
                 within: one.beyond.is_empty(),
-                beyond: one.beyond.clone(),
-                probability_best: None,
+                beyond: one.beyond,
+                probability_best: one.probability_best,
             })
             .collect(),
-        sensitivities: Vec::new(),
+        sensitivities,
+    })
+}
+
+/// What probabilities are worked out with.
+const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, but for those of the same entry of a \
+                           price list, which are low or high together; times have no bands here";
+
+fn name(study: &Study, candidate: usize) -> String {
+    study.candidates.get(candidate).map_or_else(String::new, |one| one.name.clone())
+}
+
+/// Every job on every candidate under a setting, with costs; `None` where a run is missing.
+fn rows(
+    study: &Study,
+    gpus: &[usize],
+    cases: &Cases,
+    outcomes: &FxHashMap<Key, Outcome>,
+    (setting, terms): (usize, &Terms),
+) -> Option<Vec<Row>> {
+    let mut rows = Vec::with_capacity(study.candidates.len() * study.jobs.len());
+    for (number, (candidate, &gpus)) in study.candidates.iter().zip(gpus).enumerate() {
+        for (job_number, job) in study.jobs.iter().enumerate() {
+            rows.push(match outcomes.get(&cases.key(setting, number, job_number)?)? {
+                Outcome::Refused(why) => Err(why.clone()),
+                Outcome::Done(row) => {
+                    // Runs may have been made under other names.
+                    let names = (candidate.name.clone(), job.name().to_owned());
+                    let mut row = ResultRow { candidate: names.0, job: names.1, ..(**row).clone() };
+                    price(&mut row, candidate, gpus, job, terms);
+                    Ok(row)
+                }
+            });
+        }
+    }
+    Some(rows)
+}
+
+fn sensitivity(
+    study: &Study,
+    cases: &Cases,
+    (number, setting): (usize, &Setting),
+    given: &[Ranked],
+    ranking: &[Ranked],
+) -> SensitivityRow {
+    let order = |ranking: &[Ranked]| ranking.iter().map(|one| one.candidate).collect::<Vec<_>>();
+    let unchanged = |candidate: usize| {
+        let why = cases.unchanged(number, candidate)?;
+        Some(format!("{}: {why}", name(study, candidate)))
+    };
+    SensitivityRow {
+        name: setting.name().to_owned(),
+        setting: setting.value(),
+        changed: order(given) != order(ranking),
+        ranking: ranking
+            .iter()
+            .map(|one| ScoreRow {
+                candidate: name(study, one.candidate),
+                score: Some(one.score).filter(|score| score.is_finite()),
+                within: one.beyond.is_empty(),
+                beyond: one.beyond.clone(),
+            })
+            .collect(),
+        unchanged: (0..study.candidates.len()).filter_map(unchanged).collect(),
     }
 }
 
@@ -164,96 +245,5 @@ fn model_row(model: &Model) -> ModelRow {
         experts: model.experts,
         experts_per_token: model.experts_per_token,
         parameters: model.parameters(),
-    }
-}
-
-fn result(study: &Study, one: &JobResult, candidate: String) -> ResultRow {
-    let row = match (study.jobs.get(one.job), &one.service) {
-        (Some(Job::Inference(job)), Some(service)) => served(job, one.ranks, &one.step, &one.footprint, service),
-        _ => trained(study, one),
-    };
-    let (hour, million) = (one.cost_per_hour, one.cost_per_million_tokens);
-    ResultRow {
-        candidate,
-        cost_per_hour: hour.map(Band::middle),
-        cost_per_hour_low: hour.map(|band| band.low),
-        cost_per_hour_high: hour.map(|band| band.high),
-        cost_per_step: hour.map(|band| band.middle() * row.step_time_s / 3600.0),
-        cost_per_million_tokens: million.map(Band::middle),
-        cost_per_million_tokens_low: million.map(|band| band.low),
-        cost_per_million_tokens_high: million.map(|band| band.high),
-        kwh_per_million_tokens: one.kwh_per_million_tokens,
-        ..row
-    }
-}
-
-fn trained(study: &Study, one: &JobResult) -> ResultRow {
-    let name = study.jobs.get(one.job).map_or("", Job::name);
-    let job = study.jobs.get(one.job).and_then(|job| match job {
-        Job::Training(job) => Some(job),
-        Job::Inference(_) => None,
-    });
-    let seconds = one.step.time.us() / 1e6;
-    let gb = |bytes: Bytes| bytes.0 as f64 / 1e9;
-    ResultRow {
-        candidate: String::new(),
-        job: name.to_owned(),
-        kind: JobKind::Training,
-        ranks: one.ranks as u64,
-        parallel: parallel(one, job),
-        micro_batches: job.map_or(0, |job| one.step.layout.micro_batches(job)),
-        step_time_s: seconds,
-        tokens_per_s: one.tokens_per_s,
-        samples_per_s: job.map_or(0.0, |job| job.global_batch as f64 / seconds),
-        ttft_s: None,
-        tpot_s: None,
-        late: Vec::new(),
-        requests_that_fit: None,
-        would_fit: Vec::new(),
-        exposed_comm_share: one.step.exposed(),
-        total_comm_share: one.step.total_communication(),
-        efficiency: one.step.efficiency(),
-        efficiency_node: None,
-        step_s: Share::ALL.iter().map(|&share| (share.name().to_owned(), one.step.of(share).us() / 1e6)).collect(),
-        memory_gb: gb(one.footprint.total()),
-        memory: MemoryRow {
-            weights_gb: gb(one.footprint.weights),
-            gradients_gb: gb(one.footprint.gradients),
-            optimizer_gb: gb(one.footprint.optimizer),
-            activations_gb: gb(one.footprint.activations),
-            kv_cache_gb: gb(one.footprint.kv_cache),
-        },
-        fits: one.beyond.is_none(),
-        memory_beyond_gb: one.beyond.map(gb),
-        cost_per_hour: None,
-        cost_per_hour_low: None,
-        cost_per_hour_high: None,
-        cost_per_step: None,
-        cost_per_million_tokens: None,
-        cost_per_million_tokens_low: None,
-        cost_per_million_tokens_high: None,
-        kwh_per_million_tokens: None,
-        time_to_train_h: one.train_hours,
-        cost_to_train: one.train_hours.zip(one.cost_per_hour).map(|(hours, band)| hours * band.middle()),
-        binds: one.step.binds().name().to_owned(),
-    }
-}
-
-fn parallel(one: &JobResult, job: Option<&Training>) -> ParallelRow {
-    let degrees = one.step.layout.degrees;
-    ParallelRow {
-        tp: degrees.tensor,
-        pp: degrees.pipeline,
-        dp: degrees.data,
-        ep: degrees.expert,
-        cp: degrees.context,
-        interleave: degrees.interleave,
-        sequence: degrees.token_shares() > 1,
-        zero: match job.map_or(Zero::None, |job| job.zero) {
-            Zero::None => 0,
-            Zero::Optimizer => 1,
-            Zero::Gradients => 2,
-            Zero::Weights => 3,
-        },
     }
 }

@@ -1,0 +1,207 @@
+//! How likely each candidate is to be the best, prices anywhere in their bands.
+//!
+//! A price is uniform over its band; prices are independent, but for those from the same entry of a price list, which are
+//! low or high together. A score is an hour's cost times what does not depend on prices, so it walks evenly from its low end
+//! to its high end as the price's place u in its band goes from 0 to 1. That is all, and it has an exact answer: a candidate
+//! of a group of prices is the best with
+//!
+//! ```text
+//! ∫ [its score at u is the least of its group] × Π over other groups P(least score of the group > its score at u)  du
+//! ```
+//!
+//! where each factor is linear in u between corners (ends of bands, and where two scores of a group cross). Between
+//! corners Gauss and Legendre's quadrature of enough points gives the integral of such a product but for rounding: no
+//! random numbers, no seed.
+
+/// The score of a candidate over its price's band, and the group of prices that its own belongs to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// At the low end.
+    pub low: f64,
+    /// At the high end, at least as much.
+    pub high: f64,
+    /// Candidates of the same number have the same place in their bands.
+    pub group: usize,
+}
+
+impl Span {
+    fn at(&self, place: f64) -> f64 {
+        self.low + (self.high - self.low) * place
+    }
+
+    /// The part of the band below which the score is under `value`. Of equal scores the one that comes first is the less:
+    /// `first` says whether this one does.
+    fn under(&self, value: f64, first: bool) -> f64 {
+        if self.high > self.low {
+            return ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        }
+        if self.low < value || (self.low == value && first) { 1.0 } else { 0.0 }
+    }
+}
+
+/// The most points of quadrature: exact for polynomials of degree 63, of 64 groups of prices; of more it is very near.
+const MOST_POINTS: usize = 32;
+
+/// The probability of each candidate to have the least score; they add up to 1. `None`: a candidate that does not take
+/// part, and has none.
+#[must_use]
+pub fn of_being_best(spans: &[Option<Span>]) -> Vec<Option<f64>> {
+    let taking: Vec<(usize, Span)> = spans.iter().enumerate().filter_map(|(i, span)| Some((i, (*span)?))).collect();
+    let mut groups: Vec<usize> = taking.iter().map(|one| one.1.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let points = legendre((groups.len() / 2 + 1).min(MOST_POINTS));
+    let of = |number: usize, span: &Span| {
+        let corners = corners(span, &taking);
+        let mut sum = 0.0;
+        for (&from, &to) in corners.iter().zip(corners.iter().skip(1)) {
+            let half = (to - from) / 2.0;
+            for &(point, weight) in &points {
+                sum += half * weight * others_above(number, span, from + half * (1.0 + point), &taking, &groups);
+            }
+        }
+        sum
+    };
+    spans.iter().enumerate().map(|(number, span)| span.as_ref().map(|span| of(number, span))).collect()
+}
+
+/// Places in a candidate's band between which the integrand is one polynomial, 0 and 1 among them.
+fn corners(span: &Span, all: &[(usize, Span)]) -> Vec<f64> {
+    let mut corners = vec![0.0, 1.0];
+    let width = span.high - span.low;
+    let mut add = |place: f64| {
+        if place > 0.0 && place < 1.0 {
+            corners.push(place);
+        }
+    };
+    for (i, (_, one)) in all.iter().enumerate() {
+        add((one.low - span.low) / width);
+        add((one.high - span.low) / width);
+        for (_, other) in all.iter().skip(i + 1).filter(|(_, other)| other.group == one.group) {
+            // Where two of a group cross, in their own bands; of this candidate's group that is its own place too.
+            let place = (one.low - other.low) / ((other.high - other.low) - (one.high - one.low));
+            if place > 0.0 && place < 1.0 {
+                add(if one.group == span.group { place } else { (one.at(place) - span.low) / width });
+            }
+        }
+    }
+    corners.sort_unstable_by(f64::total_cmp);
+    corners
+}
+
+/// The probability that all others have a greater score than this one at this place of its band.
+fn others_above(number: usize, span: &Span, place: f64, all: &[(usize, Span)], groups: &[usize]) -> f64 {
+    let score = span.at(place);
+    let mut chance = 1.0;
+    for &group in groups {
+        let members = all.iter().filter(|(other, one)| one.group == group && *other != number);
+        chance *= if group == span.group {
+            let is_less = |(other, one): &(usize, Span)| {
+                let value = one.at(place);
+                value < score || (value == score && *other < number)
+            };
+            if members.copied().any(|one| is_less(&one)) { 0.0 } else { 1.0 }
+        } else {
+            1.0 - members.map(|(other, one)| one.under(score, *other < number)).fold(0.0, f64::max)
+        };
+    }
+    chance
+}
+
+/// Points and weights of Gauss and Legendre's quadrature over −1 to 1: roots of the polynomial by Newton's method
+/// (Abramowitz and Stegun, 25.4.29).
+fn legendre(count: usize) -> Vec<(f64, f64)> {
+    let n = count as f64;
+    (0..count)
+        .map(|i| {
+            let mut x = (std::f64::consts::PI * (i as f64 + 0.75) / (n + 0.5)).cos();
+            let mut slope = 1.0;
+            for _ in 0..100 {
+                let (mut value, mut before) = (1.0, 0.0);
+                for k in 1..=count {
+                    let k = k as f64;
+                    (value, before) = (((2.0 * k - 1.0) * x * value - (k - 1.0) * before) / k, value);
+                }
+                slope = n * (x * value - before) / (x * x - 1.0);
+                let step = value / slope;
+                x -= step;
+                if step.abs() < 1e-15 {
+                    break;
+                }
+            }
+            (x, 2.0 / ((1.0 - x * x) * slope * slope))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn chances(spans: &[(f64, f64, usize)]) -> Vec<f64> {
+        let spans: Vec<_> = spans.iter().map(|&(low, high, group)| Some(Span { low, high, group })).collect();
+        of_being_best(&spans).into_iter().flatten().collect()
+    }
+
+    fn near(found: &[f64], expected: &[f64]) {
+        let same = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-12;
+        assert!(found.len() == expected.len() && found.iter().zip(expected).all(same), "{found:?} {expected:?}");
+    }
+
+    #[test]
+    fn what_can_be_said_by_hand() {
+        near(&chances(&[(1.0, 2.0, 0)]), &[1.0]);
+        near(&chances(&[(1.0, 2.0, 0), (3.0, 4.0, 1)]), &[1.0, 0.0]);
+        near(&chances(&[(1.0, 2.0, 0), (1.0, 2.0, 1)]), &[0.5, 0.5]);
+        near(&chances(&[(1.0, 2.0, 0), (1.0, 2.0, 1), (1.0, 2.0, 2)]), &[1.0 / 3.0; 3]);
+        // A fixed price in the middle of a band.
+        near(&chances(&[(1.5, 1.5, 0), (1.0, 2.0, 1)]), &[0.5, 0.5]);
+        // Of equal ones the first.
+        near(&chances(&[(1.0, 1.0, 0), (1.0, 1.0, 1)]), &[1.0, 0.0]);
+        // Half of the second's band lies above; of the other half the first is the less in half.
+        near(&chances(&[(0.0, 1.0, 0), (0.0, 2.0, 1)]), &[0.75, 0.25]);
+        // Low and high together: the dearer never wins, and who crosses wins where it is below.
+        near(&chances(&[(1.0, 2.0, 0), (1.1, 2.1, 0)]), &[1.0, 0.0]);
+        near(&chances(&[(0.0, 4.0, 0), (1.0, 1.0, 0)]), &[0.25, 0.75]);
+        assert_eq!(of_being_best(&[None, Some(Span { low: 1.0, high: 2.0, group: 0 })])[0], None);
+    }
+
+    #[test]
+    fn the_quadrature_is_exact_for_polynomials() {
+        for count in 1..=MOST_POINTS {
+            for power in 0..2 * count as i32 {
+                let found: f64 = legendre(count).iter().map(|(x, w)| w * x.powi(power)).sum();
+                let exact = if power % 2 == 0 { 2.0 / f64::from(power + 1) } else { 0.0 };
+                assert!((found - exact).abs() < 1e-12, "{count} {power}: {found}");
+            }
+        }
+    }
+
+    proptest! {
+            /// Against drawing prices: an even walk through the unit cube (additive recurrence), another way to the same.
+            #[test]
+            fn drawing_prices_gives_the_same(
+                given in prop::collection::vec((1u32..20, 0u32..20, 0usize..4), 1..6),
+            ) {
+                let spans: Vec<(f64, f64, usize)> =
+                    given.iter().map(|&(low, wide, group)| (f64::from(low), f64::from(low + wide), group)).collect();
+                let exact = chances(&spans);
+                prop_assert!((exact.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{exact:?}");
+    let steps = [2f64, 3.0, 5.0, 7.0].map(|prime| prime.sqrt().fract());
+                let mut wins = vec![0u32; spans.len()];
+                let draws = 20_000;
+                for draw in 0..draws {
+                    let score = |&(low, high, group): &(f64, f64, usize)| {
+                        low + (high - low) * (0.5 + f64::from(draw) * steps[group]).fract()
+                    };
+                    let best = (0..spans.len()).min_by(|&a, &b| score(&spans[a]).total_cmp(&score(&spans[b]))).unwrap();
+                    wins[best] += 1;
+                }
+                for (exact, wins) in exact.iter().zip(wins) {
+                    prop_assert!((exact - f64::from(wins) / f64::from(draws)).abs() < 0.02, "{spans:?}: {exact} {wins}");
+                }
+            }
+        }
+}

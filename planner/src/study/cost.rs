@@ -1,0 +1,110 @@
+//! What runs cost: prices over the time that machines work, and energy. Runs know nothing of it, so that other prices need
+//! none anew.
+
+use super::answer::ResultRow;
+use super::{Assumptions, Band, Candidate, Constraints, Price};
+use crate::job::Job;
+
+/// What costs are worked out with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// The study's assumptions, or others.
+    pub assumptions: Assumptions,
+    /// What prices are multiplied by.
+    pub factor: f64,
+}
+
+impl Terms {
+    /// Prices as they stand.
+    #[must_use]
+    pub fn of(assumptions: Assumptions) -> Self {
+        Self { assumptions, factor: 1.0 }
+    }
+}
+
+impl Candidate {
+    /// What an hour costs: the price's share and energy; `None` without a price. `gpus` are all that are paid for.
+    #[must_use]
+    pub fn hourly(&self, gpus: usize, terms: &Terms) -> Option<Band> {
+        let energy = self.power_kw.unwrap_or(0.0) * terms.assumptions.per_kwh;
+        Some(match self.price? {
+            Price::Bought(band) => band.times(terms.factor / terms.assumptions.hours()).plus(energy),
+            // Who hires pays no energy.
+            Price::Hired(band) => band.times(terms.factor),
+            Price::HiredByGpu(band) => band.times(terms.factor * gpus as f64),
+        })
+    }
+
+    /// What it takes of each constraint that is set: what, how much, the most; no amount where it is not stated.
+    fn demands(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> Vec<Demand> {
+        let once = match self.price {
+            Some(Price::Bought(band)) => Some(band.middle() * terms.factor),
+            Some(Price::Hired(_) | Price::HiredByGpu(_)) => Some(0.0),
+            None => None,
+        };
+        [
+            ("budget", once, constraints.budget),
+            ("cost per hour", self.hourly(gpus, terms).map(Band::middle), constraints.hourly),
+            ("power kW", self.power_kw, constraints.power_kw),
+            ("racks", self.racks, constraints.racks),
+        ]
+        .into_iter()
+        .filter_map(|(what, value, most)| Some(Demand { what, value, most: most? }))
+        .collect()
+    }
+
+    /// Why it is outside of constraints; nothing where it is within.
+    #[must_use]
+    pub fn beyond(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> Vec<String> {
+        let demands = self.demands(gpus, terms, constraints);
+        demands.iter().filter(|one| one.excess() > 1.0).map(Demand::to_string).collect()
+    }
+
+    /// How many times the most it takes of the constraint that it breaks by most; at most 1 where it breaks none.
+    #[must_use]
+    pub fn excess(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> f64 {
+        self.demands(gpus, terms, constraints).iter().map(Demand::excess).fold(0.0, f64::max)
+    }
+}
+
+struct Demand {
+    what: &'static str,
+    value: Option<f64>,
+    most: f64,
+}
+
+impl Demand {
+    fn excess(&self) -> f64 {
+        self.value.map_or(f64::INFINITY, |value| value / self.most)
+    }
+}
+
+impl std::fmt::Display for Demand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.value {
+            Some(value) => write!(f, "{} {value:.0} of {:.0}", self.what, self.most),
+            None => write!(f, "{} not stated", self.what),
+        }
+    }
+}
+
+/// Fills in what a run costs on a candidate of so many GPUs.
+pub fn price(row: &mut ResultRow, candidate: &Candidate, gpus: usize, job: &Job, terms: &Terms) {
+    let hours_per_million = 1e6 / row.tokens_per_s / 3600.0;
+    let train_tokens = match job {
+        Job::Training(job) => job.train_tokens,
+        Job::Inference(_) => None,
+    };
+    let hour = candidate.hourly(gpus, terms);
+    let million = hour.map(|hour| hour.times(hours_per_million));
+    row.cost_per_hour = hour.map(Band::middle);
+    row.cost_per_hour_low = hour.map(|band| band.low);
+    row.cost_per_hour_high = hour.map(|band| band.high);
+    row.cost_per_step = hour.map(|band| band.middle() * row.step_time_s / 3600.0);
+    row.cost_per_million_tokens = million.map(Band::middle);
+    row.cost_per_million_tokens_low = million.map(|band| band.low);
+    row.cost_per_million_tokens_high = million.map(|band| band.high);
+    row.kwh_per_million_tokens = candidate.power_kw.map(|power| power * hours_per_million);
+    row.time_to_train_h = train_tokens.map(|all| all as f64 / row.tokens_per_s / 3600.0);
+    row.cost_to_train = row.time_to_train_h.zip(hour).map(|(hours, band)| hours * band.middle());
+}

@@ -1,0 +1,116 @@
+//! Runs as lines of a file (`runs.jsonl`), so that a study that was interrupted goes on where it was.
+//!
+//! A line is written when its run has ended, and is whole or the last: a line that lacks its end was being written when the
+//! process died, and its run is made again. Every other line that is not as it was written is an error with its number:
+//! someone else wrote it, or it was damaged, and nobody but the user knows which. A line's sum (FNV-1a of what came of the
+//! run, as it is written) tells damage that leaves JSON.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::answer::ResultRow;
+use super::key::Fingerprint;
+use super::run::{Outcome, Run};
+
+/// The number of this format.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    /// [`FORMAT`].
+    run: u32,
+    key: String,
+    title: String,
+    sum: String,
+    outcome: Box<RawValue>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Written {
+    Done(Box<ResultRow>),
+    Refused(String),
+}
+
+/// The runs of a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Journal {
+    /// In the order of the file.
+    pub runs: Vec<Run>,
+    /// Bytes of the file up to the end of its last whole line.
+    pub whole: usize,
+    /// The number of a last line that lacks its end, where there is one.
+    pub torn: Option<usize>,
+}
+
+/// A line that is no run's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {message}")]
+pub struct JournalError {
+    /// The file.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// A run as a line, with its end.
+///
+/// # Errors
+/// None that a run could bring about.
+pub fn line(run: &Run) -> Result<String, serde_json::Error> {
+    let outcome = match &run.outcome {
+        Outcome::Done(row) => Written::Done(row.clone()),
+        Outcome::Refused(why) => Written::Refused(why.clone()),
+    };
+    let outcome = serde_json::value::to_raw_value(&outcome)?;
+    let (key, sum) = (run.key.to_string(), sum(&outcome));
+    let line = Line { run: FORMAT, key, title: run.title.clone(), sum, outcome };
+    Ok(format!("{}\n", serde_json::to_string(&line)?))
+}
+
+fn sum(outcome: &RawValue) -> String {
+    let mut print = Fingerprint::new();
+    print.take(&outcome.get());
+    print.key().to_string()
+}
+
+/// Reads a file of runs; `file` names it in errors. Bytes that are no text can stand in a torn last line only.
+///
+/// # Errors
+/// [`JournalError`]: a line that is no run's, or not as it was written.
+pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
+    let mut journal = Journal::default();
+    for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
+        match one(line) {
+            // A line may lack nothing but its end.
+            Ok(run) => {
+                journal.runs.push(run);
+                journal.whole += line.len();
+            }
+            Err(_) if line.last() != Some(&b'\n') => journal.torn = Some(number),
+            Err(message) => return Err(JournalError { file: file.to_owned(), line: number, message }),
+        }
+    }
+    Ok(journal)
+}
+
+fn one(line: &[u8]) -> Result<Run, String> {
+    let foreign = |why: &dyn std::fmt::Display| format!("not a run of a study: {why}");
+    let text = std::str::from_utf8(line).map_err(|_| foreign(&"no text"))?;
+    let line: Line = serde_json::from_str(text).map_err(|error| foreign(&error))?;
+    if line.run != FORMAT {
+        return Err(format!("format {}, and this version reads format {FORMAT}", line.run));
+    }
+    if line.sum != sum(&line.outcome) {
+        return Err("damaged: its sum is another".to_owned());
+    }
+    let outcome = match serde_json::from_str(line.outcome.get()).map_err(|error| foreign(&error))? {
+        Written::Done(row) => Outcome::Done(row),
+        Written::Refused(why) => Outcome::Refused(why),
+    };
+    let key = line.key.parse().map_err(|_| foreign(&"its key is no number"))?;
+    Ok(Run { key, title: line.title, outcome })
+}

@@ -1,0 +1,140 @@
+//! What tells runs apart: a fingerprint of all that a run depends on and nothing else.
+//!
+//! Names, prices and weights are not in it: a study with other prices takes the runs that it has, and two candidates of
+//! the same fabric share theirs. FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv) with 128 bits: not against malice, but the
+//! same on every machine and of every build.
+
+use std::fmt::{self, Write};
+
+use fabricast_topologies::Fabric;
+
+use super::answer::FORMAT;
+use crate::job::{Job, Places};
+use crate::step::Efficiency;
+
+/// A fingerprint, written in 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub u128);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl std::str::FromStr for Key {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// Takes texts up one by one.
+#[derive(Debug)]
+pub struct Fingerprint(u128);
+
+impl Fingerprint {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+
+    /// Takes up a value as it is shown, and that it ends there.
+    pub fn take(&mut self, value: &dyn fmt::Debug) {
+        // Nothing that fails: what is written to is a number.
+        let _ = writeln!(self, "{value:?}");
+    }
+
+    /// What it comes to.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key(self.0)
+    }
+}
+
+impl Default for Fingerprint {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Write for Fingerprint {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+        Ok(())
+    }
+}
+
+/// The fingerprint of a fabric: its devices, links and ranks.
+#[must_use]
+pub fn of_fabric(fabric: &Fabric) -> Key {
+    let mut print = Fingerprint::new();
+    print.take(&(fabric.gpus(), fabric.host_grid()));
+    for (_, node) in fabric.nodes() {
+        print.take(&(&node.id, node.kind, node.host, &node.figures));
+    }
+    for (_, link) in fabric.links() {
+        print.take(&(link.from.0, link.to.0, link.kind, link.lanes, link.bandwidth, link.latency.0, link.failed));
+    }
+    print.key()
+}
+
+/// The fingerprint of a job on a fabric.
+#[must_use]
+pub fn of_run(fabric: Key, job: &Job, curve: &Efficiency) -> Key {
+    let mut print = Fingerprint::new();
+    print.take(&(env!("CARGO_PKG_VERSION"), FORMAT, fabric));
+    print.take(&alone(job));
+    print.take(curve);
+    print.key()
+}
+
+/// A job without what does not change its run: its name, its weight, how long it goes on, where it stands.
+fn alone(job: &Job) -> Job {
+    let mut job = job.clone();
+    match &mut job {
+        Job::Training(job) => {
+            (job.name, job.weight, job.train_tokens, job.places) = (String::new(), 1.0, None, Places::default());
+        }
+        Job::Inference(job) => (job.name, job.weight, job.places) = (String::new(), 1.0, Places::default()),
+    }
+    job
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+    use crate::study::read_study;
+
+    #[test]
+    fn what_a_run_depends_on_is_in_its_key_and_nothing_else() {
+        let study = |job: &str| {
+            let text = format!(
+                "[[candidate]]\nname = \"c\"\nfabric = \"hgx-h100\"\n[[job]]\n{job}\nparallel = \"auto\"\n\
+                 model = {{ layers = 2, hidden = 64, heads = 2, vocab = 64, seq = 8 }}\n"
+            );
+            read_study(&text, "s").unwrap()
+        };
+        let fabric =
+            |nodes| of_fabric(&load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of("hgx-h100") }).unwrap());
+        let key = |job: &str, fabric| {
+            let study = study(job);
+            of_run(fabric, &study.jobs[0], &study.efficiency)
+        };
+        let (one, two) = (fabric(1), fabric(2));
+        let base = key("name = \"a\"\nglobal_batch = 8", one);
+        assert_eq!(base, key("# a comment\n name = \"b\"\nglobal_batch = 8\nweight = 3\ntrain_tokens = 1e9", one));
+        assert_ne!(base, key("name = \"a\"\nglobal_batch = 16", one));
+        assert_ne!(base, key("name = \"a\"\nglobal_batch = 8\nzero = 1", one));
+        assert_ne!(base, key("name = \"a\"\nglobal_batch = 8", two));
+        assert_eq!(base.to_string().parse::<Key>().unwrap(), base);
+        // The offset basis: nothing taken up yet, as the draft states it.
+        assert_eq!(Fingerprint::new().key().to_string(), "6c62272e07bb014262b821756295c58d");
+    }
+}

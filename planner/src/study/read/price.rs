@@ -1,0 +1,75 @@
+//! Prices of candidates: given, or named in a list.
+
+use fabricast_topologies::fabric::near_misses;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{CandidateText, Reader};
+use crate::job::JobError;
+use crate::study::prices::{Band, Listed, PriceUnit};
+use crate::study::{CURRENCY, Price};
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected a number or `{ low = 1, high = 2 }`")]
+pub(super) enum BandText {
+    One(f64),
+    Two { low: f64, high: f64 },
+}
+
+impl Reader<'_> {
+    /// A price, and the entry of a list that it comes from.
+    pub(super) fn price(
+        self,
+        text: &CandidateText,
+        list: &[Listed],
+    ) -> Result<Option<(Price, Option<Listed>)>, JobError> {
+        let count = self.positive("price_count", text.price_count.as_ref(), f64::MAX)?;
+        if let (Some(count), None) = (&text.price_count, &text.price) {
+            return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
+        }
+        match (&text.price_usd, &text.price_per_hour_usd, &text.price) {
+            (None, None, None) => Ok(None),
+            (Some(band), None, None) => Ok(Some((Price::Bought(self.band("price_usd", band)?), None))),
+            (None, Some(band), None) => Ok(Some((Price::Hired(self.band("price_per_hour_usd", band)?), None))),
+            (None, None, Some(item)) => {
+                self.listed(item, count.unwrap_or(1.0), list).map(|(price, found)| Some((price, Some(found))))
+            }
+            _ => {
+                Err(self.wrong(text.name.span(), format!("`{}` has several prices: expected one", text.name.get_ref())))
+            }
+        }
+    }
+
+    fn band(self, name: &str, band: &Spanned<BandText>) -> Result<Band, JobError> {
+        let (low, high) = match *band.get_ref() {
+            BandText::One(price) => (price, price),
+            BandText::Two { low, high } => (low, high),
+        };
+        if low > 0.0 && high >= low && high.is_finite() {
+            return Ok(Band { low, high });
+        }
+        Err(self.wrong(band.span(), format!("{name}: expected 0 < low ≤ high, not {low} and {high}")))
+    }
+
+    /// The last entry of that name; entries of the user's own list come after those that ship.
+    fn listed(self, item: &Spanned<String>, count: f64, list: &[Listed]) -> Result<(Price, Listed), JobError> {
+        let Some(found) = list.iter().rfind(|one| one.item == *item.get_ref()) else {
+            let near = near_misses(item.get_ref(), list.iter().map(|one| one.item.as_str()));
+            let error = self.wrong(item.span(), format!("price: no price of `{}` is listed", item.get_ref()));
+            let help = near.first().map(|near| format!("did you mean `{near}`?"));
+            return Err(JobError { help, ..error });
+        };
+        if found.currency != CURRENCY {
+            let message = format!("price: `{}` is in {}, and the study in {CURRENCY}", found.item, found.currency);
+            let help = format!("give it in {CURRENCY}, as price_usd or price_per_hour_usd, or in a list of your own");
+            return Err(JobError { help: Some(help), ..self.wrong(item.span(), message) });
+        }
+        let band = Band { low: found.low, high: found.high }.times(count);
+        let price = match found.unit {
+            PriceUnit::Each | PriceUnit::Rack => Price::Bought(band),
+            PriceUnit::Hour => Price::Hired(band),
+            PriceUnit::GpuHour => Price::HiredByGpu(band),
+        };
+        Ok((price, found.clone()))
+    }
+}

@@ -1,0 +1,77 @@
+//! `[sensitivity]`: what is changed, one thing at a time.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Reader;
+use crate::job::JobError;
+use crate::study::setting::Setting;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SensitivityText {
+    #[serde(default)]
+    link_rate: Vec<Spanned<f64>>,
+    #[serde(default)]
+    oversubscription: Vec<Spanned<f64>>,
+    #[serde(default)]
+    nics_per_node: Vec<Spanned<u32>>,
+    #[serde(default)]
+    fail: Vec<Spanned<Vec<String>>>,
+    #[serde(default)]
+    gpu_price: Vec<Spanned<f64>>,
+    #[serde(default)]
+    utilization: Vec<Spanned<f64>>,
+    #[serde(default)]
+    usd_per_kwh: Vec<Spanned<f64>>,
+}
+
+/// A key of numbers: its name, what it is set to, the most it may be, and what it is a setting of.
+struct Figure<'a> {
+    name: &'static str,
+    values: &'a [Spanned<f64>],
+    most: f64,
+    setting: fn(f64) -> Setting,
+}
+
+impl Reader<'_> {
+    /// The settings in a fixed order, whatever the order of the keys.
+    pub(super) fn sensitivities(self, text: Option<&SensitivityText>) -> Result<Vec<Setting>, JobError> {
+        let Some(text) = text else { return Ok(Vec::new()) };
+        let mut settings = Vec::new();
+        let figure = |name, values, most, setting| Figure { name, values, most, setting };
+        let rates = [
+            figure("link_rate", &text.link_rate, 1000.0, Setting::LinkRate as fn(f64) -> Setting),
+            figure("oversubscription", &text.oversubscription, 1000.0, Setting::Oversubscription),
+        ];
+        let costs = [
+            figure("gpu_price", &text.gpu_price, 1000.0, Setting::GpuPrice as fn(f64) -> Setting),
+            figure("utilization", &text.utilization, 1.0, Setting::Utilization),
+            figure("usd_per_kwh", &text.usd_per_kwh, f64::MAX, Setting::PerKwh),
+        ];
+        let read = |figure: &Figure<'_>| {
+            let one = |value| Ok(self.positive(figure.name, Some(value), figure.most)?.map(figure.setting));
+            figure.values.iter().filter_map(|value| one(value).transpose()).collect::<Result<Vec<_>, JobError>>()
+        };
+        for figure in &rates {
+            settings.extend(read(figure)?);
+        }
+        for count in &text.nics_per_node {
+            match *count.get_ref() {
+                nics @ 1..=256 => settings.push(Setting::NicsPerNode(nics)),
+                other => return Err(self.wrong(count.span(), format!("nics_per_node: {other} is not from 1 to 256"))),
+            }
+        }
+        for names in &text.fail {
+            if names.get_ref().is_empty() {
+                return Err(self.wrong(names.span(), "fail: expected names of links, devices or hosts"));
+            }
+            let place = self.origin.place(names.span());
+            settings.push(Setting::Failed { names: names.get_ref().clone(), place });
+        }
+        for figure in &costs {
+            settings.extend(read(figure)?);
+        }
+        Ok(settings)
+    }
+}

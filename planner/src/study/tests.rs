@@ -1,0 +1,259 @@
+//! Studies from their text to their answer: the order, what changes it, and runs that are kept.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use fabricast_topologies::{Fabric, FabricRequest, load};
+use rustc_hash::FxHashMap;
+
+use super::answer::{Answer, answer};
+use super::cases::Cases;
+use super::key::Key;
+use super::*;
+
+/// A study that was run.
+pub(crate) struct Made {
+    pub study: Study,
+    pub fabrics: Vec<Fabric>,
+    pub cases: Cases,
+    /// In the order in which they ended.
+    pub runs: Vec<Run>,
+}
+
+impl Made {
+    pub(crate) fn of(text: &str) -> Self {
+        let study = read_study(text, "folder/s.toml").unwrap();
+        let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
+        check(&study, &fabrics).unwrap();
+        let cases = Cases::of(&study, &fabrics, &loaded).unwrap();
+        let ended = Mutex::new(Vec::new());
+        let end = |run: &Run| ended.lock().unwrap().push(run.clone());
+        let (done, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let watch = Watch { ended: &end, done: &done, stop: &stop };
+        let runs = run(&study, &fabrics, &cases, &cases.cases, &loaded, &watch).unwrap();
+        let keys: Vec<Key> = cases.cases.iter().map(|case| case.key).collect();
+        assert_eq!(runs.iter().map(|run| run.key).collect::<Vec<_>>(), keys);
+        let runs = ended.into_inner().unwrap();
+        assert_eq!((runs.len(), done.into_inner()), (keys.len(), keys.len()));
+        Self { study, fabrics, cases, runs }
+    }
+
+    pub(crate) fn answer_of(&self, runs: &[Run]) -> Option<Answer> {
+        let outcomes: FxHashMap<_, _> = runs.iter().map(|run| (run.key, run.outcome.clone())).collect();
+        answer(&self.study, &self.fabrics, &self.cases, &outcomes)
+    }
+
+    pub(crate) fn answer(&self) -> Answer {
+        self.answer_of(&self.runs).unwrap()
+    }
+}
+
+fn loaded(request: &FabricRequest) -> fabricast_topologies::Result<Fabric> {
+    load(request)
+}
+
+const MACHINES: &str = "[[candidate]]\nname = \"dear\"\nfabric = \"hgx-h100\"\nprice_usd = { low = 500000, high = 900000 }\npower_kw = 10\n\
+    [[candidate]]\nname = \"cheap\"\nfabric = \"hgx-h100\"\nprice_usd = 300000\npower_kw = 10\n\
+    [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 1\nprice_usd = 40000\npower_kw = 2\n";
+const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 32\nparallel = \"auto\"\nrecompute = \"full\"\ntrain_tokens = 1e9\n\
+    model = { layers = 32, hidden = 4096, heads = 32, vocab = 51200, seq = 2048 }\n";
+/// Two hosts of two GPUs each beside one host, for a job that takes no time to simulate.
+const PAIR: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = { low = 90000, high = 110000 }\npower_kw = 4\n\
+    [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 4\nprice_usd = { low = 80000, high = 130000 }\npower_kw = 4\n\
+    [[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = { tp = 2 }\nmodel = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }\n\
+    [[job]]\nname = \"k\"\nglobal_batch = 8\nparallel = { tp = 1 }\nmodel = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }\n";
+
+#[test]
+fn the_cheapest_that_fits_is_first() {
+    let ranking = |extra: &str| {
+        let made = Made::of(&format!("{MACHINES}{JOB}{extra}"));
+        // The two of eight GPUs differ in price only: one run does for both.
+        assert_eq!(made.cases.cases.len(), 2);
+        let answer = made.answer();
+        for one in &answer.results {
+            assert!((one.tokens_per_s * one.step_time_s - 65_536.0).abs() < 1e-3);
+            assert!((one.time_to_train_h.unwrap() * 3600.0 * one.tokens_per_s / 1e9 - 1.0).abs() < 1e-9);
+            let (cost, hour) = (one.cost_per_million_tokens_high.unwrap(), one.cost_per_hour_high.unwrap());
+            assert!((cost * one.tokens_per_s * 3600.0 / 1e6 / hour - 1.0).abs() < 1e-9);
+            assert_eq!(one.efficiency_node, Some(1.0));
+        }
+        let chance: f64 = answer.ranking.iter().map(|one| one.probability_best.unwrap()).sum();
+        let within = answer.ranking.iter().any(|one| one.within);
+        assert!((chance - f64::from(u8::from(within))).abs() < 1e-9);
+        answer.ranking.into_iter().map(|one| (one.candidate, one.within)).collect::<Vec<_>>()
+    };
+    let expected = |rows: [(&str, bool); 3]| rows.map(|(name, fits)| (name.to_owned(), fits)).to_vec();
+    // One GPU lacks memory, however little it costs.
+    assert_eq!(ranking(""), expected([("cheap", true), ("dear", true), ("small", false)]));
+    assert!(ranking("[constraints]\nbudget_usd = 200000\n").iter().all(|(_, within)| !within));
+}
+
+#[test]
+fn what_no_candidate_keeps_names_the_nearest() {
+    let nearest = |constraints: &str| {
+        let study = read_study(&format!("{MACHINES}{JOB}[constraints]\n{constraints}"), "s").unwrap();
+        nearest(&study, &[8, 8, 1]).map(|number| study.candidates[number].name.clone())
+    };
+    assert_eq!(nearest("budget_usd = 50000"), None);
+    assert_eq!(nearest("budget_usd = 30000").as_deref(), Some("small"));
+    // Each is kept by someone, both by nobody: 300,000 of 39,000 is further than 2 kW of 1.
+    assert_eq!(nearest("budget_usd = 39000\npower_kw = 1").as_deref(), Some("small"));
+    assert_eq!(nearest("racks = 1").as_deref(), Some("dear"));
+}
+
+#[test]
+fn prices_rerun_nothing_and_change_the_order_as_they_should() {
+    let plain = Made::of(PAIR);
+    let made =
+        Made::of(&format!("{PAIR}[sensitivity]\ngpu_price = [0.5, 1]\nusd_per_kwh = [100]\nutilization = [0.4]\n"));
+    assert_eq!(made.cases.cases, plain.cases.cases);
+    let answer = made.answer();
+    let names: Vec<_> = answer.sensitivities.iter().map(|one| format!("{} {}", one.name, one.setting)).collect();
+    assert_eq!(names, ["gpu_price 0.5", "gpu_price 1", "utilization 0.4", "usd_per_kwh 100"]);
+    let score = |at: usize, name: &str| {
+        answer.sensitivities[at].ranking.iter().find(|one| one.candidate == name).unwrap().score.unwrap()
+    };
+    for one in &answer.ranking {
+        assert!((score(1, &one.candidate) / one.score - 1.0).abs() < 1e-12);
+        let hour = answer.results.iter().find(|row| row.candidate == one.candidate).unwrap().cost_per_hour.unwrap();
+        // Half the price is half of all but energy: 4 kW at 0.1.
+        let expected = (0.5 * (hour - 0.4) + 0.4) / hour;
+        assert!((score(0, &one.candidate) / one.score - expected).abs() < 1e-9);
+        assert!((score(2, &one.candidate) / one.score - (2.0 * (hour - 0.4) + 0.4) / hour).abs() < 1e-9);
+    }
+    assert_eq!(plain.answer().results, answer.results);
+}
+
+#[test]
+fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
+    let made = Made::of(&format!(
+        "{PAIR}[sensitivity]\nlink_rate = [0.5, 1, 2]\noversubscription = [1, 4]\nnics_per_node = [1]\nfail = [[\"n1/nic0\"], [\"n1\"], [\"gpu3\"]]\n"
+    ));
+    let answer = made.answer();
+    let row = |name: &str, setting: &str| {
+        answer.sensitivities.iter().find(|one| one.name == name && one.setting == setting).unwrap()
+    };
+    let score = |name: &str, setting: &str, candidate: &str| {
+        row(name, setting).ranking.iter().find(|one| one.candidate == candidate).unwrap().score
+    };
+    let given = |candidate: &str| answer.ranking.iter().find(|one| one.candidate == candidate).map(|one| one.score);
+    // A slower network costs the pair more, a faster one less, and the single host has none.
+    assert!(score("link_rate", "0.5", "two") > given("two") && score("link_rate", "2", "two") < given("two"));
+    assert_eq!(score("link_rate", "1", "two"), given("two"));
+    for (name, setting) in [("link_rate", "0.5"), ("oversubscription", "4"), ("nics_per_node", "1")] {
+        assert_eq!(score(name, setting, "one"), given("one"));
+        assert_eq!(row(name, setting).unchanged, ["one: no network between its hosts"]);
+    }
+    assert!(score("oversubscription", "4", "two") >= score("oversubscription", "1", "two"));
+    // A host that fails leaves two GPUs, still paid for as four; degrees that name no data parallelism go on.
+    assert!(score("fail", "n1", "two") > given("two"));
+    assert_eq!(row("fail", "n1").unchanged.len(), 1);
+    // Three GPUs cannot be divided by tp 2: said, and behind the others.
+    let three = row("fail", "gpu3").ranking.last().unwrap();
+    assert!(three.candidate == "one" && three.score.is_none() && !three.within, "{three:?}");
+    assert!(three.beyond[0].contains("tp 2"), "{three:?}");
+    let nowhere = format!("{PAIR}[sensitivity]\nfail = [[\"gpu99\"]]\n");
+    let study = read_study(&nowhere, "s.toml").unwrap();
+    let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
+    let error = Cases::of(&study, &fabrics, &loaded).unwrap_err().to_string();
+    assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
+}
+
+#[test]
+fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
+    let made = Made::of(PAIR);
+    let whole: String = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
+    let expected = serde_json::to_string(&made.answer()).unwrap();
+    for cut in 0..=whole.len() {
+        let kept = journal::read(&whole.as_bytes()[..cut], "runs.jsonl").unwrap();
+        let complete = whole[..cut].matches('\n').count();
+        // A line that lacks nothing but its end counts.
+        let at_end = whole.as_bytes().get(cut) == Some(&b'\n');
+        assert_eq!(kept.runs.len(), complete + usize::from(at_end), "{cut}");
+        assert_eq!(kept.torn.is_some(), !at_end && cut > 0 && !whole[..cut].ends_with('\n'), "{cut}");
+        assert!(kept.runs == made.runs[..kept.runs.len()] && kept.whole <= cut);
+        assert_eq!(made.answer_of(&kept.runs).is_some(), kept.runs.len() == made.runs.len());
+        let missing = made.runs.iter().filter(|run| kept.runs.iter().all(|other| other.key != run.key)).cloned();
+        let all: Vec<Run> = kept.runs.iter().cloned().chain(missing).collect();
+        assert_eq!(all.len(), made.runs.len());
+        assert_eq!(serde_json::to_string(&made.answer_of(&all).unwrap()).unwrap(), expected);
+    }
+}
+
+#[test]
+fn lines_that_are_no_runs_are_named() {
+    let made = Made::of(PAIR);
+    let lines: Vec<String> = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
+    let with = |line: &str| format!("{}{line}\n{}", lines[0], lines[1]);
+    let later = lines[0].replacen("\"run\":1", "\"run\":2", 1);
+    let digit = lines[0].replacen("\"ranks\":4", "\"ranks\":5", 1);
+    assert!(digit != lines[0]);
+    for (line, expected) in [
+        ("", "runs.jsonl:2: not a run of a study"),
+        ("{\"a\":1}", "runs.jsonl:2: not a run of a study"),
+        ("hello", "runs.jsonl:2: not a run of a study"),
+        (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),
+        (later.trim_end(), "runs.jsonl:2: format 2, and this version reads format 1"),
+        (digit.trim_end(), "runs.jsonl:2: damaged"),
+    ] {
+        let error = journal::read(with(line).as_bytes(), "runs.jsonl").unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{line}: {error}");
+    }
+    let error = journal::read(b"\xff\xfe\n", "runs.jsonl").unwrap_err().to_string();
+    assert!(error.contains("no text"), "{error}");
+    assert_eq!(journal::read(b"\xff\xfe", "r").unwrap().torn, Some(1));
+    assert_eq!(journal::read(b"", "r").unwrap(), journal::Journal::default());
+    assert_eq!(journal::read(lines.concat().as_bytes(), "r").unwrap().runs, made.runs);
+}
+
+#[test]
+fn own_prices_go_before_those_that_ship() {
+    let entry = |item: &str, currency: &str| {
+        format!(
+            "[[price]]\nitem = \"{item}\"\nlow = 1\nhigh = 2\ncurrency = \"{currency}\"\nunit = \"gpu_hour\"\ndate = \"2026\"\nsource = \"mine\"\n"
+        )
+    };
+    let read = |list: String, item: &str| {
+        let text = format!(
+            "prices = \"mine.toml\"\n[[candidate]]\nname = \"a\"\nfabric = \"gh200\"\nprice = \"{item}\"\n{JOB}"
+        );
+        read_study_with(&text, "s.toml", &|name| Ok((format!("in/{name}"), list.clone())))
+    };
+    let price = |list, item| read(list, item).unwrap().candidates[0].price;
+    let own = Some(Price::HiredByGpu(Band { low: 1.0, high: 2.0 }));
+    assert_eq!(price(entry("mine", "USD"), "mine"), own);
+    assert_eq!(price(entry("H200 specialty", "USD"), "H200 specialty"), own);
+    assert_ne!(price(entry("mine", "USD"), "H200 specialty"), own);
+    for (list, expected) in [
+        (entry("mine", "EUR"), "s.toml:5:9: price: `mine` is in EUR, and the study in USD"),
+        (entry("other", "USD"), "s.toml:5:9: price: no price of `mine` is listed"),
+        (String::new(), "in/mine.toml: no price"),
+        (
+            entry("mine", "USD").replace("low = 1", "low = 3"),
+            "in/mine.toml:1:1: `mine`: expected 0 < low ≤ high, not 3 and 2",
+        ),
+        (entry("mine", "USD").replace("gpu_hour", "year"), "in/mine.toml:6:8: unknown variant `year`"),
+        (entry("mine", "USD").replace("\"mine\"\n", "\"\"\n"), "in/mine.toml:1:1: "),
+        (entry("mine", "USD").replace("low", "least"), "in/mine.toml:3:1: unknown field `least`"),
+    ] {
+        let error = read(list, "mine").unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let error = read_study(&format!("prices = \"mine.toml\"\n{MACHINES}{JOB}"), "s.toml").unwrap_err().to_string();
+    assert!(error.starts_with("s.toml:1:10: prices: "), "{error}");
+}
+
+#[test]
+fn settings_that_cannot_be_are_named_where_they_stand() {
+    for (line, expected) in [
+        ("link_rate = [0]", "s.toml:25:14: link_rate: 0 is not over 0"),
+        ("utilization = [0.5, 2]", "s.toml:25:21: utilization: 2 is not over 0 and up to 1"),
+        ("nics_per_node = [0]", "s.toml:25:18: nics_per_node: 0 is not from 1 to 256"),
+        ("fail = [[]]", "s.toml:25:9: fail: expected names"),
+        ("fail = [\"gpu0\"]", "s.toml:25:9: "),
+        ("colour = [1]", "s.toml:25:1: unknown field `colour`"),
+    ] {
+        let error = read_study(&format!("{PAIR}[sensitivity]\n{line}\n"), "s.toml").unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{line}: {error}");
+    }
+}
