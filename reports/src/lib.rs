@@ -22,11 +22,11 @@
 pub mod algorithms;
 pub mod chart;
 pub mod format;
+mod markup;
 pub mod page;
 pub mod share;
 pub mod spark;
 pub mod steps;
-mod markup;
 pub mod table;
 pub mod topology;
 pub mod trace;

@@ -11,4 +11,7 @@ pub struct ReportArgs {
     /// --format json, the trace of `simulate --trace`, schedules, fabrics (which show the load of a run beside them)
     #[arg(value_name = "INPUT", required = true)]
     pub inputs: Vec<PathBuf>,
+    /// Draw the charts of studies into this folder as well, as SVG and PNG; made if missing
+    #[arg(long, value_name = "FOLDER", help_heading = "Output")]
+    pub charts: Option<PathBuf>,
 }

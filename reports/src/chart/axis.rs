@@ -79,6 +79,7 @@ impl Axis {
     pub(crate) fn label(self, value: f64) -> String {
         match self.quantity {
             Quantity::Bytes => format::bytes(Bytes(value.round() as u64)),
+            Quantity::Time if value == 0.0 => "0".to_owned(),
             Quantity::Time => format::time(Picos::from_us(value)),
             Quantity::Rate | Quantity::Count => plain(value),
             Quantity::Share => format!("{} %", plain(value * 100.0)),

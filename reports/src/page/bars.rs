@@ -11,6 +11,8 @@ const NAMES: f64 = 190.0;
 const LABELS: f64 = 120.0;
 const ROW: f64 = 30.0;
 const BOTTOM: f64 = 30.0;
+/// What is thinner is not drawn; it could not be seen.
+const THINNEST: f64 = 0.05;
 /// Letters that fit beside a bar.
 const LETTERS: usize = 26;
 /// Letters that fit behind a bar.
@@ -31,7 +33,10 @@ pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
             let view = format!("0 0 {WIDTH} {}", number(height + BOTTOM));
             let label = format!("Chart: {}. Arrow keys go from part to part.", chart.title);
             markup.open("div", &[("class", "scroll")]);
-            markup.open("svg", &[("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")]);
+            markup.open(
+                "svg",
+                &[("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")],
+            );
             let wide = WIDTH - NAMES - LABELS;
             markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);
             for tick in span.ticks(5) {
@@ -52,10 +57,10 @@ pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
                 let (mut x, sum) = (NAMES, bar.sum(chart.parts.len()));
                 let parts = chart.parts.iter().zip(&classes).zip(bar.lengths(chart.parts.len()));
                 for (part, ((name, class), length)) in parts.enumerate() {
-                    if length <= 0.0 {
+                    let width = span.place(length) * wide;
+                    if width < THINNEST {
                         continue;
                     }
-                    let width = span.place(length) * wide;
                     let attributes = [
                         ("class", &*format!("point {class}")),
                         ("data-series", &part.to_string()),

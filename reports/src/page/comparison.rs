@@ -114,7 +114,11 @@ pub(super) fn page(found: &Comparison) -> Page {
     profiles.sort_unstable();
     profiles.dedup();
     let mut facts = vec![
-        format!("Costs of software: {} {}.", if profiles.len() == 1 { "profile" } else { "profiles" }, profiles.join(", ")),
+        format!(
+            "Costs of software: {} {}.",
+            if profiles.len() == 1 { "profile" } else { "profiles" },
+            profiles.join(", ")
+        ),
         "An error is predicted over measured, less one; a band holds four of five measurements.".to_owned(),
     ];
     if !found.rejected.is_empty() {
@@ -168,7 +172,11 @@ fn charts(found: &Comparison) -> Vec<Block> {
             let way = ways.iter().find(|((algorithm, protocol), _)| name == format!("{algorithm} {protocol}"));
             way.map(|(_, rows)| rows.iter().map(|row| row.words()).collect()).unwrap_or_default()
         };
-        chart.lines.iter().map(|line| if let Role::Points(_) = line.role { of_line(&line.name) } else { Vec::new() }).collect()
+        chart
+            .lines
+            .iter()
+            .map(|line| if let Role::Points(_) = line.role { of_line(&line.name) } else { Vec::new() })
+            .collect()
     };
     let block = |(number, chart): (usize, LineChart)| {
         let x_title = if number == 0 { "predicted time" } else { "message size" }.to_owned();
@@ -189,7 +197,13 @@ impl Row {
     }
 
     fn words(&self) -> String {
-        format!("{} of {} ranks, {}, error {} %", self.collective, self.ranks, format::bytes(self.bytes), format::percent(self.error))
+        format!(
+            "{} of {} ranks, {}, error {} %",
+            self.collective,
+            self.ranks,
+            format::bytes(self.bytes),
+            format::percent(self.error)
+        )
     }
 }
 
@@ -214,7 +228,11 @@ fn groups(found: &Comparison) -> Table {
         let (summary, tone) = (group.summary, if group.summary.median > 0.2 { Tone::Bad } else { Tone::Plain });
         let explained = group.explanation.as_ref().map(|one| {
             let (before, after) = (format::percent(one.median_before), format::percent(one.median_after));
-            Value::text(format!("{} × {}: {before} % becomes {after} %", one.parameter, format::significant(one.factor)))
+            Value::text(format!(
+                "{} × {}: {before} % becomes {after} %",
+                one.parameter,
+                format::significant(one.factor)
+            ))
         });
         table.row(vec![
             Value::text(group.name()).into(),

@@ -103,7 +103,9 @@ impl Input {
             return Self::json(text, name);
         }
         if text.contains("[[candidate]]") {
-            return unknown("this is a study that has not run: `fabricast study FILE -o DIR` runs it and writes the page");
+            return unknown(
+                "this is a study that has not run: `fabricast study FILE -o DIR` runs it and writes the page",
+            );
         }
         if text.contains("[[measurement]]") {
             return unknown("this is a manifest: take what `fabricast compare MANIFEST --format json` writes");
@@ -111,7 +113,10 @@ impl Input {
         if text.contains("<algo") {
             return Ok(Self::Schedule(Box::new(format::read(text, name)?)));
         }
-        match fabricast_topologies::read::detect(text) {
+        use fabricast_topologies::read::Format as Topology;
+        // Any TOML, and much that is none, looks like a spec; one has these.
+        let is_spec = ["[[node]]", "[[device]]", "[[link]]", "[cluster]"].iter().any(|table| text.contains(table));
+        match fabricast_topologies::read::detect(text).filter(|kind| *kind != Topology::Spec || is_spec) {
             Some(_) => Ok(Self::Fabric(Box::new(fabricast_topologies::read_text(text, name)?))),
             None => unknown(EXPECTED),
         }
@@ -164,9 +169,10 @@ pub fn report(inputs: &[(String, Input)]) -> Result<Page, InputError> {
             Input::Plan(found) => plan::page(found),
             Input::Comparison(found) => comparison::page(found),
             Input::Run(found) => run::page(found),
-            Input::Trace(found) => timeline::page(name, found),
+            Input::Trace(found) => timeline::page(name.rsplit(['/', '\\']).next().unwrap_or(name), found),
             Input::Schedule(schedule) => {
-                let caption = format!("{} of {} ranks, step by step", schedule.header().name, schedule.header().call.ranks);
+                let caption =
+                    format!("{} of {} ranks, step by step", schedule.header().name, schedule.header().call.ranks);
                 let picture = Picture::of_schedule(caption, schedule).map_err(|error| InputError::Unknown {
                     name: name.clone(),
                     help: format!("the schedule cannot be drawn: {error}"),

@@ -116,7 +116,10 @@ impl<'a> Sheet<'a> {
         let view = format!("0 0 {WIDTH} {HEIGHT}");
         let label = format!("Chart: {}. Arrow keys go from point to point.", self.chart.title);
         markup.open("div", &[("class", "scroll")]);
-        markup.open("svg", &[("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")]);
+        markup.open(
+            "svg",
+            &[("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")],
+        );
         for band in &self.chart.bands {
             self.band(band, markup);
         }
@@ -169,11 +172,8 @@ impl<'a> Sheet<'a> {
     }
 
     fn band(&self, band: &Band, markup: &mut Markup) {
-        let edges: Vec<_> = band
-            .points
-            .iter()
-            .filter_map(|&(x, low, high)| Some((self.at((x, low))?, self.at((x, high))?)))
-            .collect();
+        let edges: Vec<_> =
+            band.points.iter().filter_map(|&(x, low, high)| Some((self.at((x, low))?, self.at((x, high))?))).collect();
         if edges.len() < 2 {
             return;
         }

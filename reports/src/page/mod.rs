@@ -216,7 +216,11 @@ impl Writer {
             self.markup.close();
         }
         self.markup.close();
-        self.markup.text("footer", &[], "Written by fabricast. Figures are forecasts with the bands that are shown, not offers.");
+        self.markup.text(
+            "footer",
+            &[],
+            "Written by fabricast. Figures are forecasts with the bands that are shown, not offers.",
+        );
         self.markup.empty_element("div", &[("id", "tip"), ("role", "tooltip"), ("hidden", "")]);
         self.markup.raw(&format!("<script>\n{SCRIPT}</script>\n"));
         self.markup.close();

@@ -38,7 +38,7 @@
     const rows = Array.from(table.tBodies[0].rows).map((row) => Array.from(row.cells).map(exact));
     return [heads, ...rows].map((cells) => cells.map(quoted).join(",")).join("\n") + "\n";
   };
-  for (const sheet of all(document, ".sheet")) {
+  for (const sheet of all(document, ".data")) {
     const table = sheet.querySelector("table");
     Array.from(table.tHead.rows[0].cells).forEach((head, column) => {
       head.querySelector("button").addEventListener("click", () => sort(table, head, column));

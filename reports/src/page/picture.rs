@@ -36,7 +36,8 @@ impl Picture {
     pub(super) fn write(&self, markup: &mut Markup) {
         markup.open("figure", &[("class", self.class)]);
         markup.text("figcaption", &[], &self.caption);
-        markup.open("div", &[("class", "scroll"), ("role", "region"), ("aria-label", &self.caption), ("tabindex", "0")]);
+        markup
+            .open("div", &[("class", "scroll"), ("role", "region"), ("aria-label", &self.caption), ("tabindex", "0")]);
         markup.raw(&self.svg);
         markup.close();
         markup.close();

@@ -70,7 +70,14 @@ impl Run {
 pub(super) fn page(run: &Run) -> Page {
     let us = |us: f64| format::time(Picos::from_us(us));
     let answer = vec![
-        format!("{} takes {} on {} ranks ({} to {}).", run.what(), us(run.time_us), run.ranks, us(run.low_us), us(run.high_us)),
+        format!(
+            "{} takes {} on {} ranks ({} to {}).",
+            run.what(),
+            us(run.time_us),
+            run.ranks,
+            us(run.low_us),
+            us(run.high_us)
+        ),
         format!(
             "That is {} GB/s of bus bandwidth and {} % of the bound ({}, set by {}); what holds it back: {}.",
             format::gbps(run.busbw_gbps),

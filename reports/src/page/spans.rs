@@ -28,7 +28,8 @@ pub(super) fn write(chart: &Spans, markup: &mut Markup) {
             let view = format!("0 0 {WIDTH} {}", number(height + BOTTOM));
             let label = format!("Chart: {}. Arrow keys go from span to span.", chart.title);
             markup.open("div", &[("class", "scroll")]);
-            let attributes = [("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")];
+            let attributes =
+                [("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")];
             markup.open("svg", &attributes);
             let at = |us: f64| NAMES + extent.place(us) * (WIDTH - NAMES - RIGHT);
             markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);

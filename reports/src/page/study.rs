@@ -16,13 +16,18 @@ pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
     let of_jobs = |make: &dyn Fn(&str) -> Vec<Block>| {
         Choice::blocks("Job", answer.jobs.iter().map(|job| (job.name.clone(), make(&job.name))).collect())
     };
-    let mut sections = vec![Section::new("Ranking", vec![Block::Table("Candidates, the best first".into(), tables::ranking(answer))])];
+    let mut sections =
+        vec![Section::new("Ranking", vec![Block::Table("Candidates, the best first".into(), tables::ranking(answer))])];
     let pareto = of_jobs(&|job| charts::pareto_lines(answer, job).map(Block::Lines).into_iter().collect());
     if answer.is_priced() {
         sections.push(Section::new("Cost against speed", pareto));
     }
-    sections.push(Section::new("What a step's time goes to", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
-    sections.push(Section::new("Every candidate and job", vec![Block::Table("All results".into(), tables::results(answer))]));
+    sections
+        .push(Section::new("What a step's time goes to", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
+    sections.push(Section::new(
+        "Every candidate and job",
+        vec![Block::Table("All results".into(), tables::results(answer))],
+    ));
     sections.push(Section::new("Memory of the fullest GPU", of_jobs(&|job| vec![Block::Bars(memory(answer, job))])));
     if !answer.sensitivities.is_empty() {
         let table = Block::Table("The order under other assumptions".into(), tables::sensitivities(answer));
@@ -31,10 +36,13 @@ pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
     if !pictures.is_empty() {
         sections.push(Section::new("Fabric", pictures.iter().cloned().map(Block::Picture).collect()));
     }
-    sections.push(Section::new("Candidates and jobs", vec![
-        Block::Table("Candidates as asked for".into(), tables::candidates(answer)),
-        Block::Table("Jobs as asked for".into(), tables::jobs(answer)),
-    ]));
+    sections.push(Section::new(
+        "Candidates and jobs",
+        vec![
+            Block::Table("Candidates as asked for".into(), tables::candidates(answer)),
+            Block::Table("Jobs as asked for".into(), tables::jobs(answer)),
+        ],
+    ));
     let mut sources = vec![Block::List(assumptions(answer))];
     if !answer.sources.is_empty() {
         sources.push(Block::Table("Prices from the list that ships".into(), tables::sources(answer)));
@@ -84,9 +92,17 @@ fn sentences(answer: &Answer) -> Vec<String> {
     if let Some(second) = within().nth(1) {
         let more = format::percent(second.score / first.score - 1.0);
         let sure = first.probability_best.map_or_else(String::new, |share| {
-            format!(" With prices anywhere in their bands, {} is the best in {} % of cases.", first.candidate, format::percent(share))
+            format!(
+                " With prices anywhere in their bands, {} is the best in {} % of cases.",
+                first.candidate,
+                format::percent(share)
+            )
         });
-        sentences.push(format!("Next is {} at {}, {more} % more.{sure}", second.candidate, format::significant(second.score)));
+        sentences.push(format!(
+            "Next is {} at {}, {more} % more.{sure}",
+            second.candidate,
+            format::significant(second.score)
+        ));
     }
     if let Some(fastest) = fastest(answer).filter(|fastest| fastest.candidate != first.candidate) {
         sentences.push(format!("{} is fastest over all jobs, at a higher cost.", fastest.candidate));
@@ -112,7 +128,8 @@ fn sentences(answer: &Answer) -> Vec<String> {
 fn fastest(answer: &Answer) -> Option<&RankedRow> {
     let is_fastest = |ranked: &&RankedRow| {
         own(answer, &ranked.candidate).all(|one| {
-            let others = answer.results.iter().filter(|other| other.job == one.job && is_within(answer, &other.candidate));
+            let others =
+                answer.results.iter().filter(|other| other.job == one.job && is_within(answer, &other.candidate));
             others.into_iter().all(|other| other.tokens_per_s <= one.tokens_per_s)
         })
     };
@@ -130,7 +147,9 @@ fn bound_by(answer: &Answer, first: &RankedRow) -> String {
     let share = |row: &ResultRow| format::percent(row.exposed_comm_share);
     match rows.as_slice() {
         [] => String::new(),
-        [one] => format!("What binds it is {}; its GPUs wait for communication for {} % of a step.", one.binds, share(one)),
+        [one] => {
+            format!("What binds it is {}; its GPUs wait for communication for {} % of a step.", one.binds, share(one))
+        }
         [most, .., least] => format!(
             "Its GPUs wait for communication for {} % ({}) to {} % ({}) of a step.",
             share(least),
@@ -176,7 +195,9 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     profiles.sort_unstable();
     profiles.dedup();
     facts.push(format!("Communication is simulated with the costs of {}.", profiles.join(", ")));
-    facts.push("Figures are forecasts: step times hold to some ten percent, the order of near neighbours need not.".to_owned());
+    facts.push(
+        "Figures are forecasts: step times hold to some ten percent, the order of near neighbours need not.".to_owned(),
+    );
     facts
 }
 

@@ -47,7 +47,8 @@ const MOST_ROWS: usize = 64;
 const MOST_SPANS: usize = 6_000;
 
 pub(super) fn page(name: &str, trace: &Trace) -> Page {
-    let named = |event: &Event, kind: &str| (event.ph == "M" && event.name == kind).then(|| event.args.name.clone()).flatten();
+    let named =
+        |event: &Event, kind: &str| (event.ph == "M" && event.name == kind).then(|| event.args.name.clone()).flatten();
     let mut ranks: BTreeMap<u64, String> = BTreeMap::new();
     let mut channels: BTreeMap<(u64, u64), String> = BTreeMap::new();
     for event in &trace.events {
@@ -93,7 +94,14 @@ pub(super) fn page(name: &str, trace: &Trace) -> Page {
             format::grouped(all_spans as u64)
         );
     }
-    let chart = Spans { title: "What each channel does when".into(), rows: rows.iter().map(label).collect(), spans: drawn.collect(), kinds: kinds.clone(), end, remark };
+    let chart = Spans {
+        title: "What each channel does when".into(),
+        rows: rows.iter().map(label).collect(),
+        spans: drawn.collect(),
+        kinds: kinds.clone(),
+        end,
+        remark,
+    };
     Page {
         title: format!("Timeline {name}"),
         answer: vec![format!(

@@ -7,7 +7,7 @@ use crate::markup::Markup;
 impl Table {
     /// Writes the table with its caption; `page.js` sorts it and offers the CSV. Headings and notes are text's own.
     pub(crate) fn html(&self, caption: &str, markup: &mut Markup) {
-        markup.open("div", &[("class", "sheet")]);
+        markup.open("div", &[("class", "data")]);
         let csv = format!("Download as CSV: {caption}");
         markup.text("button", &[("type", "button"), ("class", "csv"), ("aria-label", &csv)], "CSV");
         markup.open("div", &[("class", "scroll"), ("role", "region"), ("aria-label", caption), ("tabindex", "0")]);

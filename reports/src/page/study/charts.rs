@@ -91,7 +91,8 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         },
         x_title: "time of a step".into(),
         words,
-        remark: "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both.".into(),
+        remark: "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both."
+            .into(),
     })
 }
 
@@ -114,7 +115,8 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     });
     BarChart {
         title: format!("{job}: what the time of a step goes to"),
-        subtitle: "Behind the bar: the time of a step, and the scaling efficiency against one GPU with memory enough.".into(),
+        subtitle: "Behind the bar: the time of a step, and the scaling efficiency against one GPU with memory enough."
+            .into(),
         axis: Axis::linear(Quantity::Time),
         bars: bars.collect(),
         parts: parts.iter().map(|part| part.replace('_', "-")).collect(),
@@ -124,21 +126,36 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
 /// What fills the fullest GPU, a bar a candidate, the best first.
 #[must_use]
 pub fn memory(answer: &Answer, job: &str) -> BarChart {
-    let bars = in_order(answer, job).map(|row| {
-        let own = row.memory;
-        Bar {
-            name: row.candidate.clone(),
-            parts: vec![own.weights_gb, own.gradients_gb, own.optimizer_gb, own.activations_gb],
-            remark: row.memory_beyond_gb.map_or_else(String::new, |over| format!("{} too much", format::significant(over))),
+    let rows: Vec<(&ResultRow, Vec<(String, f64)>)> = in_order(answer, job).map(|row| (row, held(row))).collect();
+    let mut parts: Vec<String> = ["weights", "gradients", "optimizer", "activations"].map(String::from).to_vec();
+    for (name, _) in rows.iter().flat_map(|(_, held)| held) {
+        if !parts.contains(name) {
+            parts.push(name.clone());
         }
+    }
+    let of =
+        |held: &[(String, f64)], part: &String| held.iter().find(|(name, _)| name == part).map_or(0.0, |one| one.1);
+    parts.retain(|part| rows.iter().any(|(_, held)| of(held, part) > 0.0));
+    let bars = rows.iter().map(|(row, held)| Bar {
+        name: row.candidate.clone(),
+        parts: parts.iter().map(|part| of(held, part)).collect(),
+        remark: row.memory_beyond_gb.map_or_else(String::new, |over| format!("{} too much", format::significant(over))),
     });
     BarChart {
         title: format!("{job}: memory of the fullest GPU, GB"),
         subtitle: String::new(),
         axis: Axis::linear(Quantity::Count),
-        parts: ["weights", "gradients", "optimizer", "activations"].map(String::from).to_vec(),
         bars: bars.collect(),
+        parts: parts.iter().map(|part| part.replace('_', " ")).collect(),
     }
+}
+
+/// What a GPU's memory holds, by the names that results give it: `weights_gb` and so on.
+fn held(row: &ResultRow) -> Vec<(String, f64)> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(&row.memory) else { return Vec::new() };
+    let part =
+        |(key, value): (&String, &serde_json::Value)| Some((key.strip_suffix("_gb")?.to_owned(), value.as_f64()?));
+    fields.iter().filter_map(part).collect()
 }
 
 /// Results of a job by the ranking of their candidates.

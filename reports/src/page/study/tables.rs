@@ -106,7 +106,12 @@ pub(super) fn results(answer: &Answer) -> Table {
 
 pub(super) fn sensitivities(answer: &Answer) -> Table {
     let best = answer.ranking.first().map(|one| one.candidate.as_str());
-    let mut columns = vec![text("name", "what is changed"), text("setting", "to"), text("first", "then first"), text("changed", "order")];
+    let mut columns = vec![
+        text("name", "what is changed"),
+        text("setting", "to"),
+        text("first", "then first"),
+        text("changed", "order"),
+    ];
     let names: Vec<&str> = answer.ranking.iter().map(|one| one.candidate.as_str()).collect();
     columns.extend(names.iter().map(|name| number(name, name)));
     columns.push(text("unchanged", "does not apply to"));
@@ -114,7 +119,8 @@ pub(super) fn sensitivities(answer: &Answer) -> Table {
     for row in &answer.sensitivities {
         let first = row.ranking.first().map(|one| one.candidate.as_str());
         let tone = if first == best { Tone::Plain } else { Tone::Strong };
-        let score = |name: &&str| known(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score));
+        let score =
+            |name: &&str| known(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score));
         let mut cells: Vec<Cell> = vec![
             Value::text(row.name.replace('_', " ")).into(),
             Value::text(&row.setting).into(),
@@ -122,7 +128,11 @@ pub(super) fn sensitivities(answer: &Answer) -> Table {
             Value::text(if row.changed { "changes" } else { "stays" }).into(),
         ];
         cells.extend(names.iter().map(score));
-        cells.push(if row.unchanged.is_empty() { Value::Missing.into() } else { Value::text(row.unchanged.join("; ")).into() });
+        cells.push(if row.unchanged.is_empty() {
+            Value::Missing.into()
+        } else {
+            Value::text(row.unchanged.join("; ")).into()
+        });
         table.row(cells);
     }
     table
@@ -188,7 +198,11 @@ pub(super) fn jobs(answer: &Answer) -> Table {
             })
             .into(),
             Value::Number(job.weight).into(),
-            Value::text(format!("{parameters} billion parameters, {} layers of {}{experts}", model.layers, model.hidden)).into(),
+            Value::text(format!(
+                "{parameters} billion parameters, {} layers of {}{experts}",
+                model.layers, model.hidden
+            ))
+            .into(),
             Value::text(&job.precision).into(),
             Value::or_missing(batch, Value::text).into(),
             Value::or_missing(job.recompute.as_ref(), Value::text).into(),
