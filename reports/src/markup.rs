@@ -67,6 +67,12 @@ impl Markup {
         let _ = writeln!(self.text, ">{}</{name}>", escape(&*printable(content)));
     }
 
+    /// Writes an element with text in it whose lines stay lines.
+    pub(crate) fn text_of_lines(&mut self, name: &str, content: &str) {
+        let lines: Vec<String> = content.lines().map(|line| escape(&*printable(line)).into_owned()).collect();
+        let _ = writeln!(self.text, "<{name}>{}</{name}>", lines.join("\n"));
+    }
+
     /// Writes markup that is complete and escaped already: what this module wrote, or a text of our own.
     pub(crate) fn raw(&mut self, markup: &str) {
         self.text.push_str(markup);

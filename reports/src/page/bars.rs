@@ -72,7 +72,7 @@ pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
                     markup.open("rect", &attributes);
                     let said = chart.axis.label(rounded(length));
                     let share = crate::format::percent(length / sum);
-                    markup.text("title", &[], &format!("{}\n{name}: {said}, {share} %", bar.name));
+                    markup.text_of_lines("title", &format!("{}\n{name}: {said}, {share} %", bar.name));
                     markup.close();
                     x += width;
                 }

@@ -208,7 +208,7 @@ impl<'a> Sheet<'a> {
             for (k, place) in places.iter().step_by(every) {
                 let Some(&point) = line.points.get(*k) else { continue };
                 markup.open("path", &[("class", "point"), ("d", &shape(marker, *place, size))]);
-                markup.text("title", &[], &self.says(line, point, words.get(*k)));
+                markup.text_of_lines("title", &self.says(line, point, words.get(*k)));
                 markup.close();
             }
         }

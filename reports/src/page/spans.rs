@@ -58,7 +58,7 @@ pub(super) fn write(chart: &Spans, markup: &mut Markup) {
                     ("height", "13"),
                 ];
                 markup.open("rect", &attributes);
-                markup.text("title", &[], &says(chart, span));
+                markup.text_of_lines("title", &says(chart, span));
                 markup.close();
             }
             markup.close();

@@ -37,8 +37,9 @@ struct Counts {
 }
 
 fn chromium() -> Option<&'static str> {
-    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
-    let found = NAMES.into_iter().find(|name| runs(&name));
+    let runs =
+        |name: &&'static str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    let found = NAMES.into_iter().find(|name| runs(name));
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if found.is_none() {
         assert!(!is_set("REQUIRE_CHROMIUM") && !is_set("CI"), "no Chromium: install Debian's package `chromium`");

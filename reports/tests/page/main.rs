@@ -1,4 +1,5 @@
 //! Pages as a reader gets them: whole, escaped, small, and working in a browser.
+#![expect(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests, and what they share")]
 
 mod browser;
 mod escaping;

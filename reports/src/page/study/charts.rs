@@ -152,7 +152,7 @@ pub fn memory(answer: &Answer, job: &str) -> BarChart {
 
 /// What a GPU's memory holds, by the names that results give it: `weights_gb` and so on.
 fn held(row: &ResultRow) -> Vec<(String, f64)> {
-    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(&row.memory) else { return Vec::new() };
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(row.memory) else { return Vec::new() };
     let part =
         |(key, value): (&String, &serde_json::Value)| Some((key.strip_suffix("_gb")?.to_owned(), value.as_f64()?));
     fields.iter().filter_map(part).collect()

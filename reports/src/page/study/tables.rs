@@ -22,8 +22,11 @@ fn known(value: Option<f64>) -> Cell {
     Value::or_missing(value, Value::Number).into()
 }
 
+/// A column, and what it holds of a row.
+type Field<'a, R> = (Column, Box<dyn Fn(&R) -> Cell + 'a>);
+
 /// A table whose columns that hold nothing anywhere are left out.
-fn filled<R>(rows: &[R], fields: Vec<(Column, Box<dyn Fn(&R) -> Cell + '_>)>) -> Table {
+fn filled<R>(rows: &[R], fields: Vec<Field<'_, R>>) -> Table {
     let fields: Vec<_> = fields.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_known())).collect();
     let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().unzip();
     let mut table = Table::new(columns);
@@ -189,7 +192,11 @@ pub(super) fn jobs(answer: &Answer) -> Table {
             some => format!(", {} of {some} experts", model.experts_per_token),
         };
         let parameters = format::significant(model.parameters as f64 / 1e9);
-        let batch = job.global_batch.map(|batch| format!("{batch} sequences of {} tokens", model.seq));
+        let trained = job.global_batch.map(|batch| format!("{batch} sequences of {} tokens", model.seq));
+        let served = job.concurrency.zip(job.prompt_tokens).zip(job.output_tokens);
+        let served =
+            served.map(|((all, prompt), output)| format!("{all} requests of {prompt} tokens, {output} answered"));
+        let batch = trained.or(served);
         table.row(vec![
             Value::text(&job.name).into(),
             Value::text(match job.kind {
