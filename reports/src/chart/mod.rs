@@ -23,7 +23,7 @@
 //! `legend`, `ribbon` (what is drawn, in logical pixels) → `canvas` (plotters' SVG or bitmap back end).
 
 pub(crate) mod axis;
-pub(crate) mod bars;
+mod bars;
 mod breakdown;
 pub(crate) mod canvas;
 mod compare;

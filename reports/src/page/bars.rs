@@ -2,7 +2,6 @@
 
 use super::lines::legend;
 use crate::chart::BarChart;
-use crate::chart::bars::rounded;
 use crate::chart::palette;
 use crate::markup::{Markup, number, shortened};
 
@@ -70,7 +69,7 @@ pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
                         ("height", "20"),
                     ];
                     markup.open("rect", &attributes);
-                    let said = chart.axis.label(rounded(length));
+                    let said = chart.axis.said(length);
                     let share = crate::format::percent(length / sum);
                     markup.text_of_lines("title", &format!("{}\n{name}: {said}, {share} %", bar.name));
                     markup.close();

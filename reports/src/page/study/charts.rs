@@ -101,12 +101,13 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
 pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     let known = Share::ALL.map(Share::name);
     let mut parts: Vec<String> = known.map(String::from).to_vec();
-    let others = of_job(answer, job).flat_map(|(_, row)| row.step_s.keys());
+    // Those of all jobs, so that a part has one colour in all of them.
+    let others = answer.results.iter().flat_map(|row| row.step_s.keys());
     let mut others: Vec<String> = others.filter(|name| !known.contains(&name.as_str())).cloned().collect();
     others.sort_unstable();
     others.dedup();
     parts.extend(others);
-    let is_used = |part: &String| of_job(answer, job).any(|(_, row)| row.step_s.get(part).is_some_and(|s| *s > 0.0));
+    let is_used = |part: &String| answer.results.iter().any(|row| row.step_s.get(part).is_some_and(|s| *s > 0.0));
     parts.retain(is_used);
     let bars = in_order(answer, job).map(|row| Bar {
         name: row.candidate.clone(),
