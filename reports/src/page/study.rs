@@ -177,6 +177,9 @@ fn assumptions(answer: &Answer) -> Vec<String> {
             answer.currency
         ));
     }
+    if !answer.assumptions.price_bands.is_empty() && answer.is_priced() {
+        facts.push(format!("How likely it is to be the best: {}.", answer.assumptions.price_bands));
+    }
     let limits = &answer.constraints;
     let most = [
         ("spent at once", limits.budget_usd, answer.currency.as_str()),

@@ -22,6 +22,10 @@ fn known(value: Option<f64>) -> Cell {
     Value::or_missing(value, Value::Number).into()
 }
 
+fn words(all: &[String]) -> Cell {
+    if all.is_empty() { Value::Missing.into() } else { Value::text(all.join("; ")).into() }
+}
+
 /// A column, and what it holds of a row.
 type Field<'a, R> = (Column, Box<dyn Fn(&R) -> Cell + 'a>);
 
@@ -102,6 +106,8 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("kwh_per_million_tokens", "kWh per M tokens") => |row: &ResultRow| known(row.kwh_per_million_tokens),
             number("time_to_train_h", "hours to train") => |row: &ResultRow| known(row.time_to_train_h),
             number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| known(row.cost_to_train),
+            text("late", "limits that it breaks") => |row: &ResultRow| words(&row.late),
+            text("would_fit", "what would make it fit") => |row: &ResultRow| words(&row.would_fit),
             text("binds", "binds") => |row: &ResultRow| Value::text(&row.binds).into(),
         ],
     )
