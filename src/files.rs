@@ -125,12 +125,15 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Writes files into a folder, which is made if it is missing: all of them, or none.
-pub fn write_folder<N: AsRef<Path>>(folder: &Path, contents: &[(N, String)]) -> Result<(), Failure> {
+pub fn write_folder<N: AsRef<Path>, C: AsRef<[u8]>>(folder: &Path, contents: &[(N, C)]) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))?;
-    let staged = contents.iter().map(|(name, text)| {
-        let text = format!("{}\n", text.trim_end_matches('\n'));
-        Staged::new(&folder.join(name), text.as_bytes())
+    let staged = contents.iter().map(|(name, bytes)| {
+        let (path, bytes) = (folder.join(name), bytes.as_ref());
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Staged::new(&path, format!("{}\n", text.trim_end_matches('\n')).as_bytes()),
+            Err(_) => Staged::new(&path, bytes),
+        }
     });
     commit(&staged.collect::<Result<Vec<_>, _>>()?)
 }

@@ -61,6 +61,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Compare(args) => commands::compare::run(args, &output),
         Command::Calibrate(args) => commands::calibrate::run(args, &output),
         Command::Study(args) => commands::study::run(args, &output),
+        Command::Report(args) => commands::report::run(args, &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),
     }?;
     output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));

@@ -9,10 +9,11 @@
 //! | module | makes | of |
 //! |---|---|---|
 //! | [`chart`] | SVG and PNG line charts | a plan: time and bus bandwidth against size |
+//! | [`page`] | one self-contained HTML page | studies, plans, comparisons, runs |
 //! | [`steps`] | SVG and PNG | a schedule: steps against ranks |
 //! | [`topology`] | SVG | a [`Fabric`](fabricast_topologies::Fabric), with the load of its links if wished |
 //! | [`trace`] | Chrome trace JSON for Perfetto | the spans of a timeline |
-//! | [`table`] | aligned text, CSV | rows of typed values |
+//! | [`table`] | aligned text, CSV, rows of a page | rows of typed values |
 //! | [`share`] | bars of text | the shares of a whole |
 //! | [`algorithms`] | Markdown | what the planner knows of its algorithms |
 //! | [`format`](mod@format) | short figures with the right number of digits | bytes, times, rates, shares |
@@ -21,10 +22,11 @@
 pub mod algorithms;
 pub mod chart;
 pub mod format;
+mod markup;
+pub mod page;
 pub mod share;
 pub mod spark;
 pub mod steps;
-mod svg;
 pub mod table;
 pub mod topology;
 pub mod trace;

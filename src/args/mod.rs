@@ -9,6 +9,7 @@ mod grid;
 mod grouped;
 mod library;
 mod ranks;
+mod report;
 mod shared;
 mod sizes;
 mod study;
@@ -30,6 +31,7 @@ pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};
 pub use ranks::RankSet;
+pub use report::ReportArgs;
 pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
@@ -88,6 +90,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// What to buy or rent: training and inference on several machines, their time, cost and what they wait for
     Study(StudyArgs),
+    /// One HTML page of what other commands wrote: opens from a file, needs no network
+    Report(ReportArgs),
     /// A profile fitted to measurements
     Calibrate(CalibrateArgs),
     /// The GPUs of this machine

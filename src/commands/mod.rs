@@ -18,6 +18,7 @@ mod operations;
 pub mod plan;
 pub mod plan_diff;
 mod plan_json;
+pub mod report;
 pub mod schedule;
 pub mod simulate;
 mod strategy;

@@ -14,6 +14,7 @@ mod identical;
 mod json;
 mod open_mpi;
 mod prove;
+mod report;
 mod run;
 mod simulate_is_plan;
 mod stop;

@@ -73,6 +73,12 @@ pub struct SavedRow {
     pub best_of_library: Option<SavedPick>,
     /// The fastest by prediction, where the library's choice or a neighbour's was preferred.
     pub fastest: Option<SavedPick>,
+    /// The second best.
+    pub runner_up: Option<SavedPick>,
+    /// What no schedule can beat, µs.
+    pub bound_us: Option<f64>,
+    /// What holds the pick back.
+    pub binds: Option<String>,
 }
 
 /// A row as it is written: the pick's keys among its own. (Flattened by hand: errors keep their places.)
@@ -103,6 +109,12 @@ struct FlatRow {
     best_of_library: Option<SavedPick>,
     #[serde(default)]
     fastest: Option<SavedPick>,
+    #[serde(default)]
+    runner_up: Option<SavedPick>,
+    #[serde(default)]
+    bound_us: Option<f64>,
+    #[serde(default)]
+    binds: Option<String>,
 }
 
 impl From<FlatRow> for SavedRow {
@@ -126,6 +138,9 @@ impl From<FlatRow> for SavedRow {
             library_default: row.library_default,
             best_of_library: row.best_of_library,
             fastest: row.fastest,
+            runner_up: row.runner_up,
+            bound_us: row.bound_us,
+            binds: row.binds,
         }
     }
 }
@@ -207,7 +222,7 @@ impl SavedPlan {
         }
         let is_time = |pick: &SavedPick| pick.time_us.is_finite() && pick.time_us >= 0.0 && pick.channels > 0;
         let no_time = plan.rows.iter().position(|row| {
-            let others = [&row.library_default, &row.best_of_library, &row.fastest];
+            let others = [&row.library_default, &row.best_of_library, &row.fastest, &row.runner_up];
             !is_time(&row.pick) || !others.into_iter().flatten().all(is_time)
         });
         if let Some(row) = no_time {

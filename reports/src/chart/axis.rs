@@ -62,7 +62,7 @@ impl Axis {
     }
 
     /// Whether a value has a place on such an axis.
-    pub(super) fn shows(self, value: f64) -> bool {
+    pub(crate) fn shows(self, value: f64) -> bool {
         value.abs() <= FARTHEST && (self.scale == Scale::Linear || value > 0.0)
     }
 
@@ -75,17 +75,29 @@ impl Axis {
         }
     }
 
-    fn label(self, value: f64) -> String {
+    /// What a value is called on it.
+    pub(crate) fn label(self, value: f64) -> String {
         match self.quantity {
             Quantity::Bytes => format::bytes(Bytes(value.round() as u64)),
+            Quantity::Time if value == 0.0 => "0".to_owned(),
             Quantity::Time => format::time(Picos::from_us(value)),
             Quantity::Rate | Quantity::Count => plain(value),
             Quantity::Share => format!("{} %", plain(value * 100.0)),
         }
     }
 
+    /// A value with the digits that say something, as words beside a point say it.
+    pub(crate) fn said(self, value: f64) -> String {
+        match self.quantity {
+            Quantity::Bytes | Quantity::Time => self.label(value),
+            Quantity::Rate => format!("{} GB/s", format::gbps(value)),
+            Quantity::Count => format::significant(value),
+            Quantity::Share => format!("{} %", format::percent(value)),
+        }
+    }
+
     /// The range of an axis that shows all these values; `None` where none of them can be shown.
-    pub(super) fn span(self, values: impl Iterator<Item = f64>) -> Option<Span> {
+    pub(crate) fn span(self, values: impl Iterator<Item = f64>) -> Option<Span> {
         let mut range: Option<(f64, f64)> = None;
         for value in values.filter(|&value| self.shows(value)) {
             let at = self.even(value);
@@ -108,7 +120,7 @@ impl Axis {
 
 /// The range that an axis shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     axis: Axis,
     /// Both in the even measure.
     low: f64,
@@ -117,7 +129,7 @@ pub(super) struct Span {
 
 /// A line of the grid.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Tick {
+pub(crate) struct Tick {
     /// Where, from 0 (low end) to 1.
     pub at: f64,
     /// What it says; `None` for a fine line between labels.
@@ -125,17 +137,17 @@ pub(super) struct Tick {
 }
 
 impl Span {
-    pub(super) fn axis(&self) -> Axis {
+    pub(crate) fn axis(&self) -> Axis {
         self.axis
     }
 
     /// Where a value lies, from 0 to 1 inside the span.
-    pub(super) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         (self.axis.even(value) - self.low) / (self.high - self.low)
     }
 
     /// The grid, with about `wanted` labels or fewer, from low to high.
-    pub(super) fn ticks(&self, wanted: usize) -> Vec<Tick> {
+    pub(crate) fn ticks(&self, wanted: usize) -> Vec<Tick> {
         let wanted = wanted.max(2) as f64;
         match self.axis.scale {
             Scale::Linear => self.linear_ticks(wanted),

@@ -43,6 +43,8 @@ pub enum Role {
     Series(usize),
     /// Points that no line joins, with the colour and marker of this number.
     Points(usize),
+    /// Between which values a point of the series of this number lies: thin, without points and without a name of its own.
+    Range(usize),
     /// What cannot be beaten: dark and dashed.
     Bound,
     /// What was measured: open circles without a line.

@@ -101,6 +101,9 @@ fn draw_sample<DB: DrawingBackend>(canvas: &Canvas<DB>, sample: Sample, x: f64, 
             let (colour, marker) = palette::series(number);
             canvas.marker(middle, 3.4, marker, colour)
         }
+        Sample::Line(Role::Range(number)) => {
+            canvas.line(&ends, Stroke { colour: palette::series(number).0, width: 1.25 })
+        }
         Sample::Line(Role::Bound) => canvas.dashes(&ends, Stroke { colour: palette::INK, width: 1.5 }, 6.0, 4.0),
         Sample::Line(Role::Measured) => canvas.ring(middle, 3.6, Stroke { colour: palette::INK, width: 1.4 }),
     }

@@ -22,7 +22,8 @@
 //! The way of a figure: [`plan`](PlanChart::figure) → `layout` (where the panels and the legend stand) → `panel`,
 //! `legend`, `ribbon` (what is drawn, in logical pixels) → `canvas` (plotters' SVG or bitmap back end).
 
-mod axis;
+pub(crate) mod axis;
+mod bars;
 mod breakdown;
 pub(crate) mod canvas;
 mod compare;
@@ -42,6 +43,7 @@ mod tests;
 use std::path::Path;
 
 pub use axis::{Axis, Quantity, Scale};
+pub use bars::{Bar, BarChart, render_bars};
 pub use breakdown::{BreakdownChart, BreakdownRow};
 pub use compare::{CompareChart, ComparedPoint, ComparedSeries};
 pub use estimates::{Estimated, EstimatesTable};

@@ -52,7 +52,7 @@ impl<'a> Panel<'a> {
         lines.sort_by_key(|line| match line.role {
             Role::Pick => (0, 0),
             Role::Other => (1, 0),
-            Role::Series(number) | Role::Points(number) => (2, usize::MAX - number),
+            Role::Series(number) | Role::Points(number) | Role::Range(number) => (2, usize::MAX - number),
             Role::Bound => (3, 0),
             Role::Measured => (4, 0),
         });
@@ -132,6 +132,7 @@ impl<'a> Panel<'a> {
                 let (colour, marker) = palette::series(number);
                 canvas.markers(&points, 2.6, marker, colour)
             }
+            Role::Range(number) => canvas.line(&points, Stroke { colour: palette::series(number).0, width: 1.25 }),
             Role::Bound => canvas.dashes(&points, Stroke { colour: palette::INK, width: 1.5 }, 6.0, 4.0),
             Role::Measured => {
                 let stroke = Stroke { colour: palette::INK, width: 1.4 };

@@ -37,7 +37,7 @@ impl Ribbon {
             let to = if number == last { 1.0 } else { x.place(part.to) };
             let (left, right) = (frame.at(from, 0.0).0, frame.at(to, 0.0).0);
             let colour = match part.role {
-                Role::Series(number) | Role::Points(number) => palette::series(number).0,
+                Role::Series(number) | Role::Points(number) | Role::Range(number) => palette::series(number).0,
                 Role::Pick | Role::Other | Role::Bound | Role::Measured => palette::OTHER,
             };
             let gap = if number == last { 0.0 } else { 1.5 };

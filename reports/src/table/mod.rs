@@ -23,6 +23,7 @@
 //! ```
 
 mod delimited;
+mod html;
 mod text;
 mod value;
 
@@ -82,6 +83,12 @@ impl Cell {
     #[must_use]
     pub fn tone(self, tone: Tone) -> Self {
         Self { tone, ..self }
+    }
+
+    /// Whether it holds anything.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.value != Value::Missing
     }
 }
 

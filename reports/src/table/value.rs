@@ -23,7 +23,7 @@ pub enum Unit {
 
 impl Unit {
     /// What stands behind the title of a column.
-    pub(super) fn sign(self, glyphs: Glyphs) -> &'static str {
+    pub(crate) fn sign(self, glyphs: Glyphs) -> &'static str {
         match self {
             Self::Text | Self::Bytes | Self::Number => "",
             Self::Micros => glyphs.micros(),
@@ -70,7 +70,7 @@ impl Value {
     }
 
     /// For people. Control characters (an id of a hostile file could move the cursor) become spaces.
-    pub(super) fn shown(&self, glyphs: Glyphs) -> String {
+    pub(crate) fn shown(&self, glyphs: Glyphs) -> String {
         match self {
             Self::Text(text) => text.replace(char::is_control, " "),
             Self::Bytes(bytes) => format::bytes(*bytes),
@@ -88,7 +88,7 @@ impl Value {
     }
 
     /// For programs: bytes as they are, times in microseconds to the picosecond, rates in GB/s.
-    pub(super) fn exact(&self) -> String {
+    pub(crate) fn exact(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Bytes(bytes) => bytes.0.to_string(),

@@ -7,7 +7,7 @@ use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, Frame, MARGIN, Scene};
 use super::style;
 use super::wire::Wire;
 use crate::format;
-use crate::svg::{Svg, number, shortened};
+use crate::markup::{Markup, number, shortened};
 
 /// Letters that fit into a device.
 const LETTERS: usize = 10;
@@ -17,24 +17,36 @@ const MANY_WIRES: usize = 160;
 const TITLE_LETTER: f64 = 14.0;
 const COUNTS_LETTER: f64 = 7.5;
 
-pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool) -> String {
+/// Where a picture stands, which decides who brings the colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    /// In a file of its own, with its style sheet.
+    Alone,
+    /// In a page that has the style sheet, for what is of class `fabric`.
+    Page,
+}
+
+pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool, setting: Setting) -> String {
     let legend = Legend::of(fabric, has_load, scene.width);
     let (width, height) = (number(scene.width), number(scene.bottom + legend.height() + MARGIN * 0.6));
     let view = format!("0 0 {width} {height}");
     let fit = |text: &str, letter: f64| shortened(text, ((scene.width - 2.0 * MARGIN) / letter) as usize);
-    let mut svg = Svg::default();
-    svg.open(
-        "svg",
-        &[
-            ("xmlns", "http://www.w3.org/2000/svg"),
-            ("width", &width),
-            ("height", &height),
-            ("viewBox", &view),
-            ("role", "img"),
-        ],
-    );
+    let mut svg = Markup::default();
+    let mut attributes = vec![
+        ("xmlns", "http://www.w3.org/2000/svg"),
+        ("width", width.as_str()),
+        ("height", &height),
+        ("viewBox", &view),
+        ("role", "img"),
+    ];
+    if setting == Setting::Page {
+        attributes.push(("class", "fabric"));
+    }
+    svg.open("svg", &attributes);
     svg.text("title", &[], fabric.name());
-    svg.text("style", &[], style::SHEET);
+    if setting == Setting::Alone {
+        svg.text("style", &[], &style::sheet());
+    }
     svg.empty("rect", &[("class", "sheet"), ("width", &width), ("height", &height)]);
     svg.text("text", &[("class", "title"), ("x", &number(MARGIN)), ("y", "42")], &fit(fabric.name(), TITLE_LETTER));
     svg.text("text", &[("class", "faint"), ("x", &number(MARGIN)), ("y", "63")], &fit(&counts(fabric), COUNTS_LETTER));
@@ -70,7 +82,7 @@ pub fn counts(fabric: &Fabric) -> String {
     counted.collect::<Vec<_>>().join(" · ")
 }
 
-fn draw_frame(svg: &mut Svg, frame: &Frame) {
+fn draw_frame(svg: &mut Markup, frame: &Frame) {
     let class = if frame.is_ghost { "more" } else { "host" };
     svg.empty(
         "rect",
@@ -86,7 +98,7 @@ fn draw_frame(svg: &mut Svg, frame: &Frame) {
 }
 
 /// Titles lie over the wires.
-fn draw_title(svg: &mut Svg, frame: &Frame) {
+fn draw_title(svg: &mut Markup, frame: &Frame) {
     if frame.is_ghost {
         let (x, y) = (number(frame.x + frame.width / 2.0), number(frame.y + frame.height / 2.0));
         svg.text("text", &[("class", "faint"), ("text-anchor", "middle"), ("x", &x), ("y", &y)], &frame.title);
@@ -96,7 +108,7 @@ fn draw_title(svg: &mut Svg, frame: &Frame) {
     }
 }
 
-fn draw_wire(svg: &mut Svg, wire: &Wire, has_load: bool) {
+fn draw_wire(svg: &mut Markup, wire: &Wire, has_load: bool) {
     let class = if wire.is_failed { "failed" } else { style::link_class(wire.kind) };
     let class = format!("link {class}");
     let width = number(style::link_width(wire.bandwidth.map(Bandwidth::gbps)));
@@ -111,7 +123,7 @@ fn draw_wire(svg: &mut Svg, wire: &Wire, has_load: bool) {
     svg.close();
 }
 
-fn draw_device(svg: &mut Svg, fabric: &Fabric, device: &Device) {
+fn draw_device(svg: &mut Markup, fabric: &Fabric, device: &Device) {
     let node = fabric.node(device.id);
     svg.open("g", &[]);
     svg.text("title", &[], &describe(node));

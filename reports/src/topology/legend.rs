@@ -6,7 +6,7 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkKind};
 
 use super::scene::MARGIN;
 use super::style;
-use crate::svg::{Svg, number};
+use crate::markup::{Markup, number};
 
 /// Classes of links that are named.
 const CLASSES: usize = 9;
@@ -85,7 +85,7 @@ impl Legend {
         rows as f64 * ROW
     }
 
-    pub(super) fn draw(&self, svg: &mut Svg, top: f64) {
+    pub(super) fn draw(&self, svg: &mut Markup, top: f64) {
         let (places, rows) = self.places();
         for (entry, &(x, row)) in self.entries.iter().zip(&places) {
             let y = top + (row as f64 + 0.5) * ROW;
@@ -118,7 +118,7 @@ impl Legend {
 }
 
 /// The scale of utilisation.
-fn draw_heat(svg: &mut Svg, y: f64) {
+fn draw_heat(svg: &mut Markup, y: f64) {
     const STEPS: usize = 24;
     const STEP: f64 = 8.0;
     svg.text("text", &[("class", "faint"), ("x", &number(MARGIN)), ("y", &number(y + 4.0))], "idle");

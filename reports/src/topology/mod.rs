@@ -18,6 +18,7 @@ mod style;
 mod wire;
 
 pub use draw::counts;
+pub(crate) use style::{DARK, LIGHT};
 
 use fabricast_topologies::Fabric;
 
@@ -34,11 +35,21 @@ pub struct Options<'a> {
 /// Draws a fabric as SVG.
 #[must_use]
 pub fn svg(fabric: &Fabric, options: &Options<'_>) -> String {
+    drawn(fabric, options, draw::Setting::Alone)
+}
+
+/// Draws a fabric as SVG for a page that has [`LIGHT`] and [`DARK`] for what is of class `fabric`.
+#[must_use]
+pub(crate) fn inline(fabric: &Fabric, options: &Options<'_>) -> String {
+    drawn(fabric, options, draw::Setting::Page)
+}
+
+fn drawn(fabric: &Fabric, options: &Options<'_>, setting: draw::Setting) -> String {
     let neighbours = neighbours::Neighbours::of_all(fabric);
     let selection = select::Selection::of(fabric, &neighbours, options.hosts);
     let scene = scene::Scene::of(fabric, &neighbours, &selection);
     let wires = wire::wires(fabric, &scene, options.utilization);
-    draw::draw(fabric, &scene, &wires, options.utilization.is_some())
+    draw::draw(fabric, &scene, &wires, options.utilization.is_some(), setting)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::neighbours::Neighbours;
 use super::place::spread;
 use super::rows::{self, Level, Row};
 use super::select::{Selection, Tier};
-use crate::svg::shortened;
+use crate::markup::shortened;
 
 pub(super) const DEVICE_WIDTH: f64 = 72.0;
 pub(super) const DEVICE_HEIGHT: f64 = 30.0;

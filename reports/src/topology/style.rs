@@ -66,8 +66,8 @@ fn mix(from: Option<u8>, to: Option<u8>, share: f64) -> u8 {
     (from + (to - from) * share.clamp(0.0, 1.0)).round() as u8
 }
 
-/// The style sheet. Hues of links are Okabe and Ito's, as in the charts.
-pub(super) const SHEET: &str = "
+/// The style sheet for light pages. Hues of links are Okabe and Ito's, as in the charts.
+pub(crate) const LIGHT: &str = "\
 text { font-family: 'DejaVu Sans', Verdana, Arial, sans-serif; fill: #24292f; }
 .sheet { fill: #ffffff; }
 .title { font-size: 19px; font-weight: bold; }
@@ -91,7 +91,10 @@ text { font-family: 'DejaVu Sans', Verdana, Arial, sans-serif; fill: #24292f; }
 .infiniband { stroke: #0072b2; }
 .ethernet { stroke: #e69f00; }
 .failed { stroke: #d55e00; stroke-dasharray: 3 4; }
-@media (prefers-color-scheme: dark) {
+";
+
+/// What is different on dark ones.
+pub(crate) const DARK: &str = "\
 text { fill: #e6edf3; }
 .sheet { fill: #0d1117; }
 .faint { fill: #9198a1; }
@@ -106,5 +109,9 @@ text { fill: #e6edf3; }
 .switch { fill: #124368; stroke: #7cc0ee; }
 .upi { stroke: #a987cf; }
 .infiniband { stroke: #4aa3dc; }
-}
 ";
+
+/// The style sheet of a picture that stands alone.
+pub(super) fn sheet() -> String {
+    format!("\n{LIGHT}@media (prefers-color-scheme: dark) {{\n{DARK}}}\n")
+}

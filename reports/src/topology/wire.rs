@@ -7,7 +7,7 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkKind, NodeId, NodeKind, Picos}
 use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, Scene, arc_depth};
 use super::style;
 use crate::format;
-use crate::svg::number;
+use crate::markup::number;
 
 /// All links of a kind between two drawn devices.
 #[derive(Clone, Debug, PartialEq)]

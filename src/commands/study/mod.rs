@@ -1,6 +1,7 @@
 //! `study`: which machine for these jobs.
 
 mod book;
+mod page;
 mod parts;
 mod text;
 
@@ -59,6 +60,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
         return output.write(&shown(&answer, output, &output.look())?);
     };
     files.push(("results.json", output::json(&answer)?));
+    files.push(("index.html", page::html(&answer, fabrics)));
     match output.format {
         Format::Text => files.push(("ranking.txt", shown(&answer, output, &Look::default())?)),
         Format::Csv => files.push(("ranking.csv", shown(&answer, output, &Look::default())?)),

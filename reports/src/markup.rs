@@ -1,4 +1,6 @@
-//! SVG as text: elements with escaped attributes, and numbers that are short and always finite.
+//! SVG and HTML as text: elements with escaped attributes, and numbers that are short and always finite.
+//!
+//! What is written here is well-formed in both languages: HTML knows `&apos;`, and takes `/>` on elements without content.
 
 use std::fmt::Write as _;
 
@@ -6,7 +8,7 @@ use quick_xml::escape::escape;
 
 /// A picture that is being written, element by element.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Svg {
+pub(crate) struct Markup {
     text: String,
     open: Vec<&'static str>,
 }
@@ -31,7 +33,7 @@ pub(crate) fn shortened(text: &str, letters: usize) -> String {
     short + "…"
 }
 
-impl Svg {
+impl Markup {
     /// Opens an element.
     pub(crate) fn open(&mut self, name: &'static str, attributes: &[(&str, &str)]) {
         self.tag(name, attributes);
@@ -53,10 +55,27 @@ impl Svg {
         self.text.push_str("/>\n");
     }
 
+    /// Writes an element that HTML wants an end of, with nothing in it.
+    pub(crate) fn empty_element(&mut self, name: &str, attributes: &[(&str, &str)]) {
+        self.tag(name, attributes);
+        let _ = writeln!(self.text, "></{name}>");
+    }
+
     /// Writes an element with text in it.
     pub(crate) fn text(&mut self, name: &str, attributes: &[(&str, &str)], content: &str) {
         self.tag(name, attributes);
         let _ = writeln!(self.text, ">{}</{name}>", escape(&*printable(content)));
+    }
+
+    /// Writes an element with text in it whose lines stay lines.
+    pub(crate) fn text_of_lines(&mut self, name: &str, content: &str) {
+        let lines: Vec<String> = content.lines().map(|line| escape(&*printable(line)).into_owned()).collect();
+        let _ = writeln!(self.text, "<{name}>{}</{name}>", lines.join("\n"));
+    }
+
+    /// Writes markup that is complete and escaped already: what this module wrote, or a text of our own.
+    pub(crate) fn raw(&mut self, markup: &str) {
+        self.text.push_str(markup);
     }
 
     /// Closes what is open and returns the picture.
@@ -92,7 +111,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_out() {
-        let mut svg = Svg::default();
+        let mut svg = Markup::default();
         svg.open("g", &[("id", "a\"><script>\u{0}")]);
         svg.text("text", &[], "<b>&\u{1b}");
         let text = svg.finish();

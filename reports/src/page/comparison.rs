@@ -1,0 +1,300 @@
+//! The page of a comparison: measured against predicted, group by group.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::{Bytes, Picos};
+use serde::Deserialize;
+
+use super::{Block, Lines, Page, Section};
+use crate::chart::{CompareChart, ComparedPoint, ComparedSeries, LineChart, Role};
+use crate::format;
+use crate::table::{Cell, Column, Table, Tone, Unit, Value};
+
+/// What `compare --format json` writes, as far as it is shown.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Comparison {
+    summary: Summary,
+    coverage: Option<Coverage>,
+    groups: Vec<Group>,
+    rows: Vec<Row>,
+    #[serde(default)]
+    rejected: Vec<Rejected>,
+}
+
+/// Errors: predicted over measured, less one.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+struct Summary {
+    rows: usize,
+    mean: f64,
+    median: f64,
+    p90: f64,
+    bias: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+struct Coverage {
+    share: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Group {
+    fabric: String,
+    ranks: u32,
+    nodes: u32,
+    collective: String,
+    algorithm: Option<String>,
+    protocol: Option<String>,
+    library: Option<String>,
+    profile: String,
+    #[serde(flatten)]
+    summary: Summary,
+    slower: usize,
+    faster: usize,
+    explanation: Option<Explanation>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Explanation {
+    parameter: String,
+    factor: f64,
+    median_before: f64,
+    median_after: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Row {
+    file: String,
+    collective: String,
+    ranks: u32,
+    nodes: u32,
+    bytes: Bytes,
+    algorithm: String,
+    protocol: String,
+    measured_us: f64,
+    predicted_us: f64,
+    low_us: f64,
+    high_us: f64,
+    error: f64,
+    verdict: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Rejected {
+    file: String,
+    line: u32,
+    reason: String,
+}
+
+/// Rows of the table of all; of more, those that are farthest off.
+const MOST_ROWS: usize = 2_000;
+
+pub(super) fn page(found: &Comparison) -> Page {
+    let mut fabrics: Vec<&str> = found.groups.iter().map(|group| group.fabric.as_str()).collect();
+    fabrics.sort_unstable();
+    fabrics.dedup();
+    let summary = found.summary;
+    let mut answer = vec![format!(
+        "The predictions of {} measured times are off by {} % in the median, and nine of ten by less than {} %.",
+        format::grouped(summary.rows as u64),
+        format::percent(summary.median),
+        format::percent(summary.p90)
+    )];
+    if let Some(coverage) = found.coverage {
+        answer.push(format!("{} % of them lie within their band.", format::percent(coverage.share)));
+    }
+    let worst = found.groups.iter().max_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
+    if let Some(group) = worst.filter(|_| found.groups.len() > 1) {
+        answer.push(format!(
+            "The group that is farthest off is {}: {} % in the median.",
+            group.name(),
+            format::percent(group.summary.median)
+        ));
+    }
+    let mut profiles: Vec<&str> = found.groups.iter().map(|group| group.profile.as_str()).collect();
+    profiles.sort_unstable();
+    profiles.dedup();
+    let mut facts = vec![
+        format!(
+            "Costs of software: {} {}.",
+            if profiles.len() == 1 { "profile" } else { "profiles" },
+            profiles.join(", ")
+        ),
+        "An error is predicted over measured, less one; a band holds four of five measurements.".to_owned(),
+    ];
+    if !found.rejected.is_empty() {
+        facts.push(format!("{} rows of the logs could not be used; they stand below.", found.rejected.len()));
+    }
+    let mut sections = vec![
+        Section::new("Measured against predicted", charts(found)),
+        Section::new("Groups", vec![Block::Table("Errors by group".into(), groups(found))]),
+        Section::new("Every row", vec![Block::Table(rows_caption(found), rows(found))]),
+        Section::new("Assumptions and sources", vec![Block::List(facts)]),
+    ];
+    if !found.rejected.is_empty() {
+        let mut table = Table::new(vec![
+            Column::new("file", "file", Unit::Text),
+            Column::new("line", "line", Unit::Number),
+            Column::new("reason", "reason", Unit::Text),
+        ]);
+        for one in found.rejected.iter().take(MOST_ROWS) {
+            let line = Value::Count(one.line.into());
+            table.row(vec![Value::text(&one.file).into(), line.into(), Value::text(&one.reason).into()]);
+        }
+        sections.push(Section::new("Not used", vec![Block::Table("Rows that could not be used".into(), table)]));
+    }
+    Page { title: format!("Measured against predicted on {}", fabrics.join(", ")), answer, sections }
+}
+
+impl Group {
+    fn name(&self) -> String {
+        let how = [&self.algorithm, &self.protocol].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
+        let how = if how.is_empty() { String::new() } else { format!(" {how}") };
+        format!("{}{how} on {} of {}", self.collective, self.ranks, self.fabric)
+    }
+}
+
+/// The chart that `compare --chart` draws, with words to each point.
+fn charts(found: &Comparison) -> Vec<Block> {
+    let mut by_way: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    for row in &found.rows {
+        by_way.entry((&row.algorithm, &row.protocol)).or_default().push(row);
+    }
+    let mut ways: Vec<((&str, &str), Vec<&Row>)> = by_way.into_iter().collect();
+    ways.sort_by_key(|(way, rows)| (std::cmp::Reverse(rows.len()), *way));
+    let series = ways.iter().map(|((algorithm, protocol), rows)| ComparedSeries {
+        name: format!("{algorithm} {protocol}"),
+        protocol: (*protocol).to_owned(),
+        points: rows.iter().map(|row| row.point()).collect(),
+    });
+    let figure = CompareChart { title: String::new(), subtitle: String::new(), series: series.collect() }.figure();
+    let words_of = |chart: &LineChart| -> Vec<Vec<String>> {
+        let of_line = |name: &str| {
+            let way = ways.iter().find(|((algorithm, protocol), _)| name == format!("{algorithm} {protocol}"));
+            way.map(|(_, rows)| rows.iter().map(|row| row.words()).collect()).unwrap_or_default()
+        };
+        chart
+            .lines
+            .iter()
+            .map(|line| if let Role::Points(_) = line.role { of_line(&line.name) } else { Vec::new() })
+            .collect()
+    };
+    let block = |(number, chart): (usize, LineChart)| {
+        let x_title = if number == 0 { "predicted time" } else { "message size" }.to_owned();
+        Block::Lines(Lines { words: words_of(&chart), chart, x_title, remark: String::new() })
+    };
+    figure.panels.into_iter().enumerate().map(block).collect()
+}
+
+impl Row {
+    fn point(&self) -> ComparedPoint {
+        ComparedPoint {
+            bytes: self.bytes,
+            measured: Picos::from_us(self.measured_us),
+            predicted: Picos::from_us(self.predicted_us),
+            low: Picos::from_us(self.low_us),
+            high: Picos::from_us(self.high_us),
+        }
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "{} of {} ranks, {}, error {} %",
+            self.collective,
+            self.ranks,
+            format::bytes(self.bytes),
+            format::percent(self.error)
+        )
+    }
+}
+
+fn groups(found: &Comparison) -> Table {
+    let text = |key: &str, title: &str| Column::new(key, title, Unit::Text);
+    let share = |key: &str, title: &str| Column::new(key, title, Unit::Percent);
+    let number = |key: &str, title: &str| Column::new(key, title, Unit::Number);
+    let mut table = Table::new(vec![
+        text("group", "group"),
+        text("library", "library"),
+        number("nodes", "hosts"),
+        number("rows", "rows"),
+        share("median", "median"),
+        share("mean", "mean"),
+        share("p90", "p90"),
+        share("bias", "bias"),
+        number("slower", "slower"),
+        number("faster", "faster"),
+        text("explanation", "what would explain it"),
+    ]);
+    for group in &found.groups {
+        let (summary, tone) = (group.summary, if group.summary.median > 0.2 { Tone::Bad } else { Tone::Plain });
+        let explained = group.explanation.as_ref().map(|one| {
+            let (before, after) = (format::percent(one.median_before), format::percent(one.median_after));
+            Value::text(format!(
+                "{} × {}: {before} % becomes {after} %",
+                one.parameter,
+                format::significant(one.factor)
+            ))
+        });
+        table.row(vec![
+            Value::text(group.name()).into(),
+            Value::or_missing(group.library.as_ref(), Value::text).into(),
+            Value::Count(group.nodes.into()).into(),
+            Value::Count(summary.rows as u64).into(),
+            Cell::from(Value::Share(summary.median)).tone(tone),
+            Value::Share(summary.mean).into(),
+            Value::Share(summary.p90).into(),
+            Value::Deviation(summary.bias).into(),
+            Value::Count(group.slower as u64).into(),
+            Value::Count(group.faster as u64).into(),
+            explained.unwrap_or(Value::Missing).into(),
+        ]);
+    }
+    table
+}
+
+fn rows_caption(found: &Comparison) -> String {
+    match found.rows.len() {
+        all if all > MOST_ROWS => format!("The {MOST_ROWS} rows of {all} that are farthest off"),
+        _ => "All rows".to_owned(),
+    }
+}
+
+fn rows(found: &Comparison) -> Table {
+    let time = |key: &str, title: &str| Column::new(key, title, Unit::Micros);
+    let mut table = Table::new(vec![
+        Column::new("collective", "collective", Unit::Text),
+        Column::new("ranks", "ranks", Unit::Number),
+        Column::new("nodes", "hosts", Unit::Number),
+        Column::new("bytes", "size", Unit::Bytes),
+        Column::new("strategy", "strategy", Unit::Text),
+        time("measured_us", "measured"),
+        time("predicted_us", "predicted"),
+        time("low_us", "low"),
+        time("high_us", "high"),
+        Column::new("error", "error", Unit::Percent),
+        Column::new("verdict", "verdict", Unit::Text),
+        Column::new("file", "file", Unit::Text),
+    ]);
+    let mut rows: Vec<&Row> = found.rows.iter().collect();
+    if rows.len() > MOST_ROWS {
+        rows.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
+        rows.truncate(MOST_ROWS);
+    }
+    let us = |us: f64| Cell::from(Value::Time(Picos::from_us(us)));
+    for row in rows {
+        table.row(vec![
+            Value::text(&row.collective).into(),
+            Value::Count(row.ranks.into()).into(),
+            Value::Count(row.nodes.into()).into(),
+            Value::Bytes(row.bytes).into(),
+            Value::text(format!("{} {}", row.algorithm, row.protocol)).into(),
+            us(row.measured_us),
+            us(row.predicted_us),
+            us(row.low_us),
+            us(row.high_us),
+            Value::Deviation(row.error).into(),
+            Value::text(&row.verdict).into(),
+            Value::text(&row.file).into(),
+        ]);
+    }
+    table
+}

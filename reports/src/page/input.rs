@@ -1,0 +1,229 @@
+//! What a page is made of, told by what a file holds, whatever it is called.
+
+use std::collections::BTreeMap;
+
+use fabricast_planner::export::{SavedPlan, TableError};
+use fabricast_planner::study::answer::{Answer, AnswerError};
+use fabricast_sim::schedule::format::FormatError;
+use fabricast_sim::schedule::{Schedule, format};
+use fabricast_topologies::Fabric;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::comparison::Comparison;
+use super::picture::Picture;
+use super::run::Run;
+use super::timeline::Trace;
+use super::{Block, Page, Section, comparison, plan, run, study, timeline};
+use crate::topology;
+
+/// A file that was understood.
+#[derive(Debug)]
+pub enum Input {
+    /// `results.json` of a study.
+    Study(Box<Answer>),
+    /// A plan.
+    Plan(Box<SavedPlan>),
+    /// Measured against predicted.
+    Comparison(Box<Comparison>),
+    /// One run.
+    Run(Box<Run>),
+    /// What happened in one run.
+    Trace(Box<Trace>),
+    /// A schedule.
+    Schedule(Box<Schedule>),
+    /// A fabric.
+    Fabric(Box<Fabric>),
+}
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// Nothing that a page is made of.
+    #[error("{name}: nothing that a page is made of")]
+    Unknown {
+        /// The file.
+        name: String,
+        /// What it looks like and what would do.
+        help: String,
+    },
+    /// It looks like something, and is not.
+    #[error("{name}:{line}:{column}: {message}")]
+    Syntax {
+        /// The file.
+        name: String,
+        /// From 1.
+        line: usize,
+        /// From 1.
+        column: usize,
+        /// What was expected.
+        message: String,
+    },
+    /// It looks like a study's results, and is not.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// It looks like a plan, and is not.
+    #[error(transparent)]
+    Plan(#[from] TableError),
+    /// It looks like a schedule, and is not.
+    #[error(transparent)]
+    Schedule(#[from] FormatError),
+    /// It looks like a fabric, and is not.
+    #[error(transparent)]
+    Fabric(#[from] fabricast_topologies::Error),
+}
+
+impl InputError {
+    /// What to do about it.
+    #[must_use]
+    pub fn help(&self) -> Option<&str> {
+        match self {
+            Self::Unknown { help, .. } => Some(help),
+            _ => None,
+        }
+    }
+}
+
+/// What would do.
+const EXPECTED: &str = "a page is made of results.json of `study`, what `plan`, `compare` and `simulate` write with \
+                        --format json, the trace of `simulate --trace`, a schedule, or a fabric";
+
+impl Input {
+    /// Reads a file's text; `name` is for errors.
+    ///
+    /// # Errors
+    /// [`InputError`]: it is none of them, or something in it is wrong.
+    pub fn read(text: &str, name: &str) -> Result<Self, InputError> {
+        let text = text.trim_start_matches('\u{feff}');
+        let unknown = |help: &str| Err(InputError::Unknown { name: name.to_owned(), help: help.to_owned() });
+        if text.trim().is_empty() {
+            return unknown(&format!("it is empty; {EXPECTED}"));
+        }
+        if text.trim_start().starts_with('{') {
+            return Self::json(text, name);
+        }
+        if text.contains("[[candidate]]") {
+            return unknown(
+                "this is a study that has not run: `fabricast study FILE -o DIR` runs it and writes the page",
+            );
+        }
+        if text.contains("[[measurement]]") {
+            return unknown("this is a manifest: take what `fabricast compare MANIFEST --format json` writes");
+        }
+        if text.contains("<algo") {
+            return Ok(Self::Schedule(Box::new(format::read(text, name)?)));
+        }
+        use fabricast_topologies::read::Format as Topology;
+        // Any TOML, and much that is none, looks like a spec; one has these.
+        let is_spec = ["[[node]]", "[[device]]", "[[link]]", "[cluster]"].iter().any(|table| text.contains(table));
+        match fabricast_topologies::read::detect(text).filter(|kind| *kind != Topology::Spec || is_spec) {
+            Some(_) => Ok(Self::Fabric(Box::new(fabricast_topologies::read_text(text, name)?))),
+            None => unknown(EXPECTED),
+        }
+    }
+
+    fn json(text: &str, name: &str) -> Result<Self, InputError> {
+        let keys: BTreeMap<String, &RawValue> = read(text, name)?;
+        let has = |wanted: &[&str]| wanted.iter().all(|key| keys.contains_key(*key));
+        Ok(if has(&["results", "ranking"]) {
+            Self::Study(Box::new(Answer::read(text, name)?))
+        } else if has(&["rows", "ranges"]) {
+            Self::Plan(Box::new(SavedPlan::read(text, name)?))
+        } else if has(&["summary", "groups", "rows"]) {
+            Self::Comparison(Box::new(read(text, name)?))
+        } else if has(&["traceEvents"]) {
+            Self::Trace(Box::new(read(text, name)?))
+        } else if has(&["time_us", "links"]) {
+            Self::Run(Box::new(read(text, name)?))
+        } else if has(&["fabricast_schedule"]) || has(&["name", "gpus", "collective"]) {
+            Self::Schedule(Box::new(format::read(text, name)?))
+        } else if has(&["nodes", "links"]) {
+            Self::Fabric(Box::new(fabricast_topologies::read_text(text, name)?))
+        } else {
+            let found: Vec<&str> = keys.keys().map(String::as_str).take(8).collect();
+            let help = format!("it is JSON with the keys {}; {EXPECTED}", found.join(", "));
+            return Err(InputError::Unknown { name: name.to_owned(), help });
+        })
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(text: &'a str, name: &str) -> Result<T, InputError> {
+    serde_json::from_str(text).map_err(|error| InputError::Syntax {
+        name: name.to_owned(),
+        line: error.line(),
+        column: error.column(),
+        message: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+    })
+}
+
+/// A page of all inputs, in their order; studies first answer. What is beside a run (its fabric) shows the run's load.
+///
+/// # Errors
+/// [`InputError`]: a schedule that cannot be drawn.
+pub fn report(inputs: &[(String, Input)]) -> Result<Page, InputError> {
+    let mut pages: Vec<Page> = Vec::new();
+    let runs = || inputs.iter().filter_map(|(_, input)| if let Input::Run(run) = input { Some(run) } else { None });
+    for (name, input) in inputs {
+        pages.push(match input {
+            Input::Study(answer) => study::page(answer, &[]),
+            Input::Plan(found) => plan::page(found),
+            Input::Comparison(found) => comparison::page(found),
+            Input::Run(found) => run::page(found),
+            Input::Trace(found) => timeline::page(name.rsplit(['/', '\\']).next().unwrap_or(name), found),
+            Input::Schedule(schedule) => {
+                let caption =
+                    format!("{} of {} ranks, step by step", schedule.header().name, schedule.header().call.ranks);
+                let picture = Picture::of_schedule(caption, schedule).map_err(|error| InputError::Unknown {
+                    name: name.clone(),
+                    help: format!("the schedule cannot be drawn: {error}"),
+                })?;
+                of_picture(format!("Schedule {}", schedule.header().name), picture)
+            }
+            Input::Fabric(fabric) => of_picture(format!("Fabric {}", fabric.name()), of_fabric(fabric, runs())),
+        });
+    }
+    Ok(joined(pages))
+}
+
+fn of_picture(title: String, picture: Picture) -> Page {
+    let section = Section::new(title.clone(), vec![Block::Picture(picture)]);
+    Page { title, answer: Vec::new(), sections: vec![section] }
+}
+
+/// A fabric with the load of the first run that is on it.
+fn of_fabric<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Run>>) -> Picture {
+    let names = fabric.link_names();
+    let load = runs.find_map(|run| run.load_of(&names).map(|load| (run.what(), load)));
+    let (caption, load) = match load {
+        Some((what, load)) => (format!("{}: how busy its links are during {what}", fabric.name()), Some(load)),
+        None => (format!("{}: {}", fabric.name(), topology::counts(fabric)), None),
+    };
+    Picture::of_fabric(caption, fabric, &topology::Options { utilization: load.as_deref(), hosts: None })
+}
+
+/// Several pages as one: the first gives the title, and each its sections under its own.
+fn joined(mut pages: Vec<Page>) -> Page {
+    if pages.len() == 1 {
+        return pages.pop().unwrap_or_default();
+    }
+    let titles: Vec<&str> = pages.iter().map(|page| page.title.as_str()).collect();
+    let title = match titles.as_slice() {
+        [first, second] => format!("{first}, and {second}"),
+        [first, others @ ..] => format!("{first}, and {} more", others.len()),
+        [] => "Nothing".to_owned(),
+    };
+    let answer = pages.iter().flat_map(|page| page.answer.iter().cloned()).collect();
+    let several = pages.len() > 1;
+    let sections = pages.iter().flat_map(|page| {
+        page.sections.iter().map(move |section| {
+            let title = if several && section.title != page.title {
+                format!("{}: {}", page.title, section.title)
+            } else {
+                section.title.clone()
+            };
+            Section { title, blocks: section.blocks.clone() }
+        })
+    });
+    let sections = sections.collect();
+    Page { title, answer, sections }
+}

@@ -1,0 +1,272 @@
+//! Lines and points over two axes as a chart that can be pointed at: each point is an element with words of its own.
+
+use super::Lines;
+use crate::chart::axis::Span;
+use crate::chart::palette::{self, Marker};
+use crate::chart::{Band, Line, LineChart, Role, Shade};
+use crate::markup::{Markup, number};
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 380.0;
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 48.0;
+/// Width of a letter of a label, at most, on average.
+const LETTER: f64 = 8.0;
+/// Points of a line that can be pointed at; of longer lines every so many.
+const MOST_POINTS: usize = 400;
+
+/// What stands in the legend and is hidden together: lines and bands of one name.
+struct Entry<'a> {
+    name: &'a str,
+    class: String,
+    key: Key,
+}
+
+/// What a sample of the legend shows.
+#[derive(Clone, Copy)]
+enum Key {
+    Line,
+    Point(Marker),
+    Band,
+}
+
+struct Sheet<'a> {
+    chart: &'a LineChart,
+    x: Span,
+    y: Span,
+    entries: Vec<Entry<'a>>,
+}
+
+/// Writes a chart; where nothing can be drawn, it says so.
+pub(super) fn write(lines: &Lines, markup: &mut Markup) {
+    markup.open("figure", &[("class", "chart")]);
+    markup.text("figcaption", &[], &lines.chart.title);
+    match Sheet::new(&lines.chart) {
+        Some(sheet) => sheet.write(lines, markup),
+        None => markup.text("p", &[("class", "remark")], "There is no point to draw."),
+    }
+    if !lines.remark.is_empty() {
+        markup.text("p", &[("class", "remark")], &lines.remark);
+    }
+    markup.close();
+}
+
+/// The class of a role in the style sheet.
+fn class(role: Role) -> String {
+    match role {
+        Role::Series(number) | Role::Points(number) | Role::Range(number) => {
+            format!("c{}", number % palette::COLOURS.len())
+        }
+        Role::Pick => "pick".to_owned(),
+        Role::Other => "other".to_owned(),
+        Role::Bound => "bound".to_owned(),
+        Role::Measured => "measured".to_owned(),
+    }
+}
+
+impl<'a> Sheet<'a> {
+    fn new(chart: &'a LineChart) -> Option<Self> {
+        let visible = |&(x, y): &(f64, f64)| chart.x.shows(x) && chart.y.shows(y);
+        let bands = chart.bands.iter().flat_map(|band| &band.points).flat_map(|&(x, low, high)| [(x, low), (x, high)]);
+        let points = chart.lines.iter().flat_map(|line| line.points.iter().copied()).chain(bands);
+        let points: Vec<(f64, f64)> = points.filter(visible).collect();
+        let x = chart.x.span(points.iter().map(|point| point.0))?;
+        let y = chart.y.span(points.iter().map(|point| point.1))?;
+        let mut entries: Vec<Entry<'a>> = Vec::new();
+        let mut add = |name: &'a str, class: String, key: Key| {
+            if entries.iter().all(|known| known.name != name) {
+                entries.push(Entry { name, class, key });
+            }
+        };
+        for line in &chart.lines {
+            match line.role {
+                Role::Range(_) => {}
+                Role::Points(one) => add(&line.name, class(line.role), Key::Point(palette::series(one).1)),
+                Role::Measured => add(&line.name, class(line.role), Key::Point(Marker::Circle)),
+                role => add(&line.name, class(role), Key::Line),
+            }
+        }
+        for band in &chart.bands {
+            let class = match band.shade {
+                Shade::Pale => "pale".to_owned(),
+                Shade::Series(one) => class(Role::Series(one)),
+            };
+            add(&band.name, class, Key::Band);
+        }
+        Some(Self { chart, x, y, entries })
+    }
+
+    fn entry(&self, name: &str) -> String {
+        self.entries.iter().position(|entry| entry.name == name).unwrap_or_default().to_string()
+    }
+
+    fn at(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        (self.chart.x.shows(x) && self.chart.y.shows(y)).then(|| self.of_shares(self.x.place(x), self.y.place(y)))
+    }
+
+    fn of_shares(&self, x: f64, y: f64) -> (f64, f64) {
+        (LEFT + x * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - y * (HEIGHT - TOP - BOTTOM))
+    }
+
+    fn write(&self, lines: &Lines, markup: &mut Markup) {
+        let keys = self.entries.iter().map(|entry| (entry.name, entry.class.as_str(), entry.key.path()));
+        legend(keys, markup);
+        let view = format!("0 0 {WIDTH} {HEIGHT}");
+        let label = format!("Chart: {}. Arrow keys go from point to point.", self.chart.title);
+        markup.open("div", &[("class", "scroll")]);
+        markup.open(
+            "svg",
+            &[("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")],
+        );
+        for band in &self.chart.bands {
+            self.band(band, markup);
+        }
+        self.grid(&lines.x_title, markup);
+        let mut order: Vec<(usize, &Line)> = self.chart.lines.iter().enumerate().collect();
+        // The first series is drawn over the others.
+        order.sort_by_key(|(number, line)| match line.role {
+            Role::Pick => (0, 0),
+            Role::Bound => (1, 0),
+            Role::Other => (2, 0),
+            _ => (3, usize::MAX - number),
+        });
+        for (number, line) in order {
+            self.line(line, lines.words.get(number).map_or(&[], Vec::as_slice), markup);
+        }
+        markup.close();
+        markup.close();
+    }
+
+    fn grid(&self, x_title: &str, markup: &mut Markup) {
+        markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);
+        let mut free_from = f64::NEG_INFINITY;
+        for tick in self.x.ticks(9) {
+            let (x, bottom) = self.of_shares(tick.at, 0.0);
+            let class = if tick.label.is_some() { "" } else { "fine" };
+            let path = format!("M{} {}V{}", number(x), number(bottom), number(TOP));
+            markup.empty("path", &[("class", class), ("d", &path)]);
+            if let Some(label) = &tick.label {
+                let half = label.chars().count() as f64 * LETTER / 2.0;
+                if x - half >= free_from && x + half <= WIDTH {
+                    let (x, y) = (number(x), number(bottom + 18.0));
+                    markup.text("text", &[("x", &x), ("y", &y), ("text-anchor", "middle")], label);
+                    free_from = x_end(tick.at, half) + LETTER;
+                }
+            }
+        }
+        for tick in self.y.ticks(7) {
+            let (left, y) = self.of_shares(0.0, tick.at);
+            let class = if tick.label.is_some() { "" } else { "fine" };
+            let path = format!("M{} {}H{}", number(left), number(y), number(WIDTH - RIGHT));
+            markup.empty("path", &[("class", class), ("d", &path)]);
+            if let Some(label) = &tick.label {
+                let (x, y) = (number(left - 8.0), number(y + 4.0));
+                markup.text("text", &[("x", &x), ("y", &y), ("text-anchor", "end")], label);
+            }
+        }
+        let (x, y) = (number((LEFT + WIDTH - RIGHT) / 2.0), number(HEIGHT - 8.0));
+        markup.text("text", &[("class", "axis"), ("x", &x), ("y", &y), ("text-anchor", "middle")], x_title);
+        markup.close();
+    }
+
+    fn band(&self, band: &Band, markup: &mut Markup) {
+        let edges: Vec<_> =
+            band.points.iter().filter_map(|&(x, low, high)| Some((self.at((x, low))?, self.at((x, high))?))).collect();
+        if edges.len() < 2 {
+            return;
+        }
+        let lower = edges.iter().map(|edge| edge.0);
+        let upper = edges.iter().rev().map(|edge| edge.1);
+        let shade = match band.shade {
+            Shade::Pale => "pale".to_owned(),
+            Shade::Series(one) => class(Role::Series(one)),
+        };
+        let shape = format!("{}Z", path(lower.chain(upper)));
+        let entry = self.entry(&band.name);
+        markup.empty("path", &[("class", &format!("band {shade}")), ("data-series", &entry), ("d", &shape)]);
+    }
+
+    fn line(&self, line: &Line, words: &[String], markup: &mut Markup) {
+        let places: Vec<(usize, (f64, f64))> =
+            line.points.iter().enumerate().filter_map(|(k, &point)| Some((k, self.at(point)?))).collect();
+        let entry = self.entry(&line.name);
+        markup.open("g", &[("class", &class(line.role)), ("data-series", &entry)]);
+        let joined = !matches!(line.role, Role::Points(_) | Role::Measured);
+        if joined && places.len() > 1 {
+            markup.empty("path", &[("class", "line"), ("d", &path(places.iter().map(|place| place.1)))]);
+        }
+        let marker = match line.role {
+            Role::Series(one) | Role::Points(one) => Some(palette::series(one).1),
+            Role::Measured => Some(Marker::Circle),
+            Role::Pick | Role::Other | Role::Bound | Role::Range(_) => None,
+        };
+        if let Some(marker) = marker {
+            let size = if joined { 3.4 } else { 4.4 };
+            let every = places.len().div_ceil(MOST_POINTS).max(1);
+            for (k, place) in places.iter().step_by(every) {
+                let Some(&point) = line.points.get(*k) else { continue };
+                markup.open("path", &[("class", "point"), ("d", &shape(marker, *place, size))]);
+                markup.text_of_lines("title", &self.says(line, point, words.get(*k)));
+                markup.close();
+            }
+        }
+        markup.close();
+    }
+
+    fn says(&self, line: &Line, (x, y): (f64, f64), words: Option<&String>) -> String {
+        let place = format!("{}: {}, {}", line.name, self.chart.x.said(x), self.chart.y.said(y));
+        words.filter(|words| !words.is_empty()).map_or(place.clone(), |words| format!("{place}\n{words}"))
+    }
+}
+
+fn x_end(at: f64, half: f64) -> f64 {
+    LEFT + at * (WIDTH - LEFT - RIGHT) + half
+}
+
+impl Key {
+    fn path(self) -> String {
+        match self {
+            Self::Line => "M1 7H19".to_owned(),
+            Self::Band => "M1 2H19V12H1Z".to_owned(),
+            Self::Point(marker) => shape(marker, (10.0, 7.0), 4.4),
+        }
+    }
+}
+
+/// Buttons that show and hide what has their number.
+pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str, String)>, markup: &mut Markup) {
+    markup.open("div", &[("class", "legend"), ("role", "group"), ("aria-label", "Series: press to hide or show")]);
+    for (number, (name, class, key)) in entries.enumerate() {
+        let number = number.to_string();
+        markup.open("button", &[("type", "button"), ("aria-pressed", "true"), ("data-series", &number)]);
+        markup.open("svg", &[("class", "key"), ("viewBox", "0 0 20 14"), ("aria-hidden", "true")]);
+        markup.empty("path", &[("class", class), ("d", &key)]);
+        markup.close();
+        markup.text("span", &[], name);
+        markup.close();
+    }
+    markup.close();
+}
+
+fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let mut text = String::new();
+    for (k, (x, y)) in points.enumerate() {
+        text.push(if k == 0 { 'M' } else { 'L' });
+        text.push_str(&number(x));
+        text.push(' ');
+        text.push_str(&number(y));
+    }
+    text
+}
+
+/// A marker as a path.
+fn shape(marker: Marker, (x, y): (f64, f64), radius: f64) -> String {
+    let corners = marker.corners();
+    if corners.is_empty() {
+        let (r, d) = (number(radius), number(2.0 * radius));
+        return format!("M{} {}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0Z", number(x - radius), number(y));
+    }
+    format!("{}Z", path(corners.iter().map(|(dx, dy)| (x + dx * radius, y + dy * radius))))
+}

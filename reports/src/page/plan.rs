@@ -1,0 +1,204 @@
+//! The page of a plan: bus bandwidth with band and bound, the pick against what the library does by itself, ranges.
+
+use fabricast_planner::export::{SavedPick, SavedPlan, SavedRow};
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos};
+
+use super::{Block, Choice, Lines, Page, Section};
+use crate::chart::{Axis, Band, Line, LineChart, Quantity, Role, Shade};
+use crate::format;
+use crate::table::{Cell, Column, Table, Tone, Unit, Value};
+
+pub(super) fn page(plan: &SavedPlan) -> Page {
+    let mut collectives: Vec<Collective> = plan.rows.iter().map(|row| row.collective).collect();
+    collectives.dedup();
+    let of = |make: &dyn Fn(Collective, &[&SavedRow]) -> Vec<Block>| {
+        let options = collectives.iter().map(|&one| {
+            let rows: Vec<&SavedRow> = plan.rows.iter().filter(|row| row.collective == one).collect();
+            (one.to_string(), make(one, &rows))
+        });
+        Choice::blocks("Collective", options.collect())
+    };
+    let names: Vec<String> = collectives.iter().map(ToString::to_string).collect();
+    let what = if names.len() > 3 { format!("{} collectives", names.len()) } else { names.join(", ") };
+    let ranks = format!("{} GPUs on {} {}", plan.ranks, plan.nodes, if plan.nodes == 1 { "host" } else { "hosts" });
+    let library = plan.library.map(|library| library.to_string());
+    let mut facts = vec![
+        format!("Fabric {}, {ranks}.", plan.fabric),
+        format!("Costs of software: profile {}{}.", plan.profile, dated(&plan.profile_date)),
+        "The band holds four of five measurements; the bound is what no schedule can beat on this fabric.".to_owned(),
+    ];
+    if let Some(library) = &library {
+        facts.push(format!("{library} is compared by what it chooses by its own rules."));
+    }
+    Page {
+        title: format!("{what} on {}, {ranks}", plan.fabric),
+        answer: answer(plan, library.as_deref()),
+        sections: vec![
+            Section::new("Bus bandwidth", of(&|one, rows| vec![Block::Lines(busbw(plan, one, rows))])),
+            Section::new("What to take for which size", vec![Block::Table("Ranges of one pick".into(), ranges(plan))]),
+            Section::new(
+                "Every size",
+                of(&|one, rows| vec![Block::Table(format!("{one} on {}", plan.fabric), sizes(plan, rows))]),
+            ),
+            Section::new("Assumptions and sources", vec![Block::List(facts)]),
+        ],
+    }
+}
+
+fn dated(date: &str) -> String {
+    if date.is_empty() { String::new() } else { format!(" of {date}") }
+}
+
+/// How much faster the pick is than the library's choice.
+fn gain(row: &SavedRow) -> Option<f64> {
+    row.library_default.as_ref().map(|own| own.counted_us() / row.pick.counted_us() - 1.0)
+}
+
+fn answer(plan: &SavedPlan, library: Option<&str>) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let best = plan.rows.iter().max_by(|a, b| busbw_of(plan, a, &a.pick).total_cmp(&busbw_of(plan, b, &b.pick)));
+    let whose = library.unwrap_or("the library");
+    let gains: Vec<(&SavedRow, f64)> = plan.rows.iter().filter_map(|row| Some((row, gain(row)?))).collect();
+    let other: Vec<&(&SavedRow, f64)> = gains.iter().filter(|(_, gain)| *gain > 0.005).collect();
+    match (gains.len(), other.iter().max_by(|a, b| a.1.total_cmp(&b.1))) {
+        (0, _) => sentences.push(format!("{} sizes are planned.", plan.rows.len())),
+        (all, None) => sentences.push(format!("{whose}'s own choice stays in all of {all} sizes: nothing that is priced here beats it by more than the band.")),
+        (all, Some((row, most))) => sentences.push(format!(
+            "{whose} leaves something at {} of {all} sizes: up to {} % at {} of {}, where {} takes {} instead of {}.",
+            other.len(),
+            format::percent(*most),
+            row.collective,
+            format::bytes(row.bytes),
+            row.pick,
+            time(row.pick.counted_us()),
+            row.library_default.as_ref().map_or_else(String::new, |own| time(own.counted_us()))
+        )),
+    }
+    if let Some(row) = best {
+        let share = row.bound_us.map_or_else(String::new, |bound| {
+            format!(", {} % of what the fabric can carry", format::percent(bound / row.pick.counted_us()))
+        });
+        sentences.push(format!(
+            "The highest bus bandwidth is {} GB/s at {} of {}{share}.",
+            format::gbps(busbw_of(plan, row, &row.pick)),
+            row.collective,
+            format::bytes(row.bytes)
+        ));
+    }
+    sentences
+}
+
+fn time(us: f64) -> String {
+    format::time(Picos::from_us(us))
+}
+
+/// GB/s, as nccl-tests defines it.
+fn busbw_of(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> f64 {
+    rate(plan, row, pick.counted_us())
+}
+
+fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
+    row.bytes.0 as f64 / us.max(1e-6) / 1e3 * row.collective.busbw_factor(plan.ranks)
+}
+
+fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Lines {
+    let mut words: Vec<Vec<String>> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
+    let mut add = |name: String, role: Role, of: &dyn Fn(&SavedRow) -> Option<SavedPick>| {
+        let found: Vec<(&SavedRow, SavedPick)> = rows.iter().filter_map(|row| Some((*row, of(row)?))).collect();
+        if found.is_empty() {
+            return;
+        }
+        let place = |(row, pick): &(&SavedRow, SavedPick)| (row.bytes.0 as f64, busbw_of(plan, row, pick));
+        lines.push(Line { name, role, points: found.iter().map(place).collect() });
+        let word = |(row, pick): &(&SavedRow, SavedPick)| {
+            let binds = row.binds.as_ref().filter(|_| role == Role::Series(0));
+            let binds = binds.map_or_else(String::new, |binds| format!("\nbinds: {binds}"));
+            format!("{pick}, {}{binds}", time(pick.counted_us()))
+        };
+        words.push(found.iter().map(word).collect());
+    };
+    add("the pick".into(), Role::Series(0), &|row| Some(row.pick.clone()));
+    let own = plan.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
+    add(format!("{own} by itself"), Role::Series(1), &|row| row.library_default.clone());
+    add("the runner-up".into(), Role::Series(3), &|row| row.runner_up.clone());
+    let bound = rows.iter().filter_map(|row| Some((row.bytes.0 as f64, rate(plan, row, row.bound_us?))));
+    lines.push(Line { name: "bound".into(), role: Role::Bound, points: bound.collect() });
+    let band = rows.iter().filter_map(|row| {
+        let (low, high) = (row.pick.low_us?, row.pick.high_us?);
+        Some((row.bytes.0 as f64, rate(plan, row, high), rate(plan, row, low)))
+    });
+    let band = Band { name: "band of the pick".into(), shade: Shade::Pale, points: band.collect() };
+    Lines {
+        chart: LineChart {
+            title: format!("Bus bandwidth of {collective}, GB/s"),
+            x: Axis::binary(Quantity::Bytes),
+            y: Axis::linear(Quantity::Rate),
+            bands: if band.points.is_empty() { Vec::new() } else { vec![band] },
+            lines,
+        },
+        x_title: "message size".into(),
+        words,
+        remark: String::new(),
+    }
+}
+
+fn ranges(plan: &SavedPlan) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("collective", "collective", Unit::Text),
+        Column::new("min_bytes", "from", Unit::Bytes),
+        Column::new("max_bytes", "to", Unit::Bytes),
+        Column::new("algorithm", "algorithm", Unit::Text),
+        Column::new("protocol", "protocol", Unit::Text),
+        Column::new("channels", "channels", Unit::Number),
+    ]);
+    for range in &plan.ranges {
+        table.row(vec![
+            Value::text(range.collective.to_string()).into(),
+            Value::Bytes(range.min_bytes).into(),
+            Value::Bytes(range.max_bytes).into(),
+            Cell::from(Value::text(range.algorithm.to_string())).tone(Tone::Strong),
+            Value::text(range.protocol.to_string()).into(),
+            Value::Count(range.channels.into()).into(),
+        ]);
+    }
+    table
+}
+
+fn sizes(plan: &SavedPlan, rows: &[&SavedRow]) -> Table {
+    let time = |key: &str, title: &str| Column::new(key, title, Unit::Micros);
+    let mut table = Table::new(vec![
+        Column::new("bytes", "size", Unit::Bytes),
+        Column::new("pick", "pick", Unit::Text),
+        time("time_us", "time"),
+        time("low_us", "low"),
+        time("high_us", "high"),
+        Column::new("busbw_gbps", "busbw", Unit::Gbps),
+        Column::new("bound_share", "of bound", Unit::Percent),
+        Column::new("library_default", "library by itself", Unit::Text),
+        time("library_us", "its time"),
+        Column::new("gain", "pick gains", Unit::Percent),
+        Column::new("binds", "binds", Unit::Text),
+    ]);
+    let us = |us: Option<f64>| Value::or_missing(us, |us| Value::Time(Picos::from_us(us)));
+    for row in rows {
+        let (pick, own) = (&row.pick, row.library_default.as_ref());
+        let gain = gain(row);
+        let tone = if gain.is_some_and(|gain| gain > 0.005) { Tone::Good } else { Tone::Plain };
+        table.row(vec![
+            Value::Bytes(Bytes(row.bytes.0)).into(),
+            Value::text(pick.to_string()).into(),
+            us(Some(pick.counted_us())).into(),
+            us(pick.low_us).into(),
+            us(pick.high_us).into(),
+            Value::Rate(busbw_of(plan, row, pick)).into(),
+            Value::or_missing(row.bound_us, |bound| Value::Share(bound / pick.counted_us())).into(),
+            Value::or_missing(own, |own| Value::text(own.name.clone().unwrap_or_else(|| own.to_string()))).into(),
+            us(own.map(SavedPick::counted_us)).into(),
+            Cell::from(Value::or_missing(gain, Value::Deviation)).tone(tone),
+            Value::or_missing(row.binds.as_ref(), Value::text).into(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,123 @@
+//! The page of one run: what its time goes to, and how busy links were.
+
+use fabricast_topologies::{Bytes, Picos};
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+
+use super::{Block, Page, Section};
+use crate::chart::{Axis, Bar, BarChart, Quantity};
+use crate::format;
+use crate::table::{Column, Table, Unit, Value};
+
+/// What `simulate --format json` writes, as far as it is shown.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Run {
+    schedule: String,
+    protocol: String,
+    channels: u16,
+    collective: String,
+    bytes: Bytes,
+    ranks: u32,
+    time_us: f64,
+    low_us: f64,
+    high_us: f64,
+    busbw_gbps: f64,
+    bound_us: f64,
+    bound_by: String,
+    binds: String,
+    cost_us: Costs,
+    links: Vec<Link>,
+    #[serde(default)]
+    links_omitted: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+struct Costs {
+    software: f64,
+    latency: f64,
+    bandwidth: f64,
+    waiting: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Link {
+    link: String,
+    bytes: u64,
+    utilization: f64,
+}
+
+/// Links of the table, those that were used most.
+const MOST_LINKS: usize = 500;
+
+impl Run {
+    /// What ran: `all_reduce of 1 MiB, ring ll128`.
+    pub(super) fn what(&self) -> String {
+        format!("{} of {}, {} {}", self.collective, format::bytes(self.bytes), self.schedule, self.protocol)
+    }
+
+    /// How busy the links of these names were; `None` where the run used others.
+    pub(super) fn load_of(&self, names: &[String]) -> Option<Vec<f64>> {
+        let numbers: FxHashMap<&str, usize> = names.iter().enumerate().map(|(k, name)| (name.as_str(), k)).collect();
+        let mut load = vec![0.0; names.len()];
+        for link in &self.links {
+            let number = numbers.get(link.link.as_str())?;
+            *load.get_mut(*number)? = link.utilization;
+        }
+        (!self.links.is_empty()).then_some(load)
+    }
+}
+
+pub(super) fn page(run: &Run) -> Page {
+    let us = |us: f64| format::time(Picos::from_us(us));
+    let answer = vec![
+        format!(
+            "{} takes {} on {} ranks ({} to {}).",
+            run.what(),
+            us(run.time_us),
+            run.ranks,
+            us(run.low_us),
+            us(run.high_us)
+        ),
+        format!(
+            "That is {} GB/s of bus bandwidth and {} % of the bound ({}, set by {}); what holds it back: {}.",
+            format::gbps(run.busbw_gbps),
+            format::percent(run.bound_us / run.time_us),
+            us(run.bound_us),
+            run.bound_by,
+            run.binds
+        ),
+    ];
+    let Costs { software, latency, bandwidth, waiting } = run.cost_us;
+    let chart = BarChart {
+        title: "What the time of the last chain goes to".into(),
+        subtitle: format!("{} channels", run.channels),
+        axis: Axis::linear(Quantity::Time),
+        parts: ["software", "latency", "bandwidth", "waiting"].map(String::from).to_vec(),
+        bars: vec![Bar { name: run.what(), parts: vec![software, latency, bandwidth, waiting], remark: String::new() }],
+    };
+    let mut table = Table::new(vec![
+        Column::new("link", "link", Unit::Text),
+        Column::new("utilization", "busy", Unit::Percent),
+        Column::new("bytes", "carried", Unit::Bytes),
+    ]);
+    let mut links: Vec<&Link> = run.links.iter().collect();
+    links.sort_by(|a, b| b.utilization.total_cmp(&a.utilization));
+    let left_out = run.links_omitted + links.len().saturating_sub(MOST_LINKS);
+    links.truncate(MOST_LINKS);
+    for link in links {
+        table.row(vec![
+            Value::text(&link.link).into(),
+            Value::Share(link.utilization).into(),
+            Value::Bytes(Bytes(link.bytes)).into(),
+        ]);
+    }
+    let mut blocks = vec![Block::Table("Links, the busiest first".into(), table)];
+    if left_out > 0 {
+        blocks.push(Block::Text(format!("{left_out} more links are not shown.")));
+    }
+    Page {
+        title: format!("{} on {} ranks", run.what(), run.ranks),
+        answer,
+        sections: vec![Section::new("Time", vec![Block::Bars(chart)]), Section::new("Links", blocks)],
+    }
+}

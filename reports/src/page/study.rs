@@ -1,0 +1,233 @@
+//! The page of a study: which machine, by how much, and what that hangs on.
+
+mod charts;
+mod tables;
+
+use fabricast_planner::study::answer::{Answer, Paid, PriceRow, RankedRow, ResultRow, ScoredBy};
+
+use super::{Block, Choice, Page, Picture, Section};
+use crate::format;
+
+pub use charts::{breakdown, memory, pareto};
+
+/// The page of a study. Pictures are those of fabrics, where the caller has them.
+#[must_use]
+pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
+    let of_jobs = |make: &dyn Fn(&str) -> Vec<Block>| {
+        Choice::blocks("Job", answer.jobs.iter().map(|job| (job.name.clone(), make(&job.name))).collect())
+    };
+    let mut sections =
+        vec![Section::new("Ranking", vec![Block::Table("Candidates, the best first".into(), tables::ranking(answer))])];
+    let pareto = of_jobs(&|job| charts::pareto_lines(answer, job).map(Block::Lines).into_iter().collect());
+    if answer.is_priced() {
+        sections.push(Section::new("Cost against speed", pareto));
+    }
+    sections
+        .push(Section::new("What a step's time goes to", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
+    sections.push(Section::new(
+        "Every candidate and job",
+        vec![Block::Table("All results".into(), tables::results(answer))],
+    ));
+    sections.push(Section::new("Memory of the fullest GPU", of_jobs(&|job| vec![Block::Bars(memory(answer, job))])));
+    if !answer.sensitivities.is_empty() {
+        let table = Block::Table("The order under other assumptions".into(), tables::sensitivities(answer));
+        sections.push(Section::new("What the ranking hangs on", vec![table]));
+    }
+    if !pictures.is_empty() {
+        sections.push(Section::new("Fabric", pictures.iter().cloned().map(Block::Picture).collect()));
+    }
+    sections.push(Section::new(
+        "Candidates and jobs",
+        vec![
+            Block::Table("Candidates as asked for".into(), tables::candidates(answer)),
+            Block::Table("Jobs as asked for".into(), tables::jobs(answer)),
+        ],
+    ));
+    let mut sources = vec![Block::List(assumptions(answer))];
+    if !answer.sources.is_empty() {
+        sources.push(Block::Table("Prices from the list that ships".into(), tables::sources(answer)));
+    }
+    let fabrics = fabric_sources(answer);
+    if !fabrics.is_empty() {
+        sources.push(Block::List(fabrics));
+    }
+    sections.push(Section::new("Assumptions and sources", sources));
+    Page { title: title(answer), answer: sentences(answer), sections }
+}
+
+fn title(answer: &Answer) -> String {
+    let jobs: Vec<&str> = answer.jobs.iter().map(|job| job.name.as_str()).collect();
+    match jobs.as_slice() {
+        [one] => format!("Which of {} machines for {one}?", answer.candidates.len()),
+        many => format!("Which of {} machines for {} jobs?", answer.candidates.len(), many.len()),
+    }
+}
+
+/// The unit of the score, as words.
+fn unit(answer: &Answer) -> String {
+    match answer.by() {
+        ScoredBy::CostPerMillionTokens => format!("{} per million tokens", answer.currency),
+        ScoredBy::SecondsPerMillionTokens => "seconds per million tokens".to_owned(),
+    }
+}
+
+fn own<'a, 'b>(answer: &'a Answer, candidate: &'b str) -> impl Iterator<Item = &'a ResultRow> + use<'a, 'b> {
+    answer.results.iter().filter(move |one| one.candidate == candidate)
+}
+
+fn sentences(answer: &Answer) -> Vec<String> {
+    let Some(first) = answer.ranking.first() else { return vec!["There is no candidate.".to_owned()] };
+    if !first.within {
+        let why = format!("{}: {}", first.candidate, first.beyond.join("; "));
+        return vec!["No candidate fits all jobs and keeps all constraints.".to_owned(), format!("Nearest is {why}.")];
+    }
+    let mut sentences = Vec::new();
+    let over = if answer.jobs.len() > 1 { ", the weighted geometric mean over jobs" } else { "" };
+    let what = match answer.by() {
+        ScoredBy::CostPerMillionTokens => "costs least",
+        ScoredBy::SecondsPerMillionTokens => "is fastest",
+    };
+    sentences.push(format!("{} {what}: {} {}{over}.", first.candidate, format::significant(first.score), unit(answer)));
+    let within = || answer.ranking.iter().filter(|one| one.within);
+    if let Some(second) = within().nth(1) {
+        let more = format::percent(second.score / first.score - 1.0);
+        let sure = first.probability_best.map_or_else(String::new, |share| {
+            format!(
+                " With prices anywhere in their bands, {} is the best in {} % of cases.",
+                first.candidate,
+                format::percent(share)
+            )
+        });
+        sentences.push(format!(
+            "Next is {} at {}, {more} % more.{sure}",
+            second.candidate,
+            format::significant(second.score)
+        ));
+    }
+    if let Some(fastest) = fastest(answer).filter(|fastest| fastest.candidate != first.candidate) {
+        sentences.push(format!("{} is fastest over all jobs, at a higher cost.", fastest.candidate));
+    }
+    sentences.push(bound_by(answer, first));
+    let out: Vec<&str> = answer.ranking.iter().filter(|one| !one.within).map(|one| one.candidate.as_str()).collect();
+    if !out.is_empty() {
+        let (shown, more) = out.split_at(out.len().min(3));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        sentences.push(format!("Out of the question: {}{more}; the table says why.", shown.join(", ")));
+    }
+    let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
+    if !answer.sensitivities.is_empty() {
+        sentences.push(match changed {
+            0 => "The order stays under every other assumption that was tried.".to_owned(),
+            some => format!("The order changes under {some} of {} other assumptions.", answer.sensitivities.len()),
+        });
+    }
+    sentences
+}
+
+/// The one that is fastest in every job, where there is one.
+fn fastest(answer: &Answer) -> Option<&RankedRow> {
+    let is_fastest = |ranked: &&RankedRow| {
+        own(answer, &ranked.candidate).all(|one| {
+            let others =
+                answer.results.iter().filter(|other| other.job == one.job && is_within(answer, &other.candidate));
+            others.into_iter().all(|other| other.tokens_per_s <= one.tokens_per_s)
+        })
+    };
+    answer.ranking.iter().filter(|one| one.within).find(is_fastest)
+}
+
+fn is_within(answer: &Answer, candidate: &str) -> bool {
+    answer.ranking.iter().any(|one| one.candidate == candidate && one.within)
+}
+
+/// What binds the winner.
+fn bound_by(answer: &Answer, first: &RankedRow) -> String {
+    let mut rows: Vec<&ResultRow> = own(answer, &first.candidate).collect();
+    rows.sort_by(|a, b| b.exposed_comm_share.total_cmp(&a.exposed_comm_share));
+    let share = |row: &ResultRow| format::percent(row.exposed_comm_share);
+    match rows.as_slice() {
+        [] => String::new(),
+        [one] => {
+            format!("What binds it is {}; its GPUs wait for communication for {} % of a step.", one.binds, share(one))
+        }
+        [most, .., least] => format!(
+            "Its GPUs wait for communication for {} % ({}) to {} % ({}) of a step.",
+            share(least),
+            least.job,
+            share(most),
+            most.job
+        ),
+    }
+}
+
+fn assumptions(answer: &Answer) -> Vec<String> {
+    let own = &answer.assumptions;
+    let mut facts = vec![format!(
+        "Kernels: large matrix products reach {} % of the GPU's peak, streams {} % of its memory's bandwidth, and each takes {} µs besides.",
+        format::percent(own.efficiency_matrix),
+        format::percent(own.efficiency_memory),
+        format::significant(own.efficiency_start_us)
+    )];
+    if answer.is_priced() {
+        facts.push(format!(
+            "Costs: purchases are written off over {} years at {} % of the time, a kWh costs {} {} to who buys; figures are the middle of the price bands.",
+            own.years,
+            format::percent(own.utilization),
+            format::significant(own.usd_per_kwh),
+            answer.currency
+        ));
+    }
+    if !answer.assumptions.price_bands.is_empty() && answer.is_priced() {
+        facts.push(format!("How likely it is to be the best: {}.", answer.assumptions.price_bands));
+    }
+    let limits = &answer.constraints;
+    let most = [
+        ("spent at once", limits.budget_usd, answer.currency.as_str()),
+        ("an hour", limits.cost_per_hour_usd, answer.currency.as_str()),
+        ("of power", limits.power_kw, "kW"),
+        ("of room", limits.racks, "racks"),
+    ];
+    let most: Vec<String> = most
+        .iter()
+        .filter_map(|(what, limit, unit)| limit.map(|limit| format!("{} {unit} {what}", format::significant(limit))))
+        .collect();
+    if !most.is_empty() {
+        facts.push(format!("Constraints: at most {}.", most.join(", ")));
+    }
+    let mut profiles: Vec<&str> = answer.candidates.iter().map(|one| one.profile.as_str()).collect();
+    profiles.sort_unstable();
+    profiles.dedup();
+    facts.push(format!("Communication is simulated with the costs of {}.", profiles.join(", ")));
+    facts.push(
+        "Figures are forecasts: step times hold to some ten percent, the order of near neighbours need not.".to_owned(),
+    );
+    facts
+}
+
+/// Where the figures of fabrics come from, each once.
+fn fabric_sources(answer: &Answer) -> Vec<String> {
+    let mut known: Vec<(&str, &str)> = Vec::new();
+    for candidate in &answer.candidates {
+        for source in &candidate.sources {
+            if !known.iter().any(|(_, one)| one == source) {
+                known.push((&candidate.fabric_name, source));
+            }
+        }
+    }
+    known.iter().map(|(fabric, source)| format!("{fabric}: {source}")).collect()
+}
+
+/// What a price is, in words.
+fn price(price: &PriceRow, currency: &str) -> String {
+    let amount = if price.low < price.high {
+        format!("{} to {}", format::significant(price.low), format::significant(price.high))
+    } else {
+        format::significant(price.low)
+    };
+    let paid = match price.paid {
+        Paid::Once => "once",
+        Paid::Hourly => "an hour",
+        Paid::HourlyByGpu => "an hour and GPU",
+    };
+    format!("{amount} {currency} {paid}")
+}

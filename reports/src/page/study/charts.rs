@@ -1,0 +1,166 @@
+//! The charts of a study: cost against speed, what steps and memory are made of.
+
+use fabricast_planner::step::Share;
+use fabricast_planner::study::answer::{Answer, ResultRow};
+
+use super::super::Lines;
+use super::is_within;
+use crate::chart::{Axis, Bar, BarChart, Figure, Line, LineChart, Quantity, Role};
+use crate::format;
+
+/// Axes whose values lie farther apart than this are logarithmic.
+const WIDE: f64 = 8.0;
+
+fn of_job<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = (usize, &'a ResultRow)> {
+    let number = |row: &ResultRow| answer.candidates.iter().position(|one| one.name == row.candidate);
+    answer.results.iter().filter(move |row| row.job == job).filter_map(move |row| Some((number(row)?, row)))
+}
+
+fn axis(quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
+    let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+    if high > low * WIDE { Axis::logarithmic(quantity) } else { Axis::linear(quantity) }
+}
+
+/// Cost per hour against the time of a step, a point a candidate, with the price band and the Pareto front; `None` without
+/// prices.
+#[must_use]
+pub fn pareto(answer: &Answer, job: &str) -> Option<Figure> {
+    let lines = pareto_lines(answer, job)?;
+    Some(Figure {
+        title: format!("Cost against speed: {job}"),
+        subtitle: lines.remark,
+        ribbon: None,
+        panels: vec![lines.chart],
+        x_title: lines.x_title,
+    })
+}
+
+pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
+    let priced: Vec<(usize, &ResultRow, f64)> =
+        of_job(answer, job).filter_map(|(number, row)| Some((number, row, row.cost_per_hour?))).collect();
+    if priced.is_empty() {
+        return None;
+    }
+    let x = |row: &ResultRow| row.step_time_s * 1e6;
+    let (mut lines, mut words) = (Vec::new(), Vec::new());
+    let mut add = |line: Line, said: Vec<String>| {
+        lines.push(line);
+        words.push(said);
+    };
+    let mut front: Vec<(f64, f64)> = Vec::new();
+    for (_, row, cost) in priced.iter().filter(|(_, row, _)| is_within(answer, &row.candidate)) {
+        let beaten = priced.iter().any(|(_, other, price)| {
+            is_within(answer, &other.candidate)
+                && (x(other) <= x(row) && price <= cost)
+                && (x(other) < x(row) || price < cost)
+        });
+        if !beaten {
+            front.push((x(row), *cost));
+        }
+    }
+    front.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if front.len() > 1 {
+        add(Line { name: "Pareto front".into(), role: Role::Bound, points: front }, Vec::new());
+    }
+    for (number, row, _) in &priced {
+        if let (Some(low), Some(high)) = (row.cost_per_hour_low, row.cost_per_hour_high) {
+            let points = vec![(x(row), low), (x(row), high)];
+            add(Line { name: row.candidate.clone(), role: Role::Range(*number), points }, Vec::new());
+        }
+    }
+    for (number, row, cost) in &priced {
+        let mut said = vec![format!("{} GPUs, {}", row.ranks, row.parallel)];
+        if let Some(per_million) = row.cost_per_million_tokens {
+            said.push(format!("{} {} per million tokens", format::significant(per_million), answer.currency));
+        }
+        said.push(format!("{} tokens/s, binds: {}", format::significant(row.tokens_per_s), row.binds));
+        if !row.fits {
+            said.push("does not fit its memory".to_owned());
+        }
+        let line = Line { name: row.candidate.clone(), role: Role::Points(*number), points: vec![(x(row), *cost)] };
+        add(line, vec![said.join("\n")]);
+    }
+    let costs = priced.iter().flat_map(|(_, row, cost)| [Some(*cost), row.cost_per_hour_low, row.cost_per_hour_high]);
+    Some(Lines {
+        chart: LineChart {
+            title: format!("{job}: cost of an hour, {}, against the time of a step", answer.currency),
+            x: axis(Quantity::Time, priced.iter().map(|(_, row, _)| x(row))),
+            y: axis(Quantity::Count, costs.flatten()),
+            bands: Vec::new(),
+            lines,
+        },
+        x_title: "time of a step".into(),
+        words,
+        remark: "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both."
+            .into(),
+    })
+}
+
+/// What the steps of a job consist of, a bar a candidate, the best first.
+#[must_use]
+pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
+    let known = Share::ALL.map(Share::name);
+    let mut parts: Vec<String> = known.map(String::from).to_vec();
+    // Those of all jobs, so that a part has one colour in all of them.
+    let others = answer.results.iter().flat_map(|row| row.step_s.keys());
+    let mut others: Vec<String> = others.filter(|name| !known.contains(&name.as_str())).cloned().collect();
+    others.sort_unstable();
+    others.dedup();
+    parts.extend(others);
+    let is_used = |part: &String| answer.results.iter().any(|row| row.step_s.get(part).is_some_and(|s| *s > 0.0));
+    parts.retain(is_used);
+    let bars = in_order(answer, job).map(|row| Bar {
+        name: row.candidate.clone(),
+        parts: parts.iter().map(|part| row.step_s.get(part).copied().unwrap_or_default() * 1e6).collect(),
+        remark: format!("{} %", format::percent(row.efficiency)),
+    });
+    BarChart {
+        title: format!("{job}: what the time of a step goes to"),
+        subtitle: "Behind the bar: the time of a step, and the scaling efficiency against one GPU with memory enough."
+            .into(),
+        axis: Axis::linear(Quantity::Time),
+        bars: bars.collect(),
+        parts: parts.iter().map(|part| part.replace('_', "-")).collect(),
+    }
+}
+
+/// What fills the fullest GPU, a bar a candidate, the best first.
+#[must_use]
+pub fn memory(answer: &Answer, job: &str) -> BarChart {
+    let rows: Vec<(&ResultRow, Vec<(String, f64)>)> = in_order(answer, job).map(|row| (row, held(row))).collect();
+    let mut parts: Vec<String> = ["weights", "gradients", "optimizer", "activations"].map(String::from).to_vec();
+    for (name, _) in rows.iter().flat_map(|(_, held)| held) {
+        if !parts.contains(name) {
+            parts.push(name.clone());
+        }
+    }
+    let of =
+        |held: &[(String, f64)], part: &String| held.iter().find(|(name, _)| name == part).map_or(0.0, |one| one.1);
+    parts.retain(|part| rows.iter().any(|(_, held)| of(held, part) > 0.0));
+    let bars = rows.iter().map(|(row, held)| Bar {
+        name: row.candidate.clone(),
+        parts: parts.iter().map(|part| of(held, part)).collect(),
+        remark: row.memory_beyond_gb.map_or_else(String::new, |over| format!("{} too much", format::significant(over))),
+    });
+    BarChart {
+        title: format!("{job}: memory of the fullest GPU, GB"),
+        subtitle: String::new(),
+        axis: Axis::linear(Quantity::Count),
+        bars: bars.collect(),
+        parts: parts.iter().map(|part| part.replace('_', " ")).collect(),
+    }
+}
+
+/// What a GPU's memory holds, by the names that results give it: `weights_gb` and so on.
+fn held(row: &ResultRow) -> Vec<(String, f64)> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(row.memory) else { return Vec::new() };
+    let part =
+        |(key, value): (&String, &serde_json::Value)| Some((key.strip_suffix("_gb")?.to_owned(), value.as_f64()?));
+    fields.iter().filter_map(part).collect()
+}
+
+/// Results of a job by the ranking of their candidates.
+fn in_order<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
+    let of = move |name: &'a str| answer.results.iter().find(move |row| row.job == job && row.candidate == name);
+    answer.ranking.iter().filter_map(move |ranked| of(&ranked.candidate))
+}

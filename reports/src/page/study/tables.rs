@@ -1,0 +1,248 @@
+//! The tables of a study's page.
+
+use fabricast_planner::study::answer::{Answer, JobKind, RankedRow, ResultRow, ScoredBy};
+
+use super::{own, price};
+use crate::format;
+use crate::table::{Cell, Column, Table, Tone, Unit, Value};
+
+fn text(key: &str, title: &str) -> Column {
+    Column::new(key, title, Unit::Text)
+}
+
+fn number(key: &str, title: &str) -> Column {
+    Column::new(key, title, Unit::Number)
+}
+
+fn share(key: &str, title: &str) -> Column {
+    Column::new(key, title, Unit::Percent)
+}
+
+fn known(value: Option<f64>) -> Cell {
+    Value::or_missing(value, Value::Number).into()
+}
+
+fn words(all: &[String]) -> Cell {
+    if all.is_empty() { Value::Missing.into() } else { Value::text(all.join("; ")).into() }
+}
+
+/// A column, and what it holds of a row.
+type Field<'a, R> = (Column, Box<dyn Fn(&R) -> Cell + 'a>);
+
+/// A table whose columns that hold nothing anywhere are left out.
+fn filled<R>(rows: &[R], fields: Vec<Field<'_, R>>) -> Table {
+    let fields: Vec<_> = fields.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_known())).collect();
+    let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().unzip();
+    let mut table = Table::new(columns);
+    rows.iter().for_each(|row| table.row(cells.iter().map(|cell| cell(row)).collect()));
+    table
+}
+
+macro_rules! fields {
+    ($($column:expr => $cell:expr),* $(,)?) => { vec![$(($column, Box::new($cell) as Box<dyn Fn(&_) -> Cell>)),*] };
+}
+
+pub(super) fn ranking(answer: &Answer) -> Table {
+    let first = |row: &RankedRow| own(answer, &row.candidate).next();
+    let score = match answer.by() {
+        ScoredBy::CostPerMillionTokens => format!("{} per M tokens", answer.currency),
+        ScoredBy::SecondsPerMillionTokens => "s per M tokens".to_owned(),
+    };
+    let name = |row: &RankedRow| {
+        let cell = Cell::from(Value::text(&row.candidate));
+        if row.rank == 1 && row.within { cell.tone(Tone::Strong) } else { cell }
+    };
+    let beyond = |row: &RankedRow| match row.beyond.is_empty() {
+        true => Cell::from(Value::Missing),
+        false => Cell::from(Value::text(row.beyond.join("; "))).tone(Tone::Bad),
+    };
+    let pareto = |row: &RankedRow| {
+        Cell::from(Value::or_missing(row.pareto, |front| Value::text(if front { "on the front" } else { "beaten" })))
+    };
+    let hourly = |row: &RankedRow| known(first(row).and_then(|one| one.cost_per_hour));
+    filled(
+        &answer.ranking,
+        fields![
+            number("rank", "rank") => |row: &RankedRow| Value::Count(row.rank as u64).into(),
+            text("candidate", "candidate") => name,
+            number("score", &score) => |row: &RankedRow| Value::Number(row.score).into(),
+            share("probability_best", "best in") => |row: &RankedRow| Value::or_missing(row.probability_best, Value::Share).into(),
+            text("pareto", "cost and speed") => pareto,
+            number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(first(row), |one| Value::Count(one.ranks)).into(),
+            number("cost_per_hour", &format!("{} per hour", answer.currency)) => hourly,
+            text("beyond", "what speaks against it") => beyond,
+        ],
+    )
+}
+
+pub(super) fn results(answer: &Answer) -> Table {
+    let seconds = |value: Option<f64>| Cell::from(Value::or_missing(value, Value::Number));
+    let fits = |row: &ResultRow| match row.memory_beyond_gb {
+        Some(over) => Cell::from(Value::text(format!("no, by {} GB", format::significant(over)))).tone(Tone::Bad),
+        None => Value::text(if row.fits { "yes" } else { "no" }).into(),
+    };
+    let money = &answer.currency;
+    filled(
+        &answer.results,
+        fields![
+            text("candidate", "candidate") => |row: &ResultRow| Value::text(&row.candidate).into(),
+            text("job", "job") => |row: &ResultRow| Value::text(&row.job).into(),
+            number("ranks", "GPUs") => |row: &ResultRow| Value::Count(row.ranks).into(),
+            text("parallel", "parallel") => |row: &ResultRow| Value::text(row.parallel.to_string()).into(),
+            number("step_time_s", "step s") => |row: &ResultRow| Value::Number(row.step_time_s).into(),
+            number("ttft_s", "first token s") => move |row: &ResultRow| seconds(row.ttft_s),
+            number("tpot_s", "per token s") => move |row: &ResultRow| seconds(row.tpot_s),
+            number("tokens_per_s", "tokens/s") => |row: &ResultRow| Value::Number(row.tokens_per_s).into(),
+            share("exposed_comm_share", "waits") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
+            share("total_comm_share", "communicates") => |row: &ResultRow| Value::Share(row.total_comm_share).into(),
+            share("efficiency", "efficiency") => |row: &ResultRow| Value::Share(row.efficiency).into(),
+            share("efficiency_node", "against a host") => |row: &ResultRow| Value::or_missing(row.efficiency_node, Value::Share).into(),
+            number("memory_gb", "memory GB") => |row: &ResultRow| Value::Number(row.memory_gb).into(),
+            text("fits", "fits") => fits,
+            number("cost_per_hour", &format!("{money} per hour")) => |row: &ResultRow| known(row.cost_per_hour),
+            number("cost_per_million_tokens", &format!("{money} per M tokens")) => |row: &ResultRow| known(row.cost_per_million_tokens),
+            number("cost_per_million_tokens_low", "low") => |row: &ResultRow| known(row.cost_per_million_tokens_low),
+            number("cost_per_million_tokens_high", "high") => |row: &ResultRow| known(row.cost_per_million_tokens_high),
+            number("kwh_per_million_tokens", "kWh per M tokens") => |row: &ResultRow| known(row.kwh_per_million_tokens),
+            number("time_to_train_h", "hours to train") => |row: &ResultRow| known(row.time_to_train_h),
+            number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| known(row.cost_to_train),
+            text("late", "limits that it breaks") => |row: &ResultRow| words(&row.late),
+            text("would_fit", "what would make it fit") => |row: &ResultRow| words(&row.would_fit),
+            text("binds", "binds") => |row: &ResultRow| Value::text(&row.binds).into(),
+        ],
+    )
+}
+
+pub(super) fn sensitivities(answer: &Answer) -> Table {
+    let best = answer.ranking.first().map(|one| one.candidate.as_str());
+    let mut columns = vec![
+        text("name", "what is changed"),
+        text("setting", "to"),
+        text("first", "then first"),
+        text("changed", "order"),
+    ];
+    let names: Vec<&str> = answer.ranking.iter().map(|one| one.candidate.as_str()).collect();
+    columns.extend(names.iter().map(|name| number(name, name)));
+    columns.push(text("unchanged", "does not apply to"));
+    let mut table = Table::new(columns);
+    for row in &answer.sensitivities {
+        let first = row.ranking.first().map(|one| one.candidate.as_str());
+        let tone = if first == best { Tone::Plain } else { Tone::Strong };
+        let score =
+            |name: &&str| known(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score));
+        let mut cells: Vec<Cell> = vec![
+            Value::text(row.name.replace('_', " ")).into(),
+            Value::text(&row.setting).into(),
+            Cell::from(Value::or_missing(first, Value::text)).tone(tone),
+            Value::text(if row.changed { "changes" } else { "stays" }).into(),
+        ];
+        cells.extend(names.iter().map(score));
+        cells.push(if row.unchanged.is_empty() {
+            Value::Missing.into()
+        } else {
+            Value::text(row.unchanged.join("; ")).into()
+        });
+        table.row(cells);
+    }
+    table
+}
+
+pub(super) fn candidates(answer: &Answer) -> Table {
+    let mut table = Table::new(vec![
+        text("candidate", "candidate"),
+        text("fabric", "fabric"),
+        number("nodes", "hosts"),
+        number("gpus", "GPUs"),
+        text("network", "network"),
+        text("price", "price"),
+        text("item", "from the list"),
+        number("power_kw", "power kW"),
+        number("racks", "racks"),
+        text("profile", "profile"),
+        text("place", "stands in"),
+    ]);
+    for one in &answer.candidates {
+        let item = one.price.as_ref().and_then(|price| price.item.as_ref());
+        table.row(vec![
+            Value::text(&one.name).into(),
+            Value::text(&one.fabric_name).into(),
+            Value::Count(one.nodes).into(),
+            Value::Count(one.gpus).into(),
+            Value::or_missing(one.network.as_ref(), Value::text).into(),
+            Value::or_missing(one.price.as_ref(), |one| Value::text(price(one, &answer.currency))).into(),
+            Value::or_missing(item, Value::text).into(),
+            known(one.power_kw),
+            known(one.racks),
+            Value::text(&one.profile).into(),
+            Value::text(&one.place).into(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn jobs(answer: &Answer) -> Table {
+    let mut table = Table::new(vec![
+        text("job", "job"),
+        text("kind", "kind"),
+        number("weight", "weight"),
+        text("model", "model"),
+        text("precision", "precision"),
+        text("batch", "batch"),
+        text("recompute", "recompute"),
+        text("place", "stands in"),
+    ]);
+    for job in &answer.jobs {
+        let model = job.model;
+        let experts = match model.experts {
+            0 => String::new(),
+            some => format!(", {} of {some} experts", model.experts_per_token),
+        };
+        let parameters = format::significant(model.parameters as f64 / 1e9);
+        let trained = job.global_batch.map(|batch| format!("{batch} sequences of {} tokens", model.seq));
+        let served = job.concurrency.zip(job.prompt_tokens).zip(job.output_tokens);
+        let served =
+            served.map(|((all, prompt), output)| format!("{all} requests of {prompt} tokens, {output} answered"));
+        let batch = trained.or(served);
+        table.row(vec![
+            Value::text(&job.name).into(),
+            Value::text(match job.kind {
+                JobKind::Training => "training",
+                JobKind::Inference => "inference",
+            })
+            .into(),
+            Value::Number(job.weight).into(),
+            Value::text(format!(
+                "{parameters} billion parameters, {} layers of {}{experts}",
+                model.layers, model.hidden
+            ))
+            .into(),
+            Value::text(&job.precision).into(),
+            Value::or_missing(batch, Value::text).into(),
+            Value::or_missing(job.recompute.as_ref(), Value::text).into(),
+            Value::text(&job.place).into(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn sources(answer: &Answer) -> Table {
+    let mut table = Table::new(vec![
+        text("item", "item"),
+        number("low", "low"),
+        number("high", "high"),
+        text("currency", "currency"),
+        text("date", "seen"),
+        text("source", "source"),
+    ]);
+    for one in &answer.sources {
+        table.row(vec![
+            Value::text(&one.item).into(),
+            Value::Number(one.low).into(),
+            Value::Number(one.high).into(),
+            Value::text(&one.currency).into(),
+            Value::text(&one.date).into(),
+            Value::text(&one.source).into(),
+        ]);
+    }
+    table
+}

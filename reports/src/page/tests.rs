@@ -1,0 +1,75 @@
+//! What pages are made of.
+
+use super::*;
+use crate::chart::{Axis, Bar, Line, Quantity, Role};
+
+fn of(block: Block) -> String {
+    Page { title: "t".into(), answer: vec!["a".into()], sections: vec![Section::new("s", vec![block])] }.html()
+}
+
+fn lines(points: Vec<(f64, f64)>) -> Block {
+    Block::Lines(Lines {
+        chart: LineChart {
+            title: "rates".into(),
+            x: Axis::binary(Quantity::Bytes),
+            y: Axis::linear(Quantity::Rate),
+            bands: Vec::new(),
+            lines: vec![Line { name: "ring".into(), role: Role::Series(0), points }],
+        },
+        x_title: "size".into(),
+        words: vec![vec!["8 ranks".into()]],
+        remark: String::new(),
+    })
+}
+
+#[test]
+fn style_and_script_end_no_element() {
+    for text in [STYLE, SCRIPT, &picture::style()] {
+        assert!(!text.contains("</") && !text.contains("<!--"), "{text:.80}");
+    }
+}
+
+#[test]
+fn points_say_what_they_are() {
+    let html = of(lines(vec![(1024.0, 10.0), (2048.0, 20.0), (4096.0, f64::NAN)]));
+    assert!(html.contains("<title>ring: 1 KiB, 10.00 GB/s\n8 ranks</title>"));
+    assert!(html.contains("<title>ring: 2 KiB, 20.00 GB/s</title>"));
+    assert_eq!(html.matches("class=\"point\"").count(), 2);
+}
+
+#[test]
+fn nothing_to_draw_is_said() {
+    assert!(of(lines(Vec::new())).contains("There is no point to draw."));
+    let bars = BarChart {
+        title: "b".into(),
+        subtitle: String::new(),
+        axis: Axis::linear(Quantity::Time),
+        parts: vec!["p".into()],
+        bars: Vec::<Bar>::new(),
+    };
+    assert!(of(Block::Bars(bars)).contains("There is nothing to draw."));
+    assert!(of(Block::Spans(Spans::default())).contains("There is no span to draw."));
+}
+
+#[test]
+fn one_of_one_is_no_choice() {
+    let one = Choice::blocks("Job", vec![("a".into(), vec![Block::Text("x".into())])]);
+    assert_eq!(one, [Block::Text("x".into())]);
+    assert!(Choice::blocks("Job", Vec::new()).is_empty());
+    let two = Choice::blocks("Job", vec![("a".into(), Vec::new()), ("b".into(), Vec::new())]);
+    assert_eq!(two.len(), 1);
+}
+
+#[test]
+fn cells_keep_their_exact_values() {
+    use crate::table::{Column, Table, Unit, Value};
+    let mut table =
+        Table::new(vec![Column::new("name", "name", Unit::Text), Column::new("time_us", "time", Unit::Micros)]);
+    table.row(vec![Value::text("a & b").into(), Value::Time(fabricast_topologies::Picos(1_234_567)).into()]);
+    table.row(vec![Value::text("c").into(), Value::Missing.into()]);
+    let html = of(Block::Table("times <all>".into(), table));
+    assert!(html.contains("<caption>times &lt;all&gt;</caption>"));
+    assert!(html.contains("<th scope=\"row\">a &amp; b</th>\n<td class=\"number\" data-v=\"1.234567\">1.23</td>"));
+    assert!(html.contains("<td class=\"number\" data-v=\"\">–</td>"));
+    assert!(html.contains("aria-sort=\"none\" data-key=\"time_us\""));
+}

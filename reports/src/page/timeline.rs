@@ -1,0 +1,115 @@
+//! The page of a trace: what each rank and channel did when.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::Picos;
+use serde::Deserialize;
+
+use super::{Block, Page, Section, Spans};
+use crate::format;
+
+/// What `simulate --trace` writes, as far as it is shown.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Trace {
+    #[serde(rename = "traceEvents")]
+    events: Vec<Event>,
+}
+
+/// An event; other kinds than spans and names are of no interest.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Event {
+    ph: String,
+    #[serde(default)]
+    pid: u64,
+    #[serde(default)]
+    tid: u64,
+    #[serde(default)]
+    name: String,
+    /// µs.
+    #[serde(default)]
+    ts: f64,
+    /// µs.
+    #[serde(default)]
+    dur: f64,
+    #[serde(default)]
+    args: Named,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Named {
+    #[serde(default)]
+    name: Option<String>,
+}
+
+/// Rows that are drawn.
+const MOST_ROWS: usize = 64;
+/// Spans that are drawn, the longest.
+const MOST_SPANS: usize = 6_000;
+
+pub(super) fn page(name: &str, trace: &Trace) -> Page {
+    let named =
+        |event: &Event, kind: &str| (event.ph == "M" && event.name == kind).then(|| event.args.name.clone()).flatten();
+    let mut ranks: BTreeMap<u64, String> = BTreeMap::new();
+    let mut channels: BTreeMap<(u64, u64), String> = BTreeMap::new();
+    for event in &trace.events {
+        if let Some(name) = named(event, "process_name") {
+            ranks.insert(event.pid, name);
+        }
+        if let Some(name) = named(event, "thread_name") {
+            channels.insert((event.pid, event.tid), name);
+        }
+    }
+    let is_span = |event: &&Event| event.ph == "X" && event.ts.is_finite() && event.dur.is_finite() && event.dur >= 0.0;
+    let mut spans: Vec<&Event> = trace.events.iter().filter(is_span).collect();
+    let end = spans.iter().map(|span| span.ts + span.dur).fold(0.0, f64::max);
+    let mut rows: Vec<(u64, u64)> = spans.iter().map(|span| (span.pid, span.tid)).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let (all_rows, all_spans) = (rows.len(), spans.len());
+    rows.truncate(MOST_ROWS);
+    spans.retain(|span| rows.binary_search(&(span.pid, span.tid)).is_ok());
+    spans.sort_by(|a, b| b.dur.total_cmp(&a.dur).then(a.ts.total_cmp(&b.ts)));
+    spans.truncate(MOST_SPANS);
+    // Kinds of spans by their first word: `put 3 → 4` is a put.
+    let kind = |span: &Event| span.name.split_whitespace().next().unwrap_or("span").to_owned();
+    let mut kinds: Vec<String> = spans.iter().map(|span| kind(span)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let label = |&(pid, tid): &(u64, u64)| {
+        let rank = ranks.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
+        channels.get(&(pid, tid)).map_or(rank.clone(), |channel| format!("{rank}, {channel}"))
+    };
+    let drawn = spans.iter().filter_map(|span| {
+        let row = rows.binary_search(&(span.pid, span.tid)).ok()?;
+        let kind = kinds.binary_search(&kind(span)).ok()?;
+        Some(super::Span { row, kind, from: span.ts, to: span.ts + span.dur, name: span.name.clone() })
+    });
+    let mut remark = String::new();
+    if rows.len() < all_rows || spans.len() < all_spans {
+        remark = format!(
+            "Shown are the first {} of {} rows and the {} longest of {} spans; Perfetto (ui.perfetto.dev) opens the trace whole.",
+            rows.len(),
+            format::grouped(all_rows as u64),
+            format::grouped(spans.len() as u64),
+            format::grouped(all_spans as u64)
+        );
+    }
+    let chart = Spans {
+        title: "What each channel does when".into(),
+        rows: rows.iter().map(label).collect(),
+        spans: drawn.collect(),
+        kinds: kinds.clone(),
+        end,
+        remark,
+    };
+    Page {
+        title: format!("Timeline {name}"),
+        answer: vec![format!(
+            "{} spans of {} ranks end after {}.",
+            format::grouped(all_spans as u64),
+            ranks.values().filter(|name| name.starts_with("rank")).count(),
+            format::time(Picos::from_us(end))
+        )],
+        sections: vec![Section::new("Timeline", vec![Block::Spans(chart)])],
+    }
+}

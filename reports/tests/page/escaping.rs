@@ -1,0 +1,116 @@
+//! Names come from users' files; whatever they are, they stay names.
+
+use fabricast_reports::page::of_study;
+use proptest::prelude::*;
+use roxmltree::{Document, ParsingOptions};
+
+use super::synthetic::named;
+
+/// Elements that pages consist of.
+const ELEMENTS: [&str; 39] = [
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "header",
+    "h1",
+    "h2",
+    "h3",
+    "button",
+    "main",
+    "div",
+    "p",
+    "nav",
+    "a",
+    "section",
+    "ul",
+    "li",
+    "table",
+    "caption",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "figure",
+    "figcaption",
+    "svg",
+    "g",
+    "path",
+    "rect",
+    "text",
+    "span",
+    "label",
+    "select",
+    "option",
+    "footer",
+    "script",
+];
+
+/// The page without what is ours and no markup: the style sheet and the script.
+fn without_ours(html: &str) -> String {
+    let (mut text, mut rest) = (String::new(), html);
+    for (open, close) in [("<style>", "</style>"), ("<script>", "</script>")] {
+        assert_eq!((rest.matches(open).count(), rest.matches(close).count()), (1, 1), "{open}");
+        let (before, after) = rest.split_once(open).expect("once");
+        let (_, after) = after.split_once(close).expect("once");
+        text += before;
+        rest = after;
+    }
+    text + rest
+}
+
+fn holds(name: &str) {
+    let html = of_study(&named(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html();
+    assert_eq!(html.to_ascii_lowercase().matches("<script").count(), 1);
+    let text = without_ours(&html);
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(&text, options).expect("well-formed");
+    for node in document.descendants().filter(roxmltree::Node::is_element) {
+        assert!(ELEMENTS.contains(&node.tag_name().name()), "<{}>", node.tag_name().name());
+        for attribute in node.attributes() {
+            assert!(!attribute.name().starts_with("on") && attribute.name() != "src", "{}", attribute.name());
+            assert!(attribute.name() != "href" || attribute.value().starts_with("#section-"), "{}", attribute.value());
+        }
+    }
+    // XML has no place for control characters, and joins what ends lines; all else is as it was.
+    let clean = |text: &str| text.replace(|c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'), " ");
+    let expected = clean(&format!("machine 0{name}"));
+    let is_name =
+        |node: roxmltree::Node<'_, '_>| node.has_tag_name("th") && node.text().map(clean) == Some(expected.clone());
+    let found = document.descendants().any(is_name)
+        || document
+            .descendants()
+            .any(|node| node.has_tag_name("td") && node.text().map(clean) == Some(expected.clone()));
+    assert!(found, "{expected:?}");
+}
+
+#[test]
+fn known_ways_out_are_closed() {
+    for name in [
+        "</script><script>alert(1)</script>",
+        "</style><style>*{display:none}",
+        "\"><img src=x onerror=alert(1)>",
+        "' onmouseover='alert(1)",
+        "<!--",
+        "]]>",
+        "&lt;b&gt;&amp;",
+        "</title></svg></table>",
+        "javascript:alert(1)",
+        "\u{0}\u{1b}[2J\u{7}",
+        "\u{202e}evil",
+    ] {
+        holds(name);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_name_stays_a_name(name in "[<>&\"'/=!a-z\\-\\]\\PC]{0,24}") {
+        holds(&name);
+    }
+}

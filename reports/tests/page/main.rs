@@ -1,0 +1,110 @@
+//! Pages as a reader gets them: whole, escaped, small, and working in a browser.
+#![expect(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests, and what they share")]
+
+mod browser;
+mod escaping;
+mod synthetic;
+
+use fabricast_planner::study::answer::Answer;
+use fabricast_reports::chart::{self, Format};
+use fabricast_reports::page::{Input, InputError, breakdown, memory, of_study, pareto, report};
+
+use synthetic::study;
+
+#[test]
+fn the_answer_stands_first() {
+    let html = of_study(&study(3, 2), &[]).html();
+    let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
+    assert!(at("machine 0 costs least: 1.00 USD per million tokens") < at("Candidates, the best first"));
+    assert!(at("Candidates, the best first") < at("against the time of a step"));
+    assert!(at("against the time of a step") < at("what the time of a step goes to"));
+    for text in [
+        "list of prices",
+        "Out of the question: machine 2",
+        "is the best in 80 % of cases",
+        "The order changes under 1 of 2",
+    ] {
+        at(text);
+    }
+}
+
+#[test]
+fn the_same_page_is_the_same_bytes() {
+    assert_eq!(of_study(&study(4, 3), &[]).html(), of_study(&study(4, 3), &[]).html());
+}
+
+#[test]
+fn twenty_candidates_and_ten_jobs_stay_under_five_megabytes() {
+    let html = of_study(&study(20, 10), &[]).html();
+    // To be looked at after a change.
+    std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("study-20x10.html"), &html).unwrap();
+    assert!(html.len() < 5_000_000, "{} bytes", html.len());
+    // All of it is there.
+    assert_eq!(html.matches("<div class=\"option\">").count(), 30);
+}
+
+#[test]
+fn charts_of_a_study_are_drawn_as_files() {
+    let answer = study(3, 1);
+    for format in [Format::Svg, Format::Png] {
+        assert!(chart::render(&pareto(&answer, "job 0").unwrap(), format).unwrap().len() > 1000);
+        for bars in [breakdown(&answer, "job 0"), memory(&answer, "job 0")] {
+            assert!(chart::render_bars(&bars, format).unwrap().len() > 1000);
+        }
+    }
+    // The parts of a bar add up to its step.
+    let bars = breakdown(&answer, "job 0");
+    for (bar, row) in bars.bars.iter().zip(&answer.results) {
+        assert!((bar.parts.iter().sum::<f64>() / 1e6 / row.step_time_s - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn results_are_read_back_and_shown_alike() {
+    let answer = study(3, 2);
+    let text = serde_json::to_string(&answer).unwrap();
+    let input = Input::read(&text, "results.json").unwrap();
+    assert_eq!(report(&[("results.json".into(), input)]).unwrap(), of_study(&answer, &[]));
+}
+
+#[test]
+fn what_is_none_is_refused_with_what_would_do() {
+    let refused = |text: &str| Input::read(text, "file").unwrap_err();
+    for (text, help) in [
+        ("", "it is empty"),
+        ("{}", "a page is made of results.json"),
+        ("{\"colour\": 1}", "the keys colour"),
+        ("# title\nsome words = more", "a page is made of"),
+        ("[[candidate]]\nname = \"a\"", "study FILE -o DIR"),
+        ("[[measurement]]\nfile = \"a\"", "compare MANIFEST"),
+    ] {
+        let error = refused(text);
+        assert!(matches!(error, InputError::Unknown { .. }), "{text}: {error}");
+        assert!(error.to_string().starts_with("file: "), "{error}");
+        assert!(error.help().is_some_and(|found| found.contains(help)), "{text}: {:?}", error.help());
+    }
+    for (text, place) in [
+        ("{\"results\": [], \"ranking\":\n 3}", "file:"),
+        ("{\"rows\": [],\n\"ranges\": 3}", "file:"),
+        ("{\"traceEvents\":\n3}", "file:2:"),
+        ("{\"time_us\": 3, \"links\": []}", "file:1:"),
+        ("{", "file:1:"),
+    ] {
+        assert!(refused(text).to_string().starts_with(place), "{text}: {}", refused(text));
+    }
+}
+
+#[test]
+fn a_study_without_a_winner_says_so() {
+    let mut answer: Answer = study(2, 1);
+    for row in &mut answer.ranking {
+        row.within = false;
+        row.beyond = vec!["budget 5 of 4".into()];
+    }
+    let page = of_study(&answer, &[]);
+    assert_eq!(page.answer.first().map(String::as_str), Some("No candidate fits all jobs and keeps all constraints."));
+    answer.ranking.clear();
+    answer.results.clear();
+    answer.candidates.clear();
+    assert!(of_study(&answer, &[]).html().contains("There is no candidate."));
+}

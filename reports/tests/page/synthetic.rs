@@ -1,0 +1,70 @@
+//! Studies with figures that are made up, of any size.
+
+use fabricast_planner::study::answer::Answer;
+use serde_json::{Value, json};
+
+/// A study of so many candidates and jobs. Candidates are slower and cheaper by the hour the higher their number, and all
+/// but the first cost more by the token; the third does not fit.
+pub fn study(candidates: usize, jobs: usize) -> Answer {
+    named(candidates, jobs, |kind, number| format!("{kind} {number}"))
+}
+
+/// The same with other names: those of machines, jobs and sources.
+pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> String) -> Answer {
+    let machine = |number| name("machine", number);
+    let result = |c: usize, j: usize| -> Value {
+        let step = (1.0 + c as f64) * (2.0 + j as f64);
+        let hour = 100.0 / (1.0 + 0.8 * c as f64);
+        let million = 1.0 + c as f64 / 10.0;
+        json!({
+            "candidate": machine(c), "job": name("job", j), "kind": "training", "ranks": 8 << c.min(9),
+            "parallel": { "tp": 8, "pp": 2, "dp": 4, "ep": 1, "cp": 1, "interleave": 1, "sequence": true, "zero": 1 },
+            "micro_batches": 8, "step_time_s": step, "tokens_per_s": 1e5 / step, "samples_per_s": 64.0 / step,
+            "exposed_comm_share": 0.1 + j as f64 / 100.0, "total_comm_share": 0.3, "efficiency": 0.8,
+            "step_s": { "compute": step * 0.7, "tensor": step * 0.1, "data": step * 0.05, "bubble": step * 0.1,
+                        "optimizer": step * 0.02, "hand_off": step * 0.03, "expert": 0.0, "context": 0.0 },
+            "memory_gb": 60.0 + c as f64,
+            "memory": { "weights_gb": 20.0, "gradients_gb": 20.0, "optimizer_gb": 15.0, "activations_gb": 5.0 + c as f64 },
+            "fits": c != 2, "memory_beyond_gb": if c == 2 { json!(3.5) } else { Value::Null },
+            "cost_per_hour": hour, "cost_per_hour_low": hour * 0.8, "cost_per_hour_high": hour * 1.3,
+            "cost_per_step": hour * step / 3600.0, "cost_per_million_tokens": million,
+            "cost_per_million_tokens_low": million * 0.8, "cost_per_million_tokens_high": million * 1.3,
+            "kwh_per_million_tokens": 2.0, "time_to_train_h": 30.0, "cost_to_train": 3000.0, "binds": "compute"
+        })
+    };
+    let score = |c: usize| 1.0 + c as f64 / 10.0;
+    let ranking = |c: usize| {
+        let beyond = if c == 2 { vec![format!("{} lacks 3.5 GB of memory", name("job", 0))] } else { Vec::new() };
+        json!({ "rank": c + 1, "candidate": machine(c), "score": score(c), "by": "cost_per_million_tokens", "pareto": c != 1,
+                "within": c != 2, "beyond": beyond, "probability_best": if c == 0 { 0.8 } else { 0.2 / candidates as f64 } })
+    };
+    let sensitivity = |what: &str, setting: &str, changed: bool| {
+        let order: Vec<Value> = (0..candidates)
+            .map(|c| json!({ "candidate": machine(c), "score": score(c) * 1.1, "within": true }))
+            .collect();
+        json!({ "name": what, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
+    };
+    let text = json!({
+        "format": 1, "currency": "USD",
+        "candidates": (0..candidates).map(|c| json!({
+            "name": machine(c), "fabric": "hgx-h200", "fabric_name": "hgx-h200 x4", "nodes": 4, "gpus": 32, "network": "kind=rail",
+            "price": { "paid": "once", "low": 1e6, "high": 2e6, "item": name("item", c) }, "power_kw": 40.0, "racks": 1.0,
+            "place": "study.toml:3:1", "profile": "nccl-2.28-h200", "sources": [name("source", c % 3)]
+        })).collect::<Vec<_>>(),
+        "jobs": (0..jobs).map(|j| json!({
+            "name": name("job", j), "kind": "training", "weight": 1.0, "precision": "bf16", "global_batch": 64, "micro_batch": 1,
+            "recompute": "full", "auto": true, "train_tokens": 1e10 as u64, "place": "study.toml:40:1",
+            "model": { "layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 32000, "seq": 4096,
+                       "experts": 0, "experts_per_token": 0, "parameters": 68_710_000_000_u64 }
+        })).collect::<Vec<_>>(),
+        "constraints": { "budget_usd": 3e6 },
+        "assumptions": { "years": 4.0, "utilization": 0.8, "usd_per_kwh": 0.1, "efficiency_matrix": 0.7,
+                         "efficiency_memory": 0.8, "efficiency_start_us": 5.0 },
+        "sources": [{ "item": name("item", 0), "low": 1.0, "high": 2.0, "currency": "USD", "date": "2026-01",
+                      "source": name("list of prices", 0) }],
+        "results": (0..candidates).flat_map(|c| (0..jobs).map(move |j| (c, j))).map(|(c, j)| result(c, j)).collect::<Vec<_>>(),
+        "ranking": (0..candidates).map(ranking).collect::<Vec<_>>(),
+        "sensitivities": [sensitivity("link_rate", "0.5", true), sensitivity("gpu_price", "1.2", false)]
+    });
+    Answer::read(&text.to_string(), "synthetic").expect("a study as it is written")
+}

@@ -1,0 +1,73 @@
+//! `report`: what other commands wrote, as one page to read and to pass on.
+
+use fabricast_planner::study::answer::Answer;
+use fabricast_reports::chart;
+use fabricast_reports::page::{Input, InputError, breakdown, memory, pareto, report};
+
+use crate::args::ReportArgs;
+use crate::failure::Failure;
+use crate::files;
+use crate::output::{Format, Output};
+
+/// Bytes of an input at most: what `simulate --trace` writes at most, with room.
+const MOST: u64 = 200_000_000;
+
+pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
+    if output.format != Format::Text {
+        return Err(Failure::input_with_help("a report is a page of HTML", "leave --format out"));
+    }
+    let mut inputs = Vec::with_capacity(args.inputs.len());
+    for path in &args.inputs {
+        let text = fabricast_topologies::read::text_up_to(path, MOST)?;
+        let name = path.display().to_string();
+        let input = Input::read(&text, &name).map_err(refused)?;
+        inputs.push((name, input));
+    }
+    let page = report(&inputs).map_err(refused)?.html();
+    if let Some(folder) = &args.charts {
+        let answers = inputs
+            .iter()
+            .filter_map(|(_, input)| if let Input::Study(answer) = input { Some(&**answer) } else { None });
+        let charts = charts(answers)?;
+        if charts.is_empty() {
+            let message = "--charts draws the charts of studies, and none of the inputs is one";
+            return Err(Failure::input_with_help(
+                message,
+                "give results.json of `study`; `plan` and `compare` have --chart of their own",
+            ));
+        }
+        files::write_folder(folder, &charts)?;
+    }
+    output.write(&page)
+}
+
+/// The charts of studies with the names of their files: `cost-2.svg` is of the second job.
+fn charts<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let mut files = Vec::new();
+    let mut number = 0;
+    for answer in answers {
+        for job in &answer.jobs {
+            number += 1;
+            for (extension, format) in [("svg", chart::Format::Svg), ("png", chart::Format::Png)] {
+                let cost = pareto(answer, &job.name).map(|figure| ("cost", chart::render(&figure, format)));
+                let bars = [("steps", breakdown(answer, &job.name)), ("memory", memory(answer, &job.name))];
+                let bars = bars.into_iter().map(|(name, bars)| (name, chart::render_bars(&bars, format)));
+                for (name, bytes) in cost.into_iter().chain(bars) {
+                    let bytes = bytes.map_err(|error| Failure::Failed(error.to_string()))?;
+                    files.push((format!("{name}-{number}.{extension}"), bytes));
+                }
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn refused(error: InputError) -> Failure {
+    match error {
+        InputError::Fabric(error) => error.into(),
+        other => match other.help() {
+            Some(help) => Failure::input_with_help(other.to_string(), help.to_owned()),
+            None => Failure::input(other.to_string()),
+        },
+    }
+}

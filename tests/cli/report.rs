@@ -1,0 +1,87 @@
+//! `report`, and the page that `study` writes: made of what other commands wrote, and of nothing else.
+
+use std::path::Path;
+
+use crate::run::{refused, run_in};
+
+fn made(folder: &Path, arguments: &str) {
+    let run = run_in(folder, arguments);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "", ""), "{arguments}");
+}
+
+fn read(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/training-70b.toml");
+    for threads in [1, 2] {
+        made(folder.path(), &format!("study {} -o out-{threads} --threads {threads}", study.display()));
+    }
+    let page = read(folder.path(), "out-1/index.html");
+    assert_eq!(page, read(folder.path(), "out-2/index.html"));
+    for text in
+        ["4 x HGX H200", "Pareto front", "class=\"fabric\"", "4 x L40S on PCIe\ntensor: ", "USD per million tokens"]
+    {
+        assert!(page.contains(text), "{text}");
+    }
+    made(folder.path(), "report out-1/results.json -o report.html --charts charts");
+    let report = read(folder.path(), "report.html");
+    // All of it but the picture of the fabric, which results do not hold.
+    assert!(report.len() < page.len() && report.contains("Pareto front") && !report.contains("class=\"fabric\""));
+    for name in ["cost-1", "steps-1", "memory-1"] {
+        assert!(read(folder.path(), &format!("charts/{name}.svg")).starts_with("<svg"));
+        assert!(std::fs::read(folder.path().join(format!("charts/{name}.png"))).unwrap().starts_with(b"\x89PNG"));
+    }
+}
+
+#[test]
+fn plans_runs_traces_and_fabrics_are_told_by_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = "--fabric hgx-h200 --gpus 4 --collective all_reduce";
+    made(folder.path(), &format!("plan {at} --sizes 1KiB..1MiB:32 --format json -o a"));
+    made(
+        folder.path(),
+        &format!("simulate {at} --bytes 1MiB --algorithm ring --protocol ll --format json --trace b -o c"),
+    );
+    made(folder.path(), "fabric show hgx-h200 --format json -o d");
+    made(
+        folder.path(),
+        "schedule generate --fabric hgx-h200 --gpus 4 --collective all_reduce --bytes 1MiB --algorithm ring --protocol ll -o e",
+    );
+    made(folder.path(), "report a b c d e -o page.html");
+    let page = read(folder.path(), "page.html");
+    for text in
+        ["Bus bandwidth of all_reduce", "What each channel does when", "how busy its links are during", "Schedule ring"]
+    {
+        assert!(page.contains(text), "{text}");
+    }
+    let printed = run_in(folder.path(), "report a");
+    assert!(printed.code == 0 && printed.stdout.starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
+fn what_no_page_is_made_of_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("words.txt"), "some words\n").unwrap();
+    std::fs::write(folder.path().join("other.json"), "{\"colour\": \"blue\"}").unwrap();
+    std::fs::write(folder.path().join("study.toml"), "[[candidate]]\nname = \"a\"\n").unwrap();
+    std::fs::write(folder.path().join("half.json"), "{\"results\": [], \"ranking\":").unwrap();
+    for (arguments, expected) in [
+        ("report words.txt -o p.html", "words.txt: nothing that a page is made of"),
+        ("report other.json -o p.html", "the keys colour"),
+        ("report study.toml -o p.html", "study FILE -o DIR"),
+        ("report half.json -o p.html", "half.json:1:"),
+        ("report missing.json -o p.html", "missing.json"),
+        ("report other.json --format json", "a page of HTML"),
+        ("report -o p.html", "INPUT"),
+    ] {
+        refused(folder.path(), arguments, expected);
+    }
+    assert!(!folder.path().join("p.html").exists());
+    made(folder.path(), "fabric show hgx-h200 --format json -o fabric.json");
+    refused(folder.path(), "report fabric.json -o p.html --charts c", "none of the inputs is one");
+    assert!(!folder.path().join("p.html").exists() && !folder.path().join("c").exists());
+}
