@@ -5,7 +5,7 @@
 //! Megatron-LM orders them: tp-cp-ep-dp-pp). Experts are divided among neighbours of the data dimension, so their
 //! degree divides that of data and does not multiply the ranks.
 
-use super::{Job, JobError, Parallel};
+use super::{Job, JobError, Parallel, Processes};
 
 /// How many ways the work is divided in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,6 +125,9 @@ impl Layout {
                 "tp {tensor} × pp {pipeline} × dp {data} × cp {context} is {}, and there are {ranks} ranks",
                 degrees.ranks()
             ));
+        }
+        if job.processes == Processes::Single && (u64::from(data) != degrees.ranks() || expert > 1) {
+            return wrong(format!("one process (processes) copies whole models: expected dp {ranks} alone"));
         }
         let model = &job.model;
         let divides = |what: &str, whole: u64, name: &str, by: u64| match whole % by.max(1) {

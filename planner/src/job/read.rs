@@ -10,7 +10,9 @@ use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
 use super::layout::{Degrees, Sequence};
-use super::{Attention, Collectives, Job, JobError, Model, Overlap, Parallel, Places, Precision, Recompute, Zero};
+use super::{
+    Attention, Collectives, Job, JobError, Model, Overlap, Parallel, Places, Precision, Processes, Recompute, Zero,
+};
 
 /// The text that places are told from.
 #[derive(Clone, Copy)]
@@ -65,6 +67,7 @@ pub(crate) struct JobText {
     overlap: bool,
     #[serde(default)]
     collectives: Collectives,
+    processes: Option<Spanned<Processes>>,
     expert_skew: Option<Spanned<f64>>,
     weight: Option<Spanned<f64>>,
     train_tokens: Option<Spanned<f64>>,
@@ -187,6 +190,12 @@ impl JobText {
                            expected pp 1, or zero 0 or 1";
             return Err(JobError::at(&places.parallel, message));
         }
+        let processes = self.processes.as_ref().map(|how| *how.get_ref()).unwrap_or_default();
+        if let (Processes::Single, Some(how), true) = (processes, &self.processes, zero > Zero::None) {
+            let message =
+                "processes: one process keeps one copy of the optimizer, and zero divides many: expected zero 0";
+            return Err(check.wrong(how.span(), message.to_owned()));
+        }
         let precision = *self.precision.get_ref();
         let native = 8 * precision.bytes() as u32;
         let gradient_bits = match &self.gradient_bits {
@@ -221,6 +230,7 @@ impl JobText {
             attention: if self.flash_attention { Attention::Flash } else { Attention::Unfused },
             overlap: if self.overlap { Overlap::On } else { Overlap::Off },
             collectives: self.collectives,
+            processes,
             skew: within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
             weight: within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
@@ -385,6 +395,7 @@ pub(crate) mod tests {
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
             ("zero = 3", "job.toml:5:12", "expected pp 1"),
             ("kind = \"inference\"", "job.toml:1:8", "expected training"),
+            ("processes = \"single\"\nzero = 1", "job.toml:1:13", "expected zero 0"),
             ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
             ("expert_skew = 0.5", "job.toml:1:15", "from 1 to 1000"),
             ("weight = nan", "job.toml:1:10", "NaN is not from"),

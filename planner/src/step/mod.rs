@@ -12,6 +12,7 @@
 mod efficiency;
 mod gradients;
 mod kernels;
+mod one_process;
 mod pipeline;
 mod price;
 mod search;
@@ -25,7 +26,7 @@ use fabricast_topologies::{Bytes, Picos};
 use pipeline::{Pipeline, StageTime};
 use rayon::prelude::*;
 
-use crate::job::{Dimension, GroupCall, Job, JobError, Layout, Overlap, Phase, Zero, parameters, traffic};
+use crate::job::{Dimension, GroupCall, Job, JobError, Layout, Overlap, Phase, Processes, Zero, parameters, traffic};
 use crate::plan::PlanError;
 
 /// What time of a step goes to.
@@ -47,11 +48,13 @@ pub enum Share {
     HandOff,
     /// Waiting for other stages.
     Bubble,
+    /// Waiting for the host to launch kernels, where one process drives all GPUs.
+    Launch,
 }
 
 impl Share {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Compute,
         Self::Optimizer,
         Self::Tensor,
@@ -60,6 +63,7 @@ impl Share {
         Self::Data,
         Self::HandOff,
         Self::Bubble,
+        Self::Launch,
     ];
 
     /// As it is written.
@@ -74,6 +78,7 @@ impl Share {
             Self::Data => "data",
             Self::HandOff => "hand_off",
             Self::Bubble => "bubble",
+            Self::Launch => "launch",
         }
     }
 
@@ -223,6 +228,9 @@ pub fn step(
         let message =
             format!("{micro} micro-batches through {} stretches of layers are too many to follow", stages * chunks);
         return Err(JobError { place: job.places.global_batch.clone(), message, help: None }.into());
+    }
+    if job.processes == Processes::Single {
+        return Ok(one_process::step(job, layout, speeds, curve, tariff)?);
     }
     let calls = traffic(job, layout);
     let prices = Prices { calls: &calls, layout, tariff };
@@ -426,5 +434,9 @@ impl Reduction {
     }
 }
 
+#[cfg(test)]
+mod published;
+#[cfg(test)]
+mod rules;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape};
 use crate::bound::InNetwork;
 use crate::job::{Collectives, Dimension, Layout};
-use crate::library::{Library, Offer, Registered};
+use crate::library::{Chooser, Conditions, Library, Offer, Registered};
 use crate::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
 use crate::strategy::{Restriction, Strategy};
 
@@ -135,7 +135,11 @@ impl<'a> Simulated<'a> {
         let ranks_per_node = self.ranks_per_node(first);
         let mode = LaunchMode { gpus_per_host: ranks_per_node, ..LaunchMode::default() };
         let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
-        let spread = self.islands(first).len() > 1 && first.len() > MANY;
+        let inside = self.islands(first).len() == 1;
+        let spread = !inside && first.len() > MANY;
+        // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
+        let chooser =
+            inside.then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = Restriction {
             library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
             channels: if spread { CHANNELS_OF_MANY.to_vec() } else { Vec::new() },
@@ -154,14 +158,16 @@ impl<'a> Simulated<'a> {
             collectives: &[collective],
             sizes: &[bytes],
             restriction: &restriction,
-            library: None,
+            library: chooser.as_ref(),
             effort: Effort::Contenders,
         };
         let found = plan(&request, Watcher::default())?;
         let Some(row) = found.rows.first() else { return Ok(Picos::ZERO) };
+        // The library's choice is picked where nothing is faster for certain; a job is told what is likely.
+        let fastest = row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick);
         match parties.as_slice() {
-            [_] => Ok(row.pick.time),
-            several => self.simulate(several, collective, bytes, row.pick.strategy, mode),
+            [_] => Ok(fastest.time),
+            several => self.simulate(several, collective, bytes, fastest.strategy, mode),
         }
     }
 

@@ -10,7 +10,7 @@ use fabricast_topologies::{Bytes, NodeId};
 
 pub use super::TimeError as StepError;
 use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
-use crate::job::{Degrees, Footprint, Job, JobError, Layout, Zero, footprint};
+use crate::job::{Degrees, Footprint, Job, JobError, Layout, Processes, Zero, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
@@ -53,6 +53,11 @@ impl Machine<'_> {
 /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
 pub fn best_step(job: &Job, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
     let speeds = Speeds::of(machine.router.fabric(), job)?;
+    if job.processes == Processes::Single && machine.ranks_per_host() < machine.ranks.len() as u32 {
+        let message =
+            "processes: one process cannot drive the GPUs of several hosts: expected \"per_gpu\", or one host";
+        return Err(JobError::at(&job.places.parallel, message).into());
+    }
     let allowed = machine.simulated.allowing(job.collectives);
     let timed = |layout: &Layout| {
         let step = step(job, layout, &speeds, &machine.curve, &allowed)?;

@@ -10,11 +10,11 @@ use crate::job::read_job;
 
 const SCALING: &str = include_str!("../../data/scaling.csv");
 
-fn fabric(name: &str, nodes: u32) -> Fabric {
+pub(super) fn fabric(name: &str, nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(name) }).unwrap()
 }
 
-fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
+pub(super) fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
     let simulated = Simulated::new(&router, &profile, fabric.gpus());
