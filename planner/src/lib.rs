@@ -3,7 +3,7 @@
 //! This crate owns the generators that write schedules ([`algorithm`], a file each), the strategies made of them
 //! ([`strategy`], with the one table of which combinations exist), what no schedule can beat ([`bound`]), and the
 //! search that picks ([`plan`]), and plans as the files that libraries load ([`export`]); training jobs ([`job`]), the time of
-//! their steps ([`step`]), and studies of machines for them ([`study`]).
+//! their steps ([`step`]), studies of machines for them ([`study`]), and jobs that were written down ([`trace`]).
 //!
 //! It never predicts the time of communication by formula: every price is a simulation. It never reads files or talks to GPUs.
 //!
@@ -23,3 +23,4 @@ pub mod plan;
 pub mod step;
 pub mod strategy;
 pub mod study;
+pub mod trace;

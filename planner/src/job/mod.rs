@@ -18,7 +18,7 @@ mod read;
 mod traffic;
 
 pub use error::JobError;
-pub use layout::{Degrees, Dimension, Layout, Sequence};
+pub use layout::{Degrees, Dimension, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};

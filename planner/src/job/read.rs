@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
-use super::layout::{Degrees, Sequence};
+use super::layout::{Degrees, Order, Sequence};
 use super::{
     Attention, Collectives, Job, JobError, Model, Overlap, Parallel, Places, Precision, Processes, Recompute, Zero,
 };
@@ -112,12 +112,13 @@ struct DegreesText {
     cp: Spanned<u32>,
     interleave: Spanned<u32>,
     sequence: bool,
+    order: Option<Spanned<Vec<String>>>,
 }
 
 impl Default for DegreesText {
     fn default() -> Self {
         let one = || Spanned::new(0..0, 1);
-        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: one(), interleave: one(), sequence: false }
+        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: one(), interleave: one(), sequence: false, order: None }
     }
 }
 
@@ -305,6 +306,11 @@ impl JobText {
             context: degree("cp", &text.cp)?,
             interleave: degree("interleave", &text.interleave)?,
             sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
+            order: match &text.order {
+                None => Order::default(),
+                Some(words) => Order::parse(words.get_ref())
+                    .map_err(|message| check.wrong(words.span(), format!("order: {message}")))?,
+            },
         };
         let data = text.dp.as_ref().map(|data| degree("dp", data)).transpose()?;
         Ok(Parallel::Given { degrees, data })
@@ -401,6 +407,7 @@ pub(crate) mod tests {
             ("weight = nan", "job.toml:1:10", "NaN is not from"),
             ("parallel = \"manual\"", "job.toml:1:12", "\"auto\" or a table"),
             ("parallel = { tp = 0 }", "job.toml:1:19", "from 1 to"),
+            ("parallel = { order = [\"tp\", \"pp\"] }", "job.toml:1:22", "each once"),
             ("parallel = { tq = 1 }", "job.toml:1:14", "unknown field"),
             ("model = { layers = 2, hidden = 100, heads = 3, vocab = 10, seq = 4 }", "job.toml:1:45", "divided by 3"),
             (

@@ -20,6 +20,7 @@ mod search;
 pub use efficiency::{Efficiency, Speeds};
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
 pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
+pub(crate) use price::{OwnChoice, Planned, fastest};
 pub use search::{Machine, StepError, best_step};
 
 use fabricast_topologies::{Bytes, Picos};

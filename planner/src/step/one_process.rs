@@ -13,7 +13,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::kernels::{Kernel, Passes, layer, logits, optimizer, words};
-use super::{Efficiency, Share, Speeds, Step, Tariff, alone, times};
+use super::{Efficiency, Exchange, Share, Speeds, Step, Tariff, alone, times};
 use crate::job::{Dimension, Job, Layout, parameters};
 use crate::plan::PlanError;
 
@@ -52,7 +52,9 @@ pub(super) fn step(
     let for_all = |kernel: &Kernel| Kernel { bytes: Bytes(kernel.bytes.0 * gpus), ..*kernel };
     let loss: Vec<Kernel> = loss.iter().map(for_all).collect();
 
-    let time = |collective, bytes| tariff.time(layout, Dimension::Data, collective, Bytes(bytes));
+    let time = |collective, bytes| {
+        tariff.time(layout, Exchange { dimension: Dimension::Data, collective, bytes: Bytes(bytes) })
+    };
     let in_buffers = |collective, bytes: u64| {
         let count = bytes.div_ceil(BUFFER).max(1);
         Ok::<_, PlanError>(times(time(collective, bytes.div_ceil(count).next_multiple_of(16 * gpus))?, count))

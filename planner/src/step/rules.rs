@@ -50,8 +50,8 @@ fn one_sided() -> Restriction {
     Restriction { protocols: vec![Protocol::Symmetric], ..Restriction::default() }
 }
 
-fn one<const N: usize>(fabric: &Fabric, jobs: [String; N]) -> [Step; N] {
-    steps(fabric, &jobs).try_into().unwrap()
+fn one<const N: usize>(fabric: &Fabric, jobs: &[String; N]) -> [Step; N] {
+    steps(fabric, jobs).try_into().unwrap()
 }
 
 /// Single-process DataParallel loses three to five times against a process for each GPU, where the model is small as those that it
@@ -70,14 +70,14 @@ fn one_process_for_all_gpus_loses_several_times() {
     let base = "layers = 12, hidden = 768, heads = 12";
     for name in ["dgx-v100", "dgx-a100", "hgx-h100", "a100-pcie"] {
         let host = fabric(name, 1);
-        let [single, each] = one(&host, [job(base, 8, "single"), job(base, 8, "per_gpu")]);
+        let [single, each] = one(&host, &[job(base, 8, "single"), job(base, 8, "per_gpu")]);
         let loses = single.time.0 as f64 / each.time.0 as f64;
         assert!((3.0..5.0).contains(&loses), "{name}: {loses} {single:?} {each:?}");
         assert_eq!(single.shares.iter().map(|share| share.1).sum::<Picos>(), single.time);
     }
     let host = fabric("hgx-h100", 1);
     let large = "layers = 24, hidden = 2048, heads = 16";
-    let [single, each] = one(&host, [job(large, 32, "single"), job(large, 32, "per_gpu")]);
+    let [single, each] = one(&host, &[job(large, 32, "single"), job(large, 32, "per_gpu")]);
     assert!(single.time.0 < each.time.0 * 2, "{single:?} {each:?}");
     assert!(single.of(Share::Launch) < single.of(Share::Data), "{single:?}");
 }
@@ -96,10 +96,10 @@ fn two_by_two_by_two_reaches_four_fifths() {
     let large = "layers = 32, hidden = 4096, heads = 32";
     let divided = "tp = 2, pp = 2, dp = 2, sequence = true";
     let host = fabric("dgx-a100", 1);
-    let [copies, two] = one(&host, [job(small, "dp = 8"), job(small, divided)]);
+    let [copies, two] = one(&host, &[job(small, "dp = 8"), job(small, divided)]);
     assert!((0.79..0.84).contains(&two.efficiency()) && copies.efficiency() > 0.9, "{two:?} {copies:?}");
     let host = fabric("hgx-h100", 1);
-    let [two] = one(&host, [format!("flash_attention = true\n{}", job(large, divided))]);
+    let [two] = one(&host, &[format!("flash_attention = true\n{}", job(large, divided))]);
     assert!((0.78..0.84).contains(&two.efficiency()), "{} {two:?}", two.efficiency());
 }
 
@@ -121,7 +121,7 @@ fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
              model = {{ layers = 24, hidden = 1024, heads = 16, vocab = 32000, seq = 128 }}\n"
         )
     };
-    let [library, any] = one(&host, [job("library"), job("any")]);
+    let [library, any] = one(&host, &[job("library"), job("any")]);
     assert!(library.of(Share::Tensor).0 > any.of(Share::Tensor).0 * 2, "{library:?} {any:?}");
     assert!(any.part(any.of(Share::Tensor)) < 0.5 * library.part(library.of(Share::Tensor)), "{library:?} {any:?}");
 }

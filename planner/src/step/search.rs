@@ -10,7 +10,7 @@ use fabricast_topologies::{Bytes, NodeId};
 
 pub use super::TimeError as StepError;
 use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
-use crate::job::{Degrees, Footprint, Job, JobError, Layout, Processes, Zero, footprint};
+use crate::job::{Degrees, Footprint, Job, JobError, Layout, Order, Processes, Zero, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
@@ -117,7 +117,16 @@ fn possible(job: &Job, machine: &Machine<'_>) -> Vec<Layout> {
             let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
             let expert = divisors(data, experts.clamp(1, data)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
             let sequence = if tensor > 1 { crate::job::Sequence::Divided } else { crate::job::Sequence::Whole };
-            let degrees = Degrees { tensor, pipeline, data, expert, context: 1, interleave: 1, sequence };
+            let degrees = Degrees {
+                tensor,
+                pipeline,
+                data,
+                expert,
+                context: 1,
+                interleave: 1,
+                sequence,
+                order: Order::default(),
+            };
             found.extend(Layout::new(job, ranks, degrees).ok());
         }
     }
