@@ -80,6 +80,15 @@ struct EventJson<'a> {
     alone_us: f64,
 }
 
+/// Calls of the same kind.
+#[derive(Default)]
+struct Alike {
+    calls: u64,
+    alone: Picos,
+    time: Picos,
+    longest: Picos,
+}
+
 fn what(event: &Event) -> (&'static str, Option<Bytes>) {
     match &event.what {
         What::Compute { .. } => ("compute", None),
@@ -155,15 +164,18 @@ impl<'a> Answer<'a> {
             Column::new("time_us", "mean", Unit::Micros),
             Column::new("longest_us", "longest", Unit::Micros),
         ]);
-        let mut kinds: BTreeMap<(&str, Bytes, usize), (u64, Picos, Picos, Picos)> = BTreeMap::new();
+        let mut kinds: BTreeMap<(&str, Bytes, usize), Alike> = BTreeMap::new();
         for (event, span) in self.spans() {
             if let (collective, Some(bytes)) = what(event) {
                 let sum = kinds.entry((collective, bytes, event.what.ranks().len())).or_default();
                 let time = span.end - span.begin;
-                *sum = (sum.0 + 1, sum.1 + span.alone, sum.2 + time, sum.3.max(time));
+                sum.calls += 1;
+                sum.alone += span.alone;
+                sum.time += time;
+                sum.longest = sum.longest.max(time);
             }
         }
-        for ((collective, bytes, ranks), (calls, alone, time, longest)) in kinds {
+        for ((collective, bytes, ranks), Alike { calls, alone, time, longest }) in kinds {
             table.row(vec![
                 Value::text(collective).into(),
                 Value::Bytes(bytes).into(),
