@@ -2,8 +2,8 @@
 //!
 //! This crate owns the generators that write schedules ([`algorithm`], a file each), the strategies made of them
 //! ([`strategy`], with the one table of which combinations exist), what no schedule can beat ([`bound`]), and the
-//! search that picks ([`plan`]), and plans as the files that libraries load ([`export`]); training jobs ([`job`]), the time of
-//! their steps ([`step`]), studies of machines for them ([`study`]), and jobs that were written down ([`trace`]).
+//! search that picks ([`plan`]), and plans as the files that libraries load ([`export`]); jobs ([`job`]), the time of
+//! a training step ([`step`]) and of answers ([`serve`]), and studies of machines for them ([`study`]).
 //!
 //! It never predicts the time of communication by formula: every price is a simulation. It never reads files or talks to GPUs.
 //!
@@ -20,6 +20,7 @@ pub mod export;
 pub mod job;
 pub mod library;
 pub mod plan;
+pub mod serve;
 pub mod step;
 pub mod strategy;
 pub mod study;

@@ -86,7 +86,7 @@ pub enum Command {
     Table(Box<TableArgs>),
     /// Predicted against measured: how far off, whether that was to be expected, and what would explain it
     Compare(CompareArgs),
-    /// What to buy or rent: training jobs on several machines, their time, cost and what they wait for
+    /// What to buy or rent: training and inference on several machines, their time, cost and what they wait for
     Study(StudyArgs),
     /// A profile fitted to measurements
     Calibrate(CalibrateArgs),

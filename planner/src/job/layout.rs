@@ -2,10 +2,12 @@
 //!
 //! Ranks are numbered over the fabric's GPUs, host by host, and a group's stride decides how far apart its ranks are.
 //! Innermost, so on neighbouring GPUs, are those who talk most: tensor, then context, then data, then pipeline (as
-//! Megatron-LM orders them: tp-cp-ep-dp-pp), unless a job says otherwise ([`Order`]). Experts are divided among neighbours of the
-//! data dimension, so their degree divides that of data and does not multiply the ranks.
+//! Megatron-LM orders them: tp-cp-ep-dp-pp), unless a job says otherwise ([`Order`]). Experts are divided among neighbours of the data dimension, so their
+//! degree divides that of data and does not multiply the ranks.
 
-use super::{Job, JobError, Parallel, Processes};
+use fabricast_topologies::Place;
+
+use super::{JobError, Model, Parallel, Processes, Serving, Training};
 
 /// How many ways the work is divided in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -174,46 +176,25 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A job's degrees on so many ranks.
+    /// A training job's degrees on so many ranks.
     ///
     /// # Errors
     /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model or the batch does not
     /// divide by; at `global_batch` where that is at fault.
-    pub fn new(job: &Job, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
-        let at_fault = |message: String| JobError::at(&job.places.parallel, message);
-        let wrong = |message: String| Err(at_fault(message));
-        let Degrees { tensor, pipeline, data, expert, context, interleave, .. } = degrees;
-        if degrees.ranks() != u64::from(ranks) {
-            return wrong(format!(
-                "tp {tensor} × pp {pipeline} × dp {data} × cp {context} is {}, and there are {ranks} ranks",
-                degrees.ranks()
-            ));
+    pub fn new(job: &Training, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
+        let parts = Parts { model: &job.model, experts: job.model.experts, place: &job.places.parallel };
+        parts.check(ranks, degrees)?;
+        let Degrees { tensor, pipeline, data, context, interleave, .. } = degrees;
+        if job.processes == Processes::Single && (u64::from(data) != degrees.ranks() || degrees.expert > 1) {
+            let message = format!("one process (processes) copies whole models: expected dp {ranks} alone");
+            return Err(JobError::at(&job.places.parallel, message));
         }
-        if job.processes == Processes::Single && (u64::from(data) != degrees.ranks() || expert > 1) {
-            return wrong(format!("one process (processes) copies whole models: expected dp {ranks} alone"));
-        }
-        let model = &job.model;
-        let divides = |what: &str, whole: u64, name: &str, by: u64| match whole % by.max(1) {
-            0 => Ok(()),
-            _ => Err(at_fault(format!("{whole} {what} cannot be divided by {name} {by}"))),
-        };
-        divides("heads", model.heads, "tp", tensor.into())?;
-        let tensor_ranks = u64::from(tensor);
-        if !model.kv_heads.is_multiple_of(tensor_ranks) && !tensor_ranks.is_multiple_of(model.kv_heads) {
-            return wrong(format!("{} heads of keys and values cannot be divided by tp {tensor}", model.kv_heads));
-        }
-        divides("columns of the feed-forward", model.ffn, "tp", tensor.into())?;
-        divides("words of the vocabulary", model.vocab, "tp", tensor.into())?;
-        divides("layers", model.layers, "pp × interleave", u64::from(pipeline) * u64::from(interleave))?;
-        divides("tokens of a sequence", model.seq, "cp", context.into())?;
+        let seq = job.model.seq;
+        parts.divide("tokens of a sequence", seq, "cp", context.into())?;
         if degrees.token_shares() > 1 {
-            divides("tokens of a sequence", model.seq, "cp × tp", u64::from(context) * u64::from(tensor))?;
+            parts.divide("tokens of a sequence", seq, "cp × tp", u64::from(context) * u64::from(tensor))?;
         }
-        if model.experts == 0 && expert > 1 {
-            return wrong(format!("ep {expert}, and the model has no experts"));
-        }
-        divides("experts", model.experts, "ep", expert.into())?;
-        divides("data-parallel ranks", data.into(), "ep", expert.into())?;
+        let wrong = |message: String| Err(JobError::at(&job.places.parallel, message));
         if interleave > 1 && pipeline == 1 {
             return wrong(format!("interleave {interleave} needs stages, and pp is 1"));
         }
@@ -223,7 +204,7 @@ impl Layout {
                 "global_batch {} is no whole number of times dp {data} × micro_batch {}",
                 job.global_batch, job.micro_batch
             );
-            return Err(JobError::at(&job.places.global_batch, message));
+            return Err(JobError::at(&job.places.batch, message));
         }
         let micro_batches = job.global_batch / at_once;
         if interleave > 1 && !micro_batches.is_multiple_of(u64::from(pipeline)) {
@@ -234,20 +215,37 @@ impl Layout {
         Ok(Self { degrees })
     }
 
-    /// The degrees that a job names, on so many ranks; `None` where they are to be looked for.
+    /// An inference job's degrees on so many ranks. Experts and their second copies divide by `ep`.
+    /// Within a tensor-parallel group each expert's matrices are divided: experts divided there instead, as vLLM can, would move the
+    /// same bytes and hold the same weights.
+    ///
+    /// # Errors
+    /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model does not divide by.
+    pub fn serving(job: &Serving, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
+        let parts = Parts { model: &job.model, experts: job.expert_slots(), place: &job.places.parallel };
+        parts.check(ranks, degrees)?;
+        Ok(Self { degrees })
+    }
+
+    /// The degrees that a training job names, on so many ranks; `None` where they are to be looked for.
     ///
     /// # Errors
     /// As [`Layout::new`].
-    pub fn given(job: &Job, ranks: u32) -> Result<Option<Self>, JobError> {
-        let Parallel::Given { degrees, data } = &job.parallel else { return Ok(None) };
-        let left = u64::from(ranks) / Degrees { data: 1, ..*degrees }.ranks().max(1);
-        let data = data.unwrap_or(u32::try_from(left).unwrap_or(ranks).max(1));
-        Self::new(job, ranks, Degrees { data, ..*degrees }).map(Some)
+    pub fn given(job: &Training, ranks: u32) -> Result<Option<Self>, JobError> {
+        job.parallel.degrees(ranks).map(|degrees| Self::new(job, ranks, degrees)).transpose()
+    }
+
+    /// The degrees that an inference job names, on so many ranks; `None` where they are to be looked for.
+    ///
+    /// # Errors
+    /// As [`Layout::serving`].
+    pub fn given_to_serve(job: &Serving, ranks: u32) -> Result<Option<Self>, JobError> {
+        job.parallel.degrees(ranks).map(|degrees| Self::serving(job, ranks, degrees)).transpose()
     }
 
     /// Forward passes of a rank in a step.
     #[must_use]
-    pub fn micro_batches(&self, job: &Job) -> u64 {
+    pub fn micro_batches(&self, job: &Training) -> u64 {
         job.global_batch / (u64::from(self.degrees.data) * job.micro_batch).max(1)
     }
 
@@ -288,6 +286,62 @@ impl Layout {
         let blocks = self.degrees.ranks() / block.max(1);
         let group = |first: u64| (0..u64::from(size)).map(move |i| (first + i * u64::from(stride)) as u32).collect();
         (0..blocks).flat_map(|b| (0..u64::from(stride)).map(move |i| b * block + i)).map(group).collect()
+    }
+}
+
+impl Parallel {
+    /// What is named, on so many ranks: data-parallel is what is left of them, where it is not named.
+    fn degrees(&self, ranks: u32) -> Option<Degrees> {
+        let Self::Given { degrees, data } = self else { return None };
+        let left = u64::from(ranks) / Degrees { data: 1, ..*degrees }.ranks().max(1);
+        let data = data.unwrap_or(u32::try_from(left).unwrap_or(ranks).max(1));
+        Some(Degrees { data, ..*degrees })
+    }
+}
+
+/// What is divided, of any kind of job.
+struct Parts<'a> {
+    model: &'a Model,
+    /// Experts of a layer, second copies included.
+    experts: u64,
+    place: &'a Place,
+}
+
+impl Parts<'_> {
+    fn divide(&self, what: &str, whole: u64, name: &str, by: u64) -> Result<(), JobError> {
+        match whole % by.max(1) {
+            0 => Ok(()),
+            _ => Err(JobError::at(self.place, format!("{whole} {what} cannot be divided by {name} {by}"))),
+        }
+    }
+
+    /// Whether degrees multiply to the ranks, and the model divides by them.
+    fn check(&self, ranks: u32, degrees: Degrees) -> Result<(), JobError> {
+        let wrong = |message: String| Err(JobError::at(self.place, message));
+        let Degrees { tensor, pipeline, data, expert, context, interleave, .. } = degrees;
+        if degrees.ranks() != u64::from(ranks) {
+            let context = if context > 1 { format!(" × cp {context}") } else { String::new() };
+            return wrong(format!(
+                "tp {tensor} × pp {pipeline} × dp {data}{context} is {}, and there are {ranks} ranks",
+                degrees.ranks()
+            ));
+        }
+        let model = self.model;
+        let tensor_ranks = u64::from(tensor);
+        self.divide("heads", model.heads, "tp", tensor_ranks)?;
+        if !model.kv_heads.is_multiple_of(tensor_ranks) && !tensor_ranks.is_multiple_of(model.kv_heads) {
+            return wrong(format!("{} heads of keys and values cannot be divided by tp {tensor}", model.kv_heads));
+        }
+        self.divide("columns of the feed-forward", model.ffn, "tp", tensor_ranks)?;
+        self.divide("words of the vocabulary", model.vocab, "tp", tensor_ranks)?;
+        let stretches = u64::from(pipeline) * u64::from(interleave);
+        let name = if interleave > 1 { "pp × interleave" } else { "pp" };
+        self.divide("layers", model.layers, name, stretches)?;
+        if self.experts == 0 && expert > 1 {
+            return wrong(format!("ep {expert}, and the model has no experts"));
+        }
+        self.divide("experts", self.experts, "ep", expert.into())?;
+        self.divide("data-parallel ranks", data.into(), "ep", expert.into())
     }
 }
 

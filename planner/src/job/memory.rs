@@ -1,4 +1,4 @@
-//! The memory of a rank: weights, gradients, optimizer, activations.
+//! The memory of a rank that trains: weights, gradients, optimizer, activations.
 //!
 //! States after Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations after Korthikanti et
 //! al. (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts fit in.
@@ -6,7 +6,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::{Attention, Job, Layout, Recompute, Zero};
+use super::{Attention, Layout, Recompute, Training, Zero};
 
 /// What fills a rank's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,13 +19,15 @@ pub struct Footprint {
     pub optimizer: Bytes,
     /// Activations kept for the backward pass, and those of the layer at work.
     pub activations: Bytes,
+    /// Keys and values of requests that are being answered.
+    pub kv_cache: Bytes,
 }
 
 impl Footprint {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> Bytes {
-        Bytes(self.weights.0 + self.gradients.0 + self.optimizer.0 + self.activations.0)
+        Bytes(self.weights.0 + self.gradients.0 + self.optimizer.0 + self.activations.0 + self.kv_cache.0)
     }
 
     /// By how much it does not fit; `None` where it does.
@@ -36,7 +38,7 @@ impl Footprint {
 }
 
 /// Parameters of a rank of the first stage: those that all copies hold, and its experts.
-pub(crate) fn parameters(job: &Job, layout: &Layout) -> (u64, u64) {
+pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
     let degrees = layout.degrees;
     let (tensor, stages) = (u64::from(degrees.tensor), u64::from(degrees.pipeline));
     let layers = job.model.layers / stages;
@@ -47,7 +49,7 @@ pub(crate) fn parameters(job: &Job, layout: &Layout) -> (u64, u64) {
 
 /// The footprint of the fullest rank.
 #[must_use]
-pub fn footprint(job: &Job, layout: &Layout) -> Footprint {
+pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
     let (shared, experts) = parameters(job, layout);
     let copies = u64::from(layout.degrees.data) * u64::from(layout.degrees.context);
     let expert_copies = u64::from(layout.degrees.data / layout.degrees.expert.max(1));
@@ -61,11 +63,12 @@ pub fn footprint(job: &Job, layout: &Layout) -> Footprint {
         gradients: of(job.precision.bytes(), Zero::Gradients),
         optimizer: of(job.precision.state_bytes(), Zero::Optimizer),
         activations: activations(job, layout),
+        kv_cache: Bytes(0),
     }
 }
 
 /// Activations of the first stage.
-fn activations(job: &Job, layout: &Layout) -> Bytes {
+fn activations(job: &Training, layout: &Layout) -> Bytes {
     let degrees = layout.degrees;
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
     let layers = job.model.layers / stages;
@@ -95,20 +98,20 @@ fn activations(job: &Job, layout: &Layout) -> Bytes {
 }
 
 /// The input of a layer.
-fn layer_input(job: &Job, layout: &Layout) -> u64 {
+fn layer_input(job: &Training, layout: &Layout) -> u64 {
     let tokens = job.micro_batch * job.model.seq / u64::from(layout.degrees.context);
     job.precision.bytes() * tokens * job.model.hidden / layout.degrees.token_shares()
 }
 
 /// What a layer keeps of a micro-batch.
-fn layer(job: &Job, layout: &Layout, recompute: Recompute) -> u64 {
+fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     let (model, degrees) = (&job.model, layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     // Inputs of attention, feed-forward and both norms, and two masks of a byte.
     let between = tokens * model.hidden * (4 * e + 2) / degrees.token_shares();
-    let attention = tokens * (2 * model.hidden + 2 * model.kv_width()) * e / tensor;
-    let experts = model.experts_per_token.max(1);
+    let attention = tokens * (2 * model.query_width() + 2 * model.kv_width()) * e / tensor;
+    let experts = model.ffns_per_token();
     let ffn = tokens * experts * model.ffn * model.ffn_matrices * e / tensor;
     let scores = match (recompute, job.attention) {
         (Recompute::None, Attention::Unfused) => {

@@ -1,30 +1,41 @@
-//! Training jobs: what a model asks of a cluster, in memory, work and bytes between GPUs.
+//! Jobs: what a model asks of a cluster, in memory, work and bytes between GPUs, while it is trained or while it answers.
 //!
 //! ```text
-//! TOML ─read─► Job ─layout::Layout─► groups of ranks ─traffic─► calls of each group
-//!               ├─ model: parameters, FLOPs
-//!               └─ memory: bytes of a rank, and whether they fit
+//! TOML ─read─► Job::Training  ─layout::Layout─► groups of ranks ─traffic─► calls of each group
+//!         └──► Job::Inference    ├─ model: parameters, FLOPs
+//!                                └─ memory, cache: bytes of a rank, and whether they fit
 //! ```
 //!
-//! A job says what is trained; how many GPUs there are is the fabric's business, so the same job can be held against
+//! The two kinds have their own data ([`Training`], [`Serving`]), so that no field of one means nothing in the other; what
+//! both have, they have by the same names.
+//!
+//! A job says what is computed; how many GPUs there are is the fabric's business, so the same job can be held against
 //! many. What is only known then (whether the degrees multiply to the ranks, say) is still told with the place in the
 //! file, which the job keeps in [`Places`].
 
+mod cache;
 mod error;
 mod layout;
 mod memory;
 mod model;
 mod read;
+mod serving;
 mod traffic;
+mod training;
 
+pub use cache::{Room, room, serving_footprint};
 pub use error::JobError;
 pub use layout::{Degrees, Dimension, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
 pub use read::read_job;
+#[cfg(test)]
+pub(crate) use read::serving_tests;
 pub(crate) use read::{JobText, Origin};
+pub use serving::{KvPrecision, KvTier, Limits, Serving};
 pub use traffic::{GroupCall, Phase, traffic};
+pub use training::{Attention, Overlap, Processes, Recompute, Training, Zero};
 
 use fabricast_topologies::Place;
 use serde::Deserialize;
@@ -38,51 +49,57 @@ pub struct Places {
     pub model: Place,
     /// `parallel`.
     pub parallel: Place,
-    /// `global_batch`.
-    pub global_batch: Place,
+    /// What says how much there is at once: `global_batch` of training, `concurrency` of inference.
+    pub batch: Place,
     /// `precision`.
     pub precision: Place,
 }
 
-/// A training job.
+/// What is computed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job {
+pub enum Job {
+    /// A model is trained.
+    Training(Training),
+    /// A model answers requests.
+    Inference(Serving),
+}
+
+impl Job {
+    /// As `kind` is written.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Training(_) => "training",
+            Self::Inference(_) => "inference",
+        }
+    }
+
     /// Its name.
-    pub name: String,
-    /// What is trained.
-    pub model: Model,
-    /// What matrix products are computed in.
-    pub precision: Precision,
-    /// Sequences of a step, on all ranks together.
-    pub global_batch: u64,
-    /// Sequences of a forward pass of one rank.
-    pub micro_batch: u64,
-    /// How the work is divided.
-    pub parallel: Parallel,
-    /// What data-parallel ranks share of the optimizer's state.
-    pub zero: Zero,
-    /// The size of a bucket of gradients, in units of 2²⁰ bytes as PyTorch's `bucket_cap_mb` counts.
-    pub bucket_mb: u32,
-    /// Bits of a gradient on its way between ranks; what is below the precision's own is compression.
-    pub gradient_bits: u32,
-    /// What the backward pass computes anew.
-    pub recompute: Recompute,
-    /// Whether attention is one kernel that never writes its scores to memory.
-    pub attention: Attention,
-    /// Whether gradients, gathered weights and hand-offs travel while ranks compute.
-    pub overlap: Overlap,
-    /// What calls may be done by.
-    pub collectives: Collectives,
-    /// Who drives the GPUs of a host.
-    pub processes: Processes,
-    /// The load of the busiest expert over the mean, 1 or more.
-    pub skew: f64,
-    /// What the job counts for among others, over 0.
-    pub weight: f64,
-    /// Tokens to train on, for the time and cost to train; unknown where absent.
-    pub train_tokens: Option<u64>,
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Training(job) => &job.name,
+            Self::Inference(job) => &job.name,
+        }
+    }
+
+    /// What it counts for among others, over 0.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        match self {
+            Self::Training(job) => job.weight,
+            Self::Inference(job) => job.weight,
+        }
+    }
+
     /// Where it stands.
-    pub places: Places,
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        match self {
+            Self::Training(job) => &job.places,
+            Self::Inference(job) => &job.places,
+        }
+    }
 }
 
 /// What matrix products are computed in.
@@ -95,17 +112,26 @@ pub enum Precision {
     Bf16,
     /// The same with IEEE's 16 bits.
     Fp16,
-    /// 8-bit products, weights and activations kept in 16 bits.
+    /// 8-bit products. Training keeps weights and activations in 16 bits, inference weights in 8.
     Fp8,
 }
 
 impl Precision {
-    /// Bytes of a stored weight, activation or gradient.
+    /// Bytes of an activation, and of a weight or gradient that is trained.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
             Self::Fp32 => 4,
             Self::Bf16 | Self::Fp16 | Self::Fp8 => 2,
+        }
+    }
+
+    /// Bytes of a weight that is only read, while a model answers.
+    #[must_use]
+    pub fn served_bytes(self) -> u64 {
+        match self {
+            Self::Fp8 => 1,
+            other => other.bytes(),
         }
     }
 
@@ -132,64 +158,6 @@ pub enum Parallel {
         /// The data-parallel degree, where it is given.
         data: Option<u32>,
     },
-}
-
-/// What data-parallel ranks divide among them instead of each keeping a copy (Rajbhandari et al., ZeRO).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Zero {
-    /// Nothing: plain data parallelism.
-    #[default]
-    None,
-    /// The optimizer's state.
-    Optimizer,
-    /// Gradients too.
-    Gradients,
-    /// Weights too: ZeRO-3, or FSDP with full sharding.
-    Weights,
-}
-
-/// What the backward pass computes anew instead of keeping (Korthikanti et al., arXiv 2205.05198).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Recompute {
-    /// Nothing.
-    #[default]
-    None,
-    /// The scores and what follows from them up to their product with the values.
-    Selective,
-    /// Each layer from its input.
-    Full,
-}
-
-/// How attention is computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Attention {
-    /// Scores are written to memory, masked, normalised, dropped out and read again.
-    #[default]
-    Unfused,
-    /// One kernel, of the lower triangle only.
-    Flash,
-}
-
-/// Whether communication that nothing waits for runs beside computation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Overlap {
-    /// It does.
-    #[default]
-    On,
-    /// Each call is waited for.
-    Off,
-}
-
-/// Who drives the GPUs of a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Processes {
-    /// A process each: PyTorch's DistributedDataParallel, and all that divides models.
-    #[default]
-    PerGpu,
-    /// One for all, which copies the model to the others anew in each step: PyTorch's DataParallel.
-    Single,
 }
 
 /// What calls may be done by.

@@ -31,6 +31,8 @@ pub struct Model {
     pub hidden: u64,
     /// Attention heads.
     pub heads: u64,
+    /// Width of a head.
+    pub head: u64,
     /// Heads of keys and values, which groups of heads share.
     pub kv_heads: u64,
     /// Width of the feed-forward, of each expert where there are several.
@@ -45,13 +47,27 @@ pub struct Model {
     pub experts: u64,
     /// Experts that a token goes to.
     pub experts_per_token: u64,
+    /// Experts that every token goes to besides (Dai et al., DeepSeekMoE, arXiv 2401.06066).
+    pub shared_experts: u64,
 }
 
 impl Model {
+    /// Width of all queries.
+    #[must_use]
+    pub fn query_width(&self) -> u64 {
+        self.head * self.heads
+    }
+
     /// Width of all keys, or of all values.
     #[must_use]
     pub fn kv_width(&self) -> u64 {
-        self.hidden / self.heads.max(1) * self.kv_heads
+        self.head * self.kv_heads
+    }
+
+    /// Feed-forwards that a token goes through.
+    #[must_use]
+    pub fn ffns_per_token(&self) -> u64 {
+        self.experts_per_token.max(1) + self.shared_experts
     }
 
     /// Whether linear layers have biases: those of models without gates do.
@@ -62,10 +78,10 @@ impl Model {
     /// Parameters of a layer outside of its feed-forwards: attention and the two norms.
     #[must_use]
     pub fn attention_parameters(&self) -> u64 {
-        let (h, kv) = (self.hidden, self.kv_width());
-        let biases = self.biases() * (h + 2 * kv + h);
+        let (h, q, kv) = (self.hidden, self.query_width(), self.kv_width());
+        let biases = self.biases() * (q + 2 * kv + h);
         let norms = if self.ffn_matrices == 2 { 4 * h } else { 2 * h };
-        2 * h * h + 2 * h * kv + biases + norms
+        2 * h * q + 2 * h * kv + biases + norms
     }
 
     /// Parameters of one feed-forward.
@@ -74,11 +90,14 @@ impl Model {
         self.ffn_matrices * self.hidden * self.ffn + self.biases() * (self.ffn + self.hidden)
     }
 
-    /// Parameters of a layer that every rank needs: all of it but experts.
+    /// Parameters of a layer that every rank needs: all of it but experts that tokens choose.
     #[must_use]
     pub fn shared_layer_parameters(&self) -> u64 {
-        let router = self.hidden * self.experts;
-        self.attention_parameters() + if self.experts == 0 { self.ffn_parameters() } else { router }
+        let of_tokens = match self.experts {
+            0 => self.ffn_parameters(),
+            experts => self.hidden * experts + self.shared_experts * self.ffn_parameters(),
+        };
+        self.attention_parameters() + of_tokens
     }
 
     /// Parameters of all experts of a layer; 0 where there are none.
@@ -105,10 +124,11 @@ impl Model {
     #[must_use]
     pub fn layer_flops(&self, sequences: u64) -> Flops {
         let (h, kv) = (u128::from(self.hidden), u128::from(self.kv_width()));
+        let q = u128::from(self.query_width());
         let (s, tokens) = (u128::from(self.seq), u128::from(sequences) * u128::from(self.seq));
-        let attention = 2 * tokens * (2 * h * h + 2 * h * kv) + 4 * tokens * s * h;
+        let attention = 2 * tokens * (2 * h * q + 2 * h * kv) + 4 * tokens * s * q;
         let ffn = 2 * tokens * u128::from(self.ffn_matrices) * h * u128::from(self.ffn);
-        let (experts, each) = (u128::from(self.experts), u128::from(self.experts_per_token));
+        let (experts, each) = (u128::from(self.experts), u128::from(self.ffns_per_token()));
         Flops(if experts == 0 { attention + ffn } else { attention + ffn * each + 2 * tokens * h * experts })
     }
 
@@ -134,6 +154,7 @@ pub(crate) mod tests {
             layers,
             hidden,
             heads,
+            head: hidden / heads,
             kv_heads: heads,
             ffn: 4 * hidden,
             ffn_matrices: 2,
@@ -141,6 +162,7 @@ pub(crate) mod tests {
             seq: 2048,
             experts: 0,
             experts_per_token: 0,
+            shared_experts: 0,
         }
     }
 
@@ -175,6 +197,7 @@ pub(crate) mod tests {
             layers: 80,
             hidden: 8192,
             heads: 64,
+            head: 128,
             kv_heads: 8,
             ffn: 28_672,
             ffn_matrices: 3,
@@ -182,6 +205,7 @@ pub(crate) mod tests {
             seq: 4096,
             experts: 0,
             experts_per_token: 0,
+            shared_experts: 0,
         };
         let both = llama.parameters() + 32_000 * 8192;
         assert!((both as f64 / 68.98e9 - 1.0).abs() < 0.001, "{both}");

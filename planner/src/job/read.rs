@@ -1,4 +1,13 @@
 //! From the TOML of a job to a job: every value that cannot be is named with its line and column.
+//!
+//! All keys of all kinds are read alike; what only another kind has is then refused by name where it stands. What each kind
+//! makes of its own is in `read/training` and `read/serving`.
+
+mod serving;
+mod training;
+
+#[cfg(test)]
+pub(crate) use serving::tests as serving_tests;
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +20,7 @@ use toml::Spanned;
 
 use super::layout::{Degrees, Order, Sequence};
 use super::{
-    Attention, Collectives, Job, JobError, Model, Overlap, Parallel, Places, Precision, Processes, Recompute, Zero,
+    Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes, Recompute,
 };
 
 /// The text that places are told from.
@@ -50,39 +59,43 @@ pub(crate) struct JobText {
     name: String,
     kind: Option<Spanned<String>>,
     model: Spanned<ModelText>,
-    #[serde(default = "bf16")]
-    precision: Spanned<Precision>,
-    global_batch: Spanned<u64>,
-    #[serde(default = "one")]
-    micro_batch: Spanned<u64>,
+    precision: Option<Spanned<Precision>>,
     parallel: Spanned<ParallelText>,
-    zero: Option<Spanned<u8>>,
-    bucket_mb: Option<Spanned<u32>>,
-    gradient_bits: Option<Spanned<u32>>,
-    #[serde(default)]
-    recompute: Recompute,
-    #[serde(default)]
-    flash_attention: bool,
-    #[serde(default = "yes")]
-    overlap: bool,
     #[serde(default)]
     collectives: Collectives,
-    processes: Option<Spanned<Processes>>,
     expert_skew: Option<Spanned<f64>>,
     weight: Option<Spanned<f64>>,
+    // Of training.
+    global_batch: Option<Spanned<u64>>,
+    micro_batch: Option<Spanned<u64>>,
+    zero: Option<Spanned<u8>>,
+    bucket_mb: Option<Spanned<u64>>,
+    gradient_bits: Option<Spanned<u32>>,
+    recompute: Option<Spanned<Recompute>>,
+    flash_attention: Option<Spanned<bool>>,
+    overlap: Option<Spanned<bool>>,
     train_tokens: Option<Spanned<f64>>,
+    processes: Option<Spanned<Processes>>,
+    // Of inference.
+    prompt_tokens: Option<Spanned<u64>>,
+    output_tokens: Option<Spanned<u64>>,
+    concurrency: Option<Spanned<u64>>,
+    max_batched_tokens: Option<Spanned<u64>>,
+    prefix_hit: Option<Spanned<f64>>,
+    kv_precision: Option<Spanned<KvPrecision>>,
+    kv_tier: Option<Spanned<KvTier>>,
+    kv_bytes_per_token: Option<Spanned<u64>>,
+    redundant_experts: Option<Spanned<u64>>,
+    gpu_memory_utilization: Option<Spanned<f64>>,
+    ttft_s: Option<Spanned<f64>>,
+    tpot_s: Option<Spanned<f64>>,
 }
 
-fn bf16() -> Spanned<Precision> {
-    Spanned::new(0..0, Precision::Bf16)
-}
+/// A key that only one kind has, and where it stands if it does.
+type Own = (&'static str, Option<Range<usize>>);
 
-fn one() -> Spanned<u64> {
-    Spanned::new(0..0, 1)
-}
-
-fn yes() -> bool {
-    true
+fn own<T>(name: &'static str, value: &Option<Spanned<T>>) -> Own {
+    (name, value.as_ref().map(Spanned::span))
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -96,10 +109,12 @@ struct ModelText {
     #[serde(default)]
     gated: bool,
     vocab: Spanned<u64>,
-    seq: Spanned<u64>,
+    seq: Option<Spanned<u64>>,
+    head_dim: Option<Spanned<u64>>,
     #[serde(default)]
     experts: u64,
     experts_per_token: Option<Spanned<u64>>,
+    shared_experts: Option<Spanned<u64>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -109,8 +124,8 @@ struct DegreesText {
     pp: Spanned<u32>,
     dp: Option<Spanned<u32>>,
     ep: Spanned<u32>,
-    cp: Spanned<u32>,
-    interleave: Spanned<u32>,
+    cp: Option<Spanned<u32>>,
+    interleave: Option<Spanned<u32>>,
     sequence: bool,
     order: Option<Spanned<Vec<String>>>,
 }
@@ -118,14 +133,14 @@ struct DegreesText {
 impl Default for DegreesText {
     fn default() -> Self {
         let one = || Spanned::new(0..0, 1);
-        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: one(), interleave: one(), sequence: false, order: None }
+        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: None, interleave: None, sequence: false, order: None }
     }
 }
 
 #[derive(Clone, Debug)]
 enum ParallelText {
     Auto,
-    Given(DegreesText),
+    Given(Box<DegreesText>),
 }
 
 impl<'de> Deserialize<'de> for ParallelText {
@@ -146,7 +161,8 @@ impl<'de> Deserialize<'de> for ParallelText {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<ParallelText, M::Error> {
-                DegreesText::deserialize(MapAccessDeserializer::new(map)).map(ParallelText::Given)
+                DegreesText::deserialize(MapAccessDeserializer::new(map))
+                    .map(|degrees| ParallelText::Given(Box::new(degrees)))
             }
         }
         deserializer.deserialize_any(Either)
@@ -160,114 +176,63 @@ impl JobText {
     /// The job, or what is wrong with it by itself.
     pub fn job(&self, origin: Origin<'_>, place: Place) -> Result<Job, JobError> {
         let check = Checked { origin };
-        if let Some(kind) = self.kind.as_ref().filter(|kind| kind.get_ref() != "training") {
-            let message = format!("kind: `{}` is not known here; expected training", kind.get_ref());
-            return Err(JobError::at(&origin.place(kind.span()), message));
-        }
         let places = Places {
             job: place,
             model: origin.place(self.model.span()),
             parallel: origin.place(self.parallel.span()),
-            global_batch: origin.place(self.global_batch.span()),
-            precision: origin.place(self.precision.span()),
+            batch: origin.place(self.batch()),
+            precision: origin.place(self.precision.as_ref().map_or(0..0, Spanned::span)),
         };
-        let model = self.model(check)?;
-        let zero = match self.zero.as_ref().map(|zero| (*zero.get_ref(), zero.span())) {
-            None | Some((0, _)) => Zero::None,
-            Some((1, _)) => Zero::Optimizer,
-            Some((2, _)) => Zero::Gradients,
-            Some((3, _)) => Zero::Weights,
-            Some((other, bytes)) => {
-                return Err(check.wrong(bytes, format!("zero: {other} is no stage; expected 0, 1, 2 or 3")));
+        let kind = self.kind.as_ref().map_or("training", |kind| kind.get_ref().as_str());
+        let job = match kind {
+            "training" => {
+                check.refuse("training", "inference", &self.keys_of_inference())?;
+                Job::Training(self.training(check, places)?)
+            }
+            "inference" => {
+                check.refuse("inference", "training", &self.keys_of_training())?;
+                Job::Inference(self.serving(check, places)?)
+            }
+            other => {
+                let message = format!("kind: `{other}` is not known; expected training or inference");
+                return Err(check.wrong(self.kind.as_ref().map_or(0..0, Spanned::span), message));
             }
         };
-        let parallel = self.parallel(check)?;
-        let stages = match &parallel {
-            Parallel::Given { degrees, .. } => degrees.pipeline,
-            Parallel::Auto => 1,
-        };
-        if zero > Zero::Optimizer && stages > 1 {
-            let message = "zero 2 and 3 give each micro-batch's gradients away, which stages keep until their last: \
-                           expected pp 1, or zero 0 or 1";
-            return Err(JobError::at(&places.parallel, message));
-        }
-        let processes = self.processes.as_ref().map(|how| *how.get_ref()).unwrap_or_default();
-        if let (Processes::Single, Some(how), true) = (processes, &self.processes, zero > Zero::None) {
-            let message =
-                "processes: one process keeps one copy of the optimizer, and zero divides many: expected zero 0";
-            return Err(check.wrong(how.span(), message.to_owned()));
-        }
-        let precision = *self.precision.get_ref();
-        let native = 8 * precision.bytes() as u32;
-        let gradient_bits = match &self.gradient_bits {
-            None => native,
-            Some(bits) if (1..=32).contains(bits.get_ref()) => *bits.get_ref(),
-            Some(bits) => {
-                return Err(check.wrong(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
-            }
-        };
-        let within = |name: &str, value: &Option<Spanned<f64>>, (least, most): (f64, f64), absent: f64| match value {
-            None => Ok(absent),
-            Some(value) if (least..=most).contains(value.get_ref()) => Ok(*value.get_ref()),
-            Some(value) => {
-                Err(check.wrong(value.span(), format!("{name}: {} is not from {least} to {most}", value.get_ref())))
-            }
-        };
-        let tokens = within("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
-        let job = Job {
-            name: self.name.clone(),
-            model,
-            precision,
-            global_batch: check.count("global_batch", &self.global_batch)?,
-            micro_batch: check.count("micro_batch", &self.micro_batch)?,
-            parallel,
-            zero,
-            bucket_mb: match &self.bucket_mb {
-                None => 25,
-                Some(size) => check.count("bucket_mb", &Spanned::new(size.span(), u64::from(*size.get_ref())))? as u32,
-            },
-            gradient_bits,
-            recompute: self.recompute,
-            attention: if self.flash_attention { Attention::Flash } else { Attention::Unfused },
-            overlap: if self.overlap { Overlap::On } else { Overlap::Off },
-            collectives: self.collectives,
-            processes,
-            skew: within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
-            weight: within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
-            train_tokens: (tokens >= 1.0).then_some(tokens as u64),
-            places,
-        };
-        if largest(&job) > 2f64.powi(62) {
-            return Err(JobError::at(
-                &job.places.model,
-                "a model and micro_batch too large to count: expected fewer or smaller",
-            ));
-        }
-        if job.name.trim().is_empty() {
-            return Err(JobError::at(&job.places.job, "name: must not be empty"));
-        }
-        if !job.global_batch.is_multiple_of(job.micro_batch) {
-            let message = format!(
-                "global_batch {} is no whole number of times micro_batch {}",
-                job.global_batch, job.micro_batch
-            );
-            return Err(JobError::at(&job.places.global_batch, message));
+        if job.name().trim().is_empty() {
+            return Err(JobError::at(&job.places().job, "name: must not be empty"));
         }
         Ok(job)
     }
 
-    fn model(&self, check: Checked<'_>) -> Result<Model, JobError> {
+    /// Where it stands how much there is at once.
+    fn batch(&self) -> Range<usize> {
+        self.global_batch.as_ref().or(self.concurrency.as_ref()).map_or(0..0, Spanned::span)
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision.as_ref().map_or(Precision::Bf16, |precision| *precision.get_ref())
+    }
+
+    /// The model; `seq` is what it takes where it does not say itself.
+    fn model(&self, check: Checked<'_>, seq: Option<u64>) -> Result<Model, JobError> {
         let text = self.model.get_ref();
         let hidden = check.count("hidden", &text.hidden)?;
         let heads = check.count("heads", &text.heads)?;
         let absent = |value: u64| Spanned::new(self.model.span(), value);
         let kv_heads = check.count("kv_heads", text.kv_heads.as_ref().unwrap_or(&absent(heads)))?;
-        if hidden % heads != 0 {
+        if text.head_dim.is_none() && hidden % heads != 0 {
             return Err(check.wrong(text.heads.span(), format!("heads: hidden {hidden} cannot be divided by {heads}")));
         }
         if heads % kv_heads != 0 {
             let bytes = text.kv_heads.as_ref().map_or(self.model.span(), Spanned::span);
             return Err(check.wrong(bytes, format!("kv_heads: heads {heads} cannot be divided by {kv_heads}")));
+        }
+        let head = check.count("head_dim", text.head_dim.as_ref().unwrap_or(&absent(hidden / heads)))?;
+        let shared = text.shared_experts.as_ref().map_or(0, |shared| *shared.get_ref());
+        if shared > text.experts {
+            let bytes = text.shared_experts.as_ref().map_or(self.model.span(), Spanned::span);
+            let message = format!("shared_experts: {shared} beside {} experts; expected fewer", text.experts);
+            return Err(check.wrong(bytes, message));
         }
         let per_token = text.experts_per_token.as_ref().map_or(0, |each| *each.get_ref());
         if (text.experts > 0) != (per_token > 0) || per_token > text.experts {
@@ -282,13 +247,19 @@ impl JobText {
             layers: check.count("layers", &text.layers)?,
             hidden,
             heads,
+            head,
             kv_heads,
             ffn: check.count("ffn", text.ffn.as_ref().unwrap_or(&absent(4 * hidden)))?,
             ffn_matrices: if text.gated { 3 } else { 2 },
             vocab: check.count("vocab", &text.vocab)?,
-            seq: check.count("seq", &text.seq)?,
+            seq: match (&text.seq, seq) {
+                (Some(given), _) => check.count("seq", given)?,
+                (None, Some(seq)) => seq,
+                (None, None) => return Err(check.wrong(self.model.span(), "model: missing field `seq`".to_owned())),
+            },
             experts: text.experts,
             experts_per_token: per_token,
+            shared_experts: shared,
         })
     }
 
@@ -298,13 +269,14 @@ impl JobText {
             let bytes = if value.span().is_empty() { self.parallel.span() } else { value.span() };
             check.count(name, &Spanned::new(bytes, u64::from(*value.get_ref()))).map(|degree| degree as u32)
         };
+        let one = Spanned::new(0..0, 1);
         let degrees = Degrees {
             tensor: degree("tp", &text.tp)?,
             pipeline: degree("pp", &text.pp)?,
             data: 1,
             expert: degree("ep", &text.ep)?,
-            context: degree("cp", &text.cp)?,
-            interleave: degree("interleave", &text.interleave)?,
+            context: degree("cp", text.cp.as_ref().unwrap_or(&one))?,
+            interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&one))?,
             sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
             order: match &text.order {
                 None => Order::default(),
@@ -317,18 +289,21 @@ impl JobText {
     }
 }
 
-/// More than any number of bytes or operations that is counted in 64 bits: activations and weights of all layers.
-fn largest(job: &Job) -> f64 {
-    let model = &job.model;
+/// More than any number of bytes or operations that is counted in 64 bits: activations of so many tokens, each of which
+/// meets so many others, and weights of all layers.
+fn largest(model: &Model, tokens: f64, others: u64, skew: f64) -> f64 {
     let of = |count: u64| count.max(1) as f64;
-    let tokens = of(job.micro_batch) * of(model.seq);
-    let ffn = of(model.ffn) * of(model.experts_per_token) * job.skew;
-    let wide =
-        8.0 * of(model.hidden) + 4.0 * ffn + of(model.heads) * of(model.seq) + of(model.vocab) + of(model.experts);
-    let layer = 4.0 * of(model.hidden).powi(2) + 3.0 * of(model.experts) * of(model.hidden) * of(model.ffn + 1);
+    let ffn = of(model.ffn) * of(model.ffns_per_token()) * skew;
+    let width = of(model.hidden) + of(model.query_width());
+    let wide = 8.0 * width + 4.0 * ffn + of(model.heads) * of(others) + of(model.vocab) + of(model.experts);
+    let ffns = of(model.experts + model.shared_experts);
+    let layer = 4.0 * of(model.hidden) * width + 3.0 * ffns * of(model.hidden) * of(model.ffn + 1);
     let weights = of(model.layers) * layer + of(model.hidden) * of(model.vocab + model.seq);
     64.0 * (tokens * wide * of(model.layers)).max(weights)
 }
+
+/// The most that is counted.
+const MOST_COUNTED: f64 = (1u64 << 62) as f64;
 
 /// Values with limits.
 #[derive(Clone, Copy)]
@@ -341,6 +316,44 @@ impl Checked<'_> {
         JobError::at(&self.origin.place(bytes), message)
     }
 
+    /// Keys of another kind.
+    fn refuse(self, kind: &str, other: &str, keys: &[Own]) -> Result<(), JobError> {
+        match keys.iter().find_map(|(name, bytes)| Some((name, bytes.clone()?))) {
+            None => Ok(()),
+            Some((name, bytes)) => {
+                let message = format!("{name}: is of jobs of kind {other}, and this one is {kind}");
+                Err(self.wrong(bytes, message))
+            }
+        }
+    }
+
+    /// A number within limits, or what counts where there is none.
+    fn within(
+        self,
+        name: &str,
+        value: &Option<Spanned<f64>>,
+        (least, most): (f64, f64),
+        absent: f64,
+    ) -> Result<f64, JobError> {
+        match value {
+            None => Ok(absent),
+            Some(value) if (least..=most).contains(value.get_ref()) => Ok(*value.get_ref()),
+            Some(value) => {
+                Err(self.wrong(value.span(), format!("{name}: {} is not from {least} to {most}", value.get_ref())))
+            }
+        }
+    }
+
+    /// What must be given.
+    fn needed<'v>(
+        self,
+        name: &str,
+        value: &'v Option<Spanned<u64>>,
+        place: &Place,
+    ) -> Result<&'v Spanned<u64>, JobError> {
+        value.as_ref().ok_or_else(|| JobError::at(place, format!("missing field `{name}`")))
+    }
+
     fn count(self, name: &str, value: &Spanned<u64>) -> Result<u64, JobError> {
         match *value.get_ref() {
             count if (1..=MOST).contains(&count) => Ok(count),
@@ -351,7 +364,7 @@ impl Checked<'_> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::Layout;
+    use super::super::{Attention, Layout, Overlap, Training, Zero};
     use super::*;
 
     /// GPT-3 175B of arXiv 2205.05198, with the lines given in place of the same keys.
@@ -371,8 +384,15 @@ pub(crate) mod tests {
         text
     }
 
-    pub(crate) fn job(lines: &str) -> Job {
-        read_job(&text(lines), "job.toml").unwrap()
+    pub(crate) fn job(lines: &str) -> Training {
+        trained(&text(lines))
+    }
+
+    pub(crate) fn trained(text: &str) -> Training {
+        match read_job(text, "job.toml").unwrap() {
+            Job::Training(job) => job,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -400,7 +420,15 @@ pub(crate) mod tests {
             ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
             ("zero = 3", "job.toml:5:12", "expected pp 1"),
-            ("kind = \"inference\"", "job.toml:1:8", "expected training"),
+            ("kind = \"serving\"", "job.toml:1:8", "expected training or inference"),
+            ("kind = \"training\"\nkv_tier = \"hbm\"", "job.toml:2:11", "kv_tier: is of jobs of kind inference"),
+            ("tpot_s = 1", "job.toml:1:10", "tpot_s: is of jobs of kind inference"),
+            ("model = { layers = 2, hidden = 96, heads = 3, vocab = 10 }", "job.toml:1:9", "missing field `seq`"),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, shared_experts = 1 }",
+                "job.toml:1:85",
+                "beside 0 experts",
+            ),
             ("processes = \"single\"\nzero = 1", "job.toml:1:13", "expected zero 0"),
             ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
             ("expert_skew = 0.5", "job.toml:1:15", "from 1 to 1000"),
@@ -441,10 +469,10 @@ pub(crate) mod tests {
     #[test]
     fn degrees_that_cannot_be_are_refused() {
         for (line, ranks, expected) in [
-            ("parallel = { tp = 8, pp = 8, dp = 2 }", 64, "tp 8 × pp 8 × dp 2 × cp 1 is 128, and there are 64 ranks"),
+            ("parallel = { tp = 8, pp = 8, dp = 2 }", 64, "tp 8 × pp 8 × dp 2 is 128, and there are 64 ranks"),
             ("parallel = { tp = 8, pp = 8 }", 100, "is 64, and there are 100 ranks"),
             ("parallel = { tp = 64 }", 64, "96 heads cannot be divided by tp 64"),
-            ("parallel = { pp = 7 }", 7, "96 layers cannot be divided by pp × interleave 7"),
+            ("parallel = { pp = 7 }", 7, "96 layers cannot be divided by pp 7"),
             ("parallel = { dp = 6 }", 6, "no whole number of times dp 6"),
             ("parallel = { pp = 3, interleave = 2 }", 3, "rounds of pp 3"),
             ("parallel = { interleave = 2 }", 1, "needs stages"),

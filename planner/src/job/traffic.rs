@@ -12,7 +12,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::layout::Sequence;
-use super::{Dimension, Job, Layout, Recompute, Zero};
+use super::{Dimension, Layout, Recompute, Training, Zero};
 
 /// When calls happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +54,7 @@ pub struct GroupCall {
 
 /// All calls of a step. Groups of one rank say nothing.
 #[must_use]
-pub fn traffic(job: &Job, layout: &Layout) -> Vec<GroupCall> {
+pub fn traffic(job: &Training, layout: &Layout) -> Vec<GroupCall> {
     let mut calls = Vec::new();
     layers(job, layout, &mut calls);
     ends(job, layout, &mut calls);
@@ -64,11 +64,11 @@ pub fn traffic(job: &Job, layout: &Layout) -> Vec<GroupCall> {
 }
 
 /// Bytes of a micro-batch's activations between layers, on a rank that does all of its tokens.
-fn activations(job: &Job, layout: &Layout) -> u64 {
+fn activations(job: &Training, layout: &Layout) -> u64 {
     job.precision.bytes() * job.micro_batch * job.model.seq / u64::from(layout.degrees.context) * job.model.hidden
 }
 
-fn layers(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
+fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let whole = activations(job, layout);
     // A recomputed layer is done forward once more.
     let backward = if job.recompute == Recompute::Full { 2 } else { 1 };
@@ -95,7 +95,7 @@ fn layers(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
     }
 }
 
-fn ends(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
+fn ends(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let whole = activations(job, layout);
     let tensor = u64::from(layout.degrees.tensor);
     let mut add = |phase, dimension, collective, bytes| {
@@ -116,7 +116,7 @@ fn ends(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
     }
 }
 
-fn copies(job: &Job, layout: &Layout, calls: &mut Vec<GroupCall>) {
+fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
     let (tensor, layers) = (u64::from(degrees.tensor), job.model.layers / u64::from(degrees.pipeline));
     let shared = job.model.shared_layer_parameters().div_ceil(tensor);
@@ -155,11 +155,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::Degrees;
-    use super::super::read::tests::{job, text};
+    use super::super::read::tests::{job, text, trained};
     use super::*;
 
     /// Bytes that a rank's groups of a dimension move in a step, times as often as the phase comes.
-    fn bytes(job: &Job, layout: &Layout, dimension: Dimension) -> u64 {
+    fn bytes(job: &Training, layout: &Layout, dimension: Dimension) -> u64 {
         let layers = job.model.layers / u64::from(layout.degrees.pipeline);
         let micro = layout.micro_batches(job);
         let times = |phase| match phase {
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn one_rank_says_nothing() {
         let text = text("parallel = { tp = 1 }\nzero = 3\n");
-        let job = super::super::read_job(&text, "job").unwrap();
+        let job = trained(&text);
         let layout = Layout::given(&job, 1).unwrap().unwrap();
         assert_eq!(traffic(&job, &layout), []);
     }

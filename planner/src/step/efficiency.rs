@@ -17,7 +17,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, Picos};
 
 use super::Kernel;
-use crate::job::{Job, JobError, Precision};
+use crate::job::{JobError, Places, Precision};
 
 /// The parameters of the curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,25 +62,25 @@ impl Efficiency {
 }
 
 impl Speeds {
-    /// Those of a fabric's slowest GPU at a job's precision. Data sheets give 16-bit peaks; units for 8 bits, where there are
+    /// Those of a fabric's slowest GPU at the precision of a job, which stands at these places. Data sheets give 16-bit peaks; units for 8 bits, where there are
     /// any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 32 bits (TF32, xf32) half, before
     /// them (V100) an eighth.
     ///
     /// # Errors
     /// [`JobError`] at the precision: a figure that the fabric does not state, or no units for it.
-    pub fn of(fabric: &Fabric, job: &Job) -> Result<Self, JobError> {
+    pub fn of(fabric: &Fabric, precision: Precision, places: &Places) -> Result<Self, JobError> {
         let mut slowest: Option<Self> = None;
         for &gpu in fabric.gpus() {
             let node = fabric.node(gpu);
             let refuse = |what: &str| {
                 let message = format!("{} of fabric `{}` {what}", node.id, fabric.name());
-                Err(JobError::at(&job.places.precision, message))
+                Err(JobError::at(&places.precision, message))
             };
             let Figures::Gpu(figures) = &node.figures else { return refuse("states no figures") };
             let Some(tflops) = figures.bf16_tflops else { return refuse("states no bf16_tflops") };
             let Some(memory) = figures.memory_bandwidth else { return refuse("states no memory_bandwidth") };
             let capability = figures.compute_capability.unwrap_or(0);
-            let factor = match job.precision {
+            let factor = match precision {
                 Precision::Bf16 | Precision::Fp16 => 1.0,
                 Precision::Fp8 if capability >= 89 => 2.0,
                 Precision::Fp8 => return refuse("has no units for 8-bit floating point"),
@@ -93,7 +93,7 @@ impl Speeds {
                 memory: own.memory.min(other.memory),
             }));
         }
-        slowest.ok_or_else(|| JobError::at(&job.places.job, format!("fabric `{}` has no GPU", fabric.name())))
+        slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
     }
 }
 

@@ -8,7 +8,7 @@
 
 use fabricast_topologies::Bytes;
 
-use crate::job::{Attention, Flops, Job, Layout, Recompute};
+use crate::job::{Attention, Flops, Layout, Recompute, Training};
 
 /// What one kernel does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,22 +47,22 @@ impl Passes {
 
 /// A layer, for one micro-batch on one rank.
 #[must_use]
-pub fn layer(job: &Job, layout: &Layout) -> Passes {
+pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let between = tokens * model.hidden / degrees.token_shares();
-    let (h, kv) = (model.hidden, model.kv_width());
+    let (h, q, kv) = (model.hidden, model.query_width(), model.kv_width());
     let mut passes = Passes::default();
     let norm = (2 * e * between, 3 * e * between);
     let dropout = ((3 * e + 1) * between, (2 * e + 1) * between);
 
     passes.stream(norm.0, norm.1);
-    passes.product((tokens, (h + 2 * kv) / tensor, h), e, 1);
+    passes.product((tokens, (q + 2 * kv) / tensor, h), e, 1);
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
-    passes.product((tokens, h, h / tensor), e, 1);
+    passes.product((tokens, h, q / tensor), e, 1);
     passes.stream(dropout.0, dropout.1);
 
     passes.stream(norm.0, norm.1);
@@ -75,6 +75,13 @@ pub fn layer(job: &Job, layout: &Layout) -> Passes {
             (routed, (experts / u64::from(degrees.expert)).max(1))
         }
     };
+    // Experts that all tokens go to are one of their joint width.
+    if model.shared_experts > 0 {
+        let shared = f * model.shared_experts;
+        passes.product((tokens, shared * (model.ffn_matrices - 1), h), e, 1);
+        passes.stream(model.ffn_matrices * e * tokens * shared, (2 * model.ffn_matrices - 1) * e * tokens * shared);
+        passes.product((tokens, h, shared), e, 1);
+    }
     // The rank's experts have a share of the tokens each.
     let each = routed.div_ceil(matrices);
     passes.product((each, f * (model.ffn_matrices - 1), h), e, matrices);
@@ -103,10 +110,10 @@ impl Front for Vec<Kernel> {
 }
 
 /// Between the products with weights: scores, softmax, values.
-fn attention(job: &Job, layout: &Layout, tokens: u64) -> Passes {
+fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
     let model = &job.model;
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
-    let head = model.hidden / model.heads;
+    let head = model.head;
     let rows = model.seq / u64::from(layout.degrees.context);
     let heads = job.micro_batch * model.heads / tensor;
     let mut passes = Passes::default();
@@ -121,7 +128,7 @@ fn attention(job: &Job, layout: &Layout, tokens: u64) -> Passes {
         Attention::Flash => {
             // Half of the products forward; backward five in place of two (Dao, arXiv 2307.08691, section 4.1).
             let half = u128::from(heads) * u128::from(rows) * u128::from(model.seq) * u128::from(head) * 2;
-            let bytes = e * tokens * (2 * model.hidden + 2 * model.kv_width()) / tensor;
+            let bytes = e * tokens * (2 * model.query_width() + 2 * model.kv_width()) / tensor;
             passes.forward.push(Kernel { flops: Flops(half), bytes: Bytes(bytes) });
             passes.backward.push(Kernel { flops: Flops(half * 5 / 2), bytes: Bytes(2 * bytes) });
         }
@@ -131,7 +138,7 @@ fn attention(job: &Job, layout: &Layout, tokens: u64) -> Passes {
 
 /// Words to vectors, before the first layer.
 #[must_use]
-pub fn words(job: &Job, layout: &Layout) -> Passes {
+pub fn words(job: &Training, layout: &Layout) -> Passes {
     let degrees = layout.degrees;
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     let bytes = job.precision.bytes() * tokens * job.model.hidden;
@@ -144,7 +151,7 @@ pub fn words(job: &Job, layout: &Layout) -> Passes {
 /// The product with all words after the last layer, and the loss in 32 bits: converted, its greatest found, powers summed,
 /// and the gradient written and converted back.
 #[must_use]
-pub fn logits(job: &Job, layout: &Layout) -> Passes {
+pub fn logits(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
@@ -160,7 +167,7 @@ pub fn logits(job: &Job, layout: &Layout) -> Passes {
 /// Adam over a rank's own part of the parameters: gradients are read for their norm and again for the step, which reads
 /// and writes the state, and writes weights; then they are set to zero.
 #[must_use]
-pub fn optimizer(job: &Job, parameters: u64) -> Vec<Kernel> {
+pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     let (e, state) = (job.precision.bytes(), job.precision.state_bytes());
     let stream = |bytes: u64| Kernel { bytes: Bytes(parameters * bytes), ..Kernel::default() };
     vec![stream(e), stream(e + 2 * state + e), stream(e)]
@@ -169,15 +176,22 @@ pub fn optimizer(job: &Job, parameters: u64) -> Vec<Kernel> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::read_job;
+    use crate::job::{Job, read_job};
 
     fn flops(kernels: &[Kernel]) -> u128 {
         kernels.iter().map(|kernel| kernel.flops.0).sum()
     }
 
-    fn job(lines: &str) -> Job {
+    fn read(text: &str) -> Training {
+        match read_job(text, "j").unwrap() {
+            Job::Training(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn job(lines: &str) -> Training {
         let text = "name = \"j\"\nglobal_batch = 64\nmodel = { layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512 }\n";
-        read_job(&format!("{text}{lines}"), "j").unwrap()
+        read(&format!("{text}{lines}"))
     }
 
     #[test]
@@ -209,7 +223,7 @@ mod tests {
         let dense = job("parallel = { tp = 1 }\n");
         let text = "name = \"j\"\nglobal_batch = 64\nparallel = { dp = 4, ep = 4 }\nmodel = { layers = 4, hidden = 1024, heads = 16, \
                     vocab = 51200, seq = 512, experts = 8, experts_per_token = 2 }\n";
-        let experts = read_job(text, "j").unwrap();
+        let experts = read(text);
         let one = layer(&dense, &Layout::given(&dense, 1).unwrap().unwrap());
         let many = layer(&experts, &Layout::given(&experts, 4).unwrap().unwrap());
         let ffn = 2 * 2 * 512 * 1024 * 4096u128;

@@ -27,7 +27,9 @@ use fabricast_topologies::{Bytes, Picos};
 use pipeline::{Pipeline, StageTime};
 use rayon::prelude::*;
 
-use crate::job::{Dimension, GroupCall, Job, JobError, Layout, Overlap, Phase, Processes, Zero, parameters, traffic};
+use crate::job::{
+    Dimension, GroupCall, JobError, Layout, Overlap, Phase, Processes, Training, Zero, parameters, traffic,
+};
 use crate::plan::PlanError;
 
 /// What time of a step goes to.
@@ -216,7 +218,7 @@ const MOST_PASSES: u64 = 4_000_000;
 /// # Errors
 /// [`TimeError`]: more micro-batches than can be followed, or a call without a price.
 pub fn step(
-    job: &Job,
+    job: &Training,
     layout: &Layout,
     speeds: &Speeds,
     curve: &Efficiency,
@@ -228,7 +230,7 @@ pub fn step(
     if micro.saturating_mul(stages * chunks) > MOST_PASSES {
         let message =
             format!("{micro} micro-batches through {} stretches of layers are too many to follow", stages * chunks);
-        return Err(JobError { place: job.places.global_batch.clone(), message, help: None }.into());
+        return Err(JobError { place: job.places.batch.clone(), message, help: None }.into());
     }
     if job.processes == Processes::Single {
         return Ok(one_process::step(job, layout, speeds, curve, tariff)?);
@@ -290,11 +292,11 @@ pub fn step(
 }
 
 /// What one GPU computes for the whole batch, in the same micro-batches.
-fn alone(job: &Job, speeds: &Speeds, curve: &Efficiency) -> Picos {
+fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
     let layout = Layout { degrees: crate::job::Degrees::default() };
     // All experts are its own, in one stretch of tokens each.
     let total = |passes: &Passes| curve.total(&passes.forward, speeds) + curve.total(&passes.backward, speeds);
-    let even = Job { skew: 1.0, ..job.clone() };
+    let even = Training { skew: 1.0, ..job.clone() };
     let layers = times(total(&layer(&even, &layout)), job.model.layers);
     let each = layers + total(&words(&even, &layout)) + total(&logits(&even, &layout));
     let states = curve.total(&optimizer(job, job.model.parameters()), speeds);
@@ -321,7 +323,7 @@ impl Prices<'_> {
     }
 
     /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
-    fn look_up(&self, job: &Job) {
+    fn look_up(&self, job: &Training) {
         self.calls.par_iter().with_max_len(1).for_each(|call| {
             let bytes = if call.phase == Phase::Gradients { self.buckets(job, call).1 } else { call.bytes };
             drop(self.time(call, bytes));
@@ -330,7 +332,7 @@ impl Prices<'_> {
 
     /// Number and size of the buckets of gradients of a call: equal ones, so that one price does for all; a multiple of
     /// what sixteen bytes of each rank take.
-    fn buckets(&self, job: &Job, call: &GroupCall) -> (u64, Bytes) {
+    fn buckets(&self, job: &Training, call: &GroupCall) -> (u64, Bytes) {
         let bucket = u64::from(job.bucket_mb) << 20;
         // A bucket holds gradients before they are compressed.
         let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.precision.bytes())).max(1);
@@ -352,7 +354,7 @@ struct StagePasses {
 
 impl StagePasses {
     fn new(
-        job: &Job,
+        job: &Training,
         layout: &Layout,
         speeds: &Speeds,
         curve: &Efficiency,
@@ -415,7 +417,7 @@ struct Reduction {
 }
 
 impl Reduction {
-    fn new(job: &Job, prices: &Prices<'_>) -> Result<Self, PlanError> {
+    fn new(job: &Training, prices: &Prices<'_>) -> Result<Self, PlanError> {
         let mut buckets = Vec::new();
         for call in prices.calls.iter().filter(|call| call.phase == Phase::Gradients) {
             let (count, each) = prices.buckets(job, call);

@@ -14,7 +14,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::kernels::{Kernel, Passes, layer, logits, optimizer, words};
 use super::{Efficiency, Exchange, Share, Speeds, Step, Tariff, alone, times};
-use crate::job::{Dimension, Job, Layout, parameters};
+use crate::job::{Dimension, Layout, Training, parameters};
 use crate::plan::PlanError;
 
 /// What launching a kernel takes of a host's thread: measured, NCCL's launches on eight H200 from one thread
@@ -29,7 +29,7 @@ const BUFFER: u64 = 10 << 20;
 /// # Errors
 /// [`PlanError`]: a call without a price.
 pub(super) fn step(
-    job: &Job,
+    job: &Training,
     layout: &Layout,
     speeds: &Speeds,
     curve: &Efficiency,

@@ -2,8 +2,8 @@
 
 use fabricast_topologies::Bytes;
 
-use super::tests::{fabric, steps};
-use crate::job::{footprint, read_job};
+use super::tests::{fabric, read, steps};
+use crate::job::footprint;
 
 const PUBLISHED: &str = include_str!("../../data/published.csv");
 
@@ -96,7 +96,7 @@ impl Run {
         let jobs = self.jobs();
         let found = steps(&fabric("dgx-a100", self.gpus / 8), &jobs);
         let fits = |text: &String, step: &super::Step| {
-            footprint(&read_job(text, "run").unwrap(), &step.layout).beyond(Bytes(80_000_000_000)).is_none()
+            footprint(&read(text), &step.layout).beyond(Bytes(80_000_000_000)).is_none()
         };
         let fitting = jobs.iter().zip(&found).filter(|(text, step)| fits(text, step));
         let fastest = fitting.map(|(_, step)| step.time).min().unwrap();

@@ -10,7 +10,7 @@ use fabricast_topologies::{Bytes, NodeId};
 
 pub use super::TimeError as StepError;
 use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
-use crate::job::{Degrees, Footprint, Job, JobError, Layout, Order, Processes, Zero, footprint};
+use crate::job::{Degrees, Footprint, JobError, Layout, Order, Processes, Training, Zero, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
@@ -51,8 +51,8 @@ impl Machine<'_> {
 ///
 /// # Errors
 /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
-pub fn best_step(job: &Job, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
-    let speeds = Speeds::of(machine.router.fabric(), job)?;
+pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
+    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
     if job.processes == Processes::Single && machine.ranks_per_host() < machine.ranks.len() as u32 {
         let message =
             "processes: one process cannot drive the GPUs of several hosts: expected \"per_gpu\", or one host";
@@ -76,7 +76,7 @@ pub fn best_step(job: &Job, machine: &Machine<'_>) -> Result<(Step, Footprint), 
     best.ok_or_else(|| none_fits(job, machine).into())
 }
 
-fn none_fits(job: &Job, machine: &Machine<'_>) -> JobError {
+fn none_fits(job: &Training, machine: &Machine<'_>) -> JobError {
     let message =
         format!("no division of the job over {} ranks: its heads, layers or batch do not divide", machine.ranks.len());
     JobError {
@@ -87,7 +87,7 @@ fn none_fits(job: &Job, machine: &Machine<'_>) -> JobError {
 }
 
 /// The best by estimate, of those that fit.
-fn promising(job: &Job, machine: &Machine<'_>, speeds: &Speeds) -> Result<Vec<Layout>, TimeError> {
+fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds) -> Result<Vec<Layout>, TimeError> {
     let memory = machine.memory().unwrap_or(Bytes::MAX);
     let all = possible(job, machine);
     let fits = |layout: &Layout| footprint(job, layout).beyond(memory).is_none();
@@ -106,7 +106,7 @@ fn promising(job: &Job, machine: &Machine<'_>, speeds: &Speeds) -> Result<Vec<La
 }
 
 /// All that the model, the batch and the ranks divide by.
-fn possible(job: &Job, machine: &Machine<'_>) -> Vec<Layout> {
+fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of.is_multiple_of(*by));
     let mut found = Vec::new();

@@ -6,7 +6,14 @@ use fabricast_topologies::{Fabric, FabricRequest, load};
 use proptest::prelude::*;
 
 use super::*;
-use crate::job::read_job;
+use crate::job::{Job, read_job};
+
+pub(super) fn read(text: &str) -> Training {
+    match read_job(text, "job").unwrap() {
+        Job::Training(job) => job,
+        other => panic!("{other:?}"),
+    }
+}
 
 const SCALING: &str = include_str!("../../data/scaling.csv");
 
@@ -20,7 +27,7 @@ pub(super) fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
     let simulated = Simulated::new(&router, &profile, fabric.gpus());
     let machine =
         Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::default() };
-    let of = |text: &String| best_step(&read_job(text, "job").unwrap(), &machine).unwrap().0;
+    let of = |text: &String| best_step(&read(text), &machine).unwrap().0;
     jobs.iter().map(of).collect()
 }
 
@@ -72,7 +79,7 @@ impl Tariff for Flat {
 }
 
 fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
-    let job = read_job(text, "job").unwrap();
+    let job = read(text);
     let layout = Layout::given(&job, ranks).unwrap().unwrap();
     let speeds = Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000) };
     step(&job, &layout, &speeds, &Efficiency::default(), &Flat(bandwidth)).unwrap()
@@ -178,7 +185,7 @@ fn degrees_are_found_that_fit() {
     let text = "name = \"llama\"\nglobal_batch = 64\nrecompute = \"full\"\nflash_attention = true\nzero = 1\nparallel = \"auto\"\n\
         model = { layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000, seq = 4096 }\n";
     let step = timed(&boxes, text);
-    let job = read_job(text, "job").unwrap();
+    let job = read(text);
     assert_eq!(step.layout.degrees.ranks(), 16);
     let found = crate::job::footprint(&job, &step.layout);
     // 69e9 parameters of 18 bytes do not fit sixteen GPUs of 80 GB with anything but all of them divided.

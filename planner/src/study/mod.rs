@@ -1,20 +1,23 @@
 //! Studies: which of several machines to buy or rent for these jobs.
 //!
 //! ```text
-//! TOML ─read─► Study ─(fabrics, loaded by the caller)─► run ─► results ─► rank
+//! TOML ─read─► Study ─(fabrics, loaded by the caller)─► run ─► results ─► rank ─► Answer (results.json)
 //! ```
 //!
 //! Every candidate runs every job. Results stand in the order of the file and do not depend on threads.
 
+pub mod answer;
 mod prices;
 mod rank;
 mod read;
 mod run;
+mod served;
 
 pub use prices::{Band, Listed, PriceUnit, shipped};
 pub use rank::{Ranked, rank};
 pub use read::read_study;
 pub use run::{JobResult, StudyError, run};
+pub use served::served;
 
 use fabricast_topologies::{FabricRequest, Place};
 
@@ -46,8 +49,12 @@ pub struct Candidate {
     pub name: String,
     /// Its fabric.
     pub fabric: FabricRequest,
+    /// The network between its hosts as the command line has it, where it is given.
+    pub network: Option<String>,
     /// What is paid for it.
     pub price: Option<Price>,
+    /// The entry of a price list that the price comes from.
+    pub listed: Option<Listed>,
     /// Power of all of it, in kW.
     pub power_kw: Option<f64>,
     /// Racks that it fills.

@@ -2,7 +2,9 @@
 //!
 //! Jobs count by weight, in a geometric mean, so that a job of long steps counts no more than one of short ones.
 
+use super::served::shortfalls;
 use super::{JobResult, Study};
+use crate::job::Job;
 
 /// A candidate and its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +26,7 @@ pub fn rank(study: &Study, results: &[JobResult]) -> Vec<Ranked> {
     let mean = |candidate: usize, of: fn(&JobResult) -> f64| {
         let own = results.iter().filter(|one| one.candidate == candidate);
         let (sum, weights) = own.fold((0.0, 0.0), |(sum, weights), one| {
-            let weight = study.jobs.get(one.job).map_or(1.0, |job| job.weight);
+            let weight = study.jobs.get(one.job).map_or(1.0, Job::weight);
             (sum + weight * of(one).ln(), weights + weight)
         });
         (sum / weights).exp()
@@ -41,10 +43,13 @@ pub fn rank(study: &Study, results: &[JobResult]) -> Vec<Ranked> {
         .enumerate()
         .map(|(number, candidate)| {
             let own = results.iter().filter(|one| one.candidate == number);
-            let lacking = own.filter_map(|one| {
-                let job = study.jobs.get(one.job)?;
-                let over = one.beyond?.0 as f64 / 1e9;
-                Some(format!("{} lacks {over:.1} GB of memory", job.name))
+            let lacking = own.flat_map(|one| {
+                let name = study.jobs.get(one.job).map_or("", Job::name);
+                match (&one.service, one.beyond) {
+                    (Some(service), _) => shortfalls(name, service),
+                    (None, Some(over)) => vec![format!("{name} lacks {:.1} GB of memory", over.0 as f64 / 1e9)],
+                    (None, None) => Vec::new(),
+                }
             });
             let hour = results.iter().find(|one| one.candidate == number).and_then(|one| one.cost_per_hour);
             let beyond = lacking.chain(candidate.beyond(hour, &study.constraints)).collect();

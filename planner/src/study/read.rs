@@ -5,7 +5,7 @@ use fabricast_topologies::{FabricRequest, NetworkSpec, Picos, Place};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::prices::{Band, PriceUnit, shipped};
+use super::prices::{Band, Listed, PriceUnit, shipped};
 use super::{Assumptions, Candidate, Constraints, Price, Study};
 use crate::job::{JobError, JobText, Origin};
 use crate::step::Efficiency;
@@ -84,7 +84,10 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
         return Err(JobError::at(&whole, "no candidate: expected `[[candidate]]` with name, fabric and nodes"));
     }
     if read.job.is_empty() {
-        return Err(JobError::at(&whole, "no job: expected `[[job]]` with name, model, global_batch and parallel"));
+        return Err(JobError::at(
+            &whole,
+            "no job: expected `[[job]]` with name, model, parallel and global_batch, or kind = \"inference\"",
+        ));
     }
     let mut candidates: Vec<Candidate> = Vec::new();
     for one in &read.candidate {
@@ -104,8 +107,8 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
     let mut jobs = Vec::new();
     for one in &read.job {
         let job = one.get_ref().job(origin, origin.place(one.span()))?;
-        if jobs.iter().any(|known: &crate::job::Job| known.name == job.name) {
-            return Err(JobError::at(&job.places.job, format!("name: `{}` stands twice", job.name)));
+        if jobs.iter().any(|known: &crate::job::Job| known.name() == job.name()) {
+            return Err(JobError::at(&job.places().job, format!("name: `{}` stands twice", job.name())));
         }
         jobs.push(job);
     }
@@ -147,16 +150,21 @@ impl Reader<'_> {
         if text.name.get_ref().trim().is_empty() {
             return Err(self.wrong(text.name.span(), "name: must not be empty"));
         }
+        let network = text.network.as_ref().map(|network| self.network(network)).transpose()?;
+        let (network, spec) = network.unzip();
         let fabric = FabricRequest {
             fabric: text.fabric.get_ref().clone(),
             nodes: text.nodes.as_ref().map(|nodes| *nodes.get_ref()),
             gpus: text.gpus.as_ref().map(|gpus| *gpus.get_ref()),
-            network: text.network.as_ref().map(|network| self.network(network)).transpose()?,
+            network: spec,
         };
+        let (price, listed) = self.price(text)?.unzip();
         Ok(Candidate {
             name: text.name.get_ref().clone(),
             fabric,
-            price: self.price(text)?,
+            network,
+            price,
+            listed: listed.flatten(),
             power_kw: self.positive("power_kw", text.power_kw.as_ref(), f64::MAX)?,
             racks: self.positive("racks", text.racks.as_ref(), f64::MAX)?,
             place,
@@ -164,15 +172,16 @@ impl Reader<'_> {
         })
     }
 
-    fn price(self, text: &CandidateText) -> Result<Option<Price>, JobError> {
+    /// A price, and the entry of a list that it comes from.
+    fn price(self, text: &CandidateText) -> Result<Option<(Price, Option<Listed>)>, JobError> {
         let count = self.positive("price_count", text.price_count.as_ref(), f64::MAX)?;
         if let (Some(count), None) = (&text.price_count, &text.price) {
             return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
         }
         match (&text.price_usd, &text.price_per_hour_usd, &text.price) {
             (None, None, None) => Ok(None),
-            (Some(band), None, None) => Ok(Some(Price::Bought(self.band("price_usd", band)?))),
-            (None, Some(band), None) => Ok(Some(Price::Hired(self.band("price_per_hour_usd", band)?))),
+            (Some(band), None, None) => Ok(Some((Price::Bought(self.band("price_usd", band)?), None))),
+            (None, Some(band), None) => Ok(Some((Price::Hired(self.band("price_per_hour_usd", band)?), None))),
             (None, None, Some(item)) => self.listed(item, count.unwrap_or(1.0)).map(Some),
             _ => {
                 Err(self.wrong(text.name.span(), format!("`{}` has several prices: expected one", text.name.get_ref())))
@@ -191,7 +200,7 @@ impl Reader<'_> {
         Err(self.wrong(band.span(), format!("{name}: expected 0 < low ≤ high, not {low} and {high}")))
     }
 
-    fn listed(self, item: &Spanned<String>, count: f64) -> Result<Price, JobError> {
+    fn listed(self, item: &Spanned<String>, count: f64) -> Result<(Price, Option<Listed>), JobError> {
         let list = shipped();
         let named: Vec<_> = list.iter().filter(|one| one.item == *item.get_ref()).collect();
         let Some(found) = named.last() else {
@@ -205,15 +214,16 @@ impl Reader<'_> {
             return Err(self.wrong(item.span(), message));
         }
         let band = Band { low: found.low, high: found.high }.times(count);
-        Ok(match found.unit {
+        let price = match found.unit {
             PriceUnit::Each | PriceUnit::Rack => Price::Bought(band),
             PriceUnit::Hour => Price::Hired(band),
             PriceUnit::GpuHour => Price::HiredByGpu(band),
-        })
+        };
+        Ok((price, Some((*found).clone())))
     }
 
-    /// The keys of `[cluster] network`, which the command line has in one text.
-    fn network(self, table: &Spanned<toml::Table>) -> Result<NetworkSpec, JobError> {
+    /// The keys of `[cluster] network`, which the command line has in one text, and that text.
+    fn network(self, table: &Spanned<toml::Table>) -> Result<(String, NetworkSpec), JobError> {
         let mut words = Vec::new();
         for (key, value) in table.get_ref() {
             let text = match value {
@@ -225,10 +235,11 @@ impl Reader<'_> {
             };
             words.push(format!("{key}={text}"));
         }
-        words
-            .join(",")
-            .parse()
-            .map_err(|error: fabricast_topologies::Error| self.wrong(table.span(), error.to_string()))
+        let words = words.join(",");
+        match words.parse() {
+            Ok(spec) => Ok((words, spec)),
+            Err(error) => Err(self.wrong(table.span(), fabricast_topologies::Error::to_string(&error))),
+        }
     }
 
     fn constraints(self, text: Option<&Spanned<ConstraintsText>>) -> Result<Constraints, JobError> {

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::{Band, Candidate, Study};
 use crate::job::{Footprint, Job, JobError};
 use crate::plan::PlanError;
+use crate::serve::{Service, best_service};
 use crate::step::{Machine, Simulated, Step, TimeError, best_step};
 
 /// A job on a candidate.
@@ -27,7 +28,9 @@ pub struct JobResult {
     pub footprint: Footprint,
     /// What a GPU's memory lacks for it; `None` where it fits or the memory is not known.
     pub beyond: Option<Bytes>,
-    /// Tokens in a second.
+    /// What requests see of it, of an inference job.
+    pub service: Option<Service>,
+    /// Tokens in a second: those trained on, or those of answers.
     pub tokens_per_s: f64,
     /// What an hour costs; `None` without a price.
     pub cost_per_hour: Option<Band>,
@@ -88,19 +91,11 @@ pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Res
             .enumerate()
             .with_max_len(1)
             .map(|(job_number, job)| {
-                let found = best_step(job, &machine).map_err(|error| failed(candidate, job, error));
+                let found = found(job, &machine).map_err(|error| failed(candidate, job, error));
                 if let Some(done) = done {
                     done.fetch_add(1, Ordering::Relaxed);
                 }
-                let (step, footprint) = found?;
-                let beyond = machine.memory().and_then(|memory| footprint.beyond(memory));
-                Ok(result(
-                    study,
-                    (number, candidate),
-                    (job_number, job),
-                    fabric.gpus().len(),
-                    (step, footprint, beyond),
-                ))
+                Ok(result(study, (number, candidate), job_number, fabric.gpus().len(), found?))
             })
             .collect();
         results.into_iter().collect::<Result<Vec<_>, _>>()
@@ -111,35 +106,73 @@ pub fn run(study: &Study, fabrics: &[Fabric], done: Option<&AtomicUsize>) -> Res
 }
 
 fn failed(candidate: &Candidate, job: &Job, error: TimeError) -> StudyError {
-    let (candidate, job) = (candidate.name.clone(), job.name.clone());
+    let (candidate, job) = (candidate.name.clone(), job.name().to_owned());
     match error {
         TimeError::Job(error) => StudyError::Job { candidate, error: error.into() },
         TimeError::Plan(error) => StudyError::Plan { candidate, job, error: error.into() },
     }
 }
 
+/// A run, before costs.
+struct Found {
+    step: Step,
+    footprint: Footprint,
+    beyond: Option<Bytes>,
+    service: Option<Service>,
+    tokens_per_s: f64,
+    train_tokens: Option<u64>,
+}
+
+fn found(job: &Job, machine: &Machine<'_>) -> Result<Found, TimeError> {
+    match job {
+        Job::Training(job) => {
+            let (step, footprint) = best_step(job, machine)?;
+            let tokens = (job.global_batch * job.model.seq) as f64;
+            Ok(Found {
+                tokens_per_s: tokens / (step.time.0.max(1) as f64 / 1e12),
+                beyond: machine.memory().and_then(|memory| footprint.beyond(memory)),
+                train_tokens: job.train_tokens,
+                service: None,
+                step,
+                footprint,
+            })
+        }
+        Job::Inference(job) => {
+            let (step, footprint, service) = best_service(job, machine)?;
+            Ok(Found {
+                tokens_per_s: service.tokens_per_s,
+                beyond: service.room.as_ref().and_then(|room| room.beyond),
+                train_tokens: None,
+                service: Some(service),
+                step,
+                footprint,
+            })
+        }
+    }
+}
+
 fn result(
     study: &Study,
     (candidate_number, candidate): (usize, &Candidate),
-    (job_number, job): (usize, &Job),
+    job_number: usize,
     ranks: usize,
-    (step, footprint, beyond): (Step, Footprint, Option<Bytes>),
+    found: Found,
 ) -> JobResult {
-    let tokens = (job.global_batch * job.model.seq) as f64;
-    let tokens_per_s = tokens / (step.time.0.max(1) as f64 / 1e12);
+    let tokens_per_s = found.tokens_per_s;
     let hours_per_million = 1e6 / tokens_per_s / 3600.0;
     let cost_per_hour = candidate.hourly(ranks, &study.assumptions);
     JobResult {
         candidate: candidate_number,
         job: job_number,
         ranks,
-        step,
-        footprint,
-        beyond,
+        step: found.step,
+        footprint: found.footprint,
+        beyond: found.beyond,
+        service: found.service,
         tokens_per_s,
         cost_per_hour,
         cost_per_million_tokens: cost_per_hour.map(|hour| hour.times(hours_per_million)),
         kwh_per_million_tokens: candidate.power_kw.map(|power| power * hours_per_million),
-        train_hours: job.train_tokens.map(|all| all as f64 / tokens_per_s / 3600.0),
+        train_hours: found.train_tokens.map(|all| all as f64 / tokens_per_s / 3600.0),
     }
 }

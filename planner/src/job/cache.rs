@@ -1,0 +1,207 @@
+//! The memory of a rank that answers requests: weights, keys and values, activations; and how many requests fit.
+//!
+//! Keys and values of a token are 2 × heads of keys and values × their width, in each layer (Kwon et al., vLLM, arXiv
+//! 2309.06180, section 3), divided by tensor-parallel ranks as far as there are heads, whole on each where they are
+//! compressed (DeepSeek-V2, arXiv 2405.04434, section 2.1: all heads need the same). A request is counted with all tokens
+//! that it has when it ends, so that none has to make room for others.
+
+use fabricast_topologies::Bytes;
+
+use super::{Footprint, KvPrecision, KvTier, Layout, Precision, Serving};
+
+impl Serving {
+    /// Bytes of keys and values of a token, in all layers and heads.
+    #[must_use]
+    pub fn kv_bytes(&self) -> u64 {
+        let heads = 2 * self.model.kv_width() * self.kv_precision.bytes() * self.model.layers;
+        self.kv_bytes_per_token.unwrap_or(heads)
+    }
+
+    /// Bytes of keys and values of a token on one rank.
+    #[must_use]
+    pub fn kv_bytes_of_rank(&self, layout: &Layout) -> u64 {
+        let whole = self.kv_bytes().div_ceil(u64::from(layout.degrees.pipeline));
+        match self.kv_bytes_per_token {
+            Some(_) => whole,
+            None => whole.div_ceil(u64::from(layout.degrees.tensor).min(self.model.kv_heads)),
+        }
+    }
+
+    /// Requests of the replica that has the most.
+    #[must_use]
+    pub fn requests_of_replica(&self, layout: &Layout) -> u64 {
+        self.concurrency.div_ceil(u64::from(layout.degrees.data).max(1))
+    }
+
+    /// Bytes of the weights of a rank of the first stage. Words are kept as activations are.
+    #[must_use]
+    pub fn weights_of_rank(&self, layout: &Layout) -> u64 {
+        let degrees = layout.degrees;
+        let (model, tensor) = (&self.model, u64::from(degrees.tensor));
+        let layers = model.layers / u64::from(degrees.pipeline);
+        let experts = self.expert_slots() / u64::from(degrees.expert) * model.ffn_parameters();
+        let of_layers = layers * (model.shared_layer_parameters() + experts) * self.precision.served_bytes();
+        (of_layers + model.embedding_parameters() * self.precision.bytes()).div_ceil(tensor)
+    }
+
+    /// Keys and values of the replica that has the most requests, on one rank, wherever they are kept.
+    #[must_use]
+    pub fn kv_of_rank(&self, layout: &Layout) -> Bytes {
+        Bytes(self.requests_of_replica(layout) * self.tokens() * self.kv_bytes_of_rank(layout))
+    }
+}
+
+/// What fills the memory of the fullest rank.
+#[must_use]
+pub fn serving_footprint(job: &Serving, layout: &Layout) -> Footprint {
+    Footprint {
+        weights: Bytes(job.weights_of_rank(layout)),
+        kv_cache: match job.kv_tier {
+            KvTier::Hbm | KvTier::Peer => job.kv_of_rank(layout),
+            KvTier::Host => Bytes(0),
+        },
+        activations: Bytes(activations(job, layout)),
+        ..Footprint::default()
+    }
+}
+
+/// Activations of a step that is as large as may be: of one layer, since none is kept, and of the words that follow.
+fn activations(job: &Serving, layout: &Layout) -> u64 {
+    let model = &job.model;
+    let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
+    let tokens = job.max_batched_tokens;
+    let attention = (2 * model.query_width() + 2 * model.kv_width()).div_ceil(tensor);
+    let ffns = (model.ffns_per_token() as f64 * job.skew).ceil() as u64;
+    let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
+    let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
+    let layer = tokens * e * (2 * model.hidden + attention.max(ffn));
+    // Scores of words in 32 bits, for each request.
+    layer + 4 * job.requests_of_replica(layout) * model.vocab.div_ceil(tensor)
+}
+
+/// Whether all requests fit, and if not, what would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// What may be filled of a GPU's memory.
+    pub memory: Bytes,
+    /// What it lacks; `None` where all fits.
+    pub beyond: Option<Bytes>,
+    /// Requests in flight that fit, on all replicas together.
+    pub requests: u64,
+    /// Changes of the job any one of which makes it fit, as its keys are written.
+    pub remedies: Vec<String>,
+}
+
+/// The room in GPUs of so much memory.
+#[must_use]
+pub fn room(job: &Serving, layout: &Layout, memory: Bytes) -> Room {
+    let memory = Bytes((memory.0 as f64 * job.memory_share) as u64);
+    let lacks = |job: &Serving| serving_footprint(job, layout).beyond(memory);
+    let found = serving_footprint(job, layout);
+    let replicas = u64::from(layout.degrees.data);
+    let left = memory.0.saturating_sub(found.weights.0 + found.activations.0);
+    let requests = match job.kv_tier {
+        KvTier::Host if left > 0 => job.concurrency,
+        _ => left / (job.tokens() * job.kv_bytes_of_rank(layout)).max(1) * replicas,
+    };
+    let beyond = lacks(job);
+    let mut remedies = Vec::new();
+    if beyond.is_some() {
+        if requests > 0 {
+            remedies.push(format!("concurrency = {requests}"));
+        }
+        let kept = Serving { kv_precision: KvPrecision::Fp8, ..job.clone() };
+        if job.kv_bytes_per_token.is_none() && job.kv_precision != KvPrecision::Fp8 && lacks(&kept).is_none() {
+            remedies.push("kv_precision = \"fp8\"".to_owned());
+        }
+        let smaller = Serving { precision: Precision::Fp8, ..job.clone() };
+        if job.precision != Precision::Fp8 && lacks(&smaller).is_none() {
+            remedies.push("precision = \"fp8\"".to_owned());
+        }
+        let elsewhere = Serving { kv_tier: KvTier::Host, ..job.clone() };
+        if job.kv_tier != KvTier::Host && lacks(&elsewhere).is_none() {
+            remedies.push("kv_tier = \"host\"".to_owned());
+        }
+    }
+    Room { memory, beyond, requests, remedies }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::read::serving_tests::served;
+    use super::*;
+
+    fn laid(job: &Serving, ranks: u32) -> Layout {
+        Layout::given_to_serve(job, ranks).unwrap().unwrap()
+    }
+
+    proptest! {
+        /// 2 × layers × heads × width × bytes of a token, each on one rank of a replica, or on each where there are fewer
+        /// heads than ranks.
+        #[test]
+        fn keys_and_values_are_the_closed_form(tp in 0u32..5, pp in 0u32..3, dp in 1u32..4, kv in 0u32..4, bits in 0..2, requests in 1u64..99) {
+            let (tp, pp, kv) = (1u32 << tp, 1u32 << pp, 1u64 << kv);
+            let (name, each) = if bits == 0 { ("fp8", 1) } else { ("bf16", 2) };
+            let job = served(&format!(
+                "concurrency = {requests}\nkv_precision = \"{name}\"\nparallel = {{ tp = {tp}, pp = {pp}, dp = {dp} }}\n\
+                 model = {{ layers = 16, hidden = 2048, heads = 16, kv_heads = {kv}, ffn = 8192, vocab = 32000 }}\n"
+            ));
+            let layout = laid(&job, tp * pp * dp);
+            let copies = u64::from(tp).div_ceil(kv).max(1);
+            let of_token = 2 * 16 * kv * 128 * each;
+            prop_assert_eq!(job.kv_bytes(), of_token);
+            prop_assert_eq!(job.kv_bytes_of_rank(&layout) * u64::from(tp * pp), of_token * copies);
+            let most = requests.div_ceil(u64::from(dp));
+            prop_assert_eq!(serving_footprint(&job, &layout).kv_cache.0, most * 2500 * job.kv_bytes_of_rank(&layout));
+        }
+
+        /// As many requests as are said to fit do, and one more a replica does not.
+        #[test]
+        fn room_is_what_fits(dp in 1u32..4, requests in 1u64..2000, gigabytes in 20u64..200) {
+            let job = |requests: u64| served(&format!("concurrency = {requests}\nparallel = {{ tp = 8, dp = {dp} }}\n"));
+            let (asked, memory) = (job(requests), Bytes(gigabytes * 1_000_000_000));
+            let layout = laid(&asked, 8 * dp);
+            let found = room(&asked, &layout, memory);
+            prop_assert_eq!(found.beyond.is_none(), requests.div_ceil(dp.into()) <= found.requests / u64::from(dp) && found.requests > 0);
+            if found.requests > 0 {
+                // The room for words is that of the requests that were asked for.
+                let words = 4 * 32_000 / 8 * requests.max(found.requests);
+                let fewer = room(&job(found.requests), &layout, memory);
+                prop_assert!(fewer.beyond.is_none_or(|over| over.0 <= words));
+                let more = room(&job(found.requests + u64::from(dp)), &layout, memory);
+                prop_assert!(more.beyond.is_some() || found.requests < requests);
+            }
+        }
+    }
+
+    /// Llama 2 70B: 137e9 bytes in 16 bits; in fp8 half of that but the words.
+    #[test]
+    fn weights_are_what_is_known() {
+        let of = |precision: &str| {
+            let job = served(&format!("precision = \"{precision}\"\nparallel = {{ tp = 1 }}\n"));
+            job.weights_of_rank(&laid(&job, 1))
+        };
+        let words = 2 * 32_000 * 8192;
+        assert_eq!(of("bf16") - words, 2 * (of("fp8") - words));
+        assert!((of("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_would() {
+        let job = served("concurrency = 400\nparallel = { tp = 8 }\n");
+        let layout = laid(&job, 8);
+        let found = room(&job, &layout, Bytes(60_000_000_000));
+        let over = found.beyond.unwrap();
+        assert_eq!(over.0, serving_footprint(&job, &layout).total().0 - 54_000_000_000);
+        assert_eq!(found.remedies[1..], ["kv_precision = \"fp8\"", "precision = \"fp8\"", "kv_tier = \"host\""]);
+        assert!(found.remedies[0].starts_with("concurrency = 3"), "{found:?}");
+        // Nothing helps where not even the weights fit.
+        let small = room(&job, &layout, Bytes(5_000_000_000));
+        assert_eq!((small.requests, small.remedies.len()), (0, 0));
+        // Compressed keys and values are whole on each rank.
+        let latent = served("kv_bytes_per_token = 70272\nparallel = { tp = 8 }\n");
+        assert_eq!(latent.kv_bytes_of_rank(&laid(&latent, 8)), 70_272);
+    }
+}

@@ -1,0 +1,224 @@
+//! What an inference job makes of its keys.
+
+use fabricast_topologies::Picos;
+use toml::Spanned;
+
+use super::super::{JobError, Limits, Places, Serving};
+use super::{Checked, JobText, MOST_COUNTED, Own, ParallelText, largest, own};
+
+/// The shortest and the longest limit of a time, in seconds.
+const LIMITS: (f64, f64) = (1e-6, 1e6);
+
+impl JobText {
+    /// Keys that only inference has.
+    pub(super) fn keys_of_inference(&self) -> Vec<Own> {
+        vec![
+            own("prompt_tokens", &self.prompt_tokens),
+            own("output_tokens", &self.output_tokens),
+            own("concurrency", &self.concurrency),
+            own("max_batched_tokens", &self.max_batched_tokens),
+            own("prefix_hit", &self.prefix_hit),
+            own("kv_precision", &self.kv_precision),
+            own("kv_tier", &self.kv_tier),
+            own("kv_bytes_per_token", &self.kv_bytes_per_token),
+            own("redundant_experts", &self.redundant_experts),
+            own("gpu_memory_utilization", &self.gpu_memory_utilization),
+            own("ttft_s", &self.ttft_s),
+            own("tpot_s", &self.tpot_s),
+        ]
+    }
+
+    pub(super) fn serving(&self, check: Checked<'_>, places: Places) -> Result<Serving, JobError> {
+        if let ParallelText::Given(degrees) = self.parallel.get_ref() {
+            let keys = [own("cp", &degrees.cp), own("interleave", &degrees.interleave)];
+            check.refuse("inference", "training", &keys)?;
+        }
+        let needed = |name: &str, value| check.count(name, check.needed(name, value, &places.job)?);
+        let prompt_tokens = needed("prompt_tokens", &self.prompt_tokens)?;
+        let output_tokens = needed("output_tokens", &self.output_tokens)?;
+        let concurrency = needed("concurrency", &self.concurrency)?;
+        let model = self.model(check, Some(prompt_tokens + output_tokens))?;
+        if prompt_tokens + output_tokens > model.seq {
+            let bytes = self.prompt_tokens.as_ref().map_or(0..0, Spanned::span);
+            let message = format!(
+                "prompt_tokens: {prompt_tokens} and output_tokens {output_tokens} are more than seq {} of the model",
+                model.seq
+            );
+            return Err(check.wrong(bytes, message));
+        }
+        let redundant_experts = self.redundant_experts.as_ref().map_or(0, |more| *more.get_ref());
+        if redundant_experts > model.experts {
+            let bytes = self.redundant_experts.as_ref().map_or(0..0, Spanned::span);
+            let message = format!("redundant_experts: {redundant_experts} is more than {} experts", model.experts);
+            return Err(check.wrong(bytes, message));
+        }
+        let limit = |name: &str, value: &Option<Spanned<f64>>| {
+            let seconds = check.within(name, value, LIMITS, 0.0)?;
+            Ok::<_, JobError>((seconds > 0.0).then(|| Picos((seconds * 1e12).round() as u64)))
+        };
+        let job = Serving {
+            name: self.name.clone(),
+            precision: self.precision(),
+            prompt_tokens,
+            output_tokens,
+            concurrency,
+            max_batched_tokens: match &self.max_batched_tokens {
+                None => Serving::MAX_BATCHED_TOKENS,
+                Some(tokens) => check.count("max_batched_tokens", tokens)?,
+            },
+            prefix_hit: check.within("prefix_hit", &self.prefix_hit, (0.0, 1.0), 0.0)?,
+            kv_precision: self.kv_precision.as_ref().map(|kept| *kept.get_ref()).unwrap_or_default(),
+            kv_tier: self.kv_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
+            kv_bytes_per_token: match &self.kv_bytes_per_token {
+                None => None,
+                Some(bytes) => Some(check.count("kv_bytes_per_token", bytes)?),
+            },
+            redundant_experts,
+            memory_share: check.within(
+                "gpu_memory_utilization",
+                &self.gpu_memory_utilization,
+                (0.01, 1.0),
+                Serving::MEMORY_SHARE,
+            )?,
+            parallel: self.parallel(check)?,
+            collectives: self.collectives,
+            skew: check.within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
+            limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },
+            weight: check.within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            model,
+            places,
+        };
+        let tokens = job.max_batched_tokens.max(job.concurrency) as f64;
+        let kept = job.concurrency as f64 * job.tokens() as f64 * job.kv_bytes() as f64;
+        if largest(&job.model, tokens, job.tokens(), job.skew).max(kept) > MOST_COUNTED {
+            let message = "a model, max_batched_tokens and concurrency too large to count: expected fewer or smaller";
+            return Err(JobError::at(&job.places.model, message));
+        }
+        Ok(job)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::super::{Job, KvPrecision, KvTier, Layout, Precision};
+    use super::super::read_job;
+    use super::*;
+
+    /// A model of 70e9 parameters (arXiv 2307.09288), with the lines given in place of the same keys.
+    pub(crate) fn text(lines: &str) -> String {
+        let mut text = format!("kind = \"inference\"\n{lines}");
+        for (key, line) in [
+            ("name", "name = \"llama\""),
+            (
+                "model",
+                "model = { layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000 }",
+            ),
+            ("prompt_tokens", "prompt_tokens = 2000"),
+            ("output_tokens", "output_tokens = 500"),
+            ("concurrency", "concurrency = 32"),
+            ("parallel", "parallel = { tp = 8 }"),
+        ] {
+            if !lines.lines().any(|line| line.starts_with(key)) {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    pub(crate) fn served(lines: &str) -> Serving {
+        match read_job(&text(lines), "job.toml").unwrap() {
+            Job::Inference(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let job = served(
+            "precision = \"fp8\"\nmax_batched_tokens = 2048\nprefix_hit = 0.25\nkv_precision = \"fp8\"\n\
+             kv_tier = \"host\"\nkv_bytes_per_token = 1000\nredundant_experts = 2\ngpu_memory_utilization = 0.8\n\
+             ttft_s = 2\ntpot_s = 0.05\nexpert_skew = 1.5\nweight = 2\ncollectives = \"any\"\n\
+             model = { layers = 8, hidden = 64, heads = 8, kv_heads = 2, ffn = 96, gated = true, vocab = 100, seq = 9000, \
+             experts = 4, experts_per_token = 2, shared_experts = 1, head_dim = 16 }\n\
+             parallel = { tp = 2, pp = 2, dp = 6, ep = 3, sequence = true }\n",
+        );
+        assert_eq!((job.precision, job.max_batched_tokens, job.prefix_hit), (Precision::Fp8, 2048, 0.25));
+        assert_eq!(
+            (job.kv_precision, job.kv_tier, job.kv_bytes_per_token),
+            (KvPrecision::Fp8, KvTier::Host, Some(1000))
+        );
+        assert_eq!((job.redundant_experts, job.expert_slots(), job.memory_share), (2, 6, 0.8));
+        assert_eq!((job.limits.ttft, job.limits.tpot), (Some(Picos(2_000_000_000_000)), Some(Picos(50_000_000_000))));
+        assert_eq!((job.model.query_width(), job.model.kv_width(), job.model.ffns_per_token()), (128, 32, 3));
+        assert_eq!((job.new_tokens(), job.tokens(), job.model.seq), (1500, 2500, 9000));
+        assert!(Layout::given_to_serve(&job, 24).unwrap().is_some());
+        // What is left out.
+        let job = served("");
+        assert_eq!((job.max_batched_tokens, job.memory_share, job.model.seq), (8192, 0.9, 2500));
+        assert_eq!((job.kv_precision, job.kv_tier, job.limits), (KvPrecision::Bf16, KvTier::Hbm, Limits::default()));
+        // The last token of a prompt is always computed.
+        assert_eq!(served("prefix_hit = 1.0\n").new_tokens(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_where_it_stands() {
+        for (line, place, expected) in [
+            (
+                "global_batch = 8",
+                "job.toml:2:16",
+                "global_batch: is of jobs of kind training, and this one is inference",
+            ),
+            ("recompute = \"none\"", "job.toml:2:13", "recompute: is of jobs of kind training"),
+            ("overlap = true", "job.toml:2:11", "overlap: is of jobs of kind training"),
+            ("parallel = { tp = 2, cp = 1 }", "job.toml:2:27", "cp: is of jobs of kind training"),
+            ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: is of jobs of kind training"),
+            ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
+            ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
+            ("kv_tier = \"disk\"", "job.toml:2:11", "hbm"),
+            ("kv_precision = \"fp4\"", "job.toml:2:16", "fp8"),
+            ("tpot_s = 0", "job.toml:2:10", "tpot_s: 0 is not from"),
+            ("redundant_experts = 3", "job.toml:2:21", "more than 0 experts"),
+            ("gpu_memory_utilization = 2", "job.toml:2:26", "to 1"),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 64 }",
+                "job.toml:4:17",
+                "more than seq 64 of the model",
+            ),
+            (
+                "concurrency = 9999999\nkv_bytes_per_token = 16000000\noutput_tokens = 16000000",
+                "job.toml:6:9",
+                "too large",
+            ),
+        ] {
+            let error = read_job(&text(&format!("{line}\n")), "job.toml").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+        }
+        for key in ["prompt_tokens", "output_tokens", "concurrency"] {
+            let without: Vec<String> =
+                text("").lines().filter(|line| !line.starts_with(key)).map(String::from).collect();
+            let error = read_job(&without.join("\n"), "job.toml").unwrap_err().to_string();
+            assert!(error.contains(&format!("missing field `{key}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn degrees_that_cannot_be_are_refused() {
+        let mixture =
+            "model = { layers = 8, hidden = 64, heads = 8, vocab = 128, experts = 256, experts_per_token = 8 }\n";
+        for (lines, ranks, expected) in [
+            ("parallel = { tp = 8, dp = 2 }", 8, "tp 8 × pp 1 × dp 2 is 16, and there are 8 ranks"),
+            ("parallel = { tp = 3 }", 3, "64 heads cannot be divided by tp 3"),
+            ("parallel = { dp = 72, ep = 72 }", 72, "256 experts cannot be divided by ep 72"),
+            ("parallel = { pp = 3 }", 3, "layers cannot be divided by pp 3"),
+        ] {
+            let model = if lines.contains("ep") { mixture } else { "" };
+            let job = served(&format!("{lines}\n{model}"));
+            let error = Layout::given_to_serve(&job, ranks).unwrap_err();
+            assert!(error.to_string().contains(expected) && error.place.line > 0, "{lines}: {error}");
+        }
+        let more = served(&format!("{mixture}redundant_experts = 32\nparallel = {{ ep = 72 }}\n"));
+        let layout = Layout::given_to_serve(&more, 72).unwrap().unwrap();
+        assert_eq!((layout.degrees.data, layout.degrees.expert), (72, 72));
+    }
+}

@@ -1,0 +1,105 @@
+//! What a training job makes of its keys.
+
+use super::super::{Attention, JobError, Overlap, Parallel, Places, Processes, Training, Zero};
+use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
+
+impl JobText {
+    /// Keys that only training has.
+    pub(super) fn keys_of_training(&self) -> Vec<Own> {
+        vec![
+            own("global_batch", &self.global_batch),
+            own("micro_batch", &self.micro_batch),
+            own("zero", &self.zero),
+            own("bucket_mb", &self.bucket_mb),
+            own("gradient_bits", &self.gradient_bits),
+            own("recompute", &self.recompute),
+            own("flash_attention", &self.flash_attention),
+            own("overlap", &self.overlap),
+            own("train_tokens", &self.train_tokens),
+            own("processes", &self.processes),
+        ]
+    }
+
+    pub(super) fn training(&self, check: Checked<'_>, places: Places) -> Result<Training, JobError> {
+        let global_batch = check.needed("global_batch", &self.global_batch, &places.job)?;
+        let model = self.model(check, None)?;
+        let zero = self.zero(check)?;
+        let parallel = self.parallel(check)?;
+        let stages = match &parallel {
+            Parallel::Given { degrees, .. } => degrees.pipeline,
+            Parallel::Auto => 1,
+        };
+        if zero > Zero::Optimizer && stages > 1 {
+            let message = "zero 2 and 3 give each micro-batch's gradients away, which stages keep until their last: \
+                           expected pp 1, or zero 0 or 1";
+            return Err(JobError::at(&places.parallel, message));
+        }
+        let precision = self.precision();
+        let gradient_bits = match &self.gradient_bits {
+            None => 8 * precision.bytes() as u32,
+            Some(bits) if (1..=32).contains(bits.get_ref()) => *bits.get_ref(),
+            Some(bits) => {
+                return Err(check.wrong(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
+            }
+        };
+        let tokens = check.within("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
+        let flash = self.flash_attention.as_ref().is_some_and(|flash| *flash.get_ref());
+        let overlap = self.overlap.as_ref().is_none_or(|overlap| *overlap.get_ref());
+        let job = Training {
+            name: self.name.clone(),
+            model,
+            precision,
+            global_batch: check.count("global_batch", global_batch)?,
+            micro_batch: self.micro_batch.as_ref().map_or(Ok(1), |micro| check.count("micro_batch", micro))?,
+            parallel,
+            zero,
+            bucket_mb: self.bucket_mb.as_ref().map_or(Ok(25), |size| check.count("bucket_mb", size))? as u32,
+            gradient_bits,
+            recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
+            attention: if flash { Attention::Flash } else { Attention::Unfused },
+            overlap: if overlap { Overlap::On } else { Overlap::Off },
+            collectives: self.collectives,
+            processes: self.processes(check, zero)?,
+            skew: check.within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
+            weight: check.within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            train_tokens: (tokens >= 1.0).then_some(tokens as u64),
+            places,
+        };
+        let tokens = job.micro_batch as f64 * job.model.seq as f64;
+        if largest(&job.model, tokens, job.model.seq, job.skew) > MOST_COUNTED {
+            let message = "a model and micro_batch too large to count: expected fewer or smaller";
+            return Err(JobError::at(&job.places.model, message));
+        }
+        if !job.global_batch.is_multiple_of(job.micro_batch) {
+            let message = format!(
+                "global_batch {} is no whole number of times micro_batch {}",
+                job.global_batch, job.micro_batch
+            );
+            return Err(JobError::at(&job.places.batch, message));
+        }
+        Ok(job)
+    }
+
+    fn processes(&self, check: Checked<'_>, zero: Zero) -> Result<Processes, JobError> {
+        match &self.processes {
+            Some(how) if *how.get_ref() == Processes::Single && zero > Zero::None => {
+                let message =
+                    "processes: one process keeps one copy of the optimizer, and zero divides many: expected zero 0";
+                Err(check.wrong(how.span(), message.to_owned()))
+            }
+            other => Ok(other.as_ref().map(|how| *how.get_ref()).unwrap_or_default()),
+        }
+    }
+
+    fn zero(&self, check: Checked<'_>) -> Result<Zero, JobError> {
+        match self.zero.as_ref().map(|zero| (*zero.get_ref(), zero.span())) {
+            None | Some((0, _)) => Ok(Zero::None),
+            Some((1, _)) => Ok(Zero::Optimizer),
+            Some((2, _)) => Ok(Zero::Gradients),
+            Some((3, _)) => Ok(Zero::Weights),
+            Some((other, bytes)) => {
+                Err(check.wrong(bytes, format!("zero: {other} is no stage; expected 0, 1, 2 or 3")))
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! An inference job: requests that a model answers, as vLLM batches them.
+//!
+//! So many requests are always in flight: where one is answered, the next comes. Each brings its prompt, of which a part may
+//! be known already, and is answered token by token. Replicas (the data-parallel ranks) have equal parts of the requests.
+
+use fabricast_topologies::Picos;
+use serde::Deserialize;
+
+use super::{Collectives, Model, Parallel, Places, Precision};
+
+/// A model that answers requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Serving {
+    /// Its name.
+    pub name: String,
+    /// What answers; its `seq` is the longest that prompt and answer may be together.
+    pub model: Model,
+    /// What matrix products are computed in, and weights are kept in; activations are kept in 16 bits at least.
+    pub precision: Precision,
+    /// Tokens of a prompt.
+    pub prompt_tokens: u64,
+    /// Tokens of an answer, the first included.
+    pub output_tokens: u64,
+    /// Requests in flight, on all replicas together.
+    pub concurrency: u64,
+    /// Tokens of a step of a replica at most: vLLM's `max_num_batched_tokens`.
+    pub max_batched_tokens: u64,
+    /// The part of a prompt whose keys and values are there already, 0 to 1.
+    pub prefix_hit: f64,
+    /// What keys and values are kept in.
+    pub kv_precision: KvPrecision,
+    /// Where they are kept.
+    pub kv_tier: KvTier,
+    /// Bytes of keys and values of a token in all layers, where they are compressed; then every tensor-parallel rank has
+    /// all of them. Absent: those of the model's heads.
+    pub kv_bytes_per_token: Option<u64>,
+    /// Second copies of experts, so that all divide by the ranks that share them: vLLM's `num_redundant_experts`.
+    pub redundant_experts: u64,
+    /// The part of a GPU's memory that may be filled, over 0 to 1: vLLM's `gpu_memory_utilization`.
+    pub memory_share: f64,
+    /// How the work is divided.
+    pub parallel: Parallel,
+    /// What calls may be done by.
+    pub collectives: Collectives,
+    /// The load of the busiest expert over the mean, 1 or more.
+    pub skew: f64,
+    /// What must be kept to.
+    pub limits: Limits,
+    /// What the job counts for among others, over 0.
+    pub weight: f64,
+    /// Where it stands.
+    pub places: Places,
+}
+
+impl Serving {
+    /// vLLM's `max_num_batched_tokens` of its server on GPUs of 70 GiB and more (`vllm/engine/arg_utils.py`).
+    pub const MAX_BATCHED_TOKENS: u64 = 8192;
+    /// vLLM's `gpu_memory_utilization` (`vllm/config/cache.py`).
+    pub const MEMORY_SHARE: f64 = 0.9;
+
+    /// Tokens of a prompt that must be computed: at least the last, whose answer is the first token (as vLLM does).
+    #[must_use]
+    pub fn new_tokens(&self) -> u64 {
+        let known = (self.prompt_tokens as f64 * self.prefix_hit).floor() as u64;
+        (self.prompt_tokens - known.min(self.prompt_tokens)).max(1)
+    }
+
+    /// Tokens of a request whose keys and values are kept when it ends.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.prompt_tokens + self.output_tokens
+    }
+
+    /// Experts of a layer and their second copies.
+    #[must_use]
+    pub fn expert_slots(&self) -> u64 {
+        self.model.experts + self.redundant_experts
+    }
+}
+
+/// What keys and values are kept in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KvPrecision {
+    /// 32 bits.
+    Fp32,
+    /// 16 bits.
+    #[default]
+    Bf16,
+    /// 16 bits, IEEE's.
+    Fp16,
+    /// 8 bits.
+    Fp8,
+}
+
+impl KvPrecision {
+    /// Bytes of a key's or value's element.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Fp32 => 4,
+            Self::Bf16 | Self::Fp16 => 2,
+            Self::Fp8 => 1,
+        }
+    }
+}
+
+/// Where keys and values are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KvTier {
+    /// In the GPU's own memory.
+    #[default]
+    Hbm,
+    /// In another GPU's, which has the same to keep: read over the fabric, and no room is gained.
+    Peer,
+    /// In the memory of the CPU next to it (Grace's, over NVLink-C2C; others', over PCIe), of which there is taken to be
+    /// enough, since fabrics do not state how much there is.
+    Host,
+}
+
+impl KvTier {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hbm => "hbm",
+            Self::Peer => "peer",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// What an answer may take at most; absent: anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// To its first token.
+    pub ttft: Option<Picos>,
+    /// For each token after it.
+    pub tpot: Option<Picos>,
+}

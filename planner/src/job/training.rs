@@ -1,0 +1,104 @@
+//! A training job: a batch through a model and back, again and again.
+
+use serde::Deserialize;
+
+use super::{Collectives, Model, Parallel, Places, Precision};
+
+/// A training job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Training {
+    /// Its name.
+    pub name: String,
+    /// What is trained.
+    pub model: Model,
+    /// What matrix products are computed in.
+    pub precision: Precision,
+    /// Sequences of a step, on all ranks together.
+    pub global_batch: u64,
+    /// Sequences of a forward pass of one rank.
+    pub micro_batch: u64,
+    /// How the work is divided.
+    pub parallel: Parallel,
+    /// What data-parallel ranks share of the optimizer's state.
+    pub zero: Zero,
+    /// The size of a bucket of gradients, in units of 2²⁰ bytes as PyTorch's `bucket_cap_mb` counts.
+    pub bucket_mb: u32,
+    /// Bits of a gradient on its way between ranks; what is below the precision's own is compression.
+    pub gradient_bits: u32,
+    /// What the backward pass computes anew.
+    pub recompute: Recompute,
+    /// Whether attention is one kernel that never writes its scores to memory.
+    pub attention: Attention,
+    /// Whether gradients, gathered weights and hand-offs travel while ranks compute.
+    pub overlap: Overlap,
+    /// What calls may be done by.
+    pub collectives: Collectives,
+    /// Who drives the GPUs of a host.
+    pub processes: Processes,
+    /// The load of the busiest expert over the mean, 1 or more.
+    pub skew: f64,
+    /// What the job counts for among others, over 0.
+    pub weight: f64,
+    /// Tokens to train on, for the time and cost to train; unknown where absent.
+    pub train_tokens: Option<u64>,
+    /// Where it stands.
+    pub places: Places,
+}
+
+/// Who drives the GPUs of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Processes {
+    /// A process each: PyTorch's DistributedDataParallel, and all that divides models.
+    #[default]
+    PerGpu,
+    /// One for all, which copies the model to the others anew in each step: PyTorch's DataParallel.
+    Single,
+}
+
+/// What data-parallel ranks divide among them instead of each keeping a copy (Rajbhandari et al., ZeRO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Zero {
+    /// Nothing: plain data parallelism.
+    #[default]
+    None,
+    /// The optimizer's state.
+    Optimizer,
+    /// Gradients too.
+    Gradients,
+    /// Weights too: ZeRO-3, or FSDP with full sharding.
+    Weights,
+}
+
+/// What the backward pass computes anew instead of keeping (Korthikanti et al., arXiv 2205.05198).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// The scores and what follows from them up to their product with the values.
+    Selective,
+    /// Each layer from its input.
+    Full,
+}
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Attention {
+    /// Scores are written to memory, masked, normalised, dropped out and read again.
+    #[default]
+    Unfused,
+    /// One kernel, of the lower triangle only.
+    Flash,
+}
+
+/// Whether communication that nothing waits for runs beside computation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// It does.
+    #[default]
+    On,
+    /// Each call is waited for.
+    Off,
+}

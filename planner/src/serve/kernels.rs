@@ -1,0 +1,188 @@
+//! The kernels of a step that answers requests, on one rank: operations and bytes of memory of each.
+//!
+//! Counted as those of training are (`step/kernels`): a product moves its operands and its result once, what is between
+//! streams. Weights are kept in the job's precision, activations in 16 bits at least. What differs:
+//!
+//! - Attention of an answer reads all that is kept of its request; that of a chunk of a prompt computes with what came
+//!   before it and, of itself, the lower triangle (Dao, arXiv 2307.08691). Keys and values are written once.
+//!   Where they are compressed, heads of answers work on the compressed ones (DeepSeek-V2, arXiv 2405.04434, section 2.1.2), those of
+//!   prompts as heads do. Attention is taken to be as fast as products in the weights' precision.
+//! - Of experts only those are read that some token has chosen: of `slots`, each chosen by a token with `k / slots`, all tokens
+//!   `N` of those who share the experts leave `(1 - k / slots)^N` alone.
+//! - Only the last tokens of prompts and those of answers meet the words.
+//! - Sum and norm are one kernel, which reads and writes both.
+
+use fabricast_topologies::Bytes;
+
+use super::rhythm::Mix;
+use crate::job::{Flops, Layout, Serving};
+use crate::step::Kernel;
+
+/// A kernel and what it reads of kept keys and values, wherever they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// All but that.
+    pub kernel: Kernel,
+    /// That.
+    pub kept: Bytes,
+}
+
+/// The kernels of some part of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// In order of their size only: nothing depends on their order.
+    pub kernels: Vec<Kernel>,
+    /// Those of attention.
+    pub attention: Vec<Reading>,
+}
+
+/// Whole bytes.
+fn bytes(count: f64) -> Bytes {
+    Bytes(count.round() as u64)
+}
+
+/// Whole operations.
+fn flops(count: f64) -> Flops {
+    Flops(count.round() as u128)
+}
+
+impl Work {
+    fn stream(&mut self, count: f64) {
+        self.kernels.push(Kernel { bytes: bytes(count), ..Kernel::default() });
+    }
+
+    /// Rows by weights of `inner` × `columns` elements, of which so many times as many are read as one row meets.
+    fn product(&mut self, rows: f64, inner: f64, columns: f64, elements: Elements, times: f64) {
+        let moved = elements.activation * rows * (inner + columns) + elements.weight * times * inner * columns;
+        self.kernels.push(Kernel { flops: flops(2.0 * rows * inner * columns), bytes: bytes(moved) });
+    }
+}
+
+/// Bytes of an element.
+#[derive(Clone, Copy, Debug)]
+struct Elements {
+    activation: f64,
+    weight: f64,
+}
+
+impl Elements {
+    fn of(job: &Serving) -> Self {
+        Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() as f64 }
+    }
+}
+
+/// Experts of a rank that some token of those who share them has chosen, on average; `tokens` are those of a replica.
+#[must_use]
+pub fn chosen_experts(job: &Serving, layout: &Layout, tokens: f64) -> f64 {
+    let slots = job.expert_slots() as f64;
+    let expert = f64::from(layout.degrees.expert);
+    let missed = 1.0 - job.model.experts_per_token as f64 / slots.max(1.0);
+    slots / expert * (1.0 - missed.powf(tokens * expert * busy(job, layout)))
+}
+
+/// The part of the replicas that have something to do.
+fn busy(job: &Serving, layout: &Layout) -> f64 {
+    (job.concurrency as f64 / f64::from(layout.degrees.data)).min(1.0)
+}
+
+/// The load of the fullest rank of experts over the mean: no more than all of it.
+#[must_use]
+pub fn skew(job: &Serving, layout: &Layout) -> f64 {
+    job.skew.min(f64::from(layout.degrees.expert))
+}
+
+/// A layer.
+#[must_use]
+pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
+    let (model, degrees) = (&job.model, layout.degrees);
+    let elements = Elements::of(job);
+    let (a, tensor) = (elements.activation, f64::from(degrees.tensor));
+    let tokens = mix.decode + mix.prefill;
+    let hidden = model.hidden as f64;
+    let query = model.query_width() as f64 / tensor;
+    // Each rank has a head of keys and values at least.
+    let kv = model.head as f64 * (model.kv_heads as f64 / tensor).max(1.0);
+    let between = tokens * hidden / degrees.token_shares() as f64;
+    let mut work = Work::default();
+
+    work.stream(4.0 * a * between);
+    work.product(tokens, hidden, query + 2.0 * kv, elements, 1.0);
+    attention(job, layout, mix, chunks, &mut work);
+    work.product(tokens, query, hidden, elements, 1.0);
+    work.stream(4.0 * a * between);
+
+    let ffn = model.ffn as f64 / tensor;
+    let matrices = model.ffn_matrices as f64;
+    let mut feed_forward = |rows: f64, width: f64, times: f64| {
+        work.product(rows, hidden, width * (matrices - 1.0), elements, times);
+        work.stream(matrices * a * rows * width);
+        work.product(rows, width, hidden, elements, times);
+    };
+    if model.experts == 0 {
+        feed_forward(tokens, ffn, 1.0);
+        return work;
+    }
+    if model.shared_experts > 0 {
+        feed_forward(tokens, ffn * model.shared_experts as f64, 1.0);
+    }
+    let routed = tokens * model.experts_per_token as f64 * skew(job, layout) * busy(job, layout);
+    feed_forward(routed, ffn, chosen_experts(job, layout, tokens));
+    work.product(between / hidden, hidden, model.experts as f64, elements, 1.0);
+    work
+}
+
+fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut Work) {
+    let model = &job.model;
+    let (a, tensor) = (job.precision.bytes() as f64, f64::from(layout.degrees.tensor));
+    let query = model.query_width() as f64 / tensor;
+    // What a rank of this stage keeps of a token, in one of its layers.
+    let layers = (model.layers / u64::from(layout.degrees.pipeline)).max(1) as f64;
+    let kept = job.kv_bytes_of_rank(layout) as f64 / layers;
+    work.stream(2.0 * kept * (mix.decode + mix.prefill));
+    if mix.decode > 0.0 {
+        // A request is half answered on average.
+        let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
+        // Each head meets the whole of what is compressed.
+        let elements = (model.layers * job.kv_precision.bytes()) as f64;
+        let width = job.kv_bytes_per_token.map_or(model.head as f64, |bytes| bytes as f64 / elements);
+        let heads = model.heads as f64 / tensor;
+        let kernel = Kernel {
+            flops: flops(4.0 * mix.decode * context * width * heads),
+            bytes: bytes(2.0 * a * mix.decode * query),
+        };
+        work.attention.push(Reading { kernel, kept: bytes(mix.decode * context * kept) });
+    }
+    if mix.prefill > 0.0 {
+        let new = job.new_tokens() as f64;
+        let known = job.prompt_tokens as f64 - new;
+        let context = known + (new + 1.0) / 2.0;
+        // A chunk reads what came before it.
+        let before = known + new * (chunks - 1.0) / chunks / 2.0;
+        let kernel = Kernel {
+            flops: flops(4.0 * mix.prefill * context * query),
+            bytes: bytes(mix.prefill * (2.0 * a * query + kept)),
+        };
+        work.attention.push(Reading { kernel, kept: bytes(mix.chunks * before * kept) });
+    }
+}
+
+/// Words to vectors, before the first layer.
+#[must_use]
+pub fn words(job: &Serving, mix: &Mix) -> Work {
+    let mut work = Work::default();
+    work.stream(2.0 * job.precision.bytes() as f64 * (mix.decode + mix.prefill) * job.model.hidden as f64);
+    work
+}
+
+/// The product with all words after the last layer, and the choice of one: scores are read three times in 32 bits (greatest,
+/// sum of powers, choice).
+#[must_use]
+pub fn logits(job: &Serving, layout: &Layout, mix: &Mix) -> Work {
+    let rows = mix.decode + mix.ending;
+    let words = job.model.vocab as f64 / f64::from(layout.degrees.tensor);
+    let a = job.precision.bytes() as f64;
+    let mut work = Work::default();
+    work.product(rows, job.model.hidden as f64, words, Elements { activation: a, weight: a }, 1.0);
+    work.stream(3.0 * 4.0 * rows * words);
+    work
+}

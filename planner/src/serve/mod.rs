@@ -1,0 +1,292 @@
+//! The time of a model that answers requests: to the first token, for each token after it, and of all of them together.
+//!
+//! ```text
+//! Serving × Layout ─► rhythm: what steps are made of ─► kernels ─► Efficiency ─┐
+//!                                                  └──► traffic ─► Tariff ─────┴─► Step, Service
+//! ```
+//!
+//! Kernels take what training's take (one curve), calls what `plan` and simulation say, with all groups at once; kernels and
+//! calls of a step stand one after the other, as vLLM runs them. What a CPU does between steps is left out.
+//!
+//! Stages of a pipeline each work on the requests of another stream, as vLLM keeps as many batches under way as there are
+//! stages: a stream's step goes through all of them, and begins anew when the slowest stage has done all streams.
+
+mod kernels;
+mod rhythm;
+mod search;
+mod tier;
+mod traffic;
+
+pub use kernels::{Reading, Work, chosen_experts, layer, logits, words};
+pub use rhythm::{Load, Mix, Rhythm};
+pub use search::best_service;
+pub use traffic::traffic;
+
+use fabricast_topologies::{Bandwidth, Picos};
+use rayon::prelude::*;
+
+use crate::job::{Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
+use crate::plan::PlanError;
+use crate::step::{Efficiency, Exchange, Kernel, Share, Speeds, Step, Tariff};
+
+/// What becomes of requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// From a request to its first token.
+    pub ttft: Picos,
+    /// From one token to the next; `None` where the first is the last.
+    pub tpot: Option<Picos>,
+    /// From a request to its last token.
+    pub whole: Picos,
+    /// Tokens of answers in a second, of all replicas.
+    pub tokens_per_s: f64,
+    /// A step that carries prompts.
+    pub with_prompts: Picos,
+    /// A step that carries none; `None` where all do.
+    pub without: Option<Picos>,
+    /// Limits of the job that it breaks.
+    pub late: Vec<String>,
+    /// Requests that fit the memory; `None` where the memory is not known.
+    pub room: Option<Room>,
+}
+
+/// What steps are timed with.
+#[derive(Clone, Copy)]
+pub struct Clock<'a> {
+    /// What GPUs do at most.
+    pub speeds: &'a Speeds,
+    /// How long kernels take.
+    pub curve: &'a Efficiency,
+    /// How fast keys and values are read that are kept elsewhere than in the GPU's own memory.
+    pub elsewhere: Option<Bandwidth>,
+    /// What calls take.
+    pub tariff: &'a dyn Tariff,
+}
+
+/// What a stream's step takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Spent {
+    compute: Picos,
+    tensor: Picos,
+    expert: Picos,
+    hand_off: Picos,
+    bubble: Picos,
+}
+
+impl Spent {
+    fn shares(self) -> [(Share, Picos); 5] {
+        [
+            (Share::Compute, self.compute),
+            (Share::Tensor, self.tensor),
+            (Share::Expert, self.expert),
+            (Share::HandOff, self.hand_off),
+            (Share::Bubble, self.bubble),
+        ]
+    }
+
+    fn time(self) -> Picos {
+        self.shares().iter().map(|share| share.1).sum()
+    }
+}
+
+fn times(time: Picos, count: u64) -> Picos {
+    Picos(time.0.saturating_mul(count))
+}
+
+/// `a` so often and `b` so often, over the steps of both.
+fn mean((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
+    Picos(((a.0 as f64 * often + b.0 as f64 * seldom) / (often + seldom).max(f64::MIN_POSITIVE)).round() as u64)
+}
+
+fn sum((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
+    Picos((a.0 as f64 * often + b.0 as f64 * seldom).round() as u64)
+}
+
+/// The steps of a job and what its requests see of them; `room` is the caller's to fill.
+///
+/// # Errors
+/// [`PlanError`]: a call without a price.
+pub fn serve(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
+    let streams = Streams::of(job, layout);
+    let rhythm = Rhythm::of(&Load {
+        prompt: job.new_tokens() as f64,
+        output: job.output_tokens as f64,
+        requests: streams.requests,
+        budget: job.max_batched_tokens as f64,
+    });
+    let mixes = [rhythm.with_prompts, rhythm.without];
+    let spent: Vec<Result<Spent, PlanError>> = mixes
+        .par_iter()
+        .with_max_len(1)
+        .map(|mix| clock.step(job, layout, mix, rhythm.chunks, streams.of_replica))
+        .collect();
+    let [with, without] = <[Spent; 2]>::try_from(spent.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default();
+    let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
+    let shares: Vec<(Share, Picos)> = with
+        .shares()
+        .iter()
+        .zip(without.shares())
+        .map(|(&(share, a), (_, b))| (share, mean((a, often), (b, seldom))))
+        .collect();
+    let all = streams.of_replica * streams.replicas;
+    let [alone_with, alone_without] = mixes.map(|mix| clock.alone(job, &mix.times(all), rhythm.chunks));
+    let time: Picos = shares.iter().map(|share| share.1).sum();
+    let communication = shares.iter().filter(|share| share.0.is_communication()).map(|share| share.1).sum();
+    let step = Step {
+        layout: *layout,
+        time,
+        shares,
+        communication,
+        alone: mean((alone_with, often), (alone_without, seldom)),
+    };
+    let (with, without) = (with.time(), without.time());
+    let ttft = sum((with, rhythm.first), (without, 0.0));
+    let rest = sum((with, rhythm.disturbed), (without, rhythm.quiet));
+    let after = job.output_tokens - 1;
+    let tpot = (after > 0).then(|| Picos(rest.0 / after.max(1)));
+    let whole = ttft + rest;
+    let service = Service {
+        ttft,
+        tpot,
+        whole,
+        tokens_per_s: (job.concurrency * job.output_tokens) as f64 / (whole.0.max(1) as f64 / 1e12),
+        with_prompts: with,
+        without: (rhythm.quiet > 0.0).then_some(without),
+        late: late(job, ttft, tpot),
+        room: None,
+    };
+    Ok((step, service))
+}
+
+/// Limits that are broken.
+fn late(job: &Serving, ttft: Picos, tpot: Option<Picos>) -> Vec<String> {
+    let checks = [("ttft_s", Some(ttft), job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
+    let broken = checks.into_iter().filter_map(|(name, found, limit)| {
+        let (found, limit) = (found?, limit?);
+        let seconds = |time: Picos| time.0 as f64 / 1e12;
+        (found > limit).then(|| format!("{name} {:.4} of {}", seconds(found), seconds(limit)))
+    });
+    broken.collect()
+}
+
+/// Requests that a scheduler has to itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Streams {
+    /// Replicas with something to do.
+    replicas: f64,
+    /// Batches of a replica that are under way at once, each in another stage.
+    of_replica: f64,
+    /// Requests of each of them.
+    requests: f64,
+}
+
+impl Streams {
+    fn of(job: &Serving, layout: &Layout) -> Self {
+        let requests = job.concurrency as f64;
+        let replicas = f64::from(layout.degrees.data).min(requests);
+        let of_replica = f64::from(layout.degrees.pipeline).min(requests / replicas);
+        Self { replicas, of_replica, requests: requests / replicas / of_replica }
+    }
+}
+
+impl Mix {
+    fn times(&self, count: f64) -> Self {
+        Self {
+            decode: self.decode * count,
+            prefill: self.prefill * count,
+            chunks: self.chunks * count,
+            ending: self.ending * count,
+        }
+    }
+
+    /// Whether there is anything in it.
+    fn is_empty(&self) -> bool {
+        self.decode + self.prefill <= 0.0
+    }
+}
+
+impl Clock<'_> {
+    /// A step of a stream.
+    fn step(&self, job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, streams: f64) -> Result<Spent, PlanError> {
+        if mix.is_empty() {
+            return Ok(Spent::default());
+        }
+        let calls = traffic(job, layout, mix);
+        let prices: Vec<Result<Picos, PlanError>> =
+            calls.par_iter().with_max_len(1).map(|call| self.price(layout, call)).collect();
+        let prices = prices.into_iter().collect::<Result<Vec<Picos>, PlanError>>()?;
+        let of = |phase: Phase, dimension: Option<Dimension>| -> Picos {
+            let own = calls
+                .iter()
+                .zip(&prices)
+                .filter(|(call, _)| call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension));
+            own.map(|(call, &price)| times(price, call.count)).sum()
+        };
+        let each = Spent {
+            compute: self.work(&layer(job, layout, mix, chunks)),
+            tensor: of(Phase::LayerForward, Some(Dimension::Tensor)),
+            expert: of(Phase::LayerForward, Some(Dimension::Expert)),
+            ..Spent::default()
+        };
+        let first = (self.work(&words(job, mix)), of(Phase::Words, None));
+        let last = (self.work(&logits(job, layout, mix)), of(Phase::Logits, None));
+        let stages = u64::from(layout.degrees.pipeline);
+        let layers = job.model.layers;
+        let way = Spent {
+            compute: times(each.compute, layers) + first.0 + last.0,
+            tensor: times(each.tensor, layers) + first.1 + last.1,
+            expert: times(each.expert, layers),
+            hand_off: times(of(Phase::HandOff, None), stages - 1),
+            bubble: Picos::ZERO,
+        };
+        if stages == 1 {
+            return Ok(way);
+        }
+        let slowest = times(each.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1);
+        let all = Picos((slowest.0 as f64 * streams).round() as u64);
+        // Differences of times end at 0.
+        Ok(Spent { bubble: all - way.time(), ..way })
+    }
+
+    /// What one GPU would compute, were its memory large enough.
+    fn alone(&self, job: &Serving, mix: &Mix, chunks: f64) -> Picos {
+        if mix.is_empty() {
+            return Picos::ZERO;
+        }
+        let layout = Layout { degrees: Degrees::default() };
+        let near = Clock { elsewhere: None, ..*self };
+        times(near.work(&layer(job, &layout, mix, chunks)), job.model.layers)
+            + near.work(&words(job, mix))
+            + near.work(&logits(job, &layout, mix))
+    }
+
+    fn price(&self, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
+        let exchange = Exchange { dimension: call.dimension, collective: call.collective, bytes: call.bytes };
+        self.tariff.time(layout, exchange)
+    }
+
+    fn work(&self, work: &Work) -> Picos {
+        let attention = work.attention.iter().map(|reading| self.reading(reading));
+        self.curve.total(&work.kernels, self.speeds) + attention.sum()
+    }
+
+    /// A kernel that waits for what it reads of elsewhere; links are taken to carry that part of their rate which streams
+    /// reach of memory.
+    fn reading(&self, reading: &Reading) -> Picos {
+        let Reading { kernel, kept } = *reading;
+        match self.elsewhere {
+            None => {
+                let whole = Kernel { bytes: fabricast_topologies::Bytes(kernel.bytes.0 + kept.0), ..kernel };
+                self.curve.time(&whole, self.speeds)
+            }
+            Some(rate) => {
+                let far = Speeds { memory: rate, ..*self.speeds };
+                let fetched = Kernel { bytes: kept, ..Kernel::default() };
+                self.curve.time(&kernel, self.speeds).max(self.curve.time(&fetched, &far))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

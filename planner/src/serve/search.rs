@@ -1,0 +1,109 @@
+//! Degrees that nobody named: all that fit are estimated, and the best of them simulated.
+//!
+//! Tried are tensor-parallel degrees up to the GPUs of an NVLink domain that divide the heads, stages that divide the layers,
+//! and all ways to divide experts and their second copies among replicas. The best is what answers the most tokens within
+//! the job's limits; where nothing keeps them, what answers the most. What does not fit the memory is left out; where
+//! nothing fits, what comes nearest is taken.
+
+use fabricast_topologies::Bytes;
+
+use super::{Clock, Service, serve, tier};
+use crate::job::{Degrees, Footprint, JobError, Layout, Order, Sequence, Serving, room, serving_footprint};
+use crate::step::{Estimated, Machine, Speeds, Step, TimeError};
+
+/// How many are simulated.
+const SIMULATED: usize = 3;
+
+/// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
+/// GPU's memory.
+///
+/// # Errors
+/// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
+pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footprint, Service), TimeError> {
+    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
+    let elsewhere = tier::reach(job, machine)?;
+    let allowed = machine.simulated.allowing(job.collectives);
+    let clock = Clock { speeds: &speeds, curve: &machine.curve, elsewhere, tariff: &allowed };
+    let memory = machine.memory();
+    let timed = |layout: &Layout| {
+        let (step, service) = serve(job, layout, &clock)?;
+        let service = Service { room: memory.map(|memory| room(job, layout, memory)), ..service };
+        Ok::<_, TimeError>((step, serving_footprint(job, layout), service))
+    };
+    if let Some(layout) = Layout::given_to_serve(job, machine.ranks.len() as u32)? {
+        return timed(&layout);
+    }
+    let estimated = Estimated { router: machine.router, ranks: machine.ranks };
+    let mut best: Option<(Step, Footprint, Service)> = None;
+    for layout in promising(job, machine, &Clock { tariff: &estimated, ..clock })? {
+        let found = timed(&layout)?;
+        if best.as_ref().is_none_or(|known| order(&found.2) < order(&known.2)) {
+            best = Some(found);
+        }
+    }
+    best.ok_or_else(|| none_fits(job, machine).into())
+}
+
+/// Less is better.
+fn order(service: &Service) -> (bool, fabricast_topologies::Picos) {
+    // All divisions answer the same requests, so what answers one soonest answers the most.
+    (!service.late.is_empty(), service.whole)
+}
+
+fn none_fits(job: &Serving, machine: &Machine<'_>) -> JobError {
+    let message =
+        format!("no division of the job over {} ranks: its heads or layers do not divide", machine.ranks.len());
+    JobError {
+        place: job.places.parallel.clone(),
+        message,
+        help: Some("name the degrees that were meant to work, to see why they do not".to_owned()),
+    }
+}
+
+/// The best by estimate, of those that fit.
+fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<Vec<Layout>, TimeError> {
+    let memory = machine.memory().unwrap_or(Bytes::MAX);
+    let all = possible(job, machine);
+    let fits = |layout: &Layout| room(job, layout, memory).beyond.is_none();
+    let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
+    if fitting.is_empty() {
+        let total = |layout: &Layout| (serving_footprint(job, layout).total(), layout.degrees);
+        fitting = all.into_iter().min_by_key(total).into_iter().collect();
+    }
+    let mut ranked = Vec::with_capacity(fitting.len());
+    for layout in fitting {
+        ranked.push((order(&serve(job, &layout, clock)?.1), layout.degrees, layout));
+    }
+    ranked.sort_by_key(|&(order, degrees, _)| (order, degrees));
+    Ok(ranked.into_iter().take(SIMULATED).map(|(_, _, layout)| layout).collect())
+}
+
+/// All that the model and the ranks divide by.
+fn possible(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
+    let ranks = machine.ranks.len() as u32;
+    let island = machine.ranks.first().map(|&rank| machine.router.island_of(rank));
+    let near = machine.ranks.iter().filter(|&&rank| Some(machine.router.island_of(rank)) == island).count() as u32;
+    let divisors = |of: u32, most: u32| (1..=most.min(of)).filter(move |by| of.is_multiple_of(*by));
+    let stages = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
+    let mut found = Vec::new();
+    for tensor in divisors(ranks, near) {
+        for pipeline in divisors(ranks / tensor, stages) {
+            let data = ranks / tensor / pipeline;
+            let most = u32::try_from(job.expert_slots()).unwrap_or(u32::MAX).max(1);
+            for expert in divisors(data, most) {
+                let degrees = Degrees {
+                    tensor,
+                    pipeline,
+                    data,
+                    expert,
+                    context: 1,
+                    interleave: 1,
+                    sequence: Sequence::Whole,
+                    order: Order::default(),
+                };
+                found.extend(Layout::serving(job, ranks, degrees).ok());
+            }
+        }
+    }
+    found
+}

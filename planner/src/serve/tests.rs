@@ -1,0 +1,263 @@
+//! Answers against closed forms, against training's forward pass, and against what is known of serving.
+
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{FabricRequest, load};
+use proptest::prelude::*;
+
+use super::*;
+use crate::job::serving_tests::served;
+use crate::job::{Job, read_job};
+use crate::step::{Machine, Simulated};
+
+/// A tariff by the bytes alone, at a bandwidth.
+struct Flat(f64);
+
+impl Tariff for Flat {
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let factor = exchange.collective.busbw_factor(layout.size(exchange.dimension));
+        Ok(Picos((exchange.bytes.0 as f64 * factor / self.0 * 1e12).round() as u64 + 5_000_000))
+    }
+}
+
+const H100: Speeds = Speeds { flops_per_s: 989e12, memory: Bandwidth(3_350_000_000_000) };
+
+fn laid(job: &Serving) -> Layout {
+    let crate::job::Parallel::Given { degrees, data } = job.parallel else { panic!() };
+    let degrees = Degrees { data: data.unwrap_or(1), ..degrees };
+    Layout::serving(job, degrees.ranks() as u32, degrees).unwrap()
+}
+
+fn flat(job: &Serving, speeds: Speeds, bandwidth: f64) -> (Step, Service) {
+    let tariff = Flat(bandwidth);
+    let clock = Clock { speeds: &speeds, curve: &Efficiency::default(), elsewhere: None, tariff: &tariff };
+    serve(job, &laid(job), &clock).unwrap()
+}
+
+#[derive(Clone, Debug)]
+struct Drawn {
+    tp: u32,
+    pp: u32,
+    dp: u32,
+    ep: u32,
+    sequence: bool,
+    experts: bool,
+    prompt: u64,
+    output: u64,
+    budget: u64,
+    hit: f64,
+    concurrency: u64,
+}
+
+impl Drawn {
+    fn job(&self) -> Serving {
+        let Self { tp, pp, dp, ep, sequence, prompt, output, budget, hit, concurrency, .. } = self;
+        let mixture = if self.experts { ", experts = 16, experts_per_token = 4, shared_experts = 1" } else { "" };
+        served(&format!(
+            "prompt_tokens = {prompt}\noutput_tokens = {output}\nconcurrency = {concurrency}\nmax_batched_tokens = {budget}\n\
+             prefix_hit = {hit}\nexpert_skew = 1.3\nparallel = {{ tp = {tp}, pp = {pp}, dp = {dp}, ep = {ep}, sequence = {sequence} }}\n\
+             model = {{ layers = 8, hidden = 2048, heads = 16, kv_heads = 4, ffn = 4096, gated = true, vocab = 32000{mixture} }}\n"
+        ))
+    }
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let degrees = (0u32..4, 0u32..3, 0u32..4, prop::bool::ANY, prop::bool::ANY);
+    let load = (1u64..9000, 1u64..600, 64u64..9000, 0.0..0.95f64, 1u64..3000);
+    (degrees, load).prop_map(|((tp, pp, dp, sequence, experts), (prompt, output, budget, hit, concurrency))| Drawn {
+        tp: 1 << tp,
+        pp: 1 << pp,
+        dp: 1 << dp,
+        ep: if experts { 1 << dp } else { 1 },
+        sequence,
+        experts,
+        prompt,
+        output,
+        budget,
+        hit,
+        concurrency,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn shares_add_up_and_speed_never_hurts(drawn in drawn(), bandwidth in 1e9..900e9f64) {
+        let job = drawn.job();
+        let (step, service) = flat(&job, H100, bandwidth);
+        prop_assert_eq!(step.shares.iter().map(|one| one.1).sum::<Picos>(), step.time);
+        prop_assert!(step.exposed() <= step.total_communication() + 1e-9);
+        // A request's answer is its first token and those after it.
+        let rest = service.tpot.map_or(0, |tpot| tpot.0 * (job.output_tokens - 1));
+        prop_assert!((service.ttft.0 + rest).abs_diff(service.whole.0) <= job.output_tokens);
+        let (_, wider) = flat(&job, H100, bandwidth * 1.5);
+        let memory = Speeds { memory: Bandwidth(4_800_000_000_000), ..H100 };
+        let (_, hbm) = flat(&job, memory, bandwidth);
+        let (_, units) = flat(&job, Speeds { flops_per_s: 2e15, ..H100 }, bandwidth);
+        for faster in [wider, hbm, units] {
+            prop_assert!(faster.ttft <= service.ttft && faster.whole <= service.whole, "{faster:?} {service:?}");
+            prop_assert!(faster.tokens_per_s >= service.tokens_per_s);
+        }
+    }
+
+    /// More requests in flight: no fewer tokens in a second, and none of them sooner.
+    #[test]
+    fn concurrency_trades_time_for_tokens(drawn in drawn(), more in 1u64..500) {
+        let (_, few) = flat(&drawn.job(), H100, 300e9);
+        let (_, many) = flat(&Drawn { concurrency: drawn.concurrency + more, ..drawn.clone() }.job(), H100, 300e9);
+        // Kernels and calls round to picoseconds and whole bytes.
+        prop_assert!(many.tokens_per_s >= few.tokens_per_s * (1.0 - 1e-4), "{few:?} {many:?}");
+        prop_assert!(many.tpot.unwrap_or_default().0 as f64 >= few.tpot.unwrap_or_default().0 as f64 * (1.0 - 1e-4), "{few:?} {many:?}");
+        prop_assert!(many.whole.0 as f64 >= few.whole.0 as f64 * (1.0 - 1e-4));
+    }
+
+    #[test]
+    fn longer_prompts_never_come_sooner(drawn in drawn(), more in 1u64..4000) {
+        let alone = Drawn { concurrency: 1, ..drawn };
+        let (_, short) = flat(&alone.job(), H100, 300e9);
+        let (_, long) = flat(&Drawn { prompt: alone.prompt + more, ..alone }.job(), H100, 300e9);
+        prop_assert!(long.ttft >= short.ttft, "{short:?} {long:?}");
+    }
+
+    /// A token of a request that is alone takes what reading the weights takes, at least: of experts those of the token.
+    #[test]
+    fn a_lonely_token_reads_the_weights(drawn in drawn()) {
+        let alone = Drawn { concurrency: 1, dp: 1, ep: 1, output: drawn.output + 1, ..drawn };
+        let job = alone.job();
+        let (_, service) = flat(&job, H100, 300e9);
+        let model = &job.model;
+        let experts = if alone.experts { model.experts_per_token * model.ffn_parameters() } else { 0 };
+        let read = 2 * (model.layers * (model.shared_layer_parameters() + experts) + model.vocab * model.hidden);
+        // Norms and biases are not read by products.
+        let least = read as f64 * 0.999 / f64::from(alone.tp) / 3.35e12;
+        prop_assert!(service.tpot.unwrap().0 as f64 / 1e12 >= least, "{service:?} {least}");
+    }
+
+    /// Tensor groups: two calls of 2 n h bytes in a layer, one for words, and scores of those who get a token. Experts: n k h
+    /// elements there and back. Stages: 2 n h / t bytes.
+    #[test]
+    fn groups_move_the_closed_forms(drawn in drawn(), decode in 0u32..500, prefill in 1u32..4000) {
+        let job = drawn.job();
+        let layout = laid(&job);
+        let (decode, prefill) = (f64::from(decode), f64::from(prefill));
+        let calls = traffic(&job, &layout, &Mix { decode, prefill, chunks: 1.0, ending: 1.0 });
+        let tokens = decode + prefill;
+        let bytes = |phase: Phase, dimension: Dimension| -> Vec<u64> {
+            let own = calls.iter().filter(|call| call.phase == phase && call.dimension == dimension);
+            own.map(|call| call.bytes.0 * call.count).collect()
+        };
+        let near = |found: &[u64], expected: &[f64], ranks: u32| {
+            let slack = f64::from(2 * 16 * ranks) + 2.0;
+            let expected: &[f64] = if ranks > 1 { expected } else { &[] };
+            found.len() == expected.len() && found.iter().zip(expected).all(|(&a, &b)| (b..b + slack).contains(&(a as f64 + 1.0)))
+        };
+        let whole = 2.0 * tokens * 2048.0;
+        let in_layer: &[f64] = if drawn.sequence { &[2.0 * whole, 2.0 * whole] } else { &[2.0 * whole] };
+        prop_assert!(near(&bytes(Phase::LayerForward, Dimension::Tensor), in_layer, drawn.tp));
+        prop_assert!(near(&bytes(Phase::Words, Dimension::Tensor), &[whole], drawn.tp));
+        prop_assert!(near(&bytes(Phase::Logits, Dimension::Tensor), &[2.0 * (decode + 1.0) * 32_000.0], drawn.tp));
+        let shares = if drawn.sequence { f64::from(drawn.tp) } else { 1.0 };
+        let routed = whole / shares * 4.0 * 1.3f64.min(f64::from(drawn.ep));
+        let mixed = if drawn.experts { drawn.ep } else { 1 };
+        prop_assert!(near(&bytes(Phase::LayerForward, Dimension::Expert), &[routed, routed], mixed));
+        let handed: &[f64] = if drawn.pp > 1 { &[whole / f64::from(drawn.tp)] } else { &[] };
+        prop_assert!(near(&bytes(Phase::HandOff, Dimension::Pipeline), handed, drawn.pp));
+    }
+}
+
+/// A prompt that is computed whole is a forward pass of training: the same operations in each layer.
+#[test]
+fn a_prompt_is_a_forward_pass() {
+    let model = "model = { layers = 4, hidden = 1024, heads = 16, kv_heads = 4, ffn = 4096, gated = true, vocab = 51200, seq = 512";
+    for experts in ["", ", experts = 8, experts_per_token = 2, shared_experts = 1"] {
+        let text = format!(
+            "name = \"j\"\nglobal_batch = 1\nflash_attention = true\nparallel = {{ tp = 4 }}\n{model}{experts} }}\n"
+        );
+        let Job::Training(trained) = read_job(&text, "j").unwrap() else { panic!() };
+        let job = served(&format!(
+            "prompt_tokens = 511\noutput_tokens = 1\nconcurrency = 1\nparallel = {{ tp = 4 }}\n{model}{experts} }}\n"
+        ));
+        let mix = Mix { decode: 0.0, prefill: 512.0, chunks: 1.0, ending: 1.0 };
+        let layout = laid(&job);
+        let work = layer(&job, &layout, &mix, 1.0);
+        let own: u128 =
+            work.kernels.iter().chain(work.attention.iter().map(|one| &one.kernel)).map(|one| one.flops.0).sum();
+        let forward: u128 = crate::step::layer(&trained, &layout).forward.iter().map(|one| one.flops.0).sum();
+        // The diagonal of the scores is counted here, half of it there.
+        assert!((own as f64 / forward as f64 - 1.0).abs() < 1e-3, "{own} {forward}");
+    }
+}
+
+/// An answer reads what is kept of its request and computes 4 operations for each element of it and head; keys and values that
+/// are compressed are met whole by each head (arXiv 2412.19437: 128 heads, 576 elements, 61 layers).
+#[test]
+fn answers_read_what_is_kept() {
+    let model = "model = { layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280 }\nparallel = { tp = 4 }\n";
+    let mix = Mix { decode: 10.0, ..Mix::default() };
+    for (lines, elements, kept) in [("", 56, 2 * 32 * 56 * 2), ("kv_bytes_per_token = 70272\n", 576, 576 * 2)] {
+        let job = served(&format!("{model}{lines}"));
+        let work = layer(&job, &laid(&job), &mix, 1.0);
+        let [reading] = work.attention[..] else { panic!("{work:?}") };
+        // 2000 tokens of the prompt, and half of the answer.
+        assert_eq!(reading.kept.0, 10 * 2250 * kept, "{lines}");
+        assert_eq!(reading.kernel.flops.0, 4 * 10 * 2250 * 32 * elements, "{lines}");
+    }
+}
+
+#[test]
+fn chosen_experts_are_counted_once() {
+    let job = served(
+        "parallel = { dp = 8, ep = 8 }\n\
+         model = { layers = 8, hidden = 64, heads = 8, vocab = 128, experts = 256, experts_per_token = 8 }\n",
+    );
+    let of = |tokens: f64| chosen_experts(&job, &laid(&job), tokens);
+    // One token of all ranks chooses eight experts, one on each rank; many leave none alone.
+    assert!((of(1.0 / 8.0) - 1.0).abs() < 1e-9, "{}", of(1.0 / 8.0));
+    assert!((of(1e4) - 32.0).abs() < 1e-9 && of(8.0) < 32.0);
+}
+
+#[test]
+fn limits_that_are_broken_are_named() {
+    let (_, service) = flat(&served("ttft_s = 0.001\ntpot_s = 10\n"), H100, 300e9);
+    assert_eq!(service.late.len(), 1);
+    assert!(service.late[0].starts_with("ttft_s 0.") && service.late[0].ends_with(" of 0.001"), "{:?}", service.late);
+}
+
+/// Keys and values that are kept elsewhere come over the fabric: never faster, and much slower over PCIe.
+#[test]
+fn tiers_cost_what_their_ways_cost() {
+    let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    let curve = Efficiency::default();
+    let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+    let of = |tier: &str| {
+        let job = served(&format!("kv_tier = \"{tier}\"\nprompt_tokens = 8000\nconcurrency = 16\n"));
+        best_service(&job, &machine).unwrap()
+    };
+    let [(_, near, hbm), (_, _, peer), (_, far, host)] = ["hbm", "peer", "host"].map(of);
+    assert!(hbm.tpot < peer.tpot && peer.tpot < host.tpot, "{hbm:?} {peer:?} {host:?}");
+    assert_eq!((near.kv_cache.0 > 0, far.kv_cache.0), (true, 0));
+}
+
+#[test]
+fn degrees_are_found_that_fit_and_keep_limits() {
+    let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    let curve = Efficiency::default();
+    let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+    let of = |lines: &str| best_service(&served(&format!("parallel = \"auto\"\n{lines}")), &machine).unwrap();
+    let (step, footprint, service) = of("");
+    assert_eq!(step.layout.degrees.ranks(), 8);
+    assert!(footprint.total().0 < 72_000_000_000 && service.room.as_ref().unwrap().beyond.is_none(), "{footprint:?}");
+    for given in ["{ tp = 8 }", "{ tp = 4, dp = 2 }", "{ tp = 4, pp = 2 }"] {
+        let job = served(&format!("parallel = {given}\n"));
+        let (_, _, other) = best_service(&job, &machine).unwrap();
+        let fits = other.room.as_ref().unwrap().beyond.is_none();
+        assert!(!fits || other.tokens_per_s <= service.tokens_per_s * 1.02, "{given}: {other:?} {service:?}");
+    }
+}

@@ -1,0 +1,280 @@
+//! What a study answers, as it is written to `results.json` and read again by whatever shows it.
+//!
+//! One set of types for both ways: who adds a field here adds it for the command's JSON, its tables and the page. Readers
+//! take files with fields that they do not know and without those that came later; what they cannot understand has another
+//! [`FORMAT`]. Figures are floating-point here, with the unit in the name: they are to be shown, nothing is computed on.
+
+mod job;
+mod make;
+mod result;
+
+pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
+pub use make::answer;
+pub use result::{MemoryRow, ResultRow};
+
+use serde::{Deserialize, Serialize};
+
+/// The number of this format; another one means other things by the same names.
+pub const FORMAT: u32 = 1;
+
+/// A study and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The currency of all prices and costs.
+    pub currency: String,
+    /// What was compared, in the order of the study.
+    pub candidates: Vec<CandidateRow>,
+    /// What for, in the order of the study.
+    pub jobs: Vec<JobRow>,
+    /// What candidates had to keep within.
+    pub constraints: ConstraintsRow,
+    /// What costs and kernels were worked out with.
+    pub assumptions: AssumptionsRow,
+    /// Where the listed prices come from, each entry once, in the order of the candidates that took them.
+    pub sources: Vec<SourceRow>,
+    /// Every candidate with every job, candidates first.
+    pub results: Vec<ResultRow>,
+    /// Candidates, the best first.
+    pub ranking: Vec<RankedRow>,
+    /// How the order changes under other assumptions, in the order of the study.
+    #[serde(default)]
+    pub sensitivities: Vec<SensitivityRow>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateRow {
+    /// Its name.
+    pub name: String,
+    /// The preset or file that was asked for.
+    pub fabric: String,
+    /// The fabric's own name.
+    pub fabric_name: String,
+    /// Hosts with GPUs in use.
+    pub nodes: u64,
+    /// GPUs in use, on all hosts together.
+    pub gpus: u64,
+    /// The network between hosts in the words of the command line; absent: the preset's or file's own.
+    pub network: Option<String>,
+    /// What is paid.
+    pub price: Option<PriceRow>,
+    /// Power of all of it, kW.
+    pub power_kw: Option<f64>,
+    /// Racks that it fills.
+    pub racks: Option<f64>,
+    /// Where it stands: file without its folder, line, column.
+    pub place: String,
+    /// The profile that communication was priced with.
+    pub profile: String,
+    /// Where the figures of its fabric come from.
+    pub sources: Vec<String>,
+}
+
+/// What is paid for a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PriceRow {
+    /// How it is paid.
+    pub paid: Paid,
+    /// The least.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// The entry of the price list, where it is one's.
+    pub item: Option<String>,
+}
+
+/// How a price is paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Paid {
+    /// Once, for all of the candidate.
+    Once,
+    /// By the hour, for all of it.
+    Hourly,
+    /// By the hour, for each GPU.
+    HourlyByGpu,
+}
+
+/// What candidates had to keep within; absent: anything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConstraintsRow {
+    /// The most that may be paid at once.
+    pub budget_usd: Option<f64>,
+    /// The most that an hour may cost, energy included.
+    pub cost_per_hour_usd: Option<f64>,
+    /// The most power, kW.
+    pub power_kw: Option<f64>,
+    /// The most racks.
+    pub racks: Option<f64>,
+}
+
+/// What costs and kernels were worked out with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AssumptionsRow {
+    /// Years over which purchases are written off.
+    pub years: f64,
+    /// The part of the time that machines work.
+    pub utilization: f64,
+    /// A kWh, for who buys.
+    pub usd_per_kwh: f64,
+    /// What large matrix products reach of the peak.
+    pub efficiency_matrix: f64,
+    /// What streams reach of the memory's bandwidth.
+    pub efficiency_memory: f64,
+    /// What each kernel takes besides, µs.
+    pub efficiency_start_us: f64,
+}
+
+/// An entry of a price list that a candidate took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceRow {
+    /// What it is the price of.
+    pub item: String,
+    /// The least seen, in `currency`.
+    pub low: f64,
+    /// The most seen.
+    pub high: f64,
+    /// Its currency.
+    pub currency: String,
+    /// When, as the source says.
+    pub date: String,
+    /// Who says so.
+    pub source: String,
+}
+
+/// A candidate and its place in the order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankedRow {
+    /// Its place, from 1.
+    pub rank: usize,
+    /// Its name.
+    pub candidate: String,
+    /// What it is ranked by, in the unit of `by`; less is better.
+    pub score: f64,
+    /// What the score is.
+    pub by: ScoredBy,
+    /// Whether nothing else is both cheaper by the hour and faster over all jobs; absent without prices.
+    pub pareto: Option<bool>,
+    /// Whether all jobs fit and all constraints are kept.
+    pub within: bool,
+    /// Why not.
+    pub beyond: Vec<String>,
+    /// How likely it is to be the best of all, prices anywhere in their bands; absent without prices.
+    #[serde(default)]
+    pub probability_best: Option<f64>,
+}
+
+/// What candidates are ranked by: a geometric mean over jobs by weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScoredBy {
+    /// What a million tokens cost, prices in the middle of their bands.
+    CostPerMillionTokens,
+    /// Seconds that a million tokens take.
+    SecondsPerMillionTokens,
+}
+
+impl ScoredBy {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CostPerMillionTokens => "cost_per_million_tokens",
+            Self::SecondsPerMillionTokens => "seconds_per_million_tokens",
+        }
+    }
+}
+
+/// The order under another assumption.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SensitivityRow {
+    /// What was changed: `link_rate`, `gpu_price`, ….
+    pub name: String,
+    /// To what: `0.5`, or the names that failed.
+    pub setting: String,
+    /// All candidates in the order that they then have.
+    pub ranking: Vec<ScoreRow>,
+    /// Whether that is another order than the study's.
+    pub changed: bool,
+    /// Candidates that it does not apply to, each with the reason; they keep their figures.
+    #[serde(default)]
+    pub unchanged: Vec<String>,
+}
+
+/// A candidate under another assumption.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreRow {
+    /// Its name.
+    pub candidate: String,
+    /// As in the ranking; absent where it cannot run the jobs then.
+    pub score: Option<f64>,
+    /// Whether all jobs fit and all constraints are kept.
+    #[serde(default)]
+    pub within: bool,
+}
+
+/// Why a text is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// Not these fields, or no JSON at all.
+    #[error("{source_name}:{line}:{column}: {message}")]
+    Syntax {
+        /// What was read.
+        source_name: String,
+        /// From 1.
+        line: usize,
+        /// From 1.
+        column: usize,
+        /// What was expected.
+        message: String,
+    },
+    /// Another format.
+    #[error("{source_name}: format {found}, and this version reads format {FORMAT}")]
+    Format {
+        /// What was read.
+        source_name: String,
+        /// Its number.
+        found: u32,
+    },
+}
+
+impl Answer {
+    /// Reads `results.json`; `source` names it in errors.
+    ///
+    /// # Errors
+    /// [`AnswerError`]: no JSON, fields missing or of another kind, or another format.
+    pub fn read(text: &str, source: &str) -> Result<Self, AnswerError> {
+        #[derive(Deserialize)]
+        struct Numbered {
+            format: u32,
+        }
+        let refused = |error: &serde_json::Error| AnswerError::Syntax {
+            source_name: source.to_owned(),
+            line: error.line(),
+            column: error.column(),
+            message: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        };
+        let numbered: Numbered = serde_json::from_str(text).map_err(|error| refused(&error))?;
+        if numbered.format != FORMAT {
+            return Err(AnswerError::Format { source_name: source.to_owned(), found: numbered.format });
+        }
+        serde_json::from_str(text).map_err(|error| refused(&error))
+    }
+
+    /// Whether there are prices.
+    #[must_use]
+    pub fn is_priced(&self) -> bool {
+        self.results.iter().any(|one| one.cost_per_hour.is_some())
+    }
+
+    /// What the ranking is by.
+    #[must_use]
+    pub fn by(&self) -> ScoredBy {
+        if self.is_priced() { ScoredBy::CostPerMillionTokens } else { ScoredBy::SecondsPerMillionTokens }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Jobs as `results.json` tells them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::{Degrees, Order, Sequence};
+
+/// What kind of work a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// Steps of training.
+    Training,
+    /// Requests that are answered.
+    Inference,
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Its name.
+    pub name: String,
+    /// What kind of work it is.
+    pub kind: JobKind,
+    /// What it counts for among the others.
+    pub weight: f64,
+    /// What is computed.
+    pub model: ModelRow,
+    /// What matrix products are computed in: `bf16`, ….
+    pub precision: String,
+    /// Sequences of a step; absent for inference.
+    pub global_batch: Option<u64>,
+    /// Sequences of a forward pass of one rank; absent for inference.
+    pub micro_batch: Option<u64>,
+    /// What the backward pass computes anew: `none`, `selective`, `full`; absent for inference.
+    pub recompute: Option<String>,
+    /// Tokens of a prompt; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of an answer; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+    /// Requests in flight, on all replicas together; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u64>,
+    /// Whether degrees were looked for; they stand with each result.
+    pub auto: bool,
+    /// Tokens to train on, where the job says.
+    pub train_tokens: Option<u64>,
+    /// Where it stands: file without its folder, line, column.
+    pub place: String,
+}
+
+/// A model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelRow {
+    /// Transformer layers.
+    pub layers: u64,
+    /// Width of the residual stream.
+    pub hidden: u64,
+    /// Attention heads.
+    pub heads: u64,
+    /// Heads of keys and values.
+    pub kv_heads: u64,
+    /// Width of the feed-forward, of each expert where there are several.
+    pub ffn: u64,
+    /// Words of the vocabulary.
+    pub vocab: u64,
+    /// Tokens of a sequence.
+    pub seq: u64,
+    /// Experts of a layer; 0: none.
+    pub experts: u64,
+    /// Experts that a token goes to.
+    pub experts_per_token: u64,
+    /// Parameters, all experts among them.
+    pub parameters: u64,
+}
+
+/// How a job was divided among ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParallelRow {
+    /// Ranks that share each matrix.
+    pub tp: u32,
+    /// Stages of layers.
+    pub pp: u32,
+    /// Copies of the model.
+    pub dp: u32,
+    /// Ranks that divide a layer's experts.
+    pub ep: u32,
+    /// Ranks that share each sequence.
+    pub cp: u32,
+    /// Stretches of layers on each stage.
+    pub interleave: u32,
+    /// Whether tensor-parallel ranks divide the sequence between matrices.
+    pub sequence: bool,
+    /// What data-parallel ranks divide: 0 nothing, 1 optimizer, 2 gradients, 3 weights.
+    pub zero: u8,
+}
+
+impl ParallelRow {
+    /// The degrees.
+    #[must_use]
+    pub fn degrees(&self) -> Degrees {
+        Degrees {
+            tensor: self.tp,
+            pipeline: self.pp,
+            data: self.dp,
+            expert: self.ep,
+            context: self.cp,
+            interleave: self.interleave,
+            sequence: if self.sequence { Sequence::Divided } else { Sequence::Whole },
+            order: Order::default(),
+        }
+    }
+}
+
+impl std::fmt::Display for ParallelRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.degrees().fmt(f)
+    }
+}

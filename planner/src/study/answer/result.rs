@@ -1,0 +1,102 @@
+//! A job on a candidate as `results.json` tells it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobKind, ParallelRow};
+
+/// A job on a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultRow {
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Name of the job.
+    pub job: String,
+    /// What kind of work it is.
+    pub kind: JobKind,
+    /// GPUs at work.
+    pub ranks: u64,
+    /// How they divide it.
+    pub parallel: ParallelRow,
+    /// Forward passes of a rank in a step.
+    pub micro_batches: u64,
+    /// Seconds of a step; of the mean one for inference.
+    pub step_time_s: f64,
+    /// Tokens trained on, or put out, in a second, on all GPUs together.
+    pub tokens_per_s: f64,
+    /// Sequences, or requests, in a second.
+    pub samples_per_s: f64,
+    /// Seconds to a request's first token; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft_s: Option<f64>,
+    /// Seconds from one token of a request to the next; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpot_s: Option<f64>,
+    /// Limits of the job that it breaks: which, what was found, what was asked for; inference only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<String>,
+    /// Requests in flight that fit the memory, on all replicas together; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_that_fit: Option<u64>,
+    /// Changes of the job any one of which makes it fit, where it does not; inference only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_fit: Vec<String>,
+    /// Communication that GPUs wait for, as a part of the step.
+    pub exposed_comm_share: f64,
+    /// All communication over the step; over 1 where it overlaps with itself.
+    pub total_comm_share: f64,
+    /// Speed-up over one GPU with memory enough for the same steps, divided by the GPUs.
+    pub efficiency: f64,
+    /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all.
+    #[serde(default)]
+    pub efficiency_node: Option<f64>,
+    /// What the step's time goes to, seconds; they add up to it.
+    pub step_s: BTreeMap<String, f64>,
+    /// What the fullest GPU holds, GB (1e9 bytes).
+    pub memory_gb: f64,
+    /// What that consists of.
+    pub memory: MemoryRow,
+    /// Whether it fits the memory, as far as that is known, and keeps the limits of the job.
+    pub fits: bool,
+    /// By how much it does not, GB.
+    pub memory_beyond_gb: Option<f64>,
+    /// What an hour costs: the middle of the band, and its ends. Costs are absent without a price.
+    pub cost_per_hour: Option<f64>,
+    /// The least.
+    pub cost_per_hour_low: Option<f64>,
+    /// The most.
+    pub cost_per_hour_high: Option<f64>,
+    /// What a step costs.
+    pub cost_per_step: Option<f64>,
+    /// What a million tokens cost, those that `tokens_per_s` counts.
+    pub cost_per_million_tokens: Option<f64>,
+    /// The least.
+    pub cost_per_million_tokens_low: Option<f64>,
+    /// The most.
+    pub cost_per_million_tokens_high: Option<f64>,
+    /// kWh for a million tokens; absent without a power.
+    pub kwh_per_million_tokens: Option<f64>,
+    /// Hours to train all tokens, where the job says how many.
+    pub time_to_train_h: Option<f64>,
+    /// What that costs.
+    pub cost_to_train: Option<f64>,
+    /// The share of `step_s` that takes the most time.
+    pub binds: String,
+}
+
+/// What fills a GPU's memory, GB (1e9 bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryRow {
+    /// Weights.
+    pub weights_gb: f64,
+    /// Gradients.
+    pub gradients_gb: f64,
+    /// State of the optimizer.
+    pub optimizer_gb: f64,
+    /// Activations.
+    pub activations_gb: f64,
+    /// Keys and values of requests.
+    #[serde(default)]
+    pub kv_cache_gb: f64,
+}

@@ -1,0 +1,56 @@
+//! What is written is read back as it was; files of later versions are read, those of another format refused.
+
+use fabricast_topologies::load;
+
+use super::*;
+use crate::study::{rank, read_study, run};
+
+const STUDY: &str = "[[candidate]]\nname = \"listed\"\nfabric = \"hgx-h100\"\nprice = \"H100 SXM specialty\"\n\
+    [[candidate]]\nname = \"own\"\nfabric = \"hgx-h100\"\ngpus = 1\nprice_usd = { low = 1, high = 3 }\npower_kw = 2\n\
+    [[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = \"auto\"\n\
+    model = { layers = 2, hidden = 1024, heads = 8, vocab = 512, seq = 512 }\n";
+
+fn made() -> Answer {
+    let study = read_study(STUDY, "folder/s.toml").unwrap();
+    let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
+    let results = run(&study, &fabrics, None).unwrap();
+    answer(&study, &fabrics, &results, &rank(&study, &results))
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let answer = made();
+    let text = serde_json::to_string_pretty(&answer).unwrap();
+    assert_eq!(Answer::read(&text, "results.json").unwrap(), answer);
+    assert_eq!((answer.candidates[0].gpus, answer.candidates[0].nodes, answer.candidates[1].gpus), (8, 1, 1));
+    assert_eq!((answer.candidates[1].place.as_str(), answer.jobs[0].place.as_str()), ("s.toml:5:1", "s.toml:11:1"));
+    let price = answer.candidates[0].price.as_ref().unwrap();
+    assert_eq!((price.paid, price.item.as_deref()), (Paid::HourlyByGpu, Some("H100 SXM specialty")));
+    assert_eq!((answer.sources.len(), answer.sources[0].source.as_str()), (1, "Mercatus"));
+    for result in &answer.results {
+        let parts = result.memory.weights_gb + result.memory.gradients_gb + result.memory.optimizer_gb;
+        assert!((parts + result.memory.activations_gb + result.memory.kv_cache_gb - result.memory_gb).abs() < 1e-9);
+        assert!((result.step_s.values().sum::<f64>() / result.step_time_s - 1.0).abs() < 1e-9);
+    }
+    assert_eq!(answer.by(), ScoredBy::CostPerMillionTokens);
+}
+
+#[test]
+fn later_versions_are_read_and_other_formats_refused() {
+    let text = serde_json::to_string(&made()).unwrap();
+    // A field that a later version adds, and one that an earlier one has not.
+    let later = text.replacen("\"format\":1", "\"format\":1,\"colour\":\"blue\"", 1);
+    assert_eq!(Answer::read(&later, "r").unwrap(), made());
+    let earlier = text.replace(",\"probability_best\":null", "").replace(",\"sensitivities\":[]", "");
+    assert!(earlier.len() < text.len());
+    assert_eq!(Answer::read(&earlier, "r").unwrap(), made());
+    let other = text.replacen("\"format\":1", "\"format\":2", 1);
+    assert!(
+        Answer::read(&other, "r").unwrap_err().to_string().contains("r: format 2, and this version reads format 1")
+    );
+    for broken in ["", "{", "[]", "{\"format\":1}", &text[..text.len() / 2]] {
+        let error = Answer::read(broken, "r").unwrap_err();
+        assert!(matches!(error, AnswerError::Syntax { .. }), "{broken}: {error}");
+    }
+    assert!(Answer::read("{\"format\":1,\n\"currency\":3}", "r").unwrap_err().to_string().starts_with("r:2:12: "));
+}
