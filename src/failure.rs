@@ -160,6 +160,16 @@ impl From<fabricast_planner::job::JobError> for Failure {
     }
 }
 
+impl From<fabricast_planner::step::TimeError> for Failure {
+    fn from(error: fabricast_planner::step::TimeError) -> Self {
+        use fabricast_planner::step::TimeError as E;
+        match error {
+            E::Job(error) => error.into(),
+            E::Plan(error) => error.into(),
+        }
+    }
+}
+
 impl From<fabricast_planner::study::StudyError> for Failure {
     fn from(error: fabricast_planner::study::StudyError) -> Self {
         use fabricast_planner::study::StudyError as E;

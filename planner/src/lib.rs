@@ -24,3 +24,4 @@ pub mod serve;
 pub mod step;
 pub mod strategy;
 pub mod study;
+pub mod trace;

@@ -177,6 +177,11 @@ pub struct SimulateArgs {
     /// Run timed flows instead of a collective: CSV with the header `src,dst,bytes,start_us`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path"])]
     pub flows: Option<PathBuf>,
+    /// Run a job instead of a collective: calls and computations of ranks in a CSV (columns collective, bytes, time_us, ranks, count,
+    /// name, after, start_us), a log of NCCL (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL), or Chakra traces (any of
+    /// NAME.0.et, NAME.1.et, …)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "flows", "groups", "calls", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path", "utilization_over_time", "breakdown", "no_fold"])]
+    pub job: Option<PathBuf>,
     /// Flows that share the fabric with the run, in the form of --flows
     #[arg(long, value_name = "FILE")]
     pub background: Option<PathBuf>,
@@ -302,6 +307,11 @@ pub struct PlanArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
+    /// Plan the calls of a job, each as often as it occurs: calls and computations of ranks in a CSV (columns collective, bytes, time_us, ranks, count,
+    /// name, after, start_us), a log of NCCL (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL), or Chakra traces (any of
+    /// NAME.0.et, NAME.1.et, …)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "measured", "chart"])]
+    pub job: Option<PathBuf>,
     /// Measured times stand in for predicted ones where there are any: those of a manifest, as `compare`
     /// reads, whose ranks, hosts and launch are the plan's; may be repeated
     #[arg(long, value_name = "MANIFEST", help_heading = "Software")]

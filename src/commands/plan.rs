@@ -23,6 +23,9 @@ use crate::setup;
 use crate::watch::{self, Position};
 
 pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
+    if let Some(path) = &args.job {
+        return super::plan_job::run(args, path, output);
+    }
     let collectives = asked::collectives(&args.call)?;
     let chart = args.chart.as_deref().map(|path| Chart::new(path, &collectives, output)).transpose()?;
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;

@@ -36,6 +36,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.flows {
         return super::flows::run(args, path, &fabric, output);
     }
+    if let Some(path) = &args.job {
+        return super::job::run(args, path, &fabric, output);
+    }
     if let Some(path) = &args.breakdown {
         return super::breakdown::run(args, path, &fabric, output);
     }

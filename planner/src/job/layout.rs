@@ -2,12 +2,12 @@
 //!
 //! Ranks are numbered over the fabric's GPUs, host by host, and a group's stride decides how far apart its ranks are.
 //! Innermost, so on neighbouring GPUs, are those who talk most: tensor, then context, then data, then pipeline (as
-//! Megatron-LM orders them: tp-cp-ep-dp-pp). Experts are divided among neighbours of the data dimension, so their
+//! Megatron-LM orders them: tp-cp-ep-dp-pp), unless a job says otherwise ([`Order`]). Experts are divided among neighbours of the data dimension, so their
 //! degree divides that of data and does not multiply the ranks.
 
 use fabricast_topologies::Place;
 
-use super::{JobError, Model, Parallel, Serving, Training};
+use super::{JobError, Model, Parallel, Processes, Serving, Training};
 
 /// How many ways the work is divided in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +26,60 @@ pub struct Degrees {
     pub interleave: u32,
     /// Whether tensor-parallel ranks divide the sequence where they do not divide matrices.
     pub sequence: Sequence,
+    /// Whose ranks are neighbours.
+    pub order: Order,
+}
+
+/// Which degrees number the ranks first. Copies have the ranks that share sequences inside of them, and their experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order([Axis; 3]);
+
+/// What ranks are numbered along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Axis {
+    Tensor,
+    Data,
+    Pipeline,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self([Axis::Tensor, Axis::Data, Axis::Pipeline])
+    }
+}
+
+impl Order {
+    /// Of words, innermost first: `tp`, `dp` and `pp` each once; `cp` and `ep`, where they are named, right before `dp`.
+    ///
+    /// # Errors
+    /// What is wrong with the words.
+    pub(crate) fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, String> {
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        let mut axes = Vec::new();
+        for (place, &word) in words.iter().enumerate() {
+            let axis = match word {
+                "tp" => Axis::Tensor,
+                "dp" => Axis::Data,
+                "pp" => Axis::Pipeline,
+                "cp" | "ep" => {
+                    let rest = words.get(place + 1..).unwrap_or_default();
+                    let next = rest.iter().find(|next| !matches!(**next, "cp" | "ep"));
+                    if next != Some(&"dp") || rest.contains(&word) || (word == "ep" && rest.contains(&"cp")) {
+                        return Err(format!("`{word}`: expected cp, then ep, right before dp"));
+                    }
+                    continue;
+                }
+                other => return Err(format!("`{other}` is none of tp, cp, ep, dp and pp")),
+            };
+            axes.push(axis);
+        }
+        let mut sorted = axes.clone();
+        sorted.sort_unstable();
+        match (sorted == Self::default().0, <[Axis; 3]>::try_from(axes)) {
+            (true, Ok(axes)) => Ok(Self(axes)),
+            _ => Err("expected tp, dp and pp, each once".to_owned()),
+        }
+    }
 }
 
 /// What tensor-parallel ranks do between their matrices (Korthikanti et al.).
@@ -40,7 +94,16 @@ pub enum Sequence {
 
 impl Default for Degrees {
     fn default() -> Self {
-        Self { tensor: 1, pipeline: 1, data: 1, expert: 1, context: 1, interleave: 1, sequence: Sequence::Whole }
+        Self {
+            tensor: 1,
+            pipeline: 1,
+            data: 1,
+            expert: 1,
+            context: 1,
+            interleave: 1,
+            sequence: Sequence::Whole,
+            order: Order::default(),
+        }
     }
 }
 
@@ -122,6 +185,10 @@ impl Layout {
         let parts = Parts { model: &job.model, experts: job.model.experts, place: &job.places.parallel };
         parts.check(ranks, degrees)?;
         let Degrees { tensor, pipeline, data, context, interleave, .. } = degrees;
+        if job.processes == Processes::Single && (u64::from(data) != degrees.ranks() || degrees.expert > 1) {
+            let message = format!("one process (processes) copies whole models: expected dp {ranks} alone");
+            return Err(JobError::at(&job.places.parallel, message));
+        }
         let seq = job.model.seq;
         parts.divide("tokens of a sequence", seq, "cp", context.into())?;
         if degrees.token_shares() > 1 {
@@ -190,14 +257,24 @@ impl Layout {
 
     /// Size and stride of groups. Ranks of a data group include those that share sequences: both hold the same weights.
     pub(crate) fn shape(&self, dimension: Dimension) -> (u32, u32) {
-        let Degrees { tensor, pipeline, data, expert, context, .. } = self.degrees;
+        let Degrees { tensor, pipeline, data, expert, context, order, .. } = self.degrees;
+        let stride = |wanted: Axis| {
+            let inside = order.0.into_iter().take_while(|axis| *axis != wanted);
+            inside
+                .map(|axis| match axis {
+                    Axis::Tensor => tensor,
+                    Axis::Data => context * data,
+                    Axis::Pipeline => pipeline,
+                })
+                .product::<u32>()
+        };
         match dimension {
-            Dimension::Tensor => (tensor, 1),
-            Dimension::Context => (context, tensor),
-            Dimension::Expert => (expert, tensor * context),
-            Dimension::Data => (data * context, tensor),
-            Dimension::ExpertData => (data / expert.max(1), tensor * context * expert),
-            Dimension::Pipeline => (pipeline, tensor * context * data),
+            Dimension::Tensor => (tensor, stride(Axis::Tensor)),
+            Dimension::Context => (context, stride(Axis::Data)),
+            Dimension::Expert => (expert, stride(Axis::Data) * context),
+            Dimension::Data => (data * context, stride(Axis::Data)),
+            Dimension::ExpertData => (data / expert.max(1), stride(Axis::Data) * context * expert),
+            Dimension::Pipeline => (pipeline, stride(Axis::Pipeline)),
         }
     }
 
@@ -265,5 +342,33 @@ impl Parts<'_> {
         }
         self.divide("experts", self.experts, "ep", expert.into())?;
         self.divide("data-parallel ranks", data.into(), "ep", expert.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_say_who_is_whose_neighbour() {
+        let first = |words: &[&str], dimension| {
+            let order = Order::parse(words).unwrap();
+            let degrees = Degrees { tensor: 2, data: 4, pipeline: 2, order, ..Degrees::default() };
+            Layout { degrees }.groups(dimension).remove(0)
+        };
+        assert_eq!(first(&["tp", "cp", "ep", "dp", "pp"], Dimension::Data), [0, 2, 4, 6]);
+        assert_eq!(first(&["dp", "tp", "pp"], Dimension::Data), [0, 1, 2, 3]);
+        assert_eq!(first(&["dp", "tp", "pp"], Dimension::Tensor), [0, 4]);
+        assert_eq!(first(&["pp", "tp", "dp"], Dimension::Pipeline), [0, 1]);
+        assert_eq!(first(&["tp", "pp", "dp"], Dimension::Data), [0, 4, 8, 12]);
+        for words in [
+            &["tp", "dp"][..],
+            &["tp", "dp", "pp", "tp"],
+            &["tp", "cp", "pp", "dp"],
+            &["tp", "ep", "cp", "dp", "pp"],
+            &["xp"],
+        ] {
+            assert!(Order::parse(words).is_err(), "{words:?}");
+        }
     }
 }

@@ -25,7 +25,7 @@ mod training;
 
 pub use cache::{Room, room, serving_footprint};
 pub use error::JobError;
-pub use layout::{Degrees, Dimension, Layout, Sequence};
+pub use layout::{Degrees, Dimension, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
@@ -35,7 +35,7 @@ pub(crate) use read::serving_tests;
 pub(crate) use read::{JobText, Origin};
 pub use serving::{KvPrecision, KvTier, Limits, Serving};
 pub use traffic::{GroupCall, Phase, traffic};
-pub use training::{Attention, Overlap, Recompute, Training, Zero};
+pub use training::{Attention, Overlap, Processes, Recompute, Training, Zero};
 
 use fabricast_topologies::Place;
 use serde::Deserialize;

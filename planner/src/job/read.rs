@@ -18,8 +18,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
-use super::layout::{Degrees, Sequence};
-use super::{Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Recompute};
+use super::layout::{Degrees, Order, Sequence};
+use super::{
+    Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes, Recompute,
+};
 
 /// The text that places are told from.
 #[derive(Clone, Copy)]
@@ -73,6 +75,7 @@ pub(crate) struct JobText {
     flash_attention: Option<Spanned<bool>>,
     overlap: Option<Spanned<bool>>,
     train_tokens: Option<Spanned<f64>>,
+    processes: Option<Spanned<Processes>>,
     // Of inference.
     prompt_tokens: Option<Spanned<u64>>,
     output_tokens: Option<Spanned<u64>>,
@@ -124,19 +127,20 @@ struct DegreesText {
     cp: Option<Spanned<u32>>,
     interleave: Option<Spanned<u32>>,
     sequence: bool,
+    order: Option<Spanned<Vec<String>>>,
 }
 
 impl Default for DegreesText {
     fn default() -> Self {
         let one = || Spanned::new(0..0, 1);
-        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: None, interleave: None, sequence: false }
+        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: None, interleave: None, sequence: false, order: None }
     }
 }
 
 #[derive(Clone, Debug)]
 enum ParallelText {
     Auto,
-    Given(DegreesText),
+    Given(Box<DegreesText>),
 }
 
 impl<'de> Deserialize<'de> for ParallelText {
@@ -157,7 +161,8 @@ impl<'de> Deserialize<'de> for ParallelText {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<ParallelText, M::Error> {
-                DegreesText::deserialize(MapAccessDeserializer::new(map)).map(ParallelText::Given)
+                DegreesText::deserialize(MapAccessDeserializer::new(map))
+                    .map(|degrees| ParallelText::Given(Box::new(degrees)))
             }
         }
         deserializer.deserialize_any(Either)
@@ -273,6 +278,11 @@ impl JobText {
             context: degree("cp", text.cp.as_ref().unwrap_or(&one))?,
             interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&one))?,
             sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
+            order: match &text.order {
+                None => Order::default(),
+                Some(words) => Order::parse(words.get_ref())
+                    .map_err(|message| check.wrong(words.span(), format!("order: {message}")))?,
+            },
         };
         let data = text.dp.as_ref().map(|data| degree("dp", data)).transpose()?;
         Ok(Parallel::Given { degrees, data })
@@ -419,11 +429,13 @@ pub(crate) mod tests {
                 "job.toml:1:85",
                 "beside 0 experts",
             ),
+            ("processes = \"single\"\nzero = 1", "job.toml:1:13", "expected zero 0"),
             ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
             ("expert_skew = 0.5", "job.toml:1:15", "from 1 to 1000"),
             ("weight = nan", "job.toml:1:10", "NaN is not from"),
             ("parallel = \"manual\"", "job.toml:1:12", "\"auto\" or a table"),
             ("parallel = { tp = 0 }", "job.toml:1:19", "from 1 to"),
+            ("parallel = { order = [\"tp\", \"pp\"] }", "job.toml:1:22", "each once"),
             ("parallel = { tq = 1 }", "job.toml:1:14", "unknown field"),
             ("model = { layers = 2, hidden = 100, heads = 3, vocab = 10, seq = 4 }", "job.toml:1:45", "divided by 3"),
             (

@@ -230,8 +230,9 @@ mod tests {
 
         /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
         #[test]
-        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3) {
-            let degrees = Degrees { tensor: tp, pipeline: pp, data: ep * rest, expert: ep, context: cp, ..Degrees::default() };
+        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
+            let order = crate::job::Order::parse(&order).unwrap();
+            let degrees = Degrees { order, tensor: tp, pipeline: pp, data: ep * rest, expert: ep, context: cp, ..Degrees::default() };
             let layout = Layout { degrees };
             for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Pipeline] {
                 let groups = layout.groups(dimension);

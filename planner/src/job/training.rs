@@ -33,6 +33,8 @@ pub struct Training {
     pub overlap: Overlap,
     /// What calls may be done by.
     pub collectives: Collectives,
+    /// Who drives the GPUs of a host.
+    pub processes: Processes,
     /// The load of the busiest expert over the mean, 1 or more.
     pub skew: f64,
     /// What the job counts for among others, over 0.
@@ -41,6 +43,17 @@ pub struct Training {
     pub train_tokens: Option<u64>,
     /// Where it stands.
     pub places: Places,
+}
+
+/// Who drives the GPUs of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Processes {
+    /// A process each: PyTorch's DistributedDataParallel, and all that divides models.
+    #[default]
+    PerGpu,
+    /// One for all, which copies the model to the others anew in each step: PyTorch's DataParallel.
+    Single,
 }
 
 /// What data-parallel ranks divide among them instead of each keeping a copy (Rajbhandari et al., ZeRO).

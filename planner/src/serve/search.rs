@@ -8,7 +8,7 @@
 use fabricast_topologies::Bytes;
 
 use super::{Clock, Service, serve, tier};
-use crate::job::{Degrees, Footprint, JobError, Layout, Sequence, Serving, room, serving_footprint};
+use crate::job::{Degrees, Footprint, JobError, Layout, Order, Sequence, Serving, room, serving_footprint};
 use crate::step::{Estimated, Machine, Speeds, Step, TimeError};
 
 /// How many are simulated.
@@ -91,8 +91,16 @@ fn possible(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
             let data = ranks / tensor / pipeline;
             let most = u32::try_from(job.expert_slots()).unwrap_or(u32::MAX).max(1);
             for expert in divisors(data, most) {
-                let degrees =
-                    Degrees { tensor, pipeline, data, expert, context: 1, interleave: 1, sequence: Sequence::Whole };
+                let degrees = Degrees {
+                    tensor,
+                    pipeline,
+                    data,
+                    expert,
+                    context: 1,
+                    interleave: 1,
+                    sequence: Sequence::Whole,
+                    order: Order::default(),
+                };
                 found.extend(Layout::serving(job, ranks, degrees).ok());
             }
         }

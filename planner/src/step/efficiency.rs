@@ -9,8 +9,9 @@
 //! takes to start, fill and drain them.
 //!
 //! `matrix` is set by hand to what suits the four step times of `planner/data/scaling.csv` together (arXiv 2205.05198, table 5), all on
-//! A100; no step outside these four was held against it. `memory` and `start` are estimates that these steps hardly tell: what streams reach on data-sheet bandwidths, and
-//! some microseconds to start and drain a kernel.
+//! A100. Twenty other published runs on A100, of 1.7 to 1,008 thousand million parameters, are held against it and set nothing
+//! (`planner/data/published.csv`, the test `published`). `memory` and `start` are estimates that these steps hardly tell: what streams
+//! reach on data-sheet bandwidths, and some microseconds to start and drain a kernel.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, Picos};

@@ -12,6 +12,7 @@
 mod efficiency;
 mod gradients;
 mod kernels;
+mod one_process;
 mod pipeline;
 mod price;
 mod search;
@@ -19,13 +20,16 @@ mod search;
 pub use efficiency::{Efficiency, Speeds};
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
 pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
+pub(crate) use price::{OwnChoice, Planned, fastest};
 pub use search::{Machine, StepError, best_step, unbounded_step};
 
 use fabricast_topologies::{Bytes, Picos};
 use pipeline::{Pipeline, StageTime};
 use rayon::prelude::*;
 
-use crate::job::{Dimension, GroupCall, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
+use crate::job::{
+    Dimension, GroupCall, JobError, Layout, Overlap, Phase, Processes, Training, Zero, parameters, traffic,
+};
 use crate::plan::PlanError;
 
 /// What time of a step goes to.
@@ -47,11 +51,13 @@ pub enum Share {
     HandOff,
     /// Waiting for other stages.
     Bubble,
+    /// Waiting for the host to launch kernels, where one process drives all GPUs.
+    Launch,
 }
 
 impl Share {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Compute,
         Self::Optimizer,
         Self::Tensor,
@@ -60,6 +66,7 @@ impl Share {
         Self::Data,
         Self::HandOff,
         Self::Bubble,
+        Self::Launch,
     ];
 
     /// As it is written.
@@ -74,6 +81,7 @@ impl Share {
             Self::Data => "data",
             Self::HandOff => "hand_off",
             Self::Bubble => "bubble",
+            Self::Launch => "launch",
         }
     }
 
@@ -223,6 +231,9 @@ pub fn step(
         let message =
             format!("{micro} micro-batches through {} stretches of layers are too many to follow", stages * chunks);
         return Err(JobError { place: job.places.batch.clone(), message, help: None }.into());
+    }
+    if job.processes == Processes::Single {
+        return Ok(one_process::step(job, layout, speeds, curve, tariff)?);
     }
     let calls = traffic(job, layout);
     let prices = Prices { calls: &calls, layout, tariff };
@@ -426,5 +437,9 @@ impl Reduction {
     }
 }
 
+#[cfg(test)]
+mod published;
+#[cfg(test)]
+mod rules;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
 use fabricast_sim::{LaunchMode, Party, Surroundings, simulate_together};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
@@ -23,8 +23,8 @@ use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape};
 use crate::bound::InNetwork;
 use crate::job::{Collectives, Dimension, Layout};
-use crate::library::{Library, Offer, Registered};
-use crate::plan::{Effort, PlanError, PlanRequest, Priced, Watcher, plan};
+use crate::library::{Chooser, Conditions, Library, Offer, Registered};
+use crate::plan::{Effort, PlanError, PlanRequest, Priced, Row, Watcher, plan};
 use crate::strategy::{Restriction, Strategy};
 
 /// A call among the groups of a dimension, all at once.
@@ -36,6 +36,28 @@ pub struct Exchange {
     pub collective: Collective,
     /// The size, as `--bytes` counts it.
     pub bytes: Bytes,
+}
+
+/// A call and how it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Planned {
+    pub collective: Collective,
+    pub bytes: Bytes,
+    pub strategy: Strategy,
+}
+
+/// Where the library's own choice is worked out; between hosts that takes a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnChoice {
+    /// For groups inside of an NVLink domain.
+    Inside,
+    /// For all.
+    Everywhere,
+}
+
+/// The library's choice is picked where nothing is faster for certain; a job is told what is likely.
+pub(crate) fn fastest(row: &Row) -> Priced {
+    row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
 }
 
 /// Who knows what calls take.
@@ -103,12 +125,12 @@ impl<'a> Simulated<'a> {
         Allowed { simulated: self, collectives }
     }
 
-    fn devices(&self, group: &[u32]) -> Vec<NodeId> {
+    pub(crate) fn devices(&self, group: &[u32]) -> Vec<NodeId> {
         group.iter().filter_map(|&rank| self.ranks.get(rank as usize).copied()).collect()
     }
 
     /// The islands of a group, each once.
-    fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
+    pub(crate) fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
         let mut islands: Vec<u32> = devices.iter().map(|&device| self.router.island_of(device)).collect();
         islands.sort_unstable();
         islands.dedup();
@@ -144,49 +166,74 @@ impl<'a> Simulated<'a> {
         let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups);
         let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
-        let mode = LaunchMode { gpus_per_host: self.ranks_per_node(first), ..LaunchMode::default() };
-        if self.islands(first).len() > 1 && first.len() > MANY {
+        if self.is_spread(first) {
             let most = LOOKED_AT * first.len() as u64;
             let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
-            let strategy = self.picked(first, (size, stride, collective, near, collectives), mode)?;
-            return strategy.map_or(Ok(Picos::ZERO), |pick| self.simulate(&parties, collective, bytes, pick, mode));
+            let strategy = self.picked(first, (size, stride, collective, near, collectives))?;
+            return strategy.map_or(Ok(Picos::ZERO), |pick| self.slowest(&parties, (collective, bytes), pick));
         }
-        let pick = self.pick(first, (collective, bytes), collectives, mode, Vec::new())?;
-        match (pick, parties.as_slice()) {
-            (None, _) => Ok(Picos::ZERO),
-            (Some(pick), [_]) => Ok(pick.time),
-            (Some(pick), several) => self.simulate(several, collective, bytes, pick.strategy, mode),
+        let Some(row) = self.row(first, collective, bytes, collectives, OwnChoice::Inside)? else {
+            return Ok(Picos::ZERO);
+        };
+        let fastest = fastest(&row);
+        match parties.as_slice() {
+            [_] => Ok(fastest.time),
+            several => self.slowest(several, (collective, bytes), fastest.strategy),
         }
     }
 
+    /// The time of the slowest of several groups that do the same at once.
+    fn slowest(
+        &self,
+        groups: &[Vec<NodeId>],
+        (collective, bytes): (Collective, Bytes),
+        strategy: Strategy,
+    ) -> Result<Picos, PlanError> {
+        let call = Planned { collective, bytes, strategy };
+        let at_once: Vec<(Planned, &[NodeId], Picos)> =
+            groups.iter().map(|devices| (call, devices.as_slice(), Picos::ZERO)).collect();
+        Ok(self.together_at(&at_once)?.into_iter().max().unwrap_or_default())
+    }
+
+    /// Whether a group is of many ranks beyond one NVLink domain.
+    fn is_spread(&self, group: &[NodeId]) -> bool {
+        group.len() > MANY && self.islands(group).len() > 1
+    }
+
     /// What a group of many takes for a call.
-    fn picked(&self, first: &[NodeId], asked: Asked, mode: LaunchMode) -> Result<Option<Strategy>, PlanError> {
+    fn picked(&self, first: &[NodeId], asked: Asked) -> Result<Option<Strategy>, PlanError> {
         let kept = self.picked.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
         if kept.is_some() {
             return Ok(kept);
         }
         let (_, _, collective, bytes, collectives) = asked;
-        let pick = self.pick(first, (collective, bytes), collectives, mode, CHANNELS_OF_MANY.to_vec())?;
-        let strategy = pick.map(|pick| pick.strategy);
+        let row = self.row(first, collective, bytes, collectives, OwnChoice::Inside)?;
+        let strategy = row.map(|row| fastest(&row).strategy);
         if let Some(strategy) = strategy {
             self.picked.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, strategy);
         }
         Ok(strategy)
     }
 
-    /// The pick of a plan for one group.
-    fn pick(
+    /// What `plan` finds for a call of one group.
+    pub(crate) fn row(
         &self,
         first: &[NodeId],
-        (collective, bytes): (Collective, Bytes),
+        collective: Collective,
+        bytes: Bytes,
         collectives: Collectives,
-        mode: LaunchMode,
-        channels: Vec<u16>,
-    ) -> Result<Option<Priced>, PlanError> {
+        own: OwnChoice,
+    ) -> Result<Option<Row>, PlanError> {
+        let ranks_per_node = self.ranks_per_node(first);
+        let mode = LaunchMode { gpus_per_host: ranks_per_node, ..LaunchMode::default() };
         let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
+        let inside = self.islands(first).len() == 1;
+        // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
+        let chooser = (inside || own == OwnChoice::Everywhere)
+            .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = Restriction {
             library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            channels,
+            channels: if self.is_spread(first) { CHANNELS_OF_MANY.to_vec() } else { Vec::new() },
             ..Restriction::default()
         };
         let request = PlanRequest {
@@ -202,47 +249,49 @@ impl<'a> Simulated<'a> {
             collectives: &[collective],
             sizes: &[bytes],
             restriction: &restriction,
-            library: None,
+            library: chooser.as_ref(),
             effort: Effort::Contenders,
         };
-        Ok(plan(&request, Watcher::default())?.rows.first().map(|row| row.pick))
+        let found = plan(&request, Watcher::default())?;
+        Ok(found.rows.into_iter().next())
     }
 
-    /// The time of the slowest of several groups that do the same at once.
-    fn simulate(
-        &self,
-        groups: &[Vec<NodeId>],
-        collective: Collective,
-        bytes: Bytes,
-        strategy: Strategy,
-        mode: LaunchMode,
-    ) -> Result<Picos, PlanError> {
-        let generators: Vec<(Box<dyn Generate + Send + Sync>, &Vec<NodeId>)> = groups
-            .iter()
-            .filter_map(|devices| {
-                let per_node = self.ranks_per_node(devices);
-                let fabric = self.router.fabric();
-                let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
-                let buffers = BufferUse::OutOfPlace;
-                let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
-                let shape = Shape {
-                    grid: fabric.host_grid().to_vec(),
-                    ..strategy.shape(call, self.profile, per_node, &abilities)
-                };
-                Some((algorithm::generator(strategy.algorithm, &shape).ok()?, devices))
-            })
-            .collect();
+    /// When each of several calls is done that begin at these times and share the fabric.
+    pub(crate) fn together_at(&self, calls: &[(Planned, &[NodeId], Picos)]) -> Result<Vec<Picos>, PlanError> {
+        let Some(&(first, ..)) = calls.first() else { return Ok(Vec::new()) };
+        let fabric = self.router.fabric();
+        let mut generators = Vec::with_capacity(calls.len());
+        let mut mode = LaunchMode::default();
+        for &(Planned { collective, bytes, strategy }, devices, begin) in calls {
+            let per_node = self.ranks_per_node(devices);
+            mode.gpus_per_host = mode.gpus_per_host.max(per_node);
+            let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
+            let buffers = BufferUse::OutOfPlace;
+            let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
+            let shape =
+                Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, self.profile, per_node, &abilities) };
+            // What was picked can be generated: a group that cannot be like the first is one that says nothing.
+            if let Ok(generator) = algorithm::generator(strategy.algorithm, &shape) {
+                let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
+                generators.push((generator, devices, delays));
+            }
+        }
         let parties: Vec<Party<'_>> = generators
             .iter()
-            .map(|(generator, placement)| {
+            .map(|(generator, placement, delays)| {
                 let Self { router, profile, .. } = *self;
-                let setting = Setting { fabric: router.fabric(), router, placement, profile, delays: &[] };
+                let setting = Setting { fabric, router, placement, profile, delays };
                 Party { generator: generator.as_ref(), setting }
             })
             .collect();
         simulate_together(&parties, mode, Surroundings::default(), Watch::default())
-            .map(|timeline| timeline.time)
-            .map_err(|source| PlanError::Simulation { strategy, collective, bytes, source: source.into() })
+            .map(|timeline| timeline.party_times)
+            .map_err(|source| PlanError::Simulation {
+                strategy: first.strategy,
+                collective: first.collective,
+                bytes: first.bytes,
+                source: source.into(),
+            })
     }
 
     /// The most ranks of a group on a host.

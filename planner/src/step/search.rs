@@ -10,7 +10,7 @@ use fabricast_topologies::{Bytes, NodeId};
 
 pub use super::TimeError as StepError;
 use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
-use crate::job::{Degrees, Footprint, JobError, Layout, Training, Zero, footprint};
+use crate::job::{Degrees, Footprint, JobError, Layout, Order, Processes, Training, Zero, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
@@ -53,6 +53,11 @@ impl Machine<'_> {
 /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
 pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
     let ranks = machine.ranks.len() as u32;
+    if job.processes == Processes::Single && machine.ranks_per_host() < ranks {
+        let message =
+            "processes: one process cannot drive the GPUs of several hosts: expected \"per_gpu\", or one host";
+        return Err(JobError::at(&job.places.parallel, message).into());
+    }
     match Layout::given(job, ranks)? {
         Some(layout) => timed(job, machine, &Speeds::of(machine.router.fabric(), job.precision, &job.places)?, &layout),
         None => searched(job, machine, machine.memory().unwrap_or(Bytes::MAX)),
@@ -129,7 +134,16 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
             let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
             let expert = divisors(data, experts.clamp(1, data)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
             let sequence = if tensor > 1 { crate::job::Sequence::Divided } else { crate::job::Sequence::Whole };
-            let degrees = Degrees { tensor, pipeline, data, expert, context: 1, interleave: 1, sequence };
+            let degrees = Degrees {
+                tensor,
+                pipeline,
+                data,
+                expert,
+                context: 1,
+                interleave: 1,
+                sequence,
+                order: Order::default(),
+            };
             found.extend(Layout::new(job, ranks, degrees).ok());
         }
     }

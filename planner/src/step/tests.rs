@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::job::{Job, read_job};
 
-fn read(text: &str) -> Training {
+pub(super) fn read(text: &str) -> Training {
     match read_job(text, "job").unwrap() {
         Job::Training(job) => job,
         other => panic!("{other:?}"),
@@ -17,11 +17,11 @@ fn read(text: &str) -> Training {
 
 const SCALING: &str = include_str!("../../data/scaling.csv");
 
-fn fabric(name: &str, nodes: u32) -> Fabric {
+pub(super) fn fabric(name: &str, nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(name) }).unwrap()
 }
 
-fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
+pub(super) fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
     let simulated = Simulated::new(&router, &profile, fabric.gpus());

@@ -1,6 +1,6 @@
 //! What a training job makes of its keys.
 
-use super::super::{Attention, JobError, Overlap, Parallel, Places, Training, Zero};
+use super::super::{Attention, JobError, Overlap, Parallel, Places, Processes, Training, Zero};
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
 
 impl JobText {
@@ -16,6 +16,7 @@ impl JobText {
             own("flash_attention", &self.flash_attention),
             own("overlap", &self.overlap),
             own("train_tokens", &self.train_tokens),
+            own("processes", &self.processes),
         ]
     }
 
@@ -58,6 +59,7 @@ impl JobText {
             attention: if flash { Attention::Flash } else { Attention::Unfused },
             overlap: if overlap { Overlap::On } else { Overlap::Off },
             collectives: self.collectives,
+            processes: self.processes(check, zero)?,
             skew: check.within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
             weight: check.within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
@@ -76,6 +78,17 @@ impl JobText {
             return Err(JobError::at(&job.places.batch, message));
         }
         Ok(job)
+    }
+
+    fn processes(&self, check: Checked<'_>, zero: Zero) -> Result<Processes, JobError> {
+        match &self.processes {
+            Some(how) if *how.get_ref() == Processes::Single && zero > Zero::None => {
+                let message =
+                    "processes: one process keeps one copy of the optimizer, and zero divides many: expected zero 0";
+                Err(check.wrong(how.span(), message.to_owned()))
+            }
+            other => Ok(other.as_ref().map(|how| *how.get_ref()).unwrap_or_default()),
+        }
     }
 
     fn zero(&self, check: Checked<'_>) -> Result<Zero, JobError> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Degrees, Sequence};
+use crate::job::{Degrees, Order, Sequence};
 
 /// What kind of work a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +108,7 @@ impl ParallelRow {
             context: self.cp,
             interleave: self.interleave,
             sequence: if self.sequence { Sequence::Divided } else { Sequence::Whole },
+            order: Order::default(),
         }
     }
 }

@@ -1,0 +1,424 @@
+//! Chakra execution traces: one file of each rank, protocol buffers with their lengths before them (MLCommons,
+//! github.com/mlcommons/chakra, `schema/protobuf/et_def.proto`).
+//!
+//! First comes a `GlobalMetadata`, which is passed over, then a `Node` after the other:
+//!
+//! | field | what | taken as |
+//! |---|---|---|
+//! | 1, 2 | `id`, `name` | |
+//! | 3 | `type` | 4 computes; 5 sends; 6 receives; 7 calls; others take no time |
+//! | 4, 5 | `ctrl_deps`, `data_deps` | what it comes after |
+//! | 7 | `duration_micros` | of computation |
+//! | 10 | `attr`: `comm_type`, `comm_size`, `comm_src`, `comm_dst`, `comm_tag`, `pg_name` | of calls and messages |
+//!
+//! Starts (field 6) are those of the machine that was traced, and are left out. A call without `pg_name` is one of all ranks; with it, one
+//! of the ranks whose traces name it. The n-th call of a group is the same call on all of its ranks. `comm_size` of an all_gather is
+//! what each rank has, as ASTRA-sim takes it; of others the larger buffer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos, Place};
+use rustc_hash::FxHashMap;
+
+use super::wire::{Broken, Reader, Value};
+use super::{Call, Event, MOST_EVENTS, Trace, What};
+use crate::job::JobError;
+
+/// `CollectiveCommType`, in its order.
+const COLLECTIVES: [Option<Collective>; 10] = [
+    Some(Collective::AllReduce),
+    Some(Collective::Reduce),
+    Some(Collective::AllGather),
+    Some(Collective::Gather),
+    Some(Collective::Scatter),
+    Some(Collective::Broadcast),
+    Some(Collective::AllToAll),
+    Some(Collective::ReduceScatter),
+    Some(Collective::ReduceScatter),
+    None,
+];
+
+/// What is read of a node.
+#[derive(Debug, Default)]
+struct Node {
+    id: u64,
+    name: String,
+    kind: u64,
+    after: Vec<u64>,
+    micros: u64,
+    numbers: BTreeMap<String, u64>,
+    group: String,
+    at: usize,
+}
+
+/// The trace of a rank as it lies in a file.
+pub struct RankFile<'a> {
+    /// Its name, for errors.
+    pub source: &'a str,
+    /// What is in it.
+    pub bytes: &'a [u8],
+}
+
+/// Reads the traces of ranks 0, 1, and so on.
+///
+/// # Errors
+/// [`JobError`] with the file and the byte: what is no message, a node that waits for one that is not there, ranks that call different
+/// things.
+pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
+    let mut all = Vec::with_capacity(files.len());
+    let mut count = 0;
+    for file in files {
+        let nodes = nodes(file.bytes).map_err(|broken| {
+            JobError::at(&Place::of_source(file.source), format!("byte {}: {}", broken.at, broken.message))
+        })?;
+        count += nodes.len();
+        if count > MOST_EVENTS {
+            return Err(JobError::at(&Place::of_source(file.source), format!("more than {MOST_EVENTS} nodes")));
+        }
+        all.push(nodes);
+    }
+    let source = files.first().map_or("", |file| file.source);
+    let mut building = Building { files, groups: groups(&all), ..Building::default() };
+    for (rank, nodes) in (0u32..).zip(&all) {
+        building.add(rank, nodes)?;
+    }
+    building.calls_are_whole()?;
+    let mut left_out = Vec::new();
+    if building.idle > 0 {
+        left_out.push(format!("{} nodes of memory, storage, metadata and barriers take no time", building.idle));
+    }
+    Trace::new(building.events, left_out, source)
+}
+
+/// The nodes of a file, behind its metadata.
+fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Broken> {
+    let mut file = Reader::new(bytes);
+    if file.is_empty() {
+        return Err(file.broken("empty: expected Chakra's metadata and nodes"));
+    }
+    let mut metadata = file.delimited()?;
+    while metadata.field()?.is_some() {}
+    let mut nodes = Vec::new();
+    while !file.is_empty() {
+        let mut message = file.delimited()?;
+        nodes.push(node(&mut message)?);
+    }
+    Ok(nodes)
+}
+
+fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
+    let mut node = Node { at: message.at(), ..Node::default() };
+    while let Some((field, value, at)) = message.field()? {
+        match (field, value) {
+            (1, Value::Varint(id)) => node.id = id,
+            (2, Value::Bytes(name)) => node.name = String::from_utf8_lossy(name).into_owned(),
+            (3, Value::Varint(kind)) => node.kind = kind,
+            (4 | 5, value) => node.after.extend(value.numbers(at)?),
+            (7, Value::Varint(micros)) => node.micros = micros,
+            (10, Value::Bytes(bytes)) => attribute(&mut Reader::inside(bytes, at), &mut node)?,
+            (1 | 3 | 7 | 10, _) => {
+                return Err(Broken { at, message: format!("field {field} of a node has another type than Chakra's") });
+            }
+            _ => {}
+        }
+    }
+    Ok(node)
+}
+
+/// `AttributeProto`: a name in field 1, whole numbers in 7, 9, 11 and 13, signed ones in 15 and 17, fixed ones in 19 to 25, text in 29.
+fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), Broken> {
+    let (mut name, mut number, mut text) = (String::new(), None, None);
+    while let Some((field, value, _)) = message.field()? {
+        match (field, value) {
+            (1, Value::Bytes(bytes)) => name = String::from_utf8_lossy(bytes).into_owned(),
+            (7 | 9 | 11 | 13, Value::Varint(value)) => number = Some(value),
+            (15 | 17, Value::Varint(value)) => number = Some(value >> 1),
+            (19 | 23, Value::Fixed32(value)) => number = Some(u64::from(value)),
+            (21 | 25, Value::Fixed64(value)) => number = Some(value),
+            (29, Value::Bytes(bytes)) => text = Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => {}
+        }
+    }
+    match (name.as_str(), number, text) {
+        ("pg_name" | "comm_group", _, Some(text)) => node.group = text,
+        ("pg_name" | "comm_group", Some(number), None) => node.group = number.to_string(),
+        (_, Some(number), _) => {
+            node.numbers.insert(name, number);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The ranks that name each group in a call; all ranks of calls that name none.
+fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
+    let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for (rank, nodes) in (0u32..).zip(all) {
+        for node in nodes.iter().filter(|node| node.kind == 7) {
+            let ranks = groups.entry(node.group.clone()).or_default();
+            if ranks.last() != Some(&rank) {
+                ranks.push(rank);
+            }
+        }
+    }
+    if let Some(everyone) = groups.get_mut("") {
+        *everyone = (0..all.len() as u32).collect();
+    }
+    groups.into_iter().map(|(name, ranks)| (name, ranks.into())).collect()
+}
+
+/// Messages in order: their events, and how many each side has told of.
+#[derive(Default)]
+struct Messages {
+    events: Vec<u32>,
+    sent: usize,
+    received: usize,
+}
+
+#[derive(Default)]
+struct Building<'a> {
+    files: &'a [RankFile<'a>],
+    groups: BTreeMap<String, Arc<[u32]>>,
+    events: Vec<Event>,
+    /// Events of each group's calls, with what the first rank said.
+    calls: FxHashMap<String, Vec<(u32, Collective, u64)>>,
+    /// How many calls of a group each rank made.
+    made: BTreeMap<(String, u32), usize>,
+    /// From a rank to another under a tag.
+    messages: FxHashMap<(u32, u32, u64), Messages>,
+    idle: u64,
+}
+
+impl Building<'_> {
+    fn fail(&self, rank: u32, node: &Node, message: &str) -> JobError {
+        let source = self.files.get(rank as usize).map_or("", |file| file.source);
+        JobError::at(
+            &Place::of_source(source),
+            format!("byte {}: node {} `{}`: {message}", node.at, node.id, node.name),
+        )
+    }
+
+    fn add(&mut self, rank: u32, nodes: &[Node]) -> Result<(), JobError> {
+        let mut own: FxHashMap<u64, u32> = FxHashMap::default();
+        for node in nodes {
+            let event = match node.kind {
+                5 | 6 => self.message(rank, node)?,
+                7 => self.call(rank, node)?,
+                kind => {
+                    self.idle += u64::from(kind != 4);
+                    let micros = if kind == 4 { node.micros } else { 0 };
+                    let time = Picos(micros.saturating_mul(1_000_000).min(1 << 60));
+                    self.event(rank, node, What::Compute { ranks: [rank].into(), time })
+                }
+            };
+            if own.insert(node.id, event).is_some() {
+                return Err(self.fail(rank, node, "another node has the same id"));
+            }
+        }
+        for node in nodes {
+            let Some(&event) = own.get(&node.id) else { continue };
+            for before in &node.after {
+                let Some(&before) = own.get(before) else {
+                    return Err(self.fail(rank, node, &format!("comes after node {before}, which is not there")));
+                };
+                if let Some(own) = self.events.get_mut(event as usize)
+                    && !own.after.contains(&before)
+                {
+                    own.after.push(before);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, rank: u32, node: &Node, what: What) -> u32 {
+        let source = self.files.get(rank as usize).map_or("", |file| file.source);
+        let place = Place::of_source(source);
+        self.events.push(Event { name: node.name.clone(), what, after: Vec::new(), start: Picos::ZERO, place });
+        self.events.len() as u32 - 1
+    }
+
+    fn number(&self, rank: u32, node: &Node, name: &str) -> Result<u64, JobError> {
+        let found = node.numbers.get(name).copied();
+        found.ok_or_else(|| self.fail(rank, node, &format!("no attribute `{name}` that is a number")))
+    }
+
+    fn size(&self, rank: u32, node: &Node) -> Result<u64, JobError> {
+        match self.number(rank, node, "comm_size")? {
+            bytes if bytes < 1 << 56 => Ok(bytes),
+            bytes => Err(self.fail(rank, node, &format!("comm_size {bytes} is too large"))),
+        }
+    }
+
+    fn call(&mut self, rank: u32, node: &Node) -> Result<u32, JobError> {
+        let kind = self.number(rank, node, "comm_type")?;
+        let collective = usize::try_from(kind).ok().and_then(|kind| COLLECTIVES.get(kind).copied());
+        let Some(collective) = collective else {
+            return Err(self.fail(rank, node, &format!("comm_type {kind} is none of Chakra's 0 to 9")));
+        };
+        let group = self.groups.get(&node.group).cloned().unwrap_or_else(|| [rank].into());
+        // A barrier is waited for like the smallest all_reduce; a group of one says nothing.
+        let (collective, bytes) = match collective {
+            Some(collective) => (collective, self.size(rank, node)?),
+            None => (Collective::AllReduce, 4),
+        };
+        if group.len() < 2 {
+            self.idle += 1;
+            return Ok(self.event(rank, node, What::Compute { ranks: group, time: Picos::ZERO }));
+        }
+        let parts = if collective == Collective::AllGather { group.len() as u64 } else { 1 };
+        let bytes = bytes.saturating_mul(parts);
+        let made = self.made.entry((node.group.clone(), rank)).or_default();
+        let place = *made;
+        *made += 1;
+        let known = self.calls.get(&node.group).and_then(|calls| calls.get(place)).copied();
+        match known {
+            Some((event, other, size)) if other == collective && size == bytes => Ok(event),
+            Some((_, other, size)) => {
+                let first = group.first().copied().unwrap_or_default();
+                let message = format!(
+                    "call {} of this group is {collective} of {bytes} bytes here, and {other} of {size} bytes in the trace of rank {first}",
+                    place + 1
+                );
+                Err(self.fail(rank, node, &message))
+            }
+            None => {
+                let what = What::Call(Call { group, collective, bytes: Bytes(bytes) });
+                let event = self.event(rank, node, what);
+                self.calls.entry(node.group.clone()).or_default().push((event, collective, bytes));
+                Ok(event)
+            }
+        }
+    }
+
+    fn message(&mut self, rank: u32, node: &Node) -> Result<u32, JobError> {
+        let sends = node.kind == 5;
+        let bytes = self.size(rank, node)?;
+        let peer = self.number(rank, node, if sends { "comm_dst" } else { "comm_src" })?;
+        let peer = u32::try_from(peer).ok().filter(|peer| (*peer as usize) < self.files.len() && *peer != rank);
+        let Some(peer) = peer else {
+            return Err(self.fail(
+                rank,
+                node,
+                &format!("its peer is none of the other {} ranks", self.files.len() - 1),
+            ));
+        };
+        let tag = node.numbers.get("comm_tag").copied().unwrap_or_default();
+        let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
+        let messages = self.messages.entry((from, to, tag)).or_default();
+        let seen = if sends { &mut messages.sent } else { &mut messages.received };
+        let place = *seen;
+        *seen += 1;
+        if let Some(&event) = messages.events.get(place) {
+            return Ok(event);
+        }
+        let event = self.events.len() as u32;
+        messages.events.push(event);
+        let call = Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) };
+        Ok(self.event(rank, node, What::Call(call)))
+    }
+
+    /// Every rank of a group must have made all of its calls.
+    fn calls_are_whole(&self) -> Result<(), JobError> {
+        for (name, calls) in &self.calls {
+            let group = self.groups.get(name).cloned().unwrap_or_else(|| [].into());
+            for &rank in &*group {
+                let made = self.made.get(&(name.clone(), rank)).copied().unwrap_or_default();
+                if made < calls.len() {
+                    let source = self.files.get(rank as usize).map_or("", |file| file.source);
+                    let of = if name.is_empty() { "all ranks".to_owned() } else { format!("group `{name}`") };
+                    let message = format!("{made} calls of {of}, of which others made {}", calls.len());
+                    return Err(JobError::at(&Place::of_source(source), message));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Encoded by Google's protobuf: see data/traces/README.md.
+    const MLP: [&[u8]; 4] = [
+        include_bytes!("../../data/traces/mlp-hybrid.0.et"),
+        include_bytes!("../../data/traces/mlp-hybrid.1.et"),
+        include_bytes!("../../data/traces/mlp-hybrid.2.et"),
+        include_bytes!("../../data/traces/mlp-hybrid.3.et"),
+    ];
+    const PIPELINE: [&[u8]; 2] =
+        [include_bytes!("../../data/traces/pipeline.0.et"), include_bytes!("../../data/traces/pipeline.1.et")];
+
+    fn read(files: &[&[u8]]) -> Result<Trace, JobError> {
+        let names: Vec<String> = (0..files.len()).map(|rank| format!("t.{rank}.et")).collect();
+        let files: Vec<RankFile<'_>> =
+            names.iter().zip(files).map(|(source, bytes)| RankFile { source, bytes }).collect();
+        read_chakra(&files)
+    }
+
+    fn calls(trace: &Trace) -> Vec<(&str, Vec<u32>, u64)> {
+        let of = |event: &Event| match &event.what {
+            What::Call(call) => Some((call.collective.name(), call.group.to_vec(), call.bytes.0)),
+            What::Compute { .. } => None,
+        };
+        trace.events.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn the_converters_traces_are_read() {
+        let trace = read(&MLP).unwrap();
+        assert_eq!((trace.ranks, trace.left_out.len()), (4, 0));
+        let everyone = vec![0, 1, 2, 3];
+        let found = calls(&trace);
+        // Three layers, two passes: activations gathered forward, gradients of inputs (but of the first) and of weights.
+        assert_eq!(found.len(), 2 * (3 + 2 + 3));
+        assert!(found.iter().all(|(_, group, _)| *group == everyone));
+        assert_eq!(found[0], ("all_gather", everyone.clone(), 4 * 65_536));
+        let reduced: u64 = found.iter().filter(|call| call.0 == "all_reduce").map(|call| call.2).sum();
+        assert_eq!(reduced, 2 * (3 * 1_048_576 + 2 * 65_536));
+        // Every rank computes the three layers forward and backward, for both gradients.
+        let computed: u64 = trace
+            .events
+            .iter()
+            .filter_map(|event| match &event.what {
+                What::Compute { time, .. } => Some(time.0 / 1_000_000),
+                What::Call(_) => None,
+            })
+            .sum();
+        assert_eq!(computed, 4 * 2 * 3 * (100 + 110 + 120));
+    }
+
+    #[test]
+    fn groups_and_messages_are_read() {
+        let trace = read(&PIPELINE).unwrap();
+        assert_eq!(
+            calls(&trace),
+            [("send_recv", vec![0, 1], 4096), ("send_recv", vec![1, 0], 4096), ("all_reduce", vec![0, 1], 64)]
+        );
+        let after: Vec<usize> = trace.events.iter().map(|event| event.after.len()).collect();
+        assert_eq!(after.iter().sum::<usize>(), 7);
+        assert!(trace.left_out[0].starts_with("2 nodes"), "{:?}", trace.left_out);
+    }
+
+    #[test]
+    fn what_is_damaged_is_named_by_byte() {
+        for cut in 1..MLP[0].len() {
+            // Cut between two messages it is a shorter trace, whose calls others made.
+            let error = read(&[&MLP[0][..cut], MLP[1], MLP[2], MLP[3]]).unwrap_err().to_string();
+            assert!(error.starts_with("t."), "{cut}: {error}");
+        }
+        assert!(read(&[b""]).unwrap_err().to_string().starts_with("t.0.et: byte 0: empty"));
+        assert!(read(&[b"hello, this is text"]).unwrap_err().to_string().starts_with("t.0.et: byte "));
+        let error = read(&[MLP[0], PIPELINE[0]]).unwrap_err().to_string();
+        assert!(error.contains("t.1.et: ") && !error.is_empty(), "{error}");
+        // Any byte may be anything.
+        for place in 0..MLP[0].len() {
+            let mut damaged = MLP[0].to_vec();
+            damaged[place] ^= 0x55;
+            let _ = read(&[&damaged, MLP[1], MLP[2], MLP[3]]);
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! What NCCL says with `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL`, from all ranks in one text or from each in its own.
+//!
+//! ```text
+//! host:pid:tid [0] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x… recvbuff 0x… count 1024 datatype 7 op 0 root 0 comm 0x… [nranks=8] stream 0x…
+//! host:pid:tid [0] NCCL INFO ncclCommInitRank comm 0x… rank 0 nranks 8 cudaDev 0 … commId 0x… - Init COMPLETE
+//! ```
+//!
+//! (`src/enqueue.cc` and `src/init.cc`; RCCL's are the same. Words that are not known are passed over.) A communicator has an address of
+//! its own in each process; lines of its beginning tell which belong together, and as what ranks. The one of most ranks numbers
+//! the ranks of the trace. Where no beginning was logged, newer versions say `globalrank`; otherwise there must be one
+//! communicator in each process, and ranks are numbered in the order in which they are first heard of.
+//!
+//! The n-th call of a communicator is the same call on all of its ranks, and calls of a rank follow each other on their stream. What
+//! ranks compute meanwhile no log tells. `count` is that of one rank; sends are matched with their receives in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos, Place};
+use rustc_hash::FxHashMap;
+
+use super::{Call, Event, MOST_EVENTS, Trace, What, ranks::MOST};
+use crate::job::JobError;
+
+/// Names of calls, and by what the ranks' number multiplies a rank's count to make the larger buffer.
+const CALLS: [(&str, Collective, PerRank); 9] = [
+    ("AllReduce", Collective::AllReduce, PerRank::Whole),
+    ("Broadcast", Collective::Broadcast, PerRank::Whole),
+    ("Reduce", Collective::Reduce, PerRank::Whole),
+    ("AllGather", Collective::AllGather, PerRank::Part),
+    ("ReduceScatter", Collective::ReduceScatter, PerRank::Part),
+    ("AlltoAll", Collective::AllToAll, PerRank::Part),
+    ("AllToAll", Collective::AllToAll, PerRank::Part),
+    ("Gather", Collective::Gather, PerRank::Part),
+    ("Scatter", Collective::Scatter, PerRank::Part),
+];
+
+/// What a rank's count is of the larger buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PerRank {
+    Whole,
+    Part,
+}
+
+/// Bytes of an element by NCCL's number of its type (`ncclDataType_t`, nccl.h): 8-bit integers, 32, 64, half, float, double,
+/// bfloat16 and two of 8 bits.
+const ELEMENTS: [u64; 12] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1];
+
+/// A communicator in a process: the words before the thread's number, and its address.
+type Handle<'a> = (&'a str, &'a str);
+
+/// A line that tells of a call.
+struct Told<'a> {
+    line: u32,
+    handle: Handle<'a>,
+    /// Calls that were grouped have the same number.
+    number: &'a str,
+    name: &'a str,
+    bytes: u64,
+    root: u32,
+    ranks: u32,
+    stream: &'a str,
+    global: Option<u32>,
+}
+
+/// As whom a process takes part in a communicator.
+struct Member<'a> {
+    communicator: &'a str,
+    rank: u32,
+    ranks: u32,
+}
+
+/// Reads a log; `source` names it in errors.
+///
+/// # Errors
+/// [`JobError`] with the line: a field that is missing or no number, ranks that call different things, a communicator whose ranks
+/// cannot be told.
+pub fn read_nccl_log(text: &str, source: &str) -> Result<Trace, JobError> {
+    let mut told = Vec::new();
+    let mut members: BTreeMap<Handle<'_>, Member<'_>> = BTreeMap::new();
+    for (number, line) in (1u32..).zip(text.lines()) {
+        let Some((head, tail)) = line.split_once("NCCL INFO ") else { continue };
+        let process = process(head);
+        if tail.contains("Init COMPLETE") || tail.contains("commId") {
+            if let Some((handle, member)) = beginning(process, tail) {
+                members.insert(handle, member);
+            }
+        } else if let Some((name, fields)) = tail.split_once(": opCount ") {
+            let error = |message: String| JobError::at(&at(source, number), message);
+            told.extend(call(number, process, name.trim(), fields).map_err(error)?);
+        }
+        if told.len() > MOST_EVENTS {
+            return Err(JobError::at(&at(source, number), format!("more than {MOST_EVENTS} calls")));
+        }
+    }
+    if told.is_empty() {
+        let message = "no calls: expected lines as `… NCCL INFO AllReduce: opCount …` (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL)";
+        return Err(JobError::at(&Place::of_source(source), message));
+    }
+    let groups = Groups::of(&told, members, source)?;
+    groups.trace(&told, source)
+}
+
+fn at(source: &str, line: u32) -> Place {
+    Place { line, ..Place::of_source(source) }
+}
+
+/// Host and process before `[device] NCCL INFO`; without the thread.
+fn process(head: &str) -> &str {
+    let word = head.split_whitespace().rfind(|word| word.matches(':').count() >= 2).unwrap_or(head.trim());
+    word.rsplit_once(':').map_or(word, |(process, _)| process)
+}
+
+/// The word after another.
+fn after<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
+    let place = words.iter().position(|word| *word == key)?;
+    words.get(place + 1).copied()
+}
+
+fn beginning<'a>(process: &'a str, tail: &'a str) -> Option<(Handle<'a>, Member<'a>)> {
+    let words: Vec<&str> = tail.split_whitespace().collect();
+    let rank = after(&words, "rank")?.parse().ok()?;
+    let ranks = after(&words, "nranks")?.parse().ok()?;
+    Some(((process, after(&words, "comm")?), Member { communicator: after(&words, "commId")?, rank, ranks }))
+}
+
+/// Reads the fields of a call; nothing where it is none that is known.
+fn call<'a>(line: u32, process: &'a str, name: &'a str, fields: &'a str) -> Result<Option<Told<'a>>, String> {
+    let name = name.rsplit_once(' ').map_or(name, |(_, last)| last);
+    let collective = CALLS.iter().find(|row| row.0 == name);
+    if collective.is_none() && !matches!(name, "Send" | "Recv") {
+        return Ok(None);
+    }
+    let words: Vec<&str> = fields.split_whitespace().collect();
+    let word = |key: &str| after(&words, key).ok_or_else(|| format!("{name}: no `{key}` on this line"));
+    let number = |key: &str| {
+        let text = word(key)?;
+        text.parse::<u64>().map_err(|_| format!("{name}: {key} `{text}` is not a number"))
+    };
+    let ranks = words.iter().find_map(|word| word.strip_prefix("[nranks=")?.strip_suffix(']'));
+    let ranks = ranks.ok_or_else(|| format!("{name}: no `[nranks=…]` on this line"))?;
+    let ranks: u32 = ranks
+        .parse()
+        .ok()
+        .filter(|ranks| (1..=MOST).contains(ranks))
+        .ok_or_else(|| format!("{name}: nranks `{ranks}` is not from 1 to {MOST}"))?;
+    let datatype = number("datatype")?;
+    let element = usize::try_from(datatype).ok().and_then(|number| ELEMENTS.get(number));
+    let element =
+        element.ok_or_else(|| format!("{name}: datatype {datatype} is none of NCCL's 0 to {}", ELEMENTS.len() - 1))?;
+    let parts = collective.filter(|row| row.2 == PerRank::Part).map_or(1, |_| u64::from(ranks));
+    let bytes = number("count")?.checked_mul(*element).and_then(|bytes| bytes.checked_mul(parts));
+    let bytes = bytes.filter(|bytes| *bytes < 1 << 60).ok_or_else(|| format!("{name}: count is too large"))?;
+    let root = u32::try_from(number("root")?).map_err(|_| format!("{name}: root is too large"))?;
+    let global = match after(&words, "globalrank") {
+        None => None,
+        Some(text) => Some(
+            text.parse()
+                .ok()
+                .filter(|rank| *rank < MOST)
+                .ok_or_else(|| format!("{name}: globalrank `{text}` is not a number under {MOST}"))?,
+        ),
+    };
+    let stream = after(&words, "stream").unwrap_or_default();
+    Ok(Some(Told {
+        line,
+        handle: (process, word("comm")?),
+        number: words.first().copied().unwrap_or_default(),
+        name,
+        bytes,
+        root,
+        ranks,
+        stream,
+        global,
+    }))
+}
+
+/// Which ranks of the trace each communicator has.
+struct Groups<'a> {
+    /// By communicator.
+    members: BTreeMap<&'a str, Arc<[u32]>>,
+    /// Communicator and rank in it of each process's address.
+    of: BTreeMap<Handle<'a>, (&'a str, u32)>,
+}
+
+impl<'a> Groups<'a> {
+    fn of(told: &[Told<'a>], begun: BTreeMap<Handle<'a>, Member<'a>>, source: &str) -> Result<Self, JobError> {
+        let begun = Self::named(told, begun, source)?;
+        // The rank in the communicator of most ranks is that of the trace.
+        let most = begun.values().map(|member| member.ranks).max().unwrap_or(0);
+        let world = begun.values().find(|member| member.ranks == most).map(|member| member.communicator);
+        let mut globals: BTreeMap<Handle<'a>, u32> = BTreeMap::new();
+        // One process may drive several devices: whose address is whose, the order of addresses tells.
+        let mut slots: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for ((process, _), member) in &begun {
+            if Some(member.communicator) == world {
+                slots.entry(process).or_default().push(member.rank);
+            }
+        }
+        for ((process, address), member) in &begun {
+            let own = slots.get(process).map(Vec::as_slice).unwrap_or_default();
+            let global = if Some(member.communicator) == world {
+                Some(member.rank)
+            } else {
+                match own {
+                    [one] => Some(*one),
+                    _ => None,
+                }
+            };
+            if let Some(global) = global {
+                globals.insert((process, address), global);
+            }
+        }
+        let mut members: BTreeMap<&'a str, Vec<Option<u32>>> = BTreeMap::new();
+        let mut of = BTreeMap::new();
+        for (handle, member) in &begun {
+            let places = members.entry(member.communicator).or_insert_with(|| vec![None; member.ranks as usize]);
+            if Some(member.communicator) == world {
+                places.iter_mut().zip(0..).for_each(|(place, rank)| *place = Some(rank));
+            } else if let Some(place) = places.get_mut(member.rank as usize) {
+                *place = globals.get(handle).copied();
+            }
+            of.insert(*handle, (member.communicator, member.rank));
+        }
+        let mut whole = BTreeMap::new();
+        for (communicator, places) in members {
+            let known: Option<Vec<u32>> = places.into_iter().collect();
+            if let Some(known) = known {
+                whole.insert(communicator, known.into());
+            }
+        }
+        for call in told {
+            let found = of.get(&call.handle).is_some_and(|(communicator, _)| whole.contains_key(communicator));
+            if !found {
+                let message = format!(
+                    "{}: whose ranks comm {} has cannot be told; expected lines of its beginning from all of its processes \
+                     (NCCL_DEBUG_SUBSYS=INIT,COLL)",
+                    call.name, call.handle.1
+                );
+                return Err(JobError::at(&at(source, call.line), message));
+            }
+        }
+        Ok(Self { members: whole, of })
+    }
+
+    /// Members, from lines of beginnings, or where there is none from what calls say of themselves.
+    fn named(
+        told: &[Told<'a>],
+        begun: BTreeMap<Handle<'a>, Member<'a>>,
+        source: &str,
+    ) -> Result<BTreeMap<Handle<'a>, Member<'a>>, JobError> {
+        if !begun.is_empty() {
+            return Ok(begun);
+        }
+        let most = told.iter().map(|call| call.ranks).max().unwrap_or(0);
+        let mut found: BTreeMap<Handle<'a>, Member<'a>> = BTreeMap::new();
+        let mut next = 0;
+        for call in told {
+            if found.contains_key(&call.handle) {
+                continue;
+            }
+            if call.ranks < most {
+                let message = format!(
+                    "{}: comm {} has {} of {most} ranks, and which is not told; expected NCCL_DEBUG_SUBSYS=INIT,COLL",
+                    call.name, call.handle.1, call.ranks
+                );
+                return Err(JobError::at(&at(source, call.line), message));
+            }
+            let rank = call.global.unwrap_or(next);
+            next += 1;
+            if rank >= most || found.values().any(|member| member.rank == rank) {
+                let message = format!(
+                    "{}: rank {rank} of {most} ranks speaks with two addresses, {} is one",
+                    call.name, call.handle.1
+                );
+                return Err(JobError::at(&at(source, call.line), message));
+            }
+            found.insert(call.handle, Member { communicator: "all", rank, ranks: most });
+        }
+        Ok(found)
+    }
+
+    fn trace(&self, told: &[Told<'a>], source: &str) -> Result<Trace, JobError> {
+        let mut events: Vec<Event> = Vec::new();
+        // Calls of a communicator so far, each with the line that told first; how many each of its ranks made.
+        let mut made: FxHashMap<&str, Vec<(u32, u32, &str, u64)>> = FxHashMap::default();
+        let mut heard: FxHashMap<Handle<'_>, usize> = FxHashMap::default();
+        let mut streams: FxHashMap<(u32, &str), Stream<'_>> = FxHashMap::default();
+        let mut messages: FxHashMap<(&str, u32, u32), Messages> = FxHashMap::default();
+        for call in told {
+            let Some(&(communicator, rank)) = self.of.get(&call.handle) else { continue };
+            let Some(group) = self.members.get(communicator) else { continue };
+            let global = group.get(rank as usize).copied().unwrap_or(rank);
+            let fail = |message: String| JobError::at(&at(source, call.line), message);
+            let event = if let Some((_, collective, _)) = CALLS.iter().find(|row| row.0 == call.name) {
+                let all = made.entry(communicator).or_default();
+                let place = heard.entry(call.handle).or_default();
+                let event = match all.get(*place) {
+                    None => {
+                        let event = events.len() as u32;
+                        all.push((event, call.line, call.name, call.bytes));
+                        let what = Call { group: Arc::clone(group), collective: *collective, bytes: Bytes(call.bytes) };
+                        events.push(self::event(call, What::Call(what), source));
+                        event
+                    }
+                    Some(&(event, _, name, bytes)) if name == call.name && bytes == call.bytes => event,
+                    Some(&(_, line, name, bytes)) => {
+                        return Err(fail(format!(
+                            "call {} of this communicator is {} of {} bytes here, and {name} of {bytes} bytes on line {line}",
+                            *place + 1,
+                            call.name,
+                            call.bytes
+                        )));
+                    }
+                };
+                *place += 1;
+                event
+            } else {
+                let peer = group.get(call.root as usize).copied();
+                let peer = peer.ok_or_else(|| {
+                    fail(format!("{}: there is no rank {} in this communicator", call.name, call.root))
+                })?;
+                if peer == global {
+                    return Err(fail(format!("{}: rank {global} means itself", call.name)));
+                }
+                let (from, to) = if call.name == "Send" { (global, peer) } else { (peer, global) };
+                let messages = messages.entry((communicator, from, to)).or_default();
+                let seen = if call.name == "Send" { &mut messages.sent } else { &mut messages.received };
+                let place = *seen;
+                *seen += 1;
+                match messages.events.get(place) {
+                    Some(&event) => event,
+                    None => {
+                        let event = events.len() as u32;
+                        messages.events.push(event);
+                        let pair = Call {
+                            group: [from, to].into(),
+                            collective: Collective::SendRecv,
+                            bytes: Bytes(call.bytes),
+                        };
+                        events.push(self::event(call, What::Call(pair), source));
+                        event
+                    }
+                }
+            };
+            let stream = streams.entry((global, call.stream)).or_default();
+            let message = matches!(call.name, "Send" | "Recv").then_some((call.handle, call.number));
+            if message.is_none() || stream.group != message {
+                stream.before = std::mem::take(&mut stream.now);
+                stream.group = message;
+            }
+            stream.now.push(event);
+            if let Some(own) = events.get_mut(event as usize) {
+                own.after.extend(stream.before.iter().filter(|before| **before != event));
+                own.after.sort_unstable();
+                own.after.dedup();
+            }
+        }
+        let mut left_out = Vec::new();
+        let quiet = self.of.keys().filter(|handle| told.iter().all(|call| call.handle != **handle)).count();
+        if quiet > 0 {
+            left_out
+                .push(format!("{quiet} of {} members of communicators made no call that was logged", self.of.len()));
+        }
+        Trace::new(events, left_out, source)
+    }
+}
+
+/// A stream of a rank: what was last put on it, and what that waits for.
+#[derive(Default)]
+struct Stream<'a> {
+    before: Vec<u32>,
+    now: Vec<u32>,
+    /// Sends and receives of a group happen at once: none waits for another.
+    group: Option<(Handle<'a>, &'a str)>,
+}
+
+#[derive(Default)]
+struct Messages {
+    events: Vec<u32>,
+    sent: usize,
+    received: usize,
+}
+
+fn event(call: &Told<'_>, what: What, source: &str) -> Event {
+    Event { name: call.name.to_owned(), what, after: Vec::new(), start: Picos::ZERO, place: at(source, call.line) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = include_str!("../../data/traces/two-ranks.log");
+
+    fn calls(trace: &Trace) -> Vec<(&str, Vec<u32>, u64, Vec<u32>)> {
+        let of = |event: &Event| {
+            let What::Call(call) = &event.what else { panic!() };
+            (call.collective.name(), call.group.to_vec(), call.bytes.0, event.after.clone())
+        };
+        trace.events.iter().map(of).collect()
+    }
+
+    /// Two processes, interleaved and out of step.
+    #[test]
+    fn interleaved_ranks_are_put_in_order() {
+        let trace = read_nccl_log(LOG, "two-ranks.log").unwrap();
+        let expected: Vec<_> =
+            (0..8u32).map(|n| ("all_reduce", vec![0, 1], 4, if n == 0 { vec![] } else { vec![n - 1] })).collect();
+        assert_eq!(calls(&trace), expected);
+        // Without the lines of the beginnings ranks are told by `globalrank`, or by their order.
+        for gone in [&["Init COMPLETE"][..], &["Init COMPLETE", " globalrank "]] {
+            let text: Vec<String> = LOG
+                .lines()
+                .filter(|line| !line.contains(gone[0]))
+                .map(
+                    |line| {
+                        if gone.len() > 1 { line.split(gone[1]).next().unwrap().to_owned() } else { line.to_owned() }
+                    },
+                )
+                .collect();
+            let other = read_nccl_log(&text.join("\n"), "two-ranks.log").unwrap();
+            assert_eq!(calls(&other), calls(&trace));
+        }
+    }
+
+    fn begin(host: u32, comm: &str, rank: u32, ranks: u32, id: &str) -> String {
+        format!(
+            "h:{host}:1 [0] NCCL INFO ncclCommInitRank comm {comm} rank {rank} nranks {ranks} cudaDev 0 busId 1 commId {id} - Init COMPLETE\n"
+        )
+    }
+
+    fn line(host: u32, comm: &str, ranks: u32, name: &str, number: u32, count: u64, root: u32) -> String {
+        format!(
+            "h:{host}:1 [0] NCCL INFO {name}: opCount {number:x} sendbuff 0x1 recvbuff 0x2 count {count} datatype 9 op 0 root {root} comm {comm} [nranks={ranks}] stream 0x5\n"
+        )
+    }
+
+    /// Four processes: a communicator of all, two of pairs, and messages between their first ranks, in both directions at once.
+    #[test]
+    fn communicators_and_messages_are_placed() {
+        let mut text = String::new();
+        for rank in 0..4 {
+            text += &begin(rank, "0xa", rank, 4, "0xworld");
+            text += &begin(rank, "0xb", rank % 2, 2, if rank < 2 { "0xlow" } else { "0xhigh" });
+        }
+        for rank in (0..4).rev() {
+            text += &line(rank, "0xb", 2, "AllGather", 0, 100, 0);
+            if rank % 2 == 0 {
+                text += &line(rank, "0xa", 4, "Send", 0, 7, 2 - rank);
+                text += &line(rank, "0xa", 4, "Recv", 0, 7, 2 - rank);
+            }
+            text += &line(rank, "0xa", 4, "AllReduce", 1, 10, 0);
+        }
+        let trace = read_nccl_log(&text, "log").unwrap();
+        let mut found = calls(&trace);
+        found.iter_mut().for_each(|call| call.3.sort_unstable());
+        assert_eq!(
+            found,
+            [
+                ("all_gather", vec![2, 3], 400, vec![]),
+                ("all_reduce", vec![0, 1, 2, 3], 20, vec![0, 2, 3, 4]),
+                ("send_recv", vec![2, 0], 14, vec![0, 4]),
+                ("send_recv", vec![0, 2], 14, vec![0, 4]),
+                ("all_gather", vec![0, 1], 400, vec![]),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_line() {
+        let begun = begin(0, "0xa", 0, 2, "0x1") + &begin(1, "0xb", 1, 2, "0x1");
+        let good = line(0, "0xa", 2, "AllReduce", 0, 8, 0);
+        for (text, expected) in [
+            (String::new(), "log: no calls"),
+            (
+                begun.clone() + &good + &line(1, "0xb", 2, "AllReduce", 0, 9, 0),
+                "log:4: call 1 of this communicator is AllReduce of 18 bytes here, and AllReduce of 16 bytes on line 3",
+            ),
+            (begun.clone() + &good.replace("datatype 9", "datatype 99"), "log:3: AllReduce: datatype 99"),
+            (begun.clone() + &good.replace("count 8", "count x"), "log:3: AllReduce: count `x`"),
+            (begun.clone() + &good.replace("[nranks=2]", ""), "log:3: AllReduce: no `[nranks"),
+            (begun.clone() + &good.replace("0xa", "0xc"), "log:3: AllReduce: whose ranks comm 0xc"),
+            (begun.clone() + &line(0, "0xa", 2, "Send", 0, 8, 5), "log:3: Send: there is no rank 5"),
+            (good.clone() + &line(1, "0xb", 4, "AllReduce", 0, 8, 0), "log:1: AllReduce: comm 0xa has 2 of 4"),
+        ] {
+            let error = read_nccl_log(&text, "log").unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

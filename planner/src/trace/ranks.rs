@@ -1,0 +1,52 @@
+//! Groups of ranks as words: `0-7`, `0 2 4`, `0-3 8-11`.
+
+/// The ranks, in the order given, or what is wrong.
+pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
+    let mut ranks = Vec::new();
+    for word in text.split_whitespace() {
+        let number = |text: &str| {
+            text.parse::<u32>()
+                .ok()
+                .filter(|rank| *rank < MOST)
+                .ok_or_else(|| format!("`{word}` is no rank: expected a number under {MOST}, or a range as 0-7"))
+        };
+        match word.split_once('-') {
+            None => ranks.push(number(word)?),
+            Some((first, last)) => {
+                let (first, last) = (number(first)?, number(last)?);
+                if first > last {
+                    return Err(format!("`{word}` runs backwards"));
+                }
+                ranks.extend(first..=last);
+            }
+        }
+        if ranks.len() > MOST as usize {
+            return Err(format!("more than {MOST} ranks"));
+        }
+    }
+    let mut sorted = ranks.clone();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair.first() == pair.last()) {
+        Some(pair) => Err(format!("rank {} is named twice", pair.first().copied().unwrap_or_default())),
+        None if ranks.is_empty() => Err("no ranks".to_owned()),
+        None => Ok(ranks),
+    }
+}
+
+/// The most ranks of a trace.
+pub(super) const MOST: u32 = 1 << 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_numbers_are_read() {
+        assert_eq!(parse("0-3 8 6"), Ok(vec![0, 1, 2, 3, 8, 6]));
+        for (text, expected) in
+            [("", "no ranks"), ("3-1", "backwards"), ("0-3 2", "twice"), ("x", "no rank"), ("0-9999999999", "no rank")]
+        {
+            assert!(parse(text).unwrap_err().contains(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! A trace on a fabric: when each event begins and ends.
+//!
+//! Calls take what `plan` picks takes. Those under way at the same time that touch the same NVLink domain, or that leave theirs, are
+//! simulated together, each from its own beginning, whenever another joins them: so they share links, and none is
+//! done earlier because others came. What was over before is not simulated again.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use fabricast_topologies::{NodeId, Picos, Place};
+use rustc_hash::FxHashMap;
+
+use super::{Call, Trace, What};
+use crate::job::{Collectives, JobError};
+use crate::step::{OwnChoice, Planned, Simulated, TimeError, fastest};
+
+/// When an event was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Its begin.
+    pub begin: Picos,
+    /// Its end.
+    pub end: Picos,
+    /// How long it would have taken without others; that of computation is its own.
+    pub alone: Picos,
+}
+
+/// What became of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The end of the last event.
+    pub time: Picos,
+    /// In the order of the events.
+    pub spans: Vec<Span>,
+    /// Time in which the busiest rank computes.
+    pub compute: Picos,
+    /// Time in which any call is under way.
+    pub communication: Picos,
+    /// Calls.
+    pub calls: usize,
+}
+
+impl Outcome {
+    /// Time in which calls are under way and no rank computes, or all wait: what is not hidden behind the busiest rank's
+    /// computing.
+    #[must_use]
+    pub fn exposed(&self) -> Picos {
+        self.time - self.compute
+    }
+}
+
+impl Trace {
+    /// Runs it on the devices of `simulated`; `source` names the trace where it needs more ranks than there are.
+    ///
+    /// # Errors
+    /// [`TimeError`]: more ranks than devices, or a call without a price.
+    pub fn run(
+        &self,
+        simulated: &Simulated<'_>,
+        devices: usize,
+        collectives: Collectives,
+        source: &str,
+    ) -> Result<Outcome, TimeError> {
+        self.check_ranks(devices, source)?;
+        let groups = Group::of(self, simulated);
+        Run::new(self, simulated, collectives, &groups).finish()
+    }
+}
+
+impl Trace {
+    pub(super) fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
+        if self.ranks as usize > devices {
+            let message = format!("ranks 0 to {}, and the fabric has {devices} GPUs in use", self.ranks - 1);
+            return Err(JobError::at(&Place::of_source(source), message));
+        }
+        Ok(())
+    }
+}
+
+/// A call that has begun.
+struct Under<'a> {
+    event: u32,
+    call: Planned,
+    devices: &'a [NodeId],
+    islands: &'a [u32],
+}
+
+/// Calls of a group, one at a time.
+#[derive(Default)]
+struct Turns {
+    under_way: bool,
+    waiting: BinaryHeap<Reverse<(Picos, u32)>>,
+}
+
+/// What is known of a group.
+struct Group {
+    devices: Vec<NodeId>,
+    islands: Vec<u32>,
+}
+
+type Groups<'a> = FxHashMap<&'a [u32], Group>;
+
+/// Calls at once, each with its devices and begin, counted from the first.
+type Together = Vec<(Planned, Vec<NodeId>, Picos)>;
+
+struct Run<'a> {
+    trace: &'a Trace,
+    simulated: &'a Simulated<'a>,
+    collectives: Collectives,
+    groups: &'a Groups<'a>,
+    planned: FxHashMap<&'a Call, (Planned, Picos)>,
+    known: FxHashMap<Together, Vec<Picos>>,
+    spans: Vec<Span>,
+}
+
+impl<'a> Run<'a> {
+    fn new(trace: &'a Trace, simulated: &'a Simulated<'a>, collectives: Collectives, groups: &'a Groups<'a>) -> Self {
+        let spans = vec![Span::default(); trace.events.len()];
+        Self {
+            trace,
+            simulated,
+            collectives,
+            groups,
+            planned: FxHashMap::default(),
+            known: FxHashMap::default(),
+            spans,
+        }
+    }
+
+    /// How a call is done, and what it takes alone.
+    fn plan(&mut self, call: &'a Call) -> Result<(Planned, Picos), TimeError> {
+        if let Some(known) = self.planned.get(call) {
+            return Ok(*known);
+        }
+        let devices = self.groups.get(&*call.group).map(|group| group.devices.as_slice()).unwrap_or_default();
+        let found = self.simulated.row(devices, call.collective, call.bytes, self.collectives, OwnChoice::Inside)?;
+        let Some(row) = found else {
+            let message = format!("no strategy for {}", call.collective);
+            return Err(JobError::at(&Place::default(), message).into());
+        };
+        let fastest = fastest(&row);
+        let planned = Planned { collective: call.collective, bytes: call.bytes, strategy: fastest.strategy };
+        self.planned.insert(call, (planned, fastest.time));
+        Ok((planned, fastest.time))
+    }
+
+    fn finish(mut self) -> Result<Outcome, TimeError> {
+        let (mut waiting, followers) = self.trace.order();
+        let mut ready: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
+        for (number, event) in (0u32..).zip(&self.trace.events) {
+            if waiting.get(number as usize) == Some(&0) {
+                ready.push(Reverse((event.start, number)));
+            }
+        }
+        // What ends when; a call's end may move, which the span tells.
+        let mut ends: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
+        let mut free_ranks: BTreeMap<u32, Picos> = BTreeMap::new();
+        let mut in_turn: FxHashMap<&'a [u32], Turns> = FxHashMap::default();
+        let mut under: Vec<Under<'_>> = Vec::new();
+        let (mut busy, mut calls) = (BTreeMap::<u32, Picos>::new(), 0);
+        loop {
+            let next_end = ends.peek().map(|Reverse((time, _))| *time);
+            let next_ready = ready.peek().map(|Reverse((time, _))| *time);
+            let Some(now) = [next_end, next_ready].into_iter().flatten().min() else { break };
+            while let Some(&Reverse((time, event))) = ends.peek().filter(|Reverse((time, _))| *time <= now) {
+                ends.pop();
+                let moved = self.spans.get(event as usize).map(|span| span.end).filter(|end| *end > time);
+                if let Some(end) = moved {
+                    ends.push(Reverse((end, event)));
+                    continue;
+                }
+                under.retain(|one| one.event != event);
+                if let Some(What::Call(call)) = self.trace.events.get(event as usize).map(|event| &event.what)
+                    && let Some(turns) = in_turn.get_mut(&*call.group)
+                {
+                    turns.under_way = false;
+                    ready.extend(turns.waiting.pop());
+                }
+                for &next in followers.get(event as usize).into_iter().flatten() {
+                    let Some(left) = waiting.get_mut(next as usize) else { continue };
+                    *left -= 1;
+                    if *left == 0 {
+                        let start = self.trace.events.get(next as usize).map(|event| event.start).unwrap_or_default();
+                        ready.push(Reverse((start.max(now), next)));
+                    }
+                }
+            }
+            let mut joined = Vec::new();
+            while let Some(&Reverse((_, event))) = ready.peek().filter(|Reverse((time, _))| *time <= now) {
+                ready.pop();
+                match self.trace.events.get(event as usize).map(|event| &event.what) {
+                    Some(What::Compute { ranks, time }) => {
+                        // Each rank goes on as soon as it is free; the event is over when the last of them is.
+                        let mut end = now;
+                        for &rank in &**ranks {
+                            let free = free_ranks.entry(rank).or_default();
+                            *free = now.max(*free) + *time;
+                            end = end.max(*free);
+                            *busy.entry(rank).or_default() += *time;
+                        }
+                        self.note(event, Span { begin: end - *time, end, alone: *time });
+                        ends.push(Reverse((end, event)));
+                    }
+                    Some(What::Call(call)) => {
+                        let turns = in_turn.entry(&call.group).or_default();
+                        if std::mem::replace(&mut turns.under_way, true) {
+                            turns.waiting.push(Reverse((now, event)));
+                            continue;
+                        }
+                        calls += 1;
+                        let (planned, alone) = self.plan(call)?;
+                        let Some(group) = self.groups.get(&*call.group) else { continue };
+                        self.note(event, Span { begin: now, end: now + alone, alone });
+                        joined.extend(group.islands.iter().copied());
+                        under.push(Under { event, call: planned, devices: &group.devices, islands: &group.islands });
+                        ends.push(Reverse((now + alone, event)));
+                    }
+                    None => {}
+                }
+            }
+            self.share(&under, &joined)?;
+        }
+        let time = self.spans.iter().map(|span| span.end).max().unwrap_or_default();
+        let communication = self.covered();
+        let compute = busy.into_values().max().unwrap_or_default();
+        Ok(Outcome { time, spans: self.spans, compute, communication, calls })
+    }
+
+    fn note(&mut self, event: u32, span: Span) {
+        if let Some(known) = self.spans.get_mut(event as usize) {
+            *known = span;
+        }
+    }
+
+    /// Simulates together what shares the fabric with calls that joined in these islands.
+    fn share(&mut self, under: &[Under<'_>], joined: &[u32]) -> Result<(), TimeError> {
+        if joined.is_empty() {
+            return Ok(());
+        }
+        let leaves = |one: &Under<'_>| one.islands.len() > 1;
+        let several = joined.iter().any(|island| Some(island) != joined.first());
+        let near =
+            |one: &&Under<'_>| (several && leaves(one)) || one.islands.iter().any(|island| joined.contains(island));
+        let at_once: Vec<&Under<'_>> = under.iter().filter(near).collect();
+        if at_once.len() < 2 {
+            return Ok(());
+        }
+        let begin = |one: &Under<'_>| self.spans.get(one.event as usize).map(|span| span.begin).unwrap_or_default();
+        let first = at_once.iter().map(|one| begin(one)).min().unwrap_or_default();
+        let calls: Vec<(Planned, &[NodeId], Picos)> =
+            at_once.iter().map(|one| (one.call, one.devices, begin(one) - first)).collect();
+        let key: Together = calls.iter().map(|(call, devices, begin)| (*call, devices.to_vec(), *begin)).collect();
+        let ends = match self.known.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let found = self.simulated.together_at(&calls)?;
+                self.known.insert(key, found.clone());
+                found
+            }
+        };
+        for (one, end) in at_once.iter().zip(ends) {
+            if let Some(span) = self.spans.get_mut(one.event as usize) {
+                span.end = span.end.max(first + end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Time in which calls are under way, each moment once.
+    fn covered(&self) -> Picos {
+        let is_call = |event: &super::Event| matches!(event.what, What::Call(_));
+        let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| is_call(event));
+        let mut spans: Vec<(Picos, Picos)> = calls.map(|(_, span)| (span.begin, span.end)).collect();
+        spans.sort_unstable();
+        let (mut sum, mut until) = (Picos::ZERO, Picos::ZERO);
+        for (begin, end) in spans {
+            sum += end - begin.max(until);
+            until = until.max(end);
+        }
+        sum
+    }
+}
+
+impl Group {
+    /// Those of all calls of a trace.
+    fn of<'a>(trace: &'a Trace, simulated: &Simulated<'_>) -> Groups<'a> {
+        let mut groups = Groups::default();
+        for event in &trace.events {
+            if let What::Call(call) = &event.what {
+                groups.entry(&call.group).or_insert_with(|| {
+                    let devices = simulated.devices(&call.group);
+                    let islands = simulated.islands(&devices);
+                    Self { devices, islands }
+                });
+            }
+        }
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::profile::Profile;
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::super::{read_table, tests_of};
+    use super::*;
+
+    fn run(text: &str, fabric: &str, nodes: u32) -> Outcome {
+        let fabric = load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(fabric) }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let trace = read_table(text, "t.csv", fabric.gpus().len() as u32).unwrap();
+        let outcome = trace.run(&simulated, fabric.gpus().len(), Collectives::Library, "t.csv").unwrap();
+        tests_of::holds(&trace, &outcome);
+        outcome
+    }
+
+    #[test]
+    fn streams_go_in_order_and_what_does_not_depend_overlaps() {
+        let head = "collective,ranks,bytes,time_us,name,after,start_us\n";
+        let in_a_row = run(&format!("{head}compute,,,100,a\nall_reduce,,1MiB\ncompute,,,100\n"), "hgx-h100", 1);
+        let call = in_a_row.spans[1];
+        assert_eq!(in_a_row.time, Picos::from_us(200.0) + call.alone);
+        assert_eq!((call.end - call.begin, in_a_row.communication), (call.alone, call.alone));
+        assert_eq!(in_a_row.exposed(), call.alone);
+        let hidden = run(&format!("{head}compute,,,100,a\nall_reduce,,1MiB,,,a\ncompute,,,100,,a\n"), "hgx-h100", 1);
+        assert_eq!((hidden.time, hidden.exposed()), (Picos::from_us(200.0), Picos::ZERO));
+        let late = run(&format!("{head}all_reduce,,1MiB,,,,50\n"), "hgx-h100", 1);
+        assert_eq!(late.time, Picos::from_us(50.0) + call.alone);
+    }
+
+    /// Pairs across hosts over the same NICs share them; those inside of different hosts do not share anything.
+    #[test]
+    fn calls_at_once_share_the_fabric() {
+        let head = "collective,ranks,bytes,name,after,start_us\n";
+        let apart = run(&format!("{head}all_reduce,0-7,64MiB\nall_reduce,8-15,64MiB\n"), "hgx-h100", 2);
+        assert!(apart.spans.iter().all(|span| span.end == span.alone), "{apart:?}");
+        let shared = run(&format!("{head}all_reduce,0-3,64MiB,,,0\nall_reduce,2-5,64MiB,,,10\n"), "hgx-h100", 1);
+        assert!(shared.spans.iter().all(|span| span.end - span.begin > span.alone), "{shared:?}");
+        // Sharing takes as long as one after the other, give or take a tenth.
+        let alone: Picos = shared.spans.iter().map(|span| span.alone).sum();
+        assert!(shared.time < Picos(alone.0 / 10 * 11), "{shared:?}");
+        // Calls of the same group go in order even where nothing says so.
+        let same = run(&format!("{head}all_reduce,0-3,64MiB,,,0\nall_reduce,0-3,64MiB,,,0\n"), "hgx-h100", 1);
+        assert_eq!(same.spans[1].begin, same.spans[0].end);
+    }
+
+    #[test]
+    fn more_ranks_than_gpus_are_refused() {
+        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::ideal();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let trace = read_table("collective,bytes,ranks\nall_reduce,4,0-15\n", "t.csv", 8).unwrap();
+        let error = trace.run(&simulated, 8, Collectives::Library, "t.csv").unwrap_err();
+        assert_eq!(error.to_string(), "t.csv: ranks 0 to 15, and the fabric has 8 GPUs in use");
+    }
+}

@@ -1,0 +1,256 @@
+//! A trace as a table: CSV with a header, a line for each call or computation.
+//!
+//! | column | what |
+//! |---|---|
+//! | `collective` | what is called, by any of its names; `compute` where ranks compute |
+//! | `bytes` | the size of a call, with or without a unit: the larger buffer, as nccl-tests counts |
+//! | `time_us` | how long ranks compute |
+//! | `ranks` | who: `0-7`, `0 2 4`; absent or empty: all ranks |
+//! | `count` | how often in a row; absent or empty: once |
+//! | `name` | a name to come after |
+//! | `after` | names, one or more, all of which must have ended |
+//! | `start_us` | it does not begin earlier |
+//!
+//! `collective` must be there; columns may stand in any order. A line that says neither `after` nor `start_us` comes after the last
+//! line before it of each of its ranks, as in a stream. Lines that begin with `#` and empty ones do not count.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos, Place, UnitError};
+use rustc_hash::FxHashMap;
+
+use super::{Call, Event, MOST_EVENTS, Trace, What, ranks};
+use crate::job::JobError;
+
+const COLUMNS: [&str; 8] = ["collective", "bytes", "time_us", "ranks", "count", "name", "after", "start_us"];
+
+/// Reads a table; `all` is the number of ranks where a line names none.
+///
+/// # Errors
+/// [`JobError`] with line and column.
+pub fn read_table(text: &str, source: &str, all: u32) -> Result<Trace, JobError> {
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(text.as_bytes());
+    let mut columns: Option<Vec<&'static str>> = None;
+    let mut record = csv::StringRecord::new();
+    let everyone: Arc<[u32]> = (0..all).collect();
+    let mut building =
+        Building { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
+    loop {
+        let line = Line { text, source, start: reader.position().byte() as usize };
+        match reader.read_record(&mut record) {
+            Ok(false) => break,
+            Ok(true) => {}
+            Err(error) => return Err(line.error("", error.to_string())),
+        }
+        match &columns {
+            None => columns = Some(header(&record, line)?),
+            Some(columns) => building.add(columns, &record, line)?,
+        }
+    }
+    if columns.is_none() {
+        let place = Place::in_text(source, text, 0..0);
+        return Err(JobError::at(&place, format!("no header: expected some of `{}`", COLUMNS.join(","))));
+    }
+    Trace::new(building.events, Vec::new(), source)
+}
+
+fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str>, JobError> {
+    let mut columns = Vec::new();
+    for name in record {
+        let Some(&column) = COLUMNS.iter().find(|column| **column == name) else {
+            return Err(line.error(name, format!("unknown column `{name}`; expected some of `{}`", COLUMNS.join(","))));
+        };
+        if columns.contains(&column) {
+            return Err(line.error(name, format!("column `{name}` stands twice")));
+        }
+        columns.push(column);
+    }
+    if !columns.contains(&"collective") {
+        return Err(line.error("", "no column `collective`"));
+    }
+    Ok(columns)
+}
+
+/// What is known of the lines before.
+struct Building {
+    everyone: Arc<[u32]>,
+    events: Vec<Event>,
+    names: FxHashMap<String, u32>,
+    /// The last event of each rank.
+    last: FxHashMap<u32, u32>,
+}
+
+impl Building {
+    fn add(&mut self, columns: &[&str], record: &csv::StringRecord, line: Line<'_>) -> Result<(), JobError> {
+        if record.len() > columns.len() {
+            let message = format!("{} fields on this line, and {} columns", record.len(), columns.len());
+            return Err(line.error("", message));
+        }
+        let field = |name: &str| {
+            let place = columns.iter().position(|column| *column == name);
+            place.and_then(|place| record.get(place)).filter(|field| !field.is_empty())
+        };
+        let number = |name: &str, most: f64| match field(name) {
+            None => Ok(None),
+            Some(text) => match text.parse::<f64>() {
+                Ok(value) if (0.0..=most).contains(&value) => Ok(Some(value)),
+                _ => Err(line.error(text, format!("{name}: `{text}` is not a number from 0 to {most:e}"))),
+            },
+        };
+        let group: Arc<[u32]> = match field("ranks") {
+            None => Arc::clone(&self.everyone),
+            Some(text) => ranks::parse(text).map_err(|message| line.error(text, format!("ranks: {message}")))?.into(),
+        };
+        let word = field("collective").ok_or_else(|| line.error("", "no collective on this line"))?;
+        let what = if word == "compute" {
+            let time = number("time_us", 1e12)?;
+            let time = time.ok_or_else(|| line.error(word, "compute needs a time_us"))?;
+            What::Compute { ranks: Arc::clone(&group), time: Picos::from_us(time) }
+        } else {
+            let collective: Collective =
+                word.parse().map_err(|error| line.error(word, format!("{error}; or `compute`")))?;
+            if collective == Collective::AllToAllV {
+                return Err(line.error(word, "all_to_allv needs a matrix, which no column holds: expected all_to_all"));
+            }
+            let text = field("bytes").ok_or_else(|| line.error(word, "a call needs bytes"))?;
+            let bytes: Bytes = text.parse().map_err(|error: UnitError| line.error(text, error.to_string()))?;
+            if group.len() < 2 {
+                return Err(line.error(field("ranks").unwrap_or(word), "a call needs two ranks or more"));
+            }
+            What::Call(Call { group: Arc::clone(&group), collective, bytes })
+        };
+        let start = number("start_us", 1e9)?;
+        let after = match field("after") {
+            None if start.is_some() => Vec::new(),
+            None => {
+                let mut before: Vec<u32> = group.iter().filter_map(|rank| self.last.get(rank).copied()).collect();
+                before.sort_unstable();
+                before.dedup();
+                before
+            }
+            Some(names) => names
+                .split_whitespace()
+                .map(|name| {
+                    let known = self.names.get(name).copied();
+                    known.ok_or_else(|| line.error(name, format!("after: no line before this one is named `{name}`")))
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        let count = number("count", MOST_EVENTS as f64)?.unwrap_or(1.0);
+        if count.fract() != 0.0 || count < 1.0 {
+            return Err(line.error(field("count").unwrap_or(""), "count: expected a whole number, 1 or more"));
+        }
+        if self.events.len() + count as usize > MOST_EVENTS {
+            return Err(line.error("", format!("more than {MOST_EVENTS} events")));
+        }
+        let name = field("name").unwrap_or("").to_owned();
+        let start = start.map_or(Picos::ZERO, Picos::from_us);
+        for round in 0..count as u64 {
+            let number = self.events.len() as u32;
+            let after = if round == 0 { after.clone() } else { vec![number - 1] };
+            let place = line.place("");
+            self.events.push(Event { name: name.clone(), what: what.clone(), after, start, place });
+        }
+        let number = self.events.len() as u32 - 1;
+        if !name.is_empty() && self.names.insert(name.clone(), number).is_some() {
+            return Err(line.error(&name, format!("name: `{name}` stands on a line before this one")));
+        }
+        self.last.extend(group.iter().map(|&rank| (rank, number)));
+        Ok(())
+    }
+}
+
+/// A line of the table, for errors in its fields.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    text: &'a str,
+    source: &'a str,
+    start: usize,
+}
+
+impl Line<'_> {
+    /// Of a field of this line; of its start where the field is empty.
+    fn place(&self, field: &str) -> Place {
+        let rest = self.text.get(self.start..).unwrap_or_default();
+        let mut begin = self.start;
+        // The reader stands before comments and empty lines that it passes over.
+        for line in rest.split_inclusive('\n') {
+            let trimmed = line.trim();
+            if trimmed.is_empty() || trimmed.starts_with('#') {
+                begin += line.len();
+            } else {
+                break;
+            }
+        }
+        let own = self.text.get(begin..).unwrap_or_default().lines().next().unwrap_or_default();
+        let at = begin + own.find(field).unwrap_or(0);
+        let bytes: Range<usize> = at..at + field.len();
+        Place::in_text(self.source, self.text, bytes)
+    }
+
+    fn error(&self, field: &str, message: impl Into<String>) -> JobError {
+        JobError::at(&self.place(field), message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_follow_their_ranks_or_what_they_name() {
+        let text = "# a step\n\
+            name,collective,ranks,bytes,time_us,count,after,start_us\n\
+            f,compute,,,100,,,\n\
+            t,allreduce,0-1,1MiB,,3,,\n\
+            u,all_reduce,2-3,1048576,,,,\n\n\
+            g,reduce_scatter,0 2,64KiB,,,t u,\n\
+            late,broadcast,,4,,,,250\n";
+        let trace = read_table(text, "t.csv", 4).unwrap();
+        let after: Vec<&[u32]> = trace.events.iter().map(|event| event.after.as_slice()).collect();
+        assert_eq!(after, [&[][..], &[0], &[1], &[2], &[0], &[3, 4], &[]]);
+        assert_eq!((trace.ranks, trace.events[6].start), (4, Picos::from_us(250.0)));
+        let What::Call(call) = &trace.events[5].what else { panic!() };
+        assert_eq!(
+            (&call.group[..], call.bytes, call.collective),
+            (&[0, 2][..], Bytes(65_536), Collective::ReduceScatter)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_where_it_stands() {
+        let head = "collective,bytes,ranks,count,name,after,start_us,time_us\n";
+        for (line, place, expected) in [
+            ("alreduce,1,0-1", "t.csv:2:1", "all_reduce"),
+            ("all_reduce,1x,0-1", "t.csv:2:12", "1x"),
+            ("all_reduce,,0-1", "t.csv:2:1", "needs bytes"),
+            ("all_reduce,1,0", "t.csv:2:14", "two ranks"),
+            ("all_reduce,1,0-1,0", "t.csv:2:14", "1 or more"),
+            ("all_reduce,1,0-1,,a,b", "t.csv:2:21", "no line before this one is named `b`"),
+            ("all_reduce,1,0-1,,a\nall_reduce,1,0-1,,a", "t.csv:3:1", "stands on a line before"),
+            ("all_reduce,1,0-1,,,,-5", "t.csv:2:21", "from 0"),
+            ("compute,,0-1", "t.csv:2:1", "time_us"),
+            ("all_to_allv,1,0-1", "t.csv:2:1", "matrix"),
+            ("a,b,c,d,e,f,g,h,i", "t.csv:2:1", "9 fields"),
+        ] {
+            let error = read_table(&format!("{head}{line}\n"), "t.csv", 8).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+        }
+        for (text, expected) in [
+            ("", "no header"),
+            ("collective,size\n", "unknown column `size`"),
+            ("bytes\n", "no column"),
+            ("collective\n", "no computation"),
+        ] {
+            let error = read_table(text, "t.csv", 8).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Protocol buffers as bytes: the little of the wire format that traces need (protobuf.dev, "Encoding").
+
+/// A field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'a> {
+    /// Whole numbers.
+    Varint(u64),
+    /// 64 bits.
+    Fixed64(u64),
+    /// 32 bits.
+    Fixed32(u32),
+    /// Text, bytes, messages and packed numbers.
+    Bytes(&'a [u8]),
+}
+
+/// Why bytes are no message: where, counted from the beginning of the file, and what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub at: usize,
+    pub message: String,
+}
+
+/// Bytes that are read from the front.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+    /// Of `rest` in the file.
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, at: 0 }
+    }
+
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub fn broken(&self, message: impl Into<String>) -> Broken {
+        Broken { at: self.at, message: message.into() }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Broken> {
+        let Some((taken, rest)) = self.rest.split_at_checked(count) else {
+            return Err(self.broken(format!("{count} bytes expected, and the file ends after {}", self.rest.len())));
+        };
+        self.rest = rest;
+        self.at += count;
+        Ok(taken)
+    }
+
+    /// Seven bits a byte, the lowest first.
+    pub fn varint(&mut self) -> Result<u64, Broken> {
+        let begin = *self;
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?.first().copied().unwrap_or_default();
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(begin.broken("a number of more than ten bytes"))
+    }
+
+    /// A message with its length before it.
+    pub fn delimited(&mut self) -> Result<Self, Broken> {
+        let begin = *self;
+        let length = self.varint()?;
+        let length = usize::try_from(length).ok().filter(|length| *length <= self.rest.len());
+        let Some(length) = length else {
+            return Err(begin.broken("a message longer than what is left of the file"));
+        };
+        let at = self.at;
+        Ok(Self { rest: self.take(length)?, at })
+    }
+
+    /// The next field's number and value; `None` at the end.
+    pub fn field(&mut self) -> Result<Option<(u64, Value<'a>, usize)>, Broken> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let begin = *self;
+        let tag = self.varint()?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => Value::Fixed64(u64::from_le_bytes(self.array()?)),
+            2 => {
+                let inner = self.delimited()?;
+                return Ok(Some((tag >> 3, Value::Bytes(inner.rest), inner.at)));
+            }
+            5 => Value::Fixed32(u32::from_le_bytes(self.array()?)),
+            other => return Err(begin.broken(format!("wire type {other} is none of 0, 1, 2 and 5"))),
+        };
+        Ok(Some((tag >> 3, value, begin.at)))
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+        let broken = self.broken("a number that is cut off");
+        self.take(N)?.try_into().map_err(|_| broken)
+    }
+
+    /// A message inside of a field that stands at `at`.
+    pub fn inside(bytes: &'a [u8], at: usize) -> Self {
+        Self { rest: bytes, at }
+    }
+}
+
+impl Value<'_> {
+    /// Of a repeated field of whole numbers: packed or one by one.
+    pub fn numbers(self, at: usize) -> Result<Vec<u64>, Broken> {
+        match self {
+            Self::Varint(one) => Ok(vec![one]),
+            Self::Bytes(packed) => {
+                let mut reader = Reader::inside(packed, at);
+                let mut all = Vec::new();
+                while !reader.is_empty() {
+                    all.push(reader.varint()?);
+                }
+                Ok(all)
+            }
+            Self::Fixed32(_) | Self::Fixed64(_) => Err(Broken { at, message: "expected whole numbers".to_owned() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two examples of protobuf.dev: 150 in field 1, "testing" in field 2.
+    #[test]
+    fn published_examples_are_read() {
+        let mut reader = Reader::new(&[0x08, 0x96, 0x01, 0x12, 0x07, 0x74, 0x65, 0x73, 0x74, 0x69, 0x6e, 0x67]);
+        assert_eq!(reader.field(), Ok(Some((1, Value::Varint(150), 0))));
+        assert_eq!(reader.field(), Ok(Some((2, Value::Bytes(b"testing"), 5))));
+        assert_eq!(reader.field(), Ok(None));
+        // Packed: field 6 holds 3, 270 and 86,942.
+        let mut reader = Reader::new(&[0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05]);
+        let Ok(Some((6, value, at))) = reader.field() else { panic!() };
+        assert_eq!(value.numbers(at), Ok(vec![3, 270, 86_942]));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_named_where_it_ends() {
+        for (bytes, at) in [
+            (&[0x80u8][..], 1),
+            (&[0x12, 0x07, 0x74][..], 1),
+            (&[0x0b][..], 0),
+            (&[0xff; 11][..], 0),
+            (&[0x09, 1][..], 1),
+        ] {
+            let error = Reader::new(bytes).field().unwrap_err();
+            assert_eq!(error.at, at, "{bytes:?} {error:?}");
+        }
+    }
+}

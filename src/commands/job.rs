@@ -1,0 +1,191 @@
+//! `simulate --job`: the calls and computations of a trace, log or table, one after the other and at once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fabricast_planner::step::Simulated;
+use fabricast_planner::trace::{Event, Outcome, Span, Trace, What};
+use fabricast_reports::format;
+use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric, Picos};
+use serde::Serialize;
+
+use super::{counted, job_file};
+use crate::args::SimulateArgs;
+use crate::failure::Failure;
+use crate::output::{Format, Output};
+use crate::setup;
+
+pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
+    let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
+    let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
+    let profile = setup::profile_of(&args.library, &args.costs, fabric)?;
+    setup::sources(fabric, &profile, output);
+    let trace = job_file::read(path, ranks.len(), output)?;
+    let simulated = Simulated::new(&router, &profile, &ranks);
+    let source = path.display().to_string();
+    let outcome = trace.run(&simulated, ranks.len(), job_file::collectives(&args.library), &source)?;
+    let answer = Answer { trace: &trace, outcome: &outcome };
+    match output.format {
+        Format::Json => output.write_json(&answer.json()),
+        Format::Csv => output.write(&super::csv(&answer.events())?),
+        Format::Text => {
+            let mut table = answer.calls();
+            let ranks = counted(trace.ranks.into(), "rank");
+            table.heading(format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name));
+            let part = |time: Picos| 100.0 * time.0 as f64 / outcome.time.0.max(1) as f64;
+            table.note(format!(
+                "all done after {}; the busiest rank computes for {:.1} % of it, calls are under way for {:.1} %",
+                format::time(outcome.time),
+                part(outcome.compute),
+                part(outcome.communication)
+            ));
+            output.write(&table.text(&output.look()))
+        }
+    }
+}
+
+struct Answer<'a> {
+    trace: &'a Trace,
+    outcome: &'a Outcome,
+}
+
+/// What `simulate --job --format json` prints.
+#[derive(Serialize)]
+struct JobJson<'a> {
+    time_us: f64,
+    ranks: u32,
+    /// Of the busiest rank.
+    compute_us: f64,
+    /// While any call is under way.
+    communication_us: f64,
+    /// What the busiest rank's computing does not cover.
+    exposed_us: f64,
+    calls: usize,
+    left_out: &'a [String],
+    events: Vec<EventJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct EventJson<'a> {
+    name: &'a str,
+    collective: &'static str,
+    ranks: &'a [u32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Bytes>,
+    begin_us: f64,
+    end_us: f64,
+    /// What it would have taken without others.
+    alone_us: f64,
+}
+
+/// Calls of the same kind.
+#[derive(Default)]
+struct Alike {
+    calls: u64,
+    alone: Picos,
+    time: Picos,
+    longest: Picos,
+}
+
+fn what(event: &Event) -> (&'static str, Option<Bytes>) {
+    match &event.what {
+        What::Compute { .. } => ("compute", None),
+        What::Call(call) => (call.collective.name(), Some(call.bytes)),
+    }
+}
+
+impl<'a> Answer<'a> {
+    fn spans(&self) -> impl Iterator<Item = (&'a Event, &'a Span)> {
+        self.trace.events.iter().zip(&self.outcome.spans)
+    }
+
+    fn json(&self) -> JobJson<'a> {
+        let events = self.spans().map(|(event, span)| {
+            let (collective, bytes) = what(event);
+            EventJson {
+                name: &event.name,
+                collective,
+                ranks: event.what.ranks(),
+                bytes,
+                begin_us: span.begin.us(),
+                end_us: span.end.us(),
+                alone_us: span.alone.us(),
+            }
+        });
+        JobJson {
+            time_us: self.outcome.time.us(),
+            ranks: self.trace.ranks,
+            compute_us: self.outcome.compute.us(),
+            communication_us: self.outcome.communication.us(),
+            exposed_us: self.outcome.exposed().us(),
+            calls: self.outcome.calls,
+            left_out: &self.trace.left_out,
+            events: events.collect(),
+        }
+    }
+
+    /// A line for each event.
+    fn events(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::new("name", "name", Unit::Text),
+            Column::new("collective", "collective", Unit::Text),
+            Column::new("ranks", "ranks", Unit::Text),
+            Column::new("bytes", "size", Unit::Bytes),
+            Column::new("begin_us", "begin", Unit::Micros),
+            Column::new("end_us", "end", Unit::Micros),
+            Column::new("alone_us", "alone", Unit::Micros),
+        ]);
+        for (event, span) in self.spans() {
+            let (collective, bytes) = what(event);
+            let ranks: Vec<String> = event.what.ranks().iter().map(u32::to_string).collect();
+            table.row(vec![
+                Value::text(&*event.name).into(),
+                Value::text(collective).into(),
+                Value::text(ranks.join(" ")).into(),
+                Value::or_missing(bytes, Value::Bytes).into(),
+                Value::Time(span.begin).into(),
+                Value::Time(span.end).into(),
+                Value::Time(span.alone).into(),
+            ]);
+        }
+        table
+    }
+
+    /// A line for each kind of call.
+    fn calls(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::new("collective", "collective", Unit::Text),
+            Column::new("bytes", "size", Unit::Bytes),
+            Column::new("ranks", "ranks", Unit::Number),
+            Column::new("calls", "calls", Unit::Number),
+            Column::new("alone_us", "mean alone", Unit::Micros),
+            Column::new("time_us", "mean", Unit::Micros),
+            Column::new("longest_us", "longest", Unit::Micros),
+        ]);
+        let mut kinds: BTreeMap<(&str, Bytes, usize), Alike> = BTreeMap::new();
+        for (event, span) in self.spans() {
+            if let (collective, Some(bytes)) = what(event) {
+                let sum = kinds.entry((collective, bytes, event.what.ranks().len())).or_default();
+                let time = span.end - span.begin;
+                sum.calls += 1;
+                sum.alone += span.alone;
+                sum.time += time;
+                sum.longest = sum.longest.max(time);
+            }
+        }
+        for ((collective, bytes, ranks), Alike { calls, alone, time, longest }) in kinds {
+            table.row(vec![
+                Value::text(collective).into(),
+                Value::Bytes(bytes).into(),
+                Value::Count(ranks as u64).into(),
+                Value::Count(calls).into(),
+                Value::Time(Picos(alone.0 / calls)).into(),
+                Value::Time(Picos(time.0 / calls)).into(),
+                Value::Time(longest).into(),
+            ]);
+        }
+        table
+    }
+}

@@ -1,0 +1,64 @@
+//! The file of `--job`: a table, a log of NCCL, or the Chakra traces of all ranks.
+
+use std::path::{Path, PathBuf};
+
+use fabricast_planner::job::Collectives;
+use fabricast_planner::trace::{RankFile, Trace, read_chakra, read_nccl_log, read_table};
+
+use crate::args::LibraryArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// The most ranks whose traces are looked for.
+const MOST_FILES: u32 = 1 << 17;
+
+/// Reads it; `ranks` is what a line of a table means that names none.
+pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<Trace, Failure> {
+    let trace = if path.extension().is_some_and(|extension| extension == "et") {
+        chakra(path)?
+    } else {
+        let text = fabricast_topologies::read::text_of_file(path)?;
+        let source = path.display().to_string();
+        if text.contains("NCCL INFO") {
+            read_nccl_log(&text, &source)?
+        } else {
+            read_table(&text, &source, ranks as u32)?
+        }
+    };
+    for reason in &trace.left_out {
+        output.warn(reason);
+    }
+    Ok(trace)
+}
+
+/// What calls may be done by: what the library can run where one is named, anything otherwise, as in `plan`.
+pub fn collectives(library: &LibraryArgs) -> Collectives {
+    match library.library {
+        Some(_) => Collectives::Library,
+        None => Collectives::Any,
+    }
+}
+
+/// The traces beside the one given, from rank 0 on.
+fn chakra(path: &Path) -> Result<Trace, Failure> {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let numbered = stem.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok());
+    let Some((name, _)) = numbered else {
+        let message = format!("{}: expected a number of the rank before .et, as in trace.0.et", path.display());
+        return Err(Failure::input(message));
+    };
+    let of_rank = |rank: u32| path.with_file_name(format!("{name}.{rank}.et"));
+    let paths: Vec<PathBuf> = (0..MOST_FILES).map(of_rank).take_while(|path| path.exists()).collect();
+    if paths.is_empty() {
+        return Err(Failure::input(format!("{}: there is no such file", of_rank(0).display())));
+    }
+    let read = |path: &PathBuf| {
+        let bytes = std::fs::read(path);
+        bytes.map_err(|error| Failure::input(format!("{}: cannot read: {error}", path.display())))
+    };
+    let contents = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let files: Vec<RankFile<'_>> =
+        names.iter().zip(&contents).map(|(source, bytes)| RankFile { source, bytes }).collect();
+    Ok(read_chakra(&files)?)
+}

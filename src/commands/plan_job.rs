@@ -1,0 +1,189 @@
+//! `plan --job`: what a job calls, how often, and what is picked for it.
+
+use std::path::Path;
+
+use fabricast_planner::step::Simulated;
+use fabricast_planner::trace::Weighted;
+use fabricast_reports::format;
+use fabricast_reports::table::{Cell, Column, Table, Tone, Unit, Value};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Picos};
+use serde::Serialize;
+
+use super::{counted, job_file};
+use crate::args::PlanArgs;
+use crate::failure::Failure;
+use crate::output::{Format, Output};
+use crate::setup;
+
+pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure> {
+    let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
+    let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
+    let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
+    let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
+    setup::sources(&fabric, &profile, output);
+    let trace = job_file::read(path, ranks.len(), output)?;
+    let simulated = Simulated::new(&router, &profile, &ranks);
+    let source = path.display().to_string();
+    let rows = trace.plan(&simulated, ranks.len(), job_file::collectives(&args.library), &source)?;
+    let answer = Answer { rows: &rows };
+    match output.format {
+        Format::Json => output.write_json(&PlanJobJson {
+            fabric: fabric.name(),
+            profile: &profile.name,
+            job: &source,
+            ranks: trace.ranks,
+            rows: rows.iter().map(RowJson::new).collect(),
+            total_us: answer.picks(),
+            library_total_us: answer.library(),
+        }),
+        Format::Csv => output.write(&super::csv(&answer.table())?),
+        Format::Text => {
+            let mut table = answer.table();
+            let ranks = counted(trace.ranks.into(), "rank");
+            table.heading(format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name));
+            let time = |us: f64| format::time(Picos::from_us(us));
+            table.note(match answer.library() {
+                Some(library) => format!(
+                    "all calls, each group's in a row: {} by these picks, {} by the library's own choices",
+                    time(answer.picks()),
+                    time(library)
+                ),
+                None => format!("all calls, each group's in a row: {} by these picks", time(answer.picks())),
+            });
+            output.write(&table.text(&output.look()))
+        }
+    }
+}
+
+struct Answer<'a> {
+    rows: &'a [Weighted],
+}
+
+/// What `plan --job --format json` prints.
+#[derive(Serialize)]
+struct PlanJobJson<'a> {
+    fabric: &'a str,
+    profile: &'a str,
+    job: &'a str,
+    ranks: u32,
+    rows: Vec<RowJson>,
+    /// Of all rows, each as often as a group calls it.
+    total_us: f64,
+    /// The same by the library's own choices; absent where one of them is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    library_total_us: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct RowJson {
+    collective: &'static str,
+    bytes: Bytes,
+    /// Of a group.
+    ranks: usize,
+    groups: usize,
+    calls: u64,
+    calls_each: f64,
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+    time_us: f64,
+    low_us: f64,
+    high_us: f64,
+    bound_us: f64,
+    total_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    library_default: Option<DefaultJson>,
+}
+
+#[derive(Serialize)]
+struct DefaultJson {
+    algorithm: &'static str,
+    protocol: &'static str,
+    channels: u16,
+    time_us: f64,
+}
+
+impl RowJson {
+    fn new(one: &Weighted) -> Self {
+        let (pick, repeated) = (&one.row.pick, &one.repeated);
+        Self {
+            collective: repeated.call.collective.name(),
+            bytes: repeated.call.bytes,
+            ranks: repeated.call.group.len(),
+            groups: repeated.groups,
+            calls: repeated.calls,
+            calls_each: repeated.each(),
+            algorithm: pick.strategy.algorithm.name(),
+            protocol: pick.strategy.protocol.name(),
+            channels: pick.strategy.channels,
+            time_us: pick.time.us(),
+            low_us: pick.low.us(),
+            high_us: pick.high.us(),
+            bound_us: one.row.bound.time.us(),
+            total_us: total(one, pick.time),
+            library_default: one.row.library_default.as_ref().map(|own| DefaultJson {
+                algorithm: own.priced.strategy.algorithm.name(),
+                protocol: own.priced.strategy.protocol.name(),
+                channels: own.priced.strategy.channels,
+                time_us: own.priced.time.us(),
+            }),
+        }
+    }
+}
+
+/// What a group's calls take, in µs.
+fn total(one: &Weighted, time: Picos) -> f64 {
+    one.repeated.each() * time.us()
+}
+
+impl Answer<'_> {
+    fn picks(&self) -> f64 {
+        self.rows.iter().map(|one| total(one, one.row.pick.time)).sum()
+    }
+
+    fn library(&self) -> Option<f64> {
+        let of = |one: &Weighted| one.row.library_default.as_ref().map(|own| total(one, own.priced.time));
+        self.rows.iter().map(of).sum()
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::new("collective", "collective", Unit::Text),
+            Column::new("bytes", "size", Unit::Bytes),
+            Column::new("ranks", "ranks", Unit::Number),
+            Column::new("groups", "groups", Unit::Number),
+            Column::new("calls_each", "calls each", Unit::Number),
+            Column::new("algorithm", "algorithm", Unit::Text),
+            Column::new("protocol", "protocol", Unit::Text),
+            Column::new("channels", "channels", Unit::Number),
+            Column::new("time_us", "time", Unit::Micros),
+            Column::new("total_us", "total", Unit::Micros),
+            Column::new("library_default", "library", Unit::Text).spare(),
+            Column::new("library_default_us", "its time", Unit::Micros).spare(),
+        ]);
+        for one in self.rows {
+            let (pick, repeated) = (&one.row.pick, &one.repeated);
+            let own = one.row.library_default.as_ref();
+            table.row(vec![
+                Value::text(repeated.call.collective.name()).into(),
+                Value::Bytes(repeated.call.bytes).into(),
+                Value::Count(repeated.call.group.len() as u64).into(),
+                Value::Count(repeated.groups as u64).into(),
+                Value::Number(repeated.each()).into(),
+                Cell::from(Value::text(pick.strategy.algorithm.name())).tone(Tone::Strong),
+                Cell::from(Value::text(pick.strategy.protocol.name())).tone(Tone::Strong),
+                Value::Count(pick.strategy.channels.into()).into(),
+                Value::Time(pick.time).into(),
+                Value::Time(Picos::from_us(total(one, pick.time))).into(),
+                Value::or_missing(own, |own| {
+                    let strategy = own.priced.strategy;
+                    Value::text(format!("{} {} x{}", strategy.algorithm, strategy.protocol, strategy.channels))
+                })
+                .into(),
+                Value::or_missing(own, |own| Value::Time(own.priced.time)).into(),
+            ]);
+        }
+        table
+    }
+}
