@@ -53,11 +53,12 @@ const TIMES: [Named<ProtocolCosts, Picos>; 9] = [
 ];
 
 /// Times of blocks that work by passes.
-const PASSES: [Named<Passes, Picos>; 5] = [
+const PASSES: [Named<Passes, Picos>; 6] = [
     ("pass.send", |passes| &mut passes.send),
     ("pass.forward", |passes| &mut passes.forward),
     ("pass.take", |passes| &mut passes.take),
     ("pass.per_warp", |passes| &mut passes.per_warp),
+    ("pass.store", |passes| &mut passes.store),
     ("pass.first_take", |passes| &mut passes.first_take),
 ];
 

@@ -22,12 +22,13 @@ fn nanos(most: u64) -> impl Strategy<Value = Picos> {
 }
 
 fn passes() -> impl Strategy<Value = Passes> {
-    (1u64..256, nanos(2000), nanos(3000), nanos(2000), nanos(20), nanos(500)).prop_map(
-        |(bytes_per_thread, send, forward, take, per_warp, first_take)| Passes {
+    (1u64..256, nanos(2000), nanos(3000), nanos(2000), nanos(900), nanos(20), nanos(500)).prop_map(
+        |(bytes_per_thread, send, forward, take, store, per_warp, first_take)| Passes {
             bytes_per_thread: Bytes(bytes_per_thread),
             send,
             forward,
             take,
+            store,
             per_warp,
             first_take,
         },
@@ -110,6 +111,13 @@ enum Deed {
     Copy,
 }
 
+/// Whether its rank keeps what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    No,
+    Yes,
+}
+
 /// Where its bytes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
@@ -134,12 +142,13 @@ impl Setup {
     }
 
     /// A message of `chunk` bytes from a block of `threads`, whose link is shared by so many.
-    fn hop(&self, chunk: f64, threads: u16, sharers: f64, (from, deed): (From, Deed)) -> Hop {
+    fn hop(&self, chunk: f64, threads: u16, sharers: f64, (from, deed, kept): (From, Deed, Kept)) -> Hop {
         let (costs, passes) = (&self.costs, self.passes());
         let warps = f64::from(threads.div_ceil(32));
         let bytes = (chunk - 1e-9).ceil();
         let pass = if from == From::Here { passes.send } else { passes.forward };
-        let pass = pass.0 as f64 + warps * passes.per_warp.0 as f64;
+        let store = if kept == Kept::Yes { passes.store.0 } else { 0 };
+        let pass = (pass.0 + store) as f64 + warps * passes.per_warp.0 as f64;
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
         let kind = if deed == Deed::Reduce { costs.reduce } else { costs.copy };
         let settled = if costs.settle_half.0 == 0 { 1.0 } else { bytes / (bytes + costs.settle_half.0 as f64) };
@@ -209,12 +218,12 @@ proptest! {
     fn loops_of_rings(setup in setups()) {
         let n = f64::from(setup.ranks);
         let chunk = setup.bytes as f64 / n;
-        let hop = |from, deed| setup.hop(chunk, setup.threads, 1.0, (from, deed)).whole();
+        let hop = |from, deed, kept| setup.hop(chunk, setup.threads, 1.0, (from, deed, kept)).whole();
         let exact = setup.startup()
             + setup.taking(chunk)
-            + hop(From::Here, Deed::Reduce)
-            + (n - 2.0) * hop(From::Before, Deed::Reduce)
-            + (n - 1.0) * hop(From::Before, Deed::Copy)
+            + hop(From::Here, Deed::Reduce, Kept::No)
+            + (n - 2.0) * hop(From::Before, Deed::Reduce, Kept::No)
+            + (n - 1.0) * hop(From::Before, Deed::Copy, Kept::Yes)
             + (2.0 * n - 3.0) * setup.reload(chunk);
         are_close(&setup, setup.time(Algorithm::Ring, setup.shape(Collective::AllReduce)), exact, (2.0 * n, chunk))?;
     }
@@ -224,11 +233,13 @@ proptest! {
     fn chunks_in_turn_along_chains(setup in setups(), k in 2u64..20, reduces in any::<bool>()) {
         let chunk = setup.bytes.div_ceil(k);
         let setup = Setup { bytes: chunk * k, ..setup };
-        let (collective, deed) =
-            if reduces { (Collective::Reduce, Deed::Reduce) } else { (Collective::Broadcast, Deed::Copy) };
+        let (collective, deed, kept) = match reduces {
+            true => (Collective::Reduce, Deed::Reduce, Kept::No),
+            false => (Collective::Broadcast, Deed::Copy, Kept::Yes),
+        };
         let shape = Shape { chunk: Some(Bytes(chunk)), ..setup.shape(collective) };
         let [first, other] =
-            [From::Here, From::Before].map(|from| setup.hop(chunk as f64, setup.threads, 1.0, (from, deed)));
+            [From::Here, From::Before].map(|from| setup.hop(chunk as f64, setup.threads, 1.0, (from, deed, kept)));
         let others = f64::from(setup.ranks - 2);
         let slowest = if others > 0.0 { first.pace().max(other.pace()) } else { first.pace() };
         let exact = setup.startup() + first.whole() + others * other.whole() + (k - 1) as f64 * slowest;
@@ -243,19 +254,26 @@ proptest! {
         let warps = setup.threads.div_ceil(32).max(2);
         let reducing = ((f64::from(warps) * setup.costs.split) as u16).clamp(1, warps - 1);
         let chunk = setup.bytes as f64 / 2.0;
-        let way = |threads, deed| {
-            let hop = |from| setup.hop(chunk, threads, 2.0, (from, deed)).after(setup.costs.fan.0 as f64).whole();
-            hop(From::Here) + f64::from(setup.ranks - 2) * hop(From::Before)
+        let way = |threads, deed, kept| {
+            let hop = |one| setup.hop(chunk, threads, 2.0, one).after(setup.costs.fan.0 as f64).whole();
+            hop((From::Here, deed, Kept::No)) + f64::from(setup.ranks - 2) * hop((From::Before, deed, kept))
         };
-        let exact = setup.startup() + way(32 * reducing, Deed::Reduce) + way(32 * (warps - reducing), Deed::Copy);
+        let exact = setup.startup()
+            + way(32 * reducing, Deed::Reduce, Kept::No)
+            + way(32 * (warps - reducing), Deed::Copy, Kept::Yes);
         let shape = Shape { channels: 2, ..setup.shape(Collective::AllReduce) };
         are_close(&setup, setup.time(Algorithm::Tree, shape), exact, (2.0 * f64::from(setup.ranks), chunk))?;
     }
 
-    /// A ring takes as long in place as out of place, in one loop or several: its blocks do the same.
+    /// A ring takes as long in place as out of place, in one loop or several: its blocks do the same, but that a rank's own
+    /// part of an all_gather stays where it is.
     #[test]
     fn rings_in_place_take_as_long(setup in setups(), loops in 1u64..9, which in 0usize..3) {
         let collective = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter][which];
+        let mut setup = setup;
+        if let (Collective::AllGather, LaneSpeed::Passes(passes)) = (collective, &mut setup.costs.lane) {
+            passes.store = Picos::ZERO;
+        }
         let time = |buffers| {
             let mut shape = setup.shape(collective);
             shape.call.buffers = buffers;

@@ -8,7 +8,7 @@ use fabricast_planner::bound::{Bounds, Efficiency};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{LaneSpeed, largest_message};
 use fabricast_sim::schedule::{
-    BlockSplit, Buffer, Collective, Dependency, OpKind, Operation, Protocol, Rank, Schedule,
+    BlockSplit, Buffer, BufferUse, Collective, Dependency, OpKind, Operation, Protocol, Rank, Schedule,
 };
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
@@ -81,7 +81,14 @@ impl<'a> Ledger<'a> {
             let channel = self.schedule.run(self.schedule.run_id(awaited.rank, awaited.run)).channel;
             awaited.rank != op.rank && (header.blocks.split == BlockSplit::Whole || channel == op.channel)
         });
-        let pass = if arrives && run.src_buffer != Buffer::Input { passes.forward } else { passes.send };
+        let sends_on = arrives && run.src_buffer != Buffer::Input;
+        let pass = if sends_on { passes.forward } else { passes.send };
+        // What is sent stays as well: results on their way, and a rank's own part of one.
+        let call = &header.call;
+        let own = matches!(call.collective, Collective::AllGather | Collective::Broadcast)
+            && call.buffers == BufferUse::OutOfPlace;
+        let kept = !op.kind.reduces() && op.kind != OpKind::MulticastReduce && if sends_on { !pairs } else { own };
+        let pass = if kept { pass + passes.store } else { pass };
         let pass = pass.0 as f64 + f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
         let passes = (payload - 1e-9).ceil() / quantum;

@@ -20,7 +20,7 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::abilities::Abilities;
-use crate::algorithm::{self, Shape};
+use crate::algorithm::{self, Algorithm, Shape};
 use crate::bound::InNetwork;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
@@ -75,6 +75,11 @@ const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
 
 /// From so many ranks on in groups that leave their NVLink domain.
 const MANY: usize = 16;
+
+/// What such groups do not try: each rank sends to every other, so that messages grow with the square of the ranks, for bytes
+/// that rings move as fast.
+const BETWEEN_ALL: [Algorithm; 5] =
+    [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
 /// The most bytes for each rank of groups of many at which strategies are compared. A ring then moves chunks of this size,
 /// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
@@ -233,8 +238,7 @@ impl<'a> Simulated<'a> {
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = Restriction {
             library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            channels: if self.is_spread(first) { CHANNELS_OF_MANY.to_vec() } else { Vec::new() },
-            ..Restriction::default()
+            ..if self.is_spread(first) { of_many(collective) } else { Restriction::default() }
         };
         let request = PlanRequest {
             fabric: self.router.fabric(),
@@ -302,6 +306,16 @@ impl<'a> Simulated<'a> {
         }
         counts.into_values().max().unwrap_or(1)
     }
+}
+
+/// What groups of many try.
+fn of_many(collective: Collective) -> Restriction {
+    let algorithms = match collective.is_between_pairs() {
+        // (There every rank has something for every other.)
+        true => Vec::new(),
+        false => Algorithm::ALL.into_iter().filter(|one| !BETWEEN_ALL.contains(one)).collect(),
+    };
+    Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }
 
 impl Tariff for Allowed<'_> {

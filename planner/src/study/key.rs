@@ -6,6 +6,7 @@
 
 use std::fmt::{self, Write};
 
+use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
 
 use super::answer::FORMAT;
@@ -69,11 +70,13 @@ impl Write for Fingerprint {
     }
 }
 
-/// The fingerprint of a fabric: its devices, links and ranks.
+/// The fingerprint of a fabric: its devices, links and ranks, and the profile that holds for it, which a new build may change.
 #[must_use]
 pub fn of_fabric(fabric: &Fabric) -> Key {
     let mut print = Fingerprint::new();
     print.take(&(fabric.gpus(), fabric.host_grid()));
+    // (Where there is none no run comes of it.)
+    print.take(&Profile::for_fabric(fabric).ok());
     for (_, node) in fabric.nodes() {
         print.take(&(&node.id, node.kind, node.host, &node.figures));
     }

@@ -6,9 +6,11 @@ use rustc_hash::FxHashMap;
 use super::Survey;
 use super::network::{Crossing, Message};
 use crate::engine::{Order, Pace, PerOp};
-use crate::profile::{BlockWork, Deed, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role};
+use crate::profile::{BlockWork, Deed, Kept, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role};
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
-use crate::schedule::{BlockSplit, Buffer, Collective, Dependency, Header, OpKind, Protocol, Rank, Run, Workplace};
+use crate::schedule::{
+    BlockSplit, Buffer, BufferUse, Collective, Dependency, Header, OpKind, Protocol, Rank, Run, Workplace,
+};
 use crate::sharing::WHOLE;
 
 /// What a lane of a block that works by passes provides: counted so that a byte is ten picoseconds of the block. What
@@ -34,6 +36,7 @@ pub(crate) struct Effort<'a> {
     lane_threads: [u16; 2],
     split: BlockSplit,
     collective: Collective,
+    buffers: BufferUse,
     /// Ranks for which a switch combines.
     team: u64,
 }
@@ -160,6 +163,7 @@ impl<'a> Effort<'a> {
             lane_threads,
             split: header.blocks.split,
             collective: header.call.collective,
+            buffers: header.call.buffers,
             team: header.teams.first().map_or(0, |team| team.len() as u64),
         }
     }
@@ -222,6 +226,20 @@ impl<'a> Effort<'a> {
         OneEffort { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
     }
 
+    /// Whether what a block sends stays with its rank: sums on their way do not, results do, and so does a rank's own part
+    /// where it is part of the result (NCCL 2.28 src/device/all_gather.h, all_reduce.h, broadcast.h: `copySend`,
+    /// `recvCopySend`, `recvReduceCopySend` against `send`, `recvReduceSend`). The root of a tree, which stores the sum as well,
+    /// has all of its block for it, and is charged for the sends of a half only.
+    fn kept(&self, role: Role, deed: Deed) -> Kept {
+        let own_is_result = matches!(self.collective, Collective::AllGather | Collective::Broadcast);
+        let stays = match (deed, role) {
+            (Deed::Reduce, _) => false,
+            (Deed::Copy, Role::Forward) => !self.collective.is_between_pairs(),
+            (Deed::Copy, Role::Send) => own_is_result && self.buffers == BufferUse::OutOfPlace,
+        };
+        if stays { Kept::Yes } else { Kept::No }
+    }
+
     /// Whether operations may cost more by the way they take.
     fn pays_to_leave(&self, kind: OpKind) -> bool {
         (*self.network != NetworkCosts::FREE || self.messages.is_some())
@@ -242,7 +260,7 @@ impl<'a> Effort<'a> {
     pub fn of(&self, Task { kind, role, order, half }: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
         let threads = self.lane_threads[usize::from(half % 2)];
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
-        let work = BlockWork { role, deed, bytes, threads };
+        let work = BlockWork { role, deed, kept: self.kept(role, deed), bytes, threads };
         // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
         let alone = self.split == BlockSplit::Whole && order == Order::Free;
         // Between pairs the threads that receive keep pace with those that send.

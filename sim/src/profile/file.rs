@@ -149,6 +149,7 @@ struct PassFile {
     send: String,
     forward: String,
     take: String,
+    store: Option<String>,
     per_warp: String,
     first_take: String,
 }
@@ -388,6 +389,7 @@ impl Reader<'_> {
             send: self.quantity(&at("send"), &file.send)?,
             forward: self.quantity(&at("forward"), &file.forward)?,
             take: self.quantity(&at("take"), &file.take)?,
+            store: self.optional(&at("store"), file.store.as_deref())?.unwrap_or(Picos::ZERO),
             per_warp: self.quantity(&at("per_warp"), &file.per_warp)?,
             first_take: self.quantity(&at("first_take"), &file.first_take)?,
         })

@@ -13,7 +13,11 @@
 //!
 //! with w warps in the block. FIFO protocols handle c bytes in passes of `bytes_per_thread` × threads, each of which
 //! loads, polls for flags and stores before the next begins; the first pass is part of the step, but the
-//! next of messages that follow each other (in trees) flows when all passes of this one are over. A block executes its
+//! next of messages that follow each other (in trees) flows when all passes of this one are over. What a pass takes is what it
+//! does: `send` loads and sends, `forward` receives and sends (the load of what it adds hides behind the wait), `take` receives
+//! and stores, and `store` comes on top where what is sent stays as well. (On 4 × H200 and one channel a block's pass of ll takes
+//! 353 ns on average in reduce_scatter of 16 MiB and 534 ns in all_gather, which differ by such stores; ll128 and simple
+//! differ in the same way: validate/runs/2026-11-21-4xh200-forced.) A block executes its
 //! operations one after the other: receiving what nobody is told of any more is an operation of its own in NCCL (the
 //! last receive of a loop), which a schedule does not have; it is charged as `take` to the send that the block begins
 //! with. Between ranks in pairs half of a block's threads send and half receive: a message is taken while the next
@@ -99,6 +103,8 @@ pub struct Passes {
     pub forward: Picos,
     /// A pass that takes what arrives, and sends nothing.
     pub take: Picos,
+    /// More for a pass that also keeps what it sends: the store in the rank's own memory.
+    pub store: Picos,
     /// More for each warp of the block.
     pub per_warp: Picos,
     /// Before the first pass that takes.
@@ -123,6 +129,15 @@ pub enum Deed {
     Reduce,
 }
 
+/// Whether what a block sends stays with its rank as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// Only others have it then.
+    No,
+    /// It is stored here, too.
+    Yes,
+}
+
 /// An operation as its block sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockWork {
@@ -130,6 +145,8 @@ pub struct BlockWork {
     pub role: Role,
     /// Whether it adds.
     pub deed: Deed,
+    /// Whether what it sends stays.
+    pub kept: Kept,
     /// Payload, rounded up.
     pub bytes: Bytes,
     /// Threads at work.
@@ -259,7 +276,7 @@ impl ProtocolCosts {
     #[must_use]
     pub fn busy(&self, work: BlockWork) -> Option<Picos> {
         let LaneSpeed::Passes(passes) = self.lane else { return None };
-        Some(passes.after_the_first(passes.of(work.role), work, self.rest()))
+        Some(passes.after_the_first(passes.of(work), work, self.rest()))
     }
 
     /// What the last pass takes of one that fills its block: all threads wait for the flags of a line (NCCL
@@ -274,7 +291,7 @@ impl ProtocolCosts {
     #[must_use]
     pub fn spacing(&self, work: BlockWork, message: Option<Bytes>) -> Picos {
         let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
-        let streaming = passes.streaming(passes.of(work.role), work.bytes, work.threads);
+        let streaming = passes.streaming(passes.of(work), work.bytes, work.threads);
         match message {
             Some(Bytes(message)) if message > 0 => {
                 let quantum = passes.quantum(work.threads);
@@ -296,11 +313,15 @@ impl ProtocolCosts {
 }
 
 impl Passes {
-    /// A pass in a role.
-    fn of(&self, role: Role) -> Picos {
-        match role {
+    /// A pass of an operation.
+    fn of(&self, work: BlockWork) -> Picos {
+        let pass = match work.role {
             Role::Send => self.send,
             Role::Forward => self.forward,
+        };
+        match work.kept {
+            Kept::No => pass,
+            Kept::Yes => pass + self.store,
         }
     }
 

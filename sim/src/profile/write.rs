@@ -89,6 +89,7 @@ impl ProtocolCosts {
                 ("send", passes.send),
                 ("forward", passes.forward),
                 ("take", passes.take),
+                ("store", passes.store),
                 ("per_warp", passes.per_warp),
                 ("first_take", passes.first_take),
             ];

@@ -58,6 +58,8 @@ pub enum Cost {
     Forward,
     /// `pass.take`.
     Take,
+    /// `pass.store`.
+    Store,
     /// `pass.per_warp`.
     PassPerWarp,
     /// `pass.first_take`.
@@ -153,7 +155,7 @@ impl LaunchCost {
 }
 
 /// A cost, its name in a profile file, its unit.
-const COSTS: [(Cost, &str, Unit); 16] = [
+const COSTS: [(Cost, &str, Unit); 17] = [
     (Cost::Startup, "startup", Unit::Microseconds),
     (Cost::StartupP2p, "startup_p2p", Unit::Microseconds),
     (Cost::StartupPerWarp, "startup_per_warp", Unit::Microseconds),
@@ -167,6 +169,7 @@ const COSTS: [(Cost, &str, Unit); 16] = [
     (Cost::Send, "pass.send", Unit::Microseconds),
     (Cost::Forward, "pass.forward", Unit::Microseconds),
     (Cost::Take, "pass.take", Unit::Microseconds),
+    (Cost::Store, "pass.store", Unit::Microseconds),
     (Cost::PassPerWarp, "pass.per_warp", Unit::Microseconds),
     (Cost::FirstTake, "pass.first_take", Unit::Microseconds),
     (Cost::Rate, "channel", Unit::Gigabytes),
@@ -201,7 +204,7 @@ impl Unit {
 impl Cost {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 16] {
+    pub fn all() -> [Self; 17] {
         COSTS.map(|row| row.0)
     }
 
@@ -368,6 +371,7 @@ impl Parameter {
             | Cost::Send
             | Cost::Forward
             | Cost::Take
+            | Cost::Store
             | Cost::PassPerWarp
             | Cost::FirstTake => matches!(lane, LaneSpeed::Passes(_)),
             Cost::Rate => matches!(lane, LaneSpeed::Rate(_)),
@@ -417,7 +421,7 @@ const ANSWERING: [Cost; 9] = [
 ];
 
 /// Those of its passes.
-const PASSES: [Cost; 4] = [Cost::Send, Cost::Forward, Cost::Take, Cost::PassPerWarp];
+const PASSES: [Cost; 5] = [Cost::Send, Cost::Forward, Cost::Take, Cost::Store, Cost::PassPerWarp];
 
 /// Multiplies times of a protocol.
 fn slow_down(costs: &mut ProtocolCosts, which: &[Cost], factor: f64) {
@@ -453,6 +457,7 @@ fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
         Cost::Send => |passes| &mut passes.send,
         Cost::Forward => |passes| &mut passes.forward,
         Cost::Take => |passes| &mut passes.take,
+        Cost::Store => |passes| &mut passes.store,
         Cost::PassPerWarp => |passes| &mut passes.per_warp,
         Cost::FirstTake => |passes| &mut passes.first_take,
     };

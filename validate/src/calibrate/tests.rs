@@ -76,7 +76,16 @@ pub(super) fn timed(
 
 fn world() -> Vec<Measurement> {
     let collectives = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
-    [8, 4, 2].into_iter().flat_map(|gpus| collectives.map(|collective| measurement(collective, gpus))).collect()
+    // On few channels blocks decide, otherwise links.
+    let ways = [(8, None), (4, None), (2, None), (8, Some(2))];
+    let of = |(gpus, channels)| {
+        collectives.map(|collective| {
+            let mut one = measurement(collective, gpus);
+            one.configuration.channels = channels;
+            one
+        })
+    };
+    ways.into_iter().flat_map(of).collect()
 }
 
 fn base() -> Profile {
@@ -179,7 +188,7 @@ fn protocols_of_another_device_have_factors_of_their_own() {
 #[test]
 fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
     let by_streams = |gpus: u32| {
-        [Collective::AllReduce, Collective::AllGather].map(|collective| {
+        [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter].map(|collective| {
             let mut one = measurement(collective, gpus);
             one.configuration.launch = Launch::Stream;
             one
