@@ -27,7 +27,7 @@ use rayon::prelude::*;
 
 use crate::job::{Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
 use crate::plan::PlanError;
-use crate::step::{Efficiency, Exchange, Kernel, Share, Speeds, Step, Tariff};
+use crate::step::{Efficiency, Exchange, Kernel, Share, Speeds, Step, Tariff, times};
 
 /// What becomes of requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,10 +87,6 @@ impl Spent {
     fn time(self) -> Picos {
         self.shares().iter().map(|share| share.1).sum()
     }
-}
-
-fn times(time: Picos, count: u64) -> Picos {
-    Picos(time.0.saturating_mul(count))
 }
 
 /// `a` so often and `b` so often, over the steps of both.

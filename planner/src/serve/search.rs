@@ -5,14 +5,11 @@
 //! the job's limits; where nothing keeps them, what answers the most. What does not fit the memory is left out; where
 //! nothing fits, what comes nearest is taken.
 
-use fabricast_topologies::Bytes;
+use fabricast_topologies::{Bytes, Picos};
 
 use super::{Clock, Service, serve, tier};
-use crate::job::{Degrees, Footprint, JobError, Layout, Order, Sequence, Serving, room, serving_footprint};
-use crate::step::{Estimated, Machine, Speeds, Step, TimeError};
-
-/// How many are simulated.
-const SIMULATED: usize = 3;
+use crate::job::{Degrees, Footprint, Layout, Order, Sequence, Serving, room, serving_footprint};
+use crate::step::{Estimated, Machine, Speeds, Step, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
 /// GPU's memory.
@@ -41,41 +38,24 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
             best = Some(found);
         }
     }
-    best.ok_or_else(|| none_fits(job, machine).into())
+    best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), "heads or layers").into())
 }
 
 /// Less is better.
-fn order(service: &Service) -> (bool, fabricast_topologies::Picos) {
+fn order(service: &Service) -> (bool, Picos) {
     // All divisions answer the same requests, so what answers one soonest answers the most.
     (!service.late.is_empty(), service.whole)
-}
-
-fn none_fits(job: &Serving, machine: &Machine<'_>) -> JobError {
-    let message =
-        format!("no division of the job over {} ranks: its heads or layers do not divide", machine.ranks.len());
-    JobError {
-        place: job.places.parallel.clone(),
-        message,
-        help: Some("name the degrees that were meant to work, to see why they do not".to_owned()),
-    }
 }
 
 /// The best by estimate, of those that fit.
 fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<Vec<Layout>, TimeError> {
     let memory = machine.memory().unwrap_or(Bytes::MAX);
-    let all = possible(job, machine);
-    let fits = |layout: &Layout| room(job, layout, memory).beyond.is_none();
-    let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
-    if fitting.is_empty() {
-        let total = |layout: &Layout| (serving_footprint(job, layout).total(), layout.degrees);
-        fitting = all.into_iter().min_by_key(total).into_iter().collect();
-    }
-    let mut ranked = Vec::with_capacity(fitting.len());
-    for layout in fitting {
-        ranked.push((order(&serve(job, &layout, clock)?.1), layout.degrees, layout));
-    }
-    ranked.sort_by_key(|&(order, degrees, _)| (order, degrees));
-    Ok(ranked.into_iter().take(SIMULATED).map(|(_, _, layout)| layout).collect())
+    shortlist(
+        possible(job, machine),
+        |layout| room(job, layout, memory).beyond.is_none(),
+        |layout| serving_footprint(job, layout).total(),
+        |layout| Ok(order(&serve(job, layout, clock)?.1)),
+    )
 }
 
 /// All that the model and the ranks divide by.

@@ -22,6 +22,7 @@ pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
 pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, Planned, fastest};
 pub use search::{Machine, StepError, best_step, unbounded_step};
+pub(crate) use search::{indivisible, shortlist};
 
 use fabricast_topologies::{Bytes, Picos};
 use pipeline::{Pipeline, StageTime};
@@ -195,7 +196,7 @@ impl Spent {
     }
 }
 
-fn times(time: Picos, n: u64) -> Picos {
+pub(crate) fn times(time: Picos, n: u64) -> Picos {
     Picos(time.0.saturating_mul(n))
 }
 

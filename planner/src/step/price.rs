@@ -97,9 +97,28 @@ pub struct Simulated<'a> {
     router: &'a Router<'a>,
     profile: &'a Profile,
     ranks: &'a [NodeId],
-    known: Mutex<FxHashMap<Asked, Picos>>,
+    known: Kept<Picos>,
     /// What groups of many take, by the size at which strategies were compared.
-    picked: Mutex<FxHashMap<Asked, Strategy>>,
+    picked: Kept<Strategy>,
+}
+
+/// Answers that were worked out before.
+struct Kept<T>(Mutex<FxHashMap<Asked, T>>);
+
+impl<T: Copy> Kept<T> {
+    /// The answer that is known, or that `find` finds now; of nothing found nothing is kept. Two threads may work out the
+    /// same; they find the same.
+    fn or_find<E>(&self, asked: Asked, find: impl FnOnce() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = find()?;
+        if let Some(found) = found {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, found);
+        }
+        Ok(found)
+    }
 }
 
 /// What a job may use of it.
@@ -112,7 +131,7 @@ impl<'a> Simulated<'a> {
     /// Of the devices of all ranks.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
-        Self { router, profile, ranks, known: Mutex::default(), picked: Mutex::default() }
+        Self { router, profile, ranks, known: Kept(Mutex::default()), picked: Kept(Mutex::default()) }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -207,17 +226,11 @@ impl<'a> Simulated<'a> {
 
     /// What a group of many takes for a call.
     fn picked(&self, first: &[NodeId], asked: Asked) -> Result<Option<Strategy>, PlanError> {
-        let kept = self.picked.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
-        if kept.is_some() {
-            return Ok(kept);
-        }
-        let (_, _, collective, bytes, collectives) = asked;
-        let row = self.row(first, collective, bytes, collectives, OwnChoice::Inside)?;
-        let strategy = row.map(|row| fastest(&row).strategy);
-        if let Some(strategy) = strategy {
-            self.picked.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, strategy);
-        }
-        Ok(strategy)
+        self.picked.or_find(asked, || {
+            let (_, _, collective, bytes, collectives) = asked;
+            let row = self.row(first, collective, bytes, collectives, OwnChoice::Inside)?;
+            Ok(row.map(|row| fastest(&row).strategy))
+        })
     }
 
     /// What `plan` finds for a call of one group.
@@ -323,15 +336,8 @@ impl Tariff for Allowed<'_> {
         let Exchange { dimension, collective, bytes } = exchange;
         let (size, stride) = layout.shape(dimension);
         let asked = (size, stride, collective, bytes, self.collectives);
-        let known = &self.simulated.known;
-        let kept = known.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
-        if let Some(time) = kept {
-            return Ok(time);
-        }
-        // Two threads may work out the same; they find the same.
-        let time = self.simulated.price(&layout.groups(dimension), asked)?;
-        known.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, time);
-        Ok(time)
+        let price = || self.simulated.price(&layout.groups(dimension), asked).map(Some);
+        Ok(self.simulated.known.or_find(asked, price)?.unwrap_or_default())
     }
 }
 

@@ -6,7 +6,7 @@
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, NodeId};
+use fabricast_topologies::{Bytes, NodeId, Place};
 
 pub use super::TimeError as StepError;
 use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
@@ -14,6 +14,38 @@ use crate::job::{Degrees, Footprint, JobError, Layout, Order, Processes, Trainin
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
+
+/// The best by estimate of layouts that fit; where none does, of what comes nearest. Less is better; of equals the
+/// smaller degrees come first.
+///
+/// # Errors
+/// What `estimate` says.
+pub(crate) fn shortlist<E: Ord + Copy>(
+    all: Vec<Layout>,
+    fits: impl Fn(&Layout) -> bool,
+    total: impl Fn(&Layout) -> Bytes,
+    estimate: impl Fn(&Layout) -> Result<E, TimeError>,
+) -> Result<Vec<Layout>, TimeError> {
+    let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
+    if fitting.is_empty() {
+        fitting = all.into_iter().min_by_key(|layout| (total(layout), layout.degrees)).into_iter().collect();
+    }
+    let mut ranked = Vec::with_capacity(fitting.len());
+    for layout in fitting {
+        ranked.push((estimate(&layout)?, layout.degrees, layout));
+    }
+    ranked.sort_by_key(|&(estimate, degrees, _)| (estimate, degrees));
+    Ok(ranked.into_iter().take(SIMULATED).map(|(_, _, layout)| layout).collect())
+}
+
+/// That nothing divides the job; `what` of it does not.
+pub(crate) fn indivisible(place: &Place, ranks: usize, what: &str) -> JobError {
+    JobError {
+        place: place.clone(),
+        message: format!("no division of the job over {ranks} ranks: its {what} do not divide"),
+        help: Some("name the degrees that were meant to work, to see why they do not".to_owned()),
+    }
+}
 
 /// Where jobs run.
 pub struct Machine<'a> {
@@ -91,35 +123,18 @@ fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Ste
             best = Some(found);
         }
     }
-    best.ok_or_else(|| none_fits(job, machine).into())
-}
-
-fn none_fits(job: &Training, machine: &Machine<'_>) -> JobError {
-    let message =
-        format!("no division of the job over {} ranks: its heads, layers or batch do not divide", machine.ranks.len());
-    JobError {
-        place: job.places.parallel.clone(),
-        message,
-        help: Some("name the degrees that were meant to work, to see why they do not".to_owned()),
-    }
+    best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), "heads, layers or batch").into())
 }
 
 /// The best by estimate, of those that fit.
 fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds, memory: Bytes) -> Result<Vec<Layout>, TimeError> {
-    let all = possible(job, machine);
-    let fits = |layout: &Layout| footprint(job, layout).beyond(memory).is_none();
-    let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
-    if fitting.is_empty() {
-        fitting =
-            all.into_iter().min_by_key(|layout| (footprint(job, layout).total(), layout.degrees)).into_iter().collect();
-    }
     let estimated = Estimated { router: machine.router, ranks: machine.ranks };
-    let mut ranked = Vec::with_capacity(fitting.len());
-    for layout in fitting {
-        ranked.push((step(job, &layout, speeds, &machine.curve, &estimated)?.time, layout.degrees, layout));
-    }
-    ranked.sort_by_key(|&(time, degrees, _)| (time, degrees));
-    Ok(ranked.into_iter().take(SIMULATED).map(|(_, _, layout)| layout).collect())
+    shortlist(
+        possible(job, machine),
+        |layout| footprint(job, layout).beyond(memory).is_none(),
+        |layout| footprint(job, layout).total(),
+        |layout| Ok(step(job, layout, speeds, &machine.curve, &estimated)?.time),
+    )
 }
 
 /// All that the model, the batch and the ranks divide by.

@@ -20,7 +20,6 @@ mod rank;
 mod read;
 mod row;
 mod run;
-mod served;
 pub mod setting;
 #[cfg(test)]
 mod tests;
@@ -29,8 +28,8 @@ pub use cost::{Terms, price};
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
 pub use read::{Lists, read_study, read_study_with};
+pub use row::served;
 pub use run::{Outcome, Run, StudyError, Watch, check, run};
-pub use served::served;
 
 use fabricast_topologies::{FabricRequest, Place};
 

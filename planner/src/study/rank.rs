@@ -127,6 +127,6 @@ pub fn nearest(study: &Study, gpus: &[usize]) -> Option<usize> {
     if excess.iter().any(|&one| one <= 1.0) {
         return None;
     }
-    let key = |number: usize| (excess.get(number).copied().unwrap_or(f64::INFINITY), number);
-    (0..excess.len()).min_by(|&a, &b| key(a).0.total_cmp(&key(b).0).then(a.cmp(&b)))
+    // Of equals the first.
+    excess.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map(|(number, _)| number)
 }

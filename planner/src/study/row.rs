@@ -3,7 +3,8 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::answer::{JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Footprint, Layout, Training, Zero};
+use crate::job::{Footprint, Layout, Serving, Training, Zero};
+use crate::serve::Service;
 use crate::step::{Share, Step};
 
 /// A training job's step on so many ranks. `beyond` is what the memory of a GPU lacks; `hosts` are those of the ranks, and
@@ -15,18 +16,64 @@ pub fn trained(
     (step, footprint, beyond): (&Step, Footprint, Option<Bytes>),
     of_one_host: Option<Picos>,
 ) -> ResultRow {
-    let seconds = step.time.us() / 1e6;
     let tokens = (job.global_batch * job.model.seq) as f64;
+    let row = stepped(&job.name, JobKind::Training, ranks, step, &footprint, beyond);
+    ResultRow {
+        parallel: ParallelRow {
+            zero: match job.zero {
+                Zero::None => 0,
+                Zero::Optimizer => 1,
+                Zero::Gradients => 2,
+                Zero::Weights => 3,
+            },
+            ..row.parallel
+        },
+        micro_batches: step.layout.micro_batches(job),
+        tokens_per_s: tokens / (step.time.0.max(1) as f64 / 1e12),
+        samples_per_s: job.global_batch as f64 / row.step_time_s,
+        efficiency_node: of_one_host.map(|time| step.part(time) / hosts.max(1) as f64),
+        ..row
+    }
+}
+
+/// An inference job's mean step on so many ranks, what a rank holds, and what its requests see.
+#[must_use]
+pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, service: &Service) -> ResultRow {
+    let room = service.room.as_ref();
+    let beyond = room.and_then(|room| room.beyond);
+    let row = stepped(&job.name, JobKind::Inference, ranks, step, footprint, beyond);
+    ResultRow {
+        tokens_per_s: service.tokens_per_s,
+        samples_per_s: service.tokens_per_s / job.output_tokens as f64,
+        ttft_s: Some(seconds(service.ttft)),
+        tpot_s: service.tpot.map(seconds),
+        late: service.late.clone(),
+        requests_that_fit: room.map(|room| room.requests),
+        would_fit: room.map(|room| room.remedies.clone()).unwrap_or_default(),
+        fits: row.fits && service.late.is_empty(),
+        ..row
+    }
+}
+
+/// What holds of either kind; how much a step brings about is not known here, and stands at nothing.
+fn stepped(
+    job: &str,
+    kind: JobKind,
+    ranks: usize,
+    step: &Step,
+    footprint: &Footprint,
+    beyond: Option<Bytes>,
+) -> ResultRow {
     ResultRow {
         candidate: String::new(),
-        job: job.name.clone(),
-        kind: JobKind::Training,
+        job: job.to_owned(),
+        kind,
         ranks: ranks as u64,
-        parallel: parallel(&step.layout, job.zero),
-        micro_batches: step.layout.micro_batches(job),
-        step_time_s: seconds,
-        tokens_per_s: tokens / (step.time.0.max(1) as f64 / 1e12),
-        samples_per_s: job.global_batch as f64 / seconds,
+        parallel: parallel(&step.layout),
+        micro_batches: 1,
+        step_time_s: seconds(step.time),
+        tokens_per_s: 0.0,
+        samples_per_s: 0.0,
         ttft_s: None,
         tpot_s: None,
         late: Vec::new(),
@@ -35,10 +82,10 @@ pub fn trained(
         exposed_comm_share: step.exposed(),
         total_comm_share: step.total_communication(),
         efficiency: step.efficiency(),
-        efficiency_node: of_one_host.map(|time| step.part(time) / hosts.max(1) as f64),
-        step_s: Share::ALL.iter().map(|&share| (share.name().to_owned(), step.of(share).us() / 1e6)).collect(),
+        efficiency_node: None,
+        step_s: Share::ALL.iter().map(|&share| (share.name().to_owned(), seconds(step.of(share)))).collect(),
         memory_gb: gb(footprint.total()),
-        memory: memory(&footprint),
+        memory: memory(footprint),
         fits: beyond.is_none(),
         memory_beyond_gb: beyond.map(gb),
         cost_per_hour: None,
@@ -55,6 +102,10 @@ pub fn trained(
     }
 }
 
+fn seconds(time: Picos) -> f64 {
+    time.0 as f64 / 1e12
+}
+
 fn gb(bytes: Bytes) -> f64 {
     bytes.0 as f64 / 1e9
 }
@@ -69,7 +120,7 @@ fn memory(footprint: &Footprint) -> MemoryRow {
     }
 }
 
-fn parallel(layout: &Layout, zero: Zero) -> ParallelRow {
+fn parallel(layout: &Layout) -> ParallelRow {
     let degrees = layout.degrees;
     ParallelRow {
         tp: degrees.tensor,
@@ -79,11 +130,6 @@ fn parallel(layout: &Layout, zero: Zero) -> ParallelRow {
         cp: degrees.context,
         interleave: degrees.interleave,
         sequence: degrees.token_shares() > 1,
-        zero: match zero {
-            Zero::None => 0,
-            Zero::Optimizer => 1,
-            Zero::Gradients => 2,
-            Zero::Weights => 3,
-        },
+        zero: 0,
     }
 }

@@ -11,7 +11,6 @@ use rustc_hash::FxHashSet;
 use super::answer::ResultRow;
 use super::cases::{Case, Cases};
 use super::key::Key;
-use super::served::served;
 use super::setting::{Load, Setting, Under};
 use super::{Study, row};
 use crate::job::{Job, JobError, Layout, Training};
@@ -170,7 +169,7 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
         }
         Job::Inference(job) => {
             let (step, footprint, service) = best_service(job, machine)?;
-            Ok(served(job, ranks, &step, &footprint, &service))
+            Ok(row::served(job, ranks, &step, &footprint, &service))
         }
     }
 }

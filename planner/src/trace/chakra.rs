@@ -22,6 +22,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos, Place};
 use rustc_hash::FxHashMap;
 
+use super::messages::{Messages, Side, message};
 use super::wire::{Broken, Reader, Value};
 use super::{Call, Event, MOST_EVENTS, Trace, What};
 use crate::job::JobError;
@@ -169,14 +170,6 @@ fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
     groups.into_iter().map(|(name, ranks)| (name, ranks.into())).collect()
 }
 
-/// Messages in order: their events, and how many each side has told of.
-#[derive(Default)]
-struct Messages {
-    events: Vec<u32>,
-    sent: usize,
-    received: usize,
-}
-
 #[derive(Default)]
 struct Building<'a> {
     files: &'a [RankFile<'a>],
@@ -294,9 +287,9 @@ impl Building<'_> {
     }
 
     fn message(&mut self, rank: u32, node: &Node) -> Result<u32, JobError> {
-        let sends = node.kind == 5;
+        let (side, peer) = if node.kind == 5 { (Side::Sender, "comm_dst") } else { (Side::Receiver, "comm_src") };
         let bytes = self.size(rank, node)?;
-        let peer = self.number(rank, node, if sends { "comm_dst" } else { "comm_src" })?;
+        let peer = self.number(rank, node, peer)?;
         let peer = u32::try_from(peer).ok().filter(|peer| (*peer as usize) < self.files.len() && *peer != rank);
         let Some(peer) = peer else {
             return Err(self.fail(
@@ -306,18 +299,15 @@ impl Building<'_> {
             ));
         };
         let tag = node.numbers.get("comm_tag").copied().unwrap_or_default();
-        let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
+        let (from, to) = match side {
+            Side::Sender => (rank, peer),
+            Side::Receiver => (peer, rank),
+        };
         let messages = self.messages.entry((from, to, tag)).or_default();
-        let seen = if sends { &mut messages.sent } else { &mut messages.received };
-        let place = *seen;
-        *seen += 1;
-        if let Some(&event) = messages.events.get(place) {
-            return Ok(event);
-        }
-        let event = self.events.len() as u32;
-        messages.events.push(event);
-        let call = Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) };
-        Ok(self.event(rank, node, What::Call(call)))
+        Ok(match messages.next(side, self.events.len() as u32) {
+            Some(event) => event,
+            None => self.event(rank, node, What::Call(message(from, to, bytes))),
+        })
     }
 
     /// Every rank of a group must have made all of its calls.

@@ -10,6 +10,7 @@
 //! call is one event of all its ranks. Ranks compute one thing at a time, and calls of the same group go in order.
 
 mod chakra;
+mod messages;
 mod mix;
 mod nccl_log;
 mod ranks;

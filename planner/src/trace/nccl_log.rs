@@ -20,6 +20,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos, Place};
 use rustc_hash::FxHashMap;
 
+use super::messages::{Messages, Side, message};
 use super::{Call, Event, MOST_EVENTS, Trace, What, ranks::MOST};
 use crate::job::JobError;
 
@@ -324,25 +325,15 @@ impl<'a> Groups<'a> {
                 if peer == global {
                     return Err(fail(format!("{}: rank {global} means itself", call.name)));
                 }
-                let (from, to) = if call.name == "Send" { (global, peer) } else { (peer, global) };
-                let messages = messages.entry((communicator, from, to)).or_default();
-                let seen = if call.name == "Send" { &mut messages.sent } else { &mut messages.received };
-                let place = *seen;
-                *seen += 1;
-                match messages.events.get(place) {
-                    Some(&event) => event,
-                    None => {
-                        let event = events.len() as u32;
-                        messages.events.push(event);
-                        let pair = Call {
-                            group: [from, to].into(),
-                            collective: Collective::SendRecv,
-                            bytes: Bytes(call.bytes),
-                        };
-                        events.push(self::event(call, What::Call(pair), source));
-                        event
-                    }
-                }
+                let (side, from, to) = match call.name {
+                    "Send" => (Side::Sender, global, peer),
+                    _ => (Side::Receiver, peer, global),
+                };
+                let next = events.len() as u32;
+                messages.entry((communicator, from, to)).or_default().next(side, next).unwrap_or_else(|| {
+                    events.push(event(call, What::Call(message(from, to, call.bytes)), source));
+                    next
+                })
             };
             let stream = streams.entry((global, call.stream)).or_default();
             let message = matches!(call.name, "Send" | "Recv").then_some((call.handle, call.number));
@@ -374,13 +365,6 @@ struct Stream<'a> {
     now: Vec<u32>,
     /// Sends and receives of a group happen at once: none waits for another.
     group: Option<(Handle<'a>, &'a str)>,
-}
-
-#[derive(Default)]
-struct Messages {
-    events: Vec<u32>,
-    sent: usize,
-    received: usize,
 }
 
 fn event(call: &Told<'_>, what: What, source: &str) -> Event {
