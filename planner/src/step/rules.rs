@@ -103,17 +103,22 @@ fn two_by_two_by_two_reaches_four_fifths() {
     assert!((0.78..0.84).contains(&two.efficiency()), "{} {two:?}", two.efficiency());
 }
 
-/// One-sided calls take a third of the library's where a model is so small that calls are: a hidden size of 1,024, 32 tokens at
-/// once in 16 bits, on eight GPUs. Where such calls are 15 % of the time by the library's own choice, they are about 5 %. In a training step of
-/// 128 tokens, whose kernels are short as well, the share falls by half from far more than that.
+/// One-sided calls take a third of the library's where a model is so small that calls are: hidden sizes of 768 (GPT-2 as first
+/// published, Radford et al., 2019) and 1,024, 32 tokens at once in 16 bits, on eight GPUs. Where the smaller model's calls are 15 % of
+/// the time by the library's own choice, these are under 5 %. In a training step of 128 tokens, whose kernels are short as well,
+/// the share falls by half from far more than that.
 #[test]
 fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
     let host = fabric("hgx-h100", 1);
-    let call = 1024 * 32 * 2;
-    let library = fastest(&host, Collective::AllReduce, call, &by_nccl()).0 as f64;
-    let one_sided = fastest(&host, Collective::AllReduce, call, &one_sided()).0 as f64;
+    let of = |hidden: u64| {
+        let call = hidden * 32 * 2;
+        [by_nccl(), one_sided()].map(|which| fastest(&host, Collective::AllReduce, call, &which).0 as f64)
+    };
+    let [library, one_sided] = of(768);
     let rest = library * (1.0 / 0.15 - 1.0);
-    assert!(one_sided / (one_sided + rest) < 0.055, "{one_sided} {library}");
+    assert!(one_sided / (one_sided + rest) < 0.05, "{one_sided} {library}");
+    let [library, one_sided] = of(1024);
+    assert!(one_sided * 3.0 < library, "{one_sided} {library}");
 
     let job = |how: &str| {
         format!(
