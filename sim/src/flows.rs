@@ -110,10 +110,7 @@ impl FlowFields<'_> {
 
     /// An error at a field of this line (at its start where the field is empty).
     fn error(&self, field: &str, message: impl Into<String>) -> FlowError {
-        let rest = self.text.get(self.start..).unwrap_or_default();
-        let blank = rest.len() - rest.trim_start().len();
-        let at = self.start + blank + rest.trim_start().find(field).unwrap_or(0);
-        FlowError { place: Place::in_text(self.source, self.text, at..at + field.len()), message: message.into() }
+        FlowError { place: Place::in_line(self.source, self.text, self.start, field), message: message.into() }
     }
 }
 

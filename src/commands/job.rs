@@ -11,7 +11,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use serde::Serialize;
 
-use super::{counted, job_file};
+use super::job_file;
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -32,8 +32,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         Format::Csv => output.write(&super::csv(&answer.events())?),
         Format::Text => {
             let mut table = answer.calls();
-            let ranks = counted(trace.ranks.into(), "rank");
-            table.heading(format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name));
+            table.heading(job_file::heading(&source, &trace, fabric, &profile));
             let part = |time: Picos| 100.0 * time.0 as f64 / outcome.time.0.max(1) as f64;
             table.note(format!(
                 "all done after {}; the busiest rank computes for {:.1} % of it, calls are under way for {:.1} %",

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use fabricast_planner::job::Collectives;
 use fabricast_planner::trace::{RankFile, Trace, read_chakra, read_nccl_log, read_table};
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::Fabric;
 
+use super::counted;
 use crate::args::LibraryArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -29,6 +32,12 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<Trace, Failure
         output.warn(reason);
     }
     Ok(trace)
+}
+
+/// What stands above the table of an answer: which job, where, on how many ranks, at which costs.
+pub fn heading(source: &str, trace: &Trace, fabric: &Fabric, profile: &Profile) -> String {
+    let ranks = counted(trace.ranks.into(), "rank");
+    format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name)
 }
 
 /// What calls may be done by: what the library can run where one is named, anything otherwise, as in `plan`.

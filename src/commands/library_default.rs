@@ -64,17 +64,19 @@ fn regret(row: &Row) -> Option<f64> {
     row.library_default.as_ref().map(|known| known.regret(fastest))
 }
 
+/// Algorithm, protocol and channels of the library's choice in one word each.
+pub fn named(row: &Row) -> Cell {
+    Value::or_missing(row.library_default.as_ref(), |known| {
+        let strategy = known.priced.strategy;
+        Value::text(format!("{} {} x{}", strategy.algorithm, strategy.protocol, strategy.channels))
+    })
+    .into()
+}
+
 /// Three columns of the table for people; none where nothing is known.
 pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
     let (Some(library), true) = (plan.library, plan.rows.iter().any(|row| row.library_default.is_some())) else {
         return Vec::new();
-    };
-    let named = |row: &Row| -> Cell {
-        Value::or_missing(row.library_default.as_ref(), |known| {
-            let strategy = known.priced.strategy;
-            Value::text(format!("{} {} x{}", strategy.algorithm, strategy.protocol, strategy.channels))
-        })
-        .into()
     };
     let worse = |row: &Row| -> Cell { Value::or_missing(regret(row), Value::Share).into() };
     let kept = |row: &Row| -> Cell { Value::or_missing(overlap(row), Value::Share).into() };

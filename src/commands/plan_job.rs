@@ -10,7 +10,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;
 
-use super::{counted, job_file};
+use super::{job_file, library_default};
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -40,8 +40,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
         Format::Csv => output.write(&super::csv(&answer.table())?),
         Format::Text => {
             let mut table = answer.table();
-            let ranks = counted(trace.ranks.into(), "rank");
-            table.heading(format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name));
+            table.heading(job_file::heading(&source, &trace, &fabric, &profile));
             let time = |us: f64| format::time(Picos::from_us(us));
             table.note(match answer.library() {
                 Some(library) => format!(
@@ -176,11 +175,7 @@ impl Answer<'_> {
                 Value::Count(pick.strategy.channels.into()).into(),
                 Value::Time(pick.time).into(),
                 Value::Time(Picos::from_us(total(one, pick.time))).into(),
-                Value::or_missing(own, |own| {
-                    let strategy = own.priced.strategy;
-                    Value::text(format!("{} {} x{}", strategy.algorithm, strategy.protocol, strategy.channels))
-                })
-                .into(),
+                library_default::named(&one.row),
                 Value::or_missing(own, |own| Value::Time(own.priced.time)).into(),
             ]);
         }

@@ -42,6 +42,41 @@ impl Place {
             bytes: start..bytes.end.clamp(start, text.len()),
         }
     }
+
+    /// The place of a field of the first line from byte `start` of `text` on that holds more than a comment (`#`), where
+    /// readers of CSV stand before what they pass over; of the line's first word where the field is empty.
+    #[must_use]
+    pub fn in_line(source: &str, text: &str, start: usize, field: &str) -> Self {
+        let mut begin = start;
+        let mut own = "";
+        for line in text.get(start..).unwrap_or_default().split_inclusive('\n') {
+            own = line.trim();
+            if !own.is_empty() && !own.starts_with('#') {
+                begin += line.len() - line.trim_start().len();
+                break;
+            }
+            begin += line.len();
+        }
+        let at = begin + own.find(field).unwrap_or(0);
+        Self::in_text(source, text, at..at + field.len())
+    }
+}
+
+/// A text being read and where it came from, so that every error can point at its line and column.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// File name, preset name or `<input>`.
+    pub source: &'a str,
+    /// The whole text.
+    pub text: &'a str,
+}
+
+impl Origin<'_> {
+    /// The place of a byte range.
+    #[must_use]
+    pub fn place(self, bytes: Range<usize>) -> Place {
+        Place::in_text(self.source, self.text, bytes)
+    }
 }
 
 impl fmt::Display for Place {

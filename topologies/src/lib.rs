@@ -34,7 +34,7 @@ pub mod route;
 mod units;
 pub mod write;
 
-pub use error::{Error, Place, Result};
+pub use error::{Error, Origin, Place, Result};
 pub use fabric::{Fabric, FabricBuilder, HostId, Link, LinkId, LinkKind, LinkSpec, Node, NodeId, NodeKind};
 pub use load::{FabricRequest, expand, load, read_text};
 pub use network_spec::{ClusterSpec, NetworkKind, NetworkSpec};

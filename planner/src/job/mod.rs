@@ -32,7 +32,7 @@ pub use model::{Flops, Model};
 pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
-pub(crate) use read::{JobText, Origin};
+pub(crate) use read::{JobText, refused};
 pub use serving::{KvPrecision, KvTier, Limits, Serving};
 pub use traffic::{GroupCall, Phase, traffic};
 pub use training::{Attention, Overlap, Processes, Recompute, Training, Zero};

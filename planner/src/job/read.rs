@@ -12,7 +12,7 @@ pub(crate) use serving::tests as serving_tests;
 use std::fmt;
 use std::ops::Range;
 
-use fabricast_topologies::Place;
+use fabricast_topologies::{Origin, Place};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -23,23 +23,10 @@ use super::{
     Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes, Recompute,
 };
 
-/// The text that places are told from.
-#[derive(Clone, Copy)]
-pub(crate) struct Origin<'a> {
-    pub source: &'a str,
-    pub text: &'a str,
-}
-
-impl Origin<'_> {
-    pub fn place(self, bytes: Range<usize>) -> Place {
-        Place::in_text(self.source, self.text, bytes)
-    }
-
-    /// What the TOML reader says, with its place.
-    pub fn refused(self, error: &toml::de::Error) -> JobError {
-        let place = error.span().map_or_else(|| Place::of_source(self.source), |bytes| self.place(bytes));
-        JobError::at(&place, error.message().trim().replace('\n', "; "))
-    }
+/// What the TOML reader says, with its place.
+pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
+    let place = error.span().map_or_else(|| Place::of_source(origin.source), |bytes| origin.place(bytes));
+    JobError::at(&place, error.message().trim().replace('\n', "; "))
 }
 
 /// Reads the keys of one job, without the `[[job]]` around them; `source` names the text in errors.
@@ -48,7 +35,7 @@ impl Origin<'_> {
 /// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be.
 pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
     let origin = Origin { source, text };
-    let read: JobText = toml::from_str(text).map_err(|error| origin.refused(&error))?;
+    let read: JobText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     read.job(origin, origin.place(0..0))
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::job::serving_tests::served;
-use crate::job::{Job, read_job};
+use crate::job::{Footprint, Job, read_job};
 use crate::step::{Machine, Simulated};
 
 /// A tariff by the bytes alone, at a bandwidth.
@@ -224,39 +224,33 @@ fn limits_that_are_broken_are_named() {
     assert!(service.late[0].starts_with("ttft_s 0.") && service.late[0].ends_with(" of 0.001"), "{:?}", service.late);
 }
 
-/// Keys and values that are kept elsewhere come over the fabric: never faster, and much slower over PCIe.
-#[test]
-fn tiers_cost_what_their_ways_cost() {
+/// What jobs of these lines reach on eight H100.
+fn on_a_host<const N: usize>(jobs: [String; N]) -> [(Step, Footprint, Service); N] {
     let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let profile = Profile::for_fabric(&fabric).unwrap();
     let simulated = Simulated::new(&router, &profile, fabric.gpus());
-    let curve = Efficiency::default();
-    let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
-    let of = |tier: &str| {
-        let job = served(&format!("kv_tier = \"{tier}\"\nprompt_tokens = 8000\nconcurrency = 16\n"));
-        best_service(&job, &machine).unwrap()
-    };
-    let [(_, near, hbm), (_, _, peer), (_, far, host)] = ["hbm", "peer", "host"].map(of);
+    let machine =
+        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::default() };
+    jobs.map(|lines| best_service(&served(&lines), &machine).unwrap())
+}
+
+/// Keys and values that are kept elsewhere come over the fabric: never faster, and much slower over PCIe.
+#[test]
+fn tiers_cost_what_their_ways_cost() {
+    let of = |tier| format!("kv_tier = \"{tier}\"\nprompt_tokens = 8000\nconcurrency = 16\n");
+    let [(_, near, hbm), (_, _, peer), (_, far, host)] = on_a_host(["hbm", "peer", "host"].map(of));
     assert!(hbm.tpot < peer.tpot && peer.tpot < host.tpot, "{hbm:?} {peer:?} {host:?}");
     assert_eq!((near.kv_cache.0 > 0, far.kv_cache.0), (true, 0));
 }
 
 #[test]
 fn degrees_are_found_that_fit_and_keep_limits() {
-    let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
-    let router = Router::new(&fabric, RouteOptions::default());
-    let profile = Profile::for_fabric(&fabric).unwrap();
-    let simulated = Simulated::new(&router, &profile, fabric.gpus());
-    let curve = Efficiency::default();
-    let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
-    let of = |lines: &str| best_service(&served(&format!("parallel = \"auto\"\n{lines}")), &machine).unwrap();
-    let (step, footprint, service) = of("");
+    let lines = ["\"auto\"", "{ tp = 8 }", "{ tp = 4, dp = 2 }", "{ tp = 4, pp = 2 }"];
+    let [(step, footprint, service), given @ ..] = on_a_host(lines.map(|given| format!("parallel = {given}\n")));
     assert_eq!(step.layout.degrees.ranks(), 8);
     assert!(footprint.total().0 < 72_000_000_000 && service.room.as_ref().unwrap().beyond.is_none(), "{footprint:?}");
-    for given in ["{ tp = 8 }", "{ tp = 4, dp = 2 }", "{ tp = 4, pp = 2 }"] {
-        let job = served(&format!("parallel = {given}\n"));
-        let (_, _, other) = best_service(&job, &machine).unwrap();
+    for (given, (_, _, other)) in lines[1..].iter().zip(given) {
         let fits = other.room.as_ref().unwrap().beyond.is_none();
         assert!(!fits || other.tokens_per_s <= service.tokens_per_s * 1.02, "{given}: {other:?} {service:?}");
     }

@@ -180,28 +180,28 @@ mod tests {
     }
 
     proptest! {
-            /// Against drawing prices: an even walk through the unit cube (additive recurrence), another way to the same.
-            #[test]
-            fn drawing_prices_gives_the_same(
-                given in prop::collection::vec((1u32..20, 0u32..20, 0usize..4), 1..6),
-            ) {
-                let spans: Vec<(f64, f64, usize)> =
-                    given.iter().map(|&(low, wide, group)| (f64::from(low), f64::from(low + wide), group)).collect();
-                let exact = chances(&spans);
-                prop_assert!((exact.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{exact:?}");
-    let steps = [2f64, 3.0, 5.0, 7.0].map(|prime| prime.sqrt().fract());
-                let mut wins = vec![0u32; spans.len()];
-                let draws = 20_000;
-                for draw in 0..draws {
-                    let score = |&(low, high, group): &(f64, f64, usize)| {
-                        low + (high - low) * (0.5 + f64::from(draw) * steps[group]).fract()
-                    };
-                    let best = (0..spans.len()).min_by(|&a, &b| score(&spans[a]).total_cmp(&score(&spans[b]))).unwrap();
-                    wins[best] += 1;
-                }
-                for (exact, wins) in exact.iter().zip(wins) {
-                    prop_assert!((exact - f64::from(wins) / f64::from(draws)).abs() < 0.02, "{spans:?}: {exact} {wins}");
-                }
+        /// Against drawing prices: an even walk through the unit cube (additive recurrence), another way to the same.
+        #[test]
+        fn drawing_prices_gives_the_same(
+            given in prop::collection::vec((1u32..20, 0u32..20, 0usize..4), 1..6),
+        ) {
+            let spans: Vec<(f64, f64, usize)> =
+                given.iter().map(|&(low, wide, group)| (f64::from(low), f64::from(low + wide), group)).collect();
+            let exact = chances(&spans);
+            prop_assert!((exact.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{exact:?}");
+            let steps = [2f64, 3.0, 5.0, 7.0].map(|prime| prime.sqrt().fract());
+            let mut wins = vec![0u32; spans.len()];
+            let draws = 20_000;
+            for draw in 0..draws {
+                let score = |&(low, high, group): &(f64, f64, usize)| {
+                    low + (high - low) * (0.5 + f64::from(draw) * steps[group]).fract()
+                };
+                let best = (0..spans.len()).min_by(|&a, &b| score(&spans[a]).total_cmp(&score(&spans[b]))).unwrap();
+                wins[best] += 1;
+            }
+            for (exact, wins) in exact.iter().zip(wins) {
+                prop_assert!((exact - f64::from(wins) / f64::from(draws)).abs() < 0.02, "{spans:?}: {exact} {wins}");
             }
         }
+    }
 }

@@ -1,10 +1,10 @@
 //! Prices: what is paid at once or by the hour, between a low and a high end, in one currency.
 
-use fabricast_topologies::Place;
+use fabricast_topologies::{Origin, Place};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::job::{JobError, Origin};
+use crate::job::{JobError, refused};
 
 /// The list that ships, each entry with its date and source.
 const LIST: &str = include_str!("../../data/prices.toml");
@@ -92,7 +92,7 @@ pub fn shipped() -> Vec<Listed> {
 /// date or a source, since no price stands without them.
 pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
     let origin = Origin { source, text };
-    let read: List = toml::from_str(text).map_err(|error| origin.refused(&error))?;
+    let read: List = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     let checked = |entry: &Spanned<Listed>| {
         let one = entry.get_ref();
         let wrong = |message: String| Err(JobError::at(&origin.place(entry.span()), message));

@@ -3,7 +3,7 @@
 mod price;
 mod sensitivity;
 
-use fabricast_topologies::{FabricRequest, NetworkSpec, Picos, Place};
+use fabricast_topologies::{FabricRequest, NetworkSpec, Origin, Picos, Place};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
@@ -12,7 +12,7 @@ use sensitivity::SensitivityText;
 
 use super::prices::{self, Listed};
 use super::{Assumptions, Candidate, Constraints, Study};
-use crate::job::{JobError, JobText, Origin};
+use crate::job::{JobError, JobText, refused};
 use crate::step::Efficiency;
 use crate::study::setting::Setting;
 
@@ -89,7 +89,7 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
 /// candidate or no job, prices of which some are missing or in another currency.
 pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>) -> Result<Study, JobError> {
     let origin = Origin { source, text };
-    let read: StudyText = toml::from_str(text).map_err(|error| origin.refused(&error))?;
+    let read: StudyText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     let reader = Reader { origin };
     let whole = Place::of_source(source);
     if read.candidate.is_empty() {

@@ -14,7 +14,6 @@
 //! `collective` must be there; columns may stand in any order. A line that says neither `after` nor `start_us` comes after the last
 //! line before it of each of its ranks, as in a stream. Lines that begin with `#` and empty ones do not count.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use fabricast_sim::schedule::Collective;
@@ -178,21 +177,7 @@ struct Line<'a> {
 impl Line<'_> {
     /// Of a field of this line; of its start where the field is empty.
     fn place(&self, field: &str) -> Place {
-        let rest = self.text.get(self.start..).unwrap_or_default();
-        let mut begin = self.start;
-        // The reader stands before comments and empty lines that it passes over.
-        for line in rest.split_inclusive('\n') {
-            let trimmed = line.trim();
-            if trimmed.is_empty() || trimmed.starts_with('#') {
-                begin += line.len();
-            } else {
-                break;
-            }
-        }
-        let own = self.text.get(begin..).unwrap_or_default().lines().next().unwrap_or_default();
-        let at = begin + own.find(field).unwrap_or(0);
-        let bytes: Range<usize> = at..at + field.len();
-        Place::in_text(self.source, self.text, bytes)
+        Place::in_line(self.source, self.text, self.start, field)
     }
 
     fn error(&self, field: &str, message: impl Into<String>) -> JobError {

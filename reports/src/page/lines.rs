@@ -1,6 +1,7 @@
 //! Lines and points over two axes as a chart that can be pointed at: each point is an element with words of its own.
 
 use super::Lines;
+use super::frame::{class_of_series, figure, legend, plot, remark};
 use crate::chart::axis::Span;
 use crate::chart::palette::{self, Marker};
 use crate::chart::{Band, Line, LineChart, Role, Shade};
@@ -41,28 +42,28 @@ struct Sheet<'a> {
 
 /// Writes a chart; where nothing can be drawn, it says so.
 pub(super) fn write(lines: &Lines, markup: &mut Markup) {
-    markup.open("figure", &[("class", "chart")]);
-    markup.text("figcaption", &[], &lines.chart.title);
-    match Sheet::new(&lines.chart) {
+    figure("chart", &lines.chart.title, &lines.remark, markup, |markup| match Sheet::new(&lines.chart) {
         Some(sheet) => sheet.write(lines, markup),
-        None => markup.text("p", &[("class", "remark")], "There is no point to draw."),
-    }
-    if !lines.remark.is_empty() {
-        markup.text("p", &[("class", "remark")], &lines.remark);
-    }
-    markup.close();
+        None => remark("There is no point to draw.", markup),
+    });
 }
 
 /// The class of a role in the style sheet.
 fn class(role: Role) -> String {
     match role {
-        Role::Series(number) | Role::Points(number) | Role::Range(number) => {
-            format!("c{}", number % palette::COLOURS.len())
-        }
+        Role::Series(number) | Role::Points(number) | Role::Range(number) => class_of_series(number),
         Role::Pick => "pick".to_owned(),
         Role::Other => "other".to_owned(),
         Role::Bound => "bound".to_owned(),
         Role::Measured => "measured".to_owned(),
+    }
+}
+
+/// The class of a band's shade.
+fn class_of_shade(shade: Shade) -> String {
+    match shade {
+        Shade::Pale => "pale".to_owned(),
+        Shade::Series(one) => class_of_series(one),
     }
 }
 
@@ -89,11 +90,7 @@ impl<'a> Sheet<'a> {
             }
         }
         for band in &chart.bands {
-            let class = match band.shade {
-                Shade::Pale => "pale".to_owned(),
-                Shade::Series(one) => class(Role::Series(one)),
-            };
-            add(&band.name, class, Key::Band);
+            add(&band.name, class_of_shade(band.shade), Key::Band);
         }
         Some(Self { chart, x, y, entries })
     }
@@ -113,13 +110,10 @@ impl<'a> Sheet<'a> {
     fn write(&self, lines: &Lines, markup: &mut Markup) {
         let keys = self.entries.iter().map(|entry| (entry.name, entry.class.as_str(), entry.key.path()));
         legend(keys, markup);
-        let view = format!("0 0 {WIDTH} {HEIGHT}");
-        let label = format!("Chart: {}. Arrow keys go from point to point.", self.chart.title);
-        markup.open("div", &[("class", "scroll")]);
-        markup.open(
-            "svg",
-            &[("class", "plot"), ("viewBox", &view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")],
-        );
+        plot((WIDTH, HEIGHT), (&self.chart.title, "point"), markup, |markup| self.draw(lines, markup));
+    }
+
+    fn draw(&self, lines: &Lines, markup: &mut Markup) {
         for band in &self.chart.bands {
             self.band(band, markup);
         }
@@ -135,8 +129,6 @@ impl<'a> Sheet<'a> {
         for (number, line) in order {
             self.line(line, lines.words.get(number).map_or(&[], Vec::as_slice), markup);
         }
-        markup.close();
-        markup.close();
     }
 
     fn grid(&self, x_title: &str, markup: &mut Markup) {
@@ -150,9 +142,9 @@ impl<'a> Sheet<'a> {
             if let Some(label) = &tick.label {
                 let half = label.chars().count() as f64 * LETTER / 2.0;
                 if x - half >= free_from && x + half <= WIDTH {
+                    free_from = x + half + LETTER;
                     let (x, y) = (number(x), number(bottom + 18.0));
                     markup.text("text", &[("x", &x), ("y", &y), ("text-anchor", "middle")], label);
-                    free_from = x_end(tick.at, half) + LETTER;
                 }
             }
         }
@@ -179,10 +171,7 @@ impl<'a> Sheet<'a> {
         }
         let lower = edges.iter().map(|edge| edge.0);
         let upper = edges.iter().rev().map(|edge| edge.1);
-        let shade = match band.shade {
-            Shade::Pale => "pale".to_owned(),
-            Shade::Series(one) => class(Role::Series(one)),
-        };
+        let shade = class_of_shade(band.shade);
         let shape = format!("{}Z", path(lower.chain(upper)));
         let entry = self.entry(&band.name);
         markup.empty("path", &[("class", &format!("band {shade}")), ("data-series", &entry), ("d", &shape)]);
@@ -221,10 +210,6 @@ impl<'a> Sheet<'a> {
     }
 }
 
-fn x_end(at: f64, half: f64) -> f64 {
-    LEFT + at * (WIDTH - LEFT - RIGHT) + half
-}
-
 impl Key {
     fn path(self) -> String {
         match self {
@@ -233,21 +218,6 @@ impl Key {
             Self::Point(marker) => shape(marker, (10.0, 7.0), 4.4),
         }
     }
-}
-
-/// Buttons that show and hide what has their number.
-pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str, String)>, markup: &mut Markup) {
-    markup.open("div", &[("class", "legend"), ("role", "group"), ("aria-label", "Series: press to hide or show")]);
-    for (number, (name, class, key)) in entries.enumerate() {
-        let number = number.to_string();
-        markup.open("button", &[("type", "button"), ("aria-pressed", "true"), ("data-series", &number)]);
-        markup.open("svg", &[("class", "key"), ("viewBox", "0 0 20 14"), ("aria-hidden", "true")]);
-        markup.empty("path", &[("class", class), ("d", &key)]);
-        markup.close();
-        markup.text("span", &[], name);
-        markup.close();
-    }
-    markup.close();
 }
 
 fn path(points: impl Iterator<Item = (f64, f64)>) -> String {

@@ -9,11 +9,13 @@
 //! | file | makes |
 //! |---|---|
 //! | `lines`, `bars`, `spans` | charts that can be pointed at; the first two of the same [`LineChart`] and [`BarChart`] that SVG and PNG are drawn of |
+//! | `frame` | what those charts have in common |
 //! | `input` | tells what a file holds, and refuses what is none of it |
 //! | `study`, `plan`, `comparison`, `run`, `timeline`, `picture` | the sections of each kind of file |
 
 mod bars;
 mod comparison;
+mod frame;
 mod input;
 mod lines;
 mod picture;

@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::error::Origin;
 use crate::error::Result;
 use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
-use crate::read::origin::Origin;
 use crate::read::spec::DEFAULT_HOST;
 use crate::{Bandwidth, Picos};
 

@@ -17,8 +17,8 @@ pub use file::{text_of_file, text_up_to};
 use std::path::Path;
 
 use crate::Fabric;
+use crate::error::Origin;
 use crate::error::Result;
-use origin::Origin;
 
 /// What a topology text holds.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use roxmltree::Node;
 
+use crate::error::Origin;
 use crate::error::Result;
-use crate::read::origin::Origin;
 
 /// An element of a topology file.
 #[derive(Clone, Copy)]

@@ -15,9 +15,9 @@ mod walk;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::error::Origin;
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, NodeKind};
-use crate::read::origin::Origin;
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST};
 use element::Element;
 use walk::{Device, Found};

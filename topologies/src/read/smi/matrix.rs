@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use crate::error::Origin;
 use crate::error::Result;
-use crate::read::origin::Origin;
 
 /// Most columns of a matrix; the largest hosts have some forty.
 const MOST: usize = 1024;

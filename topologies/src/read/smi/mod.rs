@@ -20,9 +20,9 @@ mod rebuild;
 
 pub(super) use matrix::{belongs_to_matrix, without_escapes};
 
+use crate::error::Origin;
 use crate::error::Result;
 use crate::fabric::Fabric;
-use crate::read::origin::Origin;
 
 /// Reads a matrix.
 ///

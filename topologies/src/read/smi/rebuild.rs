@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::listing::Listed;
 use super::matrix::{Device, Matrix, Relation};
+use crate::error::Origin;
 use crate::error::Result;
 use crate::fabric::{
     CpuFigures, Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, NicFigures, Node, NodeId, NodeKind,
@@ -13,7 +14,6 @@ use crate::fabric::{
 use crate::read::hardware::{
     self, KNOWN_GPUS, NVLINK_DIRECT, NVLINK_HOP, PCIE_3_LANE, PCIE_4_LANE, PCIE_5_LANE, PCIE_HOP, SOCKET_HOP,
 };
-use crate::read::origin::Origin;
 use crate::read::spec::DEFAULT_HOST;
 use crate::read::warnings::Warnings;
 use crate::{Bandwidth, Picos};

@@ -1,9 +1,9 @@
 //! From the nodes and links of a spec to vertices and links of a fabric.
 
 use super::{Spec, SpecLink};
+use crate::error::Origin;
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, near_misses};
-use crate::read::origin::Origin;
 
 impl Spec {
     fn origin(&self) -> Origin<'_> {

@@ -45,10 +45,10 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 use toml::de::{DeTable, DeValue};
 
+use crate::error::Origin;
 use crate::error::Result;
 use crate::fabric::{Attributes, Figures, LinkKind, LinkSpec, NodeKind, near_misses};
 use crate::network_spec::ClusterSpec;
-use crate::read::origin::Origin;
 use crate::{Bandwidth, Picos};
 use ids::expand;
 use table::Table;

@@ -5,10 +5,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::error::Origin;
 use crate::error::Result;
 use crate::fabric::near_misses;
 use crate::keys::{Keyed, Scalar};
-use crate::read::origin::Origin;
 
 /// A value and the bytes where it stands.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,5 @@
 //! A `[[measurement]]` as it stands, before files and fabrics are looked for.
 
-use std::ops::Range;
-
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
@@ -61,17 +59,4 @@ pub struct Entry {
     pub env: Vec<(String, String)>,
     /// Free text.
     pub notes: Notes,
-}
-
-/// The text that places are told from.
-#[derive(Clone, Copy)]
-pub(super) struct Origin<'a> {
-    pub source: &'a str,
-    pub text: &'a str,
-}
-
-impl Origin<'_> {
-    pub fn place(self, bytes: Range<usize>) -> Place {
-        Place::in_text(self.source, self.text, bytes)
-    }
 }

@@ -8,10 +8,10 @@ use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol, UnknownWord};
 use fabricast_topologies::fabric::near_misses;
-use fabricast_topologies::{NetworkSpec, Place};
+use fabricast_topologies::{NetworkSpec, Origin, Place};
 use toml::de::{DeTable, DeValue};
 
-use super::entry::{Entry, Located, Origin};
+use super::entry::{Entry, Located};
 use super::{LAUNCHES, PROCESSES, REGISTERED, ROLES};
 use crate::measured::{Library, MeasuredError};
 

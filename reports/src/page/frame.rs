@@ -1,0 +1,77 @@
+//! What charts that can be pointed at have in common: the figure, the drawing that takes the keyboard, the legend, ticks.
+
+use crate::chart::axis::Tick;
+use crate::chart::palette;
+use crate::markup::{Markup, number};
+
+/// A figure with its title, what stands in it, and a remark below where there is one.
+pub(super) fn figure(class: &str, title: &str, remark: &str, markup: &mut Markup, inner: impl FnOnce(&mut Markup)) {
+    markup.open("figure", &[("class", class)]);
+    markup.text("figcaption", &[], title);
+    inner(markup);
+    if !remark.is_empty() {
+        self::remark(remark, markup);
+    }
+    markup.close();
+}
+
+/// A sentence below a chart, or instead of one.
+pub(super) fn remark(text: &str, markup: &mut Markup) {
+    markup.text("p", &[("class", "remark")], text);
+}
+
+/// The drawing, in a box of its own to scroll in; arrow keys go from one of its `things` to the next.
+pub(super) fn plot(
+    (width, height): (f64, f64),
+    (title, things): (&str, &str),
+    markup: &mut Markup,
+    inner: impl FnOnce(&mut Markup),
+) {
+    let view = format!("0 0 {} {}", number(width), number(height));
+    let label = format!("Chart: {title}. Arrow keys go from {things} to {things}.");
+    markup.open("div", &[("class", "scroll")]);
+    let attributes =
+        [("class", "plot"), ("viewBox", &*view), ("role", "group"), ("aria-label", &label), ("tabindex", "0")];
+    markup.open("svg", &attributes);
+    inner(markup);
+    markup.close();
+    markup.close();
+}
+
+/// Vertical lines of a grid with their labels below, in a drawing whose rows end at `bottom`.
+pub(super) fn columns(ticks: &[Tick], (left, wide): (f64, f64), bottom: f64, markup: &mut Markup) {
+    for tick in ticks {
+        let x = number(left + tick.at * wide);
+        markup.empty("path", &[("d", &format!("M{x} 0V{}", number(bottom)))]);
+        if let Some(label) = &tick.label {
+            let y = number(bottom + 18.0);
+            markup.text("text", &[("x", &x), ("y", &y), ("text-anchor", "middle")], label);
+        }
+    }
+}
+
+/// The class of a series of this number in the style sheet.
+pub(super) fn class_of_series(series: usize) -> String {
+    format!("c{}", series % palette::COLOURS.len())
+}
+
+/// The legend of areas of these names: their classes are those of the series.
+pub(super) fn legend_of_areas(names: &[String], classes: &[String], markup: &mut Markup) {
+    let keys = names.iter().zip(classes);
+    legend(keys.map(|(name, class)| (name.as_str(), class.as_str(), "M1 1H15V13H1Z".to_owned())), markup);
+}
+
+/// Buttons that show and hide what has their number.
+pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str, String)>, markup: &mut Markup) {
+    markup.open("div", &[("class", "legend"), ("role", "group"), ("aria-label", "Series: press to hide or show")]);
+    for (number, (name, class, key)) in entries.enumerate() {
+        let number = number.to_string();
+        markup.open("button", &[("type", "button"), ("aria-pressed", "true"), ("data-series", &number)]);
+        markup.open("svg", &[("class", "key"), ("viewBox", "0 0 20 14"), ("aria-hidden", "true")]);
+        markup.empty("path", &[("class", class), ("d", &key)]);
+        markup.close();
+        markup.text("span", &[], name);
+        markup.close();
+    }
+    markup.close();
+}
