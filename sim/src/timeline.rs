@@ -215,20 +215,16 @@ pub fn simulate_together(
     let recording =
         if parties.len() > 1 && watch.recording == Recording::End { Recording::RunEnds } else { watch.recording };
     let watch = Watch { recording, ..watch };
-    let one_block = match (surroundings.folding, parties) {
-        (Folding::BlocksFirst, [party]) if recording == Recording::End && surroundings.background.is_empty() => {
-            one_block(party)
+    let ones = match surroundings.folding {
+        Folding::BlocksFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
+            OneBlocks::of(parties)
         }
         _ => None,
     };
-    let blocks = one_block.as_ref().map_or(1, OneBlock::blocks);
-    let mut lowered = match &one_block {
+    let blocks = ones.as_ref().map_or(1, OneBlocks::blocks);
+    let mut lowered = match &ones {
         None => lower::lower(parties)?,
-        Some(one) => {
-            let mut lowered = lower::lower(&[Party { generator: one, setting }])?;
-            one.counted_for_all(&mut lowered);
-            lowered
-        }
+        Some(ones) => ones.lowered(parties)?,
     };
     let operations = lowered.workload.operation_count() * blocks;
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
@@ -252,7 +248,7 @@ pub fn simulate_together(
     let band = band(parties, mode, decides);
     costs.software += launch;
     let fold_factor = match &folded {
-        None => one_block.as_ref().map(|_| blocks as f64),
+        None => ones.as_ref().map(|_| blocks as f64),
         Some(folded) => Some(folded.factor() * blocks as f64),
     };
     let critical_path = critical::critical_path(&lowered.workload, &spans);
@@ -276,6 +272,48 @@ pub fn simulate_together(
         load,
         rank_starts,
     })
+}
+
+/// The first blocks of several schedules.
+struct OneBlocks<'a> {
+    /// Of each schedule once.
+    ones: Vec<OneBlock<'a>>,
+    /// Which of them each party has.
+    of_party: Vec<usize>,
+}
+
+impl<'a> OneBlocks<'a> {
+    /// `None` where one has none, or another number of them, so that what the first blocks share is not shared as often.
+    fn of(parties: &[Party<'a>]) -> Option<Self> {
+        let mut found = Self { ones: Vec::new(), of_party: Vec::with_capacity(parties.len()) };
+        let mut firsts: Vec<&Party<'a>> = Vec::new();
+        for party in parties {
+            let is_it = |first: &&Party<'a>| std::ptr::addr_eq(first.generator, party.generator);
+            let number = firsts.iter().position(is_it).unwrap_or(firsts.len());
+            if number == firsts.len() {
+                found.ones.push(one_block(party)?);
+                firsts.push(party);
+            }
+            found.of_party.push(number);
+        }
+        found.ones.windows(2).all(|pair| pair[0].blocks() == pair[1].blocks()).then_some(found)
+    }
+
+    /// How many blocks each stands for.
+    fn blocks(&self) -> u64 {
+        self.ones.first().map_or(1, OneBlock::blocks)
+    }
+
+    /// The same parties with one block each.
+    fn lowered(&self, parties: &[Party<'a>]) -> Result<Lowered, LowerError> {
+        let one = |(&number, party): (&usize, &Party<'a>)| {
+            self.ones.get(number).map(|generator| Party { generator, setting: party.setting })
+        };
+        let firsts: Vec<Party<'_>> = self.of_party.iter().zip(parties).filter_map(one).collect();
+        let mut lowered = lower::lower(&firsts)?;
+        lower::counted_for_all(self.blocks(), &mut lowered);
+        Ok(lowered)
+    }
 }
 
 /// The block that stands for all of a schedule's, where they are alike and take the same ways.

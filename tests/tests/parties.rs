@@ -70,10 +70,30 @@ proptest! {
         let (own, other) = numbers.split_at(2 * split);
         let calls = [call(&world, &first, own), call(&world, &second, other)];
         let times = together(&world, &calls, Folding::Off);
-        prop_assert_eq!(&times, &together(&world, &calls, Folding::WhereProved));
+        for folding in [Folding::WhereProved, Folding::BlocksFirst] {
+            prop_assert_eq!(&times, &together(&world, &calls, folding));
+        }
         let [a, b] = calls;
         let turned = together(&world, &[b, a], Folding::WhereProved);
         prop_assert_eq!(times, turned.into_iter().rev().collect::<Vec<_>>());
+    }
+
+    /// Groups that run one schedule, written once, on ways that they share: one block of each stands for all of its blocks.
+    #[test]
+    fn first_blocks_share_what_all_blocks_do(order in orders(), channels in 1u16..=6) {
+        let world = World::ideal(hosts(2));
+        let groups = [0, 1, 2].map(|i| [i, i + 8, (i + 1) % 3 + 8, i + 4].map(|number| world.fabric.gpus()[number]));
+        let mut case = order.over(4, 4);
+        case.shape.channels = channels;
+        let generator = case.generator();
+        let router = world.router();
+        let setting = |placement| Setting { fabric: &world.fabric, router: &router, placement, profile: &world.profile, delays: &[] };
+        let parties = groups.each_ref().map(|group| Party { generator: generator.as_ref(), setting: setting(group) });
+        let [whole, one] = [Folding::Off, Folding::BlocksFirst].map(|folding| {
+            let surroundings = Surroundings { folding, ..Surroundings::default() };
+            simulate_together(&parties, LaunchMode::default(), surroundings, Watch::default()).unwrap()
+        });
+        prop_assert_eq!((whole.party_times, whole.operations), (one.party_times, one.operations));
     }
 
     #[test]

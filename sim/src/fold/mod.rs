@@ -15,21 +15,21 @@
 //! This proves symmetry on the workload at hand, failures, slow links and late ranks included; nobody's word is needed.
 //! (Colour refinement: Berkholz, Bonsma & Grohe, *Tight lower and upper bounds for the complexity of canonical colour
 //! refinement*, 2017; equitable partitions of fluid models follow the same argument.) Colours are 128-bit hashes: the
-//! chance that two unlike things among 10⁷ share one is below 10⁻²⁴.
+//! chance that two unlike things among 10⁷ share one is below 10⁻²⁰.
 
 mod order;
+mod rounds;
 mod signature;
 
-use std::cell::Cell;
+use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
 use crate::engine::{Edge, Pace, Passage, PerOp, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
-use crate::sharing::{ResourceId, RouteId, Use, WHOLE};
+use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
-use order::{follows, in_order};
-use signature::Member;
+use rounds::Rounds;
 pub(crate) use signature::Signature;
 
 /// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and one whose runs wait for each
@@ -92,22 +92,27 @@ fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
     let joint = Colours { runs, resources, run_count, resource_count };
     let is_same =
         |colours: &Colours| (colours.run_count, colours.resource_count) == (known.run_count, known.resource_count);
-    (is_same(&joint) && is_same(&refine(workload, &in_order(workload), &joint))).then_some(joint)
+    let rounds = Rounds::of(workload);
+    (is_same(&joint) && is_same(&rounds.next(&rounds.by_place(&joint)))).then_some(joint)
 }
 
 /// The classes of a workload; `None` where that would not halve it.
 fn colours(workload: &Workload) -> Option<Colours> {
     let most = workload.runs.len() as u32 / 2;
-    let mut colours = first_colours(workload);
-    let order = in_order(workload);
+    let first = first_colours(workload);
+    if first.run_count > most {
+        return None;
+    }
+    let rounds = Rounds::of(workload);
+    let mut colours = rounds.by_place(&first);
     for _ in 0..MOST_ROUNDS {
-        if colours.run_count > most {
-            return None;
-        }
-        let next = refine(workload, &order, &colours);
+        let next = rounds.next(&colours);
         let stable = (next.run_count, next.resource_count) == (colours.run_count, colours.resource_count);
         if stable {
-            return Some(colours);
+            return Some(rounds.by_run(&colours));
+        }
+        if next.run_count > most {
+            return None;
         }
         colours = next;
     }
@@ -155,9 +160,15 @@ impl Folded {
 
 fn first_colours(workload: &Workload) -> Colours {
     let mut dense = Dense::default();
+    let mut last = None;
     let runs = (0..workload.runs.len() as u32).map(|run| {
         let WorkRun { len, work, pace, .. } = workload.runs[run as usize];
         let is_background = run >= workload.background_from;
+        // Runs of a rank are alike in a row.
+        let same = (len, work, pace, is_background);
+        if let Some((_, colour)) = last.filter(|(known, _)| *known == same) {
+            return colour;
+        }
         let mut signature = Signature::new().with(u64::from(is_background)).with(u64::from(len));
         let values = |per_op: PerOp| match per_op {
             PerOp::Same(_) => 1.min(len),
@@ -172,7 +183,9 @@ fn first_colours(workload: &Workload) -> Colours {
             let work = workload.work(run, i).0;
             signature = signature.with(work as u64).with((work >> 64) as u64);
         }
-        dense.colour(signature)
+        let colour = dense.colour(signature);
+        last = Some((same, colour));
+        colour
     });
     let runs: Vec<u32> = runs.collect();
     let run_count = dense.count();
@@ -180,103 +193,6 @@ fn first_colours(workload: &Workload) -> Colours {
     let capacities = (0..workload.system.resource_count() as u32).map(|r| workload.system.capacity(ResourceId(r)));
     let resources: Vec<u32> = capacities.map(|capacity| dense.colour(Signature::new().with(capacity.0))).collect();
     Colours { runs, resources, run_count, resource_count: dense.count() }
-}
-
-/// Marks colours of the round at hand among those of the one before.
-const FRESH: u64 = 1 << 32;
-
-/// Not coloured yet.
-const NONE: u32 = u32::MAX;
-
-/// One round: every run and every capacity by what it touches. Runs in `order` are coloured in turn, by the new colours of
-/// what they wait for.
-fn refine(workload: &Workload, order: &[u32], colours: &Colours) -> Colours {
-    let traffic = traffic_signatures(workload, colours);
-    let of_colour = (0..colours.resource_count).map(|colour| Signature::new().with(u64::from(colour)));
-    // Most routes take the same of capacities of one colour.
-    let member = |whole: Signature, coefficient: u64| (coefficient, whole.with(coefficient).as_member());
-    let of_colour: Vec<(Signature, Cell<(u64, Member)>)> =
-        of_colour.map(|whole| (whole, Cell::new(member(whole, WHOLE)))).collect();
-    let passing = |passage: Passage| {
-        let signature = Signature::new().with(passage.latency.0);
-        let Some(route) = passage.route else { return signature };
-        let mut through = Signature::new();
-        for one in workload.system.uses(route) {
-            let (whole, last) = &of_colour[colours.resources[one.resource.0 as usize] as usize];
-            if last.get().0 != one.coefficient {
-                last.set(member(*whole, one.coefficient));
-            }
-            through.add_member(last.get().1);
-        }
-        let (cap, weight) = workload.system.cap_and_weight(route);
-        signature.with(cap.0).with(u64::from(weight)).with_signature(through)
-    };
-    let signature_of = |run: u32, fresh: &[u32]| {
-        let mut awaited = Signature::new();
-        for edge in workload.waits_of(run) {
-            let colour = match fresh[edge.run as usize] {
-                fresh if fresh != NONE && follows(run, *edge) => FRESH + u64::from(fresh),
-                _ => u64::from(colours.runs[edge.run as usize]),
-            };
-            awaited.add(Signature::new().with(colour).with(edge.start as u64).with(u64::from(edge.step)));
-        }
-        let mut signature = Signature::new().with(u64::from(colours.runs[run as usize])).with_signature(awaited);
-        for stretch in stretches(workload, run) {
-            signature = signature.with(u64::from(stretch.len)).with_signature(passing(stretch.passage));
-        }
-        signature
-    };
-    let mut dense = Dense::default();
-    let mut fresh = vec![NONE; workload.runs.len()];
-    for &run in order {
-        fresh[run as usize] = dense.colour(signature_of(run, &fresh));
-    }
-    let others: Vec<u32> = (0..workload.runs.len() as u32).filter(|&run| fresh[run as usize] == NONE).collect();
-    let colours_of_others: Vec<u32> = others.iter().map(|&run| dense.colour(signature_of(run, &fresh))).collect();
-    for (&run, &colour) in others.iter().zip(&colours_of_others) {
-        fresh[run as usize] = colour;
-    }
-    let run_count = dense.count();
-    let runs = numbered_as_met(fresh, run_count);
-    let mut dense = Dense::default();
-    let resources = colours.resources.iter().zip(traffic);
-    let resources: Vec<u32> = resources
-        .map(|(&colour, traffic)| dense.colour(Signature::new().with(u64::from(colour)).with_signature(traffic)))
-        .collect();
-    Colours { runs, resources, run_count, resource_count: dense.count() }
-}
-
-/// Colours numbered from 0 in the order they are first met.
-fn numbered_as_met(mut colours: Vec<u32>, count: u32) -> Vec<u32> {
-    let mut numbers = vec![NONE; count as usize];
-    let mut next = 0;
-    for colour in &mut colours {
-        let number = &mut numbers[*colour as usize];
-        if *number == NONE {
-            (*number, next) = (next, next + 1);
-        }
-        *colour = *number;
-    }
-    colours
-}
-
-/// For each capacity: the colours of the runs that pass through it, by stretch of operations, and how often.
-fn traffic_signatures(workload: &Workload, colours: &Colours) -> Vec<Signature> {
-    let mut traffic = vec![Signature::new(); workload.system.resource_count()];
-    for_each_passage(workload, |run, op, route| {
-        let flow = Signature::new().with(u64::from(colours.runs[run as usize])).with(op);
-        // Most routes take the same of each of their capacities.
-        let mut last = None;
-        for one in workload.system.uses(route) {
-            let member = match last {
-                Some((coefficient, member)) if coefficient == one.coefficient => member,
-                _ => flow.with(one.coefficient).as_member(),
-            };
-            last = Some((one.coefficient, member));
-            traffic[one.resource.0 as usize].add_member(member);
-        }
-    });
-    traffic
 }
 
 /// Consecutive operations of a run that travel alike.
@@ -402,16 +318,21 @@ fn firsts(colours: &[u32], count: u32) -> Vec<u32> {
     firsts
 }
 
-/// Numbers signatures from 0 in the order they are first met.
-#[derive(Default)]
-struct Dense {
-    known: FxHashMap<Signature, u32>,
+/// Numbers values from 0 in the order they are first met.
+struct Dense<T = Signature> {
+    known: FxHashMap<T, u32>,
 }
 
-impl Dense {
-    fn colour(&mut self, signature: Signature) -> u32 {
+impl<T> Default for Dense<T> {
+    fn default() -> Self {
+        Self { known: FxHashMap::default() }
+    }
+}
+
+impl<T: Eq + Hash> Dense<T> {
+    fn colour(&mut self, value: T) -> u32 {
         let next = self.known.len() as u32;
-        *self.known.entry(signature).or_insert(next)
+        *self.known.entry(value).or_insert(next)
     }
 
     fn count(&self) -> u32 {

@@ -41,11 +41,25 @@ impl Signature {
 
     /// With one more member of a multiset.
     pub(super) fn add_member(&mut self, member: Member) {
-        self.0 = self.0.wrapping_add(member.0);
-        self.1 = self.1.wrapping_add(member.1);
+        (self.0, self.1) = (self.0.wrapping_add(member.0), self.1.wrapping_add(member.1));
     }
 }
 
-/// A member of a multiset, as it is added.
-#[derive(Clone, Copy, Debug)]
+/// Members of a multiset, as they are added.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Member(u64, u64);
+
+impl Member {
+    /// With others besides.
+    pub(super) fn add(&mut self, other: Self) {
+        self.0 = self.0.wrapping_add(other.0);
+        self.1 = self.1.wrapping_add(other.1);
+    }
+
+    /// Each of the members together with the same word. Products by random odd factors: as members are random, sums of
+    /// different ones are different but for one in 2⁵⁸ in each half.
+    pub(super) fn times(self, word: u64) -> Self {
+        let factor = Signature::new().with(word);
+        Self(self.0.wrapping_mul(factor.0 | 1), self.1.wrapping_mul(factor.1 | 1))
+    }
+}

@@ -12,13 +12,10 @@ use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Walk};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
 /// Runs of all channels up to which blocks are compared.
-const MOST_RUNS: usize = 1 << 22;
+const MOST_RUNS: usize = 1 << 24;
 
 /// Operations of a run up to which sizes are compared one by one.
 const MOST_OPERATIONS: u32 = 1 << 10;
-
-/// Runs of all ranks up to which programs are kept while they are compared.
-const KEPT_RUNS: usize = 1 << 18;
 
 /// The first block of a schedule whose blocks are all alike.
 #[derive(Debug)]
@@ -46,68 +43,59 @@ impl<'a> OneBlock<'a> {
             return None;
         }
         let mut places: Vec<Vec<Place>> = Vec::new();
-        let mut written: Vec<Program> = Vec::new();
-        let mut program = Program::default();
+        let mut scratch = Program::default();
         let mut runs = 0;
         for rank in (0..header.call.ranks).map(Rank) {
-            program.clear();
-            generator.program(rank, &mut program);
+            let program = generator.read(rank, &mut scratch);
             runs += program.runs().len();
             if runs > MOST_RUNS {
                 return None;
             }
-            places.push(places_of(header, blocks, &program)?);
-            if runs <= KEPT_RUNS {
-                written.push(program.clone());
-            }
+            places.push(places_of(header, blocks, program)?);
         }
         let mut programs = Vec::with_capacity(places.len());
         for rank in (0..header.call.ranks).map(Rank) {
-            let program = match written.get(rank.0 as usize) {
-                Some(written) => written,
-                None => {
-                    program.clear();
-                    generator.program(rank, &mut program);
-                    &program
-                }
-            };
-            programs.push(first_block(header, program, rank, &places)?);
+            programs.push(first_block(header, generator.read(rank, &mut scratch), rank, &places)?);
         }
         Some(Self { header, blocks, programs })
+    }
+
+    /// What the first block does, by rank.
+    pub(crate) fn into_programs(self) -> Vec<Program> {
+        self.programs
     }
 
     /// How many blocks this stands for.
     pub(crate) fn blocks(&self) -> u64 {
         u64::from(self.blocks)
     }
+}
 
-    /// What was lowered of this as that of all blocks.
-    pub(crate) fn counted_for_all(&self, lowered: &mut Lowered) {
-        let blocks = self.blocks();
-        let shared =
-            |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Lane(..)));
-        let one = std::mem::take(&mut lowered.workload.system);
-        let mut all = System::new();
-        for id in (0..one.resource_count() as u32).map(ResourceId) {
-            all.add_resource(one.capacity(id));
-            if shared(id, &lowered.resources) {
-                lowered.traffic.multiply(id, blocks);
-            }
+/// What was lowered of first blocks as that of so many blocks each.
+pub(crate) fn counted_for_all(blocks: u64, lowered: &mut Lowered) {
+    let shared =
+        |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Lane(..)));
+    let one = std::mem::take(&mut lowered.workload.system);
+    let mut all = System::new();
+    for id in (0..one.resource_count() as u32).map(ResourceId) {
+        all.add_resource(one.capacity(id));
+        if shared(id, &lowered.resources) {
+            lowered.traffic.multiply(id, blocks);
         }
-        let mut uses: Vec<Use> = Vec::new();
-        for route in (0..one.route_count() as u32).map(RouteId) {
-            uses.clear();
-            uses.extend(one.uses(route).map(|mut used| {
-                if shared(used.resource, &lowered.resources) {
-                    used.coefficient = used.coefficient.saturating_mul(blocks);
-                }
-                used
-            }));
-            let (cap, weight) = one.cap_and_weight(route);
-            all.add_folded_route(&uses, cap, weight, one.solo(route));
-        }
-        lowered.workload.system = all;
     }
+    let mut uses: Vec<Use> = Vec::new();
+    for route in (0..one.route_count() as u32).map(RouteId) {
+        uses.clear();
+        uses.extend(one.uses(route).map(|mut used| {
+            if shared(used.resource, &lowered.resources) {
+                used.coefficient = used.coefficient.saturating_mul(blocks);
+            }
+            used
+        }));
+        let (cap, weight) = one.cap_and_weight(route);
+        all.add_folded_route(&uses, cap, weight, one.solo(route));
+    }
+    lowered.workload.system = all;
 }
 
 /// Where each run of a program stands; `None` where a block has more runs than another.
@@ -219,5 +207,10 @@ impl Generate for OneBlock<'_> {
         if let Some(own) = self.programs.get(rank.0 as usize) {
             program.clone_from(own);
         }
+    }
+
+    fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
+        scratch.clear();
+        self.programs.get(rank.0 as usize).unwrap_or(scratch)
     }
 }

@@ -24,7 +24,7 @@ use crate::quantity::Work;
 use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId, Walk};
 pub use capacities::Resource;
 use capacities::{Capacities, Shared};
-pub(crate) use channels::OneBlock;
+pub(crate) use channels::{OneBlock, counted_for_all};
 use crowd::Crowd;
 pub(crate) use devices::{Codes, Devices};
 pub(crate) use effort::{Effort, OneEffort, Tasks};
@@ -171,12 +171,11 @@ fn add_party(
     let shared = std::mem::take(&mut tables.shared);
     let capacities = Capacities::new(setting, header, crowd, first_rank, (resources, shared));
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
-    let mut program = Program::default();
+    let mut scratch = Program::default();
     let mut waits = Vec::new();
     for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
-        program.clear();
-        generator.program(rank, &mut program);
+        let program = generator.read(rank, &mut scratch);
         let not_before = effort.startup() + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
@@ -237,11 +236,10 @@ impl Survey {
         let mut survey =
             Self { rank_starts: vec![0], has_local_work: false, channels: Vec::new(), results: Results::Summed };
         let tells_channels = Effort::new(setting.profile, generator.header()).tells_channels_apart();
-        let mut program = Program::default();
+        let mut scratch = Program::default();
         let mut runs = 0;
         for rank in (0..generator.header().call.ranks).map(Rank) {
-            program.clear();
-            generator.program(rank, &mut program);
+            let program = generator.read(rank, &mut scratch);
             runs += program.runs().len() as u32;
             survey.rank_starts.push(runs);
             let is_local = |run: &Run| run.kind.moves_data() && !run.kind.is_transfer() && run.len > 0;

@@ -116,6 +116,13 @@ pub trait Generate {
     /// Writes the program of one rank into an empty `program`. Depends on nothing but the generator and the rank.
     fn program(&self, rank: Rank, program: &mut Program);
 
+    /// The program of one rank, to be read: where it stands, or written into `scratch`.
+    fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
+        scratch.clear();
+        self.program(rank, scratch);
+        scratch
+    }
+
     /// Which ranks may be interchanged.
     fn symmetry(&self) -> Symmetry {
         Symmetry::None

@@ -55,8 +55,8 @@ impl Outline {
         }
         let all = written(generator);
         let one = one_block(&Party { generator: &Written { header, programs: &all }, setting })
-            .map(|one| (written(&one), one.blocks() as u16));
-        let (programs, blocks) = one.unwrap_or((all, 1));
+            .map(|one| (one.blocks() as u16, one.into_programs()));
+        let (blocks, programs) = one.unwrap_or((1, all));
         let whole = Written { header, programs: &programs };
         let spans = spans_of(&whole)?;
         if let Some(known) = known {
@@ -105,17 +105,18 @@ impl Generate for Written<'_> {
             program.clone_from(own);
         }
     }
+
+    fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
+        scratch.clear();
+        self.programs.get(rank.0 as usize).unwrap_or(scratch)
+    }
 }
 
 /// The programs of all ranks.
 fn written(generator: &dyn Generate) -> Vec<Program> {
-    let mut program = Program::default();
+    let mut scratch = Program::default();
     // (A copy is no larger than it must be.)
-    let write = |rank| {
-        program.clear();
-        generator.program(rank, &mut program);
-        program.clone()
-    };
+    let write = |rank| generator.read(rank, &mut scratch).clone();
     (0..generator.header().call.ranks).map(Rank).map(write).collect()
 }
 
@@ -158,10 +159,9 @@ fn signature_of(generator: &dyn Generate) -> Signature {
     for team in &header.teams {
         signature = team.iter().fold(signature.with(team.len() as u64), |all, rank| all.with(rank.0.into()));
     }
-    let mut program = Program::default();
+    let mut scratch = Program::default();
     for rank in (0..call.ranks).map(Rank) {
-        program.clear();
-        generator.program(rank, &mut program);
+        let program = generator.read(rank, &mut scratch);
         signature = signature.with(program.runs().len() as u64);
         for (number, run) in program.runs().iter().enumerate() {
             let peer = run.peer;
@@ -193,10 +193,9 @@ fn spans_of(generator: &dyn Generate) -> Option<Vec<u32>> {
     let header = generator.header();
     let chunks = header.layout.chunks();
     let mut spans = Vec::new();
-    let mut program = Program::default();
+    let mut scratch = Program::default();
     for rank in (0..header.call.ranks).map(Rank) {
-        program.clear();
-        generator.program(rank, &mut program);
+        let program = generator.read(rank, &mut scratch);
         for run in program.runs().iter().filter(|run| run.kind.moves_data() && run.len > 0) {
             if run.span == 0 || (sized_by(run).at(0) % chunks).checked_add(run.span)? > chunks {
                 return None;

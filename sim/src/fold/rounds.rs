@@ -1,0 +1,209 @@
+//! Rounds of colour refinement over a workload, laid out as they read it.
+//!
+//! A round looks at every run, whom it waits for and where it passes. What does not change from round to round is written
+//! once, run behind run in the order in which they are coloured, so that a round reads memory from front to back; what it
+//! looks up aside are the colours of runs that were coloured a moment ago, and one signature for each route. (Of workloads
+//! of millions of runs that is what time goes to.)
+
+use std::hash::Hash;
+
+use super::order::{follows, in_order};
+use super::signature::{Member, Signature};
+use super::{Colours, Dense, Stretch, stretches};
+use crate::engine::Workload;
+use crate::sharing::{ResourceId, RouteId};
+
+/// A workload for refinement. Runs have places here: those that can be coloured by what they wait for in such an order, and
+/// the others behind them.
+pub(super) struct Rounds<'a> {
+    workload: &'a Workload,
+    /// The run at each place.
+    order: Vec<u32>,
+    /// Where the awaited of each place end.
+    awaited_ends: Vec<u32>,
+    awaited: Vec<Awaited>,
+    /// Where the stretches of each place end.
+    passing_ends: Vec<u32>,
+    passing: Vec<Passing>,
+}
+
+/// A run that is waited for.
+#[derive(Clone, Copy)]
+struct Awaited {
+    place: u32,
+    /// Which operations wait for which, by number; odd where the run has its colour of the round at hand by then.
+    how: u32,
+}
+
+/// Operations that travel alike.
+#[derive(Clone, Copy)]
+struct Passing {
+    /// [`NO_ROUTE`] for none.
+    route: u32,
+    /// How many operations, from which on, how long each is on its way: by number.
+    kind: u32,
+}
+
+const NO_ROUTE: u32 = u32::MAX;
+
+/// Not numbered yet.
+const NONE: u32 = u32::MAX;
+
+/// Numbers values from 0 in the order they are first met; asked about the same again and again.
+struct Recent<T> {
+    all: Dense<T>,
+    last: Option<(T, u32)>,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { all: Dense::default(), last: None }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Recent<T> {
+    fn number(&mut self, value: T) -> u32 {
+        match self.last {
+            Some((last, number)) if last == value => number,
+            _ => {
+                let number = self.all.colour(value);
+                self.last = Some((value, number));
+                number
+            }
+        }
+    }
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn of(workload: &'a Workload) -> Self {
+        let mut order = in_order(workload);
+        let first_of_others = order.len() as u32;
+        let mut place_of = vec![NONE; workload.runs.len()];
+        for (place, &run) in (0..).zip(&order) {
+            place_of[run as usize] = place;
+        }
+        for run in 0..workload.runs.len() as u32 {
+            if place_of[run as usize] == NONE {
+                place_of[run as usize] = order.len() as u32;
+                order.push(run);
+            }
+        }
+        let (mut hows, mut kinds) = (Recent::default(), Recent::default());
+        let mut rounds = Self {
+            workload,
+            awaited_ends: Vec::with_capacity(order.len()),
+            awaited: Vec::with_capacity(workload.waits.len()),
+            passing_ends: Vec::with_capacity(order.len()),
+            passing: Vec::with_capacity(order.len()),
+            order,
+        };
+        for &run in &rounds.order {
+            for &edge in workload.waits_of(run) {
+                let place = place_of[edge.run as usize];
+                let is_fresh = u32::from(follows(run, edge) && place < first_of_others);
+                rounds.awaited.push(Awaited { place, how: 2 * hows.number((edge.start, edge.step)) + is_fresh });
+            }
+            rounds.awaited_ends.push(rounds.awaited.len() as u32);
+            for Stretch { start, len, passage } in stretches(workload, run) {
+                let route = passage.route.map_or(NO_ROUTE, |route| route.0);
+                rounds.passing.push(Passing { route, kind: kinds.number((start, len, passage.latency)) });
+            }
+            rounds.passing_ends.push(rounds.passing.len() as u32);
+        }
+        rounds
+    }
+
+    /// Colours by run as colours by place.
+    pub(super) fn by_place(&self, colours: &Colours) -> Colours {
+        Colours { runs: self.order.iter().map(|&run| colours.runs[run as usize]).collect(), ..colours.clone() }
+    }
+
+    /// Colours by place as colours by run, numbered from 0 in the order they are first met.
+    pub(super) fn by_run(&self, colours: &Colours) -> Colours {
+        let mut runs = vec![0; self.order.len()];
+        for (&run, &colour) in self.order.iter().zip(&colours.runs) {
+            runs[run as usize] = colour;
+        }
+        let mut numbers = vec![NONE; colours.run_count as usize];
+        let mut next = 0;
+        for colour in &mut runs {
+            let number = &mut numbers[*colour as usize];
+            if *number == NONE {
+                (*number, next) = (next, next + 1);
+            }
+            *colour = *number;
+        }
+        Colours { runs, ..colours.clone() }
+    }
+
+    /// One round on colours by place: every run and every capacity by what it touches. Runs are coloured in turn, by the new
+    /// colours of what they wait for.
+    pub(super) fn next(&self, colours: &Colours) -> Colours {
+        let traffic = self.traffic(colours);
+        let ways = self.ways(colours);
+        let mut dense = Dense::default();
+        let mut fresh: Vec<u32> = Vec::with_capacity(self.order.len());
+        let (mut first_awaited, mut first_passing) = (0, 0);
+        let ends = self.awaited_ends.iter().zip(&self.passing_ends);
+        for (&old, (&awaited_end, &passing_end)) in colours.runs.iter().zip(ends) {
+            let mut awaited = Signature::new();
+            for one in &self.awaited[first_awaited..awaited_end as usize] {
+                let known = if one.how % 2 == 1 { &fresh } else { &colours.runs };
+                awaited.add(Signature::new().with(u64::from(known[one.place as usize]) << 32 | u64::from(one.how)));
+            }
+            let mut signature = Signature::new().with(u64::from(old)).with_signature(awaited);
+            for one in &self.passing[first_passing..passing_end as usize] {
+                signature = signature.with(u64::from(one.kind));
+                if let Some(&way) = ways.get(one.route as usize) {
+                    signature = signature.with_signature(way);
+                }
+            }
+            fresh.push(dense.colour(signature));
+            (first_awaited, first_passing) = (awaited_end as usize, passing_end as usize);
+        }
+        let run_count = dense.count();
+        let mut dense = Dense::default();
+        let resources = colours.resources.iter().zip(traffic);
+        let resources = resources
+            .map(|(&colour, traffic)| dense.colour(Signature::new().with(u64::from(colour)).with_signature(traffic)));
+        Colours { runs: fresh, resources: resources.collect(), run_count, resource_count: dense.count() }
+    }
+
+    /// What each route takes of capacities of which colours.
+    fn ways(&self, colours: &Colours) -> Vec<Signature> {
+        let system = &self.workload.system;
+        let way = |route: RouteId| {
+            let mut through = Signature::new();
+            for one in system.uses(route) {
+                let colour = colours.resources[one.resource.0 as usize];
+                through.add(Signature::new().with(u64::from(colour)).with(one.coefficient));
+            }
+            let (cap, weight) = system.cap_and_weight(route);
+            Signature::new().with(cap.0).with(u64::from(weight)).with_signature(through)
+        };
+        (0..system.route_count() as u32).map(|route| way(RouteId(route))).collect()
+    }
+
+    /// For each capacity: the colours of the runs that pass through it, by stretch of operations, and what each takes of it.
+    fn traffic(&self, colours: &Colours) -> Vec<Signature> {
+        let system = &self.workload.system;
+        let mut on_route = vec![Member::default(); system.route_count()];
+        let mut first = 0;
+        for (&colour, &end) in colours.runs.iter().zip(&self.passing_ends) {
+            for one in &self.passing[first..end as usize] {
+                if let Some(flows) = on_route.get_mut(one.route as usize) {
+                    flows.add(Signature::new().with(u64::from(colour) << 32 | u64::from(one.kind)).as_member());
+                }
+            }
+            first = end as usize;
+        }
+        let mut traffic = vec![Signature::new(); system.resource_count()];
+        for (route, &flows) in (0..).map(RouteId).zip(&on_route) {
+            for one in system.uses(route) {
+                let ResourceId(resource) = one.resource;
+                traffic[resource as usize].add_member(flows.times(one.coefficient));
+            }
+        }
+        traffic
+    }
+}
