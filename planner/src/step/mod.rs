@@ -12,17 +12,20 @@
 mod efficiency;
 mod gradients;
 mod kernels;
+mod meeting;
 mod one_process;
 mod pipeline;
 mod price;
 mod search;
+mod together;
 
 pub use efficiency::{Efficiency, Speeds};
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
 pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
-pub(crate) use price::{OwnChoice, Planned, fastest};
+pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
+pub(crate) use together::Planned;
 
 use fabricast_topologies::{Bytes, Picos};
 use pipeline::{Pipeline, StageTime};

@@ -1,27 +1,26 @@
 //! What the calls of groups take, all groups of a dimension at once.
 //!
 //! The strategy is what [`plan`] picks for one group; then the groups that share anything with it run it together
-//! ([`simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
-//! otherwise all groups of the cluster (of very
-//! large ones those on the same hosts). The time is that of the last to end. Times are kept, by what was asked, so that
-//! jobs on the same fabric share them. Groups over many hosts are asked about once for all sizes that are near each other:
-//! the strategy is that of the next power of two, or of [`LOOKED_AT`] for each rank where calls are larger, since what is
-//! best there no longer depends on the size; the time is always that of the call itself.
+//! ([`fabricast_sim::simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
+//! otherwise all groups of the cluster (of very large ones those on the same hosts), less those that others stand for. The time
+//! is that of the last to end. Times are kept, by what was asked, so that jobs on the same fabric share them.
+//!
+//! Groups over many hosts are asked about once for all sizes that are near each other: the strategy is that of the next power
+//! of two, or of [`LOOKED_AT`] for each rank where calls are larger, since what is best there no longer depends on the size.
+//! Sizes between hosts are rounded to parts that channels divide evenly ([`few_digits`]), and of large calls a part is timed, to
+//! which the rest adds in proportion ([`TIMED_INSIDE`], [`TIMED_BETWEEN`]): within 1 % of the call itself, and some 5 % where loops
+//! of chunks get in each other's way, for a hundredth of the work.
 
 use std::sync::{Mutex, PoisonError};
 
-use fabricast_sim::engine::Watch;
-use fabricast_sim::lower::Setting;
+use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
-use fabricast_sim::{LaunchMode, Party, Surroundings, simulate_together};
+use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::abilities::Abilities;
-use crate::algorithm::{self, Algorithm, Shape};
-use crate::bound::InNetwork;
+use crate::algorithm::Algorithm;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
 use crate::plan::{Effort, PlanError, PlanRequest, Priced, Row, Watcher, plan};
@@ -36,14 +35,6 @@ pub struct Exchange {
     pub collective: Collective,
     /// The size, as `--bytes` counts it.
     pub bytes: Bytes,
-}
-
-/// A call and how it is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Planned {
-    pub collective: Collective,
-    pub bytes: Bytes,
-    pub strategy: Strategy,
 }
 
 /// Where the library's own choice is worked out; between hosts that takes a while.
@@ -85,6 +76,14 @@ const BETWEEN_ALL: [Algorithm; 5] =
 /// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
 const LOOKED_AT: u64 = 1 << 20;
 
+/// Bytes for each rank, inside of an NVLink domain, from which on to twice as many a byte takes what all that follow take: chunks
+/// are moved one like the other.
+const TIMED_INSIDE: u64 = 1 << 30;
+
+/// The same for all ranks of a group that leaves its domain, but no less than [`LOOKED_AT`] for each: of groups of many each
+/// chunk has many operations.
+const TIMED_BETWEEN: u64 = 1 << 30;
+
 /// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
 /// network that is oversubscribed is not counted then.
 const MOST_TOGETHER: usize = 4096;
@@ -94,16 +93,24 @@ type Asked = (u32, u32, Collective, Bytes, Collectives);
 
 /// Times by plan and simulation.
 pub struct Simulated<'a> {
-    router: &'a Router<'a>,
-    profile: &'a Profile,
+    pub(super) router: &'a Router<'a>,
+    pub(super) profile: &'a Profile,
     ranks: &'a [NodeId],
     known: Kept<Picos>,
     /// What groups of many take, by the size at which strategies were compared.
     picked: Kept<Strategy>,
+    /// What was timed.
+    timed: Kept<Picos>,
 }
 
 /// Answers that were worked out before.
 struct Kept<T>(Mutex<FxHashMap<Asked, T>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
 
 impl<T: Copy> Kept<T> {
     /// The answer that is known, or that `find` finds now; of nothing found nothing is kept. Two threads may work out the
@@ -131,7 +138,7 @@ impl<'a> Simulated<'a> {
     /// Of the devices of all ranks.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
-        Self { router, profile, ranks, known: Kept(Mutex::default()), picked: Kept(Mutex::default()) }
+        Self { router, profile, ranks, known: Kept::default(), picked: Kept::default(), timed: Kept::default() }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -190,33 +197,46 @@ impl<'a> Simulated<'a> {
         let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups);
         let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
+        // Groups of a host stay as they are asked about, up to sizes at which a part more takes what the one before it took.
+        let ranks = first.len() as u64;
+        let part = bytes.0.div_ceil(ranks);
+        let leaves_its_domain = self.islands(first).len() > 1;
+        let before = match leaves_its_domain {
+            false => TIMED_INSIDE,
+            true => (TIMED_BETWEEN / ranks).max(LOOKED_AT),
+        };
+        let last = 2 * before;
+        let at = |bytes: Bytes| {
+            let asked = (size, stride, collective, bytes, collectives);
+            let time = || self.price_whole(&parties, asked).map(Some);
+            Ok::<_, PlanError>(self.timed.or_find(asked, time)?.unwrap_or_default())
+        };
+        if part > last {
+            let (before_took, took) = (at(Bytes(before * ranks))?, at(Bytes(last * ranks))?);
+            let more = u128::from(took.0.saturating_sub(before_took.0)) * u128::from(part - last);
+            return Ok(took + Picos((more / u128::from(last - before)) as u64));
+        }
+        at(if leaves_its_domain { Bytes(few_digits(part) * ranks) } else { bytes })
+    }
+
+    /// The same of a call as it is.
+    fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Picos, PlanError> {
+        let (size, stride, collective, bytes, collectives) = asked;
+        let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
         if self.is_spread(first) {
             let most = LOOKED_AT * first.len() as u64;
             let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
             let strategy = self.picked(first, (size, stride, collective, near, collectives))?;
-            return strategy.map_or(Ok(Picos::ZERO), |pick| self.slowest(&parties, (collective, bytes), pick));
+            return strategy.map_or(Ok(Picos::ZERO), |pick| self.slowest(parties, (collective, bytes), pick));
         }
         let Some(row) = self.row(first, collective, bytes, collectives, OwnChoice::Inside)? else {
             return Ok(Picos::ZERO);
         };
         let fastest = fastest(&row);
-        match parties.as_slice() {
+        match parties {
             [_] => Ok(fastest.time),
             several => self.slowest(several, (collective, bytes), fastest.strategy),
         }
-    }
-
-    /// The time of the slowest of several groups that do the same at once.
-    fn slowest(
-        &self,
-        groups: &[Vec<NodeId>],
-        (collective, bytes): (Collective, Bytes),
-        strategy: Strategy,
-    ) -> Result<Picos, PlanError> {
-        let call = Planned { collective, bytes, strategy };
-        let at_once: Vec<(Planned, &[NodeId], Picos)> =
-            groups.iter().map(|devices| (call, devices.as_slice(), Picos::ZERO)).collect();
-        Ok(self.together_at(&at_once)?.into_iter().max().unwrap_or_default())
     }
 
     /// Whether a group is of many ranks beyond one NVLink domain.
@@ -272,53 +292,13 @@ impl<'a> Simulated<'a> {
         let found = plan(&request, Watcher::default())?;
         Ok(found.rows.into_iter().next())
     }
+}
 
-    /// When each of several calls is done that begin at these times and share the fabric.
-    pub(crate) fn together_at(&self, calls: &[(Planned, &[NodeId], Picos)]) -> Result<Vec<Picos>, PlanError> {
-        let Some(&(first, ..)) = calls.first() else { return Ok(Vec::new()) };
-        let fabric = self.router.fabric();
-        let mut generators = Vec::with_capacity(calls.len());
-        let mut mode = LaunchMode::default();
-        for &(Planned { collective, bytes, strategy }, devices, begin) in calls {
-            let per_node = self.ranks_per_node(devices);
-            mode.gpus_per_host = mode.gpus_per_host.max(per_node);
-            let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
-            let buffers = BufferUse::OutOfPlace;
-            let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
-            let shape =
-                Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, self.profile, per_node, &abilities) };
-            // What was picked can be generated: a group that cannot be like the first is one that says nothing.
-            if let Ok(generator) = algorithm::generator(strategy.algorithm, &shape) {
-                let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
-                generators.push((generator, devices, delays));
-            }
-        }
-        let parties: Vec<Party<'_>> = generators
-            .iter()
-            .map(|(generator, placement, delays)| {
-                let Self { router, profile, .. } = *self;
-                let setting = Setting { fabric, router, placement, profile, delays };
-                Party { generator: generator.as_ref(), setting }
-            })
-            .collect();
-        simulate_together(&parties, mode, Surroundings::default(), Watch::default())
-            .map(|timeline| timeline.party_times)
-            .map_err(|source| PlanError::Simulation {
-                strategy: first.strategy,
-                collective: first.collective,
-                bytes: first.bytes,
-                source: source.into(),
-            })
-    }
-
-    /// The most ranks of a group on a host.
-    fn ranks_per_node(&self, devices: &[NodeId]) -> u32 {
-        let mut counts: FxHashMap<_, u32> = FxHashMap::default();
-        for &device in devices {
-            *counts.entry(self.router.fabric().node(device).host).or_default() += 1;
-        }
-        counts.into_values().max().unwrap_or(1)
-    }
+/// A rank's part to seven binary digits, so that channels and chunks get equal parts and one stands for all: within 1 in 128
+/// of what was asked.
+fn few_digits(part: u64) -> u64 {
+    let unit = 1u64 << part.checked_ilog2().unwrap_or(0).saturating_sub(6);
+    ((part + unit / 2) / unit * unit).max(1)
 }
 
 /// What groups of many try.
@@ -368,5 +348,52 @@ impl Tariff for Estimated<'_> {
         let doublings = u64::from(size.next_power_of_two().trailing_zeros());
         let moved = exchange.bytes.0 as f64 * exchange.collective.busbw_factor(size);
         Ok(Picos((moved / rate * 1e12) as u64) + Picos(latency.0 * doublings))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::route::RouteOptions;
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+    use crate::job::Degrees;
+    use crate::step::tests::read;
+
+    #[test]
+    fn few_digits_are_near() {
+        for part in (1..5000).chain((0..1000).map(|i| 1_000_003 * i + 1)) {
+            let rounded = few_digits(part);
+            assert!(rounded.abs_diff(part) * 128 <= part, "{part} {rounded}");
+            assert!((rounded >> rounded.trailing_zeros()) < 128, "{part} {rounded}");
+        }
+    }
+
+    /// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves.
+    #[test]
+    fn prices_are_those_of_the_calls_themselves() {
+        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+        let fabric = load(&FabricRequest { nodes: Some(8), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let job = read(
+            "name = \"j\"\nglobal_batch = 64\nparallel = \"auto\"\n\
+             model = { layers = 8, hidden = 1024, heads = 8, vocab = 1024, seq = 64 }\n",
+        );
+        for tensor in [2, 4] {
+            let degrees = Degrees { tensor, data: 64 / tensor, ..Degrees::default() };
+            let layout = Layout::new(&job, 64, degrees).unwrap();
+            let groups = layout.groups(Dimension::Data);
+            for collective in [Collective::AllGather, Collective::ReduceScatter] {
+                for bytes in [26_116_096, 100_000_007, 634_408_960, 3_303_669_760].map(Bytes) {
+                    let asked = (64 / tensor, tensor, collective, bytes, Collectives::Library);
+                    let priced = simulated.price(&groups, asked).unwrap();
+                    let whole = simulated.price_whole(&simulated.together(&groups), asked).unwrap();
+                    let error = priced.0 as f64 / whole.0 as f64 - 1.0;
+                    assert!(error.abs() < 0.06, "{collective} {bytes:?} {tensor}: {error:+.4}");
+                }
+            }
+        }
     }
 }

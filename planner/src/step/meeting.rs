@@ -1,0 +1,174 @@
+//! Which of several groups that do the same need be simulated together.
+//!
+//! Groups that share no link, directly or through others, do not touch each other. Of sets of groups that meet and look alike
+//! from all sides (as many groups, the same ways between the same ranks, links of the same rates that as many ways cross) the
+//! first stands for all.
+
+use std::collections::BTreeSet;
+
+use fabricast_sim::schedule::{Generate, Program, Rank};
+use fabricast_topologies::route::{Ecmp, Router, Summary};
+use fabricast_topologies::{Bandwidth, LinkId, NodeId};
+use rustc_hash::FxHashMap;
+
+/// Pairs of ranks up to which their ways are looked at.
+const MOST_PAIRS: usize = 1 << 16;
+
+/// The groups, by number, that stand for all; all where ways are not known beforehand.
+pub(super) fn that_stand_for_all(router: &Router<'_>, generator: &dyn Generate, groups: &[&[NodeId]]) -> Vec<usize> {
+    let all = || (0..groups.len()).collect();
+    let pairs = match router.options().ecmp {
+        Ecmp::Averaged => pairs(generator),
+        Ecmp::Hashed { .. } => None,
+    };
+    let Some(pairs) = pairs else { return all() };
+    let ways: Option<Vec<Ways>> = groups.iter().map(|group| Ways::of(router, &pairs, group)).collect();
+    let Some(ways) = ways else { return all() };
+    let mut known: Vec<Form<'_>> = Vec::new();
+    let mut standing = Vec::new();
+    for set in sets_that_meet(&ways) {
+        let form = Form::of(router, &ways, &set);
+        if !known.contains(&form) {
+            known.push(form);
+            standing.extend(set);
+        }
+    }
+    standing
+}
+
+/// Who sends to whom or reads of whom; `None` where teams do, or there are many pairs.
+fn pairs(generator: &dyn Generate) -> Option<BTreeSet<(u32, u32)>> {
+    let mut pairs = BTreeSet::default();
+    let mut scratch = Program::default();
+    for rank in (0..generator.header().call.ranks).map(Rank) {
+        let mut last = None;
+        for run in generator.read(rank, &mut scratch).runs().iter().filter(|run| run.kind.is_transfer()) {
+            if run.kind.is_multicast() || pairs.len() > MOST_PAIRS {
+                return None;
+            }
+            let peers = if run.peer.is_fixed() { run.len.min(1) } else { run.len };
+            for peer in (0..peers).map(|i| run.peer.at(i)) {
+                if last.replace(peer) != Some(peer) {
+                    pairs.insert((rank.0, peer));
+                }
+            }
+        }
+    }
+    Some(pairs)
+}
+
+/// The ways of a group.
+struct Ways {
+    /// Of each pair, there and back.
+    summaries: Vec<Summary>,
+    /// How many ways cross each link, in either direction.
+    crossing: FxHashMap<LinkId, u32>,
+}
+
+impl Ways {
+    /// `None` where there is no way.
+    fn of(router: &Router<'_>, pairs: &BTreeSet<(u32, u32)>, group: &[NodeId]) -> Option<Self> {
+        let mut ways = Self { summaries: Vec::with_capacity(2 * pairs.len()), crossing: FxHashMap::default() };
+        let mut hops = Vec::new();
+        for &(rank, peer) in pairs {
+            let (&own, &other) = (group.get(rank as usize)?, group.get(peer as usize)?);
+            for (from, to) in [(own, other), (other, own)] {
+                hops.clear();
+                ways.summaries.push(router.route_into(from, to, 0, &mut hops).ok()?);
+                for hop in &hops {
+                    *ways.crossing.entry(hop.link).or_default() += 1;
+                }
+            }
+        }
+        Some(ways)
+    }
+}
+
+/// Groups by number, those together that share a link with each other or with others of the set.
+fn sets_that_meet(ways: &[Ways]) -> Vec<Vec<usize>> {
+    let mut set_of_link: FxHashMap<LinkId, usize> = FxHashMap::default();
+    let mut sets: Vec<Vec<usize>> = Vec::new();
+    for (group, own) in ways.iter().enumerate() {
+        let met: BTreeSet<usize> = own.crossing.keys().filter_map(|link| set_of_link.get(link).copied()).collect();
+        let number = met.first().copied().unwrap_or(sets.len());
+        if number == sets.len() {
+            sets.push(Vec::new());
+        }
+        let mut joined = Vec::new();
+        for &set in &met {
+            joined.extend(sets.get_mut(set).map(std::mem::take).unwrap_or_default());
+        }
+        if let Some(set) = sets.get_mut(number) {
+            *set = joined;
+            set.push(group);
+        }
+        set_of_link.values_mut().filter(|set| met.contains(set)).for_each(|set| *set = number);
+        set_of_link.extend(own.crossing.keys().map(|&link| (link, number)));
+    }
+    sets.retain(|set| !set.is_empty());
+    sets
+}
+
+/// What a set of groups looks like.
+#[derive(PartialEq)]
+struct Form<'a> {
+    /// Of each group.
+    ways: Vec<&'a [Summary]>,
+    /// Rates of links and how many ways cross them, in order.
+    links: Vec<(Option<Bandwidth>, u32)>,
+}
+
+impl<'a> Form<'a> {
+    fn of(router: &Router<'_>, ways: &'a [Ways], set: &[usize]) -> Self {
+        let mut crossing: FxHashMap<LinkId, u32> = FxHashMap::default();
+        let of_set = || set.iter().filter_map(|&group| ways.get(group));
+        for (&link, times) in of_set().flat_map(|one| &one.crossing) {
+            *crossing.entry(link).or_default() += times;
+        }
+        let rate = |link: LinkId| router.fabric().link(link).bandwidth;
+        let mut links: Vec<(Option<Bandwidth>, u32)> =
+            crossing.into_iter().map(|(link, times)| (rate(link), times)).collect();
+        links.sort_unstable();
+        Self { ways: of_set().map(|one| one.summaries.as_slice()).collect(), links }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol};
+    use fabricast_topologies::route::RouteOptions;
+    use fabricast_topologies::{Bytes, FabricRequest, load};
+
+    use super::*;
+    use crate::algorithm::{Algorithm, Shape, generator};
+
+    /// Of four groups on eight hosts, two on every other host, on neighbouring GPUs.
+    fn met(network: &str) -> Vec<usize> {
+        let network = Some(network.parse().unwrap());
+        let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::of("hgx-h100") };
+        let fabric = load(&request).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let group = |number: usize| -> Vec<NodeId> {
+            (0..4).map(|host| fabric.gpus()[8 * (2 * host + number / 2) + number % 2]).collect()
+        };
+        let groups: Vec<Vec<NodeId>> = (0..4).map(group).collect();
+        let call = Call {
+            collective: Collective::AllGather,
+            bytes: Bytes(1 << 20),
+            ranks: 4,
+            root: Rank(0),
+            buffers: BufferUse::OutOfPlace,
+        };
+        let ring = generator(Algorithm::Ring, &Shape::new(call, Protocol::Simple)).unwrap();
+        let groups: Vec<&[NodeId]> = groups.iter().map(Vec::as_slice).collect();
+        that_stand_for_all(&router, ring.as_ref(), &groups)
+    }
+
+    #[test]
+    fn groups_are_one_set_where_they_share_links() {
+        // A NIC for each GPU and a leaf for each rail; one NIC for all; switches above leaves, that all go through.
+        assert_eq!(met("rail,nics_per_node=8,nic=400Gb/s"), [0]);
+        assert_eq!(met("rail,nics_per_node=1,nic=400Gb/s"), [0, 1]);
+        assert_eq!(met("fat_tree,nics_per_node=1,nic=400Gb/s,radix=4"), [0, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Calls of several groups on one fabric, run together.
+
+use fabricast_sim::engine::Watch;
+use fabricast_sim::lower::Setting;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank};
+use fabricast_sim::{Folding, LaunchMode, Party, Surroundings, simulate_together};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, NodeId, Picos};
+use rustc_hash::FxHashMap;
+
+use super::meeting::that_stand_for_all;
+use super::price::Simulated;
+use crate::abilities::Abilities;
+use crate::algorithm::{self, Algorithm, Shape};
+use crate::bound::InNetwork;
+use crate::plan::PlanError;
+use crate::strategy::Strategy;
+
+/// A call and how it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Planned {
+    pub collective: Collective,
+    pub bytes: Bytes,
+    pub strategy: Strategy,
+}
+
+impl Simulated<'_> {
+    /// The time of the slowest of several groups that do the same at once.
+    pub(super) fn slowest(
+        &self,
+        groups: &[Vec<NodeId>],
+        (collective, bytes): (Collective, Bytes),
+        strategy: Strategy,
+    ) -> Result<Picos, PlanError> {
+        let call = Planned { collective, bytes, strategy };
+        let at_once: Vec<(Planned, &[NodeId], Picos)> =
+            groups.iter().map(|devices| (call, devices.as_slice(), Picos::ZERO)).collect();
+        let mut calls = self.written(&at_once);
+        calls.only_what_stands_for_all(self.router);
+        Ok(self.run(&calls, call)?.into_iter().max().unwrap_or_default())
+    }
+
+    /// When each of several calls is done that begin at these times and share the fabric.
+    pub(crate) fn together_at(&self, calls: &[(Planned, &[NodeId], Picos)]) -> Result<Vec<Picos>, PlanError> {
+        match calls.first() {
+            Some(&(first, ..)) => self.run(&self.written(calls), first),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What several calls do.
+    fn written<'c>(&self, calls: &[(Planned, &'c [NodeId], Picos)]) -> Written<'c> {
+        let fabric = self.router.fabric();
+        let mut written = Written::default();
+        for &(Planned { collective, bytes, strategy }, devices, begin) in calls {
+            let per_node = self.ranks_per_node(devices);
+            written.mode.gpus_per_host = written.mode.gpus_per_host.max(per_node);
+            let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
+            let buffers = BufferUse::OutOfPlace;
+            let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
+            let shape =
+                Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, self.profile, per_node, &abilities) };
+            let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
+            written.add(strategy.algorithm, shape, devices, delays);
+        }
+        written
+    }
+
+    /// When each of several calls is done; `first` is one of them, for errors.
+    fn run(&self, calls: &Written<'_>, first: Planned) -> Result<Vec<Picos>, PlanError> {
+        let Self { router, profile, .. } = *self;
+        let parties = calls.parties.iter().filter_map(|(number, placement, delays)| {
+            let setting = Setting { fabric: router.fabric(), router, placement, profile, delays };
+            let (.., generator) = calls.generators.get(*number)?;
+            Some(Party { generator: generator.as_ref(), setting })
+        });
+        let parties: Vec<Party<'_>> = parties.collect();
+        let surroundings = Surroundings { folding: Folding::BlocksFirst, ..Surroundings::default() };
+        simulate_together(&parties, calls.mode, surroundings, Watch::default())
+            .map(|timeline| timeline.party_times)
+            .map_err(|source| PlanError::Simulation {
+                strategy: first.strategy,
+                collective: first.collective,
+                bytes: first.bytes,
+                source: source.into(),
+            })
+    }
+
+    /// The most ranks of a group on a host.
+    pub(super) fn ranks_per_node(&self, devices: &[NodeId]) -> u32 {
+        let mut counts: FxHashMap<_, u32> = FxHashMap::default();
+        for &device in devices {
+            *counts.entry(self.router.fabric().node(device).host).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or(1)
+    }
+}
+
+/// Calls of several groups. Groups of one shape do the same, which is written once.
+#[derive(Default)]
+struct Written<'c> {
+    generators: Vec<(Algorithm, Shape, Box<dyn Generate + Send + Sync>)>,
+    /// Which of them each group runs, on which devices, how much later each rank begins.
+    parties: Vec<(usize, &'c [NodeId], Vec<Picos>)>,
+    mode: LaunchMode,
+}
+
+impl<'c> Written<'c> {
+    /// One more. What was picked can be generated: a group that cannot be like the first is one that says nothing.
+    fn add(&mut self, algorithm: Algorithm, shape: Shape, devices: &'c [NodeId], delays: Vec<Picos>) {
+        let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));
+        let number = known.unwrap_or(self.generators.len());
+        if known.is_none() {
+            match algorithm::generator(algorithm, &shape) {
+                Ok(generator) => self.generators.push((algorithm, shape, generator)),
+                Err(_) => return,
+            }
+        }
+        self.parties.push((number, devices, delays));
+    }
+
+    /// Leaves out groups that others stand for.
+    fn only_what_stands_for_all(&mut self, router: &Router<'_>) {
+        if let [(.., generator)] = self.generators.as_slice() {
+            let groups: Vec<&[NodeId]> = self.parties.iter().map(|one| one.1).collect();
+            let standing = that_stand_for_all(router, generator.as_ref(), &groups);
+            self.parties = standing.into_iter().filter_map(|group| self.parties.get(group).cloned()).collect();
+        }
+    }
+}
