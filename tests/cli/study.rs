@@ -32,6 +32,23 @@ fn the_example_runs_and_its_results_do_not_depend_on_threads() {
     }
 }
 
+/// What is saved above the leaves is lost where experts exchange tokens between hosts, and not where rings pass gradients on.
+#[test]
+fn thinner_networks_slow_experts_down() {
+    let found = run_in(&example(), "study oversubscription.toml --format json --threads 2");
+    assert_eq!((found.code, found.stderr.as_str()), (0, ""));
+    let found: Value = serde_json::from_str(&found.stdout).unwrap();
+    let of = |candidate: &str, job: &str| {
+        let results = found["results"].as_array().unwrap();
+        let own = results.iter().find(|one| one["candidate"] == candidate && one["job"] == job);
+        own.and_then(|one| one["step_time_s"].as_f64()).unwrap_or_else(|| panic!("{candidate} {job}: {found}"))
+    };
+    let [even, half, quarter] = ["1:1", "2:1", "4:1"].map(|candidate| of(candidate, "8 x 22B experts"));
+    assert!(even * 1.05 < half && half * 1.15 < quarter, "{even} {half} {quarter}");
+    let [even, quarter] = ["1:1", "4:1"].map(|candidate| of(candidate, "70B"));
+    assert!((1.0..1.05).contains(&(quarter / even)), "{even} {quarter}");
+}
+
 #[test]
 fn inference_is_studied_beside_training() {
     let one = run_in(&example(), "study moe-inference.toml --format json --threads 1");
