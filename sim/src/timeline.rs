@@ -85,8 +85,8 @@ pub enum Folding {
     #[default]
     WhereProved,
     /// The same, and thread blocks that are alike are not even lowered: for a time, costs and utilisations only. Of the
-    /// channels' own capacities those of the first block are listed. (With spans, several schedules or traffic beside them, as
-    /// [`Self::WhereProved`].)
+    /// channels' own capacities those of the first block are listed. (With spans or traffic beside them, as [`Self::WhereProved`], and
+    /// with several schedules unless each has as many blocks.)
     BlocksFirst,
     /// Never.
     Off,

@@ -142,16 +142,13 @@ mod tests {
     use super::*;
     use crate::algorithm::{Algorithm, Shape, generator};
 
-    /// Of four groups on eight hosts, two on every other host, on neighbouring GPUs.
-    fn met(network: &str) -> Vec<usize> {
+    /// Those of groups of four GPUs on eight hosts, by number, that stand for all.
+    fn standing(network: &str, groups: &[[usize; 4]]) -> Vec<usize> {
         let network = Some(network.parse().unwrap());
         let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::of("hgx-h100") };
         let fabric = load(&request).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
-        let group = |number: usize| -> Vec<NodeId> {
-            (0..4).map(|host| fabric.gpus()[8 * (2 * host + number / 2) + number % 2]).collect()
-        };
-        let groups: Vec<Vec<NodeId>> = (0..4).map(group).collect();
+        let placed: Vec<[NodeId; 4]> = groups.iter().map(|group| group.map(|number| fabric.gpus()[number])).collect();
         let call = Call {
             collective: Collective::AllGather,
             bytes: Bytes(1 << 20),
@@ -160,15 +157,24 @@ mod tests {
             buffers: BufferUse::OutOfPlace,
         };
         let ring = generator(Algorithm::Ring, &Shape::new(call, Protocol::Simple)).unwrap();
-        let groups: Vec<&[NodeId]> = groups.iter().map(Vec::as_slice).collect();
+        let groups: Vec<&[NodeId]> = placed.iter().map(<[NodeId; 4]>::as_slice).collect();
         that_stand_for_all(&router, ring.as_ref(), &groups)
     }
 
     #[test]
     fn groups_are_one_set_where_they_share_links() {
+        // On every other host two, on neighbouring GPUs.
+        let groups = [0, 1, 2, 3].map(|number| [0, 2, 4, 6].map(|host| 8 * (host + number / 2) + number % 2));
         // A NIC for each GPU and a leaf for each rail; one NIC for all; switches above leaves, that all go through.
-        assert_eq!(met("rail,nics_per_node=8,nic=400Gb/s"), [0]);
-        assert_eq!(met("rail,nics_per_node=1,nic=400Gb/s"), [0, 1]);
-        assert_eq!(met("fat_tree,nics_per_node=1,nic=400Gb/s,radix=4"), [0, 1, 2, 3]);
+        assert_eq!(standing("rail,nics_per_node=8,nic=400Gb/s", &groups), [0]);
+        assert_eq!(standing("rail,nics_per_node=1,nic=400Gb/s", &groups), [0, 1]);
+        assert_eq!(standing("fat_tree,nics_per_node=1,nic=400Gb/s,radix=4", &groups), [0, 1, 2, 3]);
+    }
+
+    /// Sets that do not meet, and differ: the third is like the first, but goes to another rail on its way.
+    #[test]
+    fn groups_that_look_otherwise_stand_for_themselves() {
+        let groups = [[0, 8, 16, 24], [33, 41, 49, 57], [34, 42, 50, 59], [4, 5, 6, 7]];
+        assert_eq!(standing("rail,nics_per_node=8,nic=400Gb/s", &groups), [0, 2, 3]);
     }
 }

@@ -98,7 +98,8 @@ pub struct RotationDigit {
     pub length: u32,
 }
 
-/// What a generator declares of its schedule's symmetry. A claim, not a proof: folding checks it before use.
+/// What a generator declares of its schedule's symmetry. A claim, not a proof: tests hold it against the programs, and
+/// folding does not rely on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symmetry {
     /// None is claimed.
