@@ -216,6 +216,7 @@ fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direc
     Ok(Direction { bandwidth, latency: Picos::from_ns(link.latency_ns), lanes: link.lanes, bytes, order })
 }
 
+/// The GPUs in use, in the order of their ranks; others are there and take no part.
 fn rank_order(origin: Origin<'_>, gpus: &[String], builder: &FabricBuilder) -> Result<Vec<NodeId>> {
     let at = origin.text.find("\"gpus\"").unwrap_or_default();
     let refuse = |message: String| origin.invalid(at..at + 6, message);
@@ -233,9 +234,11 @@ fn rank_order(origin: Origin<'_>, gpus: &[String], builder: &FabricBuilder) -> R
         }
         order.push(gpu);
     }
-    match builder.ranks().iter().find(|gpu| !seen.contains(gpu)) {
-        Some(left_out) => Err(refuse(format!("gpus leaves `{}` out", builder.get(*left_out).id))),
-        None => Ok(order),
+    match order.is_empty() && !known.is_empty() {
+        true => {
+            Err(refuse("gpus names none of the GPUs: expected those in use, in the order of their ranks".to_owned()))
+        }
+        false => Ok(order),
     }
 }
 
@@ -281,7 +284,7 @@ mod tests {
             (links("{\"a\": \"a\", \"b\": \"c\", \"kind\": \"pcie\"}"), 5, 1, "there is no node `c`"),
             (links("{\"a\": \"a\", \"b\": \"a\", \"kind\": \"pcie\"}"), 5, 1, "to itself"),
             (links("").replace("\"links\"", "\"gpus\": [\"b\"], \"links\""), 4, 1, "no GPU or accelerator `b`"),
-            (links("").replace("\"links\"", "\"gpus\": [], \"links\""), 4, 1, "leaves `a` out"),
+            (links("").replace("\"links\"", "\"gpus\": [], \"links\""), 4, 1, "names none of the GPUs"),
         ];
         for (text, line, column, message) in cases {
             let error = parse(&text, "t.json").unwrap_err();

@@ -158,6 +158,15 @@ mod tests {
         }
     }
 
+    /// GPUs that are there and take no part stay so.
+    #[test]
+    fn what_is_not_in_use_stays_so() {
+        let request = crate::FabricRequest { gpus: Some(4), ..crate::FabricRequest::of("hgx-h100") };
+        let fabric = crate::load(&request).unwrap();
+        let again = read::json::parse(&write(&fabric, &[]).unwrap(), "again").unwrap();
+        assert_eq!((again.gpus().len(), facts(&again)), (4, facts(&fabric)));
+    }
+
     #[test]
     fn keys_are_those_of_the_contract() {
         let fabric = read::spec::parse(
