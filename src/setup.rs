@@ -112,17 +112,6 @@ pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     }
 }
 
-/// Ranks on each host; the largest number where hosts differ.
-pub fn ranks_per_node(fabric: &Fabric, placement: &[NodeId]) -> u32 {
-    let mut counts = vec![0u32; fabric.hosts().len()];
-    for &gpu in placement {
-        if let Some(count) = counts.get_mut(fabric.node(gpu).host.0 as usize) {
-            *count += 1;
-        }
-    }
-    counts.into_iter().max().unwrap_or(1).max(1)
-}
-
 /// The profile that the flags name, or the best match.
 pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     profile_for(Software::Nccl, flags, fabric)
@@ -228,7 +217,7 @@ pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> L
             Processes::PerGpu => profile::Processes::PerGpu,
             Processes::Single => profile::Processes::Single,
         },
-        gpus_per_host: ranks_per_node(fabric, placement),
+        gpus_per_host: fabric.most_on_a_host(placement),
     }
 }
 

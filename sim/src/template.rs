@@ -20,12 +20,11 @@ use crate::fold;
 use crate::lower::{self, Codes, Effort, Framing, Latency, Lowered, Party, Resource, Setting, Tasks, payload};
 use crate::profile::Profile;
 use crate::quantity::Work;
-use crate::schedule::{ChunkSize, Header, Protocol};
+use crate::schedule::{ChunkSize, Header, Protocol, Written};
 use crate::sharing::{ResourceId, RouteId, System};
 use crate::timeline::SimulateError;
 use amounts::{Amounts, Capacity, Holder, Route, Taken};
 use chain::Chain;
-use outline::Written;
 pub use outline::{Fingerprint, Known, Outline};
 
 /// Longer folded workloads are not kept.

@@ -11,7 +11,7 @@ use crate::load::{LoadOverTime, load_over_time};
 use crate::lower::{self, LowerError, Lowered, OneBlock, Party, Resource, Setting, Traffic};
 use crate::profile::{Band, Circumstances, Decides, HostWork, Launch, Processes, Profile};
 use crate::quantity::Work;
-use crate::schedule::{Generate, Header, Rank};
+use crate::schedule::{Generate, Header, Rank, Written};
 use crate::sharing::{ResourceId, System};
 use crate::spans::Spans;
 
@@ -306,8 +306,9 @@ impl<'a> OneBlocks<'a> {
 
     /// The same parties with one block each.
     fn lowered(&self, parties: &[Party<'a>]) -> Result<Lowered, LowerError> {
+        let written: Vec<Written<'_>> = self.ones.iter().map(OneBlock::written).collect();
         let one = |(&number, party): (&usize, &Party<'a>)| {
-            self.ones.get(number).map(|generator| Party { generator, setting: party.setting })
+            written.get(number).map(|generator| Party { generator, setting: party.setting })
         };
         let firsts: Vec<Party<'_>> = self.of_party.iter().zip(parties).filter_map(one).collect();
         let mut lowered = lower::lower(&firsts)?;

@@ -42,7 +42,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let restricting = restricting.map(|offer| own.filter(|own| own.library == offer.library).unwrap_or(offer));
     let restriction = Restriction { library: restricting, ..setup::restriction(&flags) };
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
-    let ranks_per_node = setup::ranks_per_node(&fabric, &placement);
+    let ranks_per_node = fabric.most_on_a_host(&placement);
     let hosts = (placement.len() as u32 / ranks_per_node).max(1);
     let measurements = measured::for_plan(&args.measured, (placement.len() as u32, hosts), mode, output)?;
     super::check_root(&args.call, &placement)?;

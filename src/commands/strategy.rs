@@ -43,7 +43,7 @@ pub fn single(
     place: Place<'_>,
 ) -> Result<Box<dyn Generate + Send + Sync>, Failure> {
     let Place { fabric, placement, profile, .. } = place;
-    let ranks_per_node = setup::ranks_per_node(fabric, placement);
+    let ranks_per_node = fabric.most_on_a_host(placement);
     if call.collective == Some(CollectiveChoice::All) {
         return Err(Failure::input_with_help("one collective is wanted here, not all", "`plan` takes all"));
     }
@@ -134,7 +134,7 @@ fn picked(
         router: place.router,
         placement: place.placement,
         profile: place.profile,
-        ranks_per_node: setup::ranks_per_node(place.fabric, place.placement),
+        ranks_per_node: place.fabric.most_on_a_host(place.placement),
         mode: place.mode,
         buffers: call.buffers,
         root: call.root.0,

@@ -46,8 +46,7 @@ fn pairs(generator: &dyn Generate) -> Option<BTreeSet<(u32, u32)>> {
             if run.kind.is_multicast() || pairs.len() > MOST_PAIRS {
                 return None;
             }
-            let peers = if run.peer.is_fixed() { run.len.min(1) } else { run.len };
-            for peer in (0..peers).map(|i| run.peer.at(i)) {
+            for peer in (0..run.peer.steps_apart(run.len)).map(|i| run.peer.at(i)) {
                 if last.replace(peer) != Some(peer) {
                     pairs.insert((rank.0, peer));
                 }

@@ -200,11 +200,8 @@ impl<'a> Simulated<'a> {
         // Groups of a host stay as they are asked about, up to sizes at which a part more takes what the one before it took.
         let ranks = first.len() as u64;
         let part = bytes.0.div_ceil(ranks);
-        let leaves_its_domain = self.islands(first).len() > 1;
-        let before = match leaves_its_domain {
-            false => TIMED_INSIDE,
-            true => (TIMED_BETWEEN / ranks).max(LOOKED_AT),
-        };
+        let leaves = self.leaves_its_domain(first);
+        let before = if leaves { (TIMED_BETWEEN / ranks).max(LOOKED_AT) } else { TIMED_INSIDE };
         let last = 2 * before;
         let at = |bytes: Bytes| {
             let asked = (size, stride, collective, bytes, collectives);
@@ -216,7 +213,7 @@ impl<'a> Simulated<'a> {
             let more = u128::from(took.0.saturating_sub(before_took.0)) * u128::from(part - last);
             return Ok(took + Picos((more / u128::from(last - before)) as u64));
         }
-        at(if leaves_its_domain { Bytes(few_digits(part) * ranks) } else { bytes })
+        at(if leaves { Bytes(few_digits(part) * ranks) } else { bytes })
     }
 
     /// The same of a call as it is.
@@ -239,9 +236,14 @@ impl<'a> Simulated<'a> {
         }
     }
 
+    /// Whether a group is of more than one NVLink domain.
+    fn leaves_its_domain(&self, group: &[NodeId]) -> bool {
+        self.islands(group).len() > 1
+    }
+
     /// Whether a group is of many ranks beyond one NVLink domain.
     fn is_spread(&self, group: &[NodeId]) -> bool {
-        group.len() > MANY && self.islands(group).len() > 1
+        group.len() > MANY && self.leaves_its_domain(group)
     }
 
     /// What a group of many takes for a call.
@@ -262,10 +264,9 @@ impl<'a> Simulated<'a> {
         collectives: Collectives,
         own: OwnChoice,
     ) -> Result<Option<Row>, PlanError> {
-        let ranks_per_node = self.ranks_per_node(first);
-        let mode = LaunchMode { gpus_per_host: ranks_per_node, ..LaunchMode::default() };
+        let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
         let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
-        let inside = self.islands(first).len() == 1;
+        let inside = !self.leaves_its_domain(first);
         // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
         let chooser = (inside || own == OwnChoice::Everywhere)
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));

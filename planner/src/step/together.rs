@@ -6,7 +6,6 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank};
 use fabricast_sim::{Folding, LaunchMode, Party, Surroundings, simulate_together};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
-use rustc_hash::FxHashMap;
 
 use super::meeting::that_stand_for_all;
 use super::price::Simulated;
@@ -49,11 +48,11 @@ impl Simulated<'_> {
     }
 
     /// What several calls do.
-    fn written<'c>(&self, calls: &[(Planned, &'c [NodeId], Picos)]) -> Written<'c> {
+    fn written<'c>(&self, calls: &[(Planned, &'c [NodeId], Picos)]) -> Calls<'c> {
         let fabric = self.router.fabric();
-        let mut written = Written::default();
+        let mut written = Calls::default();
         for &(Planned { collective, bytes, strategy }, devices, begin) in calls {
-            let per_node = self.ranks_per_node(devices);
+            let per_node = fabric.most_on_a_host(devices);
             written.mode.gpus_per_host = written.mode.gpus_per_host.max(per_node);
             let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
             let buffers = BufferUse::OutOfPlace;
@@ -67,7 +66,7 @@ impl Simulated<'_> {
     }
 
     /// When each of several calls is done; `first` is one of them, for errors.
-    fn run(&self, calls: &Written<'_>, first: Planned) -> Result<Vec<Picos>, PlanError> {
+    fn run(&self, calls: &Calls<'_>, first: Planned) -> Result<Vec<Picos>, PlanError> {
         let Self { router, profile, .. } = *self;
         let parties = calls.parties.iter().filter_map(|(number, placement, delays)| {
             let setting = Setting { fabric: router.fabric(), router, placement, profile, delays };
@@ -85,27 +84,18 @@ impl Simulated<'_> {
                 source: source.into(),
             })
     }
-
-    /// The most ranks of a group on a host.
-    pub(super) fn ranks_per_node(&self, devices: &[NodeId]) -> u32 {
-        let mut counts: FxHashMap<_, u32> = FxHashMap::default();
-        for &device in devices {
-            *counts.entry(self.router.fabric().node(device).host).or_default() += 1;
-        }
-        counts.into_values().max().unwrap_or(1)
-    }
 }
 
 /// Calls of several groups. Groups of one shape do the same, which is written once.
 #[derive(Default)]
-struct Written<'c> {
+struct Calls<'c> {
     generators: Vec<(Algorithm, Shape, Box<dyn Generate + Send + Sync>)>,
     /// Which of them each group runs, on which devices, how much later each rank begins.
     parties: Vec<(usize, &'c [NodeId], Vec<Picos>)>,
     mode: LaunchMode,
 }
 
-impl<'c> Written<'c> {
+impl<'c> Calls<'c> {
     /// One more. What was picked can be generated: a group that cannot be like the first is one that says nothing.
     fn add(&mut self, algorithm: Algorithm, shape: Shape, devices: &'c [NodeId], delays: Vec<Picos>) {
         let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));

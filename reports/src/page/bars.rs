@@ -1,6 +1,6 @@
 //! Bars of parts as a chart that can be pointed at; parts can be hidden, the others then close up (`page.js`).
 
-use super::frame::{class_of_series, columns, figure, legend_of_areas, plot, remark};
+use super::frame::{columns, figure, legend_of_areas, plot};
 use crate::chart::BarChart;
 use crate::chart::axis::Span;
 use crate::markup::{Markup, number, shortened};
@@ -19,15 +19,12 @@ const REMARK: usize = 17;
 
 /// Writes bars; where there is nothing to draw, it says so.
 pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
-    figure("chart bars", &chart.title, &chart.subtitle, markup, |markup| match chart.span() {
-        None => remark("There is nothing to draw.", markup),
-        Some(span) => draw(chart, &span, markup),
-    });
+    let said = ("chart bars", chart.title.as_str(), chart.subtitle.as_str());
+    figure(said, (chart.span(), "There is nothing to draw."), markup, |span, markup| draw(chart, &span, markup));
 }
 
 fn draw(chart: &BarChart, span: &Span, markup: &mut Markup) {
-    let classes: Vec<String> = (0..chart.parts.len()).map(class_of_series).collect();
-    legend_of_areas(&chart.parts, &classes, markup);
+    let classes = legend_of_areas(&chart.parts, markup);
     let height = chart.bars.len() as f64 * ROW;
     let wide = WIDTH - NAMES - LABELS;
     plot((WIDTH, height + BOTTOM), (&chart.title, "part"), markup, |markup| {

@@ -4,11 +4,19 @@ use crate::chart::axis::Tick;
 use crate::chart::palette;
 use crate::markup::{Markup, number};
 
-/// A figure with its title, what stands in it, and a remark below where there is one.
-pub(super) fn figure(class: &str, title: &str, remark: &str, markup: &mut Markup, inner: impl FnOnce(&mut Markup)) {
+/// A figure with its title, what there is to draw or the word that there is nothing, and a remark below where there is one.
+pub(super) fn figure<T>(
+    (class, title, remark): (&str, &str, &str),
+    (sheet, nothing): (Option<T>, &str),
+    markup: &mut Markup,
+    draw: impl FnOnce(T, &mut Markup),
+) {
     markup.open("figure", &[("class", class)]);
     markup.text("figcaption", &[], title);
-    inner(markup);
+    match sheet {
+        Some(sheet) => draw(sheet, markup),
+        None => self::remark(nothing, markup),
+    }
     if !remark.is_empty() {
         self::remark(remark, markup);
     }
@@ -16,7 +24,7 @@ pub(super) fn figure(class: &str, title: &str, remark: &str, markup: &mut Markup
 }
 
 /// A sentence below a chart, or instead of one.
-pub(super) fn remark(text: &str, markup: &mut Markup) {
+fn remark(text: &str, markup: &mut Markup) {
     markup.text("p", &[("class", "remark")], text);
 }
 
@@ -55,10 +63,12 @@ pub(super) fn class_of_series(series: usize) -> String {
     format!("c{}", series % palette::COLOURS.len())
 }
 
-/// The legend of areas of these names: their classes are those of the series.
-pub(super) fn legend_of_areas(names: &[String], classes: &[String], markup: &mut Markup) {
-    let keys = names.iter().zip(classes);
+/// The legend of areas of these names; returns their classes, those of the series.
+pub(super) fn legend_of_areas(names: &[String], markup: &mut Markup) -> Vec<String> {
+    let classes: Vec<String> = (0..names.len()).map(class_of_series).collect();
+    let keys = names.iter().zip(&classes);
     legend(keys.map(|(name, class)| (name.as_str(), class.as_str(), "M1 1H15V13H1Z".to_owned())), markup);
+    classes
 }
 
 /// Buttons that show and hide what has their number.

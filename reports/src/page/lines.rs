@@ -1,7 +1,7 @@
 //! Lines and points over two axes as a chart that can be pointed at: each point is an element with words of its own.
 
 use super::Lines;
-use super::frame::{class_of_series, figure, legend, plot, remark};
+use super::frame::{class_of_series, figure, legend, plot};
 use crate::chart::axis::Span;
 use crate::chart::palette::{self, Marker};
 use crate::chart::{Band, Line, LineChart, Role, Shade};
@@ -42,10 +42,9 @@ struct Sheet<'a> {
 
 /// Writes a chart; where nothing can be drawn, it says so.
 pub(super) fn write(lines: &Lines, markup: &mut Markup) {
-    figure("chart", &lines.chart.title, &lines.remark, markup, |markup| match Sheet::new(&lines.chart) {
-        Some(sheet) => sheet.write(lines, markup),
-        None => remark("There is no point to draw.", markup),
-    });
+    let said = ("chart", lines.chart.title.as_str(), lines.remark.as_str());
+    let sheet = Sheet::new(&lines.chart);
+    figure(said, (sheet, "There is no point to draw."), markup, |sheet, markup| sheet.write(lines, markup));
 }
 
 /// The class of a role in the style sheet.

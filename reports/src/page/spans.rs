@@ -1,6 +1,6 @@
 //! Spans of time in rows as a chart that can be pointed at.
 
-use super::frame::{class_of_series, columns, figure, legend_of_areas, plot, remark};
+use super::frame::{columns, figure, legend_of_areas, plot};
 use super::{Span, Spans};
 use crate::chart::axis::Span as Extent;
 use crate::chart::{Axis, Quantity};
@@ -16,15 +16,13 @@ const LETTERS: usize = 20;
 /// Writes spans; where there are none, it says so.
 pub(super) fn write(chart: &Spans, markup: &mut Markup) {
     let end = [chart.end].into_iter().filter(|_| !chart.spans.is_empty());
-    figure("chart spans", &chart.title, &chart.remark, markup, |markup| match Axis::linear(Quantity::Time).span(end) {
-        None => remark("There is no span to draw.", markup),
-        Some(extent) => draw(chart, &extent, markup),
-    });
+    let extent = Axis::linear(Quantity::Time).span(end);
+    let said = ("chart spans", chart.title.as_str(), chart.remark.as_str());
+    figure(said, (extent, "There is no span to draw."), markup, |extent, markup| draw(chart, &extent, markup));
 }
 
 fn draw(chart: &Spans, extent: &Extent, markup: &mut Markup) {
-    let classes: Vec<String> = (0..chart.kinds.len()).map(class_of_series).collect();
-    legend_of_areas(&chart.kinds, &classes, markup);
+    let classes = legend_of_areas(&chart.kinds, markup);
     let height = chart.rows.len() as f64 * ROW;
     let wide = WIDTH - NAMES - RIGHT;
     plot((WIDTH, height + BOTTOM), (&chart.title, "span"), markup, |markup| {

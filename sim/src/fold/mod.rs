@@ -92,8 +92,11 @@ fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
     let joint = Colours { runs, resources, run_count, resource_count };
     let is_same =
         |colours: &Colours| (colours.run_count, colours.resource_count) == (known.run_count, known.resource_count);
-    let rounds = Rounds::of(workload);
-    (is_same(&joint) && is_same(&rounds.next(&rounds.by_place(&joint)))).then_some(joint)
+    let holds = || {
+        let rounds = Rounds::of(workload);
+        is_same(&rounds.next(&rounds.by_place(&joint)))
+    };
+    (is_same(&joint) && holds()).then_some(joint)
 }
 
 /// The classes of a workload; `None` where that would not halve it.
@@ -109,7 +112,7 @@ fn colours(workload: &Workload) -> Option<Colours> {
         let next = rounds.next(&colours);
         let stable = (next.run_count, next.resource_count) == (colours.run_count, colours.resource_count);
         if stable {
-            return Some(rounds.by_run(&colours));
+            return Some(rounds.by_run(colours));
         }
         if next.run_count > most {
             return None;
@@ -160,32 +163,27 @@ impl Folded {
 
 fn first_colours(workload: &Workload) -> Colours {
     let mut dense = Dense::default();
-    let mut last = None;
+    let mut last = Last::default();
     let runs = (0..workload.runs.len() as u32).map(|run| {
         let WorkRun { len, work, pace, .. } = workload.runs[run as usize];
         let is_background = run >= workload.background_from;
-        // Runs of a rank are alike in a row.
-        let same = (len, work, pace, is_background);
-        if let Some((_, colour)) = last.filter(|(known, _)| *known == same) {
-            return colour;
-        }
-        let mut signature = Signature::new().with(u64::from(is_background)).with(u64::from(len));
-        let values = |per_op: PerOp| match per_op {
-            PerOp::Same(_) => 1.min(len),
-            PerOp::Each(_) => len,
-        };
-        signature = signature.with(u64::from(values(pace)));
-        for i in 0..values(pace) {
-            let Pace { software, not_before, spacing } = workload.pace(run, i);
-            signature = signature.with(software.0).with(not_before.0).with(spacing.0);
-        }
-        for i in 0..values(work) {
-            let work = workload.work(run, i).0;
-            signature = signature.with(work as u64).with((work >> 64) as u64);
-        }
-        let colour = dense.colour(signature);
-        last = Some((same, colour));
-        colour
+        last.or_find((len, work, pace, is_background), || {
+            let mut signature = Signature::new().with(u64::from(is_background)).with(u64::from(len));
+            let values = |per_op: PerOp| match per_op {
+                PerOp::Same(_) => 1.min(len),
+                PerOp::Each(_) => len,
+            };
+            signature = signature.with(u64::from(values(pace)));
+            for i in 0..values(pace) {
+                let Pace { software, not_before, spacing } = workload.pace(run, i);
+                signature = signature.with(software.0).with(not_before.0).with(spacing.0);
+            }
+            for i in 0..values(work) {
+                let work = workload.work(run, i).0;
+                signature = signature.with(work as u64).with((work >> 64) as u64);
+            }
+            dense.colour(signature)
+        })
     });
     let runs: Vec<u32> = runs.collect();
     let run_count = dense.count();
@@ -337,5 +335,27 @@ impl<T: Eq + Hash> Dense<T> {
 
     fn count(&self) -> u32 {
         self.known.len() as u32
+    }
+}
+
+/// The number of what was asked about last: neighbours are often alike.
+struct Last<T>(Option<(T, u32)>);
+
+impl<T> Default for Last<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: PartialEq> Last<T> {
+    fn or_find(&mut self, of: T, find: impl FnOnce() -> u32) -> u32 {
+        match &self.0 {
+            Some((last, number)) if *last == of => *number,
+            _ => {
+                let number = find();
+                self.0 = Some((of, number));
+                number
+            }
+        }
     }
 }

@@ -5,11 +5,9 @@
 //! looks up aside are the colours of runs that were coloured a moment ago, and one signature for each route. (Of workloads
 //! of millions of runs that is what time goes to.)
 
-use std::hash::Hash;
-
 use super::order::{follows, in_order};
-use super::signature::{Member, Signature};
-use super::{Colours, Dense, Stretch, stretches};
+use super::signature::{Members, Signature};
+use super::{Colours, Dense, Last, Stretch, stretches};
 use crate::engine::Workload;
 use crate::sharing::{ResourceId, RouteId};
 
@@ -49,31 +47,6 @@ const NO_ROUTE: u32 = u32::MAX;
 /// Not numbered yet.
 const NONE: u32 = u32::MAX;
 
-/// Numbers values from 0 in the order they are first met; asked about the same again and again.
-struct Recent<T> {
-    all: Dense<T>,
-    last: Option<(T, u32)>,
-}
-
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Self { all: Dense::default(), last: None }
-    }
-}
-
-impl<T: Copy + Eq + Hash> Recent<T> {
-    fn number(&mut self, value: T) -> u32 {
-        match self.last {
-            Some((last, number)) if last == value => number,
-            _ => {
-                let number = self.all.colour(value);
-                self.last = Some((value, number));
-                number
-            }
-        }
-    }
-}
-
 impl<'a> Rounds<'a> {
     pub(super) fn of(workload: &'a Workload) -> Self {
         let mut order = in_order(workload);
@@ -88,7 +61,8 @@ impl<'a> Rounds<'a> {
                 order.push(run);
             }
         }
-        let (mut hows, mut kinds) = (Recent::default(), Recent::default());
+        let (mut hows, mut kinds) = (Dense::default(), Dense::default());
+        let (mut last_how, mut last_kind) = (Last::default(), Last::default());
         let mut rounds = Self {
             workload,
             awaited_ends: Vec::with_capacity(order.len()),
@@ -101,12 +75,15 @@ impl<'a> Rounds<'a> {
             for &edge in workload.waits_of(run) {
                 let place = place_of[edge.run as usize];
                 let is_fresh = u32::from(follows(run, edge) && place < first_of_others);
-                rounds.awaited.push(Awaited { place, how: 2 * hows.number((edge.start, edge.step)) + is_fresh });
+                let how = (edge.start, edge.step);
+                let how = last_how.or_find(how, || hows.colour(how));
+                rounds.awaited.push(Awaited { place, how: 2 * how + is_fresh });
             }
             rounds.awaited_ends.push(rounds.awaited.len() as u32);
             for Stretch { start, len, passage } in stretches(workload, run) {
                 let route = passage.route.map_or(NO_ROUTE, |route| route.0);
-                rounds.passing.push(Passing { route, kind: kinds.number((start, len, passage.latency)) });
+                let kind = (start, len, passage.latency);
+                rounds.passing.push(Passing { route, kind: last_kind.or_find(kind, || kinds.colour(kind)) });
             }
             rounds.passing_ends.push(rounds.passing.len() as u32);
         }
@@ -115,11 +92,12 @@ impl<'a> Rounds<'a> {
 
     /// Colours by run as colours by place.
     pub(super) fn by_place(&self, colours: &Colours) -> Colours {
-        Colours { runs: self.order.iter().map(|&run| colours.runs[run as usize]).collect(), ..colours.clone() }
+        let runs = self.order.iter().map(|&run| colours.runs[run as usize]).collect();
+        Colours { runs, resources: colours.resources.clone(), ..*colours }
     }
 
     /// Colours by place as colours by run, numbered from 0 in the order they are first met.
-    pub(super) fn by_run(&self, colours: &Colours) -> Colours {
+    pub(super) fn by_run(&self, colours: Colours) -> Colours {
         let mut runs = vec![0; self.order.len()];
         for (&run, &colour) in self.order.iter().zip(&colours.runs) {
             runs[run as usize] = colour;
@@ -133,7 +111,7 @@ impl<'a> Rounds<'a> {
             }
             *colour = *number;
         }
-        Colours { runs, ..colours.clone() }
+        Colours { runs, ..colours }
     }
 
     /// One round on colours by place: every run and every capacity by what it touches. Runs are coloured in turn, by the new
@@ -146,12 +124,12 @@ impl<'a> Rounds<'a> {
         let (mut first_awaited, mut first_passing) = (0, 0);
         let ends = self.awaited_ends.iter().zip(&self.passing_ends);
         for (&old, (&awaited_end, &passing_end)) in colours.runs.iter().zip(ends) {
-            let mut awaited = Signature::new();
+            let mut awaited = Members::default();
             for one in &self.awaited[first_awaited..awaited_end as usize] {
                 let known = if one.how % 2 == 1 { &fresh } else { &colours.runs };
                 awaited.add(Signature::new().with(u64::from(known[one.place as usize]) << 32 | u64::from(one.how)));
             }
-            let mut signature = Signature::new().with(u64::from(old)).with_signature(awaited);
+            let mut signature = Signature::new().with(u64::from(old)).with_members(awaited);
             for one in &self.passing[first_passing..passing_end as usize] {
                 signature = signature.with(u64::from(one.kind));
                 if let Some(&way) = ways.get(one.route as usize) {
@@ -165,7 +143,7 @@ impl<'a> Rounds<'a> {
         let mut dense = Dense::default();
         let resources = colours.resources.iter().zip(traffic);
         let resources = resources
-            .map(|(&colour, traffic)| dense.colour(Signature::new().with(u64::from(colour)).with_signature(traffic)));
+            .map(|(&colour, traffic)| dense.colour(Signature::new().with(u64::from(colour)).with_members(traffic)));
         Colours { runs: fresh, resources: resources.collect(), run_count, resource_count: dense.count() }
     }
 
@@ -173,35 +151,35 @@ impl<'a> Rounds<'a> {
     fn ways(&self, colours: &Colours) -> Vec<Signature> {
         let system = &self.workload.system;
         let way = |route: RouteId| {
-            let mut through = Signature::new();
+            let mut through = Members::default();
             for one in system.uses(route) {
                 let colour = colours.resources[one.resource.0 as usize];
                 through.add(Signature::new().with(u64::from(colour)).with(one.coefficient));
             }
             let (cap, weight) = system.cap_and_weight(route);
-            Signature::new().with(cap.0).with(u64::from(weight)).with_signature(through)
+            Signature::new().with(cap.0).with(u64::from(weight)).with_members(through)
         };
         (0..system.route_count() as u32).map(|route| way(RouteId(route))).collect()
     }
 
     /// For each capacity: the colours of the runs that pass through it, by stretch of operations, and what each takes of it.
-    fn traffic(&self, colours: &Colours) -> Vec<Signature> {
+    fn traffic(&self, colours: &Colours) -> Vec<Members> {
         let system = &self.workload.system;
-        let mut on_route = vec![Member::default(); system.route_count()];
+        let mut on_route = vec![Members::default(); system.route_count()];
         let mut first = 0;
         for (&colour, &end) in colours.runs.iter().zip(&self.passing_ends) {
             for one in &self.passing[first..end as usize] {
                 if let Some(flows) = on_route.get_mut(one.route as usize) {
-                    flows.add(Signature::new().with(u64::from(colour) << 32 | u64::from(one.kind)).as_member());
+                    flows.add(Signature::new().with(u64::from(colour) << 32 | u64::from(one.kind)));
                 }
             }
             first = end as usize;
         }
-        let mut traffic = vec![Signature::new(); system.resource_count()];
+        let mut traffic = vec![Members::default(); system.resource_count()];
         for (route, &flows) in (0..).map(RouteId).zip(&on_route) {
             for one in system.uses(route) {
                 let ResourceId(resource) = one.resource;
-                traffic[resource as usize].add_member(flows.times(one.coefficient));
+                traffic[resource as usize].add_all(flows.times(one.coefficient));
             }
         }
         traffic

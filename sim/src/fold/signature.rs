@@ -29,35 +29,36 @@ impl Signature {
         self.with(other.0).with(other.1)
     }
 
-    /// With one more member of a multiset.
-    pub(super) fn add(&mut self, member: Self) {
-        self.add_member(member.as_member());
+    /// Followed by a multiset.
+    #[must_use]
+    pub(super) fn with_members(self, members: Members) -> Self {
+        self.with(members.0).with(members.1)
     }
 
-    /// What [`Self::add`] adds for a member, to be worked out once for many multisets.
-    pub(super) fn as_member(self) -> Member {
-        Member(mix(self.0 ^ self.1.rotate_left(32)), mix(self.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.0))
-    }
-
-    /// With one more member of a multiset.
-    pub(super) fn add_member(&mut self, member: Member) {
-        (self.0, self.1) = (self.0.wrapping_add(member.0), self.1.wrapping_add(member.1));
+    /// The multiset of this alone.
+    fn as_member(self) -> Members {
+        Members(mix(self.0 ^ self.1.rotate_left(32)), mix(self.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.0))
     }
 }
 
-/// Members of a multiset, as they are added.
+/// The signatures of a multiset, added up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Member(u64, u64);
+pub(super) struct Members(u64, u64);
 
-impl Member {
-    /// With others besides.
-    pub(super) fn add(&mut self, other: Self) {
+impl Members {
+    /// With one more.
+    pub(super) fn add(&mut self, member: Signature) {
+        self.add_all(member.as_member());
+    }
+
+    /// With those of another multiset.
+    pub(super) fn add_all(&mut self, other: Self) {
         self.0 = self.0.wrapping_add(other.0);
         self.1 = self.1.wrapping_add(other.1);
     }
 
     /// Each of the members together with the same word. Products by random odd factors: as members are random, sums of
-    /// different ones are different but for one in 2⁵⁸ in each half.
+    /// different ones are different but for one in 2⁵⁷ in each half.
     pub(super) fn times(self, word: u64) -> Self {
         let factor = Signature::new().with(word);
         Self(self.0.wrapping_mul(factor.0 | 1), self.1.wrapping_mul(factor.1 | 1))

@@ -8,7 +8,7 @@
 //! this saves is the lowering, which for an exchange of all pairs on 32 channels is all of the time.
 
 use super::{Lowered, Resource, payload, sized_by};
-use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Walk};
+use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Walk, Written};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
 /// Runs of all channels up to which blocks are compared.
@@ -63,6 +63,11 @@ impl<'a> OneBlock<'a> {
     /// What the first block does, by rank.
     pub(crate) fn into_programs(self) -> Vec<Program> {
         self.programs
+    }
+
+    /// The same to be lowered.
+    pub(crate) fn written(&self) -> Written<'_> {
+        Written { header: self.header, programs: &self.programs }
     }
 
     /// How many blocks this stands for.
@@ -196,21 +201,4 @@ fn crossings(header: &Header, walk: Walk, run: &Run) -> Option<Vec<u64>> {
             })
             .collect(),
     )
-}
-
-impl Generate for OneBlock<'_> {
-    fn header(&self) -> &Header {
-        self.header
-    }
-
-    fn program(&self, rank: Rank, program: &mut Program) {
-        if let Some(own) = self.programs.get(rank.0 as usize) {
-            program.clone_from(own);
-        }
-    }
-
-    fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
-        scratch.clear();
-        self.programs.get(rank.0 as usize).unwrap_or(scratch)
-    }
 }

@@ -130,6 +130,30 @@ pub trait Generate {
     }
 }
 
+/// Programs that are there, by rank.
+#[derive(Clone, Copy)]
+pub(crate) struct Written<'a> {
+    pub header: &'a Header,
+    pub programs: &'a [Program],
+}
+
+impl Generate for Written<'_> {
+    fn header(&self) -> &Header {
+        self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        if let Some(own) = self.programs.get(rank.0 as usize) {
+            program.clone_from(own);
+        }
+    }
+
+    fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
+        scratch.clear();
+        self.programs.get(rank.0 as usize).unwrap_or(scratch)
+    }
+}
+
 /// Why programs do not make a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {

@@ -45,8 +45,7 @@ impl Schedule {
                 let team = self.header.teams.get(run.peer.at(*i) as usize);
                 team.is_some_and(|members| members.binary_search(&rank).is_ok())
             };
-            let steps = if run.peer.is_fixed() { run.len.min(1) } else { run.len };
-            if let Some(index) = (0..steps).find(|i| !has_rank(i)) {
+            if let Some(index) = (0..run.peer.steps_apart(run.len)).find(|i| !has_rank(i)) {
                 let team = TeamId(run.peer.at(index));
                 return Err(ScheduleError::NoSuchTeam { rank, run: number, index, team });
             }

@@ -26,6 +26,7 @@ mod run;
 mod units;
 
 pub use blocks::{BlockSplit, Blocks, Workplace};
+pub(crate) use builder::Written;
 pub use builder::{Generate, Header, Program, RotationDigit, Schedule, ScheduleError, Symmetry};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownWord};
 pub use layout::{ChunkSize, Layout, Segment};

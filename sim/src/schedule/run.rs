@@ -210,6 +210,12 @@ impl Walk {
         Self { start: start as u32, ..self }
     }
 
+    /// How many of `len` steps there are to look at: one where all have the same value.
+    #[must_use]
+    pub fn steps_apart(self, len: u32) -> u32 {
+        if self.is_fixed() { len.min(1) } else { len }
+    }
+
     /// Whether every step has the same value.
     #[must_use]
     pub fn is_fixed(self) -> bool {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::size_of;
 use crate::fold::{Colours, Signature};
 use crate::lower::{Party, Setting, sized_by};
-use crate::schedule::{Generate, Header, Program, Rank};
+use crate::schedule::{Generate, Header, Program, Rank, Written};
 use crate::timeline::one_block;
 
 /// What a template is good for: all schedules whose blocks have this program.
@@ -86,29 +86,6 @@ impl Outline {
     #[must_use]
     pub fn known(&self) -> &Known {
         &self.known
-    }
-}
-
-/// Programs that are there.
-pub(super) struct Written<'a> {
-    pub header: &'a Header,
-    pub programs: &'a [Program],
-}
-
-impl Generate for Written<'_> {
-    fn header(&self) -> &Header {
-        self.header
-    }
-
-    fn program(&self, rank: Rank, program: &mut Program) {
-        if let Some(own) = self.programs.get(rank.0 as usize) {
-            program.clone_from(own);
-        }
-    }
-
-    fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
-        scratch.clear();
-        self.programs.get(rank.0 as usize).unwrap_or(scratch)
     }
 }
 

@@ -133,7 +133,7 @@ impl Place<'_> {
             router: self.router,
             placement: self.placement,
             profile: self.profile,
-            ranks_per_node: setup::ranks_per_node(self.fabric, self.placement),
+            ranks_per_node: self.fabric.most_on_a_host(self.placement),
             mode: self.mode,
             buffers: BufferUse::OutOfPlace,
             root: 0,
@@ -210,7 +210,7 @@ impl Place<'_> {
             router: self.router,
             placement: self.placement,
             profile: self.profile,
-            ranks_per_node: setup::ranks_per_node(self.fabric, self.placement),
+            ranks_per_node: self.fabric.most_on_a_host(self.placement),
             mode: self.mode,
             buffers: call.buffers,
             root: call.root.0,
@@ -356,5 +356,5 @@ impl Place<'_> {
 }
 
 fn hosts(place: &Place<'_>) -> u32 {
-    (place.ranks() / setup::ranks_per_node(place.fabric, place.placement)).max(1)
+    (place.ranks() / place.fabric.most_on_a_host(place.placement)).max(1)
 }

@@ -46,7 +46,7 @@ pub fn files(
         None => setup::named_profile(&plan.profile)?,
     };
     let router = Router::new(&fabric, setup::route_options(&size));
-    let ranks_per_node = setup::ranks_per_node(&fabric, &placement);
+    let ranks_per_node = fabric.most_on_a_host(&placement);
     let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
     let abilities = Abilities::of(&fabric, &router, &placement, ranks_per_node, in_network);
     Ok(schedules::write(plan, format, |collective, bytes, strategy| {

@@ -92,6 +92,18 @@ impl Fabric {
         &self.hosts
     }
 
+    /// The most of these devices that a host has; at least 1.
+    #[must_use]
+    pub fn most_on_a_host(&self, devices: &[NodeId]) -> u32 {
+        let mut counts = vec![0; self.hosts.len()];
+        for &device in devices {
+            if let Some(count) = counts.get_mut(self.node(device).host.0 as usize) {
+                *count += 1;
+            }
+        }
+        counts.into_iter().max().unwrap_or(1).max(1)
+    }
+
     /// Number of vertices.
     #[must_use]
     pub fn node_count(&self) -> usize {

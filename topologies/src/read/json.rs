@@ -13,8 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
 use crate::read::spec::DEFAULT_HOST;
 use crate::{Bandwidth, Picos};
@@ -234,12 +233,11 @@ fn rank_order(origin: Origin<'_>, gpus: &[String], builder: &FabricBuilder) -> R
         }
         order.push(gpu);
     }
-    match order.is_empty() && !known.is_empty() {
-        true => {
-            Err(refuse("gpus names none of the GPUs: expected those in use, in the order of their ranks".to_owned()))
-        }
-        false => Ok(order),
+    if order.is_empty() && !known.is_empty() {
+        let message = "gpus names none of the GPUs: expected those in use, in the order of their ranks";
+        return Err(refuse(message.to_owned()));
     }
+    Ok(order)
 }
 
 #[cfg(test)]

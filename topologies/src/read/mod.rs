@@ -17,8 +17,7 @@ pub use file::{text_of_file, text_up_to};
 use std::path::Path;
 
 use crate::Fabric;
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 
 /// What a topology text holds.
 #[derive(Debug)]

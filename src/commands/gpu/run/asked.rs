@@ -81,7 +81,7 @@ fn strategies(
     let flags =
         crate::args::StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
     let restriction = setup::restriction(&flags);
-    let ranks_per_node = setup::ranks_per_node(ground.fabric, ground.placement);
+    let ranks_per_node = ground.fabric.most_on_a_host(ground.placement);
     if !flags.algorithm.is_empty() {
         let abilities =
             Abilities::of(ground.fabric, ground.router, ground.placement, ranks_per_node, setup::in_network(&flags));
@@ -132,7 +132,7 @@ fn schedule(
         root: Rank(ground.args.call.root),
         buffers: buffers(ground),
     };
-    let ranks_per_node = setup::ranks_per_node(ground.fabric, ground.placement);
+    let ranks_per_node = ground.fabric.most_on_a_host(ground.placement);
     let in_network = setup::in_network(&ground.args.strategy);
     let abilities = Abilities::of(ground.fabric, ground.router, ground.placement, ranks_per_node, in_network);
     let shape = Shape { matrix: matrix.clone(), ..strategy.shape(call, ground.kernels, ranks_per_node, &abilities) };

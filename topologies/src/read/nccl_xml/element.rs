@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use roxmltree::Node;
 
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 
 /// An element of a topology file.
 #[derive(Clone, Copy)]

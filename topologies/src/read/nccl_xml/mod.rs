@@ -15,8 +15,7 @@ mod walk;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::error::Origin;
-use crate::error::{Error, Result};
+use crate::error::{Error, Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, NodeKind};
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST};
 use element::Element;

@@ -3,8 +3,7 @@
 //! The XML parser compares every attribute of an element with every other and hands namespaces down to every element, so
 //! that a megabyte of either takes it many seconds. No topology file has namespaces, and NCCL itself takes 16 attributes.
 
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 
 /// Most attributes of an element that are read.
 const MOST_ATTRIBUTES: usize = 64;

@@ -6,8 +6,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 
 /// Most columns of a matrix; the largest hosts have some forty.
 const MOST: usize = 1024;

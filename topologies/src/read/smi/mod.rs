@@ -20,8 +20,7 @@ mod rebuild;
 
 pub(super) use matrix::{belongs_to_matrix, without_escapes};
 
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 use crate::fabric::Fabric;
 
 /// Reads a matrix.

@@ -6,8 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::listing::Listed;
 use super::matrix::{Device, Matrix, Relation};
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 use crate::fabric::{
     CpuFigures, Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, NicFigures, Node, NodeId, NodeKind,
 };

@@ -1,8 +1,7 @@
 //! From the nodes and links of a spec to vertices and links of a fabric.
 
 use super::{Spec, SpecLink};
-use crate::error::Origin;
-use crate::error::{Error, Result};
+use crate::error::{Error, Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, near_misses};
 
 impl Spec {

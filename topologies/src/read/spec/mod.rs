@@ -45,8 +45,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 use crate::fabric::{Attributes, Figures, LinkKind, LinkSpec, NodeKind, near_misses};
 use crate::network_spec::ClusterSpec;
 use crate::{Bandwidth, Picos};

@@ -5,8 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::Origin;
-use crate::error::Result;
+use crate::error::{Origin, Result};
 use crate::fabric::near_misses;
 use crate::keys::{Keyed, Scalar};
 
