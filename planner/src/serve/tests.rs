@@ -231,7 +231,7 @@ fn on_a_host<const N: usize>(jobs: [String; N]) -> [(Step, Footprint, Service); 
     let profile = Profile::for_fabric(&fabric).unwrap();
     let simulated = Simulated::new(&router, &profile, fabric.gpus());
     let machine =
-        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::default() };
+        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::of(&fabric) };
     jobs.map(|lines| best_service(&served(&lines), &machine).unwrap())
 }
 

@@ -1,4 +1,4 @@
-//! How long a kernel takes: one curve for all kernels, GPUs and jobs.
+//! How long a kernel takes: one curve for all kernels and jobs of a generation of GPUs.
 //!
 //! ```text
 //! time(work, bytes) = start + max(work / (matrix × peak), bytes / (memory × bandwidth))
@@ -8,13 +8,16 @@
 //! it rises with both and saturates at `matrix`, as rooflines do (Williams et al., 2009), and small kernels lose what it
 //! takes to start, fill and drain them.
 //!
-//! `matrix` is set by hand to what suits the four step times of `planner/data/scaling.csv` together (arXiv 2205.05198, table 5), all on
-//! A100. Twenty other published runs on A100, of 1.7 to 1,008 thousand million parameters, are held against it and set nothing
-//! (`planner/data/published.csv`, the test `published`). `memory` and `start` are estimates that these steps hardly tell: what streams
-//! reach on data-sheet bandwidths, and some microseconds to start and drain a kernel.
+//! **A100 and before**: `matrix` is set by hand to what suits the four step times of `planner/data/scaling.csv` together (arXiv
+//! 2205.05198, table 5). Twenty other published runs on A100, of 1.7 to 1,008 thousand million parameters, are held against it and set
+//! nothing (`planner/data/published.csv`, the test `published`). `memory` and `start` are estimates that these steps hardly tell: what
+//! streams reach on data-sheet bandwidths, and some microseconds to start and drain a kernel.
+//!
+//! **Hopper and later**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 37 steps of prompts, answers and training,
+//! measured with PyTorch on one and two H200. A smaller part of a higher peak: the data sheet's clock is not held under such load.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, Fabric, Picos};
+use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 
 use super::Kernel;
 use crate::job::{JobError, Places, Precision};
@@ -32,7 +35,8 @@ pub struct Efficiency {
 
 impl Default for Efficiency {
     fn default() -> Self {
-        Self { matrix: 0.715, memory: 0.80, start: Picos(5_000_000) }
+        let [(_, oldest), _] = GENERATIONS;
+        oldest
     }
 }
 
@@ -45,7 +49,25 @@ pub struct Speeds {
     pub memory: Bandwidth,
 }
 
+/// The curve of GPUs from a compute capability on, major × 10 + minor.
+const GENERATIONS: [(u32, Efficiency); 2] = [
+    (0, Efficiency { matrix: 0.715, memory: 0.80, start: Picos(5_000_000) }),
+    (90, Efficiency { matrix: 0.6245, memory: 0.8615, start: Picos(4_834_000) }),
+];
+
 impl Efficiency {
+    /// That of a fabric's GPUs: of their generation, or the latest before it of which steps are known; of the oldest GPUs where
+    /// there are several, and the default's where they do not say what they are.
+    #[must_use]
+    pub fn of(fabric: &Fabric) -> Self {
+        let capability = |&gpu: &NodeId| match &fabric.node(gpu).figures {
+            Figures::Gpu(figures) => figures.compute_capability,
+            _ => None,
+        };
+        let oldest = fabric.gpus().iter().map(|gpu| capability(gpu).unwrap_or(0)).min().unwrap_or(0);
+        GENERATIONS.iter().rfind(|(from, _)| *from <= oldest).map_or_else(Self::default, |(_, curve)| *curve)
+    }
+
     /// The time of a kernel.
     #[must_use]
     pub fn time(&self, kernel: &Kernel, speeds: &Speeds) -> Picos {

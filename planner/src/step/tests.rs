@@ -26,7 +26,7 @@ pub(super) fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
     let profile = Profile::for_fabric(fabric).unwrap();
     let simulated = Simulated::new(&router, &profile, fabric.gpus());
     let machine =
-        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::default() };
+        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::of(fabric) };
     let of = |text: &String| best_step(&read(text), &machine).unwrap().0;
     jobs.iter().map(of).collect()
 }

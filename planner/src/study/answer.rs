@@ -15,7 +15,7 @@ pub use result::{MemoryRow, ResultRow};
 use serde::{Deserialize, Serialize};
 
 /// The number of this format; another one means other things by the same names.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A study and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,12 +30,15 @@ pub struct Answer {
     pub jobs: Vec<JobRow>,
     /// What candidates had to keep within.
     pub constraints: ConstraintsRow,
-    /// What costs and kernels were worked out with.
+    /// What costs were worked out with.
     pub assumptions: AssumptionsRow,
     /// Where the listed prices come from, each entry once, in the order of the candidates that took them.
     pub sources: Vec<SourceRow>,
     /// Every candidate with every job, candidates first.
     pub results: Vec<ResultRow>,
+    /// What was measured beside what is predicted, in the order of the study.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measured: Vec<MeasuredRow>,
     /// Candidates, the best first.
     pub ranking: Vec<RankedRow>,
     /// How the order changes under other assumptions, in the order of the study.
@@ -68,8 +71,44 @@ pub struct CandidateRow {
     pub place: String,
     /// The profile that communication was priced with.
     pub profile: String,
+    /// The curve of its kernels.
+    pub kernels: KernelsRow,
     /// Where the figures of its fabric come from.
     pub sources: Vec<String>,
+}
+
+/// A step that was measured, and what is predicted of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredRow {
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Name of the job.
+    pub job: String,
+    /// What was measured: a key of [`ResultRow`].
+    pub figure: String,
+    /// Measured, seconds.
+    pub measured_s: f64,
+    /// Predicted, seconds; absent where the job has none such, as a step without prompts where all carry some.
+    pub predicted_s: Option<f64>,
+}
+
+impl MeasuredRow {
+    /// Predicted ÷ measured − 1.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        self.predicted_s.map(|predicted| predicted / self.measured_s - 1.0)
+    }
+}
+
+/// How long kernels were taken to be ([`Efficiency`](crate::step::Efficiency)).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelsRow {
+    /// What large matrix products reach of the peak.
+    pub matrix: f64,
+    /// What streams reach of the memory's bandwidth.
+    pub memory: f64,
+    /// What each kernel takes besides, µs.
+    pub start_us: f64,
 }
 
 /// What is paid for a candidate.
@@ -110,7 +149,7 @@ pub struct ConstraintsRow {
     pub racks: Option<f64>,
 }
 
-/// What costs and kernels were worked out with.
+/// What costs were worked out with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AssumptionsRow {
     /// Years over which purchases are written off.
@@ -119,12 +158,6 @@ pub struct AssumptionsRow {
     pub utilization: f64,
     /// A kWh, for who buys.
     pub usd_per_kwh: f64,
-    /// What large matrix products reach of the peak.
-    pub efficiency_matrix: f64,
-    /// What streams reach of the memory's bandwidth.
-    pub efficiency_memory: f64,
-    /// What each kernel takes besides, µs.
-    pub efficiency_start_us: f64,
     /// How prices lie in their bands, which `probability_best` is worked out with. It is an integral: there is no seed.
     #[serde(default)]
     pub price_bands: String,

@@ -72,10 +72,12 @@ impl Cases {
         let keys: Vec<Vec<Vec<Key>>> = places
             .iter()
             .map(|row| {
-                let of = |place: &Place| {
-                    study.jobs.iter().map(|job| key::of_run(place.fabric, job, &study.efficiency)).collect()
+                // Settings change networks, not GPUs.
+                let of = |(place, fabric): (&Place, &Fabric)| {
+                    let curve = study.efficiency.on(fabric);
+                    study.jobs.iter().map(|job| key::of_run(place.fabric, job, &curve)).collect()
                 };
-                row.iter().map(of).collect()
+                row.iter().zip(fabrics).map(of).collect()
             })
             .collect();
         let mut seen = FxHashSet::default();

@@ -128,7 +128,7 @@ mod tests {
             |nodes| of_fabric(&load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of("hgx-h100") }).unwrap());
         let key = |job: &str, fabric| {
             let study = study(job);
-            of_run(fabric, &study.jobs[0], &study.efficiency)
+            of_run(fabric, &study.jobs[0], &Efficiency::default())
         };
         let (one, two) = (fabric(1), fabric(2));
         let base = key("name = \"a\"\nglobal_batch = 8", one);

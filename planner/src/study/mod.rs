@@ -15,6 +15,7 @@ mod chance;
 mod cost;
 pub mod journal;
 pub mod key;
+mod measured;
 mod prices;
 mod rank;
 mod read;
@@ -25,13 +26,14 @@ pub mod setting;
 mod tests;
 
 pub use cost::{Terms, price};
+pub use measured::{Figure, MeasuredStep};
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
-pub use read::{Lists, read_study, read_study_with};
+pub use read::{Lists, is_study, read_study, read_study_with};
 pub use row::served;
 pub use run::{Outcome, Run, StudyError, Watch, check, run};
 
-use fabricast_topologies::{FabricRequest, Place};
+use fabricast_topologies::{Fabric, FabricRequest, Picos, Place};
 
 use crate::job::Job;
 use crate::step::Efficiency;
@@ -50,14 +52,40 @@ pub struct Study {
     pub candidates: Vec<Candidate>,
     /// What they are for.
     pub jobs: Vec<Job>,
+    /// What was measured of some of them.
+    pub measured: Vec<MeasuredStep>,
     /// What they must keep within.
     pub constraints: Constraints,
     /// What costs are worked out with.
     pub assumptions: Assumptions,
-    /// How long kernels take.
-    pub efficiency: Efficiency,
+    /// What is said of how long kernels take.
+    pub efficiency: GivenEfficiency,
     /// What is changed, to see whether the answer does.
     pub sensitivities: Vec<Setting>,
+}
+
+/// What a study says of how long kernels take; the rest is that of each candidate's GPUs ([`Efficiency::of`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GivenEfficiency {
+    /// What large matrix products reach of the peak, over 0 to 1.
+    pub matrix: Option<f64>,
+    /// What streams reach of the memory's bandwidth, over 0 to 1.
+    pub memory: Option<f64>,
+    /// What each kernel takes besides.
+    pub start: Option<Picos>,
+}
+
+impl GivenEfficiency {
+    /// The curve of a fabric's GPUs.
+    #[must_use]
+    pub fn on(&self, fabric: &Fabric) -> Efficiency {
+        let own = Efficiency::of(fabric);
+        Efficiency {
+            matrix: self.matrix.unwrap_or(own.matrix),
+            memory: self.memory.unwrap_or(own.memory),
+            start: self.start.unwrap_or(own.start),
+        }
+    }
 }
 
 /// A machine.

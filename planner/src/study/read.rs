@@ -1,5 +1,6 @@
 //! From the TOML of a study to a study: what cannot be is named with its line and column.
 
+mod measured;
 mod price;
 mod sensitivity;
 
@@ -7,13 +8,13 @@ use fabricast_topologies::{FabricRequest, NetworkSpec, Origin, Picos, Place};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
+use measured::MeasuredText;
 use price::BandText;
 use sensitivity::SensitivityText;
 
 use super::prices::{self, Listed};
-use super::{Assumptions, Candidate, Constraints, Study};
+use super::{Assumptions, Candidate, Constraints, GivenEfficiency, Study};
 use crate::job::{JobError, JobText, refused};
-use crate::step::Efficiency;
 use crate::study::setting::Setting;
 
 #[derive(Deserialize)]
@@ -24,6 +25,8 @@ struct StudyText {
     candidate: Vec<Spanned<CandidateText>>,
     #[serde(default)]
     job: Vec<Spanned<JobText>>,
+    #[serde(default)]
+    measured: Vec<Spanned<MeasuredText>>,
     constraints: Option<Spanned<ConstraintsText>>,
     assumptions: Option<Spanned<AssumptionsText>>,
     efficiency: Option<Spanned<EfficiencyText>>,
@@ -73,6 +76,12 @@ struct EfficiencyText {
 
 /// Finds the list of prices that a study names: what the list is called in errors, and its text.
 pub type Lists<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
+
+/// Whether a text looks like a study: TOML with jobs or candidates.
+#[must_use]
+pub fn is_study(text: &str) -> bool {
+    text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("job") || table.contains_key("candidate"))
+}
 
 /// Reads a study that names no list of prices; `source` names it in errors.
 ///
@@ -130,6 +139,10 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>) -> Result<Stu
         }
         jobs.push(job);
     }
+    let mut measured = Vec::new();
+    for one in &read.measured {
+        measured.extend(reader.measured(one, &candidates, &jobs)?);
+    }
     let constraints = reader.constraints(read.constraints.as_ref())?;
     if (constraints.budget.is_some() || constraints.hourly.is_some())
         && candidates.iter().all(|one| one.price.is_none())
@@ -144,7 +157,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>) -> Result<Stu
     if let Some(setting) = sensitivities.iter().find(needs_prices).filter(|_| !priced) {
         return Err(JobError::at(&whole, format!("sensitivity: {}, and no candidate has a price", setting.name())));
     }
-    Ok(Study { candidates, jobs, constraints, assumptions, efficiency, sensitivities })
+    Ok(Study { candidates, jobs, measured, constraints, assumptions, efficiency, sensitivities })
 }
 
 #[derive(Clone, Copy)]
@@ -238,19 +251,15 @@ impl Reader<'_> {
         })
     }
 
-    fn efficiency(self, text: Option<&Spanned<EfficiencyText>>) -> Result<Efficiency, JobError> {
-        let own = Efficiency::default();
-        let Some(text) = text.map(Spanned::get_ref) else { return Ok(own) };
-        let start = match &text.start {
-            None => own.start,
-            Some(start) => {
-                start.get_ref().parse::<Picos>().map_err(|error| self.wrong(start.span(), format!("start: {error}")))?
-            }
+    fn efficiency(self, text: Option<&Spanned<EfficiencyText>>) -> Result<GivenEfficiency, JobError> {
+        let Some(text) = text.map(Spanned::get_ref) else { return Ok(GivenEfficiency::default()) };
+        let parsed = |start: &Spanned<String>| {
+            start.get_ref().parse::<Picos>().map_err(|error| self.wrong(start.span(), format!("start: {error}")))
         };
-        Ok(Efficiency {
-            matrix: self.positive("matrix", text.matrix.as_ref(), 1.0)?.unwrap_or(own.matrix),
-            memory: self.positive("memory", text.memory.as_ref(), 1.0)?.unwrap_or(own.memory),
-            start,
+        Ok(GivenEfficiency {
+            matrix: self.positive("matrix", text.matrix.as_ref(), 1.0)?,
+            memory: self.positive("memory", text.memory.as_ref(), 1.0)?,
+            start: text.start.as_ref().map(parsed).transpose()?,
         })
     }
 }
@@ -292,6 +301,24 @@ mod tests {
             let error = read_study(&format!("{CANDIDATE}{lines}\n{JOB}"), "s.toml").unwrap_err().to_string();
             assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{lines}: {error}");
         }
+        let measured = "[[measured]]\ncandidate = \"a\"\njob = \"j\"\n";
+        let given = JOB.replace("\"auto\"", "{ tp = 1 }");
+        for (job, lines, place, expected) in [
+            (JOB, "step_s = 1", "s.toml:7:12", "leaves its degrees open"),
+            (&given, "", "s.toml:9:1", "expected step_s"),
+            (&given, "ttft_s = 1", "s.toml:12:10", "a job of training has none"),
+            (&given, "step_s = 0", "s.toml:12:10", "not over 0"),
+            (&given, "step_s = nan", "s.toml:12:10", "not over 0"),
+            (&given, "step_s = 1e9", "s.toml:12:10", "up to 86400"),
+            (&given, "seconds = 1", "s.toml:12:1", "unknown field"),
+        ] {
+            let error = read_study(&format!("{CANDIDATE}{job}{measured}{lines}\n"), "s.toml").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{lines}: {error}");
+        }
+        let unknown = format!("{CANDIDATE}{given}{}step_s = 1\n", measured.replace("\"j\"", "\"jj\""));
+        let error = read_study(&unknown, "s.toml").unwrap_err();
+        assert!(error.to_string().starts_with("s.toml:11:7: job: there is no `jj`"), "{error}");
+        assert_eq!(error.help.as_deref(), Some("did you mean `j`?"));
         assert!(read_study(JOB, "s").unwrap_err().to_string().contains("no candidate"));
         assert!(read_study(CANDIDATE, "s").unwrap_err().to_string().contains("no job"));
         let twice = format!("{CANDIDATE}{JOB}{JOB}");

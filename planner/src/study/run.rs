@@ -130,7 +130,8 @@ pub fn run(
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         let simulated = Simulated::new(&router, &profile, fabric.gpus());
-        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: study.efficiency };
+        let curve = study.efficiency.on(fabric);
+        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
         let of_case = |case: &Case| -> Option<Result<Run, StudyError>> {
             let job = study.jobs.get(case.job)?;
             if watch.stop.load(Ordering::Relaxed) {

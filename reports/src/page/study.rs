@@ -3,7 +3,7 @@
 mod charts;
 mod tables;
 
-use fabricast_planner::study::answer::{Answer, Paid, PriceRow, RankedRow, ResultRow, ScoredBy};
+use fabricast_planner::study::answer::{Answer, KernelsRow, Paid, PriceRow, RankedRow, ResultRow, ScoredBy};
 
 use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
@@ -160,14 +160,31 @@ fn bound_by(answer: &Answer, first: &RankedRow) -> String {
     }
 }
 
+/// What kernels take, a sentence for all candidates of equal ones.
+fn kernels(answer: &Answer) -> Vec<String> {
+    let mut curves: Vec<(KernelsRow, Vec<&str>)> = Vec::new();
+    for one in &answer.candidates {
+        match curves.iter_mut().find(|(curve, _)| *curve == one.kernels) {
+            Some((_, names)) => names.push(&one.name),
+            None => curves.push((one.kernels, vec![&one.name])),
+        }
+    }
+    let several = curves.len() > 1;
+    let sentence = |(curve, names): (KernelsRow, Vec<&str>)| {
+        format!(
+            "Kernels{}: large matrix products reach {} % of the GPU's peak, streams {} % of its memory's bandwidth, and each takes {} µs besides.",
+            if several { format!(" of {}", names.join(", ")) } else { String::new() },
+            format::percent(curve.matrix),
+            format::percent(curve.memory),
+            format::significant(curve.start_us)
+        )
+    };
+    curves.into_iter().map(sentence).collect()
+}
+
 fn assumptions(answer: &Answer) -> Vec<String> {
     let own = &answer.assumptions;
-    let mut facts = vec![format!(
-        "Kernels: large matrix products reach {} % of the GPU's peak, streams {} % of its memory's bandwidth, and each takes {} µs besides.",
-        format::percent(own.efficiency_matrix),
-        format::percent(own.efficiency_memory),
-        format::significant(own.efficiency_start_us)
-    )];
+    let mut facts = kernels(answer);
     if answer.is_priced() {
         facts.push(format!(
             "Costs: purchases are written off over {} years at {} % of the time, a kWh costs {} {} to who buys; figures are the middle of the price bands.",

@@ -45,11 +45,12 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
         json!({ "name": what, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
     };
     let text = json!({
-        "format": 1, "currency": "USD",
+        "format": 2, "currency": "USD",
         "candidates": (0..candidates).map(|c| json!({
             "name": machine(c), "fabric": "hgx-h200", "fabric_name": "hgx-h200 x4", "nodes": 4, "gpus": 32, "network": "kind=rail",
             "price": { "paid": "once", "low": 1e6, "high": 2e6, "item": name("item", c) }, "power_kw": 40.0, "racks": 1.0,
-            "place": "study.toml:3:1", "profile": "nccl-2.28-h200", "sources": [name("source", c % 3)]
+            "place": "study.toml:3:1", "profile": "nccl-2.28-h200",
+            "kernels": { "matrix": 0.7, "memory": 0.8, "start_us": 5.0 }, "sources": [name("source", c % 3)]
         })).collect::<Vec<_>>(),
         "jobs": (0..jobs).map(|j| json!({
             "name": name("job", j), "kind": "training", "weight": 1.0, "precision": "bf16", "global_batch": 64, "micro_batch": 1,
@@ -58,8 +59,7 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
                        "experts": 0, "experts_per_token": 0, "parameters": 68_710_000_000_u64 }
         })).collect::<Vec<_>>(),
         "constraints": { "budget_usd": 3e6 },
-        "assumptions": { "years": 4.0, "utilization": 0.8, "usd_per_kwh": 0.1, "efficiency_matrix": 0.7,
-                         "efficiency_memory": 0.8, "efficiency_start_us": 5.0 },
+        "assumptions": { "years": 4.0, "utilization": 0.8, "usd_per_kwh": 0.1 },
         "sources": [{ "item": name("item", 0), "low": 1.0, "high": 2.0, "currency": "USD", "date": "2026-01",
                       "source": name("list of prices", 0) }],
         "results": (0..candidates).flat_map(|c| (0..jobs).map(move |j| (c, j))).map(|(c, j)| result(c, j)).collect::<Vec<_>>(),

@@ -1,6 +1,7 @@
 //! `calibrate`: a profile from measurements.
 
 mod chart;
+mod curve;
 mod json;
 mod physical;
 mod text;
@@ -49,6 +50,9 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let (benches, manifests) = physical::split(&args.manifests)?;
     if manifests.is_empty() {
         return physical::run(args, &benches, output);
+    }
+    if let Some(study) = curve::study_among(&manifests)? {
+        return curve::run(args, study, output);
     }
     let mut loaded = Vec::new();
     for path in &manifests {

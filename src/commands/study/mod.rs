@@ -1,26 +1,26 @@
 //! `study`: which machine for these jobs.
 
+mod asked;
 mod book;
 mod page;
 mod parts;
 mod text;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fabricast_planner::study::answer::{Answer, answer};
 use fabricast_planner::study::cases::{Case, Cases};
-use fabricast_planner::study::{self, Run, Study, Watch, read_study_with};
+use fabricast_planner::study::{self, Run, Watch};
 use fabricast_reports::table::Look;
-use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
-use rayon::prelude::*;
+use fabricast_topologies::FabricRequest;
 
 use crate::args::StudyArgs;
 use crate::failure::Failure;
 use crate::files;
 use crate::output::{self, Format, Output};
 use crate::watch::{self, Position};
+pub(super) use asked::Asked;
 use book::{Book, RUNS};
 
 pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
@@ -34,7 +34,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     if args.shard.is_some() && folder.is_none() {
         return Err(Failure::input("--shard makes a part of a study, which `-o DIR` keeps: expected a folder"));
     }
-    let asked = Asked::read(path)?;
+    let asked = Asked::read(path)?.checked()?;
     let load = |request: &FabricRequest| asked.load(request);
     let Asked { study, fabrics, .. } = &asked;
     let cases = Cases::of(study, fabrics, &load)?;
@@ -101,81 +101,5 @@ fn make(asked: &Asked<'_>, cases: &Cases, wanted: &[Case], book: &Book, output: 
     match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),
         None => Ok(made?),
-    }
-}
-
-/// A study with its fabrics.
-struct Asked<'a> {
-    study: Study,
-    fabrics: Vec<Fabric>,
-    /// What files are relative to.
-    folder: &'a Path,
-}
-
-impl<'a> Asked<'a> {
-    /// Reads a study and the fabrics of its candidates, and refuses what cannot be before anything runs.
-    fn read(path: &'a Path) -> Result<Self, Failure> {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let text = fabricast_topologies::read::text_of_file(path)?;
-        let list = |name: &str| {
-            let file = folder.join(name);
-            let text = fabricast_topologies::read::text_of_file(&file).map_err(|error| error.to_string())?;
-            Ok((file.display().to_string(), text))
-        };
-        let study = read_study_with(&text, &path.display().to_string(), &list)?;
-        let mut asked = Self { study, fabrics: Vec::new(), folder };
-        let fabrics: Vec<Result<Fabric, Failure>> =
-            asked.study.candidates.par_iter().map(|candidate| asked.fabric(candidate)).collect();
-        asked.fabrics = fabrics.into_iter().collect::<Result<_, _>>()?;
-        study::check(&asked.study, &asked.fabrics)?;
-        asked.check_constraints()?;
-        Ok(asked)
-    }
-
-    /// Loads a fabric; files are relative to the study.
-    fn load(&self, request: &FabricRequest) -> fabricast_topologies::Result<Fabric> {
-        let beside = self.folder.join(&request.fabric);
-        let is_file = fabricast_topologies::preset::text(&request.fabric).is_none() && beside.exists();
-        match is_file {
-            true => {
-                fabricast_topologies::load(&FabricRequest { fabric: beside.display().to_string(), ..request.clone() })
-            }
-            false => fabricast_topologies::load(request),
-        }
-    }
-
-    fn fabric(&self, candidate: &study::Candidate) -> Result<Fabric, Failure> {
-        let at = |place: &Place, error: &Error| {
-            Failure::at(format!("{place}: {error}"), error.help().map(str::to_owned), Some(place))
-        };
-        let fabric = self.load(&candidate.fabric).map_err(|error| match &error {
-            // What is wrong in a file of its own is shown there.
-            Error::Syntax { .. } | Error::Invalid { .. } => error.into(),
-            other => at(&candidate.fabric_place, other),
-        })?;
-        if fabric.gpus().is_empty() {
-            return Err(Failure::at("no GPUs in use", None, Some(&candidate.fabric_place)));
-        }
-        Ok(fabric)
-    }
-
-    /// Constraints that nothing keeps are told with who comes nearest.
-    fn check_constraints(&self) -> Result<(), Failure> {
-        let gpus: Vec<usize> = self.fabrics.iter().map(|fabric| fabric.gpus().len()).collect();
-        let nearest = study::nearest(&self.study, &gpus);
-        let Some((candidate, gpus)) =
-            nearest.and_then(|number| Some((self.study.candidates.get(number)?, gpus.get(number)?)))
-        else {
-            return Ok(());
-        };
-        let terms = study::Terms::of(self.study.assumptions);
-        let (constraints, why) = (&self.study.constraints, candidate.beyond(*gpus, &terms, &self.study.constraints));
-        let message = format!(
-            "{}: no candidate keeps within the constraints; `{}` comes nearest: {}",
-            constraints.place,
-            candidate.name,
-            why.join("; ")
-        );
-        Err(Failure::at(message, None, Some(&constraints.place)))
     }
 }

@@ -27,24 +27,30 @@ const UNTOLD: f64 = 1e-4;
 /// Parameters that take part in such a direction by less than this are not named.
 const NAMED: f64 = 0.3;
 
-/// Intervals from the curvature at the minimum and the scatter of the residuals around it.
-pub(super) fn of(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
+/// Half the width of each coordinate's interval, from the curvature at the minimum and the scatter of the residuals around it;
+/// `None` where no row feels it: it may be anything.
+pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
     let jacobian = &minimum.jacobian;
+    let (rows, coordinates) = jacobian.shape();
     let normal = jacobian.transpose() * jacobian;
-    let spare = (jacobian.nrows() as f64 - parameters.len() as f64).max(1.0);
+    let spare = (rows as f64 - coordinates as f64).max(1.0);
     let variance = minimum.weighted.iter().map(|r| r * r).sum::<f64>() / spare;
-    let inverse = normal.pseudo_inverse(1e-12).unwrap_or_else(|_| DMatrix::zeros(parameters.len(), parameters.len()));
-    let estimate = |(number, &parameter): (usize, &Parameter)| {
-        let spread = EIGHTY_PERCENT * (variance * inverse[(number, number)].max(0.0)).sqrt();
+    let inverse = normal.pseudo_inverse(1e-12).unwrap_or_else(|_| DMatrix::zeros(coordinates, coordinates));
+    let spread = |number: usize| EIGHTY_PERCENT * (variance * inverse[(number, number)].max(0.0)).sqrt();
+    (0..coordinates).map(|number| (jacobian.column(number).norm() > 0.0).then(|| spread(number))).collect()
+}
+
+/// Parameters with their intervals.
+pub(super) fn of(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
+    let estimate = |(&parameter, spread): (&Parameter, Option<f64>)| {
         let value = parameter.get(profile);
-        // No row feels it: it may be anything.
-        if jacobian.column(number).norm() == 0.0 {
+        let Some(spread) = spread else {
             return Estimate { parameter, value, low: parameter.least(), high: parameter.most() };
-        }
+        };
         let low = (value - spread).max(parameter.least());
         Estimate { parameter, value, low, high: (value + spread).min(parameter.most()) }
     };
-    parameters.iter().enumerate().map(estimate).collect()
+    parameters.iter().zip(spreads(minimum)).map(estimate).collect()
 }
 
 /// Sets of parameters whose values can be traded for each other without the data noticing; alone in its set is one that

@@ -12,6 +12,7 @@
 
 mod cases;
 mod cross;
+pub mod curve;
 mod estimate;
 mod fit;
 mod hold_out;

@@ -7,8 +7,8 @@ use fabricast_topologies::{Fabric, Place};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, ModelRow, Paid, PriceRow, RankedRow,
-    ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
+    Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
+    Paid, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
 };
 use crate::job::{Job, Model, Parallel, Precision, Recompute};
 use crate::study::cases::Cases;
@@ -17,7 +17,7 @@ use crate::study::key::Key;
 use crate::study::rank::{Ranked, Row, rank};
 use crate::study::run::Outcome;
 use crate::study::setting::Setting;
-use crate::study::{Band, CURRENCY, Candidate, Price, Study};
+use crate::study::{Band, CURRENCY, Candidate, GivenEfficiency, MeasuredStep, Price, Study};
 
 /// The answer of a study; `fabrics` are those of its candidates as given, in their order. `None` where a run of `cases` is
 /// not among `outcomes`.
@@ -38,11 +38,11 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
     }
     let priced = study.candidates.iter().any(|one| one.price.is_some());
     let by = if priced { ScoredBy::CostPerMillionTokens } else { ScoredBy::SecondsPerMillionTokens };
-    let (own, curve, within) = (study.assumptions, study.efficiency, &study.constraints);
+    let (own, within) = (study.assumptions, &study.constraints);
     Some(Answer {
         format: FORMAT,
         currency: CURRENCY.to_owned(),
-        candidates: study.candidates.iter().zip(fabrics).map(candidate).collect(),
+        candidates: study.candidates.iter().zip(fabrics).map(|one| candidate(one, study.efficiency)).collect(),
         jobs: study.jobs.iter().map(job).collect(),
         constraints: ConstraintsRow {
             budget_usd: within.budget,
@@ -54,12 +54,10 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             years: own.years,
             utilization: own.utilization,
             usd_per_kwh: own.per_kwh,
-            efficiency_matrix: curve.matrix,
-            efficiency_memory: curve.memory,
-            efficiency_start_us: curve.start.us(),
             price_bands: PRICE_BANDS.to_owned(),
         },
         sources: sources(study),
+        measured: measured(study, &rows),
         results: rows.into_iter().filter_map(Result::ok).collect(),
         ranking: (1..)
             .zip(ranking)
@@ -112,6 +110,22 @@ fn rows(
     Some(rows)
 }
 
+/// What was measured, beside the runs of the same jobs on the same candidates.
+fn measured(study: &Study, rows: &[Row]) -> Vec<MeasuredRow> {
+    let of = |one: &MeasuredStep| {
+        let job = study.jobs.get(one.job)?;
+        let run = rows.get(one.candidate * study.jobs.len() + one.job)?.as_ref().ok()?;
+        Some(MeasuredRow {
+            candidate: name(study, one.candidate),
+            job: job.name().to_owned(),
+            figure: one.figure.key().to_owned(),
+            measured_s: one.time.0 as f64 / 1e12,
+            predicted_s: one.figure.of_row(run),
+        })
+    };
+    study.measured.iter().filter_map(of).collect()
+}
+
 fn sensitivity(
     study: &Study,
     cases: &Cases,
@@ -146,7 +160,8 @@ fn place(place: &Place) -> String {
     Place { source: file.into_owned(), ..place.clone() }.to_string()
 }
 
-fn candidate((candidate, fabric): (&Candidate, &Fabric)) -> CandidateRow {
+fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEfficiency) -> CandidateRow {
+    let curve = efficiency.on(fabric);
     let hosts: FxHashSet<_> = fabric.gpus().iter().map(|&gpu| fabric.node(gpu).host).collect();
     let row = |(paid, band): (Paid, Band)| PriceRow {
         paid,
@@ -172,6 +187,7 @@ fn candidate((candidate, fabric): (&Candidate, &Fabric)) -> CandidateRow {
         place: place(&candidate.place),
         // None is missing but for a defect of a file that ships, which running has told by now.
         profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
+        kernels: KernelsRow { matrix: curve.matrix, memory: curve.memory, start_us: curve.start.us() },
         sources: fabric.sources().to_vec(),
     }
 }

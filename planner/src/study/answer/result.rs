@@ -33,6 +33,12 @@ pub struct ResultRow {
     /// Seconds from one token of a request to the next; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpot_s: Option<f64>,
+    /// Seconds of a step that carries prompts; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_step_s: Option<f64>,
+    /// Seconds of one that carries none; absent where all do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_step_s: Option<f64>,
     /// Limits of the job that it breaks: which, what was found, what was asked for; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<String>,

@@ -34,18 +34,20 @@ fn what_is_written_is_read_back() {
 fn later_versions_are_read_and_other_formats_refused() {
     let text = serde_json::to_string(&made()).unwrap();
     // A field that a later version adds, and one that an earlier one has not.
-    let later = text.replacen("\"format\":1", "\"format\":1,\"colour\":\"blue\"", 1);
+    let format = format!("\"format\":{FORMAT}");
+    let later = text.replacen(&format, &format!("{format},\"colour\":\"blue\""), 1);
     assert_eq!(Answer::read(&later, "r").unwrap(), made());
     let earlier = text.replace(",\"sensitivities\":[]", "").replace(",\"kv_cache_gb\":0.0", "");
     assert!(earlier.len() + 40 < text.len());
     assert_eq!(Answer::read(&earlier, "r").unwrap(), made());
-    let other = text.replacen("\"format\":1", "\"format\":2", 1);
-    assert!(
-        Answer::read(&other, "r").unwrap_err().to_string().contains("r: format 2, and this version reads format 1")
-    );
-    for broken in ["", "{", "[]", "{\"format\":1}", &text[..text.len() / 2]] {
+    let other = text.replacen(&format, "\"format\":1", 1);
+    let refused = Answer::read(&other, "r").unwrap_err().to_string();
+    assert!(refused.contains(&format!("r: format 1, and this version reads format {FORMAT}")), "{refused}");
+    for broken in ["", "{", "[]", &format!("{{{format}}}"), &text[..text.len() / 2]] {
         let error = Answer::read(broken, "r").unwrap_err();
         assert!(matches!(error, AnswerError::Syntax { .. }), "{broken}: {error}");
     }
-    assert!(Answer::read("{\"format\":1,\n\"currency\":3}", "r").unwrap_err().to_string().starts_with("r:2:12: "));
+    assert!(
+        Answer::read(&format!("{{{format},\n\"currency\":3}}"), "r").unwrap_err().to_string().starts_with("r:2:12: ")
+    );
 }

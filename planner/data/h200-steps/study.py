@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Writes the figures of measure.py as a study with measured steps: study.py one.jsonl two.jsonl > steps.toml"""
+
+import json
+import sys
+
+MODELS = {
+    "llama-8b": "layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 128256",
+    "llama-70b": "layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 128256",
+    "train-8-layers": "layers = 8, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000",
+    "train-wide": "layers = 3, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000",
+    "train-small": "layers = 24, hidden = 1024, heads = 16, kv_heads = 16, ffn = 2816, gated = true, vocab = 32000",
+}
+
+print(
+    """# Steps of transformers on one and two H200 (HBM3e, NVLink, driver 580, CUDA 13.0, NCCL 2.28.9, NVLS off), PyTorch 2.11, 2026-11-21.
+# How they were timed: measure.py; its lines: one.jsonl, two.jsonl; this file: study.py one.jsonl two.jsonl.
+# A step of answers is that of requests whose contexts have the given length in the mean: so many tokens are prompts and answers chosen here.
+#
+#   fabricast calibrate planner/data/h200-steps/steps.toml
+
+[[candidate]]
+name = "1 x H200"
+fabric = "hgx-h200"
+gpus = 1
+
+[[candidate]]
+name = "2 x H200"
+fabric = "hgx-h200"
+gpus = 2
+"""
+)
+for path in sys.argv[1:]:
+    for line in open(path):
+        row = json.loads(line)
+        if "ms" not in row:
+            continue
+        model, tp, dp, what = row["model"], row["tp"], row["dp"], row["what"]
+        requests, tokens = row["requests"], row["tokens"]
+        degrees = f"tp = {tp}, pp = 1, dp = {dp}"
+        if what == "train":
+            turns = row["accumulate"]
+            name = f"{model}, tp {tp}, dp {dp}, {requests} x {tokens}" + (f", {turns} turns" if turns > 1 else "")
+            lines = [
+                f"global_batch = {requests * dp * turns}",
+                f"micro_batch = {requests}",
+                f"model = {{ {MODELS[model]}, seq = {tokens} }}",
+                'precision = "bf16"\nflash_attention = true\nbucket_mb = 25',
+            ]
+            figure = "step_s"
+        else:
+            prompt, output, figure = tokens, 2, "prompt_step_s"
+            if what == "answer":
+                output = 2 * requests
+                prompt, figure = tokens - requests, "answer_step_s"
+            of = f"{requests} at {tokens}" if what == "answer" else f"a prompt of {tokens}"
+            name = f"{model}, tp {tp}, {of}"
+            lines = [
+                'kind = "inference"',
+                f"concurrency = {requests}\nprompt_tokens = {prompt}\noutput_tokens = {output}\nmax_batched_tokens = 16384",
+                f"model = {{ {MODELS[model]} }}",
+                'precision = "bf16"',
+            ]
+        print("[[job]]", f'name = "{name}"', *lines, f"parallel = {{ {degrees} }}\n", sep="\n")
+        print("[[measured]]", f'candidate = "{tp * dp} x H200"', f'job = "{name}"', f"{figure} = {row['ms'] / 1e3:.7g}\n", sep="\n")

@@ -1,0 +1,95 @@
+//! Steps that were measured on a candidate of a study, and what is predicted of them: how far the curve of kernels is to be
+//! trusted, and what `calibrate` fits it to.
+
+use fabricast_topologies::{Picos, Place};
+
+use super::answer::ResultRow;
+use crate::job::Job;
+use crate::serve::best_service;
+use crate::step::{Machine, TimeError, best_step};
+
+/// What was measured of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Figure {
+    /// A step of training.
+    Step,
+    /// A step of inference that carries prompts.
+    PromptStep,
+    /// A step of inference that carries none.
+    AnswerStep,
+    /// From a request to its first token.
+    FirstToken,
+    /// From one token of a request to the next.
+    PerToken,
+}
+
+impl Figure {
+    /// All, as a study's keys are told.
+    pub const ALL: [Self; 5] = [Self::Step, Self::PromptStep, Self::AnswerStep, Self::FirstToken, Self::PerToken];
+
+    /// As it is written, in seconds.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Step => "step_s",
+            Self::PromptStep => "prompt_step_s",
+            Self::AnswerStep => "answer_step_s",
+            Self::FirstToken => "ttft_s",
+            Self::PerToken => "tpot_s",
+        }
+    }
+
+    /// Whether jobs of this kind have it.
+    #[must_use]
+    pub fn is_of(self, job: &Job) -> bool {
+        match job {
+            Job::Training(_) => self == Self::Step,
+            Job::Inference(_) => self != Self::Step,
+        }
+    }
+
+    /// That of a run, seconds; `None` where the job has none such (a step without prompts, where all carry some).
+    #[must_use]
+    pub fn of_row(self, row: &ResultRow) -> Option<f64> {
+        match self {
+            Self::Step => Some(row.step_time_s),
+            Self::PromptStep => row.prompt_step_s,
+            Self::AnswerStep => row.answer_step_s,
+            Self::FirstToken => row.ttft_s,
+            Self::PerToken => row.tpot_s,
+        }
+    }
+
+    /// That of a job on a machine, whose degrees it names; `None` as in [`Self::of_row`].
+    ///
+    /// # Errors
+    /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
+    pub fn of_job(self, job: &Job, machine: &Machine<'_>) -> Result<Option<Picos>, TimeError> {
+        let service = match job {
+            Job::Training(job) => return Ok((self == Self::Step).then_some(best_step(job, machine)?.0.time)),
+            Job::Inference(job) => best_service(job, machine)?.2,
+        };
+        Ok(match self {
+            Self::Step => None,
+            Self::PromptStep => Some(service.with_prompts),
+            Self::AnswerStep => service.without,
+            Self::FirstToken => Some(service.ttft),
+            Self::PerToken => service.tpot,
+        })
+    }
+}
+
+/// A measured step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredStep {
+    /// The candidate that it ran on, by its place in the study.
+    pub candidate: usize,
+    /// The job, by its place.
+    pub job: usize,
+    /// What was measured of it.
+    pub figure: Figure,
+    /// How long it took.
+    pub time: Picos,
+    /// Where it stands.
+    pub place: Place,
+}

@@ -1,0 +1,91 @@
+//! `[[measured]]`: steps that were measured, each on a candidate of the study and of one of its jobs.
+
+use fabricast_topologies::Picos;
+use fabricast_topologies::fabric::near_misses;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Reader;
+use crate::job::{Job, JobError, Parallel};
+use crate::study::Candidate;
+use crate::study::measured::{Figure, MeasuredStep};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MeasuredText {
+    candidate: Spanned<String>,
+    job: Spanned<String>,
+    step_s: Option<Spanned<f64>>,
+    prompt_step_s: Option<Spanned<f64>>,
+    answer_step_s: Option<Spanned<f64>>,
+    ttft_s: Option<Spanned<f64>>,
+    tpot_s: Option<Spanned<f64>>,
+}
+
+impl MeasuredText {
+    fn figure(&self, figure: Figure) -> Option<&Spanned<f64>> {
+        match figure {
+            Figure::Step => self.step_s.as_ref(),
+            Figure::PromptStep => self.prompt_step_s.as_ref(),
+            Figure::AnswerStep => self.answer_step_s.as_ref(),
+            Figure::FirstToken => self.ttft_s.as_ref(),
+            Figure::PerToken => self.tpot_s.as_ref(),
+        }
+    }
+}
+
+/// Longer than any step.
+const DAY_S: f64 = 86_400.0;
+
+impl Reader<'_> {
+    /// The figures of an entry, each a measured step.
+    pub(super) fn measured(
+        self,
+        entry: &Spanned<MeasuredText>,
+        candidates: &[Candidate],
+        jobs: &[Job],
+    ) -> Result<Vec<MeasuredStep>, JobError> {
+        let text = entry.get_ref();
+        let candidate = self.named("candidate", &text.candidate, candidates.iter().map(|one| one.name.as_str()))?;
+        let number = self.named("job", &text.job, jobs.iter().map(Job::name))?;
+        let Some(job) = jobs.get(number) else { return Ok(Vec::new()) };
+        let parallel = match job {
+            Job::Training(job) => &job.parallel,
+            Job::Inference(job) => &job.parallel,
+        };
+        if *parallel == Parallel::Auto {
+            let message = format!("`{}` was measured and leaves its degrees open: expected those that ran", job.name());
+            return Err(JobError::at(&job.places().parallel, message));
+        }
+        let mut steps = Vec::new();
+        for figure in Figure::ALL {
+            let Some(value) = text.figure(figure) else { continue };
+            if !figure.is_of(job) {
+                let message = format!("{}: a job of {} has none", figure.key(), job.kind());
+                return Err(self.wrong(value.span(), message));
+            }
+            let Some(seconds) = self.positive(figure.key(), Some(value), DAY_S)? else { continue };
+            let time = Picos((seconds * 1e12).round() as u64);
+            steps.push(MeasuredStep { candidate, job: number, figure, time, place: self.origin.place(value.span()) });
+        }
+        if steps.is_empty() {
+            let keys: Vec<&str> = Figure::ALL.into_iter().filter(|one| one.is_of(job)).map(Figure::key).collect();
+            return Err(self.wrong(entry.span(), format!("nothing measured: expected {}", keys.join(", "))));
+        }
+        Ok(steps)
+    }
+
+    /// The place of a name among others.
+    fn named<'n>(
+        self,
+        what: &str,
+        name: &Spanned<String>,
+        mut known: impl Iterator<Item = &'n str> + Clone,
+    ) -> Result<usize, JobError> {
+        let near = near_misses(name.get_ref(), known.clone());
+        known.position(|one| one == name.get_ref()).ok_or_else(|| {
+            let error = self.wrong(name.span(), format!("{what}: there is no `{}`", name.get_ref()));
+            JobError { help: near.first().map(|near| format!("did you mean `{near}`?")), ..error }
+        })
+    }
+}

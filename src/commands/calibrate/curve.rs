@@ -1,0 +1,238 @@
+//! The efficiency curve of kernels from a study's measured steps.
+
+use std::path::{Path, PathBuf};
+
+use fabricast_planner::study::is_study;
+use fabricast_reports::table::{Column, Table, Unit, Value, stacked};
+use fabricast_topologies::read::text_of_file;
+use fabricast_validate::calibrate::curve::{CurveFit, StepErrors, calibrate_curve};
+use fabricast_validate::compare::Summary;
+use serde::Serialize;
+
+use crate::args::CalibrateArgs;
+use crate::commands::study::Asked;
+use crate::failure::Failure;
+use crate::output::{self, Format, Output};
+
+/// The study among files to calibrate with, which must then be the only one.
+pub fn study_among(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
+    let mut study = None;
+    for path in paths {
+        if is_study(&text_of_file(path)?) {
+            study = Some(path.as_path());
+        }
+    }
+    match study {
+        Some(path) if paths.len() > 1 => {
+            let message =
+                "measured steps tell the curve of kernels, manifests what collectives cost: expected one or the other";
+            Err(Failure::input(format!("{}: {message}", path.display())))
+        }
+        found => Ok(found),
+    }
+}
+
+#[derive(Serialize)]
+struct Json {
+    figures: Vec<FigureJson>,
+    steps: Vec<StepJson>,
+    before: ErrorsJson,
+    fitted: ErrorsJson,
+    left_out: ErrorsJson,
+}
+
+#[derive(Serialize)]
+struct FigureJson {
+    name: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+    unit: &'static str,
+}
+
+#[derive(Serialize)]
+struct StepJson {
+    candidate: String,
+    job: String,
+    figure: &'static str,
+    measured_s: f64,
+    error_before: f64,
+    error_fitted: f64,
+    error_left_out: f64,
+}
+
+#[derive(Serialize)]
+struct ErrorsJson {
+    steps: usize,
+    median: f64,
+    p90: f64,
+    bias: f64,
+}
+
+/// A measured step by the names of its candidate and its job.
+struct Row<'a> {
+    candidate: &'a str,
+    job: &'a str,
+    figure: &'static str,
+    seconds: f64,
+    errors: StepErrors,
+}
+
+pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Failure> {
+    let refused = [
+        ("--hold-out", !args.hold_out.is_empty()),
+        ("--network", args.network.is_some()),
+        ("--profile", args.profile.is_some()),
+        ("--name", args.name.is_some()),
+        ("--date", args.date.is_some()),
+        ("--chart", args.chart.is_some()),
+    ];
+    if let Some((option, _)) = refused.iter().find(|(_, is_given)| *is_given) {
+        return Err(Failure::input(format!("{option} is of profiles: measured steps tell the curve of kernels alone")));
+    }
+    let asked = Asked::read(path)?;
+    let fit = calibrate_curve(&asked.study, &asked.fabrics).map_err(|error| Failure::input(error.to_string()))?;
+    let study = &asked.study;
+    let row = |(one, &errors)| -> Option<Row<'_>> {
+        let one: &fabricast_planner::study::MeasuredStep = one;
+        Some(Row {
+            candidate: &study.candidates.get(one.candidate)?.name,
+            job: study.jobs.get(one.job)?.name(),
+            figure: one.figure.key(),
+            seconds: one.time.0 as f64 / 1e12,
+            errors,
+        })
+    };
+    let rows: Vec<Row<'_>> = study.measured.iter().zip(&fit.errors).filter_map(row).collect();
+    let written = match output.format {
+        Format::Text => stacked(&[steps(&rows), errors(&fit), figures(&fit)], &output.look()),
+        Format::Csv => crate::commands::csv(&steps(&rows))?,
+        Format::Json => output::json(&json(&rows, &fit))?,
+    };
+    let table = toml(&fit, path);
+    let beside = output.file.as_deref().map(|file| (file, table.as_bytes()));
+    Output { file: None, ..output.clone() }.write_with(&written, beside)
+}
+
+/// The table of a study.
+fn toml(fit: &CurveFit, path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut text = format!("# fabricast calibrate {name}: {} measured steps\n[efficiency]\n", fit.errors.len());
+    for figure in fit.figures {
+        let value = match figure.unit {
+            "" => format!("{:.4}", figure.value),
+            unit => format!("\"{:.3} {unit}\"", figure.value),
+        };
+        text += &format!("{} = {value}  # 80 % between {:.4} and {:.4}\n", figure.name, figure.low, figure.high);
+    }
+    text
+}
+
+/// Errors by the curve that makes them.
+fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
+    let of = |pick: fn(&StepErrors) -> f64| Summary::of(fit.errors.iter().map(pick));
+    [
+        ("the study's curve", of(|step| step.before)),
+        ("fitted", of(|step| step.fitted)),
+        ("each left out and predicted", of(|step| step.left_out)),
+    ]
+}
+
+fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
+    let [before, fitted, left_out] = lines(fit).map(|(_, summary)| ErrorsJson {
+        steps: summary.rows,
+        median: summary.median,
+        p90: summary.p90,
+        bias: summary.bias,
+    });
+    let figure = |one: &fabricast_validate::calibrate::curve::CurveFigure| FigureJson {
+        name: one.name,
+        value: one.value,
+        low: one.low,
+        high: one.high,
+        unit: one.unit,
+    };
+    let step = |row: &Row<'_>| StepJson {
+        candidate: row.candidate.to_owned(),
+        job: row.job.to_owned(),
+        figure: row.figure,
+        measured_s: row.seconds,
+        error_before: row.errors.before,
+        error_fitted: row.errors.fitted,
+        error_left_out: row.errors.left_out,
+    };
+    Json {
+        figures: fit.figures.iter().map(figure).collect(),
+        steps: rows.iter().map(step).collect(),
+        before,
+        fitted,
+        left_out,
+    }
+}
+
+fn steps(rows: &[Row<'_>]) -> Table {
+    let text = |key: &str| Column::new(key, key, Unit::Text);
+    let mut table = Table::new(vec![
+        text("candidate"),
+        text("job"),
+        text("figure"),
+        Column::new("measured_s", "measured s", Unit::Number),
+        Column::new("error_before", "study's curve", Unit::Percent),
+        Column::new("error_fitted", "fitted", Unit::Percent),
+        Column::new("error_left_out", "left out", Unit::Percent),
+    ]);
+    for row in rows {
+        table.row(vec![
+            Value::text(row.candidate).into(),
+            Value::text(row.job).into(),
+            Value::text(row.figure).into(),
+            Value::Number(row.seconds).into(),
+            Value::Deviation(row.errors.before).into(),
+            Value::Deviation(row.errors.fitted).into(),
+            Value::Deviation(row.errors.left_out).into(),
+        ]);
+    }
+    table.heading("measured steps, and how far off they are predicted");
+    table
+}
+
+fn errors(fit: &CurveFit) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("curve", "error of predictions", Unit::Text),
+        Column::new("steps", "steps", Unit::Number),
+        Column::new("median", "median", Unit::Percent),
+        Column::new("p90", "p90", Unit::Percent),
+        Column::new("bias", "bias", Unit::Percent),
+    ]);
+    for (what, summary) in lines(fit) {
+        table.row(vec![
+            Value::text(what).into(),
+            Value::Count(summary.rows as u64).into(),
+            Value::Share(summary.median).into(),
+            Value::Share(summary.p90).into(),
+            Value::Deviation(summary.bias).into(),
+        ]);
+    }
+    table
+}
+
+fn figures(fit: &CurveFit) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("figure", "[efficiency]", Unit::Text),
+        Column::new("value", "value", Unit::Text),
+        Column::new("low", "80 % between", Unit::Text),
+        Column::new("high", "and", Unit::Text),
+        Column::new("unit", "", Unit::Text),
+    ]);
+    for one in fit.figures {
+        let figure = |value: f64| Value::text(format!("{value:8.4}")).into();
+        table.row(vec![
+            Value::text(one.name).into(),
+            figure(one.value),
+            figure(one.low),
+            figure(one.high),
+            Value::text(one.unit).into(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,376 @@
+//! The efficiency curve of kernels, fitted to measured steps of jobs.
+//!
+//! The three figures of [`Efficiency`] are fitted as logarithms, and residuals are logarithms of predicted ÷ measured, all
+//! steps counting alike. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
+//! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %.
+
+use fabricast_planner::step::{Efficiency, Machine, Simulated, TimeError};
+use fabricast_planner::study::{MeasuredStep, Study};
+use fabricast_sim::profile::{Profile, ProfileError};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Fabric, Picos};
+use rayon::prelude::*;
+
+use super::estimate::spreads;
+use super::solve::{Minimum, Problem, Start, minimise};
+
+/// Why a curve cannot be fitted.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CurveError {
+    /// Fewer steps than the curve has figures.
+    #[error("{0} measured steps cannot tell the {FIGURES} figures of the curve: expected {FIGURES} or more")]
+    TooFewSteps(usize),
+    /// A job that cannot be on its candidate, or a call without a price.
+    #[error("{candidate}: {error}")]
+    Step {
+        /// Name of the candidate.
+        candidate: String,
+        /// Why.
+        error: Box<TimeError>,
+    },
+    /// A step that the job does not have.
+    #[error("{place}: {figure}: the job has no such step")]
+    NoSuchStep {
+        /// Where it stands.
+        place: String,
+        /// Its key.
+        figure: &'static str,
+    },
+    /// No profile for a candidate.
+    #[error("{candidate}: {error}")]
+    Profile {
+        /// Name of the candidate.
+        candidate: String,
+        /// Why.
+        error: Box<ProfileError>,
+    },
+}
+
+/// A figure of the curve, and between what it lies (80 %).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurveFigure {
+    /// As the table `[efficiency]` of a study names it.
+    pub name: &'static str,
+    /// Its value: a part of the peak, a part of the memory's bandwidth, µs.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// What it is measured in; nothing for parts.
+    pub unit: &'static str,
+}
+
+/// Predicted ÷ measured − 1 of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepErrors {
+    /// With the curve where the fit began.
+    pub before: f64,
+    /// With the curve fitted.
+    pub fitted: f64,
+    /// With a curve that is fitted to all other steps.
+    pub left_out: f64,
+}
+
+/// What measured steps tell of the curve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CurveFit {
+    /// The curve.
+    pub curve: Efficiency,
+    /// Its figures.
+    pub figures: [CurveFigure; FIGURES],
+    /// Errors of the study's measured steps, in its order.
+    pub errors: Vec<StepErrors>,
+}
+
+/// Figures of the curve.
+const FIGURES: usize = 3;
+/// How far from its first value, in logarithms, a figure costs a residual of one.
+const FAR: f64 = 100.0;
+/// The least and most that is tried of each figure: parts, parts, µs.
+const RANGES: [(f64, f64); FIGURES] = [(0.05, 1.0), (0.05, 1.0), (0.05, 1_000.0)];
+/// By how much a logarithm is moved for a derivative.
+const NUDGE: f64 = 1e-3;
+
+fn figures(curve: &Efficiency) -> [f64; FIGURES] {
+    [curve.matrix, curve.memory, curve.start.us()]
+}
+
+fn curve(logarithms: &[f64]) -> Efficiency {
+    let [matrix, memory, start] = std::array::from_fn(|number| logarithms.get(number).copied().unwrap_or(0.0).exp());
+    Efficiency { matrix, memory, start: Picos((start * 1e6).round() as u64) }
+}
+
+/// Fits a curve to a study's measured steps, beginning with that of the first's candidate; `fabrics` are those of its candidates.
+///
+/// # Errors
+/// [`CurveError`]: too few steps, or one that cannot be predicted.
+pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, CurveError> {
+    if study.measured.len() < FIGURES {
+        return Err(CurveError::TooFewSteps(study.measured.len()));
+    }
+    let named = |number: usize| study.candidates.get(number).map_or_else(String::new, |one| one.name.clone());
+    let mut places = Vec::with_capacity(fabrics.len());
+    for (number, fabric) in fabrics.iter().enumerate() {
+        let profile = Profile::for_fabric(fabric)
+            .map_err(|error| CurveError::Profile { candidate: named(number), error: error.into() })?;
+        places.push((Router::new(fabric, RouteOptions::default()), profile));
+    }
+    let simulated: Vec<Simulated<'_>> = places
+        .iter()
+        .zip(fabrics)
+        .map(|((router, profile), fabric)| Simulated::new(router, profile, fabric.gpus()))
+        .collect();
+    let machines: Vec<Machine<'_>> = places
+        .iter()
+        .zip(&simulated)
+        .map(|((router, _), simulated)| Machine {
+            router,
+            ranks: router.fabric().gpus(),
+            simulated,
+            curve: study.efficiency.on(router.fabric()),
+        })
+        .collect();
+    let mut steps = Vec::with_capacity(study.measured.len());
+    for one in &study.measured {
+        let Some(machine) = machines.get(one.candidate) else { continue };
+        let step = Measured { study, one, machine };
+        // What cannot be predicted is told before anything is fitted.
+        let failed = |error: TimeError| CurveError::Step { candidate: named(one.candidate), error: error.into() };
+        if step.predicted(machine.curve).map_err(failed)?.is_none() {
+            return Err(CurveError::NoSuchStep { place: one.place.to_string(), figure: one.figure.key() });
+        }
+        steps.push(step);
+    }
+    let first = machines.get(study.measured.first().map_or(0, |one| one.candidate));
+    Ok(fit(&steps, first.map_or_else(Efficiency::default, |machine| machine.curve)))
+}
+
+/// A measured step on its machine.
+#[derive(Clone, Copy)]
+struct Measured<'a> {
+    study: &'a Study,
+    one: &'a MeasuredStep,
+    machine: &'a Machine<'a>,
+}
+
+impl Measured<'_> {
+    fn predicted(&self, curve: Efficiency) -> Result<Option<Picos>, TimeError> {
+        let Some(job) = self.study.jobs.get(self.one.job) else { return Ok(None) };
+        self.one.figure.of_job(job, &Machine { curve, ..*self.machine })
+    }
+
+    /// Logarithm of predicted ÷ measured. Every step was predicted before, and calls keep their prices.
+    fn residual(&self, curve: Efficiency) -> f64 {
+        let predicted = self.predicted(curve).ok().flatten().unwrap_or_default();
+        (predicted.0.max(1) as f64 / self.one.time.0.max(1) as f64).ln()
+    }
+}
+
+/// The curve that suits steps.
+struct Curve<'a> {
+    steps: &'a [Measured<'a>],
+    start: [f64; FIGURES],
+}
+
+impl Problem for Curve<'_> {
+    fn residuals(&self, at: &[f64]) -> Vec<f64> {
+        let curve = curve(at);
+        self.steps.par_iter().with_max_len(1).map(|step| step.residual(curve)).collect()
+    }
+
+    fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
+        let along = |number: usize| {
+            let mut nudged = at.to_vec();
+            // Downwards: a figure may stand at its most.
+            nudged.iter_mut().skip(number).take(1).for_each(|figure| *figure -= NUDGE);
+            let moved = self.residuals(&nudged);
+            residuals.iter().zip(moved).map(|(here, there)| (here - there) / NUDGE).collect()
+        };
+        (0..FIGURES).map(along).collect()
+    }
+
+    fn clamp(&self, at: &mut [f64]) {
+        for (figure, (least, most)) in at.iter_mut().zip(RANGES) {
+            *figure = figure.clamp(least.ln(), most.ln());
+        }
+    }
+
+    fn expected(&self) -> Vec<(f64, f64)> {
+        self.start.iter().map(|&figure| (figure, FAR)).collect()
+    }
+}
+
+fn minimum(steps: &[Measured<'_>], start: Efficiency) -> Minimum {
+    let start = figures(&start).map(|figure| figure.max(f64::MIN_POSITIVE).ln());
+    minimise(&Curve { steps, start }, &start, Start::Far)
+}
+
+fn fit(steps: &[Measured<'_>], start: Efficiency) -> CurveFit {
+    let found = minimum(steps, start);
+    let fitted = curve(&found.at);
+    let error = |step: &Measured<'_>, curve: Efficiency| step.residual(curve).exp_m1();
+    let of = |(number, step): (usize, &Measured<'_>)| {
+        let others: Vec<Measured<'_>> =
+            steps.iter().enumerate().filter(|(other, _)| *other != number).map(|(_, step)| *step).collect();
+        StepErrors {
+            before: error(step, start),
+            fitted: error(step, fitted),
+            left_out: error(step, curve(&minimum(&others, fitted).at)),
+        }
+    };
+    let errors = steps.par_iter().enumerate().with_max_len(1).map(of).collect();
+    let spreads = spreads(&found);
+    let names = [("matrix", ""), ("memory", ""), ("start", "us")];
+    let figures = std::array::from_fn(|number| {
+        let (name, unit) = names[number];
+        let (value, (least, most)) = (figures(&fitted)[number], RANGES[number]);
+        let (low, high) = match spreads.get(number).copied().flatten() {
+            Some(spread) => ((value * (-spread).exp()).max(least), (value * spread.exp()).min(most)),
+            None => (least, most),
+        };
+        CurveFigure { name, value, low, high, unit }
+    });
+    CurveFit { curve: fitted, figures, errors }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_planner::study::read_study;
+    use fabricast_topologies::load;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CANDIDATE: &str = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h200\"\ngpus = 1\n\
+                             [[candidate]]\nname = \"two\"\nfabric = \"hgx-h200\"\ngpus = 2\n";
+
+    /// Steps that wait for different things: products, memory, many small kernels; and calls between.
+    const JOBS: [(&str, &str, &str, &str); 4] = [
+        (
+            "products",
+            "one",
+            "step_s",
+            "global_batch = 2\nflash_attention = true\nparallel = { tp = 1 }\n\
+          model = { layers = 2, hidden = 8192, heads = 64, vocab = 32000, seq = 4096 }",
+        ),
+        (
+            "memory",
+            "one",
+            "answer_step_s",
+            "kind = \"inference\"\nconcurrency = 8\nprompt_tokens = 900\noutput_tokens = 64\n\
+          max_batched_tokens = 4096\nparallel = { tp = 1 }\nmodel = { layers = 8, hidden = 8192, heads = 64, vocab = 32000 }",
+        ),
+        (
+            "starts",
+            "one",
+            "answer_step_s",
+            "kind = \"inference\"\nconcurrency = 1\nprompt_tokens = 64\noutput_tokens = 8\n\
+          max_batched_tokens = 4096\nparallel = { tp = 1 }\nmodel = { layers = 24, hidden = 512, heads = 8, vocab = 1000 }",
+        ),
+        (
+            "calls",
+            "two",
+            "step_s",
+            "global_batch = 4\nflash_attention = true\nparallel = { tp = 2 }\n\
+          model = { layers = 4, hidden = 2048, heads = 16, vocab = 32000, seq = 1024 }",
+        ),
+    ];
+
+    fn study(times: [f64; 4]) -> Study {
+        let entry = |((name, candidate, figure, lines), time): (&(&str, &str, &str, &str), f64)| {
+            format!(
+                "[[job]]\nname = \"{name}\"\n{lines}\n[[measured]]\ncandidate = \"{candidate}\"\njob = \"{name}\"\n{figure} = {time:e}\n"
+            )
+        };
+        let entries: String = JOBS.iter().zip(times).map(entry).collect();
+        read_study(&format!("{CANDIDATE}{entries}"), "steps.toml").unwrap()
+    }
+
+    fn fabrics(study: &Study) -> Vec<Fabric> {
+        study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect()
+    }
+
+    /// What a curve makes of the jobs, seconds.
+    fn made_by(curve: Efficiency) -> [f64; 4] {
+        let study = study([1.0; 4]);
+        let fabrics = fabrics(&study);
+        let mut times = [0.0; 4];
+        for (time, one) in times.iter_mut().zip(&study.measured) {
+            let fabric = &fabrics[one.candidate];
+            let (router, profile) =
+                (Router::new(fabric, RouteOptions::default()), Profile::for_fabric(fabric).unwrap());
+            let simulated = Simulated::new(&router, &profile, fabric.gpus());
+            let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+            *time = one.figure.of_job(&study.jobs[one.job], &machine).unwrap().unwrap().0 as f64 / 1e12;
+        }
+        times
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+        #[test]
+        fn a_curve_comes_back_from_the_steps_that_it_makes(matrix in 0.4f64..0.95, memory in 0.4f64..0.95, start in 1.0f64..20.0) {
+            let wanted = Efficiency { matrix, memory, start: Picos((start * 1e6) as u64) };
+            let study = study(made_by(wanted));
+            let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
+            for (figure, wanted) in found.figures.iter().zip([matrix, memory, start]) {
+                prop_assert!((figure.value / wanted - 1.0).abs() < 0.01, "{figure:?}, not {wanted}");
+                prop_assert!(figure.low <= figure.value && figure.value <= figure.high);
+            }
+            prop_assert!(found.errors.iter().all(|one| one.fitted.abs() < 0.01), "{:?}", found.errors);
+        }
+
+        #[test]
+        fn noise_widens_intervals(part in 0.02f64..0.2) {
+            let exact = made_by(Efficiency::default());
+            let width = |part: f64| {
+                let signs = [1.0, -1.0, 1.0, -1.0];
+                let study = study(std::array::from_fn(|number| exact[number] * (1.0 + signs[number] * part)));
+                let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
+                (found.figures[0].high / found.figures[0].low).ln()
+            };
+            prop_assert!(width(part) > width(part / 8.0));
+        }
+    }
+
+    /// The file's header says how the steps were measured.
+    const MEASURED: &str = include_str!("../../../planner/data/h200-steps/steps.toml");
+
+    #[test]
+    fn the_curve_that_ships_is_what_its_steps_tell() {
+        let study = read_study(MEASURED, "steps.toml").unwrap();
+        let fabrics = fabrics(&study);
+        let (found, ships) = (calibrate_curve(&study, &fabrics).unwrap(), Efficiency::of(&fabrics[0]));
+        for (figure, ships) in found.figures.iter().zip(figures(&ships)) {
+            assert!((figure.value / ships - 1.0).abs() < 0.01, "{figure:?}, and {ships} ships");
+        }
+        let mut errors: Vec<f64> = found.errors.iter().map(|one| one.left_out.abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        assert_eq!(errors.len(), 37);
+        assert!(errors[18] < 0.07 && errors[36] < 0.25, "{errors:?}");
+    }
+
+    #[test]
+    fn what_tells_nothing_is_refused() {
+        let few = read_study(
+            &format!(
+                "{CANDIDATE}[[job]]\nname = \"j\"\n{}\n[[measured]]\ncandidate = \"one\"\njob = \"j\"\nstep_s = 1\n",
+                JOBS[0].3
+            ),
+            "steps.toml",
+        );
+        let few = few.unwrap();
+        let refused = calibrate_curve(&few, &fabrics(&few)).unwrap_err().to_string();
+        assert!(refused.starts_with("1 measured steps cannot tell the 3 figures"), "{refused}");
+        // All steps of a job whose answers are one token carry prompts.
+        let text = format!(
+            "{CANDIDATE}[[job]]\nname = \"j\"\nkind = \"inference\"\nconcurrency = 4\nprompt_tokens = 64\noutput_tokens = 1\n\
+             max_batched_tokens = 4096\nparallel = {{ tp = 1 }}\nmodel = {{ layers = 2, hidden = 512, heads = 8, vocab = 1000 }}\n\
+             [[measured]]\ncandidate = \"one\"\njob = \"j\"\nprompt_step_s = 1\nanswer_step_s = 1\nttft_s = 1\n"
+        );
+        let without = read_study(&text, "steps.toml").unwrap();
+        let refused = calibrate_curve(&without, &fabrics(&without)).unwrap_err().to_string();
+        assert!(refused.starts_with("steps.toml:22:17: answer_step_s: the job has no such step"), "{refused}");
+    }
+}
