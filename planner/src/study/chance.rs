@@ -60,7 +60,8 @@ pub fn of_being_best(spans: &[Option<Span>]) -> Vec<Option<f64>> {
                 sum += half * weight * others_above(number, span, from + half * (1.0 + point), &taking, &groups);
             }
         }
-        sum
+        // Rounding errors.
+        sum.clamp(0.0, 1.0)
     };
     spans.iter().enumerate().map(|(number, span)| span.as_ref().map(|span| of(number, span))).collect()
 }
