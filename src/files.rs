@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rayon::prelude::*;
+
 use crate::failure::Failure;
 
 /// Whether a file can be written there, as far as that shows before the work: its folder exists, and it is no folder.
@@ -55,11 +57,16 @@ enum Waiting {
 impl Staged {
     /// Writes the bytes beside the path.
     pub fn new(path: &Path, bytes: &[u8]) -> Result<Self, Failure> {
+        Self::of_parts(path, [bytes])
+    }
+
+    /// The same of bytes in several parts, one after the other.
+    pub fn of_parts<const N: usize>(path: &Path, parts: [&[u8]; N]) -> Result<Self, Failure> {
         check(path)?;
         // A link stays a link: what it points to is replaced.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if path.exists() && !path.is_file() {
-            return Ok(Self { path, waiting: Waiting::Bytes(bytes.to_owned()) });
+            return Ok(Self { path, waiting: Waiting::Bytes(parts.concat()) });
         }
         let mut name = OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
@@ -75,7 +82,7 @@ impl Staged {
             if let Ok(old) = std::fs::metadata(&staged.path) {
                 file.set_permissions(old.permissions())?;
             }
-            file.write_all(bytes)
+            parts.iter().try_for_each(|part| file.write_all(part))
         });
         written.map_err(|error| cannot_write(&staged.path, &error))?;
         Ok(staged)
@@ -125,15 +132,20 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Writes files into a folder, which is made if it is missing: all of them, or none.
-pub fn write_folder<N: AsRef<Path>, C: AsRef<[u8]>>(folder: &Path, contents: &[(N, C)]) -> Result<(), Failure> {
+pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
+    folder: &Path,
+    contents: &[(N, C)],
+) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))?;
-    let staged = contents.iter().map(|(name, bytes)| {
+    let staged = contents.par_iter().map(|(name, bytes)| {
         let (path, bytes) = (folder.join(name), bytes.as_ref());
         match std::str::from_utf8(bytes) {
-            Ok(text) => Staged::new(&path, format!("{}\n", text.trim_end_matches('\n')).as_bytes()),
+            Ok(text) => Staged::of_parts(&path, [text.trim_end_matches('\n').as_bytes(), b"\n"]),
             Err(_) => Staged::new(&path, bytes),
         }
     });
-    commit(&staged.collect::<Result<Vec<_>, _>>()?)
+    // Of several that fail the first is told, whichever was first to fail.
+    let staged: Vec<Result<Staged, Failure>> = staged.collect();
+    commit(&staged.into_iter().collect::<Result<Vec<_>, _>>()?)
 }

@@ -8,12 +8,14 @@ mod bad_measurements;
 mod compare;
 mod files;
 mod formats;
+mod golden_tables;
 mod gpu;
 mod hostile;
 mod identical;
 mod json;
 mod open_mpi;
 mod prove;
+mod random_plans;
 mod report;
 mod run;
 mod simulate_is_plan;
@@ -21,6 +23,7 @@ mod stop;
 mod study;
 mod tables;
 mod timeline;
+mod tuner_csv;
 mod what_if;
 
 #[test]

@@ -9,8 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use fabricast_planner::export::open_mpi::{Communicator, Rule};
-use fabricast_planner::export::open_mpi::{Routine, Rules, read_classic, write_classic};
+use fabricast_planner::export::open_mpi::{
+    Communicator, Distribution, Ranks, Routine, Rule, Rules, read_classic, write_classic,
+};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
@@ -79,7 +80,7 @@ fn check(folder: &Path, file: &str, rules: &Rules, ranks: u32, sizes: &[u64]) ->
     for collective in [Collective::AllReduce, Collective::AllGather, Collective::Broadcast] {
         let routine = Routine::of(collective).unwrap();
         for &bytes in sizes {
-            let Some(rule) = rules.find(routine, ranks, bytes) else { continue };
+            let Some(rule) = rules.find(routine, Ranks { ranks, hosts: 1 }, bytes) else { continue };
             let name = routine.algorithm(rule.algorithm).unwrap();
             let Some(expected) = sent(name, collective, ranks.into(), bytes) else { continue };
             assert_eq!(
@@ -133,7 +134,8 @@ fn every_number_of_an_algorithm_is_open_mpis() {
                 segment: 0,
             };
             let rules = vec![rule(before, 0, 8191), rule(after, 8192, u64::MAX)];
-            let communicator = Communicator { min_ranks: 4, max_ranks: u32::MAX, rules };
+            let communicator =
+                Communicator { min_ranks: 4, max_ranks: u32::MAX, distribution: Distribution::Any, rules };
             let rules = Rules { comments: Vec::new(), routines: vec![(routine, vec![communicator])] };
             fs::write(folder.path().join("rules"), write_classic(&rules)).unwrap();
             assert_eq!(check(folder.path(), "rules", &rules, 4, &[4096, 8192]), 2);

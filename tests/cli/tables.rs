@@ -10,40 +10,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::run::{refused, run_in};
-
-/// What a row of NCCL's example tuner says, as its README has it.
-#[derive(Clone, Debug)]
-struct Line {
-    collective: String,
-    bytes: (u64, u64),
-    cell: (String, String, i64),
-}
-
-/// The example's own way: lines, commas, whole numbers; the first row that matches.
-fn lines(text: &str) -> Vec<Line> {
-    let rows = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    let read = rows.map(|line| {
-        assert!(line.len() <= 255, "{line}");
-        let words: Vec<&str> = line.split(',').collect();
-        assert_eq!(words.len(), 8, "{line}");
-        let number = |at: usize| words[at].parse::<i64>().unwrap();
-        assert!(["broadcast", "reduce", "allgather", "reducescatter", "allreduce"].contains(&words[0]), "{line}");
-        assert!(["tree", "ring", "nvls", "nvls_tree", "pat"].contains(&words[3]), "{line}");
-        assert!(["ll", "ll128", "simple"].contains(&words[4]), "{line}");
-        assert!(number(5) > 0 && number(6) > 0 && number(7) > 0, "{line}");
-        Line {
-            collective: words[0].to_owned(),
-            bytes: (words[1].parse().unwrap(), words[2].parse().unwrap()),
-            cell: (words[3].to_owned(), words[4].to_owned(), number(5)),
-        }
-    });
-    read.collect()
-}
-
-fn find<'a>(lines: &'a [Line], collective: &str, bytes: u64) -> Option<&'a Line> {
-    let name = collective.replace('_', "");
-    lines.iter().find(|line| line.collective == name && (line.bytes.0..=line.bytes.1).contains(&bytes))
-}
+use crate::tuner_csv::{Line, find, lines};
 
 fn function(collective: &str) -> Function {
     Function::ALL.into_iter().find(|f| f.name().to_lowercase() == collective.replace('_', "")).unwrap()
@@ -71,11 +38,25 @@ fn agrees(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes
     let range = ranges.iter().find(inside).copied().unwrap_or(nearest);
     let expected = ["algorithm", "protocol"].map(|key| range[key].as_str().unwrap());
     let channels = range["channels"].as_i64().unwrap();
-    let line = find(lines, collective, bytes).unwrap_or_else(|| panic!("{collective} of {bytes} bytes has no row"));
+    let communicator = (plan["library_nodes"].as_u64().unwrap(), plan["ranks"].as_u64().unwrap());
+    let line = find(lines, communicator, collective, bytes)
+        .unwrap_or_else(|| panic!("{collective} of {bytes} bytes has no row"));
     assert_eq!(line.cell, (expected[0].to_owned(), expected[1].to_owned(), channels), "{collective} {bytes}");
     let answer = lookup.find(function(collective), bytes, 1, Buffers::Plain).unwrap();
     let found = (answer.algo.ours().unwrap().name(), answer.proto.ours().name(), answer.channels.unwrap().get());
     assert_eq!(found, (expected[0], expected[1], channels as u16), "{collective} {bytes}");
+}
+
+/// Sizes up to 2^40, as many of each magnitude.
+pub fn sizes() -> impl Strategy<Value = u64> {
+    (0u32..=40, any::<u64>()).prop_map(|(bits, size)| ((1 << bits) | (size & ((1 << bits) - 1))).min(1 << 40))
+}
+
+/// The ends of ranges and their neighbours, from 1 to 2^40, both included.
+pub fn around(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
+    let ends = ranges.flat_map(|(first, last)| [first, last.min(1 << 40)]);
+    let near = ends.flat_map(|at| [at.saturating_sub(1), at, at + 1]).chain([1, 1 << 40]);
+    near.filter(|at| (1..=1 << 40).contains(at)).collect()
 }
 
 proptest! {
@@ -90,7 +71,7 @@ proptest! {
         collective in prop_oneof![Just("all_reduce"), Just("all_gather"), Just("reduce_scatter"), Just("broadcast"), Just("reduce")],
         first in 1u64..3000,
         factor in 2u64..40,
-        probes in prop::collection::vec(1u64..(1 << 40), 32),
+        probes in prop::collection::vec(sizes(), 64),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let flags = format!(
@@ -101,9 +82,10 @@ proptest! {
         let table = nccl_tuner::read(&text, "table").unwrap();
         let saved = SavedPlan::read(&plan.to_string(), "plan").unwrap();
         let lookup = Lookup::new(&table, saved.library_nodes.unwrap(), saved.ranks);
-        let borders = table.rows.iter().flat_map(|row| [row.min_bytes.0, row.max_bytes.0.min(1 << 40)]);
-        let around = borders.flat_map(|at| [at.saturating_sub(1).max(1), at.max(1), at + 1]).filter(|&at| at <= 1 << 40);
-        for bytes in around.chain(probes).chain([1, 1 << 40]) {
+        // Around every end of the table's rows and of the plan's ranges, and at sizes of all magnitudes.
+        let of_plan = saved.ranges.iter().map(|range| (range.min_bytes.0, range.max_bytes.0));
+        let of_table = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
+        for bytes in around(of_plan.chain(of_table)).into_iter().chain(probes) {
             agrees(&plan, &lines, &lookup, collective, bytes);
         }
         // The fewest rows: no two neighbours say the same; no size twice.
@@ -176,7 +158,7 @@ fn measured_cells_that_are_better_are_taken() {
             if own == f64::MAX || own / time <= 1.05 || !(1024..=1 << 30).contains(bytes) {
                 continue;
             }
-            let Some(line) = find(&lines, collective, *bytes) else { continue };
+            let Some(line) = find(&lines, (1, gpus.into()), collective, *bytes) else { continue };
             let taken = (line.cell.0.clone(), line.cell.1.clone());
             let of_taken = cells.iter().filter(|cell| cell.0.as_ref() == Some(&taken)).map(|cell| cell.1);
             let of_taken = of_taken.fold(f64::MAX, f64::min);
@@ -205,7 +187,9 @@ fn open_mpis_rules_read_back_in_both_formats() {
     let saved = SavedPlan::read(&plan.to_string(), "plan").unwrap();
     for row in &saved.rows {
         let Some(routine) = open_mpi::Routine::of(row.collective) else { continue };
-        let of = |rules: &open_mpi::Rules| rules.find(routine, 8, row.bytes.0).map(|rule| rule.algorithm);
+        let of = |rules: &open_mpi::Rules| {
+            rules.find(routine, open_mpi::Ranks { ranks: 8, hosts: 1 }, row.bytes.0).map(|rule| rule.algorithm)
+        };
         assert!(of(&classic).is_some(), "{} {}", row.collective, row.bytes);
         assert_eq!(of(&classic), of(&json));
     }
@@ -238,6 +222,37 @@ fn schedules_are_written_with_their_sizes_and_prove() {
     refused(folder.path(), "table plan.json --to mscclpp", "folder");
 }
 
+/// A file for a range of sizes is priced over it, and nowhere else.
+#[test]
+fn schedules_are_priced_at_several_sizes() {
+    let golden = repository().join("tests/cli/tables/golden");
+    let check = |file: &str, more: &str| {
+        let flags = format!("--check {}/{file} --fabric hgx-h200 --gpus 2 --no-nvls {more}", golden.display());
+        let run = run_in(&golden, &format!("table {flags} --format json"));
+        assert_eq!(run.code, 0, "{file}: {}", run.stderr);
+        serde_json::from_str::<Value>(&run.stdout).unwrap()
+    };
+    for file in ["mscclpp/all_reduce-11585-1482909.json", "msccl-xml/all_reduce-11585-1482909.xml"] {
+        let checked = check(file, "");
+        let rows = checked["rows"].as_array().unwrap();
+        let sizes: Vec<u64> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
+        // The powers of two inside, and the ends in whole chunks of 16 bytes.
+        assert!(sizes.contains(&(1 << 14)) && sizes.contains(&(1 << 20)), "{file}: {sizes:?}");
+        assert!(sizes.len() > 7 && sizes.iter().all(|size| (11585..=1482909).contains(size)), "{file}: {sizes:?}");
+        assert!(sizes[0] < 1 << 14 && sizes[sizes.len() - 1] > 1 << 20, "{file}: {sizes:?}");
+        let times: Vec<f64> = rows.iter().map(|row| row["time_us"].as_f64().unwrap()).collect();
+        assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "{file}: {times:?}");
+        for row in rows {
+            let time = |key: &str| row[key].as_f64().unwrap();
+            assert!(time("plan_us") > 0.0 && time("library_default_us") > 0.0 && row["valid"] == true, "{file}: {row}");
+        }
+        let asked = check(file, "--sizes 1KiB..1MiB:1024");
+        assert_eq!(asked["rows"].as_array().unwrap().len(), 1, "{file}");
+        let said = asked["findings"][0]["message"].as_str().unwrap();
+        assert!(said.starts_with("1 of the 2 sizes asked for are not priced"), "{said}");
+    }
+}
+
 #[test]
 fn a_plan_as_json_is_a_plan_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,6 +262,21 @@ fn a_plan_as_json_is_a_plan_again() {
     assert!(plan.rows.is_empty() && !plan.ranges.is_empty());
     assert_eq!((plan.ranges[0].min_bytes.0, plan.ranges.last().unwrap().max_bytes.0), (0, i64::MAX as u64));
     assert!(matches!(AnyTable::read(&text, "table"), Ok(AnyTable::Plan(_))));
+    // What other formats, and so the tuner plugin, make of it is what they make of the plan.
+    fs::write(folder.path().join("table.json"), &text).unwrap();
+    for to in ["nccl-tuner", "nccl-env", "json"] {
+        let of = |plan: &str| {
+            let run = run_in(folder.path(), &format!("table {plan} --to {to}"));
+            assert_eq!(run.code, 0, "{}", run.stderr);
+            run.stdout
+        };
+        if to == "json" {
+            let ranges = |text: &str| serde_json::from_str::<Value>(text).unwrap()["ranges"].clone();
+            assert_eq!(ranges(&of("table.json")), ranges(&of("plan.json")));
+        } else {
+            assert_eq!(of("table.json"), of("plan.json"), "{to}");
+        }
+    }
 }
 
 #[test]
@@ -301,6 +331,28 @@ fn what_is_wrong_with_a_table_is_said() {
     assert!(rows.iter().any(|row| row["valid"] == false && row["collective"] == "all_reduce"));
     fs::write(folder.path().join("bad.csv"), "allreduce,0,1,ring,ll,1,1,8\nallreduce,0,x,ring,ll,1,1,8\n").unwrap();
     refused(folder.path(), &format!("table --check bad.csv {flags}"), "bad.csv:2:13");
+    for (name, text, place) in [
+        ("empty", "", "empty:1:1"),
+        ("rules.json", "{\"collectives\": {\"bcast\": [\n{\"rules\": [{\"alg\": \"rong\"}]}]}}", "rules.json:2:20"),
+        ("rules.txt", "1\n2\n1\n4\n1\n0 9 0 0\n", "rules.txt:6:3"),
+        ("nccl.conf", "# made\nNCCL_ALGO=Rong\n", "nccl.conf:2:11"),
+        ("plan.json", "{\"profile\": \"p\", \"ranges\": [],\n\"rows\": 3}", "plan.json:2:9"),
+        (
+            "plan.xml",
+            "<algo name=\"a\" proto=\"LL\" nchannels=\"1\" nchunksperloop=\"2\" ngpus=\"2\"\n coll=\"no\"/>",
+            "plan.xml:1:67",
+        ),
+    ] {
+        fs::write(folder.path().join(name), text).unwrap();
+        refused(folder.path(), &format!("table --check {name} {flags}"), place);
+    }
+    // Rules for other ranks are no error, and no silence.
+    let rules = "1\n2\n1\n16\n1\n0 4 0 0\n";
+    fs::write(folder.path().join("rules.txt"), rules).unwrap();
+    let check = "table --check rules.txt --fabric hgx-h200 --sizes 1KiB..2KiB --format csv";
+    let run = run_in(folder.path(), check);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("allreduce has no rules for 8 ranks"), "{}", run.stderr);
 }
 
 /// A table of another's hand, cut, turned over and put together again: read or refused, never more.

@@ -24,6 +24,7 @@ pub mod check;
 pub mod cluster;
 mod error;
 pub mod fabric;
+mod json_text;
 mod keys;
 mod load;
 mod network_spec;

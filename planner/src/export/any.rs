@@ -2,9 +2,11 @@
 
 use fabricast_sim::schedule::Schedule;
 use fabricast_sim::schedule::format::{self, Format};
+use fabricast_topologies::Bytes;
 
+use super::json_text::without_mark;
+use super::nccl_env::SettingsFile;
 use super::{SavedPlan, TableError, nccl_env, nccl_tuner, open_mpi};
-use crate::library::nccl::Settings;
 
 /// A table of one of the formats.
 #[derive(Debug)]
@@ -12,13 +14,13 @@ pub enum AnyTable {
     /// The CSV of NCCL's example tuner.
     NcclTuner(nccl_tuner::Table),
     /// Settings of NCCL.
-    NcclEnv(Box<Settings>),
+    NcclEnv(Box<SettingsFile>),
     /// Rules of Open MPI, in either format.
     OpenMpi(open_mpi::Rules),
     /// A plan, or a table as our own JSON.
     Plan(Box<SavedPlan>),
-    /// A schedule of MSCCL, of MSCCL++ or of our own.
-    Schedule(Box<Schedule>),
+    /// A schedule of MSCCL, of MSCCL++ or of our own, and the sizes that it is for.
+    Schedule(Format, Box<Schedule>, (Bytes, Bytes)),
 }
 
 impl AnyTable {
@@ -27,13 +29,19 @@ impl AnyTable {
     /// # Errors
     /// [`TableError`], with the place, of the format that the text looks like.
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let text = without_mark(text);
         let schedule = || {
-            let read = format::read(text, source);
+            let read = format::read_for(text, source);
             let read = read.map_err(|error| TableError { place: error.place, message: error.message });
-            read.map(|schedule| Self::Schedule(Box::new(schedule)))
+            read.map(|(schedule, sizes)| Self::Schedule(Format::of(text), Box::new(schedule), sizes))
         };
-        match text.trim_start().chars().next() {
+        let content = text.trim_start();
+        let at_content = |message: &str| {
+            let start = text.len() - content.len();
+            Err(TableError::at(source, text, start..start + 1, message))
+        };
+        match content.chars().next() {
+            None => at_content("the file is empty: expected a table"),
             Some('<') => schedule(),
             Some('{') if text.contains("\"collectives\"") => open_mpi::read_json(text, source).map(Self::OpenMpi),
             Some('{') if SavedPlan::is_one(text) => {
@@ -41,6 +49,7 @@ impl AnyTable {
             }
             Some('{') if text.contains("\"fabricast_schedule\"") || Format::of(text) == Format::Mscclpp => schedule(),
             Some('{') => SavedPlan::read(text, source).map(|plan| Self::Plan(Box::new(plan))),
+            Some('[' | '"') => at_content("JSON that is no table: expected an object"),
             _ => Self::of_lines(text, source),
         }
     }
@@ -65,7 +74,33 @@ impl AnyTable {
             Self::NcclEnv(_) => "nccl-env",
             Self::OpenMpi(_) => "openmpi",
             Self::Plan(_) => "json",
-            Self::Schedule(_) => "schedule",
+            Self::Schedule(format, ..) => match format {
+                Format::Json => "schedule",
+                other => other.name(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_table_is_refused_where_it_begins() {
+        for (text, line, column, said) in [
+            ("", 1, 1, "empty"),
+            ("\u{feff}\r\n\n", 3, 1, "empty"),
+            ("\n  [1, 2]", 2, 3, "expected an object"),
+            ("\"table\"", 1, 1, "expected an object"),
+            ("{}", 1, 2, "missing field"),
+            ("{\"collectives\": {\"allreduce\": [{\"rules\": [{\"alg\": 9}]}]}}", 1, 51, "no algorithm 9"),
+            ("allreduce;0;1;ring", 1, 19, "ends before min_bytes"),
+            ("<algo", 1, 1, ""),
+        ] {
+            let error = AnyTable::read(text, "table").unwrap_err();
+            assert_eq!((error.place.line, error.place.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(said), "{text}: {error}");
         }
     }
 }

@@ -33,7 +33,8 @@ pub struct Choices<K> {
     pub dropped: Vec<Dropped>,
 }
 
-/// Chooses for every row of a plan what `say` has words for: the pick, the library's best, its default.
+/// Chooses for every row of a plan what `say` has words for: the pick, the library's best, its default. Of a collective that the plan
+/// has ranges of and no rows (our own table is such a plan), the ranges are taken as they stand.
 pub fn choices<K: Clone + PartialEq>(
     plan: &SavedPlan,
     mut say: impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
@@ -41,32 +42,8 @@ pub fn choices<K: Clone + PartialEq>(
     let mut taken: Vec<(Collective, Bytes, K)> = Vec::with_capacity(plan.rows.len());
     let mut dropped: Vec<Dropped> = Vec::new();
     for row in &plan.rows {
-        let reason = match say(row, &row.pick) {
-            Ok(key) => {
-                taken.push((row.collective, row.bytes, key));
-                continue;
-            }
-            Err(reason) => reason,
-        };
-        let others = row.best_of_library.iter().chain(&row.library_default);
-        let other = others.into_iter().find_map(|other| Some((other, say(row, other).ok()?)));
-        let new = Dropped {
-            collective: row.collective,
-            bytes: (row.bytes, row.bytes),
-            pick: row.pick.to_string(),
-            instead: other.as_ref().map(|(other, _)| other.to_string()),
-            reason,
-        };
-        taken.extend(other.map(|(_, key)| (row.collective, row.bytes, key)));
-        match dropped.last_mut() {
-            Some(last) if last.is_like(&new) => {
-                last.bytes.1 = row.bytes;
-                if last.pick != new.pick {
-                    last.pick = "every pick".to_owned();
-                }
-            }
-            _ => dropped.push(new),
-        }
+        let key = choose(row, row.bytes, &mut say, &mut dropped);
+        taken.extend(key.map(|key| (row.collective, row.bytes, key)));
     }
     let mut stretches = Stretch::merge(taken);
     for at in 0..stretches.len() {
@@ -78,7 +55,55 @@ pub fn choices<K: Clone + PartialEq>(
             stretch.max_bytes = if last { LAST_BYTES } else { stretch.max_bytes };
         }
     }
+    for range in plan.ranges_alone() {
+        let (collective, min_bytes, max_bytes) = (range.collective, range.min_bytes, range.max_bytes);
+        let Some(key) = choose(&SavedRow::of(range), max_bytes, &mut say, &mut dropped) else { continue };
+        match stretches.last_mut() {
+            Some(last) if last.collective == collective && last.key == key && follows(last.max_bytes, min_bytes) => {
+                last.max_bytes = max_bytes;
+            }
+            _ => stretches.push(Stretch { collective, min_bytes, max_bytes, key }),
+        }
+    }
+    // Stable: sizes stay in order.
+    stretches.sort_by_key(|stretch| stretch.collective);
     Choices { stretches, dropped }
+}
+
+fn follows(last: Bytes, next: Bytes) -> bool {
+    last.0.checked_add(1) == Some(next.0)
+}
+
+/// What is said of a row, whose sizes end with `last`; where it is not the pick, what was dropped is noted.
+fn choose<K>(
+    row: &SavedRow,
+    last: Bytes,
+    say: &mut impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
+    dropped: &mut Vec<Dropped>,
+) -> Option<K> {
+    let reason = match say(row, &row.pick) {
+        Ok(key) => return Some(key),
+        Err(reason) => reason,
+    };
+    let others = row.best_of_library.iter().chain(&row.library_default);
+    let other = others.into_iter().find_map(|other| Some((other, say(row, other).ok()?)));
+    let new = Dropped {
+        collective: row.collective,
+        bytes: (row.bytes, last),
+        pick: row.pick.to_string(),
+        instead: other.as_ref().map(|(other, _)| other.to_string()),
+        reason,
+    };
+    match dropped.last_mut() {
+        Some(before) if before.is_like(&new) => {
+            before.bytes.1 = last;
+            if before.pick != new.pick {
+                before.pick = "every pick".to_owned();
+            }
+        }
+        _ => dropped.push(new),
+    }
+    other.map(|(_, key)| key)
 }
 
 impl Dropped {

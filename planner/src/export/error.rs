@@ -1,6 +1,8 @@
 //! What is wrong with a table or a saved plan, always with the place.
 
-use fabricast_topologies::Place;
+use std::ops::Range;
+
+use fabricast_topologies::{Origin, Place};
 
 /// A file that cannot be read as what it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +17,7 @@ pub struct TableError {
 impl TableError {
     /// At a byte range of a text.
     #[must_use]
-    pub fn at(source: &str, text: &str, bytes: std::ops::Range<usize>, message: impl Into<String>) -> Self {
+    pub fn at(source: &str, text: &str, bytes: Range<usize>, message: impl Into<String>) -> Self {
         Self { place: Place::in_text(source, text, bytes), message: message.into() }
     }
 
@@ -25,17 +27,10 @@ impl TableError {
         Self { place: Place::of_source(source), message: message.into() }
     }
 
-    /// What the JSON reader says, at its place.
+    /// What the JSON reader says of a part of a text, at its place.
     #[must_use]
-    pub fn json(source: &str, text: &str, error: &serde_json::Error) -> Self {
-        let said = error.to_string();
-        let message = said.split(" at line ").next().unwrap_or(&said).to_owned();
-        let line_start = match error.line() {
-            0 | 1 => 0,
-            line => text.match_indices('\n').nth(line - 2).map_or(text.len(), |(at, _)| at + 1),
-        };
-        // Columns of serde_json count bytes, from 1; the error is at the last byte read.
-        let at = (line_start + error.column().saturating_sub(1)).min(text.len());
-        Self::at(source, text, at..at, message)
+    pub fn json(origin: Origin<'_>, within: Range<usize>, error: &serde_json::Error) -> Self {
+        let (at, message) = origin.json_fault(within, error);
+        Self { place: origin.place(at), message }
     }
 }

@@ -5,7 +5,9 @@
 //! chooses among those by its own model. Lists by function exist from NCCL 2.24 on (`src/graph/tuning.cc`, `parseList`), as in
 //! all versions known here.
 
-use crate::library::nccl::{Algo, Function, Proto};
+use rustc_hash::FxHashSet;
+
+use crate::library::nccl::{Algo, Function, Proto, Settings};
 
 use super::nccl_tuner::FromPlan;
 use super::{Dropped, SavedPlan, TableError, header};
@@ -54,29 +56,80 @@ pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
     (text, dropped)
 }
 
+/// A file of settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsFile {
+    /// What it sets.
+    pub settings: Settings,
+    /// Names that are not known to change a choice, with their lines, from 1.
+    pub passed_over: Vec<(u32, String)>,
+}
+
 /// Reads a file of settings: a `NAME=VALUE` a line, `#` for comments.
 ///
 /// # Errors
-/// [`TableError`] with the line: something that is no setting, or a value that NCCL does not take.
-pub fn read(text: &str, source: &str) -> Result<crate::library::nccl::Settings, TableError> {
-    let mut words = Vec::new();
-    let mut at = 0;
+/// [`TableError`] with line and column: something that is no setting, a value that NCCL does not take, a name a second time.
+pub fn read(text: &str, source: &str) -> Result<SettingsFile, TableError> {
+    let (mut words, mut names, mut passed_over) = (Vec::new(), FxHashSet::default(), Vec::new());
+    let (mut at, mut number) = (0, 0u32);
     for line in text.split_inclusive('\n') {
-        let from = at;
+        let start = at;
         at += line.len();
+        number = number.saturating_add(1);
         let content = line.trim();
         if content.is_empty() || content.starts_with('#') {
             continue;
         }
         let content = content.strip_prefix("export ").unwrap_or(content).trim();
-        let word = match content.split_once('=') {
-            Some((name, value)) if !value.starts_with(['"', '\'']) => format!("{name}=\"{value}\""),
-            _ => content.to_owned(),
+        let from = start + line.find(content).unwrap_or(0);
+        let refused = |from: usize, message: String| {
+            Err(TableError::at(source, text, from..start + line.trim_end().len(), message))
         };
-        let parsed = crate::library::nccl::Settings::parse(&word);
-        parsed.map_err(|error| TableError::at(source, text, from..from + line.trim_end().len(), error.to_string()))?;
+        let (word, name, value) = match content.split_once('=') {
+            Some((name, value)) if !value.starts_with(['"', '\'']) => {
+                (format!("{name}=\"{value}\""), name, name.len() + 1)
+            }
+            Some((name, _)) => (content.to_owned(), name, name.len() + 1),
+            None => (content.to_owned(), content, 0),
+        };
+        match Settings::parse(&word) {
+            Err(error) => return refused(from + value, error.to_string()),
+            Ok((_, unknown)) => passed_over.extend(unknown.into_iter().map(|name| (number, name))),
+        }
+        if !names.insert(name.trim()) {
+            return refused(from, format!("{} a second time: expected each name once", name.trim()));
+        }
         words.push(word);
     }
-    let parsed = crate::library::nccl::Settings::parse(&words.join(" "));
-    parsed.map(|(settings, _)| settings).map_err(|error| TableError::of(source, error.to_string()))
+    let parsed = Settings::parse(&words.join(" "));
+    let (settings, _) = parsed.map_err(|error| TableError::of(source, error.to_string()))?;
+    Ok(SettingsFile { settings, passed_over })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nccl_does_not_take_is_refused_where_it_stands() {
+        for (text, line, column, said) in [
+            ("# made\r\nNCCL_ALGO=Rong\r\n", 2, 11, "Rong"),
+            ("NCCL_ALGO=Ring\n  export NCCL_PROTO=LL9", 2, 21, "LL9"),
+            ("NCCL_MIN_CTAS=0", 1, 15, "1 to 64"),
+            ("NCCL_MIN_CTAS=1000", 1, 15, "1 to 64"),
+            ("NCCL_ALGO=Ring\nNCCL_ALGO=Tree\n", 2, 1, "a second time"),
+            ("NCCL_ALGO=Ring\nring,ll", 2, 1, "expected NAME=VALUE"),
+        ] {
+            let error = read(text, "nccl.conf").unwrap_err();
+            assert_eq!((error.place.line, error.place.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_with_its_line() {
+        let file = read("NCCL_ALGO=Ring\n\nNCCL_ALG0=Tree\nNCCL_DEBUG='INFO'\n", "nccl.conf").unwrap();
+        assert_eq!(file.passed_over, [(3, "NCCL_ALG0".to_owned()), (4, "NCCL_DEBUG".to_owned())]);
+        assert_eq!(file.settings, Settings::parse("NCCL_ALGO=Ring").unwrap().0);
+    }
 }

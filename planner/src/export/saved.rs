@@ -5,10 +5,11 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use fabricast_sim::schedule::{Collective, Protocol};
-use fabricast_topologies::Bytes;
+use fabricast_topologies::{Bytes, Origin};
 use serde::{Deserialize, Deserializer, de};
 
 use super::TableError;
+use super::json_text::{JsonText, without_mark};
 use crate::algorithm::Algorithm;
 use crate::library::Library;
 
@@ -205,28 +206,37 @@ impl SavedPlan {
         text.trim_start().starts_with('{') && text.contains("\"ranges\"") && text.contains("\"profile\"")
     }
 
-    /// Reads a plan; `source` is the file's name, for errors.
+    /// Reads a plan; `source` is the file's name, for errors. Keys that are not known are passed over: plans say more than
+    /// tables are made of.
     ///
     /// # Errors
-    /// [`TableError`] with line and column where the JSON is not that of a plan; with the row where rows are not in order or
-    /// have a time that is none.
+    /// [`TableError`] with line and column: JSON that is not that of a plan, rows or ranges that are not in order, a time that is none,
+    /// no ranks.
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
-        let plan: Self = serde_json::from_str(text).map_err(|error| TableError::json(source, text, &error))?;
-        let wrong = |message: String| Err(TableError::of(source, message));
+        let text = without_mark(text);
+        let origin = Origin { source, text };
+        let plan: Self = serde_json::from_str(text).map_err(|error| TableError::json(origin, 0..text.len(), &error))?;
+        let json = JsonText::new(text, source);
         if plan.ranks == 0 || plan.nodes == 0 || plan.nodes > plan.ranks {
-            return wrong(format!("{} ranks on {} nodes: expected at least one rank on each", plan.ranks, plan.nodes));
+            let message = format!("{} ranks on {} nodes: expected at least one rank on each", plan.ranks, plan.nodes);
+            return Err(refused(json, "ranks", None, message));
         }
+        let wrong = |list, place, message: &str| Err(refused(json, list, Some(place), message.to_owned()));
         let at = |row: &SavedRow| (row.collective, row.bytes);
         if let Some(pair) = plan.rows.windows(2).position(|pair| at(&pair[0]) >= at(&pair[1])) {
-            return wrong(format!("rows[{}]: expected rows by collective, then by size, each once", pair + 1));
+            return wrong("rows", pair + 1, "expected rows by collective, then by size, each once");
         }
-        let is_time = |pick: &SavedPick| pick.time_us.is_finite() && pick.time_us >= 0.0 && pick.channels > 0;
-        let no_time = plan.rows.iter().position(|row| {
+        let is_time = |time: f64| time.is_finite() && time >= 0.0;
+        let is_pick = |pick: &SavedPick| {
+            let times = [Some(pick.time_us), pick.low_us, pick.high_us, pick.measured_us];
+            pick.channels > 0 && times.into_iter().flatten().all(is_time)
+        };
+        let no_pick = plan.rows.iter().position(|row| {
             let others = [&row.library_default, &row.best_of_library, &row.fastest, &row.runner_up];
-            !is_time(&row.pick) || !others.into_iter().flatten().all(is_time)
+            !is_pick(&row.pick) || !others.into_iter().flatten().all(is_pick)
         });
-        if let Some(row) = no_time {
-            return wrong(format!("rows[{row}]: expected at least one channel and a time from 0 µs"));
+        if let Some(row) = no_pick {
+            return wrong("rows", row, "expected at least one channel and times from 0 µs");
         }
         let follows = |pair: &[SavedRange]| match pair {
             [a, b] => a.collective < b.collective || (a.collective == b.collective && a.max_bytes < b.min_bytes),
@@ -235,9 +245,67 @@ impl SavedPlan {
         let unordered = plan.ranges.windows(2).position(|pair| !follows(pair)).map(|before| before + 1);
         let empty = plan.ranges.iter().position(|range| range.min_bytes > range.max_bytes || range.channels == 0);
         if let Some(range) = unordered.or(empty) {
-            return wrong(format!("ranges[{range}]: expected ranges by collective, then by size, that do not overlap"));
+            let message =
+                "expected ranges by collective, then by size, that do not overlap, each of at least one channel";
+            return wrong("ranges", range, message);
         }
         Ok(plan)
+    }
+
+    /// The ranges of collectives without rows.
+    pub(super) fn ranges_alone(&self) -> impl Iterator<Item = &SavedRange> {
+        let has_rows = |collective| {
+            let after = self.rows.partition_point(|row| row.collective < collective);
+            self.rows.get(after).is_some_and(|row| row.collective == collective)
+        };
+        self.ranges.iter().filter(move |range| !has_rows(range.collective))
+    }
+}
+
+/// Why a plan is refused, where it stands: an element of one of its lists, or all of a value.
+fn refused(json: JsonText<'_>, key: &str, place: Option<usize>, message: String) -> TableError {
+    let value = || -> Result<&str, TableError> {
+        let root = json.root()?;
+        let value = json.members(root, "a plan")?.get(key).unwrap_or(root);
+        let element = match place {
+            None => None,
+            Some(place) => json.items(value, key)?.get(place).copied(),
+        };
+        Ok(element.unwrap_or(value).get())
+    };
+    let said = match place {
+        None => message,
+        Some(place) => format!("{key}[{place}]: {message}"),
+    };
+    value().map_or_else(|error| error, |part| json.refused(part, said))
+}
+
+impl SavedRow {
+    /// A row that stands for a range, at its first size; of its time nothing is known.
+    pub(super) fn of(range: &SavedRange) -> Self {
+        let pick = SavedPick {
+            algorithm: range.algorithm,
+            protocol: range.protocol,
+            channels: range.channels,
+            chunk: None,
+            threads: None,
+            time_us: 0.0,
+            low_us: None,
+            high_us: None,
+            measured_us: None,
+            name: None,
+        };
+        Self {
+            collective: range.collective,
+            bytes: range.min_bytes,
+            pick,
+            library_default: None,
+            best_of_library: None,
+            fastest: None,
+            runner_up: None,
+            bound_us: None,
+            binds: None,
+        }
     }
 }
 
@@ -277,4 +345,49 @@ fn word<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(from: D) -> Re
 fn optional_word<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: &str = r#"{"collective": "all_reduce", "bytes": 8, "algorithm": "ring", "protocol": "ll", "channels": 2, "time_us": 9.5}"#;
+    const RANGE: &str = r#"{"collective": "all_reduce", "min_bytes": 1, "max_bytes": 9, "algorithm": "ring", "protocol": "ll", "channels": 2}"#;
+
+    /// A plan of which the rows stand on line 2 and the ranges on line 3.
+    fn plan(rows: &[&str], ranges: &[&str]) -> String {
+        format!(
+            "{{\"fabric\": \"f\", \"profile\": \"p\", \"ranks\": 8, \"nodes\": 1, \"rows\":\n[{}], \"ranges\":\n[{}]}}",
+            rows.join(","),
+            ranges.join(",")
+        )
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_where_it_stands() {
+        let good = plan(&[ROW], &[RANGE]);
+        assert!(SavedPlan::read(&good, "p").is_ok());
+        assert!(SavedPlan::read(&format!("\u{feff}{}", good.replace('\n', "\r\n")), "p").is_ok());
+        let after = 2 + ROW.len() as u32 + 1;
+        let after_range = 2 + RANGE.len() as u32 + 1;
+        for (text, line, column, said) in [
+            (String::new(), 1, 1, "EOF"),
+            (plan(&[ROW, ROW], &[]), 2, after, "rows[1]: expected rows by collective"),
+            (plan(&[&ROW.replace("9.5", "-1")], &[]), 2, 2, "rows[0]: expected at least one channel and times"),
+            (plan(&[&ROW.replace("9.5", "9.5, \"measured_us\": -3")], &[]), 2, 2, "times from 0"),
+            (plan(&[&ROW.replace("\"channels\": 2", "\"channels\": 0")], &[]), 2, 2, "at least one channel"),
+            (plan(&[], &[RANGE, RANGE]), 3, after_range, "ranges[1]: expected ranges"),
+            (plan(&[], &[&RANGE.replace("9", "0")]), 3, 2, "ranges[0]: expected ranges"),
+            (good.replace("\"ranks\": 8", "\"ranks\": 0"), 1, 42, "0 ranks on 1 nodes"),
+            (plan(&[&ROW.replace("ring", "rong")], &[]), 2, 0, "rong"),
+            (plan(&[&ROW.replace("8", "-8")], &[]), 2, 0, "-8"),
+            (plan(&[&ROW.replace("2", "70000")], &[]), 2, 0, "70000"),
+            (good.replace("}]}", "}]"), 3, 0, "EOF"),
+        ] {
+            let error = SavedPlan::read(&text, "p").unwrap_err();
+            assert_eq!(error.place.line, line, "{text}: {error}");
+            assert!(column == 0 || error.place.column == column, "{text}: {error}");
+            assert!(error.place.column > 0 && error.message.contains(said), "{text}: {error}");
+        }
+    }
 }

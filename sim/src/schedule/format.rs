@@ -124,10 +124,23 @@ pub enum WriteError {
 /// # Errors
 /// [`FormatError`] with line and column.
 pub fn read(text: &str, source: &str) -> Result<Schedule, FormatError> {
+    read_for(text, source).map(|(schedule, _)| schedule)
+}
+
+/// The same, with the first and the last size that the file is for; [`Bytes`] of `u64::MAX` where there is no last one. A schedule of
+/// our own is for its size.
+///
+/// # Errors
+/// [`FormatError`], as [`read()`].
+pub fn read_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
     match Format::of(text) {
-        Format::Json => Ok(json::from_json(text, source)?),
-        Format::MscclXml => msccl_xml::from_xml(text, source),
-        Format::Mscclpp => mscclpp::from_plan(text, source),
+        Format::Json => {
+            let schedule = json::from_json(text, source)?;
+            let bytes = schedule.header().call.bytes;
+            Ok((schedule, (bytes, bytes)))
+        }
+        Format::MscclXml => msccl_xml::from_xml_for(text, source),
+        Format::Mscclpp => mscclpp::from_plan_for(text, source),
     }
 }
 
@@ -175,7 +188,8 @@ impl Source<'_> {
 }
 
 /// At most the first 40 characters, for error messages.
-pub(super) fn shortened(text: &str) -> String {
+#[must_use]
+pub fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {
         short.push('…');

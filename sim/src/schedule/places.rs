@@ -78,6 +78,11 @@ impl Places {
         chunk.buffer == Buffer::Input || (chunk.buffer == Buffer::Output && self.buffers == BufferUse::InPlace)
     }
 
+    /// The first and the last of the sizes from `least` to `most`, as files have them (0: no limit).
+    pub(super) fn sizes(least: u64, most: u64) -> (Bytes, Bytes) {
+        (Bytes(least), if most == 0 || most > NO_LIMIT { Bytes(u64::MAX) } else { Bytes(most) })
+    }
+
     /// The size that a file for sizes from `least` to `most` (0: no limit) is read for: the only one, or the largest of
     /// whole chunks.
     pub(super) fn assumed_bytes(&self, least: u64, most: u64) -> Bytes {

@@ -10,7 +10,7 @@ use super::{
 use crate::verify::reach::{Answer, Reach};
 
 /// A schedule of one rank whose operations move nothing: each waits for those with the numbers given.
-pub(super) fn waits(after: impl Iterator<Item = Vec<u32>>) -> Schedule {
+pub(super) fn waits(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Schedule {
     let call = Call {
         collective: Collective::SendRecv,
         bytes: Bytes(0),

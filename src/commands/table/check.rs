@@ -2,22 +2,22 @@
 
 use std::path::Path;
 
-use fabricast_planner::export::nccl_tuner::{self, Buffers, Finding, Lookup, Machine, Severity};
-use fabricast_planner::export::open_mpi::Routine;
-use fabricast_planner::export::{AnyTable, SavedPlan};
+use fabricast_planner::export::nccl_tuner::{self, Buffers, Lookup, Machine};
+use fabricast_planner::export::open_mpi::{self, Routine};
+use fabricast_planner::export::{AnyTable, Finding, SavedPlan};
 use fabricast_planner::library::nccl::{Function, Settings};
 use fabricast_planner::library::{Chooser, Conditions, Library, mpi};
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan, prices};
 use fabricast_planner::strategy::{Restriction, Strategy};
+use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
-use fabricast_sim::verify::{VerifyOptions, verify};
-use fabricast_sim::{LaunchMode, Surroundings, engine::Watch, simulate};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
+use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use super::refused;
 use super::report::{Checked, Row};
+use super::schedule_check::{self, ForSizes};
 use crate::args::{CallArgs, CollectiveChoice, LibraryChoice, StrategyArgs, TableArgs, WhatIfArgs};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -45,8 +45,11 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
     let place =
         Place { fabric: &fabric, router: &router, placement: &placement, profile: &profile, mode, chooser: &chooser };
-    if let AnyTable::Schedule(schedule) = &table {
-        return place.schedule(schedule, &strategy, output);
+    if let AnyTable::Schedule(format, schedule, sizes) = &table {
+        let file = ForSizes { format: *format, schedule, sizes: *sizes, name: &name };
+        let (findings, rows) = schedule_check::rows(&file, &place, args.sizes.as_ref(), &strategy)?;
+        let (format, fabric, profile) = (table.format(), fabric.name(), profile.name.as_str());
+        return Checked { format, fabric, profile, library, findings, rows }.write(output);
     }
     let findings = place.findings(&table);
     let asked = place.asked(&table, args);
@@ -57,13 +60,14 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
     checked.write(output)
 }
 
-struct Place<'a> {
-    fabric: &'a Fabric,
-    router: &'a Router<'a>,
-    placement: &'a [NodeId],
-    profile: &'a Profile,
-    mode: LaunchMode,
-    chooser: &'a Chooser,
+/// What a table is held against.
+pub struct Place<'a> {
+    pub fabric: &'a Fabric,
+    pub router: &'a Router<'a>,
+    pub placement: &'a [NodeId],
+    pub profile: &'a Profile,
+    pub mode: LaunchMode,
+    pub chooser: &'a Chooser,
 }
 
 /// What a table takes for a call.
@@ -77,24 +81,37 @@ enum Taken {
 }
 
 impl Place<'_> {
-    fn ranks(&self) -> u32 {
+    pub fn ranks(&self) -> u32 {
         self.placement.len() as u32
     }
 
     fn findings(&self, table: &AnyTable) -> Vec<Finding> {
+        let (ranks, hosts) = (self.ranks(), hosts(self));
+        let mut found = Vec::new();
+        if let AnyTable::NcclEnv(file) = table {
+            let passed_over = file.passed_over.iter();
+            found.extend(passed_over.map(|(line, name)| {
+                Finding::warning(Some(*line), format!("{name} is passed over: it is not known to change a choice"))
+            }));
+        }
         match (table, self.chooser.communicator(), self.chooser.table()) {
             (AnyTable::NcclTuner(table), Some(communicator), Some(cells)) => {
                 let machine = Machine { communicator, cells, settings: self.chooser.settings() };
-                nccl_tuner::findings(table, machine)
+                found.extend(nccl_tuner::findings(table, machine));
             }
-            (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => vec![Finding {
-                line: None,
-                severity: Severity::Warning,
-                message: "which cells NCCL takes on this fabric is not known: its search is not modelled for it"
-                    .to_owned(),
-            }],
-            _ => Vec::new(),
+            (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => found.push(Finding::warning(
+                None,
+                "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
+            )),
+            (AnyTable::OpenMpi(rules), ..) => found.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts })),
+            (AnyTable::Plan(plan), ..) if plan.ranks != ranks || plan.nodes != hosts => {
+                let of = |ranks: u32, hosts: u32| format!("{ranks} ranks on {hosts} hosts");
+                let (own, here) = (of(plan.ranks, plan.nodes), of(ranks, hosts));
+                found.push(Finding::warning(None, format!("the plan is for {own}, {} has {here}", self.fabric.name())));
+            }
+            _ => {}
         }
+        found
     }
 
     /// The collectives to price: those that the table speaks of.
@@ -103,12 +120,12 @@ impl Place<'_> {
             AnyTable::NcclTuner(table) => {
                 Function::of(collective).is_some_and(|function| table.rows.iter().any(|row| row.function == function))
             }
-            AnyTable::NcclEnv(settings) => Function::of(collective).is_some_and(|function| settings.names(function)),
+            AnyTable::NcclEnv(file) => Function::of(collective).is_some_and(|function| file.settings.names(function)),
             AnyTable::OpenMpi(rules) => {
                 Routine::of(collective).is_some_and(|routine| rules.routines.iter().any(|(known, _)| *known == routine))
             }
             AnyTable::Plan(plan) => plan.ranges.iter().any(|range| range.collective == collective),
-            AnyTable::Schedule(_) => false,
+            AnyTable::Schedule(..) => false,
         };
         let all = Collective::ALL.into_iter().filter(|collective| collective.has_sizes());
         match args.collective {
@@ -128,22 +145,7 @@ impl Place<'_> {
             return Ok(Vec::new());
         }
         let restriction = Restriction { library: Some(self.chooser.offer()), ..setup::restriction(flags) };
-        let request = PlanRequest {
-            fabric: self.fabric,
-            router: self.router,
-            placement: self.placement,
-            profile: self.profile,
-            ranks_per_node: self.fabric.most_on_a_host(self.placement),
-            mode: self.mode,
-            buffers: BufferUse::OutOfPlace,
-            root: 0,
-            matrix: None,
-            collectives,
-            sizes,
-            restriction: &restriction,
-            library: Some(self.chooser),
-            effort: Effort::Contenders,
-        };
+        let request = self.request((BufferUse::OutOfPlace, Rank(0)), collectives, sizes, &restriction);
         let ours: Plan = plan(&request, Watcher::default())?;
         let takes = Takes::new(table, self);
         let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy| {
@@ -187,60 +189,30 @@ impl Place<'_> {
         Ok(rows.collect())
     }
 
-    /// A schedule has one size: it is proved, and priced at that.
-    fn schedule(&self, schedule: &Schedule, flags: &StrategyArgs, output: &Output) -> Result<(), Failure> {
-        let header = schedule.header();
-        let call = header.call;
-        if call.ranks != self.ranks() {
-            let message =
-                format!("the schedule is of {} ranks, {} has {}", call.ranks, self.fabric.name(), self.ranks());
-            return Err(Failure::input(message));
-        }
-        let fault = verify(schedule, &VerifyOptions::default()).err().map(|fault| fault.to_string());
-        let delays = Vec::new();
-        let setting = setup::setting(self.fabric, self.router, self.placement, self.profile, &delays);
-        let time = match fault {
-            Some(_) => None,
-            None => Some(simulate(schedule, setting, self.mode, Surroundings::default(), Watch::default())?.time),
-        };
-        // (The plan is that of the same call.)
-        let own = Restriction { ..setup::restriction(flags) };
-        let request = PlanRequest {
+    /// A plan of our own of the same calls.
+    pub fn request<'r>(
+        &'r self,
+        (buffers, root): (BufferUse, Rank),
+        collectives: &'r [Collective],
+        sizes: &'r [Bytes],
+        restriction: &'r Restriction,
+    ) -> PlanRequest<'r> {
+        PlanRequest {
             fabric: self.fabric,
             router: self.router,
             placement: self.placement,
             profile: self.profile,
             ranks_per_node: self.fabric.most_on_a_host(self.placement),
             mode: self.mode,
-            buffers: call.buffers,
-            root: call.root.0,
+            buffers,
+            root: root.0,
             matrix: None,
-            collectives: &[call.collective],
-            sizes: &[call.bytes],
-            restriction: &own,
+            collectives,
+            sizes,
+            restriction,
             library: Some(self.chooser),
             effort: Effort::Contenders,
-        };
-        let ours = plan(&request, Watcher::default())?;
-        let best = ours.rows.first();
-        let row = Row {
-            collective: call.collective,
-            bytes: call.bytes,
-            strategy: None,
-            time,
-            library_default: best.and_then(|row| row.library_default.as_ref()).map(|default| default.priced.time),
-            plan: best.map_or(Picos::ZERO, |row| row.pick.time),
-            reason: fault,
-        };
-        let checked = Checked {
-            format: "schedule",
-            fabric: self.fabric.name(),
-            profile: &self.profile.name,
-            library: self.chooser.library(),
-            findings: Vec::new(),
-            rows: vec![row],
-        };
-        checked.write(output)
+        }
     }
 }
 
@@ -253,7 +225,7 @@ struct Takes<'a> {
 enum Of<'a> {
     Tuner(Lookup),
     Chooser(Box<Chooser>),
-    Rules(&'a fabricast_planner::export::open_mpi::Rules),
+    Rules(&'a open_mpi::Rules),
     Plan(&'a SavedPlan),
 }
 
@@ -262,11 +234,11 @@ impl<'a> Takes<'a> {
         let nodes = place.chooser.communicator().map_or_else(|| hosts(place), |communicator| communicator.nodes);
         let of = match table {
             AnyTable::NcclTuner(table) => Of::Tuner(Lookup::new(table, nodes, place.ranks())),
-            AnyTable::NcclEnv(settings) => Of::Chooser(Box::new(place.chooser_with(settings))),
+            AnyTable::NcclEnv(file) => Of::Chooser(Box::new(place.chooser_with(&file.settings))),
             AnyTable::OpenMpi(rules) => Of::Rules(rules),
             AnyTable::Plan(plan) => Of::Plan(plan),
             // (Checked on a way of their own.)
-            AnyTable::Schedule(_) => Of::Chooser(Box::new(place.chooser.clone())),
+            AnyTable::Schedule(..) => Of::Chooser(Box::new(place.chooser.clone())),
         };
         Self { place, of }
     }
@@ -286,7 +258,10 @@ impl<'a> Takes<'a> {
             },
             Of::Rules(rules) => {
                 let Some(routine) = Routine::of(collective) else { return Taken::Default };
-                let Some(rule) = rules.find(routine, ranks, bytes.0) else { return Taken::Default };
+                let Some(rule) = rules.find(routine, open_mpi::Ranks { ranks, hosts: hosts(self.place) }, bytes.0)
+                else {
+                    return Taken::Default;
+                };
                 let ways = routine.ways().filter(|(number, _)| *number == rule.algorithm);
                 let ours = ways.filter_map(|(_, way)| mpi::schedule_of(way, collective)).next();
                 match ours {

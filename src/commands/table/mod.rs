@@ -3,6 +3,7 @@
 mod check;
 mod explain;
 mod report;
+mod schedule_check;
 mod schedules;
 
 use std::path::Path;

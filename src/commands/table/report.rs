@@ -1,6 +1,6 @@
 //! What a check says.
 
-use fabricast_planner::export::nccl_tuner::{Finding, Severity};
+use fabricast_planner::export::{Finding, Severity};
 use fabricast_planner::library::Library;
 use fabricast_planner::strategy::Strategy;
 use fabricast_reports::table::{Column, Table, Unit, Value};
@@ -66,7 +66,11 @@ impl Checked<'_> {
     pub fn write(&self, output: &Output) -> Result<(), Failure> {
         let text = match output.format {
             Format::Json => output::json(&self.json())?,
-            Format::Csv => crate::commands::csv(&self.table())?,
+            Format::Csv => {
+                // Rows have no place for them.
+                self.told().for_each(|finding| output.warn(&finding));
+                crate::commands::csv(&self.table())?
+            }
             Format::Text => self.text(output),
         };
         output.write(&text)?;
@@ -105,12 +109,19 @@ impl Checked<'_> {
         }
     }
 
+    /// The first findings in words.
+    fn told(&self) -> impl Iterator<Item = String> {
+        self.findings.iter().take(MOST_FINDINGS).map(|finding| {
+            let line = finding.line.map_or_else(String::new, |line| format!("line {line}: "));
+            format!("{line}{}", finding.message)
+        })
+    }
+
     fn text(&self, output: &Output) -> String {
         let mut text = format!("{} on {} · profile {} · {}\n", self.format, self.fabric, self.profile, self.library);
-        for finding in self.findings.iter().take(MOST_FINDINGS) {
-            let line = finding.line.map_or_else(String::new, |line| format!("line {line}: "));
+        for (finding, told) in self.findings.iter().zip(self.told()) {
             let severity = if finding.severity == Severity::Error { "error" } else { "warning" };
-            text.push_str(&format!("{severity}: {line}{}\n", finding.message));
+            text.push_str(&format!("{severity}: {told}\n"));
         }
         if self.findings.len() > MOST_FINDINGS {
             text.push_str(&format!("and {} more; JSON has all\n", self.findings.len() - MOST_FINDINGS));

@@ -96,40 +96,23 @@ pub fn parse(text: &str, source: &str) -> Result<Fabric> {
     Ok(builder.finish())
 }
 
-/// Where a raw value stands in the text that it borrows from.
-fn bytes_of(origin: Origin<'_>, raw: &RawValue) -> Range<usize> {
-    let start = (raw.get().as_ptr() as usize).saturating_sub(origin.text.as_ptr() as usize);
-    start..start + raw.get().len()
-}
-
-/// An error of the JSON parser, which counts lines and columns from the start of `within`.
+/// An error of the JSON parser, which read `within`.
 fn json_error(origin: Origin<'_>, within: Range<usize>, error: &serde_json::Error) -> crate::Error {
-    let part = origin.text.get(within.clone()).unwrap_or_default();
-    let lines_before = error.line().saturating_sub(1);
-    let line_start = if lines_before == 0 {
-        0
-    } else {
-        part.match_indices('\n').nth(lines_before - 1).map_or(part.len(), |(i, _)| i + 1)
-    };
-    let at = within.start + line_start + error.column().saturating_sub(1);
-    // The place is said in front; the words of the parser end with it again.
-    let message = error.to_string();
-    let suffix = format!(" at line {} column {}", error.line(), error.column());
-    let message = message.strip_suffix(suffix.as_str()).unwrap_or(&message);
+    let (at, message) = origin.json_fault(within, error);
     if error.is_data() {
-        origin.invalid(at..at, message)
+        origin.invalid(at, message)
     } else {
-        origin.syntax(at..at, format!("not well-formed JSON: {message}"))
+        origin.syntax(at, format!("not well-formed JSON: {message}"))
     }
 }
 
 fn item<T: DeserializeOwned>(origin: Origin<'_>, raw: &RawValue) -> Result<T> {
-    serde_json::from_str(raw.get()).map_err(|error| json_error(origin, bytes_of(origin, raw), &error))
+    serde_json::from_str(raw.get()).map_err(|error| json_error(origin, origin.bytes_of(raw.get()), &error))
 }
 
 fn add_node(origin: Origin<'_>, raw: &RawValue, builder: &mut FabricBuilder) -> Result<()> {
     let node: JsonNode = item(origin, raw)?;
-    let refuse = |message: String| origin.invalid(bytes_of(origin, raw), message);
+    let refuse = |message: String| origin.invalid(origin.bytes_of(raw.get()), message);
     if node.id.is_empty() {
         return Err(refuse("an id must not be empty".to_owned()));
     }
@@ -160,7 +143,7 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
     let mut waiting: FxHashMap<(NodeId, NodeId, LinkKind), VecDeque<Direction>> = FxHashMap::default();
     let mut links: Vec<(usize, NodeId, NodeId, LinkSpec)> = Vec::new();
     for (order, raw) in raws.iter().enumerate() {
-        let bytes = bytes_of(origin, raw);
+        let bytes = origin.bytes_of(raw.get());
         let link: JsonLink = item(origin, raw)?;
         let refuse = |message: String| origin.invalid(bytes.clone(), message);
         let end = |id: &str| builder.find(id).ok_or_else(|| refuse(format!("there is no node `{id}`")));

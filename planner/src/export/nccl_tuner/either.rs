@@ -1,6 +1,7 @@
 //! What a tuner takes: its own table, or a saved plan, whose table is made on the spot.
 
 use super::{FromPlan, Table, read};
+use crate::export::json_text::without_mark;
 use crate::export::{SavedPlan, TableError};
 
 /// Reads a table, or the table of a plan that `plan --format json` wrote; `source` is the file's name, for errors. A plan begins with
@@ -9,6 +10,7 @@ use crate::export::{SavedPlan, TableError};
 /// # Errors
 /// [`TableError`] of the one that it looks like.
 pub fn read_either(text: &str, source: &str) -> Result<Table, TableError> {
+    let text = without_mark(text);
     if text.trim_start().starts_with('{') {
         return SavedPlan::read(text, source).map(|plan| FromPlan::new(&plan).table);
     }

@@ -1,31 +1,9 @@
 //! What is wrong with a table on a fabric: cells that NCCL does not take there, rows that no call reaches, sizes without a row,
 //! channels that there are not.
 
-use serde::Serialize;
-
 use super::{Buffers, Lookup, Row, Table};
+use crate::export::Finding;
 use crate::library::nccl::{Algo, Communicator, Function, Settings, Table as Cells};
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// It works, and perhaps not as meant.
-    Warning,
-    /// The row cannot be taken.
-    Error,
-}
-
-/// Something that is wrong with a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The line, from 1; `None` for what is missing.
-    pub line: Option<u32>,
-    /// How bad it is.
-    pub severity: Severity,
-    /// What.
-    pub message: String,
-}
 
 /// A machine that a table is held against.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +27,7 @@ pub fn findings(table: &Table, machine: Machine<'_>) -> Vec<Finding> {
     let lookup = Lookup::new(table, nodes, ranks);
     let mut found = Vec::new();
     if lookup.is_empty() {
-        found.push(warning(None, format!("no row is for {ranks} ranks on {nodes} nodes")));
+        found.push(Finding::warning(None, format!("no row is for {ranks} ranks on {nodes} nodes")));
         return found;
     }
     let reached = lookup.reached(table.rows.len());
@@ -58,30 +36,30 @@ pub fn findings(table: &Table, machine: Machine<'_>) -> Vec<Finding> {
         let cell = machine.cells.cell(row.function, row.algo, row.proto);
         if let Err(why) = cell.taken {
             let message = format!("{} {} for {}: {why}", row.algo, row.proto, row.function);
-            found.push(Finding { line, severity: Severity::Error, message });
+            found.push(Finding::error(line, message));
         }
         if !reached.get(place).copied().unwrap_or_default() {
-            found.push(warning(line, "no call takes this row: earlier ones match all of its sizes".to_owned()));
+            found
+                .push(Finding::warning(line, "no call takes this row: earlier ones match all of its sizes".to_owned()));
         }
-        found.extend(channels(row, machine).map(|message| warning(line, message)));
+        found.extend(channels(row, machine).map(|message| Finding::warning(line, message)));
     }
     for function in Function::ALL {
         if !table.rows.iter().any(|row| row.function == function && row.is_for(nodes, ranks)) {
-            found.push(warning(None, format!("{function} has no row: the example plugin gives it one channel")));
+            found.push(Finding::warning(
+                None,
+                format!("{function} has no row: the example plugin gives it one channel"),
+            ));
             continue;
         }
         for (first, last) in lookup.gaps(function, LARGEST) {
             let message = format!(
                 "{function} of {first} to {last} bytes has no row for any call: the example plugin gives it one channel"
             );
-            found.push(warning(None, message));
+            found.push(Finding::warning(None, message));
         }
     }
     found
-}
-
-fn warning(line: Option<u32>, message: String) -> Finding {
-    Finding { line, severity: Severity::Warning, message }
 }
 
 /// What is wrong with a row's channels.

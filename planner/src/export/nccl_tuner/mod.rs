@@ -23,7 +23,7 @@ use fabricast_topologies::Bytes;
 
 use crate::library::nccl::{Algo, Function, Proto};
 pub use either::read_either;
-pub use findings::{Finding, Machine, Severity, findings};
+pub use findings::{Machine, findings};
 pub use from_plan::FromPlan;
 pub use lookup::{Answer, Lookup};
 pub use read::read;

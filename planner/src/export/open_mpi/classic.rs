@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use fabricast_topologies::Bytes;
 
-use super::{Communicator, Routine, Rule, Rules};
+use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::TableError;
 
 /// Writes rules; each communicator by its least ranks.
@@ -45,6 +45,9 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
         let id = numbers.next("a collective's id", MOST)?;
         let routine = Routine::of_id(id.value);
         let routine = routine.ok_or_else(|| numbers.refused(&id, "expected the id of a collective, 0 to 21"))?;
+        if routines.iter().any(|(known, _)| *known == routine) {
+            return Err(numbers.refused(&id, format!("{} a second time: expected each once", routine.name())));
+        }
         let mut communicators: Vec<Communicator> = Vec::new();
         for _ in 0..numbers.next("the number of communicator sizes", MOST)?.value {
             let ranks = numbers.next("a communicator's size", i32::MAX as u64)?;
@@ -70,14 +73,8 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
                 }
                 let algorithm = numbers.next("an algorithm", i32::MAX as u64)?;
                 if routine.algorithm(algorithm.value as u32).is_none() {
-                    let known: Vec<String> =
-                        routine.algorithms().zip(1..).map(|(name, number)| format!("{number} {name}")).collect();
-                    let message = format!(
-                        "{} has no algorithm {}: expected 0 or one of {}",
-                        routine.name(),
-                        algorithm.value,
-                        known.join(", ")
-                    );
+                    let message =
+                        format!("{} has no algorithm {}: {}", routine.name(), algorithm.value, routine.expected());
                     return Err(numbers.refused(&algorithm, message));
                 }
                 let fanout = numbers.next("a fan-out", i32::MAX as u64)?.value as u32;
@@ -93,7 +90,7 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
                     segment,
                 });
             }
-            communicators.push(Communicator { min_ranks, max_ranks: u32::MAX, rules });
+            communicators.push(Communicator { min_ranks, max_ranks: u32::MAX, distribution: Distribution::Any, rules });
         }
         routines.push((routine, communicators));
     }
@@ -183,5 +180,33 @@ impl<'a> Numbers<'a> {
         }
         let at = self.at..self.text.len();
         Err(TableError::at(self.source, self.text, at, "more numbers than the counts before them say"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_refused_where_it_stands() {
+        for (text, line, column, said) in [
+            ("", 1, 1, "ends before the number of collectives"),
+            ("1\n2\n1\n4\n1\n0 9 0 0", 6, 3, "has no algorithm 9: expected 0 or one of 1 basic_linear"),
+            ("1\r\n2\r\n1\r\n4\r\n1\r\n8 3 0 0", 6, 1, "expected 0"),
+            ("1\n2\n1\n4\n2\n0 3 0 0\n0 4 0 0", 7, 1, "rise"),
+            ("1\n2\n2\n4\n1\n0 3 0 0\n4\n1\n0 3 0 0", 7, 1, "rise"),
+            ("1\n2\n1\n4\n1\n0 3 0", 6, 6, "ends before a segment size"),
+            ("1\n2\n1\n4\n1\n-1 3 0 0", 6, 1, "a message size"),
+            ("1\n2\n1\n4\n1\n9223372036854775808 3 0 0", 6, 1, "0 to 9223372036854775807"),
+            ("1\n22\n", 2, 1, "0 to 21"),
+            ("1\n2\n0\n7\n", 4, 1, "more numbers"),
+            ("2\n2\n0\n2\n0\n", 4, 1, "allreduce a second time"),
+            ("1\n2\n1\n4\n1\n0 three 0 0", 6, 3, "`three`"),
+            ("rule-file-version-x\n", 1, 19, "a version"),
+        ] {
+            let error = read(text, "rules.txt").unwrap_err();
+            assert_eq!((error.place.line, error.place.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(said), "{text}: {error}");
+        }
     }
 }

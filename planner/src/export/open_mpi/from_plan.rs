@@ -2,7 +2,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::{Communicator, Routine, Rule, Rules};
+use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::{Dropped, SavedPick, SavedPlan, SavedRow, choices, header};
 use crate::library::mpi;
 
@@ -30,7 +30,9 @@ impl FromPlan {
                     communicators.iter_mut().for_each(|one| one.rules.push(rule));
                 }
                 _ => {
-                    let communicator = Communicator { min_ranks: plan.ranks, max_ranks: plan.ranks, rules: vec![rule] };
+                    let (ranks, distribution) = (plan.ranks, Distribution::Any);
+                    let communicator =
+                        Communicator { min_ranks: ranks, max_ranks: ranks, distribution, rules: vec![rule] };
                     routines.push((routine, vec![communicator]));
                 }
             }

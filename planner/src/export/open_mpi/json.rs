@@ -1,13 +1,13 @@
 //! The JSON format of Open MPI 6.0.
 
-use std::collections::BTreeMap;
-
+use fabricast_sim::schedule::format::shortened;
 use fabricast_topologies::Bytes;
-use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Communicator, Routine, Rule, Rules};
+use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::TableError;
+use crate::export::json_text::JsonText;
 
 /// Writes rules.
 #[must_use]
@@ -28,91 +28,227 @@ pub fn write(rules: &Rules) -> String {
                 })
             });
             let rules: Vec<Value> = rules.collect();
-            json!({ "comm_size_min": one.min_ranks, "comm_size_max": one.max_ranks, "rules": rules })
+            // (Inf would not fit the int that Open MPI keeps; without the key there is no limit.)
+            let most = (one.max_ranks <= MOST as u32).then(|| ("comm_size_max", json!(one.max_ranks)));
+            let distribution = (one.distribution != Distribution::Any)
+                .then(|| ("comm_rank_distribution", json!(one.distribution.name())));
+            let members = [("comm_size_min", json!(one.min_ranks)), ("rules", json!(rules))];
+            let members = members.into_iter().chain(most).chain(distribution);
+            members.map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>()
         });
-        collectives.insert(routine.name().to_owned(), communicators.collect());
+        collectives.insert(routine.name().to_owned(), communicators.map(Value::Object).collect());
     }
     let value = json!({ "rule_file_version": 3, "module": "tuned", "collectives": collectives });
     format!("{value:#}\n")
 }
 
-#[derive(Deserialize)]
-struct File {
-    collectives: BTreeMap<String, Vec<CommunicatorText>>,
-}
+/// Keys of each object (`docs/tuning-apps/tuned_dynamic_file_schema.json`, which allows no others).
+const FILE: [&str; 4] = ["rule_file_version", "module", "collectives", "$schema"];
+const COMMUNICATOR: [&str; 4] = ["comm_size_min", "comm_size_max", "comm_rank_distribution", "rules"];
+const RULE: [&str; 7] = ["msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs", "bine_imp"];
 
-#[derive(Deserialize)]
-struct CommunicatorText {
-    #[serde(default)]
-    comm_size_min: Option<u32>,
-    #[serde(default)]
-    comm_size_max: Option<u32>,
-    rules: Vec<RuleText>,
-}
+/// Ranks, fan-outs, segments and requests are C's `int`.
+const MOST: u64 = i32::MAX as u64;
 
-#[derive(Deserialize)]
-struct RuleText {
-    #[serde(default)]
-    msg_size_min: Option<Size>,
-    #[serde(default)]
-    msg_size_max: Option<Size>,
-    alg: Word,
-    #[serde(default)]
-    faninout: u32,
-    #[serde(default)]
-    seg_size: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Size {
-    Bytes(u64),
-    Word(String),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Word {
-    Number(u32),
-    Name(String),
-}
-
-/// Reads rules; `source` is the file's name, for errors.
+/// Reads rules; `source` is the file's name, for errors. Strict where Open MPI passes over what it does not know: a rule with a
+/// key or an algorithm that there is not would be one that nobody meant.
 ///
 /// # Errors
-/// [`TableError`], with line and column where the JSON is not of this shape, with the rule where it cannot be.
+/// [`TableError`] with line and column: something that is not JSON or not of this shape, unknown keys, collectives and algorithms,
+/// numbers that cannot be, ranges that end before they begin.
 pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
-    let file: File = serde_json::from_str(text).map_err(|error| TableError::json(source, text, &error))?;
+    let json = JsonText::new(text, source);
+    let root = json.root()?;
+    let file = json.only(root, "a file of rules", &FILE)?;
+    if let Some(module) = file.get("module").filter(|module| module.get() != "\"tuned\"") {
+        return Err(json.refused(module.get(), format!("module {}: expected \"tuned\"", shortened(module.get()))));
+    }
+    if let Some(version) = file.get("rule_file_version") {
+        json.number(version, "rule_file_version", MOST, "")?;
+    }
+    let collectives = file.get("collectives");
+    let collectives = collectives.ok_or_else(|| json.refused(root.get(), "no key `collectives`: expected one"))?;
     let mut routines = Vec::new();
-    for (name, communicators) in file.collectives {
-        let wrong = |message: String| TableError::of(source, format!("{name}: {message}"));
-        let routine = Routine::of_name(&name).ok_or_else(|| wrong("no collective of Open MPI's".to_owned()))?;
-        let mut read = Vec::new();
-        for one in communicators {
-            let (min_ranks, max_ranks) = (one.comm_size_min.unwrap_or(0), one.comm_size_max.unwrap_or(u32::MAX));
-            let rules = one.rules.into_iter().map(|rule| {
-                let algorithm = match &rule.alg {
-                    Word::Number(number) => routine.algorithm(*number).map(|_| *number),
-                    Word::Name(name) => routine.number(name),
-                };
-                let algorithm = algorithm.ok_or_else(|| {
-                    let known: Vec<&str> = routine.algorithms().collect();
-                    wrong(format!("an unknown algorithm: expected one of {}", known.join(", ")))
-                })?;
-                let size = |size: Option<Size>, usual| match size {
-                    None => Ok(Bytes(usual)),
-                    Some(Size::Bytes(bytes)) => Ok(Bytes(bytes)),
-                    Some(Size::Word(word)) if word.to_ascii_lowercase().starts_with("inf") => Ok(Bytes(u64::MAX)),
-                    Some(Size::Word(word)) => Err(wrong(format!("size `{word}`: expected bytes or Inf"))),
-                };
-                let (min_bytes, max_bytes) = (size(rule.msg_size_min, 0)?, size(rule.msg_size_max, u64::MAX)?);
-                Ok(Rule { min_bytes, max_bytes, algorithm, fanout: rule.faninout, segment: rule.seg_size })
-            });
-            let rules = rules.collect::<Result<Vec<_>, TableError>>()?;
-            read.push(Communicator { min_ranks, max_ranks, rules });
-        }
-        routines.push((routine, read));
+    for (name, at, communicators) in json.members(collectives, "the collectives")?.all() {
+        let routine = Routine::of_name(name).ok_or_else(|| {
+            let known: Vec<&str> = Routine::all().map(Routine::name).collect();
+            let message =
+                format!("no collective of Open MPI's `{}`: expected one of {}", shortened(name), known.join(", "));
+            json.refused(at, message)
+        })?;
+        let communicators = json.items(communicators, "communicators")?;
+        let communicators = communicators.into_iter().map(|one| communicator(json, routine, one));
+        routines.push((routine, communicators.collect::<Result<_, _>>()?));
     }
     routines.sort_by_key(|routine| routine.0);
     Ok(Rules { comments: Vec::new(), routines })
+}
+
+fn communicator(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<Communicator, TableError> {
+    let members = json.only(value, "a communicator", &COMMUNICATOR)?;
+    let ranks = |key: &str, missing: u32| match members.get(key) {
+        None => Ok(missing),
+        Some(value) if is_infinite(value) => Ok(u32::MAX),
+        Some(value) => Ok(json.number(value, key, MOST, " or Inf")? as u32),
+    };
+    let (min_ranks, max_ranks) = (ranks("comm_size_min", 0)?, ranks("comm_size_max", u32::MAX)?);
+    if let Some(last) = members.get("comm_size_max").filter(|_| max_ranks < min_ranks) {
+        return Err(json.refused(last.get(), format!("comm_size_max {max_ranks} is below comm_size_min {min_ranks}")));
+    }
+    let distribution = match members.get("comm_rank_distribution") {
+        None => Distribution::Any,
+        Some(value) => {
+            let known = Distribution::ALL.into_iter().find(|one| value.get() == format!("\"{}\"", one.name()));
+            known.ok_or_else(|| {
+                let names = Distribution::ALL.map(Distribution::name).join(", ");
+                let found = shortened(value.get());
+                json.refused(value.get(), format!("comm_rank_distribution {found}: expected one of {names}"))
+            })?
+        }
+    };
+    let rules = members.get("rules").ok_or_else(|| json.refused(value.get(), "a communicator without `rules`"))?;
+    let rules = json.items(rules, "rules")?.into_iter().map(|one| rule(json, routine, one));
+    Ok(Communicator { min_ranks, max_ranks, distribution, rules: rules.collect::<Result<_, _>>()? })
+}
+
+fn rule(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<Rule, TableError> {
+    let members = json.only(value, "a rule", &RULE)?;
+    let bytes = |key: &str, missing: u64| match members.get(key) {
+        None => Ok(Bytes(missing)),
+        Some(value) if is_infinite(value) => Ok(Bytes(u64::MAX)),
+        Some(value) => json.number(value, key, i64::MAX as u64, " or Inf").map(Bytes),
+    };
+    let (min_bytes, max_bytes) = (bytes("msg_size_min", 0)?, bytes("msg_size_max", u64::MAX)?);
+    if let Some(last) = members.get("msg_size_max").filter(|_| max_bytes < min_bytes) {
+        let message = format!("msg_size_max {} is below msg_size_min {}", max_bytes.0, min_bytes.0);
+        return Err(json.refused(last.get(), message));
+    }
+    let int = |key: &str| members.get(key).map_or(Ok(0), |value| json.number(value, key, MOST, ""));
+    int("reqs")?;
+    let (fanout, segment) = (int("faninout")? as u32, int("seg_size")?);
+    let algorithm = members.get("alg").ok_or_else(|| json.refused(value.get(), "a rule without `alg`"))?;
+    Ok(Rule { min_bytes, max_bytes, algorithm: algorithm_of(json, routine, algorithm)?, fanout, segment })
+}
+
+/// An algorithm by its number or its name.
+fn algorithm_of(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<u32, TableError> {
+    let number = if value.get().starts_with('"') {
+        routine.number(&json.read::<String>(value)?)
+    } else {
+        value.get().parse::<u32>().ok().filter(|&number| routine.algorithm(number).is_some())
+    };
+    number.ok_or_else(|| {
+        let message = format!("{} has no algorithm {}: {}", routine.name(), shortened(value.get()), routine.expected());
+        json.refused(value.get(), message)
+    })
+}
+
+/// `"Inf"`, of which Open MPI reads three letters, all small, all large or the first large.
+fn is_infinite(value: &RawValue) -> bool {
+    ["\"inf", "\"Inf", "\"INF"].iter().any(|word| value.get().starts_with(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> (u32, u32, String) {
+        let error = read(text, "rules.json").unwrap_err();
+        (error.place.line, error.place.column, error.message)
+    }
+
+    /// A rule in a file, on its third line, from column 1 on.
+    fn with_rule(rule: &str) -> String {
+        format!("{{\"collectives\": {{\"allreduce\": [\n{{\"comm_size_min\": 2, \"rules\": [\n{rule}]}}]}}}}")
+    }
+
+    #[test]
+    fn rules_that_cannot_be_are_refused_where_they_stand() {
+        for (rule, column, said) in [
+            (r#"{"alg": "rings"}"#, 9, "expected 0 or one of 1 basic_linear"),
+            (r#"{"alg": 7}"#, 9, "allreduce has no algorithm 7"),
+            (r#"{"alg": -1}"#, 9, "no algorithm -1"),
+            (r#"{"alg": 3.0}"#, 9, "no algorithm 3.0"),
+            (r#"{"alg": null}"#, 9, "no algorithm null"),
+            (r#"{"msg_size_min": 0}"#, 1, "without `alg`"),
+            (r#"{"alg": 3, "msg_size_mx": 8}"#, 13, "no `msg_size_mx`: expected one of msg_size_min"),
+            (r#"{"alg": 3, "alg": 4}"#, 13, "`alg` a second time"),
+            (r#"{"alg": 3, "msg_size_min": 9, "msg_size_max": 8}"#, 47, "8 is below msg_size_min 9"),
+            (
+                r#"{"alg": 3, "msg_size_max": 9223372036854775808}"#,
+                28,
+                "whole number from 0 to 9223372036854775807 or Inf",
+            ),
+            (r#"{"alg": 3, "msg_size_max": "all"}"#, 28, "or Inf"),
+            (r#"{"alg": 3, "msg_size_max": [1]}"#, 28, "or Inf"),
+            (r#"{"alg": 3, "seg_size": 2147483648}"#, 24, "whole number from 0 to 2147483647"),
+            (r#"{"alg": 3, "faninout": "2"}"#, 24, "whole number"),
+            (r#"{"alg": 3, "reqs": true}"#, 20, "whole number"),
+            (r#"[3]"#, 1, "an object"),
+            (r#"{"alg": 3"#, 10, "expected"),
+        ] {
+            let (line, at, message) = refused(&with_rule(rule));
+            assert_eq!((line, at), (3, column), "{rule}: {message}");
+            assert!(message.contains(said), "{rule}: {message}");
+        }
+        assert!(read(&with_rule(r#"{"alg": "ring", "msg_size_max": "INF", "reqs": 2, "bine_imp": 1}"#), "").is_ok());
+    }
+
+    #[test]
+    fn files_and_communicators_that_cannot_be_are_refused_where_they_stand() {
+        for (text, line, column, said) in [
+            ("", 1, 1, "EOF"),
+            ("[]", 1, 1, "an object"),
+            ("{\n}", 1, 1, "`collectives`"),
+            ("{\n\"collectives\": []}", 2, 16, "an object"),
+            ("{\"module\": \"basic\", \"collectives\": {}}", 1, 12, "expected \"tuned\""),
+            ("{\"rule_file_version\": 1.5, \"collectives\": {}}", 1, 23, "whole number"),
+            ("{\"colectives\": {}}", 1, 3, "`colectives`"),
+            ("{\"collectives\": {\"all_reduce\": []}}", 1, 19, "expected one of allgather"),
+            ("{\"collectives\": {\"bcast\": [],\n \"bcast\": []}}", 2, 3, "a second time"),
+            ("{\"collectives\": {\"bcast\": {}}}", 1, 27, "a list of communicators"),
+            ("{\"collectives\": {\"bcast\": [{}]}}", 1, 28, "without `rules`"),
+            ("{\"collectives\": {\"bcast\": [{\"rules\": 1}]}}", 1, 38, "a list of rules"),
+            (
+                "{\"collectives\": {\"bcast\": [{\"comm_size_min\": -2, \"rules\": []}]}}",
+                1,
+                46,
+                "0 to 2147483647 or Inf",
+            ),
+            (
+                "{\"collectives\": {\"bcast\": [{\"comm_size_min\": 8, \"comm_size_max\": 4, \"rules\": []}]}}",
+                1,
+                66,
+                "below",
+            ),
+            (
+                "{\"collectives\": {\"bcast\": [{\"comm_rank_distribution\": \"two\", \"rules\": []}]}}",
+                1,
+                55,
+                "one-per-node",
+            ),
+            ("{\"collectives\": {}} {}", 1, 21, "trailing"),
+        ] {
+            let (at_line, at, message) = refused(text);
+            assert_eq!((at_line, at), (line, column), "{text}: {message}");
+            assert!(message.contains(said), "{text}: {message}");
+        }
+    }
+
+    /// The first communicator that fits counts, and `single-node` fits ranks of one host only.
+    #[test]
+    fn ranks_may_have_to_be_spread_in_a_way() {
+        let one = |distribution: &str, algorithm: u32| {
+            format!(r#"{{"comm_rank_distribution": "{distribution}", "rules": [{{"alg": {algorithm}}}]}}"#)
+        };
+        let rules = [one("single-node", 3), one("one-per-node", 4), one("any", 6)].join(",");
+        let text = format!("{{\"collectives\": {{\"allreduce\": [{rules}]}}}}");
+        let rules = read(&text, "rules.json").unwrap();
+        let routine = Routine::of_name("allreduce").unwrap();
+        for (ranks, hosts, algorithm) in [(8, 1, 3), (8, 8, 4), (8, 2, 6), (1, 1, 3)] {
+            let found = rules.find(routine, super::super::Ranks { ranks, hosts }, 1024).unwrap();
+            assert_eq!(found.algorithm, algorithm, "{ranks} ranks on {hosts} hosts");
+        }
+        assert_eq!(read(&write(&rules), "again").unwrap(), rules);
+    }
 }

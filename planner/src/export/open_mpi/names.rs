@@ -191,6 +191,12 @@ impl Routine {
         }
     }
 
+    /// The algorithms that a rule may name, in words.
+    pub(super) fn expected(self) -> String {
+        let known: Vec<String> = self.algorithms().zip(1..).map(|(name, number)| format!("{number} {name}")).collect();
+        if known.is_empty() { "expected 0".to_owned() } else { format!("expected 0 or one of {}", known.join(", ")) }
+    }
+
     /// The number of an algorithm by its name.
     #[must_use]
     pub fn number(self, name: &str) -> Option<u32> {

@@ -8,8 +8,9 @@
 //! Connections between the same GPUs are told apart by channel. A thread block has one channel for both its ways, so all
 //! connections along a chain of relays have the same.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use super::relay::{Chains, Relays};
 use crate::schedule::OpKind;
 use crate::schedule::format::WriteError;
 use crate::schedule::plain::{Plain, PlainOp};
@@ -92,13 +93,15 @@ impl Assignment {
             }
         }
         let mut chains = Chains::new(arrivals.keys().copied().collect());
+        let mut incoming_of: Vec<Vec<Connection>> = vec![Vec::new(); ranks as usize];
+        arrivals.keys().for_each(|&connection| incoming_of[connection.1 as usize].push(connection));
+        let mut relays = relaying.then(|| Relays::new(plain, &connections, &arrivals));
         let mut gpus = Vec::with_capacity(ranks as usize);
-        for (rank, own) in owns.into_iter().enumerate() {
+        for (own, mut incoming) in owns.into_iter().zip(incoming_of) {
             let mut blocks = own_blocks(plain, own, &connections);
-            let mut incoming: Vec<Connection> = arrivals.keys().copied().filter(|to| to.1 == rank as u32).collect();
-            incoming.sort_unstable_by_key(|&(from, to, channel)| (to, channel, from));
-            if relaying {
-                relay(plain, &mut blocks, &mut incoming, &arrivals, &mut chains);
+            incoming.sort_unstable_by_key(|&(from, _, channel)| (channel, from));
+            if let Some(relays) = &mut relays {
+                relays.give(&mut blocks, &mut incoming, &mut chains);
             }
             for connection in incoming {
                 let acts = arrivals[&connection].iter().map(|&op| Act::Receive(op)).collect();
@@ -166,135 +169,4 @@ fn merged(plain: &Plain, mut a: Vec<Act>, b: Vec<Act>) -> Vec<Act> {
         Act::Local(op) | Act::Send(op) | Act::Receive(op) | Act::Relay(op, _) => (plain.ops[*op as usize].level, *op),
     });
     a
-}
-
-/// Gives connections to the thread blocks that relay them.
-fn relay(
-    plain: &Plain,
-    blocks: &mut [Block],
-    incoming: &mut Vec<Connection>,
-    arrivals: &FxHashMap<Connection, Vec<u32>>,
-    chains: &mut Chains,
-) {
-    // The connection and place of everything that arrives.
-    let mut places: FxHashMap<u32, (Connection, usize)> = FxHashMap::default();
-    for connection in incoming.iter() {
-        places.extend(arrivals[connection].iter().enumerate().map(|(i, &op)| (op, (*connection, i))));
-    }
-    for block in blocks.iter_mut() {
-        let mut best: Option<(usize, Connection, Vec<Act>)> = None;
-        let Some(sends) = block.sends else { continue };
-        for &connection in incoming.iter().filter(|connection| chains.can_join(**connection, sends)) {
-            let found = relayed(plain, &block.acts, connection, &arrivals[&connection], &places);
-            if let Some((count, acts)) = found
-                && best.as_ref().is_none_or(|(most, ..)| count > *most)
-            {
-                best = Some((count, connection, acts));
-            }
-        }
-        if let Some((_, connection, acts)) = best {
-            chains.join(connection, sends);
-            block.receives = Some(connection);
-            block.acts = acts;
-            incoming.retain(|&other| other != connection);
-        }
-    }
-}
-
-/// The acts of a thread block that also takes what arrives by a connection, and how many of them relay it; nothing if it
-/// does not.
-fn relayed(
-    plain: &Plain,
-    acts: &[Act],
-    connection: Connection,
-    arrivals: &[u32],
-    places: &FxHashMap<u32, (Connection, usize)>,
-) -> Option<(usize, Vec<Act>)> {
-    let mut own: FxHashSet<u32> = FxHashSet::default();
-    let mut result = Vec::with_capacity(acts.len() + arrivals.len());
-    let (mut taken, mut count) = (0, 0);
-    for &act in acts {
-        let Act::Send(id) = act else { return None };
-        let op = &plain.ops[id as usize];
-        let source = op.after.iter().find(|&&on| {
-            let from = &plain.ops[on as usize];
-            let arrives = places.get(&on).is_some_and(|place| place.0 == connection && place.1 >= taken);
-            arrives && from.dst == op.src
-        });
-        let forwards = source.and_then(|source| places.get(source)).map(|place| place.1);
-        let known = forwards.map_or(taken, |at| at + 1);
-        let waits_for_others = op.after.iter().any(|on| {
-            !own.contains(on) && places.get(on).is_none_or(|place| place.0 != connection || place.1 >= known)
-        });
-        match forwards {
-            Some(_) if waits_for_others => return None,
-            Some(at) => {
-                result.extend(arrivals[taken..at].iter().map(|&op| Act::Receive(op)));
-                result.push(Act::Relay(arrivals[at], id));
-                (taken, count) = (at + 1, count + 1);
-            }
-            // It must not wait for what this thread block takes only later.
-            None if op.after.iter().any(|on| places.get(on).is_some_and(|p| p.0 == connection && p.1 >= taken)) => {
-                return None;
-            }
-            None => result.push(act),
-        }
-        own.insert(id);
-    }
-    result.extend(arrivals[taken..].iter().map(|&op| Act::Receive(op)));
-    (count > 0).then_some((count, result))
-}
-
-/// Connections that must have the same channel.
-struct Chains {
-    chain_of: FxHashMap<Connection, usize>,
-    chains: Vec<Vec<Connection>>,
-}
-
-impl Chains {
-    fn new(mut connections: Vec<Connection>) -> Self {
-        connections.sort_unstable();
-        let chain_of = connections.iter().copied().zip(0..).collect();
-        Self { chain_of, chains: connections.into_iter().map(|connection| vec![connection]).collect() }
-    }
-
-    fn chain(&self, connection: Connection) -> Option<usize> {
-        self.chain_of.get(&connection).copied()
-    }
-
-    /// Whether two chains can be one: they must not have connections between the same GPUs.
-    fn can_join(&self, a: Connection, b: Connection) -> bool {
-        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return false };
-        let ends: FxHashSet<(u32, u32)> = self.chains[a].iter().map(|&(from, to, _)| (from, to)).collect();
-        a == b || self.chains[b].iter().all(|&(from, to, _)| !ends.contains(&(from, to)))
-    }
-
-    fn join(&mut self, a: Connection, b: Connection) {
-        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return };
-        if a == b {
-            return;
-        }
-        let (kept, gone) = if self.chains[a].len() < self.chains[b].len() { (b, a) } else { (a, b) };
-        for connection in std::mem::take(&mut self.chains[gone]) {
-            self.chain_of.insert(connection, kept);
-            self.chains[kept].push(connection);
-        }
-    }
-
-    /// The lowest channel for each chain that no other has between the same GPUs, chain by chain.
-    fn channels(mut self) -> FxHashMap<Connection, u32> {
-        self.chains.iter_mut().for_each(|chain| chain.sort_unstable());
-        self.chains.sort_unstable();
-        let mut taken: FxHashSet<(u32, u32, u32)> = FxHashSet::default();
-        let mut channels = FxHashMap::default();
-        for chain in &self.chains {
-            let is_free = |channel: &u32| chain.iter().all(|&(from, to, _)| !taken.contains(&(from, to, *channel)));
-            let channel = (0..).find(is_free).unwrap_or(0);
-            for &connection in chain {
-                taken.insert((connection.0, connection.1, channel));
-                channels.insert(connection, channel);
-            }
-        }
-        channels
-    }
 }

@@ -50,7 +50,7 @@ pub(super) fn settle(
     let step_order = step_graph.order().map_err(|cycle| deadlock(steps, &cycle))?;
     let conflicts = conflicts(draft, acts_at, &step_order, buffers);
     // Whatever comes before the transfer anyway needs no word.
-    let joined = |draft: &Draft| waits(draft.ops.iter().map(|op| op.after.clone()));
+    let joined = |draft: &Draft| waits(draft.ops.iter().map(|op| op.after.iter().copied()));
     let before = joined(draft);
     let graph = Graph::new(&before);
     let order = match graph.order() {
@@ -88,7 +88,7 @@ fn step_schedule(steps: &Steps<'_>) -> Schedule {
     let ops = steps.blocks.iter().flat_map(|at| at.steps().map(move |step| (at.first, step))).map(|(first, step)| {
         let before = (step > first).then(|| step - 1);
         let others = [steps.sender[step as usize], steps.awaited[step as usize]];
-        before.into_iter().chain(others.into_iter().filter(|&on| on != NONE)).collect()
+        before.into_iter().chain(others.into_iter().filter(|&on| on != NONE))
     });
     waits(ops)
 }

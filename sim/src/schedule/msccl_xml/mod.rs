@@ -19,6 +19,7 @@ mod hazards;
 mod lower;
 mod pair;
 mod parse;
+mod relay;
 mod tag;
 #[cfg(test)]
 mod tests;
@@ -26,8 +27,11 @@ mod write;
 
 pub use write::{to_xml, to_xml_for};
 
+use fabricast_topologies::Bytes;
+
 use super::Schedule;
 use super::format::{FormatError, Source};
+use super::places::Places;
 
 /// Reads an MSCCL file. `source` is what errors call the text.
 ///
@@ -35,6 +39,15 @@ use super::format::{FormatError, Source};
 /// [`FormatError`] with line and column, naming the step: not XML, not this format, steps of unknown types, sends that
 /// nobody receives, chunks that do not exist, steps that wait for each other.
 pub fn from_xml(text: &str, source: &str) -> Result<Schedule, FormatError> {
+    from_xml_for(text, source).map(|(schedule, _)| schedule)
+}
+
+/// The same, with the first and the last size that it is for; `u64::MAX` where there is no last one.
+///
+/// # Errors
+/// [`FormatError`], as [`from_xml`].
+pub fn from_xml_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
     let source = Source { text, name: source };
-    lower::lower(source, &parse::parse(source)?)
+    let algo = parse::parse(source)?;
+    Ok((lower::lower(source, &algo)?, Places::sizes(algo.min_bytes, algo.max_bytes)))
 }

@@ -228,6 +228,9 @@ impl Parser<'_> {
         }
         let bytes = |attribute, missing| tag.number(attribute, 0..i64::MAX, Some(missing)).map(|n| n as u64);
         let (min_bytes, max_bytes) = (bytes("minBytes", 0)?, bytes("maxBytes", 0)?);
+        if max_bytes > 0 && max_bytes < min_bytes {
+            return Err(tag.error_in("maxBytes", format!("maxBytes {max_bytes} is below minBytes {min_bytes}")));
+        }
         self.gpu_seen = vec![false; ranks as usize];
         self.algo = Some(Algo {
             name: tag.text("name").unwrap_or("msccl").to_owned(),

@@ -157,12 +157,10 @@ impl Steps {
         let mut starts = vec![false; self.acts.len() + 1];
         self.firsts.iter().flatten().for_each(|&first| starts[first as usize] = true);
         let schedule = waits((0..self.acts.len() as u32).map(|step| {
-            let mut after: Vec<u32> = self.after[step as usize].iter().map(|(_, on)| *on).collect();
-            if !starts[step as usize] {
-                after.push(step - 1);
-            }
-            after.extend(self.acts[step as usize].received().map(|op| self.made_at[op as usize]));
-            after
+            let others = self.after[step as usize].iter().map(|(_, on)| *on);
+            let before = (!starts[step as usize]).then(|| step - 1);
+            let sent = self.acts[step as usize].received().map(|op| self.made_at[op as usize]);
+            others.chain(before).chain(sent)
         }));
         let graph = Graph::new(&schedule);
         let order = match graph.order() {
@@ -244,12 +242,12 @@ impl Steps {
                         );
                         at += 1;
                     }
-                    let depends = last.map_or("depid=\"-1\" deps=\"-1\"".to_owned(), |(block, on)| {
-                        format!("depid=\"{block}\" deps=\"{}\"", numbers[on as usize])
-                    });
-                    let words = self.words(plain, schedule, self.acts[step as usize])?;
+                    let _ = write!(text, "      <step s=\"{at}\" ");
+                    self.words(plain, schedule, self.acts[step as usize], &mut text)?;
+                    let (block, on) =
+                        last.map_or((-1, -1), |(block, on)| (i64::from(block), i64::from(numbers[on as usize])));
                     let hasdep = u8::from(told[step as usize]);
-                    let _ = writeln!(text, "      <step s=\"{at}\" {words} {depends} hasdep=\"{hasdep}\"/>");
+                    let _ = writeln!(text, " depid=\"{block}\" deps=\"{on}\" hasdep=\"{hasdep}\"/>");
                 }
                 text.push_str("    </tb>\n");
             }
@@ -275,8 +273,8 @@ impl Steps {
         numbers
     }
 
-    /// Type, chunks and count of a step.
-    fn words(&self, plain: &Plain, schedule: &Schedule, act: Act) -> Result<String, WriteError> {
+    /// Writes type, chunks and count of a step.
+    fn words(&self, plain: &Plain, schedule: &Schedule, act: Act, text: &mut String) -> Result<(), WriteError> {
         let (Act::Local(id) | Act::Send(id) | Act::Receive(id) | Act::Relay(id, _)) = act;
         let op = &plain.ops[id as usize];
         let call = schedule.header().call;
@@ -316,9 +314,11 @@ impl Steps {
             _ => plain.name(id, op.source(), op.src)?,
         };
         let dst = plain.name(id, op.target(), op.dst)?;
-        Ok(format!(
+        let _ = write!(
+            text,
             "type=\"{kind}\" srcbuf=\"{}\" srcoff=\"{}\" dstbuf=\"{}\" dstoff=\"{}\" cnt=\"{}\"",
             src.0, src.1, dst.0, dst.1, op.dst.count
-        ))
+        );
+        Ok(())
     }
 }

@@ -21,8 +21,11 @@ mod write_switch;
 
 pub use write::{to_plan, to_plan_for};
 
+use fabricast_topologies::Bytes;
+
 use super::Schedule;
 use super::format::{FormatError, Source};
+use super::places::Places;
 
 /// Reads an execution plan. `source` is what errors call the text.
 ///
@@ -30,6 +33,15 @@ use super::format::{FormatError, Source};
 /// [`FormatError`] with line and column, naming the operation: not JSON, not this format, operations of unknown or not
 /// supported types, channels, buffers and chunks that do not exist, waits for what never comes.
 pub fn from_plan(text: &str, source: &str) -> Result<Schedule, FormatError> {
+    from_plan_for(text, source).map(|(schedule, _)| schedule)
+}
+
+/// The same, with the first and the last size that it is for; `u64::MAX` where there is no last one.
+///
+/// # Errors
+/// [`FormatError`], as [`from_plan`].
+pub fn from_plan_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
     let source = Source { text, name: source };
-    lower::lower(source, &parse::parse(source)?)
+    let plan = parse::parse(source)?;
+    Ok((lower::lower(source, &plan)?, Places::sizes(plan.sizes.0, plan.sizes.1)))
 }

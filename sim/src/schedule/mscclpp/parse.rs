@@ -111,13 +111,18 @@ pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
     if text.root as usize >= text.gpus.len() {
         return Err(at_key("root", format!("root: {} of {} gpus", text.root, text.gpus.len())));
     }
+    let sizes = (text.min_message_size, text.max_message_size);
+    if sizes.1 > 0 && sizes.1 < sizes.0 {
+        let message = format!("max_message_size {} is below min_message_size {}", sizes.1, sizes.0);
+        return Err(at_key("max_message_size", message));
+    }
     let mut plan = Plan {
         name: text.name,
         collective,
         protocol,
         in_place: text.inplace,
         root: text.root,
-        sizes: (text.min_message_size, text.max_message_size),
+        sizes,
         pieces: 1,
         gpus: Vec::with_capacity(text.gpus.len()),
         teams: Vec::new(),

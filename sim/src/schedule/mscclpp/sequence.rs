@@ -151,7 +151,7 @@ fn circle(plain: &Plain, ops: &[Vec<u32>]) -> Option<OpId> {
             }
         }
     }
-    let after = plain.ops.iter().zip(before).map(|(op, before)| op.after.iter().copied().chain(before).collect());
+    let after = plain.ops.iter().zip(before).map(|(op, before)| op.after.iter().copied().chain(before));
     let schedule = waits(after);
     Graph::new(&schedule).order().err().map(|cycle| cycle.0.first().copied().unwrap_or_default())
 }

@@ -8,7 +8,7 @@
 //! A plan, like a schedule, takes for granted that buffers are ready on all GPUs when it begins.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use super::fuse::Fused;
 use super::sequence::{Sequences, Signal};
@@ -108,8 +108,10 @@ struct Shared {
 }
 
 /// A thread block as it is written.
+#[derive(Default)]
 struct BlockText {
-    lines: Vec<String>,
+    /// The operations, a line each.
+    text: String,
     /// Operations since the last barrier of the thread block.
     loose: Vec<Touched>,
     /// Whether it has waited since.
@@ -126,10 +128,43 @@ impl BlockText {
         self.loose.extend(touched);
     }
 
+    /// Where the next operation is written.
+    fn line(&mut self) -> &mut String {
+        if !self.text.is_empty() {
+            self.text.push_str(",\n            ");
+        }
+        &mut self.text
+    }
+
     fn barrier(&mut self) {
-        self.lines.push("{\"name\": \"nop\"}".to_owned());
+        self.line().push_str("{\"name\": \"nop\"}");
         self.loose.clear();
         self.waited = false;
+    }
+}
+
+/// Chunks of a buffer, as an operation names them.
+struct Chunks {
+    buffer: Where,
+    index: u32,
+    size: u32,
+}
+
+/// Whose buffer.
+enum Where {
+    /// The GPU's own, by letter.
+    Own(char),
+    /// A peer's, by its place among those that the thread block uses.
+    Remote(usize),
+}
+
+impl fmt::Display for Chunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.buffer {
+            Where::Own(letter) => write!(f, "{{\"type\": \"{letter}\"")?,
+            Where::Remote(id) => write!(f, "{{\"buffer_id\": {id}")?,
+        }
+        write!(f, ", \"index\": {}, \"size\": {}}}", self.index, self.size)
     }
 }
 
@@ -197,7 +232,7 @@ impl Writer<'_> {
             shared.channels.iter().filter(|((own, _), _)| *own == block).map(|(_, channel)| *channel).collect();
         let own_remote: Vec<(u32, Buffer)> = self.remote_of(block).into_iter().collect();
         let own_switches = self.switches.of_block(self.sequences.rank(block), self.sequences.ops(block));
-        let mut lines = BlockText { lines: Vec::new(), loose: Vec::new(), waited: false };
+        let mut lines = BlockText::default();
         let ops = self.sequences.ops(block);
         let channel = |other: u32| {
             let channel = shared.channels.get(&(block, other));
@@ -262,7 +297,7 @@ impl Writer<'_> {
             text,
             "        {{\n          \"id\": {number},\n          \"ops\": [\n            {}\n          ],\n          \
              \"channels\": [{channels}],\n          \"remote_buffer_refs\": [{refs}]\n        }}",
-            lines.lines.join(",\n            ")
+            lines.text
         );
         Ok(())
     }
@@ -277,14 +312,16 @@ impl Writer<'_> {
     ) {
         waits.sort_unstable_by_key(|signal| (signal.other, signal.position));
         for Signal { other, .. } in std::mem::take(waits) {
-            let line = match shared.semaphores.get(&(other, block)) {
-                Some(id) => format!("{{\"name\": \"sem_acquire\", \"semaphore_ids\": [{id}]}}"),
-                None => format!(
+            let line = lines.line();
+            // Writing to a string does not fail.
+            let _ = match shared.semaphores.get(&(other, block)) {
+                Some(id) => write!(line, "{{\"name\": \"sem_acquire\", \"semaphore_ids\": [{id}]}}"),
+                None => write!(
+                    line,
                     "{{\"name\": \"wait\", \"channel_ids\": [{}], \"channel_type\": \"memory\"}}",
                     channel(other)
                 ),
             };
-            lines.lines.push(line);
             lines.waited = true;
         }
     }
@@ -301,13 +338,15 @@ impl Writer<'_> {
             lines.barrier();
         }
         for &Signal { other, .. } in signals {
-            lines.lines.push(match shared.semaphores.get(&(block, other)) {
-                Some(id) => format!("{{\"name\": \"sem_release\", \"semaphore_ids\": [{id}]}}"),
-                None => format!(
+            let line = lines.line();
+            let _ = match shared.semaphores.get(&(block, other)) {
+                Some(id) => write!(line, "{{\"name\": \"sem_release\", \"semaphore_ids\": [{id}]}}"),
+                None => write!(
+                    line,
                     "{{\"name\": \"signal\", \"channel_ids\": [{}], \"channel_type\": \"memory\"}}",
                     channel(other)
                 ),
-            });
+            };
         }
     }
 
@@ -336,39 +375,39 @@ impl Writer<'_> {
             (None, _) => op.dst,
         };
         let first = Touched { rank: op.target(), stretch: first, writes: false };
-        let mut touched = vec![from, into];
-        if op.kind.reduces() {
-            touched.push(first);
-        }
-        lines.touch(&touched);
+        let touched = [from, into, first];
+        lines.touch(&touched[..if op.kind.reduces() { 3 } else { 2 }]);
         let rank = if op.crosses() { Sequences::executor(op) } else { op.rank };
-        let words = |end: Touched| -> Result<String, WriteError> {
+        let words = |end: Touched| -> Result<Chunks, WriteError> {
             let (letter, index) = self.plain.name(id, end.rank, end.stretch)?;
-            let size = end.stretch.count;
-            if end.rank == rank {
-                return Ok(format!("{{\"type\": \"{letter}\", \"index\": {index}, \"size\": {size}}}"));
-            }
-            let buffer = remote.binary_search(&(end.rank, end.stretch.buffer)).unwrap_or(0);
-            Ok(format!("{{\"buffer_id\": {buffer}, \"index\": {index}, \"size\": {size}}}"))
+            let buffer = if end.rank == rank {
+                Where::Own(letter)
+            } else {
+                Where::Remote(remote.binary_search(&(end.rank, end.stretch.buffer)).unwrap_or(0))
+            };
+            Ok(Chunks { buffer, index, size: end.stretch.count })
         };
         let (source, target) = (words(from)?, words(into)?);
         let channel = if op.crosses() { ", \"channel_type\": \"memory\"" } else { "" };
-        let line = if op.kind.reduces() {
+        if op.kind.reduces() {
             let name = if op.crosses() { "rre" } else { "re" };
-            format!(
-                "{{\"name\": \"{name}\", \"src_buff\": [{}, {source}], \"dst_buff\": [{target}]{channel}, \
-                 \"reduce_op\": \"sum\"}}",
-                words(first)?
-            )
+            let first = words(first)?;
+            let _ = write!(
+                lines.line(),
+                "{{\"name\": \"{name}\", \"src_buff\": [{first}, {source}], \"dst_buff\": [{target}]{channel}, \
+                 \"reduce_op\": \"sum\"}}"
+            );
         } else {
             let name = match (op.crosses(), op.kind.reads_peer()) {
                 (false, _) => "copy",
                 (true, true) => "get",
                 (true, false) => "put",
             };
-            format!("{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}]{channel}}}")
-        };
-        lines.lines.push(line);
+            let _ = write!(
+                lines.line(),
+                "{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}]{channel}}}"
+            );
+        }
         Ok(())
     }
 
@@ -393,9 +432,10 @@ impl Writer<'_> {
         };
         let (source, target) = (end(op.src, loads)?, end(op.dst, stores)?);
         let (name, sum) = if loads { ("glres", ", \"reduce_op\": \"sum\"") } else { ("gstore", "") };
-        lines.lines.push(format!(
+        let _ = write!(
+            lines.line(),
             "{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}], \"channel_type\": \"switch\"{sum}}}"
-        ));
+        );
         Ok(())
     }
 

@@ -1,0 +1,139 @@
+//! JSON of which every value keeps its place, so that what is refused is refused where it stands.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use fabricast_sim::schedule::format::shortened;
+use fabricast_topologies::Origin;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::TableError;
+
+/// A JSON text and where it came from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JsonText<'a>(Origin<'a>);
+
+/// A key of an object as it stands in the text; one with escapes stands nowhere.
+#[derive(Debug, serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The members of an object, in their order.
+#[derive(Debug)]
+pub(super) struct Members<'a>(Vec<(Key<'a>, &'a RawValue)>);
+
+impl<'a> JsonText<'a> {
+    /// A text; `source` is the file's name.
+    pub(super) fn new(text: &'a str, source: &'a str) -> Self {
+        Self(Origin { source, text })
+    }
+
+    /// The whole text as one value.
+    pub(super) fn root(self) -> Result<&'a RawValue, TableError> {
+        serde_json::from_str(self.0.text).map_err(|error| TableError::json(self.0, 0..self.0.text.len(), &error))
+    }
+
+    /// Why a part of the text is refused, which was borrowed from it.
+    pub(super) fn refused(self, part: &str, message: impl Into<String>) -> TableError {
+        TableError::at(self.0.source, self.0.text, self.0.bytes_of(part), message)
+    }
+
+    /// A value as something of Rust's.
+    pub(super) fn read<T: Deserialize<'a>>(self, value: &'a RawValue) -> Result<T, TableError> {
+        let fault = |error| TableError::json(self.0, self.0.bytes_of(value.get()), &error);
+        serde_json::from_str(value.get()).map_err(fault)
+    }
+
+    /// The members of an object, each key once; `what` is what it should be.
+    pub(super) fn members(self, value: &'a RawValue, what: &str) -> Result<Members<'a>, TableError> {
+        if !value.get().starts_with('{') {
+            return Err(self.refused(value.get(), format!("expected {what}, an object")));
+        }
+        let members: Members<'a> = self.read(value)?;
+        let mut keys: Vec<(&str, usize)> = members.0.iter().zip(0..).map(|((key, _), at)| (&*key.0, at)).collect();
+        keys.sort_unstable();
+        let twice = keys.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1).min();
+        match twice.and_then(|at| members.0.get(at)) {
+            Some((key, value)) => Err(self.refused(key.part(value), format!("the key `{}` a second time", key.0))),
+            None => Ok(members),
+        }
+    }
+
+    /// The same of an object that has no other keys than these.
+    pub(super) fn only(self, value: &'a RawValue, what: &str, known: &[&str]) -> Result<Members<'a>, TableError> {
+        let members = self.members(value, what)?;
+        match members.0.iter().find(|(key, _)| !known.contains(&&*key.0)) {
+            Some((key, value)) => {
+                let message = format!("{what} has no `{}`: expected one of {}", shortened(&key.0), known.join(", "));
+                Err(self.refused(key.part(value), message))
+            }
+            None => Ok(members),
+        }
+    }
+
+    /// The values of a list; `what` is what they should be.
+    pub(super) fn items(self, value: &'a RawValue, what: &str) -> Result<Vec<&'a RawValue>, TableError> {
+        if !value.get().starts_with('[') {
+            return Err(self.refused(value.get(), format!("expected a list of {what}")));
+        }
+        self.read(value)
+    }
+
+    /// A whole number up to `most`; `key` is what it is called, `or` what else may stand there.
+    pub(super) fn number(self, value: &RawValue, key: &str, most: u64, or: &str) -> Result<u64, TableError> {
+        let read = value.get().parse::<u64>().ok().filter(|&number| number <= most);
+        let found = shortened(value.get());
+        read.ok_or_else(|| {
+            self.refused(value.get(), format!("{key} {found}: expected a whole number from 0 to {most}{or}"))
+        })
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The value of a key.
+    pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(known, _)| known.0 == key).map(|(_, value)| *value)
+    }
+
+    /// All of them: the key, where it stands, and the value.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str, &'a RawValue)> {
+        self.0.iter().map(|(key, value)| (&*key.0, key.part(value), *value))
+    }
+}
+
+impl Key<'_> {
+    /// The part of the text that names it; with escapes that is its value.
+    fn part<'b>(&'b self, value: &'b RawValue) -> &'b str {
+        match &self.0 {
+            Cow::Borrowed(key) => key,
+            Cow::Owned(_) => value.get(),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        from.deserialize_map(Read)
+    }
+}
+
+/// A text without the mark that some editors put before it.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}

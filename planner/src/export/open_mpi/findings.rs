@@ -1,0 +1,125 @@
+//! What is odd about rules for a communicator: none that fit it, rules that no call takes, sizes without one.
+
+use std::collections::BTreeMap;
+
+use super::{Communicator, Ranks, Rules};
+use crate::export::Finding;
+
+/// Sizes above this are none that anybody moves.
+const LARGEST: u64 = 1 << 40;
+
+/// What is odd about the rules for a communicator, by collective, then by rule.
+#[must_use]
+pub fn findings(rules: &Rules, ranks: Ranks) -> Vec<Finding> {
+    let Ranks { ranks: count, hosts } = ranks;
+    let mut found = Vec::new();
+    if rules.routines.is_empty() {
+        found.push("no rules at all: Open MPI decides by itself".to_owned());
+    }
+    for &(routine, _) in &rules.routines {
+        let name = routine.name();
+        let Some(communicator) = rules.communicator(routine, ranks) else {
+            found.push(format!("{name} has no rules for {count} ranks on {hosts} hosts: Open MPI decides by itself"));
+            continue;
+        };
+        let (untaken, gaps) = covered(communicator);
+        found.extend(untaken.into_iter().map(|rule| {
+            let place = rule + 1;
+            format!("{name}: no call takes rule {place} for {count} ranks: earlier ones match all of its sizes")
+        }));
+        found.extend(
+            gaps.into_iter().map(|(first, last)| {
+                format!("{name} of {first} to {last} bytes has no rule: Open MPI decides by itself")
+            }),
+        );
+    }
+    found.into_iter().map(|message| Finding::warning(None, message)).collect()
+}
+
+/// Rules of which earlier ones match all sizes, from 0, and the sizes that none matches.
+fn covered(communicator: &Communicator) -> (Vec<usize>, Vec<(u64, u64)>) {
+    // What some rule before matches, from the first size to the last; apart from each other.
+    let mut known: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut untaken = Vec::new();
+    for (place, rule) in communicator.rules.iter().enumerate() {
+        let (mut first, mut last) = (rule.min_bytes.0, rule.max_bytes.0);
+        if known.range(..=first).next_back().is_some_and(|(_, &end)| end >= last) {
+            untaken.push(place);
+            continue;
+        }
+        while let Some((&from, &to)) =
+            known.range(..=last.saturating_add(1)).next_back().filter(|(_, to)| to.saturating_add(1) >= first)
+        {
+            (first, last) = (first.min(from), last.max(to));
+            known.remove(&from);
+        }
+        known.insert(first, last);
+    }
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for (first, last) in known.into_iter().chain([(LARGEST + 1, LARGEST + 1)]) {
+        if first > next && next <= LARGEST {
+            gaps.push((next, (first - 1).min(LARGEST)));
+        }
+        next = next.max(last.saturating_add(1));
+    }
+    (untaken, gaps)
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::Bytes;
+    use proptest::prelude::*;
+
+    use super::super::{Distribution, Routine, Rule};
+    use super::*;
+
+    fn of(ranges: &[(u64, u64)]) -> Rules {
+        let rule = |&(first, last)| Rule {
+            min_bytes: Bytes(first),
+            max_bytes: Bytes(last),
+            algorithm: 3,
+            fanout: 0,
+            segment: 0,
+        };
+        let rules = ranges.iter().map(rule).collect();
+        let communicator = Communicator { min_ranks: 8, max_ranks: 8, distribution: Distribution::Any, rules };
+        let routine = Routine::of_name("allreduce").unwrap();
+        Rules { comments: Vec::new(), routines: vec![(routine, vec![communicator])] }
+    }
+
+    #[test]
+    fn what_no_call_takes_and_what_no_rule_matches_is_said() {
+        let said = |rules: &Rules, ranks| {
+            let found = findings(rules, Ranks { ranks, hosts: 1 });
+            found.into_iter().map(|one| one.message).collect::<Vec<_>>()
+        };
+        assert_eq!(said(&of(&[(0, 7), (8, u64::MAX)]), 8), Vec::<String>::new());
+        assert_eq!(
+            said(&of(&[(0, 7), (12, u64::MAX), (4, 5)]), 8),
+            [
+                "allreduce: no call takes rule 3 for 8 ranks: earlier ones match all of its sizes",
+                "allreduce of 8 to 11 bytes has no rule: Open MPI decides by itself"
+            ]
+        );
+        assert!(said(&of(&[(0, 7)]), 4)[0].contains("no rules for 4 ranks on 1 hosts"));
+        assert!(said(&Rules::default(), 4)[0].contains("no rules at all"));
+    }
+
+    proptest! {
+        /// Against every size, one by one.
+        #[test]
+        fn sizes_are_matched_as_one_by_one(ranges in prop::collection::vec((0u64..24, 0u64..24), 0..6)) {
+            let ranges: Vec<(u64, u64)> = ranges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
+            let rules = of(&ranges);
+            let (untaken, gaps) = covered(&rules.routines[0].1[0]);
+            let first = |size: u64| ranges.iter().position(|&(a, b)| (a..=b).contains(&size));
+            for place in 0..ranges.len() {
+                prop_assert_eq!(untaken.contains(&place), (0..30).all(|size| first(size) != Some(place)));
+            }
+            for size in 0..30 {
+                prop_assert_eq!(gaps.iter().any(|&(a, b)| (a..=b).contains(&size)), first(size).is_none());
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Which thread block takes a connection and sends on what comes by it, and which channels connections have for that.
+
+use rustc_hash::FxHashMap;
+
+use super::assign::{Act, Block, Connection};
+use crate::schedule::plain::Plain;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// Gives connections to the thread blocks that relay them.
+pub(super) struct Relays<'a> {
+    plain: &'a Plain,
+    /// The connection of each operation.
+    connections: &'a [Connection],
+    arrivals: &'a FxHashMap<Connection, Vec<u32>>,
+    /// The place of each operation among what arrives by its connection; [`NONE`] for what does not cross.
+    place: Vec<u32>,
+    /// The thread block looked at last that sends each operation, by a number of its own, and its place there.
+    sent: Vec<(u32, u32)>,
+    looked_at: u32,
+}
+
+impl<'a> Relays<'a> {
+    pub(super) fn new(
+        plain: &'a Plain,
+        connections: &'a [Connection],
+        arrivals: &'a FxHashMap<Connection, Vec<u32>>,
+    ) -> Self {
+        let mut place = vec![NONE; plain.ops.len()];
+        for arriving in arrivals.values() {
+            arriving.iter().zip(0..).for_each(|(&op, at)| place[op as usize] = at);
+        }
+        Self { plain, connections, arrivals, place, sent: vec![(NONE, 0); plain.ops.len()], looked_at: 0 }
+    }
+
+    /// The thread blocks of a GPU take, of what comes in, what they relay; the rest is left.
+    pub(super) fn give(&mut self, blocks: &mut [Block], incoming: &mut Vec<Connection>, chains: &mut Chains) {
+        for block in blocks.iter_mut() {
+            let Some(sends) = block.sends else { continue };
+            let candidates = self.candidates(&block.acts);
+            if candidates.is_empty() {
+                continue;
+            }
+            self.looked_at += 1;
+            for (act, at) in block.acts.iter().zip(0..) {
+                act.sent().into_iter().for_each(|op| self.sent[op as usize] = (self.looked_at, at));
+            }
+            let mut best: Option<(usize, Connection, Vec<Act>)> = None;
+            let can_join = |one: &Connection| candidates.binary_search(one).is_ok() && chains.can_join(*one, sends);
+            for &connection in incoming.iter().filter(|one| can_join(one)) {
+                if let Some((count, acts)) = self.relayed(&block.acts, connection)
+                    && best.as_ref().is_none_or(|(most, ..)| count > *most)
+                {
+                    best = Some((count, connection, acts));
+                }
+            }
+            if let Some((_, connection, acts)) = best {
+                chains.join(connection, sends);
+                block.receives = Some(connection);
+                block.acts = acts;
+                incoming.retain(|&other| other != connection);
+            }
+        }
+    }
+
+    /// Connections by which something comes that a thread block sends on, sorted; none where it does more than send.
+    fn candidates(&self, acts: &[Act]) -> Vec<Connection> {
+        let mut found = Vec::new();
+        for act in acts {
+            let Act::Send(id) = *act else { return Vec::new() };
+            let op = &self.plain.ops[id as usize];
+            let from = op.after.iter().filter(|&&on| self.place[on as usize] != NONE);
+            let from = from.filter(|&&on| self.plain.ops[on as usize].dst == op.src);
+            for connection in from.map(|&on| self.connections[on as usize]) {
+                if found.last() != Some(&connection) {
+                    found.push(connection);
+                }
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// The acts of a thread block that also takes what arrives by a connection, and how many of them relay it; nothing if it
+    /// does not.
+    fn relayed(&self, acts: &[Act], connection: Connection) -> Option<(usize, Vec<Act>)> {
+        let arrivals = self.arrivals.get(&connection)?;
+        let mut result = Vec::with_capacity(acts.len() + arrivals.len());
+        let (mut taken, mut count) = (0, 0);
+        // Where something stands among what arrives by the connection.
+        let arrives = |on: u32| {
+            let place = self.place[on as usize];
+            (place != NONE && self.connections[on as usize] == connection).then_some(place as usize)
+        };
+        for (&act, turn) in acts.iter().zip(0u32..) {
+            let Act::Send(id) = act else { return None };
+            let op = &self.plain.ops[id as usize];
+            let own = |on: u32| {
+                let (block, at) = self.sent[on as usize];
+                block == self.looked_at && at < turn
+            };
+            let source = op.after.iter().find(|&&on| {
+                arrives(on).is_some_and(|place| place >= taken) && self.plain.ops[on as usize].dst == op.src
+            });
+            let forwards = source.and_then(|&source| arrives(source));
+            let known = forwards.map_or(taken, |at| at + 1);
+            let waits_for_others =
+                op.after.iter().any(|&on| !own(on) && arrives(on).is_none_or(|place| place >= known));
+            match forwards {
+                Some(_) if waits_for_others => return None,
+                Some(at) => {
+                    result.extend(arrivals[taken..at].iter().map(|&op| Act::Receive(op)));
+                    result.push(Act::Relay(arrivals[at], id));
+                    (taken, count) = (at + 1, count + 1);
+                }
+                // It must not wait for what this thread block takes only later.
+                None if op.after.iter().any(|&on| arrives(on).is_some_and(|place| place >= taken)) => return None,
+                None => result.push(act),
+            }
+        }
+        result.extend(arrivals[taken..].iter().map(|&op| Act::Receive(op)));
+        (count > 0).then_some((count, result))
+    }
+}
+
+/// Connections that must have the same channel.
+pub(super) struct Chains {
+    chain_of: FxHashMap<Connection, usize>,
+    chains: Vec<Vec<Connection>>,
+}
+
+impl Chains {
+    pub(super) fn new(mut connections: Vec<Connection>) -> Self {
+        connections.sort_unstable();
+        let chain_of = connections.iter().copied().zip(0..).collect();
+        Self { chain_of, chains: connections.into_iter().map(|connection| vec![connection]).collect() }
+    }
+
+    fn chain(&self, connection: Connection) -> Option<usize> {
+        self.chain_of.get(&connection).copied()
+    }
+
+    /// Whether two chains can be one: they must not have connections between the same GPUs.
+    fn can_join(&self, a: Connection, b: Connection) -> bool {
+        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return false };
+        let ends = |chain: usize| self.chains[chain].iter().map(|&(from, to, _)| (from, to));
+        if self.chains[a].len() == 1 || self.chains[b].len() == 1 {
+            return a == b || ends(a).all(|own| ends(b).all(|other| own != other));
+        }
+        let mut own: Vec<(u32, u32)> = ends(a).collect();
+        own.sort_unstable();
+        a == b || ends(b).all(|other| own.binary_search(&other).is_err())
+    }
+
+    fn join(&mut self, a: Connection, b: Connection) {
+        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return };
+        if a == b {
+            return;
+        }
+        let (kept, gone) = if self.chains[a].len() < self.chains[b].len() { (b, a) } else { (a, b) };
+        for connection in std::mem::take(&mut self.chains[gone]) {
+            self.chain_of.insert(connection, kept);
+            self.chains[kept].push(connection);
+        }
+    }
+
+    /// The lowest channel for each chain that no other has between the same GPUs, chain by chain.
+    pub(super) fn channels(mut self) -> FxHashMap<Connection, u32> {
+        self.chains.iter_mut().for_each(|chain| chain.sort_unstable());
+        self.chains.sort_unstable();
+        // Between each two GPUs, channels that are taken: a bit each.
+        let mut taken: FxHashMap<(u32, u32), Vec<u64>> = FxHashMap::default();
+        let mut channels = FxHashMap::default();
+        for chain in &self.chains {
+            let word = |&(from, to, _): &Connection, at: usize| {
+                taken.get(&(from, to)).and_then(|words| words.get(at)).copied().unwrap_or(0)
+            };
+            let free = (0..).find_map(|at| {
+                let all = chain.iter().fold(0, |all, connection| all | word(connection, at));
+                (all != u64::MAX).then_some((at, all.trailing_ones()))
+            });
+            let (at, bit) = free.unwrap_or((0, 0));
+            for &connection in chain {
+                let words = taken.entry((connection.0, connection.1)).or_default();
+                if words.len() <= at {
+                    words.resize(at + 1, 0);
+                }
+                words[at] |= 1 << bit;
+                channels.insert(connection, at as u32 * u64::BITS + bit);
+            }
+        }
+        channels
+    }
+}

@@ -1,0 +1,119 @@
+//! `table --check` of a schedule: proved once, then priced at several of the sizes that its file is for.
+
+use fabricast_planner::export::Finding;
+use fabricast_planner::plan::{Watcher, plan};
+use fabricast_sim::engine::Watch;
+use fabricast_sim::schedule::format::Format;
+use fabricast_sim::schedule::{Collective, Schedule};
+use fabricast_sim::verify::{VerifyOptions, verify};
+use fabricast_sim::{Surroundings, simulate};
+use fabricast_topologies::Bytes;
+
+use super::check::Place;
+use super::report::Row;
+use crate::args::{Sizes, StrategyArgs};
+use crate::failure::Failure;
+use crate::setup;
+
+/// A schedule from a file.
+pub struct ForSizes<'a> {
+    pub format: Format,
+    pub schedule: &'a Schedule,
+    /// The first and the last size that the file is for.
+    pub sizes: (Bytes, Bytes),
+    /// The file.
+    pub name: &'a str,
+}
+
+/// Chunks of other tools begin at multiples of this (`buffer_alignment` of MSCCL++'s plans, a vector of MSCCL's kernels).
+const ALIGNMENT: u64 = 16;
+
+/// What is odd about the sizes asked for, and a row for each that the file is for.
+pub fn rows(
+    file: &ForSizes<'_>,
+    place: &Place<'_>,
+    asked: Option<&Sizes>,
+    flags: &StrategyArgs,
+) -> Result<(Vec<Finding>, Vec<Row>), Failure> {
+    let call = file.schedule.header().call;
+    if call.ranks != place.ranks() {
+        let (name, fabric) = (file.name, place.fabric.name());
+        let message = format!("{name}: the schedule is of {} ranks, {fabric} has {}", call.ranks, place.ranks());
+        return Err(Failure::input_with_help(message, "name the fabric that it is for with --fabric, --nodes, --gpus"));
+    }
+    let (mut findings, sizes) = file.priced(asked);
+    let fault = verify(file.schedule, &VerifyOptions::default()).err().map(|fault| fault.to_string());
+    if sizes.is_empty() {
+        findings.extend(fault.map(|fault| Finding::error(None, fault)));
+        return Ok((findings, Vec::new()));
+    }
+    let delays = Vec::new();
+    let setting = setup::setting(place.fabric, place.router, place.placement, place.profile, &delays);
+    let restriction = setup::restriction(flags);
+    let collectives: [Collective; 1] = [call.collective];
+    let request = place.request((call.buffers, call.root), &collectives, &sizes, &restriction);
+    let ours = plan(&request, Watcher::default())?;
+    let rows = ours.rows.iter().map(|best| {
+        let time = match fault {
+            Some(_) => None,
+            None => {
+                let schedule = file.schedule.clone().scaled(Some(best.bytes));
+                Some(simulate(&schedule, setting, place.mode, Surroundings::default(), Watch::default())?.time)
+            }
+        };
+        Ok(Row {
+            collective: call.collective,
+            bytes: best.bytes,
+            strategy: None,
+            time,
+            library_default: best.library_default.as_ref().map(|default| default.priced.time),
+            plan: best.pick.time,
+            reason: fault.clone(),
+        })
+    });
+    Ok((findings, rows.collect::<Result<_, Failure>>()?))
+}
+
+impl ForSizes<'_> {
+    /// The sizes to price: those asked for that the file is for. Where none were asked for, the usual ones, with the ends of what the file
+    /// is for where those lie between them; a schedule of our own is for its one size, and scaled where others are asked for.
+    fn priced(&self, asked: Option<&Sizes>) -> (Vec<Finding>, Vec<Bytes>) {
+        let own = self.schedule.header().call.bytes;
+        let (first, last) = self.sizes;
+        let usual = Sizes::default().0;
+        match asked {
+            Some(Sizes(asked)) if self.format == Format::Json => (Vec::new(), asked.clone()),
+            None if first == last => (Vec::new(), vec![own]),
+            Some(Sizes(asked)) => {
+                let (inside, outside): (Vec<Bytes>, Vec<Bytes>) =
+                    asked.iter().copied().partition(|bytes| (first..=last).contains(bytes));
+                let message = || {
+                    let last = if last.0 == u64::MAX { "any".to_owned() } else { last.0.to_string() };
+                    format!(
+                        "{} of the {} sizes asked for are not priced: the file is for {} to {last} bytes",
+                        outside.len(),
+                        asked.len(),
+                        first.0
+                    )
+                };
+                ((!outside.is_empty()).then(|| Finding::warning(None, message())).into_iter().collect(), inside)
+            }
+            None => {
+                // Whole chunks of whole vectors.
+                let unit = u64::from(self.schedule.header().layout.chunks()).max(1).saturating_mul(ALIGNMENT);
+                let ends = [first.0.checked_next_multiple_of(unit), Some(last.0 - last.0 % unit)];
+                let ends = ends.into_iter().flatten().map(Bytes).filter(|end| {
+                    usual.first().is_some_and(|least| end >= least) && usual.last().is_some_and(|most| end <= most)
+                });
+                let mut sizes: Vec<Bytes> =
+                    usual.iter().copied().chain(ends).filter(|bytes| (first..=last).contains(bytes)).collect();
+                sizes.sort_unstable();
+                sizes.dedup();
+                if sizes.is_empty() {
+                    sizes.push(own);
+                }
+                (Vec::new(), sizes)
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A file of each format that tables are written in, kept in `golden/`: what is written is that file, byte for byte, and what is read
+//! of it is what was written. `GOLDEN=overwrite` writes them anew.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fabricast_planner::export::{AnyTable, SavedPlan, json, nccl_env, nccl_tuner, open_mpi};
+use fabricast_planner::library::nccl::{Algo, Proto};
+use fabricast_sim::schedule::format::{self, write_for};
+use fabricast_topologies::Bytes;
+
+use crate::run::run_in;
+
+/// Formats, the plan that each is made of, and what the file is called.
+const FORMATS: [(&str, &str, &str); 7] = [
+    ("nccl-tuner", "nccl.json", "tuner.csv"),
+    ("nccl-env", "nccl.json", "nccl.conf"),
+    ("openmpi", "open_mpi.json", "rules.txt"),
+    ("openmpi-json", "open_mpi.json", "rules.json"),
+    ("json", "nccl.json", "table.json"),
+    ("mscclpp", "any.json", "mscclpp"),
+    ("msccl-xml", "any.json", "msccl-xml"),
+];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/tables/golden")
+}
+
+/// The files of a format, by name; of one file, under its own.
+fn files(path: &Path) -> BTreeMap<String, String> {
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    if path.is_file() {
+        return [(name(path), fs::read_to_string(path).unwrap())].into();
+    }
+    let files = fs::read_dir(path).unwrap().map(|file| file.unwrap().path());
+    files.map(|file| (name(&file), fs::read_to_string(&file).unwrap())).collect()
+}
+
+#[test]
+fn what_is_written_is_what_was_written() {
+    let made = tempfile::tempdir().unwrap();
+    for (format, plan, name) in FORMATS {
+        let plan = folder().join(plan);
+        let to = if std::env::var("GOLDEN").is_ok_and(|wish| wish == "overwrite") {
+            folder().join(name)
+        } else {
+            made.path().join(name)
+        };
+        let run = run_in(made.path(), &format!("table {} --to {format} -q -o {}", plan.display(), to.display()));
+        assert_eq!(run.code, 0, "{format}: {}", run.stderr);
+        let (written, kept) = (files(&to), files(&folder().join(name)));
+        assert!(!written.is_empty(), "{format}");
+        assert_eq!(written.keys().collect::<Vec<_>>(), kept.keys().collect::<Vec<_>>(), "{format}");
+        for (file, text) in &written {
+            assert!(*text == kept[file], "{format}: {file} is not what it was; GOLDEN=overwrite writes it anew");
+        }
+    }
+}
+
+#[test]
+fn what_is_read_is_what_was_written() {
+    for (format, plan, name) in FORMATS {
+        let plan = SavedPlan::read(&fs::read_to_string(folder().join(plan)).unwrap(), plan).unwrap();
+        for (file, text) in files(&folder().join(name)) {
+            match AnyTable::read(&text, &file).unwrap_or_else(|error| panic!("{format}: {error}")) {
+                AnyTable::NcclTuner(table) => {
+                    assert_eq!(nccl_tuner::write(&table), text);
+                    let made = nccl_tuner::FromPlan::new(&plan).table;
+                    assert_eq!((table.rows, table.comments), (made.rows, made.comments));
+                }
+                AnyTable::NcclEnv(read) => {
+                    let (allowed, _) = nccl_env::allowed(&plan);
+                    assert!(!allowed.is_empty() && read.passed_over.is_empty());
+                    for one in allowed {
+                        let algos = |algo: &Algo| read.settings.algorithms.allows(one.function, *algo);
+                        let protos = |proto: &Proto| read.settings.protocols.allows(one.function, *proto);
+                        assert_eq!(Algo::ALL.into_iter().filter(algos).collect::<Vec<_>>(), one.algos);
+                        assert_eq!(Proto::ALL.into_iter().filter(protos).collect::<Vec<_>>(), one.protos);
+                    }
+                }
+                AnyTable::OpenMpi(rules) => {
+                    let is_json = name.ends_with(".json");
+                    let write = if is_json { open_mpi::write_json } else { open_mpi::write_classic };
+                    assert_eq!(write(&rules), text);
+                    let made = open_mpi::FromPlan::new(&plan).rules;
+                    let algorithms = |rules: &open_mpi::Rules| {
+                        let all =
+                            rules.routines.iter().flat_map(|(routine, of)| of.iter().map(move |one| (*routine, one)));
+                        let rows = all.flat_map(|(routine, one)| one.rules.iter().map(move |rule| (routine, *rule)));
+                        rows.collect::<Vec<_>>()
+                    };
+                    assert!(!rules.routines.is_empty());
+                    assert_eq!(algorithms(&rules), algorithms(&made), "{file}");
+                }
+                AnyTable::Plan(read) => {
+                    let made = SavedPlan::read(&json::write(&plan), "made").unwrap();
+                    assert!(!read.ranges.is_empty());
+                    assert_eq!(*read, made);
+                }
+                AnyTable::Schedule(kind, schedule, sizes) => {
+                    assert_eq!(kind.name(), format);
+                    // (What has no last size is written with the largest that readers of these formats take.)
+                    let sizes = (sizes.0, sizes.1.min(Bytes(i64::MAX as u64 - 1)));
+                    let written = write_for(&schedule, kind, sizes).unwrap();
+                    // (How it was made stands before it, where the format has comments.)
+                    let own = text.lines().skip_while(|line| line.starts_with("<!--"));
+                    assert!(written.lines().eq(own), "{file}");
+                    assert_eq!(text.starts_with("<!--"), format == "msccl-xml");
+                    assert_eq!(format::read(&text, &file).unwrap(), *schedule);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Plans of a library that nobody planned, at random, as tables: the look-up of a table is the plan's ranges at every size.
+
+use fabricast_planner::export::nccl_tuner::{self, Buffers, FromPlan, Lookup};
+use fabricast_planner::export::{SavedPlan, json};
+use fabricast_planner::library::nccl::Function;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::tables::{around, sizes};
+use crate::tuner_csv::{find, lines};
+
+const COLLECTIVES: [&str; 5] = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"];
+const CELLS: [(&str, &str); 6] =
+    [("ring", "ll"), ("ring", "ll128"), ("ring", "simple"), ("tree", "ll"), ("tree", "simple"), ("nvls", "simple")];
+
+/// Of each collective, sizes that rise and what is picked at each: algorithm, protocol, channels.
+type Picks = Vec<(usize, Vec<(u64, usize, u16)>)>;
+
+fn picks() -> impl Strategy<Value = Picks> {
+    // Few cells, so that neighbours are often alike.
+    let rows = prop::collection::btree_map(sizes(), (0..CELLS.len(), 1u16..3), 1..12);
+    let rows = rows.prop_map(|rows| rows.into_iter().map(|(size, (cell, channels))| (size, cell, channels)).collect());
+    prop::collection::btree_map(0..COLLECTIVES.len(), rows, 1..5).prop_map(|plan| plan.into_iter().collect())
+}
+
+/// What is picked at a size: that of the planned size which is nearest, a size in the middle of two, in logarithms, being the larger's.
+fn picked(rows: &[(u64, usize, u16)], bytes: u64) -> (usize, u16) {
+    // The greatest planned size that is not nearer to the one before: bytes² ≥ before · size, but for rounding.
+    let is_at_least =
+        |before: u64, size: u64| bytes >= ((u128::from(before) * u128::from(size)).isqrt() as u64).max(before + 1);
+    // Boundaries lie between stretches of equal picks: from the last size of one to the first of the next.
+    let mut found = (rows[0].1, rows[0].2);
+    for pair in rows.windows(2) {
+        if (pair[0].1, pair[0].2) != (pair[1].1, pair[1].2) && is_at_least(pair[0].0, pair[1].0) {
+            found = (pair[1].1, pair[1].2);
+        }
+    }
+    found
+}
+
+fn plan(picks: &Picks) -> Value {
+    let row = |collective: &str, &(bytes, cell, channels): &(u64, usize, u16)| {
+        json!({
+            "collective": collective, "bytes": bytes, "algorithm": CELLS[cell].0, "protocol": CELLS[cell].1,
+            "channels": channels, "time_us": 1.0,
+        })
+    };
+    let rows = picks.iter().flat_map(|(collective, rows)| rows.iter().map(|one| row(COLLECTIVES[*collective], one)));
+    json!({
+        "fabric": "any", "profile": "any", "ranks": 8, "nodes": 1, "library": "nccl-2.28.9", "library_nodes": 1,
+        "rows": rows.collect::<Vec<_>>(), "ranges": [],
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_table_says_what_the_plan_picks_at_every_size(picks in picks(), probes in prop::collection::vec(sizes(), 32)) {
+        let plan = SavedPlan::read(&plan(&picks).to_string(), "plan").unwrap();
+        let text = nccl_tuner::write(&FromPlan::new(&plan).table);
+        let table = nccl_tuner::read(&text, "table").unwrap();
+        prop_assert_eq!(nccl_tuner::write(&table), text.clone());
+        let (lines, lookup) = (lines(&text), Lookup::new(&table, 1, 8));
+        // Our own JSON of the plan says the same, to tuners too.
+        let own = SavedPlan::read(&json::write(&plan), "own").unwrap();
+        let own = Lookup::new(&FromPlan::new(&own).table, 1, 8);
+        let of_rows = picks.iter().flat_map(|(_, rows)| rows.iter().map(|row| (row.0, row.0)));
+        let of_table = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
+        for bytes in around(of_rows.chain(of_table)).into_iter().chain(probes) {
+            for (collective, rows) in &picks {
+                let name = COLLECTIVES[*collective];
+                let (cell, channels) = picked(rows, bytes);
+                let (algorithm, protocol) = CELLS[cell];
+                let line = find(&lines, (1, 8), name, bytes).map(|line| line.cell.clone());
+                let expected = (algorithm.to_owned(), protocol.to_owned(), i64::from(channels));
+                prop_assert_eq!(line, Some(expected), "{} of {}", name, bytes);
+                let function = Function::ALL.into_iter().find(|f| f.name().to_lowercase() == name.replace('_', "")).unwrap();
+                for lookup in [&lookup, &own] {
+                    let found = lookup.find(function, bytes, 1, Buffers::Plain).unwrap();
+                    let found = (found.algo.ours().unwrap().name(), found.proto.ours().name(), found.channels.unwrap().get());
+                    prop_assert_eq!(found, (algorithm, protocol, channels), "{} of {}", name, bytes);
+                }
+            }
+            // Of other communicators it says nothing.
+            prop_assert!(COLLECTIVES.iter().all(|name| find(&lines, (2, 8), name, bytes).is_none()));
+        }
+    }
+}

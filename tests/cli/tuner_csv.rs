@@ -1,0 +1,48 @@
+//! A reader of the CSV of NCCL's example tuner that knows nothing but the format's facts: lines, commas, whole numbers, both ends of a
+//! range included, -1 for any, `#` for a comment, lines of at most 255 bytes, and the first row that matches
+//! (NCCL 2.30 `plugins/tuner/example/{plugin.c,README.md}`).
+
+/// What a row says, as the README has it.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub collective: String,
+    pub bytes: (u64, u64),
+    /// Algorithm, protocol, channels.
+    pub cell: (String, String, i64),
+    /// Nodes and ranks of the communicators that it is for; -1: any.
+    pub communicator: (i64, i64),
+}
+
+/// All rows.
+pub fn lines(text: &str) -> Vec<Line> {
+    let rows = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let read = rows.map(|line| {
+        assert!(line.len() <= 255, "{line}");
+        let words: Vec<&str> = line.split(',').collect();
+        assert_eq!(words.len(), 8, "{line}");
+        let number = |at: usize| words[at].parse::<i64>().unwrap();
+        assert!(["broadcast", "reduce", "allgather", "reducescatter", "allreduce"].contains(&words[0]), "{line}");
+        assert!(["tree", "ring", "nvls", "nvls_tree", "pat"].contains(&words[3]), "{line}");
+        assert!(["ll", "ll128", "simple"].contains(&words[4]), "{line}");
+        assert!(number(5) > 0 && number(6) > 0 && number(7) > 0, "{line}");
+        Line {
+            collective: words[0].to_owned(),
+            bytes: (words[1].parse().unwrap(), words[2].parse().unwrap()),
+            cell: (words[3].to_owned(), words[4].to_owned(), number(5)),
+            communicator: (number(6), number(7)),
+        }
+    });
+    read.collect()
+}
+
+/// The first row that matches a call of so many nodes and ranks.
+pub fn find<'a>(lines: &'a [Line], (nodes, ranks): (u64, u64), collective: &str, bytes: u64) -> Option<&'a Line> {
+    let name = collective.replace('_', "");
+    let is = |of: i64, count: u64| of == -1 || u64::try_from(of) == Ok(count);
+    lines.iter().find(|line| {
+        line.collective == name
+            && (line.bytes.0..=line.bytes.1).contains(&bytes)
+            && is(line.communicator.0, nodes)
+            && is(line.communicator.1, ranks)
+    })
+}
