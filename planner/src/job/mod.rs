@@ -20,12 +20,13 @@ mod memory;
 mod model;
 mod read;
 mod serving;
+mod sharding;
 mod traffic;
 mod training;
 
 pub use cache::{Room, room, serving_footprint};
 pub use error::JobError;
-pub use layout::{Degrees, Dimension, Layout, Order, Sequence};
+pub use layout::{Degrees, Dimension, Ends, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
@@ -34,8 +35,9 @@ pub use read::read_job;
 pub(crate) use read::serving_tests;
 pub(crate) use read::{JobText, refused};
 pub use serving::{KvPrecision, KvTier, Limits, Serving};
+pub use sharding::{Accumulate, Gathered, Reshard, Zero};
 pub use traffic::{GroupCall, Phase, traffic};
-pub use training::{Attention, Overlap, Processes, Recompute, Training, Zero};
+pub use training::{Attention, Overlap, Processes, Recompute, Training};
 
 use fabricast_topologies::Place;
 use serde::Deserialize;

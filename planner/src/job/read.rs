@@ -18,9 +18,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
-use super::layout::{Degrees, Order, Sequence};
+use super::layout::{Degrees, Ends, Order, Sequence};
 use super::{
-    Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes, Recompute,
+    Accumulate, Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes,
+    Recompute,
 };
 
 /// What the TOML reader says, with its place.
@@ -56,6 +57,8 @@ pub(crate) struct JobText {
     global_batch: Option<Spanned<u64>>,
     micro_batch: Option<Spanned<u64>>,
     zero: Option<Spanned<u8>>,
+    reshard_after_forward: Option<Spanned<bool>>,
+    accumulate: Option<Spanned<Accumulate>>,
     bucket_mb: Option<Spanned<u64>>,
     gradient_bits: Option<Spanned<u32>>,
     recompute: Option<Spanned<Recompute>>,
@@ -114,13 +117,24 @@ struct DegreesText {
     cp: Option<Spanned<u32>>,
     interleave: Option<Spanned<u32>>,
     sequence: bool,
+    ends_as_layers: Option<Spanned<bool>>,
     order: Option<Spanned<Vec<String>>>,
 }
 
 impl Default for DegreesText {
     fn default() -> Self {
         let one = || Spanned::new(0..0, 1);
-        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: None, interleave: None, sequence: false, order: None }
+        Self {
+            tp: one(),
+            pp: one(),
+            dp: None,
+            ep: one(),
+            cp: None,
+            interleave: None,
+            sequence: false,
+            ends_as_layers: None,
+            order: None,
+        }
     }
 }
 
@@ -265,6 +279,10 @@ impl JobText {
             context: degree("cp", text.cp.as_ref().unwrap_or(&one))?,
             interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&one))?,
             sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
+            ends: match text.ends_as_layers.as_ref().map(|given| *given.get_ref()) {
+                Some(true) => Ends::AsLayers,
+                Some(false) | None => Ends::Beside,
+            },
             order: match &text.order {
                 None => Order::default(),
                 Some(words) => Order::parse(words.get_ref())
@@ -406,7 +424,9 @@ pub(crate) mod tests {
             ("micro_batch = 5", "job.toml:4:16", "no whole number of times micro_batch 5"),
             ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
-            ("zero = 3", "job.toml:5:12", "expected pp 1"),
+            ("zero = 2\nreshard_after_forward = true", "job.toml:2:25", "expected zero = 3"),
+            ("accumulate = \"whole\"\nzero = 1", "job.toml:1:14", "expected zero = 2 or 3"),
+            ("zero = 2\naccumulate = \"halves\"", "job.toml:2:14", "expected `shards` or `whole`"),
             ("kind = \"serving\"", "job.toml:1:8", "expected training or inference"),
             ("kind = \"training\"\nkv_tier = \"hbm\"", "job.toml:2:11", "kv_tier: is of jobs of kind inference"),
             ("tpot_s = 1", "job.toml:1:10", "tpot_s: is of jobs of kind inference"),

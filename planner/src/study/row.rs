@@ -3,7 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::answer::{JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Footprint, Layout, Serving, Training, Zero};
+use crate::job::{Ends, Footprint, Layout, Serving, Training, Zero};
 use crate::serve::Service;
 use crate::step::{Share, Step};
 
@@ -130,6 +130,7 @@ fn parallel(layout: &Layout) -> ParallelRow {
         cp: degrees.context,
         interleave: degrees.interleave,
         sequence: degrees.token_shares() > 1,
+        ends_as_layers: degrees.ends == Ends::AsLayers,
         zero: 0,
     }
 }

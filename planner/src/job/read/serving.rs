@@ -30,7 +30,11 @@ impl JobText {
 
     pub(super) fn serving(&self, check: Checked<'_>, places: Places) -> Result<Serving, JobError> {
         if let ParallelText::Given(degrees) = self.parallel.get_ref() {
-            let keys = [own("cp", &degrees.cp), own("interleave", &degrees.interleave)];
+            let keys = [
+                own("cp", &degrees.cp),
+                own("interleave", &degrees.interleave),
+                own("ends_as_layers", &degrees.ends_as_layers),
+            ];
             check.refuse("inference", "training", &keys)?;
         }
         let needed = |name: &str, value| check.count(name, check.needed(name, value, &places.job)?);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Degrees, Order, Sequence};
+use crate::job::{Degrees, Ends, Order, Sequence};
 
 /// What kind of work a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +92,9 @@ pub struct ParallelRow {
     pub interleave: u32,
     /// Whether tensor-parallel ranks divide the sequence between matrices.
     pub sequence: bool,
+    /// Whether words and logits take a layer's place each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends_as_layers: bool,
     /// What data-parallel ranks divide: 0 nothing, 1 optimizer, 2 gradients, 3 weights.
     pub zero: u8,
 }
@@ -108,6 +111,7 @@ impl ParallelRow {
             context: self.cp,
             interleave: self.interleave,
             sequence: if self.sequence { Sequence::Divided } else { Sequence::Whole },
+            ends: if self.ends_as_layers { Ends::AsLayers } else { Ends::Beside },
             order: Order::default(),
         }
     }
