@@ -69,12 +69,12 @@ impl Cases {
             }
             places.push(row);
         }
+        let jobs: Vec<Key> = study.jobs.par_iter().with_max_len(1).map(key::of_job).collect();
         let keys: Vec<Vec<Vec<Key>>> = places
             .iter()
             .map(|row| {
-                let of = |place: &Place| {
-                    study.jobs.iter().map(|job| key::of_run(place.fabric, job, &study.efficiency)).collect()
-                };
+                let of =
+                    |place: &Place| jobs.iter().map(|&job| key::of_run(place.fabric, job, &study.efficiency)).collect();
                 row.iter().map(of).collect()
             })
             .collect();

@@ -27,7 +27,7 @@ mod tests;
 pub use cost::{Terms, price};
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
-pub use read::{Lists, read_study, read_study_with};
+pub use read::{Lists, Traces, read_study, read_study_with};
 pub use row::served;
 pub use run::{Outcome, Run, StudyError, Watch, check, run};
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use fabricast_planner::job::Job;
 use fabricast_planner::study::answer::{Answer, answer};
 use fabricast_planner::study::cases::{Case, Cases};
 use fabricast_planner::study::{self, Run, Study, Watch, read_study_with};
@@ -16,6 +17,7 @@ use fabricast_reports::table::Look;
 use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
 use rayon::prelude::*;
 
+use super::job_file;
 use crate::args::StudyArgs;
 use crate::failure::Failure;
 use crate::files;
@@ -34,7 +36,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     if args.shard.is_some() && folder.is_none() {
         return Err(Failure::input("--shard makes a part of a study, which `-o DIR` keeps: expected a folder"));
     }
-    let asked = Asked::read(path)?;
+    let asked = Asked::read(path, output)?;
     let load = |request: &FabricRequest| asked.load(request);
     let Asked { study, fabrics, .. } = &asked;
     let cases = Cases::of(study, fabrics, &load)?;
@@ -114,7 +116,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// Reads a study and the fabrics of its candidates, and refuses what cannot be before anything runs.
-    fn read(path: &'a Path) -> Result<Self, Failure> {
+    fn read(path: &'a Path, output: &Output) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let text = fabricast_topologies::read::text_of_file(path)?;
         let list = |name: &str| {
@@ -122,7 +124,13 @@ impl<'a> Asked<'a> {
             let text = fabricast_topologies::read::text_of_file(&file).map_err(|error| error.to_string())?;
             Ok((file.display().to_string(), text))
         };
-        let study = read_study_with(&text, &path.display().to_string(), &list)?;
+        let traces = |name: &str| job_file::contents(&folder.join(name)).map_err(|failure| failure.to_string());
+        let study = read_study_with(&text, &path.display().to_string(), &list, &traces)?;
+        for job in &study.jobs {
+            if let Job::Trace(job) = job {
+                job.trace.left_out.iter().for_each(|reason| output.warn(&format!("{}: {reason}", job.file)));
+            }
+        }
         let mut asked = Self { study, fabrics: Vec::new(), folder };
         let fabrics: Vec<Result<Fabric, Failure>> =
             asked.study.candidates.par_iter().map(|candidate| asked.fabric(candidate)).collect();

@@ -40,7 +40,7 @@ impl JobText {
         let flash = self.flash_attention.as_ref().is_some_and(|flash| *flash.get_ref());
         let overlap = self.overlap.as_ref().is_none_or(|overlap| *overlap.get_ref());
         let job = Training {
-            name: self.name.clone(),
+            name: self.name.get_ref().clone(),
             model,
             precision,
             global_batch: check.count("global_batch", global_batch)?,

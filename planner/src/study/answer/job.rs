@@ -12,6 +12,8 @@ pub enum JobKind {
     Training,
     /// Requests that are answered.
     Inference,
+    /// What was written down, once.
+    Trace,
 }
 
 /// A job.
@@ -23,10 +25,13 @@ pub struct JobRow {
     pub kind: JobKind,
     /// What it counts for among the others.
     pub weight: f64,
-    /// What is computed.
-    pub model: ModelRow,
-    /// What matrix products are computed in: `bf16`, ….
-    pub precision: String,
+    /// What is computed; absent for traces.
+    pub model: Option<ModelRow>,
+    /// What matrix products are computed in: `bf16`, …; absent for traces.
+    pub precision: Option<String>,
+    /// The file of a trace as the study names it; absent for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// Sequences of a step; absent for inference.
     pub global_batch: Option<u64>,
     /// Sequences of a forward pass of one rank; absent for inference.
