@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fabricast_planner::job::Collectives;
-use fabricast_planner::trace::{RankFile, Trace, read_chakra, read_nccl_log, read_table};
+use fabricast_planner::trace::{self, Contents, Trace};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
 
@@ -17,17 +17,7 @@ const MOST_FILES: u32 = 1 << 17;
 
 /// Reads it; `ranks` is what a line of a table means that names none.
 pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<Trace, Failure> {
-    let trace = if path.extension().is_some_and(|extension| extension == "et") {
-        chakra(path)?
-    } else {
-        let text = fabricast_topologies::read::text_of_file(path)?;
-        let source = path.display().to_string();
-        if text.contains("NCCL INFO") {
-            read_nccl_log(&text, &source)?
-        } else {
-            read_table(&text, &source, ranks as u32)?
-        }
-    };
+    let trace = trace::read(&contents(path)?, Some(ranks as u32))?;
     for reason in &trace.left_out {
         output.warn(reason);
     }
@@ -48,8 +38,17 @@ pub fn collectives(library: &LibraryArgs) -> Collectives {
     }
 }
 
-/// The traces beside the one given, from rank 0 on.
-fn chakra(path: &Path) -> Result<Trace, Failure> {
+/// The files of a trace, by the name of one of them.
+pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
+    if path.extension().is_some_and(|extension| extension == "et") {
+        return of_all_ranks(path);
+    }
+    let text = fabricast_topologies::read::text_of_file(path)?;
+    Ok(vec![(path.display().to_string(), text.into_bytes())])
+}
+
+/// The Chakra traces beside the one given, from rank 0 on.
+fn of_all_ranks(path: &Path) -> Result<Vec<Contents>, Failure> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let numbered = stem.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok());
     let Some((name, _)) = numbered else {
@@ -61,13 +60,9 @@ fn chakra(path: &Path) -> Result<Trace, Failure> {
     if paths.is_empty() {
         return Err(Failure::input(format!("{}: there is no such file", of_rank(0).display())));
     }
-    let read = |path: &PathBuf| {
-        let bytes = std::fs::read(path);
-        bytes.map_err(|error| Failure::input(format!("{}: cannot read: {error}", path.display())))
+    let read = |path: &PathBuf| match std::fs::read(path) {
+        Ok(bytes) => Ok((path.display().to_string(), bytes)),
+        Err(error) => Err(Failure::input(format!("{}: cannot read: {error}", path.display()))),
     };
-    let contents = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    let files: Vec<RankFile<'_>> =
-        names.iter().zip(&contents).map(|(source, bytes)| RankFile { source, bytes }).collect();
-    Ok(read_chakra(&files)?)
+    paths.iter().map(read).collect()
 }

@@ -298,3 +298,47 @@ fn constraints_and_lists_that_cannot_be_are_named() {
     refused(folder.path(), "study s.toml", "s.toml: no candidate");
     assert!(!folder.path().join("out").exists());
 }
+
+/// A job that was written down is a run as others are: parts of it are put together, kept ones are not made again, and another trace
+/// under the same name is another run.
+#[test]
+fn traces_are_kept_by_what_happens_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 4\n\
+                 [[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\n\
+                 [[candidate]]\nname = \"few\"\nfabric = \"hgx-h100\"\ngpus = 2\n\
+                 [[job]]\nname = \"log\"\nkind = \"trace\"\nfile = \"step.csv\"\n";
+    let trace = "collective,ranks,bytes,time_us\ncompute,0-3,,100\nall_reduce,0-3,1MiB,\n";
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("s.toml", study);
+    write("step.csv", trace);
+    let run = |arguments: &str| {
+        let run = run_in(folder.path(), arguments);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{arguments}");
+    };
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    run("study s.toml -o whole");
+    run("study s.toml --shard 1/2 -o p1");
+    run("study s.toml --shard 2/2 -o p2");
+    run("study s.toml --merge p1 p2 -o merged");
+    for name in ["results.json", "runs.jsonl", "index.html", "ranking.txt"] {
+        assert_eq!(read(&format!("merged/{name}")), read(&format!("whole/{name}")), "{name}");
+    }
+    assert_eq!(read("whole/runs.jsonl").lines().count(), 3);
+    run("report whole/results.json -o page.html --charts charts");
+    let found: Value = serde_json::from_str(&read("whole/results.json")).unwrap();
+    let few = &found["ranking"][2];
+    assert!(few["candidate"] == "few" && few["within"] == false && few["score"].is_null(), "{found}");
+    assert_eq!(found["results"].as_array().unwrap().len(), 2);
+    assert!(found["results"][0]["tokens_per_s"].is_null() && found["results"][0]["step_time_s"].is_f64(), "{found}");
+
+    write("step.csv", &format!("# the same\n{trace}"));
+    run("study s.toml -o whole");
+    assert_eq!(read("whole/runs.jsonl").lines().count(), 3);
+    write("step.csv", &trace.replace("1MiB", "2MiB"));
+    run("study s.toml -o whole");
+    assert_eq!(read("whole/runs.jsonl").lines().count(), 6);
+    let later: Value = serde_json::from_str(&read("whole/results.json")).unwrap();
+    let time = |of: &Value| of["results"][0]["step_time_s"].as_f64().unwrap();
+    assert!(time(&later) > time(&found));
+}

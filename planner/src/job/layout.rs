@@ -26,8 +26,32 @@ pub struct Degrees {
     pub interleave: u32,
     /// Whether tensor-parallel ranks divide the sequence where they do not divide matrices.
     pub sequence: Sequence,
+    /// Whether words and logits take a layer's place each.
+    pub ends: Ends,
     /// Whose ranks are neighbours.
     pub order: Order,
+}
+
+/// How what stands before the first layer and after the last is divided among stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ends {
+    /// Stages have equally many layers, and the first and the last have words and logits besides.
+    #[default]
+    Beside,
+    /// Words and logits count as a layer each, so that the first and the last stage have one layer less (Megatron-LM's
+    /// `--account-for-embedding-in-pipeline-split` and `--account-for-loss-in-pipeline-split`; Llama 3 405B, arXiv 2407.21783,
+    /// section 3.3.2).
+    AsLayers,
+}
+
+impl Ends {
+    /// Layers whose place the ends take.
+    fn layers(self) -> u64 {
+        match self {
+            Self::Beside => 0,
+            Self::AsLayers => 2,
+        }
+    }
 }
 
 /// Which degrees number the ranks first. Copies have the ranks that share sequences inside of them, and their experts.
@@ -102,6 +126,7 @@ impl Default for Degrees {
             context: 1,
             interleave: 1,
             sequence: Sequence::Whole,
+            ends: Ends::default(),
             order: Order::default(),
         }
     }
@@ -249,6 +274,30 @@ impl Layout {
         job.global_batch / (u64::from(self.degrees.data) * job.micro_batch).max(1)
     }
 
+    /// Layers of a stretch of a stage, both counted from 0.
+    #[must_use]
+    pub fn stretch_layers(&self, model: &Model, stage: u32, stretch: u32) -> u64 {
+        let Degrees { pipeline, interleave, ends, .. } = self.degrees;
+        let each = (model.layers + ends.layers()) / (u64::from(pipeline) * u64::from(interleave)).max(1);
+        let is_first = stage == 0 && stretch == 0;
+        let is_last = stage + 1 == pipeline && stretch + 1 == interleave;
+        match ends {
+            Ends::Beside => each,
+            Ends::AsLayers => each.saturating_sub(u64::from(is_first) + u64::from(is_last)),
+        }
+    }
+
+    /// Layers of a stage, counted from 0.
+    #[must_use]
+    pub fn stage_layers(&self, model: &Model, stage: u32) -> u64 {
+        (0..self.degrees.interleave).map(|stretch| self.stretch_layers(model, stage, stretch)).sum()
+    }
+
+    /// The stages of which one holds the most: the first, which has the words, and the second, which may have more layers.
+    pub(crate) fn fullest_stages(&self) -> std::ops::Range<u32> {
+        0..self.degrees.pipeline.clamp(1, 2)
+    }
+
     /// Ranks of a group.
     #[must_use]
     pub fn size(&self, dimension: Dimension) -> u32 {
@@ -336,7 +385,11 @@ impl Parts<'_> {
         self.divide("words of the vocabulary", model.vocab, "tp", tensor_ranks)?;
         let stretches = u64::from(pipeline) * u64::from(interleave);
         let name = if interleave > 1 { "pp × interleave" } else { "pp" };
-        self.divide("layers", model.layers, name, stretches)?;
+        let what = match degrees.ends {
+            Ends::Beside => "layers",
+            Ends::AsLayers => "layers, both ends among them,",
+        };
+        self.divide(what, model.layers + degrees.ends.layers(), name, stretches)?;
         if self.experts == 0 && expert > 1 {
             return wrong(format!("ep {expert}, and the model has no experts"));
         }

@@ -2,11 +2,11 @@
 //!
 //! States after Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations after Korthikanti et
 //! al. (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts fit in.
-//! The first stage counts: it holds the most micro-batches at once, and the words.
+//! The first stage counts, which holds the most micro-batches at once, and the words; or the second, where that has more layers.
 
 use fabricast_topologies::Bytes;
 
-use super::{Attention, Layout, Recompute, Training, Zero};
+use super::{Accumulate, Attention, Gathered, Layout, Recompute, Training, Zero};
 
 /// What fills a rank's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,12 +37,18 @@ impl Footprint {
     }
 }
 
-/// Parameters of a rank of the first stage: those that all copies hold, and its experts.
+/// Parameters of a rank of the fullest stage: those that all copies hold, and its experts.
 pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
+    let stages = layout.fullest_stages().rev().map(|stage| of_stage(job, layout, stage));
+    stages.max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
+}
+
+fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
     let degrees = layout.degrees;
-    let (tensor, stages) = (u64::from(degrees.tensor), u64::from(degrees.pipeline));
-    let layers = job.model.layers / stages;
-    let shared = layers * job.model.shared_layer_parameters() + job.model.embedding_parameters();
+    let tensor = u64::from(degrees.tensor);
+    let layers = layout.stage_layers(&job.model, stage);
+    let words = if stage == 0 { job.model.embedding_parameters() } else { 0 };
+    let shared = layers * job.model.shared_layer_parameters() + words;
     let experts = layers * job.model.expert_layer_parameters() / u64::from(degrees.expert);
     (shared.div_ceil(tensor), experts.div_ceil(tensor))
 }
@@ -50,37 +56,42 @@ pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
 /// The footprint of the fullest rank.
 #[must_use]
 pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
-    let (shared, experts) = parameters(job, layout);
+    let stages = layout.fullest_stages().rev().map(|stage| footprint_of(job, layout, stage));
+    stages.max_by_key(Footprint::total).unwrap_or_default()
+}
+
+fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
+    let (shared, experts) = of_stage(job, layout, stage);
     let copies = u64::from(layout.degrees.data) * u64::from(layout.degrees.context);
     let expert_copies = u64::from(layout.degrees.data / layout.degrees.expert.max(1));
-    let of = |bytes: u64, from: Zero| {
-        let divided = job.zero >= from;
+    let of = |bytes: u64, divided: bool| {
         let part = |parameters: u64, by: u64| (parameters * bytes).div_ceil(if divided { by.max(1) } else { 1 });
         Bytes(part(shared, copies) + part(experts, expert_copies))
     };
     Footprint {
-        weights: of(job.precision.bytes(), Zero::Weights),
-        gradients: of(job.precision.bytes(), Zero::Gradients),
-        optimizer: of(job.precision.state_bytes(), Zero::Optimizer),
-        activations: activations(job, layout),
+        weights: of(job.precision.bytes(), job.gathered(layout) == Gathered::Pass),
+        gradients: of(job.gradient_bytes(), job.accumulated(layout) == Accumulate::Shards),
+        optimizer: of(job.precision.state_bytes(), job.zero > Zero::None),
+        activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
     }
 }
 
-/// Activations of the first stage.
-fn activations(job: &Training, layout: &Layout) -> Bytes {
+/// Activations of a stage.
+fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let degrees = layout.degrees;
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
-    let layers = job.model.layers / stages;
-    // Micro-batches whose activations the first stage holds: all stages' under 1F1B, and (p - 1) / v of a stage's more
-    // where chunks interleave (equations 5 and 6).
-    let in_flight = stages.min(layout.micro_batches(job));
+    let layers = layout.stage_layers(&job.model, stage);
+    let stage = u64::from(stage);
+    // Micro-batches whose activations a stage holds: those that are on it or after it under 1F1B, all stages' for the first, and
+    // (p - 1) / v of a stage's more where chunks interleave (equations 5 and 6), of which each further stage has two chunks less.
+    let in_flight = (if chunks > 1 { stages } else { stages - stage }).min(layout.micro_batches(job));
     let kept = match job.recompute {
         Recompute::Full => layer_input(job, layout),
         Recompute::None | Recompute::Selective => layer(job, layout, job.recompute),
     };
     let chunk = kept * layers / chunks;
-    let ahead = if chunks > 1 { stages - 1 } else { 0 };
+    let held = in_flight * chunks + if chunks > 1 { (stages - 1).saturating_sub(2 * stage) } else { 0 };
     // A layer that is recomputed has all of its activations for a while.
     let at_work = if job.recompute == Recompute::None {
         0
@@ -88,13 +99,13 @@ fn activations(job: &Training, layout: &Layout) -> Bytes {
         layer(job, layout, Recompute::None) - kept.min(layer(job, layout, Recompute::None))
     };
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
-    let words = tokens * job.model.hidden / degrees.token_shares() * in_flight;
+    let words = if stage == 0 { tokens * job.model.hidden / degrees.token_shares() * in_flight } else { 0 };
     let logits = match stages {
         // The last stage's product with the words, and its gradient in 32 bits.
         1 => 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor),
         _ => 0,
     };
-    Bytes(chunk * (in_flight * chunks + ahead) + at_work + words + logits)
+    Bytes(chunk * held + at_work + words + logits)
 }
 
 /// The input of a layer.

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! TOML ─read─► Job::Training  ─layout::Layout─► groups of ranks ─traffic─► calls of each group
-//!         └──► Job::Inference    ├─ model: parameters, FLOPs
-//!                                └─ memory, cache: bytes of a rank, and whether they fit
+//!         ├──► Job::Inference    ├─ model: parameters, FLOPs
+//!         │                      └─ memory, cache: bytes of a rank, and whether they fit
+//!         └──► Job::Trace ─► what was written down (trace)
 //! ```
 //!
-//! The two kinds have their own data ([`Training`], [`Serving`]), so that no field of one means nothing in the other; what
-//! both have, they have by the same names.
+//! Kinds have their own data ([`Training`], [`Serving`], [`Traced`]), so that no field of one means nothing in another; what
+//! several have, they have by the same names.
 //!
 //! A job says what is computed; how many GPUs there are is the fabric's business, so the same job can be held against
 //! many. What is only known then (whether the degrees multiply to the ranks, say) is still told with the place in the
@@ -20,22 +21,26 @@ mod memory;
 mod model;
 mod read;
 mod serving;
+mod sharding;
+mod traced;
 mod traffic;
 mod training;
 
 pub use cache::{Room, room, serving_footprint};
 pub use error::JobError;
-pub use layout::{Degrees, Dimension, Layout, Order, Sequence};
+pub use layout::{Degrees, Dimension, Ends, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
 pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
-pub(crate) use read::{JobText, refused};
+pub(crate) use read::{Beside, JobText, refused};
 pub use serving::{KvPrecision, KvTier, Limits, Serving};
+pub use sharding::{Accumulate, Gathered, Reshard, Zero};
+pub use traced::Traced;
 pub use traffic::{GroupCall, Phase, traffic};
-pub use training::{Attention, Overlap, Processes, Recompute, Training, Zero};
+pub use training::{Attention, Overlap, Processes, Recompute, Training};
 
 use fabricast_topologies::Place;
 use serde::Deserialize;
@@ -62,6 +67,8 @@ pub enum Job {
     Training(Training),
     /// A model answers requests.
     Inference(Serving),
+    /// What a trace says, again.
+    Trace(Traced),
 }
 
 impl Job {
@@ -71,6 +78,7 @@ impl Job {
         match self {
             Self::Training(_) => "training",
             Self::Inference(_) => "inference",
+            Self::Trace(_) => "trace",
         }
     }
 
@@ -80,6 +88,7 @@ impl Job {
         match self {
             Self::Training(job) => &job.name,
             Self::Inference(job) => &job.name,
+            Self::Trace(job) => &job.name,
         }
     }
 
@@ -89,6 +98,7 @@ impl Job {
         match self {
             Self::Training(job) => job.weight,
             Self::Inference(job) => job.weight,
+            Self::Trace(job) => job.weight,
         }
     }
 
@@ -98,6 +108,7 @@ impl Job {
         match self {
             Self::Training(job) => &job.places,
             Self::Inference(job) => &job.places,
+            Self::Trace(job) => &job.places,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! makes of its own is in `read/training` and `read/serving`.
 
 mod serving;
+mod traced;
 mod training;
 
 #[cfg(test)]
@@ -18,10 +19,13 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
-use super::layout::{Degrees, Order, Sequence};
+use super::layout::{Degrees, Ends, Order, Sequence};
 use super::{
-    Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes, Recompute,
+    Accumulate, Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes,
+    Recompute,
 };
+
+use crate::trace::Contents;
 
 /// What the TOML reader says, with its place.
 pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
@@ -36,18 +40,18 @@ pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
 pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
     let origin = Origin { source, text };
     let read: JobText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
-    read.job(origin, origin.place(0..0))
+    read.job(origin, origin.place(0..0), Beside::NOTHING)
 }
 
 /// A job as it is written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobText {
-    name: String,
+    name: Spanned<String>,
     kind: Option<Spanned<String>>,
-    model: Spanned<ModelText>,
+    model: Option<Spanned<ModelText>>,
     precision: Option<Spanned<Precision>>,
-    parallel: Spanned<ParallelText>,
+    parallel: Option<Spanned<ParallelText>>,
     #[serde(default)]
     collectives: Collectives,
     expert_skew: Option<Spanned<f64>>,
@@ -56,6 +60,8 @@ pub(crate) struct JobText {
     global_batch: Option<Spanned<u64>>,
     micro_batch: Option<Spanned<u64>>,
     zero: Option<Spanned<u8>>,
+    reshard_after_forward: Option<Spanned<bool>>,
+    accumulate: Option<Spanned<Accumulate>>,
     bucket_mb: Option<Spanned<u64>>,
     gradient_bits: Option<Spanned<u32>>,
     recompute: Option<Spanned<Recompute>>,
@@ -76,6 +82,21 @@ pub(crate) struct JobText {
     gpu_memory_utilization: Option<Spanned<f64>>,
     ttft_s: Option<Spanned<f64>>,
     tpot_s: Option<Spanned<f64>>,
+    // Of traces.
+    file: Option<Spanned<String>>,
+    ranks: Option<Spanned<u64>>,
+}
+
+/// Finds what jobs name besides.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'a> {
+    /// The files of a trace, by the name of the first.
+    pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
+}
+
+impl Beside<'_> {
+    /// Nothing: where a job stands alone.
+    pub const NOTHING: Self = Self { traces: &|name| Err(format!("`{name}` cannot be looked for here")) };
 }
 
 /// A key that only one kind has, and where it stands if it does.
@@ -114,13 +135,24 @@ struct DegreesText {
     cp: Option<Spanned<u32>>,
     interleave: Option<Spanned<u32>>,
     sequence: bool,
+    ends_as_layers: Option<Spanned<bool>>,
     order: Option<Spanned<Vec<String>>>,
 }
 
 impl Default for DegreesText {
     fn default() -> Self {
         let one = || Spanned::new(0..0, 1);
-        Self { tp: one(), pp: one(), dp: None, ep: one(), cp: None, interleave: None, sequence: false, order: None }
+        Self {
+            tp: one(),
+            pp: one(),
+            dp: None,
+            ep: one(),
+            cp: None,
+            interleave: None,
+            sequence: false,
+            ends_as_layers: None,
+            order: None,
+        }
     }
 }
 
@@ -161,27 +193,36 @@ const MOST: u64 = 1 << 24;
 
 impl JobText {
     /// The job, or what is wrong with it by itself.
-    pub fn job(&self, origin: Origin<'_>, place: Place) -> Result<Job, JobError> {
+    pub fn job(&self, origin: Origin<'_>, place: Place, beside: Beside<'_>) -> Result<Job, JobError> {
         let check = Checked { origin };
+        let at = |bytes: Option<Range<usize>>| origin.place(bytes.unwrap_or(0..0));
         let places = Places {
             job: place,
-            model: origin.place(self.model.span()),
-            parallel: origin.place(self.parallel.span()),
+            model: at(self.model.as_ref().map(Spanned::span)),
+            parallel: at(self.parallel.as_ref().map(Spanned::span)),
             batch: origin.place(self.batch()),
-            precision: origin.place(self.precision.as_ref().map_or(0..0, Spanned::span)),
+            precision: at(self.precision.as_ref().map(Spanned::span)),
         };
         let kind = self.kind.as_ref().map_or("training", |kind| kind.get_ref().as_str());
         let job = match kind {
             "training" => {
                 check.refuse("training", "inference", &self.keys_of_inference())?;
+                check.refuse("training", "trace", &self.keys_of_traces())?;
                 Job::Training(self.training(check, places)?)
             }
             "inference" => {
                 check.refuse("inference", "training", &self.keys_of_training())?;
+                check.refuse("inference", "trace", &self.keys_of_traces())?;
                 Job::Inference(self.serving(check, places)?)
             }
+            "trace" => {
+                check.refuse("trace", "training or inference", &self.keys_of_models())?;
+                check.refuse("trace", "training", &self.keys_of_training())?;
+                check.refuse("trace", "inference", &self.keys_of_inference())?;
+                Job::Trace(self.traced(check, places, beside)?)
+            }
             other => {
-                let message = format!("kind: `{other}` is not known; expected training or inference");
+                let message = format!("kind: `{other}` is not known; expected training, inference or trace");
                 return Err(check.wrong(self.kind.as_ref().map_or(0..0, Spanned::span), message));
             }
         };
@@ -202,33 +243,34 @@ impl JobText {
 
     /// The model; `seq` is what it takes where it does not say itself.
     fn model(&self, check: Checked<'_>, seq: Option<u64>) -> Result<Model, JobError> {
-        let text = self.model.get_ref();
+        let model = self.of_model("model", &self.model, check)?;
+        let text = model.get_ref();
         let hidden = check.count("hidden", &text.hidden)?;
         let heads = check.count("heads", &text.heads)?;
-        let absent = |value: u64| Spanned::new(self.model.span(), value);
+        let absent = |value: u64| Spanned::new(model.span(), value);
         let kv_heads = check.count("kv_heads", text.kv_heads.as_ref().unwrap_or(&absent(heads)))?;
         if text.head_dim.is_none() && hidden % heads != 0 {
             return Err(check.wrong(text.heads.span(), format!("heads: hidden {hidden} cannot be divided by {heads}")));
         }
         if heads % kv_heads != 0 {
-            let bytes = text.kv_heads.as_ref().map_or(self.model.span(), Spanned::span);
+            let bytes = text.kv_heads.as_ref().map_or(model.span(), Spanned::span);
             return Err(check.wrong(bytes, format!("kv_heads: heads {heads} cannot be divided by {kv_heads}")));
         }
         let head = check.count("head_dim", text.head_dim.as_ref().unwrap_or(&absent(hidden / heads)))?;
         let shared = text.shared_experts.as_ref().map_or(0, |shared| *shared.get_ref());
         if shared > text.experts {
-            let bytes = text.shared_experts.as_ref().map_or(self.model.span(), Spanned::span);
+            let bytes = text.shared_experts.as_ref().map_or(model.span(), Spanned::span);
             let message = format!("shared_experts: {shared} beside {} experts; expected fewer", text.experts);
             return Err(check.wrong(bytes, message));
         }
         let per_token = text.experts_per_token.as_ref().map_or(0, |each| *each.get_ref());
         if (text.experts > 0) != (per_token > 0) || per_token > text.experts {
-            let bytes = text.experts_per_token.as_ref().map_or(self.model.span(), Spanned::span);
+            let bytes = text.experts_per_token.as_ref().map_or(model.span(), Spanned::span);
             let message = format!("experts_per_token: {per_token} of {} experts; expected 1 to experts", text.experts);
             return Err(check.wrong(bytes, message));
         }
         if text.experts > MOST {
-            return Err(check.wrong(self.model.span(), format!("experts: {} is more than {MOST}", text.experts)));
+            return Err(check.wrong(model.span(), format!("experts: {} is more than {MOST}", text.experts)));
         }
         Ok(Model {
             layers: check.count("layers", &text.layers)?,
@@ -242,7 +284,7 @@ impl JobText {
             seq: match (&text.seq, seq) {
                 (Some(given), _) => check.count("seq", given)?,
                 (None, Some(seq)) => seq,
-                (None, None) => return Err(check.wrong(self.model.span(), "model: missing field `seq`".to_owned())),
+                (None, None) => return Err(check.wrong(model.span(), "model: missing field `seq`".to_owned())),
             },
             experts: text.experts,
             experts_per_token: per_token,
@@ -251,9 +293,10 @@ impl JobText {
     }
 
     fn parallel(&self, check: Checked<'_>) -> Result<Parallel, JobError> {
-        let ParallelText::Given(text) = self.parallel.get_ref() else { return Ok(Parallel::Auto) };
+        let parallel = self.of_model("parallel", &self.parallel, check)?;
+        let ParallelText::Given(text) = parallel.get_ref() else { return Ok(Parallel::Auto) };
         let degree = |name: &str, value: &Spanned<u32>| {
-            let bytes = if value.span().is_empty() { self.parallel.span() } else { value.span() };
+            let bytes = if value.span().is_empty() { parallel.span() } else { value.span() };
             check.count(name, &Spanned::new(bytes, u64::from(*value.get_ref()))).map(|degree| degree as u32)
         };
         let one = Spanned::new(0..0, 1);
@@ -265,6 +308,10 @@ impl JobText {
             context: degree("cp", text.cp.as_ref().unwrap_or(&one))?,
             interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&one))?,
             sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
+            ends: match text.ends_as_layers.as_ref().map(|given| *given.get_ref()) {
+                Some(true) => Ends::AsLayers,
+                Some(false) | None => Ends::Beside,
+            },
             order: match &text.order {
                 None => Order::default(),
                 Some(words) => Order::parse(words.get_ref())
@@ -332,12 +379,12 @@ impl Checked<'_> {
     }
 
     /// What must be given.
-    fn needed<'v>(
+    fn needed<'v, T>(
         self,
         name: &str,
-        value: &'v Option<Spanned<u64>>,
+        value: &'v Option<Spanned<T>>,
         place: &Place,
-    ) -> Result<&'v Spanned<u64>, JobError> {
+    ) -> Result<&'v Spanned<T>, JobError> {
         value.as_ref().ok_or_else(|| JobError::at(place, format!("missing field `{name}`")))
     }
 
@@ -406,8 +453,10 @@ pub(crate) mod tests {
             ("micro_batch = 5", "job.toml:4:16", "no whole number of times micro_batch 5"),
             ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
-            ("zero = 3", "job.toml:5:12", "expected pp 1"),
-            ("kind = \"serving\"", "job.toml:1:8", "expected training or inference"),
+            ("zero = 2\nreshard_after_forward = true", "job.toml:2:25", "expected zero = 3"),
+            ("accumulate = \"whole\"\nzero = 1", "job.toml:1:14", "expected zero = 2 or 3"),
+            ("zero = 2\naccumulate = \"halves\"", "job.toml:2:14", "expected `shards` or `whole`"),
+            ("kind = \"serving\"", "job.toml:1:8", "expected training, inference or trace"),
             ("kind = \"training\"\nkv_tier = \"hbm\"", "job.toml:2:11", "kv_tier: is of jobs of kind inference"),
             ("tpot_s = 1", "job.toml:1:10", "tpot_s: is of jobs of kind inference"),
             ("model = { layers = 2, hidden = 96, heads = 3, vocab = 10 }", "job.toml:1:9", "missing field `seq`"),

@@ -6,13 +6,14 @@
 //! weights' gradients, and is left out). Experts after Lepikhin et al. (arXiv 2006.16668): tokens go out and come back,
 //! forward and backward. Sequences divided among ranks pass keys and values round a ring (Liu et al., arXiv 2310.01889).
 //! ZeRO as its authors count it: what an all_reduce was is a reduce_scatter and an all_gather; of the weights' stage an
-//! all_gather in each direction and a reduce_scatter.
+//! all_gather in each direction and a reduce_scatter; all three once a step where whole weights and gradients are kept for it
+//! (job/sharding).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::layout::Sequence;
-use super::{Dimension, Layout, Recompute, Training, Zero};
+use super::{Accumulate, Dimension, Gathered, Layout, Recompute, Training, Zero};
 
 /// When calls happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +28,10 @@ pub enum Phase {
     Logits,
     /// Between two stretches of layers on different stages, of each micro-batch, either way.
     HandOff,
-    /// Weights before each layer, of each micro-batch: forward and backward alike.
-    Weights,
+    /// Weights before each layer, forward, of each micro-batch.
+    WeightsForward,
+    /// Weights before each layer, backward, of each micro-batch.
+    WeightsBackward,
     /// Gradients after each layer, of each micro-batch.
     LayerGradients,
     /// Gradients once a step.
@@ -118,35 +121,36 @@ fn ends(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
 
 fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
-    let (tensor, layers) = (u64::from(degrees.tensor), job.model.layers / u64::from(degrees.pipeline));
+    let tensor = u64::from(degrees.tensor);
     let shared = job.model.shared_layer_parameters().div_ceil(tensor);
     let experts = (job.model.expert_layer_parameters() / u64::from(degrees.expert)).div_ceil(tensor);
     let words = job.model.embedding_parameters().div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
     for (dimension, layer, once) in [(Dimension::Data, shared, words), (Dimension::ExpertData, experts, 0)] {
-        let mut add = |phase, collective, bytes, count| {
-            calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
+        let mut add = |phase, collective, bytes| {
+            calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
         };
-        let all = layer * layers + once;
-        match job.zero {
-            Zero::None => add(Phase::Gradients, Collective::AllReduce, gradient(all), 1),
-            Zero::Optimizer => {
-                add(Phase::Gradients, Collective::ReduceScatter, gradient(all), 1);
-                add(Phase::Updated, Collective::AllGather, weight(all), 1);
-            }
-            Zero::Gradients => {
-                add(Phase::LayerGradients, Collective::ReduceScatter, gradient(layer), 1);
-                add(Phase::Gradients, Collective::ReduceScatter, gradient(once), 1);
-                add(Phase::Updated, Collective::AllGather, weight(all), 1);
-            }
-            Zero::Weights => {
-                add(Phase::Weights, Collective::AllGather, weight(layer), 1);
-                add(Phase::LayerGradients, Collective::ReduceScatter, gradient(layer), 1);
-                add(Phase::Gradients, Collective::ReduceScatter, gradient(once), 1);
-                add(Phase::Updated, Collective::AllGather, weight(once), 1);
+        let of_stage = |stage| layer * layout.stage_layers(&job.model, stage) + if stage == 0 { once } else { 0 };
+        let all = layout.fullest_stages().map(of_stage).max().unwrap_or_default();
+        if job.zero == Zero::None {
+            add(Phase::Gradients, Collective::AllReduce, gradient(all));
+            continue;
+        }
+        match job.accumulated(layout) {
+            Accumulate::Whole => add(Phase::Gradients, Collective::ReduceScatter, gradient(all)),
+            Accumulate::Shards => {
+                add(Phase::LayerGradients, Collective::ReduceScatter, gradient(layer));
+                add(Phase::Gradients, Collective::ReduceScatter, gradient(once));
             }
         }
+        let (each, after) = match job.gathered(layout) {
+            Gathered::Step => (&[][..], all),
+            Gathered::MicroBatch => (&[Phase::WeightsForward][..], once),
+            Gathered::Pass => (&[Phase::WeightsForward, Phase::WeightsBackward][..], once),
+        };
+        each.iter().for_each(|&phase| add(phase, Collective::AllGather, weight(layer)));
+        add(Phase::Updated, Collective::AllGather, weight(after));
     }
 }
 
@@ -154,8 +158,8 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Degrees;
     use super::super::read::tests::{job, text, trained};
+    use super::super::{Degrees, footprint};
     use super::*;
 
     /// Bytes that a rank's groups of a dimension move in a step, times as often as the phase comes.
@@ -164,7 +168,7 @@ mod tests {
         let micro = layout.micro_batches(job);
         let times = |phase| match phase {
             Phase::LayerForward | Phase::LayerBackward | Phase::LayerGradients => layers * micro,
-            Phase::Weights => 2 * layers * micro,
+            Phase::WeightsForward | Phase::WeightsBackward => layers * micro,
             Phase::Words | Phase::Logits | Phase::HandOff => micro,
             Phase::Gradients | Phase::Updated => 1,
         };
@@ -198,22 +202,82 @@ mod tests {
             prop_assert_eq!(bytes(&job, &layout, Dimension::Pipeline), 64 * 2 * 2048 * 12_288 / u64::from(tp));
         }
 
-        /// 2 Ψ bytes of 16-bit gradients; ZeRO's stages 1 to 3 move 2, 2 and 3 times that of all micro-batches at most.
+        /// 2 Ψ bytes of 16-bit gradients; ZeRO's stages 1 to 3 move 2, 2 and 3 times that of all micro-batches at most, and with
+        /// stages of layers twice that of the first stage, once a step.
         #[test]
-        fn copies_move_the_closed_form(dp in 1u32..7, zero in 0u32..4, accumulate in 1u64..3) {
-            let dp = 1 << dp;
+        fn copies_move_the_closed_form(dp in 1u32..7, pp in 0u32..4, zero in 0u32..4, accumulate in 1u64..3) {
+            let (dp, pp) = (1 << dp, 1 << pp);
             let batch = u64::from(dp) * accumulate;
-            let job = job(&format!("global_batch = {batch}\nzero = {zero}\nparallel = {{ dp = {dp} }}\n"));
-            let layout = Layout::given(&job, dp).unwrap().unwrap();
-            let (all, words) = (2 * job.model.parameters(), 2 * job.model.embedding_parameters());
-            let layers = all - words;
+            let job = job(&format!("global_batch = {batch}\nzero = {zero}\nparallel = {{ dp = {dp}, pp = {pp} }}\n"));
+            let layout = Layout::given(&job, dp * pp).unwrap().unwrap();
+            let words = 2 * job.model.embedding_parameters();
+            let layers = (2 * job.model.parameters() - words) / u64::from(pp);
+            let all = layers + words;
             let expected = match zero {
                 0 => all,
                 1 => 2 * all,
+                _ if pp > 1 => 2 * all,
                 2 => accumulate * layers + words + all,
                 _ => 3 * accumulate * layers + 2 * words,
             };
             prop_assert_eq!(bytes(&job, &layout, Dimension::Data), expected);
+        }
+
+        /// What is given away is gathered again, and what is not added up whole is reduced each time: for each micro-batch the
+        /// layers' bytes for each; the words' once a step.
+        #[test]
+        fn shards_move_what_is_asked_of_them(dp in 1u32..5, pp in 0u32..4, rounds in 1u64..4, reshard in any::<bool>(), whole in any::<bool>(), bits in prop::sample::select(vec![16u64, 32])) {
+            let (dp, pp) = (1 << dp, 1 << pp);
+            let (micro, accumulate) = (rounds * u64::from(pp), if whole { "whole" } else { "shards" });
+            let job = job(&format!(
+                "global_batch = {}\nzero = 3\nreshard_after_forward = {reshard}\naccumulate = \"{accumulate}\"\n\
+                 gradient_bits = {bits}\nparallel = {{ dp = {dp}, pp = {pp} }}\n",
+                u64::from(dp) * micro
+            ));
+            let layout = Layout::given(&job, dp * pp).unwrap().unwrap();
+            let words = job.model.embedding_parameters();
+            let layers = (job.model.parameters() - words) / u64::from(pp);
+            let reduced = if whole { layers } else { micro * layers } + words;
+            let gathered = match (reshard, pp) {
+                (true, _) => 2 * micro * layers,
+                (false, 1) => micro * layers,
+                (false, _) => layers,
+            } + words;
+            prop_assert_eq!(bytes(&job, &layout, Dimension::Data), reduced * bits / 8 + gathered * 2);
+            // Memory has what is not divided: weights, and gradients in the bits that they are added up in.
+            let has = footprint(&job, &layout);
+            let part = |held: u64, divided: bool| if divided { held.div_ceil(u64::from(dp)) } else { held };
+            prop_assert_eq!(has.weights, Bytes(part(2 * (layers + words), reshard)));
+            prop_assert_eq!(has.gradients, Bytes(part(bits / 8 * (layers + words), !whole)));
+            prop_assert_eq!(has.optimizer, Bytes(part(12 * (layers + words), true)));
+        }
+
+        /// Stages whose ends count as layers have all layers among them, and no two differ by more than one; what copies of the
+        /// fullest stage say to each other is its parameters.
+        #[test]
+        fn ends_take_a_layers_place(pp in 1u32..9, v in 1u32..4, each in 1u64..4) {
+            prop_assume!(pp > 1 || v == 1);
+            let layers = u64::from(pp * v) * each;
+            prop_assume!(layers > 2);
+            let job = job(&format!(
+                "global_batch = {}\nzero = 3\nparallel = {{ dp = 2, pp = {pp}, interleave = {v}, ends_as_layers = true }}\n\
+                 model = {{ layers = {}, hidden = 64, heads = 8, vocab = 100, seq = 32 }}\n",
+                2 * pp, layers - 2
+            ));
+            let layout = Layout::given(&job, 2 * pp).unwrap().unwrap();
+            let stages: Vec<u64> = (0..pp).map(|stage| layout.stage_layers(&job.model, stage)).collect();
+            prop_assert_eq!(stages.iter().sum::<u64>(), layers - 2);
+            prop_assert!(stages.iter().max().unwrap() - stages.iter().min().unwrap() <= 1);
+            prop_assert_eq!(layout.stretch_layers(&job.model, 0, 0), each - if pp == 1 { 2 } else { 1 });
+            let words = job.model.embedding_parameters();
+            let first = stages[0] * job.model.shared_layer_parameters() + words;
+            let most = stages.iter().skip(1).map(|n| n * job.model.shared_layer_parameters()).max().unwrap_or(0).max(first);
+            let calls = traffic(&job, &layout);
+            let gathered = |call: &&GroupCall| call.dimension == Dimension::Data && call.collective == Collective::AllGather;
+            if pp > 1 {
+                prop_assert_eq!(calls.iter().filter(gathered).map(|call| call.bytes.0).sum::<u64>(), 2 * most);
+                prop_assert_eq!(footprint(&job, &layout).weights, Bytes(2 * most));
+            }
         }
 
         /// Tokens go to their experts and back, each as often as it has experts: 2 b s h k bytes, twice each way.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Collectives, Model, Parallel, Places, Precision};
+use super::{Accumulate, Collectives, Model, Parallel, Places, Precision, Reshard, Zero};
 
 /// A training job.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,10 @@ pub struct Training {
     pub parallel: Parallel,
     /// What data-parallel ranks share of the optimizer's state.
     pub zero: Zero,
+    /// Whether gathered weights are given away after a forward pass; absent: [`Training::gathered`] says.
+    pub reshard: Option<Reshard>,
+    /// What gradients are added up in; absent: [`Training::accumulated`] says.
+    pub accumulate: Option<Accumulate>,
     /// The size of a bucket of gradients, in units of 2²⁰ bytes as PyTorch's `bucket_cap_mb` counts.
     pub bucket_mb: u32,
     /// Bits of a gradient on its way between ranks; what is below the precision's own is compression.
@@ -54,20 +58,6 @@ pub enum Processes {
     PerGpu,
     /// One for all, which copies the model to the others anew in each step: PyTorch's DataParallel.
     Single,
-}
-
-/// What data-parallel ranks divide among them instead of each keeping a copy (Rajbhandari et al., ZeRO).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Zero {
-    /// Nothing: plain data parallelism.
-    #[default]
-    None,
-    /// The optimizer's state.
-    Optimizer,
-    /// Gradients too.
-    Gradients,
-    /// Weights too: ZeRO-3, or FSDP with full sharding.
-    Weights,
 }
 
 /// What the backward pass computes anew instead of keeping (Korthikanti et al., arXiv 2205.05198).

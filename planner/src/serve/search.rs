@@ -8,7 +8,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Clock, Service, serve, tier};
-use crate::job::{Degrees, Footprint, Layout, Order, Sequence, Serving, room, serving_footprint};
+use crate::job::{Degrees, Ends, Footprint, Layout, Order, Sequence, Serving, room, serving_footprint};
 use crate::step::{Estimated, Machine, Speeds, Step, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
@@ -79,6 +79,7 @@ fn possible(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
                     context: 1,
                     interleave: 1,
                     sequence: Sequence::Whole,
+                    ends: Ends::default(),
                     order: Order::default(),
                 };
                 found.extend(Layout::serving(job, ranks, degrees).ok());

@@ -168,9 +168,9 @@ pub fn logits(job: &Training, layout: &Layout) -> Passes {
 /// and writes the state, and writes weights; then they are set to zero.
 #[must_use]
 pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
-    let (e, state) = (job.precision.bytes(), job.precision.state_bytes());
+    let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
     let stream = |bytes: u64| Kernel { bytes: Bytes(parameters * bytes), ..Kernel::default() };
-    vec![stream(e), stream(e + 2 * state + e), stream(e)]
+    vec![stream(gradient), stream(gradient + 2 * state + weight), stream(gradient)]
 }
 
 #[cfg(test)]

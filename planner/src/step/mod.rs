@@ -339,7 +339,7 @@ impl Prices<'_> {
     fn buckets(&self, job: &Training, call: &GroupCall) -> (u64, Bytes) {
         let bucket = u64::from(job.bucket_mb) << 20;
         // A bucket holds gradients before they are compressed.
-        let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.precision.bytes())).max(1);
+        let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.gradient_bytes())).max(1);
         let count = call.bytes.0.div_ceil(bucket).max(1);
         let ranks = u64::from(self.layout.size(call.dimension)).max(1);
         (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
@@ -364,8 +364,7 @@ impl StagePasses {
         curve: &Efficiency,
         prices: &Prices<'_>,
     ) -> Result<Self, PlanError> {
-        let (stages, chunks) = (layout.degrees.pipeline as usize, layout.degrees.interleave as usize);
-        let layers = job.model.layers / (stages * chunks).max(1) as u64;
+        let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
         let kernels = layer(job, layout);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
@@ -381,22 +380,30 @@ impl StagePasses {
                 Overlap::On => spent.context_all - spent.compute,
                 Overlap::Off => spent.context_all,
             };
-            let gathered = prices.of(Phase::Weights, None)?;
-            let reduced =
-                if phase == Phase::LayerBackward { prices.of(Phase::LayerGradients, None)? } else { Picos::ZERO };
-            spent.data_all = gathered + reduced;
-        }
-        let [forward, backward] = each.map(|spent| {
-            let mut stretch = spent.times(layers);
-            let work = stretch.waited();
-            stretch.data = match job.overlap {
-                // All but those of one layer hide.
-                Overlap::On => (stretch.data_all - work + spent.data_all).min(stretch.data_all),
-                Overlap::Off => stretch.data_all,
+            let beside: &[Phase] = match phase {
+                Phase::LayerBackward => &[Phase::WeightsBackward, Phase::LayerGradients],
+                _ => &[Phase::WeightsForward],
             };
-            stretch
-        });
-        let mut spent = vec![vec![[forward, backward]; chunks]; stages];
+            for &travels in beside {
+                spent.data_all += prices.of(travels, None)?;
+            }
+        }
+        let of_layers = |layers: u64| {
+            each.map(|spent| {
+                let mut stretch = spent.times(layers);
+                let work = stretch.waited();
+                stretch.data = match job.overlap {
+                    // All but those of one layer hide.
+                    Overlap::On => (stretch.data_all - work + spent.data_all).min(stretch.data_all),
+                    Overlap::Off => stretch.data_all,
+                };
+                stretch
+            })
+        };
+        let of_stage = |stage: u32| -> Vec<[Spent; 2]> {
+            (0..chunks).map(|stretch| of_layers(layout.stretch_layers(&job.model, stage, stretch))).collect()
+        };
+        let mut spent: Vec<Vec<[Spent; 2]>> = (0..stages).map(of_stage).collect();
         let ends = |passes: &Passes, phase| -> Result<[Spent; 2], PlanError> {
             let tensor = prices.of(phase, None)?;
             let waits = |wanted| if phase == wanted { tensor } else { Picos::ZERO };
@@ -441,6 +448,8 @@ impl Reduction {
     }
 }
 
+#[cfg(test)]
+mod llama3;
 #[cfg(test)]
 mod published;
 #[cfg(test)]

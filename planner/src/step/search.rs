@@ -10,7 +10,7 @@ use fabricast_topologies::{Bytes, NodeId, Place};
 
 pub use super::TimeError as StepError;
 use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
-use crate::job::{Degrees, Footprint, JobError, Layout, Order, Processes, Training, Zero, footprint};
+use crate::job::{Degrees, Ends, Footprint, JobError, Layout, Order, Processes, Training, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
@@ -143,7 +143,7 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of.is_multiple_of(*by));
     let mut found = Vec::new();
     for tensor in divisors(ranks, machine.ranks_per_host()) {
-        let stages = if job.zero > Zero::Optimizer { 1 } else { ranks.min(job.model.layers as u32) };
+        let stages = ranks.min(job.model.layers as u32);
         for pipeline in divisors(ranks / tensor, stages) {
             let data = ranks / tensor / pipeline;
             let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
@@ -157,6 +157,7 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
                 context: 1,
                 interleave: 1,
                 sequence,
+                ends: Ends::default(),
                 order: Order::default(),
             };
             found.extend(Layout::new(job, ranks, degrees).ok());

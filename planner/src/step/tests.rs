@@ -85,18 +85,31 @@ fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     step(&job, &layout, &speeds, &Efficiency::default(), &Flat(bandwidth)).unwrap()
 }
 
+/// All that data-parallel ranks can be told to divide, and how.
+fn any_zero() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "zero = 0",
+        "zero = 1",
+        "zero = 2",
+        "zero = 2\naccumulate = \"shards\"",
+        "zero = 2\naccumulate = \"whole\"",
+        "zero = 3",
+        "zero = 3\naccumulate = \"shards\"\nreshard_after_forward = true",
+        "zero = 3\naccumulate = \"whole\"\nreshard_after_forward = true",
+        "zero = 3\naccumulate = \"shards\"\nreshard_after_forward = false",
+        "zero = 3\naccumulate = \"whole\"\nreshard_after_forward = false\ngradient_bits = 32",
+    ])
+}
+
 fn any_job() -> impl Strategy<Value = (String, u32)> {
-    (0u32..3, 0u32..3, 0u32..3, 0u32..2, 0u32..4, prop::bool::ANY, 1u64..3, prop::bool::ANY).prop_map(
+    (0u32..3, 0u32..3, 0u32..3, 0u32..2, any_zero(), prop::bool::ANY, 1u64..3, prop::bool::ANY).prop_map(
         |(tp, pp, dp, cp, zero, sequence, rounds, experts)| {
-            let (tp, mut pp, dp, cp) = (1 << tp, 1 << pp, 1 << dp, 1 << cp);
-            if zero > 1 {
-                pp = 1;
-            }
+            let (tp, pp, dp, cp) = (1 << tp, 1 << pp, 1 << dp, 1 << cp);
             let interleave = if pp > 1 { 2 } else { 1 };
             let mixture = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
             let ep = if experts { u32::min(dp, 4) } else { 1 };
             let text = format!(
-                "name = \"j\"\nglobal_batch = {}\nzero = {zero}\n\
+                "name = \"j\"\nglobal_batch = {}\n{zero}\n\
                  model = {{ layers = 16, hidden = 2048, heads = 16, vocab = 32000, seq = 1024{mixture} }}\n\
                  parallel = {{ tp = {tp}, pp = {pp}, dp = {dp}, cp = {cp}, ep = {ep}, interleave = {interleave}, sequence = {sequence} }}\n",
                 u64::from(dp * pp) * rounds
@@ -122,6 +135,44 @@ proptest! {
         // Each price is rounded once; passes, micro-batches and buckets repeat it.
         prop_assert!(faster.time.0 <= on.time.0 + 100_000, "{:?} {:?}", faster, on);
     }
+}
+
+/// Stages of 14 layers whose ends count as layers take less than those of 16 with ends besides, and wait less for each other.
+#[test]
+fn ends_that_count_as_layers_balance_stages() {
+    let of = |layers: u32, ends: bool| {
+        let text = format!(
+            "name = \"j\"\nglobal_batch = 16\n\
+             model = {{ layers = {layers}, hidden = 2048, heads = 16, vocab = 200000, seq = 1024 }}\n\
+             parallel = {{ pp = 4, ends_as_layers = {ends} }}\n"
+        );
+        flat(&text, 4, 100_000_000_000)
+    };
+    let (balanced, more) = (of(14, true), of(16, false));
+    assert!(balanced.time < more.time && balanced.of(Share::Bubble) < more.of(Share::Bubble), "{balanced:?} {more:?}");
+}
+
+/// With stages, gathering weights once a step moves less than for each pass, and reducing gradients once less than for each
+/// micro-batch: where a network is slow that is faster, and what is faster holds more.
+#[test]
+fn once_a_step_is_faster_and_holds_more() {
+    let of = |zero: &str| {
+        let text = format!(
+            "name = \"j\"\nglobal_batch = 64\n{zero}\n\
+             model = {{ layers = 16, hidden = 4096, heads = 32, vocab = 32000, seq = 1024 }}\nparallel = {{ pp = 4, dp = 4 }}\n"
+        );
+        let job = read(&text);
+        let step = flat(&text, 16, 20_000_000_000);
+        (step.time, crate::job::footprint(&job, &step.layout).total())
+    };
+    let steps = [
+        of("zero = 3\naccumulate = \"shards\"\nreshard_after_forward = true"),
+        of("zero = 3\naccumulate = \"whole\"\nreshard_after_forward = true"),
+        of("zero = 3"),
+    ];
+    assert!(steps.windows(2).all(|pair| pair[0].0 > pair[1].0 && pair[0].1 < pair[1].1), "{steps:?}");
+    // What is left of it is the bytes and the memory of dividing the optimizer alone.
+    assert_eq!((steps[2], steps[2]), (of("zero = 1"), of("zero = 2")));
 }
 
 const SMALL: &str = "name = \"gpt2\"\nrecompute = \"none\"\nflash_attention = true\n\

@@ -187,8 +187,8 @@ pub struct RankedRow {
     pub rank: usize,
     /// Its name.
     pub candidate: String,
-    /// What it is ranked by, in the unit of `by`; less is better.
-    pub score: f64,
+    /// What it is ranked by, in the unit of `by`; less is better. Absent where it cannot run all jobs.
+    pub score: Option<f64>,
     /// What the score is.
     pub by: ScoredBy,
     /// Whether nothing else is both cheaper by the hour and faster over all jobs; absent without prices.
@@ -210,6 +210,14 @@ pub enum ScoredBy {
     CostPerMillionTokens,
     /// Seconds that a million tokens take.
     SecondsPerMillionTokens,
+    /// What a step costs: all jobs are traces.
+    CostPerStep,
+    /// Seconds of a step: all jobs are traces.
+    SecondsPerStep,
+    /// What a million tokens of some jobs and a step of others, which are traces, cost.
+    CostPerUnit,
+    /// Seconds that a million tokens of some jobs and a step of others, which are traces, take.
+    SecondsPerUnit,
 }
 
 impl ScoredBy {
@@ -219,6 +227,38 @@ impl ScoredBy {
         match self {
             Self::CostPerMillionTokens => "cost_per_million_tokens",
             Self::SecondsPerMillionTokens => "seconds_per_million_tokens",
+            Self::CostPerStep => "cost_per_step",
+            Self::SecondsPerStep => "seconds_per_step",
+            Self::CostPerUnit => "cost_per_unit",
+            Self::SecondsPerUnit => "seconds_per_unit",
+        }
+    }
+
+    /// Of what a score is: tokens, a step, or one of the two by job.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::CostPerMillionTokens | Self::SecondsPerMillionTokens => "M tokens",
+            Self::CostPerStep | Self::SecondsPerStep => "step",
+            Self::CostPerUnit | Self::SecondsPerUnit => "M tokens or step",
+        }
+    }
+
+    /// Whether it is money, or time.
+    #[must_use]
+    pub fn is_cost(self) -> bool {
+        matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
+    }
+
+    /// Of jobs so many of which are traces.
+    fn of(priced: bool, (traces, jobs): (usize, usize)) -> Self {
+        match (priced, traces) {
+            (true, 0) => Self::CostPerMillionTokens,
+            (false, 0) => Self::SecondsPerMillionTokens,
+            (true, some) if some == jobs => Self::CostPerStep,
+            (false, some) if some == jobs => Self::SecondsPerStep,
+            (true, _) => Self::CostPerUnit,
+            (false, _) => Self::SecondsPerUnit,
         }
     }
 }
@@ -311,7 +351,8 @@ impl Answer {
     /// What the ranking is by.
     #[must_use]
     pub fn by(&self) -> ScoredBy {
-        if self.is_priced() { ScoredBy::CostPerMillionTokens } else { ScoredBy::SecondsPerMillionTokens }
+        let traces = self.jobs.iter().filter(|job| job.kind == JobKind::Trace).count();
+        ScoredBy::of(self.is_priced(), (traces, self.jobs.len()))
     }
 }
 

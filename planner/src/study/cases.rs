@@ -69,13 +69,14 @@ impl Cases {
             }
             places.push(row);
         }
+        let jobs: Vec<Key> = study.jobs.par_iter().with_max_len(1).map(key::of_job).collect();
         let keys: Vec<Vec<Vec<Key>>> = places
             .iter()
             .map(|row| {
                 // Settings change networks, not GPUs.
                 let of = |(place, fabric): (&Place, &Fabric)| {
                     let curve = study.efficiency.on(fabric);
-                    study.jobs.iter().map(|job| key::of_run(place.fabric, job, &curve)).collect()
+                    jobs.iter().map(|&job| key::of_run(place.fabric, job, &curve)).collect()
                 };
                 row.iter().zip(fabrics).map(of).collect()
             })

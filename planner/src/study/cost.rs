@@ -90,13 +90,13 @@ impl std::fmt::Display for Demand {
 
 /// Fills in what a run costs on a candidate of so many GPUs.
 pub fn price(row: &mut ResultRow, candidate: &Candidate, gpus: usize, job: &Job, terms: &Terms) {
-    let hours_per_million = 1e6 / row.tokens_per_s / 3600.0;
+    let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
     let train_tokens = match job {
         Job::Training(job) => job.train_tokens,
-        Job::Inference(_) => None,
+        Job::Inference(_) | Job::Trace(_) => None,
     };
     let hour = candidate.hourly(gpus, terms);
-    let million = hour.map(|hour| hour.times(hours_per_million));
+    let million = hour.zip(hours_per_million).map(|(hour, hours)| hour.times(hours));
     row.cost_per_hour = hour.map(Band::middle);
     row.cost_per_hour_low = hour.map(|band| band.low);
     row.cost_per_hour_high = hour.map(|band| band.high);
@@ -104,7 +104,7 @@ pub fn price(row: &mut ResultRow, candidate: &Candidate, gpus: usize, job: &Job,
     row.cost_per_million_tokens = million.map(Band::middle);
     row.cost_per_million_tokens_low = million.map(|band| band.low);
     row.cost_per_million_tokens_high = million.map(|band| band.high);
-    row.kwh_per_million_tokens = candidate.power_kw.map(|power| power * hours_per_million);
-    row.time_to_train_h = train_tokens.map(|all| all as f64 / row.tokens_per_s / 3600.0);
+    row.kwh_per_million_tokens = candidate.power_kw.zip(hours_per_million).map(|(power, hours)| power * hours);
+    row.time_to_train_h = train_tokens.zip(row.tokens_per_s).map(|(all, tokens)| all as f64 / tokens / 3600.0);
     row.cost_to_train = row.time_to_train_h.zip(hour).map(|(hours, band)| hours * band.middle());
 }

@@ -86,12 +86,27 @@ pub fn of_fabric(fabric: &Fabric) -> Key {
     print.key()
 }
 
+/// The fingerprint of a job: of what its runs depend on. Of a trace that is what happens in it, wherever that stands.
+#[must_use]
+pub fn of_job(job: &Job) -> Key {
+    let mut print = Fingerprint::new();
+    match job {
+        Job::Trace(job) => {
+            print.take(&(job.trace.ranks, job.collectives));
+            for event in &job.trace.events {
+                print.take(&(&event.what, &event.after, event.start));
+            }
+        }
+        other => print.take(&alone(other)),
+    }
+    print.key()
+}
+
 /// The fingerprint of a job on a fabric.
 #[must_use]
-pub fn of_run(fabric: Key, job: &Job, curve: &Efficiency) -> Key {
+pub fn of_run(fabric: Key, job: Key, curve: &Efficiency) -> Key {
     let mut print = Fingerprint::new();
-    print.take(&(env!("CARGO_PKG_VERSION"), FORMAT, fabric));
-    print.take(&alone(job));
+    print.take(&(env!("CARGO_PKG_VERSION"), FORMAT, fabric, job));
     print.take(curve);
     print.key()
 }
@@ -104,6 +119,7 @@ fn alone(job: &Job) -> Job {
             (job.name, job.weight, job.train_tokens, job.places) = (String::new(), 1.0, None, Places::default());
         }
         Job::Inference(job) => (job.name, job.weight, job.places) = (String::new(), 1.0, Places::default()),
+        Job::Trace(job) => (job.name, job.weight, job.places) = (String::new(), 1.0, Places::default()),
     }
     job
 }
@@ -128,7 +144,7 @@ mod tests {
             |nodes| of_fabric(&load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of("hgx-h100") }).unwrap());
         let key = |job: &str, fabric| {
             let study = study(job);
-            of_run(fabric, &study.jobs[0], &Efficiency::default())
+            of_run(fabric, of_job(&study.jobs[0]), &Efficiency::default())
         };
         let (one, two) = (fabric(1), fabric(2));
         let base = key("name = \"a\"\nglobal_batch = 8", one);

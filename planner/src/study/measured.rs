@@ -45,6 +45,8 @@ impl Figure {
         match job {
             Job::Training(_) => self == Self::Step,
             Job::Inference(_) => self != Self::Step,
+            // A trace says itself what its kernels took.
+            Job::Trace(_) => false,
         }
     }
 
@@ -68,6 +70,7 @@ impl Figure {
         let service = match job {
             Job::Training(job) => return Ok((self == Self::Step).then_some(best_step(job, machine)?.0.time)),
             Job::Inference(job) => best_service(job, machine)?.2,
+            Job::Trace(_) => return Ok(None),
         };
         Ok(match self {
             Self::Step => None,

@@ -29,7 +29,7 @@ pub use cost::{Terms, price};
 pub use measured::{Figure, MeasuredStep};
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
-pub use read::{Lists, is_study, read_study, read_study_with};
+pub use read::{Lists, Traces, is_study, read_study, read_study_with};
 pub use row::served;
 pub use run::{Outcome, Run, StudyError, Watch, check, run};
 

@@ -38,7 +38,7 @@ pub fn rank(study: &Study, gpus: &[usize], rows: &[Row], terms: &Terms) -> Vec<R
         }
         (sum / weights).exp()
     };
-    let seconds = |candidate| mean(candidate, |row| 1e6 / row.tokens_per_s);
+    let seconds = |candidate| mean(candidate, ResultRow::seconds_of_unit);
     let hourly = |candidate: usize| {
         let gpus = gpus.get(candidate).copied().unwrap_or_default();
         study.candidates.get(candidate).and_then(|one| one.hourly(gpus, terms))
@@ -57,7 +57,7 @@ pub fn rank(study: &Study, gpus: &[usize], rows: &[Row], terms: &Terms) -> Vec<R
                 candidate.beyond(gpus.get(number).copied().unwrap_or_default(), terms, &study.constraints);
             let beyond = lacking.chain(constraints).collect();
             let score = match priced {
-                true => mean(number, |row| row.cost_per_million_tokens.unwrap_or(f64::INFINITY)),
+                true => mean(number, |row| row.cost_per_million_tokens.or(row.cost_per_step).unwrap_or(f64::INFINITY)),
                 false => seconds(number),
             };
             Ranked { candidate: number, score, pareto: None, beyond, probability_best: None }
@@ -96,7 +96,7 @@ pub fn rank(study: &Study, gpus: &[usize], rows: &[Row], terms: &Terms) -> Vec<R
 fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
     let lacking = row.memory_beyond_gb.map(|over| {
         let would = match (row.kind, row.would_fit.as_slice()) {
-            (JobKind::Training, _) => String::new(),
+            (JobKind::Training | JobKind::Trace, _) => String::new(),
             (JobKind::Inference, []) => " (not even the weights fit)".to_owned(),
             (JobKind::Inference, some) => format!(" ({} would fit)", some.join(" or ")),
         };

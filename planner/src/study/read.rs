@@ -14,8 +14,9 @@ use sensitivity::SensitivityText;
 
 use super::prices::{self, Listed};
 use super::{Assumptions, Candidate, Constraints, GivenEfficiency, Study};
-use crate::job::{JobError, JobText, refused};
+use crate::job::{Beside, JobError, JobText, refused};
 use crate::study::setting::Setting;
+use crate::trace::Contents;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,26 +78,29 @@ struct EfficiencyText {
 /// Finds the list of prices that a study names: what the list is called in errors, and its text.
 pub type Lists<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
 
+/// Finds the files of a trace by the name that a job gives it: what each is called in errors, and its bytes.
+pub type Traces<'a> = &'a dyn Fn(&str) -> Result<Vec<Contents>, String>;
+
 /// Whether a text looks like a study: TOML with jobs or candidates.
 #[must_use]
 pub fn is_study(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("job") || table.contains_key("candidate"))
 }
 
-/// Reads a study that names no list of prices; `source` names it in errors.
+/// Reads a study that names no list of prices and no trace; `source` names it in errors.
 ///
 /// # Errors
 /// As [`read_study_with`].
 pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
-    read_study_with(text, source, &|name| Err(format!("`{name}` cannot be looked for here")))
+    read_study_with(text, source, &|name| Err(format!("`{name}` cannot be looked for here")), Beside::NOTHING.traces)
 }
 
-/// Reads a study; `source` names it in errors, `lists` finds the list of prices that it may name.
+/// Reads a study; `source` names it in errors, `lists` finds the list of prices that it may name, `traces` what its jobs do.
 ///
 /// # Errors
 /// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be, names that stand twice, no
-/// candidate or no job, prices of which some are missing or in another currency.
-pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>) -> Result<Study, JobError> {
+/// candidate or no job, prices of which some are missing or in another currency; in a trace, with the place there.
+pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Traces<'_>) -> Result<Study, JobError> {
     let origin = Origin { source, text };
     let read: StudyText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     let reader = Reader { origin };
@@ -107,7 +111,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>) -> Result<Stu
     if read.job.is_empty() {
         return Err(JobError::at(
             &whole,
-            "no job: expected `[[job]]` with name, model, parallel and global_batch, or kind = \"inference\"",
+            "no job: expected `[[job]]` with name, model, parallel and global_batch, or kind = \"inference\" or \"trace\"",
         ));
     }
     let mut list = prices::shipped();
@@ -133,7 +137,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>) -> Result<Stu
     }
     let mut jobs = Vec::new();
     for one in &read.job {
-        let job = one.get_ref().job(origin, origin.place(one.span()))?;
+        let job = one.get_ref().job(origin, origin.place(one.span()), Beside { traces })?;
         if jobs.iter().any(|known: &crate::job::Job| known.name() == job.name()) {
             return Err(JobError::at(&job.places().job, format!("name: `{}` stands twice", job.name())));
         }

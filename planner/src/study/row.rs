@@ -3,9 +3,10 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::answer::{JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Footprint, Layout, Serving, Training, Zero};
+use crate::job::{Ends, Footprint, Layout, Serving, Traced, Training, Zero};
 use crate::serve::Service;
 use crate::step::{Share, Step};
+use crate::trace::Outcome;
 
 /// A training job's step on so many ranks. `beyond` is what the memory of a GPU lacks; `hosts` are those of the ranks, and
 /// `of_one_host` is what the step takes on one of them.
@@ -19,18 +20,18 @@ pub fn trained(
     let tokens = (job.global_batch * job.model.seq) as f64;
     let row = stepped(&job.name, JobKind::Training, ranks, step, &footprint, beyond);
     ResultRow {
-        parallel: ParallelRow {
+        parallel: Some(ParallelRow {
             zero: match job.zero {
                 Zero::None => 0,
                 Zero::Optimizer => 1,
                 Zero::Gradients => 2,
                 Zero::Weights => 3,
             },
-            ..row.parallel
-        },
+            ..parallel(&step.layout)
+        }),
         micro_batches: step.layout.micro_batches(job),
-        tokens_per_s: tokens / (step.time.0.max(1) as f64 / 1e12),
-        samples_per_s: job.global_batch as f64 / row.step_time_s,
+        tokens_per_s: Some(tokens / (step.time.0.max(1) as f64 / 1e12)),
+        samples_per_s: Some(job.global_batch as f64 / row.step_time_s),
         efficiency_node: of_one_host.map(|time| step.part(time) / hosts.max(1) as f64),
         ..row
     }
@@ -43,8 +44,8 @@ pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, s
     let beyond = room.and_then(|room| room.beyond);
     let row = stepped(&job.name, JobKind::Inference, ranks, step, footprint, beyond);
     ResultRow {
-        tokens_per_s: service.tokens_per_s,
-        samples_per_s: service.tokens_per_s / job.output_tokens as f64,
+        tokens_per_s: Some(service.tokens_per_s),
+        samples_per_s: Some(service.tokens_per_s / job.output_tokens as f64),
         ttft_s: Some(seconds(service.ttft)),
         tpot_s: service.tpot.map(seconds),
         prompt_step_s: Some(seconds(service.with_prompts)),
@@ -57,7 +58,31 @@ pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, s
     }
 }
 
-/// What holds of either kind; how much a step brings about is not known here, and stands at nothing.
+/// A trace, from its first event to its last. What it brings about nobody wrote down, nor what memory it takes.
+#[must_use]
+pub fn traced(job: &Traced, outcome: &Outcome) -> ResultRow {
+    let time = outcome.time;
+    let part = |of: Picos| of.0 as f64 / time.0.max(1) as f64;
+    // While the busiest rank does not compute, calls are under way, or it waits for others and for begins that were written down.
+    let exposed = outcome.exposed().min(outcome.communication);
+    let shares = [("compute", outcome.compute), ("communication", exposed), ("waiting", outcome.exposed() - exposed)];
+    let binds = shares.iter().rev().max_by_key(|share| share.1).map_or("compute", |share| share.0);
+    ResultRow {
+        job: job.name.clone(),
+        kind: JobKind::Trace,
+        ranks: u64::from(job.trace.ranks),
+        micro_batches: 1,
+        step_time_s: seconds(time),
+        exposed_comm_share: part(exposed),
+        total_comm_share: part(outcome.communication),
+        step_s: shares.iter().map(|&(name, time)| (name.to_owned(), seconds(time))).collect(),
+        fits: true,
+        binds: binds.to_owned(),
+        ..ResultRow::nothing()
+    }
+}
+
+/// What holds of a step of either kind; how much it brings about is not known here.
 fn stepped(
     job: &str,
     kind: JobKind,
@@ -67,42 +92,22 @@ fn stepped(
     beyond: Option<Bytes>,
 ) -> ResultRow {
     ResultRow {
-        candidate: String::new(),
         job: job.to_owned(),
         kind,
         ranks: ranks as u64,
-        parallel: parallel(&step.layout),
+        parallel: Some(parallel(&step.layout)),
         micro_batches: 1,
         step_time_s: seconds(step.time),
-        tokens_per_s: 0.0,
-        samples_per_s: 0.0,
-        ttft_s: None,
-        tpot_s: None,
-        prompt_step_s: None,
-        answer_step_s: None,
-        late: Vec::new(),
-        requests_that_fit: None,
-        would_fit: Vec::new(),
         exposed_comm_share: step.exposed(),
         total_comm_share: step.total_communication(),
-        efficiency: step.efficiency(),
-        efficiency_node: None,
+        efficiency: Some(step.efficiency()),
         step_s: Share::ALL.iter().map(|&share| (share.name().to_owned(), seconds(step.of(share)))).collect(),
-        memory_gb: gb(footprint.total()),
-        memory: memory(footprint),
+        memory_gb: Some(gb(footprint.total())),
+        memory: Some(memory(footprint)),
         fits: beyond.is_none(),
         memory_beyond_gb: beyond.map(gb),
-        cost_per_hour: None,
-        cost_per_hour_low: None,
-        cost_per_hour_high: None,
-        cost_per_step: None,
-        cost_per_million_tokens: None,
-        cost_per_million_tokens_low: None,
-        cost_per_million_tokens_high: None,
-        kwh_per_million_tokens: None,
-        time_to_train_h: None,
-        cost_to_train: None,
         binds: step.binds().name().to_owned(),
+        ..ResultRow::nothing()
     }
 }
 
@@ -134,6 +139,7 @@ fn parallel(layout: &Layout) -> ParallelRow {
         cp: degrees.context,
         interleave: degrees.interleave,
         sequence: degrees.token_shares() > 1,
+        ends_as_layers: degrees.ends == Ends::AsLayers,
         zero: 0,
     }
 }

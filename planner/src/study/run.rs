@@ -93,6 +93,8 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
             let given = match job {
                 Job::Training(job) => Layout::given(job, ranks),
                 Job::Inference(job) => Layout::given_to_serve(job, ranks),
+                // A candidate with too few is told among the others.
+                Job::Trace(_) => Ok(None),
             };
             given.map_err(|error| StudyError::Job { candidate: candidate.name.clone(), error: error.into() })?;
         }
@@ -138,6 +140,7 @@ pub fn run(
                 return None;
             }
             let outcome = match one(job, &machine) {
+                Err(error) if too_few(job, &machine) => Outcome::Refused(format!("{}: {error}", job.name())),
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
                 Err(error) if *setting == Setting::AsGiven => return Some(Err(failed(&candidate.name, job, error))),
                 Err(error) => Outcome::Refused(failed(&candidate.name, job, error).to_string()),
@@ -172,7 +175,16 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
             let (step, footprint, service) = best_service(job, machine)?;
             Ok(row::served(job, ranks, &step, &footprint, &service))
         }
+        Job::Trace(job) => {
+            let outcome = job.trace.run(machine.simulated, ranks, job.collectives, &job.file)?;
+            Ok(row::traced(job, &outcome))
+        }
     }
+}
+
+/// Whether a machine has fewer GPUs than a trace has ranks: no error of the study, but a candidate that does not do.
+fn too_few(job: &Job, machine: &Machine<'_>) -> bool {
+    matches!(job, Job::Trace(job) if job.trace.ranks as usize > machine.ranks.len())
 }
 
 /// The time of a step on the GPUs of the first host alone, memory or not, divided as is best there; `None` where the job

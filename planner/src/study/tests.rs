@@ -22,7 +22,11 @@ pub(crate) struct Made {
 
 impl Made {
     pub(crate) fn of(text: &str) -> Self {
-        let study = read_study(text, "folder/s.toml").unwrap();
+        Self::with(text, &|name| Err(format!("no {name}")))
+    }
+
+    pub(crate) fn with(text: &str, traces: Traces<'_>) -> Self {
+        let study = read_study_with(text, "folder/s.toml", &|name| Err(format!("no {name}")), traces).unwrap();
         let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
         check(&study, &fabrics).unwrap();
         let cases = Cases::of(&study, &fabrics, &loaded).unwrap();
@@ -71,10 +75,10 @@ fn the_cheapest_that_fits_is_first() {
         assert_eq!(made.cases.cases.len(), 2);
         let answer = made.answer();
         for one in &answer.results {
-            assert!((one.tokens_per_s * one.step_time_s - 65_536.0).abs() < 1e-3);
-            assert!((one.time_to_train_h.unwrap() * 3600.0 * one.tokens_per_s / 1e9 - 1.0).abs() < 1e-9);
+            assert!((one.tokens_per_s.unwrap() * one.step_time_s - 65_536.0).abs() < 1e-3);
+            assert!((one.time_to_train_h.unwrap() * 3600.0 * one.tokens_per_s.unwrap() / 1e9 - 1.0).abs() < 1e-9);
             let (cost, hour) = (one.cost_per_million_tokens_high.unwrap(), one.cost_per_hour_high.unwrap());
-            assert!((cost * one.tokens_per_s * 3600.0 / 1e6 / hour - 1.0).abs() < 1e-9);
+            assert!((cost * one.tokens_per_s.unwrap() * 3600.0 / 1e6 / hour - 1.0).abs() < 1e-9);
             assert_eq!(one.efficiency_node, Some(1.0));
         }
         let chance: f64 = answer.ranking.iter().map(|one| one.probability_best.unwrap()).sum();
@@ -114,12 +118,12 @@ fn prices_rerun_nothing_and_change_the_order_as_they_should() {
         answer.sensitivities[at].ranking.iter().find(|one| one.candidate == name).unwrap().score.unwrap()
     };
     for one in &answer.ranking {
-        assert!((score(1, &one.candidate) / one.score - 1.0).abs() < 1e-12);
+        assert!((score(1, &one.candidate) / one.score.unwrap() - 1.0).abs() < 1e-12);
         let hour = answer.results.iter().find(|row| row.candidate == one.candidate).unwrap().cost_per_hour.unwrap();
         // Half the price is half of all but energy: 4 kW at 0.1.
         let expected = (0.5 * (hour - 0.4) + 0.4) / hour;
-        assert!((score(0, &one.candidate) / one.score - expected).abs() < 1e-9);
-        assert!((score(2, &one.candidate) / one.score - (2.0 * (hour - 0.4) + 0.4) / hour).abs() < 1e-9);
+        assert!((score(0, &one.candidate) / one.score.unwrap() - expected).abs() < 1e-9);
+        assert!((score(2, &one.candidate) / one.score.unwrap() - (2.0 * (hour - 0.4) + 0.4) / hour).abs() < 1e-9);
     }
     assert_eq!(plain.answer().results, answer.results);
 }
@@ -136,7 +140,8 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     let score = |name: &str, setting: &str, candidate: &str| {
         row(name, setting).ranking.iter().find(|one| one.candidate == candidate).unwrap().score
     };
-    let given = |candidate: &str| answer.ranking.iter().find(|one| one.candidate == candidate).map(|one| one.score);
+    let given =
+        |candidate: &str| answer.ranking.iter().find(|one| one.candidate == candidate).and_then(|one| one.score);
     // A slower network costs the pair more, a faster one less, and the single host has none.
     assert!(score("link_rate", "0.5", "two") > given("two") && score("link_rate", "2", "two") < given("two"));
     assert_eq!(score("link_rate", "1", "two"), given("two"));
@@ -217,7 +222,7 @@ fn own_prices_go_before_those_that_ship() {
         let text = format!(
             "prices = \"mine.toml\"\n[[candidate]]\nname = \"a\"\nfabric = \"gh200\"\nprice = \"{item}\"\n{JOB}"
         );
-        read_study_with(&text, "s.toml", &|name| Ok((format!("in/{name}"), list.clone())))
+        read_study_with(&text, "s.toml", &|name| Ok((format!("in/{name}"), list.clone())), &|name| Err(name.to_owned()))
     };
     let price = |list, item| read(list, item).unwrap().candidates[0].price;
     let own = Some(Price::HiredByGpu(Band { low: 1.0, high: 2.0 }));
@@ -256,4 +261,104 @@ fn settings_that_cannot_be_are_named_where_they_stand() {
         let error = read_study(&format!("{PAIR}[sensitivity]\n{line}\n"), "s.toml").unwrap_err().to_string();
         assert!(error.starts_with(expected), "{line}: {error}");
     }
+}
+
+/// A trace of four ranks: what two compute at once, and what all then sum.
+const TRACE: &str = "collective,ranks,bytes,time_us\ncompute,0-1,,900\ncompute,,,100\nall_reduce,,64MiB\n";
+const TRACED: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = 100000\n\
+    [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 8\nprice_usd = 100000\n\
+    [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 2\nprice_usd = 1000\n\
+    [[job]]\nname = \"log\"\nkind = \"trace\"\nfile = \"t.csv\"\nranks = 4\nweight = 2\n";
+
+fn found(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, String> {
+    move |name| Ok(vec![(format!("in/{name}"), trace.as_bytes().to_vec())])
+}
+
+/// A trace takes what it takes alone on the same fabric, costs that much of an hour, and has no tokens; who has too few GPUs is told.
+#[test]
+fn traces_are_jobs() {
+    let made = Made::with(TRACED, &found(TRACE));
+    let answer = made.answer();
+    assert_eq!(answer.by(), answer::ScoredBy::CostPerStep);
+    let trace = crate::trace::read_table(TRACE, "t", 4).unwrap();
+    for (name, number) in [("two", 0), ("one", 1)] {
+        let fabric = &made.fabrics[number];
+        let router = fabricast_topologies::route::Router::new(fabric, Default::default());
+        let profile = fabricast_sim::profile::Profile::for_fabric(fabric).unwrap();
+        let simulated = crate::step::Simulated::new(&router, &profile, fabric.gpus());
+        let alone = trace.run(&simulated, fabric.gpus().len(), Default::default(), "t").unwrap();
+        let row = answer.results.iter().find(|row| row.candidate == name).unwrap();
+        assert_eq!((row.step_time_s, row.ranks), (alone.time.0 as f64 / 1e12, 4));
+        assert!(
+            (row.exposed_comm_share - (1.0 - 1e-3 / row.step_time_s)).abs() < 1e-9 && row.step_s["waiting"] == 0.0,
+            "{row:?}"
+        );
+        assert!(row.total_comm_share <= row.exposed_comm_share + 1e-9 && row.fits, "{row:?}");
+        assert!((row.step_s.values().sum::<f64>() / row.step_time_s - 1.0).abs() < 1e-9);
+        let hour = 100_000.0 / made.study.assumptions.hours();
+        assert!((row.cost_per_step.unwrap() / (hour * row.step_time_s / 3600.0) - 1.0).abs() < 1e-9);
+        assert_eq!((row.cost_per_million_tokens, row.tokens_per_s, row.memory_gb), (None, None, None));
+    }
+    let order: Vec<_> = answer.ranking.iter().map(|one| (one.candidate.as_str(), one.within)).collect();
+    assert_eq!(order, [("one", true), ("two", true), ("small", false)]);
+    let small = &answer.ranking[2];
+    assert!(
+        small.score.is_none() && small.beyond.concat().contains("ranks 0 to 3, and the fabric has 2 GPUs"),
+        "{small:?}"
+    );
+    let text = serde_json::to_string(&answer).unwrap();
+    assert_eq!(Answer::read(&text, "r").unwrap(), answer);
+    // What nobody computes and no call is under way in is waiting, and no communication.
+    let idle = "collective,ranks,bytes,time_us,start_us\ncompute,0,,100,0\nall_reduce,0-3,1MiB,,400\n";
+    let idle = Made::with(TRACED, &found(idle)).answer().results.remove(0);
+    assert!((idle.step_s["waiting"] - 3e-4).abs() < 1e-12 && idle.binds == "waiting", "{idle:?}");
+    assert_eq!(idle.exposed_comm_share, idle.total_comm_share);
+    // Beside jobs of tokens, candidates with too few GPUs still have their rows of those.
+    let beside = Made::with(&format!("{TRACED}{}", &PAIR[PAIR.find("[[job]]").unwrap()..]), &found(TRACE)).answer();
+    assert_eq!((beside.by(), beside.results.len()), (answer::ScoredBy::CostPerUnit, 8));
+}
+
+/// Runs of traces are told apart by what happens in them, not by where that stands.
+#[test]
+fn traces_are_known_by_their_content() {
+    let key = |text: &str, trace: &str| {
+        let made = read_study_with(text, "s", &|name| Err(name.to_owned()), &found(trace)).unwrap();
+        key::of_job(&made.jobs[0])
+    };
+    let base = key(TRACED, TRACE);
+    assert_eq!(
+        base,
+        key(&TRACED.replace("t.csv", "u.csv").replace("weight = 2", ""), &format!("# a comment\n{TRACE}"))
+    );
+    for other in ["64MiB", "900", "0-1"].map(|part| TRACE.replace(part, if part == "0-1" { "0-2" } else { "65" })) {
+        assert_ne!(base, key(TRACED, &other), "{other}");
+    }
+    assert_ne!(base, key(&format!("{TRACED}collectives = \"any\"\n"), TRACE));
+}
+
+#[test]
+fn what_is_wrong_with_a_trace_is_named_where_it_stands() {
+    let refused = |text: &str, trace: &str| {
+        let none = |name: &str| Err(format!("no {name}"));
+        let error = match trace {
+            "" => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &none),
+            some => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &found(some)),
+        };
+        error.unwrap_err().to_string()
+    };
+    assert_eq!(refused(TRACED, ""), "s.toml:20:8: file: no t.csv");
+    assert!(refused(TRACED, &TRACE.replace("900", "long")).starts_with("in/t.csv:2:14: time_us: `long` is not"));
+    assert!(refused(&TRACED.replace("ranks = 4", ""), TRACE).starts_with("in/t.csv:3:1: no ranks on this line"));
+    for (line, expected) in [
+        ("global_batch = 8", "global_batch: is of jobs of kind training, and this one is trace"),
+        ("parallel = \"auto\"", "parallel: is of jobs of kind training or inference"),
+        ("tpot_s = 1", "tpot_s: is of jobs of kind inference"),
+    ] {
+        let error = refused(&format!("{TRACED}{line}\n"), TRACE);
+        assert!(error.starts_with("s.toml:23:") && error.contains(expected), "{error}");
+    }
+    let error = refused(&TRACED.replace("file = \"t.csv\"", ""), TRACE);
+    assert!(error.contains("missing field `file`"), "{error}");
+    let error = refused(&format!("{MACHINES}{JOB}file = \"t.csv\"\n"), TRACE);
+    assert!(error.contains("file: is of jobs of kind trace, and this one is training"), "{error}");
 }

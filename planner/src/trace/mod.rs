@@ -10,6 +10,7 @@
 //! call is one event of all its ranks. Ranks compute one thing at a time, and calls of the same group go in order.
 
 mod chakra;
+mod file;
 mod messages;
 mod mix;
 mod nccl_log;
@@ -21,6 +22,7 @@ mod tests_of;
 mod wire;
 
 pub use chakra::{RankFile, read_chakra};
+pub use file::{Contents, read};
 pub use mix::{Repeated, Weighted};
 pub use nccl_log::read_nccl_log;
 pub use run::{Outcome, Span};

@@ -25,11 +25,11 @@ use crate::job::JobError;
 
 const COLUMNS: [&str; 8] = ["collective", "bytes", "time_us", "ranks", "count", "name", "after", "start_us"];
 
-/// Reads a table; `all` is the number of ranks where a line names none.
+/// Reads a table; `all` is the number of ranks where a line names none, which none may without it.
 ///
 /// # Errors
 /// [`JobError`] with line and column.
-pub fn read_table(text: &str, source: &str, all: u32) -> Result<Trace, JobError> {
+pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Result<Trace, JobError> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -38,7 +38,7 @@ pub fn read_table(text: &str, source: &str, all: u32) -> Result<Trace, JobError>
         .from_reader(text.as_bytes());
     let mut columns: Option<Vec<&'static str>> = None;
     let mut record = csv::StringRecord::new();
-    let everyone: Arc<[u32]> = (0..all).collect();
+    let everyone: Option<Arc<[u32]>> = all.into().map(|all| (0..all).collect());
     let mut building =
         Building { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
     loop {
@@ -79,7 +79,8 @@ fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str
 
 /// What is known of the lines before.
 struct Building {
-    everyone: Arc<[u32]>,
+    /// All ranks, where it is known how many there are.
+    everyone: Option<Arc<[u32]>>,
     events: Vec<Event>,
     names: FxHashMap<String, u32>,
     /// The last event of each rank.
@@ -104,7 +105,10 @@ impl Building {
             },
         };
         let group: Arc<[u32]> = match field("ranks") {
-            None => Arc::clone(&self.everyone),
+            None => self
+                .everyone
+                .clone()
+                .ok_or_else(|| line.error("", "no ranks on this line, and the job has no `ranks`"))?,
             Some(text) => ranks::parse(text).map_err(|message| line.error(text, format!("ranks: {message}")))?.into(),
         };
         let word = field("collective").ok_or_else(|| line.error("", "no collective on this line"))?;

@@ -3,7 +3,7 @@
 mod charts;
 mod tables;
 
-use fabricast_planner::study::answer::{Answer, KernelsRow, Paid, PriceRow, RankedRow, ResultRow, ScoredBy};
+use fabricast_planner::study::answer::{Answer, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow};
 
 use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
@@ -13,9 +13,13 @@ pub use charts::{breakdown, memory, pareto};
 /// The page of a study. Pictures are those of fabrics, where the caller has them.
 #[must_use]
 pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
-    let of_jobs = |make: &dyn Fn(&str) -> Vec<Block>| {
-        Choice::blocks("Job", answer.jobs.iter().map(|job| (job.name.clone(), make(&job.name))).collect())
+    let of_some = |is_meant: &dyn Fn(&JobRow) -> bool, make: &dyn Fn(&str) -> Vec<Block>| {
+        let jobs = answer.jobs.iter().filter(|job| is_meant(job));
+        Choice::blocks("Job", jobs.map(|job| (job.name.clone(), make(&job.name))).collect())
     };
+    let of_jobs = |make: &dyn Fn(&str) -> Vec<Block>| of_some(&|_| true, make);
+    // Nobody wrote down what memory a trace takes.
+    let is_held = |job: &JobRow| job.kind != JobKind::Trace;
     let mut sections =
         vec![Section::new("Ranking", vec![Block::Table("Candidates, the best first".into(), tables::ranking(answer))])];
     let pareto = of_jobs(&|job| charts::pareto_lines(answer, job).map(Block::Lines).into_iter().collect());
@@ -28,7 +32,10 @@ pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
         "Every candidate and job",
         vec![Block::Table("All results".into(), tables::results(answer))],
     ));
-    sections.push(Section::new("Memory of the fullest GPU", of_jobs(&|job| vec![Block::Bars(memory(answer, job))])));
+    if answer.jobs.iter().any(is_held) {
+        let bars = of_some(&is_held, &|job| vec![Block::Bars(memory(answer, job))]);
+        sections.push(Section::new("Memory of the fullest GPU", bars));
+    }
     if !answer.sensitivities.is_empty() {
         let table = Block::Table("The order under other assumptions".into(), tables::sensitivities(answer));
         sections.push(Section::new("What the ranking hangs on", vec![table]));
@@ -65,10 +72,9 @@ fn title(answer: &Answer) -> String {
 
 /// The unit of the score, as words.
 fn unit(answer: &Answer) -> String {
-    match answer.by() {
-        ScoredBy::CostPerMillionTokens => format!("{} per million tokens", answer.currency),
-        ScoredBy::SecondsPerMillionTokens => "seconds per million tokens".to_owned(),
-    }
+    let by = answer.by();
+    let of = by.unit().replace("M tokens", "million tokens");
+    format!("{} per {of}", if by.is_cost() { &answer.currency } else { "seconds" })
 }
 
 fn own<'a, 'b>(answer: &'a Answer, candidate: &'b str) -> impl Iterator<Item = &'a ResultRow> + use<'a, 'b> {
@@ -83,14 +89,17 @@ fn sentences(answer: &Answer) -> Vec<String> {
     }
     let mut sentences = Vec::new();
     let over = if answer.jobs.len() > 1 { ", the weighted geometric mean over jobs" } else { "" };
-    let what = match answer.by() {
-        ScoredBy::CostPerMillionTokens => "costs least",
-        ScoredBy::SecondsPerMillionTokens => "is fastest",
-    };
-    sentences.push(format!("{} {what}: {} {}{over}.", first.candidate, format::significant(first.score), unit(answer)));
+    let what = if answer.by().is_cost() { "costs least" } else { "is fastest" };
+    let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
+    sentences.push(format!(
+        "{} {what}: {} {}{over}.",
+        first.candidate,
+        format::significant(score(first)),
+        unit(answer)
+    ));
     let within = || answer.ranking.iter().filter(|one| one.within);
     if let Some(second) = within().nth(1) {
-        let more = format::percent(second.score / first.score - 1.0);
+        let more = format::percent(score(second) / score(first) - 1.0);
         let sure = first.probability_best.map_or_else(String::new, |share| {
             format!(
                 " With prices anywhere in their bands, {} is the best in {} % of cases.",
@@ -101,7 +110,7 @@ fn sentences(answer: &Answer) -> Vec<String> {
         sentences.push(format!(
             "Next is {} at {}, {more} % more.{sure}",
             second.candidate,
-            format::significant(second.score)
+            format::significant(score(second))
         ));
     }
     if let Some(fastest) = fastest(answer).filter(|fastest| fastest.candidate != first.candidate) {
@@ -130,7 +139,7 @@ fn fastest(answer: &Answer) -> Option<&RankedRow> {
         own(answer, &ranked.candidate).all(|one| {
             let others =
                 answer.results.iter().filter(|other| other.job == one.job && is_within(answer, &other.candidate));
-            others.into_iter().all(|other| other.tokens_per_s <= one.tokens_per_s)
+            others.into_iter().all(|other| other.seconds_of_unit() >= one.seconds_of_unit())
         })
     };
     answer.ranking.iter().filter(|one| one.within).find(is_fastest)

@@ -90,7 +90,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
     if let Some((option, _)) = refused.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::input(format!("{option} is of profiles: measured steps tell the curve of kernels alone")));
     }
-    let asked = Asked::read(path)?;
+    let asked = Asked::read(path, output)?;
     let fit = calibrate_curve(&asked.study, &asked.fabrics).map_err(|error| Failure::input(error.to_string()))?;
     let study = &asked.study;
     let row = |(one, &errors)| -> Option<Row<'_>> {

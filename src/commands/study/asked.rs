@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use fabricast_planner::job::Job;
 use fabricast_planner::study::{self, Study, read_study_with};
 use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
 use rayon::prelude::*;
 
+use crate::commands::job_file;
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// A study with its fabrics.
 pub struct Asked<'a> {
@@ -20,7 +23,7 @@ pub struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// Reads a study and the fabrics of its candidates.
-    pub fn read(path: &'a Path) -> Result<Self, Failure> {
+    pub fn read(path: &'a Path, output: &Output) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let text = fabricast_topologies::read::text_of_file(path)?;
         let list = |name: &str| {
@@ -28,7 +31,13 @@ impl<'a> Asked<'a> {
             let text = fabricast_topologies::read::text_of_file(&file).map_err(|error| error.to_string())?;
             Ok((file.display().to_string(), text))
         };
-        let study = read_study_with(&text, &path.display().to_string(), &list)?;
+        let traces = |name: &str| job_file::contents(&folder.join(name)).map_err(|failure| failure.to_string());
+        let study = read_study_with(&text, &path.display().to_string(), &list, &traces)?;
+        for job in &study.jobs {
+            if let Job::Trace(job) = job {
+                job.trace.left_out.iter().for_each(|reason| output.warn(&format!("{}: {reason}", job.file)));
+            }
+        }
         let mut asked = Self { study, fabrics: Vec::new(), folder };
         let fabrics: Vec<Result<Fabric, Failure>> =
             asked.study.candidates.par_iter().map(|candidate| asked.fabric(candidate)).collect();

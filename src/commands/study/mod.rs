@@ -34,7 +34,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     if args.shard.is_some() && folder.is_none() {
         return Err(Failure::input("--shard makes a part of a study, which `-o DIR` keeps: expected a folder"));
     }
-    let asked = Asked::read(path)?.checked()?;
+    let asked = Asked::read(path, output)?.checked()?;
     let load = |request: &FabricRequest| asked.load(request);
     let Asked { study, fabrics, .. } = &asked;
     let cases = Cases::of(study, fabrics, &load)?;

@@ -1,6 +1,6 @@
 //! A study's answer as text: the ranking, every job on every candidate, and what changes the order.
 
-use fabricast_planner::study::answer::{Answer, JobKind, ScoredBy};
+use fabricast_planner::study::answer::{Answer, JobKind};
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
 
 /// All tables.
@@ -16,14 +16,11 @@ pub fn page(answer: &Answer, look: &Look) -> String {
 }
 
 fn ranking(answer: &Answer) -> Table {
-    let score = match answer.by() {
-        ScoredBy::CostPerMillionTokens => "USD/M tokens",
-        ScoredBy::SecondsPerMillionTokens => "s/M tokens",
-    };
+    let score = format!("{}/{}", if answer.by().is_cost() { "USD" } else { "s" }, answer.by().unit());
     let columns = [
         Column::new("rank", "rank", Unit::Number),
         Column::new("candidate", "candidate", Unit::Text),
-        Column::new(answer.by().name(), score, Unit::Number),
+        Column::new(answer.by().name(), &score, Unit::Number),
         Column::new("probability_best", "best with", Unit::Percent),
         Column::new("pareto", "pareto", Unit::Text),
         Column::new("beyond", "beyond", Unit::Text),
@@ -34,7 +31,7 @@ fn ranking(answer: &Answer) -> Table {
         table.row(vec![
             Value::Count(one.rank as u64).into(),
             if one.rank == 1 { name.tone(Tone::Strong) } else { name },
-            Value::Number(one.score).into(),
+            Value::or_missing(one.score, Value::Number).into(),
             Value::or_missing(one.probability_best, Value::Share).into(),
             Value::or_missing(one.pareto, |front| Value::text(if front { "yes" } else { "no" })).into(),
             Value::text(one.beyond.join("; ")).into(),
@@ -52,6 +49,8 @@ pub fn results(answer: &Answer) -> Table {
     // What requests see stands where there are any.
     let serves = answer.results.iter().any(|one| one.kind == JobKind::Inference);
     let seen = [number("ttft_s", "first token s"), number("tpot_s", "per token s")];
+    // A step's cost where there is no other to tell.
+    let traces = answer.results.iter().any(|one| one.kind == JobKind::Trace);
     let mut columns = vec![
         text("candidate", "candidate"),
         text("job", "job"),
@@ -69,9 +68,9 @@ pub fn results(answer: &Answer) -> Table {
         number("memory_gb", "memory GB"),
         text("fits", "fits"),
         number("cost_per_hour", "USD/h"),
-        number("cost_per_million_tokens", "USD/M tokens"),
-        text("binds", "binds"),
     ]);
+    columns.extend(traces.then(|| number("cost_per_step", "USD/step")));
+    columns.extend([number("cost_per_million_tokens", "USD/M tokens"), text("binds", "binds")]);
     let mut table = Table::new(columns);
     for one in &answer.results {
         let lacking = one.memory_beyond_gb.map(|over| format!("no, by {over:.1} GB"));
@@ -83,19 +82,22 @@ pub fn results(answer: &Answer) -> Table {
             Value::text(&one.candidate).into(),
             Value::text(&one.job).into(),
             Value::Count(one.ranks).into(),
-            Value::text(one.parallel.to_string()).into(),
+            Value::or_missing(one.parallel, |own| Value::text(own.to_string())).into(),
             Value::Number(one.step_time_s).into(),
-            Value::Number(one.tokens_per_s).into(),
+            Value::or_missing(one.tokens_per_s, Value::Number).into(),
         ];
         row.extend(seen.into_iter().filter(|_| serves));
         row.extend([
             Value::Share(one.exposed_comm_share).into(),
             Value::Share(one.total_comm_share).into(),
-            Value::Share(one.efficiency).into(),
+            Value::or_missing(one.efficiency, Value::Share).into(),
             Value::or_missing(one.efficiency_node, Value::Share).into(),
-            Value::Number(one.memory_gb).into(),
+            Value::or_missing(one.memory_gb, Value::Number).into(),
             Value::text(fits).into(),
             Value::or_missing(one.cost_per_hour, Value::Number).into(),
+        ]);
+        row.extend(traces.then(|| Cell::from(Value::or_missing(one.cost_per_step, Value::Number))));
+        row.extend([
             Value::or_missing(one.cost_per_million_tokens, Value::Number).into(),
             Value::text(&one.binds).into(),
         ]);
@@ -103,6 +105,11 @@ pub fn results(answer: &Answer) -> Table {
     }
     if serves {
         table.note("tokens of inference are those of answers; a step is the mean one, with prompts in it or not");
+    }
+    if traces {
+        table.note(
+            "a step of a trace is all of it, its ranks on the first GPUs; what it brings about and holds is not in it",
+        );
     }
     if answer.is_priced() {
         let own = &answer.assumptions;

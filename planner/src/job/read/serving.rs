@@ -29,8 +29,12 @@ impl JobText {
     }
 
     pub(super) fn serving(&self, check: Checked<'_>, places: Places) -> Result<Serving, JobError> {
-        if let ParallelText::Given(degrees) = self.parallel.get_ref() {
-            let keys = [own("cp", &degrees.cp), own("interleave", &degrees.interleave)];
+        if let Some(ParallelText::Given(degrees)) = self.parallel.as_ref().map(Spanned::get_ref) {
+            let keys = [
+                own("cp", &degrees.cp),
+                own("interleave", &degrees.interleave),
+                own("ends_as_layers", &degrees.ends_as_layers),
+            ];
             check.refuse("inference", "training", &keys)?;
         }
         let needed = |name: &str, value| check.count(name, check.needed(name, value, &places.job)?);
@@ -57,7 +61,7 @@ impl JobText {
             Ok::<_, JobError>((seconds > 0.0).then(|| Picos((seconds * 1e12).round() as u64)))
         };
         let job = Serving {
-            name: self.name.clone(),
+            name: self.name.get_ref().clone(),
             precision: self.precision(),
             prompt_tokens,
             output_tokens,

@@ -1,6 +1,6 @@
 //! What a training job makes of its keys.
 
-use super::super::{Attention, JobError, Overlap, Parallel, Places, Processes, Training, Zero};
+use super::super::{Attention, JobError, Overlap, Places, Processes, Reshard, Training, Zero};
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
 
 impl JobText {
@@ -10,6 +10,8 @@ impl JobText {
             own("global_batch", &self.global_batch),
             own("micro_batch", &self.micro_batch),
             own("zero", &self.zero),
+            own("reshard_after_forward", &self.reshard_after_forward),
+            own("accumulate", &self.accumulate),
             own("bucket_mb", &self.bucket_mb),
             own("gradient_bits", &self.gradient_bits),
             own("recompute", &self.recompute),
@@ -25,15 +27,7 @@ impl JobText {
         let model = self.model(check, None)?;
         let zero = self.zero(check)?;
         let parallel = self.parallel(check)?;
-        let stages = match &parallel {
-            Parallel::Given { degrees, .. } => degrees.pipeline,
-            Parallel::Auto => 1,
-        };
-        if zero > Zero::Optimizer && stages > 1 {
-            let message = "zero 2 and 3 give each micro-batch's gradients away, which stages keep until their last: \
-                           expected pp 1, or zero 0 or 1";
-            return Err(JobError::at(&places.parallel, message));
-        }
+        self.sharding(check, zero)?;
         let precision = self.precision();
         let gradient_bits = match &self.gradient_bits {
             None => 8 * precision.bytes() as u32,
@@ -46,13 +40,18 @@ impl JobText {
         let flash = self.flash_attention.as_ref().is_some_and(|flash| *flash.get_ref());
         let overlap = self.overlap.as_ref().is_none_or(|overlap| *overlap.get_ref());
         let job = Training {
-            name: self.name.clone(),
+            name: self.name.get_ref().clone(),
             model,
             precision,
             global_batch: check.count("global_batch", global_batch)?,
             micro_batch: self.micro_batch.as_ref().map_or(Ok(1), |micro| check.count("micro_batch", micro))?,
             parallel,
             zero,
+            reshard: self.reshard_after_forward.as_ref().map(|reshard| match *reshard.get_ref() {
+                true => Reshard::AfterForward,
+                false => Reshard::AfterBackward,
+            }),
+            accumulate: self.accumulate.as_ref().map(|how| *how.get_ref()),
             bucket_mb: self.bucket_mb.as_ref().map_or(Ok(25), |size| check.count("bucket_mb", size))? as u32,
             gradient_bits,
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
@@ -89,6 +88,19 @@ impl JobText {
             }
             other => Ok(other.as_ref().map(|how| *how.get_ref()).unwrap_or_default()),
         }
+    }
+
+    /// Whether keys of shards have shards to speak of.
+    fn sharding(&self, check: Checked<'_>, zero: Zero) -> Result<(), JobError> {
+        if let Some(reshard) = self.reshard_after_forward.as_ref().filter(|_| zero < Zero::Weights) {
+            let message = "reshard_after_forward: only zero 3 divides weights: expected zero = 3";
+            return Err(check.wrong(reshard.span(), message.to_owned()));
+        }
+        if let Some(how) = self.accumulate.as_ref().filter(|_| zero < Zero::Gradients) {
+            let message = "accumulate: zero 0 and 1 have whole gradients anyway: expected zero = 2 or 3";
+            return Err(check.wrong(how.span(), message.to_owned()));
+        }
+        Ok(())
     }
 
     fn zero(&self, check: Checked<'_>) -> Result<Zero, JobError> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Degrees, Order, Sequence};
+use crate::job::{Degrees, Ends, Order, Sequence};
 
 /// What kind of work a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +12,8 @@ pub enum JobKind {
     Training,
     /// Requests that are answered.
     Inference,
+    /// What was written down, once.
+    Trace,
 }
 
 /// A job.
@@ -23,10 +25,13 @@ pub struct JobRow {
     pub kind: JobKind,
     /// What it counts for among the others.
     pub weight: f64,
-    /// What is computed.
-    pub model: ModelRow,
-    /// What matrix products are computed in: `bf16`, ….
-    pub precision: String,
+    /// What is computed; absent for traces.
+    pub model: Option<ModelRow>,
+    /// What matrix products are computed in: `bf16`, …; absent for traces.
+    pub precision: Option<String>,
+    /// The file of a trace as the study names it; absent for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// Sequences of a step; absent for inference.
     pub global_batch: Option<u64>,
     /// Sequences of a forward pass of one rank; absent for inference.
@@ -92,6 +97,9 @@ pub struct ParallelRow {
     pub interleave: u32,
     /// Whether tensor-parallel ranks divide the sequence between matrices.
     pub sequence: bool,
+    /// Whether words and logits take a layer's place each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends_as_layers: bool,
     /// What data-parallel ranks divide: 0 nothing, 1 optimizer, 2 gradients, 3 weights.
     pub zero: u8,
 }
@@ -108,6 +116,7 @@ impl ParallelRow {
             context: self.cp,
             interleave: self.interleave,
             sequence: if self.sequence { Sequence::Divided } else { Sequence::Whole },
+            ends: if self.ends_as_layers { Ends::AsLayers } else { Ends::Beside },
             order: Order::default(),
         }
     }

@@ -37,7 +37,8 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
         sensitivities.push(sensitivity(study, cases, (number, setting), &ranking, &changed));
     }
     let priced = study.candidates.iter().any(|one| one.price.is_some());
-    let by = if priced { ScoredBy::CostPerMillionTokens } else { ScoredBy::SecondsPerMillionTokens };
+    let traces = study.jobs.iter().filter(|job| matches!(job, Job::Trace(_))).count();
+    let by = ScoredBy::of(priced, (traces, study.jobs.len()));
     let (own, within) = (study.assumptions, &study.constraints);
     Some(Answer {
         format: FORMAT,
@@ -64,7 +65,7 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             .map(|(rank, one)| RankedRow {
                 rank,
                 candidate: name(study, one.candidate),
-                score: one.score,
+                score: Some(one.score).filter(|score| score.is_finite()),
                 by,
                 pareto: one.pareto,
                 within: one.beyond.is_empty(),
@@ -212,15 +213,17 @@ fn sources(study: &Study) -> Vec<SourceRow> {
 }
 
 fn job(job: &Job) -> JobRow {
-    let (kind, model, precision, parallel) = match job {
-        Job::Training(job) => (JobKind::Training, &job.model, job.precision, &job.parallel),
-        Job::Inference(job) => (JobKind::Inference, &job.model, job.precision, &job.parallel),
+    let (kind, computed) = match job {
+        Job::Training(job) => (JobKind::Training, Some((&job.model, job.precision, &job.parallel))),
+        Job::Inference(job) => (JobKind::Inference, Some((&job.model, job.precision, &job.parallel))),
+        Job::Trace(_) => (JobKind::Trace, None),
     };
-    let (trained, served) = match job {
-        Job::Training(job) => (Some(job), None),
-        Job::Inference(job) => (None, Some(job)),
+    let (trained, served, traced) = match job {
+        Job::Training(job) => (Some(job), None, None),
+        Job::Inference(job) => (None, Some(job), None),
+        Job::Trace(job) => (None, None, Some(job)),
     };
-    let precision = match precision {
+    let precision = |of: Precision| match of {
         Precision::Fp32 => "fp32",
         Precision::Bf16 => "bf16",
         Precision::Fp16 => "fp16",
@@ -235,15 +238,16 @@ fn job(job: &Job) -> JobRow {
         name: job.name().to_owned(),
         kind,
         weight: job.weight(),
-        model: model_row(model),
-        precision: precision.to_owned(),
+        model: computed.map(|(model, ..)| model_row(model)),
+        precision: computed.map(|(_, of, _)| precision(of).to_owned()),
+        file: traced.map(|job| job.file.clone()),
         global_batch: trained.map(|job| job.global_batch),
         micro_batch: trained.map(|job| job.micro_batch),
         recompute: trained.map(|job| recompute(job.recompute).to_owned()),
         prompt_tokens: served.map(|job| job.prompt_tokens),
         output_tokens: served.map(|job| job.output_tokens),
         concurrency: served.map(|job| job.concurrency),
-        auto: *parallel == Parallel::Auto,
+        auto: computed.is_some_and(|(_, _, parallel)| *parallel == Parallel::Auto),
         train_tokens: trained.and_then(|job| job.train_tokens),
         place: place(&job.places().job),
     }

@@ -17,16 +17,16 @@ pub struct ResultRow {
     pub kind: JobKind,
     /// GPUs at work.
     pub ranks: u64,
-    /// How they divide it.
-    pub parallel: ParallelRow,
+    /// How they divide it; absent for traces.
+    pub parallel: Option<ParallelRow>,
     /// Forward passes of a rank in a step.
     pub micro_batches: u64,
-    /// Seconds of a step; of the mean one for inference.
+    /// Seconds of a step; of the mean one for inference, of all of a trace.
     pub step_time_s: f64,
-    /// Tokens trained on, or put out, in a second, on all GPUs together.
-    pub tokens_per_s: f64,
-    /// Sequences, or requests, in a second.
-    pub samples_per_s: f64,
+    /// Tokens trained on, or put out, in a second, on all GPUs together; absent for traces.
+    pub tokens_per_s: Option<f64>,
+    /// Sequences, or requests, in a second; absent for traces.
+    pub samples_per_s: Option<f64>,
     /// Seconds to a request's first token; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_s: Option<f64>,
@@ -52,17 +52,17 @@ pub struct ResultRow {
     pub exposed_comm_share: f64,
     /// All communication over the step; over 1 where it overlaps with itself.
     pub total_comm_share: f64,
-    /// Speed-up over one GPU with memory enough for the same steps, divided by the GPUs.
-    pub efficiency: f64,
+    /// Speed-up over one GPU with memory enough for the same steps, divided by the GPUs; absent for traces.
+    pub efficiency: Option<f64>,
     /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all.
     #[serde(default)]
     pub efficiency_node: Option<f64>,
     /// What the step's time goes to, seconds; they add up to it.
     pub step_s: BTreeMap<String, f64>,
-    /// What the fullest GPU holds, GB (1e9 bytes).
-    pub memory_gb: f64,
-    /// What that consists of.
-    pub memory: MemoryRow,
+    /// What the fullest GPU holds, GB (1e9 bytes); absent for traces.
+    pub memory_gb: Option<f64>,
+    /// What that consists of; absent for traces.
+    pub memory: Option<MemoryRow>,
     /// Whether it fits the memory, as far as that is known, and keeps the limits of the job.
     pub fits: bool,
     /// By how much it does not, GB.
@@ -89,6 +89,56 @@ pub struct ResultRow {
     pub cost_to_train: Option<f64>,
     /// The share of `step_s` that takes the most time.
     pub binds: String,
+}
+
+impl ResultRow {
+    /// Seconds that a million tokens take; of a trace, seconds that it takes itself.
+    #[must_use]
+    pub fn seconds_of_unit(&self) -> f64 {
+        self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
+    }
+
+    /// A row of which nothing is known.
+    pub(in crate::study) fn nothing() -> Self {
+        Self {
+            candidate: String::new(),
+            job: String::new(),
+            kind: JobKind::Training,
+            ranks: 0,
+            parallel: None,
+            micro_batches: 0,
+            step_time_s: 0.0,
+            tokens_per_s: None,
+            samples_per_s: None,
+            ttft_s: None,
+            tpot_s: None,
+            prompt_step_s: None,
+            answer_step_s: None,
+            late: Vec::new(),
+            requests_that_fit: None,
+            would_fit: Vec::new(),
+            exposed_comm_share: 0.0,
+            total_comm_share: 0.0,
+            efficiency: None,
+            efficiency_node: None,
+            step_s: BTreeMap::new(),
+            memory_gb: None,
+            memory: None,
+            fits: false,
+            memory_beyond_gb: None,
+            cost_per_hour: None,
+            cost_per_hour_low: None,
+            cost_per_hour_high: None,
+            cost_per_step: None,
+            cost_per_million_tokens: None,
+            cost_per_million_tokens_low: None,
+            cost_per_million_tokens_high: None,
+            kwh_per_million_tokens: None,
+            time_to_train_h: None,
+            cost_to_train: None,
+            binds: String::new(),
+        }
+    }
 }
 
 /// What fills a GPU's memory, GB (1e9 bytes).

@@ -23,8 +23,9 @@ fn what_is_written_is_read_back() {
     assert_eq!((price.paid, price.item.as_deref()), (Paid::HourlyByGpu, Some("H100 SXM specialty")));
     assert_eq!((answer.sources.len(), answer.sources[0].source.as_str()), (1, "Mercatus"));
     for result in &answer.results {
-        let parts = result.memory.weights_gb + result.memory.gradients_gb + result.memory.optimizer_gb;
-        assert!((parts + result.memory.activations_gb + result.memory.kv_cache_gb - result.memory_gb).abs() < 1e-9);
+        let memory = result.memory.unwrap();
+        let parts = memory.weights_gb + memory.gradients_gb + memory.optimizer_gb;
+        assert!((parts + memory.activations_gb + memory.kv_cache_gb - result.memory_gb.unwrap()).abs() < 1e-9);
         assert!((result.step_s.values().sum::<f64>() / result.step_time_s - 1.0).abs() < 1e-9);
     }
     assert_eq!(answer.by(), ScoredBy::CostPerMillionTokens);

@@ -52,6 +52,10 @@ impl Reader<'_> {
         let parallel = match job {
             Job::Training(job) => &job.parallel,
             Job::Inference(job) => &job.parallel,
+            Job::Trace(_) => {
+                let message = "job: a trace says itself what its kernels took, and nothing is predicted of them";
+                return Err(self.wrong(text.job.span(), message));
+            }
         };
         if *parallel == Parallel::Auto {
             let message = format!("`{}` was measured and leaves its degrees open: expected those that ran", job.name());

@@ -69,11 +69,14 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         }
     }
     for (number, row, cost) in &priced {
-        let mut said = vec![format!("{} GPUs, {}", row.ranks, row.parallel)];
+        let divided = row.parallel.map_or_else(String::new, |own| format!(", {own}"));
+        let mut said = vec![format!("{} GPUs{divided}", row.ranks)];
         if let Some(per_million) = row.cost_per_million_tokens {
             said.push(format!("{} {} per million tokens", format::significant(per_million), answer.currency));
         }
-        said.push(format!("{} tokens/s, binds: {}", format::significant(row.tokens_per_s), row.binds));
+        let tokens =
+            row.tokens_per_s.map_or_else(String::new, |rate| format!("{} tokens/s, ", format::significant(rate)));
+        said.push(format!("{tokens}binds: {}", row.binds));
         if !row.fits {
             said.push("does not fit its memory".to_owned());
         }
@@ -112,7 +115,7 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     let bars = in_order(answer, job).map(|row| Bar {
         name: row.candidate.clone(),
         parts: parts.iter().map(|part| row.step_s.get(part).copied().unwrap_or_default() * 1e6).collect(),
-        remark: format!("{} %", format::percent(row.efficiency)),
+        remark: row.efficiency.map_or_else(String::new, |share| format!("{} %", format::percent(share))),
     });
     BarChart {
         title: format!("{job}: what the time of a step goes to"),

@@ -1,6 +1,6 @@
 //! The tables of a study's page.
 
-use fabricast_planner::study::answer::{Answer, JobKind, RankedRow, ResultRow, ScoredBy};
+use fabricast_planner::study::answer::{Answer, JobKind, ModelRow, RankedRow, ResultRow};
 
 use super::{own, price};
 use crate::format;
@@ -44,10 +44,7 @@ macro_rules! fields {
 
 pub(super) fn ranking(answer: &Answer) -> Table {
     let first = |row: &RankedRow| own(answer, &row.candidate).next();
-    let score = match answer.by() {
-        ScoredBy::CostPerMillionTokens => format!("{} per M tokens", answer.currency),
-        ScoredBy::SecondsPerMillionTokens => "s per M tokens".to_owned(),
-    };
+    let score = format!("{} per {}", if answer.by().is_cost() { &answer.currency } else { "s" }, answer.by().unit());
     let name = |row: &RankedRow| {
         let cell = Cell::from(Value::text(&row.candidate));
         if row.rank == 1 && row.within { cell.tone(Tone::Strong) } else { cell }
@@ -65,7 +62,7 @@ pub(super) fn ranking(answer: &Answer) -> Table {
         fields![
             number("rank", "rank") => |row: &RankedRow| Value::Count(row.rank as u64).into(),
             text("candidate", "candidate") => name,
-            number("score", &score) => |row: &RankedRow| Value::Number(row.score).into(),
+            number("score", &score) => |row: &RankedRow| known(row.score),
             share("probability_best", "best in") => |row: &RankedRow| Value::or_missing(row.probability_best, Value::Share).into(),
             text("pareto", "cost and speed") => pareto,
             number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(first(row), |one| Value::Count(one.ranks)).into(),
@@ -88,18 +85,19 @@ pub(super) fn results(answer: &Answer) -> Table {
             text("candidate", "candidate") => |row: &ResultRow| Value::text(&row.candidate).into(),
             text("job", "job") => |row: &ResultRow| Value::text(&row.job).into(),
             number("ranks", "GPUs") => |row: &ResultRow| Value::Count(row.ranks).into(),
-            text("parallel", "parallel") => |row: &ResultRow| Value::text(row.parallel.to_string()).into(),
+            text("parallel", "parallel") => |row: &ResultRow| Value::or_missing(row.parallel, |own| Value::text(own.to_string())).into(),
             number("step_time_s", "step s") => |row: &ResultRow| Value::Number(row.step_time_s).into(),
             number("ttft_s", "first token s") => move |row: &ResultRow| seconds(row.ttft_s),
             number("tpot_s", "per token s") => move |row: &ResultRow| seconds(row.tpot_s),
-            number("tokens_per_s", "tokens/s") => |row: &ResultRow| Value::Number(row.tokens_per_s).into(),
+            number("tokens_per_s", "tokens/s") => |row: &ResultRow| known(row.tokens_per_s),
             share("exposed_comm_share", "waits") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
             share("total_comm_share", "communicates") => |row: &ResultRow| Value::Share(row.total_comm_share).into(),
-            share("efficiency", "efficiency") => |row: &ResultRow| Value::Share(row.efficiency).into(),
+            share("efficiency", "efficiency") => |row: &ResultRow| Value::or_missing(row.efficiency, Value::Share).into(),
             share("efficiency_node", "against a host") => |row: &ResultRow| Value::or_missing(row.efficiency_node, Value::Share).into(),
-            number("memory_gb", "memory GB") => |row: &ResultRow| Value::Number(row.memory_gb).into(),
+            number("memory_gb", "memory GB") => |row: &ResultRow| known(row.memory_gb),
             text("fits", "fits") => fits,
             number("cost_per_hour", &format!("{money} per hour")) => |row: &ResultRow| known(row.cost_per_hour),
+            number("cost_per_step", &format!("{money} per step")) => |row: &ResultRow| known(row.cost_per_step.filter(|_| row.kind == JobKind::Trace)),
             number("cost_per_million_tokens", &format!("{money} per M tokens")) => |row: &ResultRow| known(row.cost_per_million_tokens),
             number("cost_per_million_tokens_low", "low") => |row: &ResultRow| known(row.cost_per_million_tokens_low),
             number("cost_per_million_tokens_high", "high") => |row: &ResultRow| known(row.cost_per_million_tokens_high),
@@ -192,13 +190,9 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         text("place", "stands in"),
     ]);
     for job in &answer.jobs {
-        let model = job.model;
-        let experts = match model.experts {
-            0 => String::new(),
-            some => format!(", {} of {some} experts", model.experts_per_token),
-        };
-        let parameters = format::significant(model.parameters as f64 / 1e9);
-        let trained = job.global_batch.map(|batch| format!("{batch} sequences of {} tokens", model.seq));
+        let model = job.model.map(model);
+        let trained = job.global_batch.zip(job.model);
+        let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
         let served = job.concurrency.zip(job.prompt_tokens).zip(job.output_tokens);
         let served =
             served.map(|((all, prompt), output)| format!("{all} requests of {prompt} tokens, {output} answered"));
@@ -208,21 +202,27 @@ pub(super) fn jobs(answer: &Answer) -> Table {
             Value::text(match job.kind {
                 JobKind::Training => "training",
                 JobKind::Inference => "inference",
+                JobKind::Trace => "trace",
             })
             .into(),
             Value::Number(job.weight).into(),
-            Value::text(format!(
-                "{parameters} billion parameters, {} layers of {}{experts}",
-                model.layers, model.hidden
-            ))
-            .into(),
-            Value::text(&job.precision).into(),
+            Value::or_missing(model.or_else(|| job.file.clone()), Value::text).into(),
+            Value::or_missing(job.precision.as_ref(), Value::text).into(),
             Value::or_missing(batch, Value::text).into(),
             Value::or_missing(job.recompute.as_ref(), Value::text).into(),
             Value::text(&job.place).into(),
         ]);
     }
     table
+}
+
+fn model(model: ModelRow) -> String {
+    let experts = match model.experts {
+        0 => String::new(),
+        some => format!(", {} of {some} experts", model.experts_per_token),
+    };
+    let parameters = format::significant(model.parameters as f64 / 1e9);
+    format!("{parameters} billion parameters, {} layers of {}{experts}", model.layers, model.hidden)
 }
 
 pub(super) fn sources(answer: &Answer) -> Table {
