@@ -2,10 +2,10 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::answer::{JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Footprint, Layout, Serving, Training, Zero};
+use super::answer::{CallRow, JobKind, MemoryRow, ParallelRow, ResultRow};
+use crate::job::{Footprint, Layout, Phase, Serving, Training, Zero};
 use crate::serve::Service;
-use crate::step::{Share, Step};
+use crate::step::{Exchange, PricedCall, Share, Step};
 
 /// A training job's step on so many ranks. `beyond` is what the memory of a GPU lacks; `hosts` are those of the ranks, and
 /// `of_one_host` is what the step takes on one of them.
@@ -99,6 +99,32 @@ fn stepped(
         time_to_train_h: None,
         cost_to_train: None,
         binds: step.binds().name().to_owned(),
+        courses: Vec::new(),
+        calls: Vec::new(),
+        load: Vec::new(),
+    }
+}
+
+/// A call of a step on a layout.
+#[must_use]
+pub fn call(one: &PricedCall, layout: &Layout) -> CallRow {
+    let Exchange { dimension, collective, bytes } = one.call.exchange;
+    let (ranks, all) = (u64::from(layout.size(dimension)), layout.degrees.ranks());
+    // Words are looked up on one stage, and scored on another.
+    let stages = match one.call.phase {
+        Phase::Words | Phase::Logits => u64::from(layout.degrees.pipeline),
+        _ => 1,
+    };
+    CallRow {
+        phase: one.call.phase.name().to_owned(),
+        among: dimension.name().to_owned(),
+        collective: collective.to_string(),
+        bytes: bytes.0,
+        ranks,
+        groups: all / ranks.max(1) / stages,
+        times: one.call.times(),
+        pick: one.strategy,
+        time_us: one.time.us(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The page of a study: which machine, by how much, and what that hangs on.
 
 mod charts;
+mod course;
+mod load;
 mod tables;
 
 use fabricast_planner::study::answer::{Answer, Paid, PriceRow, RankedRow, ResultRow, ScoredBy};
@@ -9,10 +11,15 @@ use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
 
 pub use charts::{breakdown, memory, pareto};
+pub use course::courses;
+pub use load::links;
 
-/// The page of a study. Pictures are those of fabrics, where the caller has them.
+/// The page of a study. Pictures are those of the fabric of the candidate that is ranked first, where the caller has it: by job, with the
+/// load of its links.
 #[must_use]
-pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
+pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
+    let of_job = |(job, picture): &(String, Picture)| (job.clone(), vec![Block::Picture(picture.clone())]);
+    let pictures = Choice::blocks("Job", pictures.iter().map(of_job).collect());
     let of_jobs = |make: &dyn Fn(&str) -> Vec<Block>| {
         Choice::blocks("Job", answer.jobs.iter().map(|job| (job.name.clone(), make(&job.name))).collect())
     };
@@ -24,17 +31,28 @@ pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
     }
     sections
         .push(Section::new("What a step's time goes to", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
+    let steps = of_jobs(&|job| course::blocks(answer, job));
+    if answer.results.iter().any(|row| !row.courses.is_empty()) {
+        sections.push(Section::new("A step in time", steps));
+    }
+    if answer.results.iter().any(|row| !row.load.is_empty()) {
+        let load = of_jobs(&|job| load::blocks(answer, job));
+        sections.push(Section::new("How busy links are", load));
+    }
+    if !pictures.is_empty() {
+        sections.push(Section::new("Fabric", pictures.to_vec()));
+    }
     sections.push(Section::new(
         "Every candidate and job",
         vec![Block::Table("All results".into(), tables::results(answer))],
     ));
     sections.push(Section::new("Memory of the fullest GPU", of_jobs(&|job| vec![Block::Bars(memory(answer, job))])));
+    if answer.results.iter().any(|row| !row.calls.is_empty()) {
+        sections.push(Section::new("Calls of a step", of_jobs(&|job| load::calls(answer, job))));
+    }
     if !answer.sensitivities.is_empty() {
         let table = Block::Table("The order under other assumptions".into(), tables::sensitivities(answer));
         sections.push(Section::new("What the ranking hangs on", vec![table]));
-    }
-    if !pictures.is_empty() {
-        sections.push(Section::new("Fabric", pictures.iter().cloned().map(Block::Picture).collect()));
     }
     sections.push(Section::new(
         "Candidates and jobs",

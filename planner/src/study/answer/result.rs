@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobKind, ParallelRow};
+use super::{CallRow, CourseRow, JobKind, LoadRow, ParallelRow};
 
 /// A job on a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,6 +83,15 @@ pub struct ResultRow {
     pub cost_to_train: Option<f64>,
     /// The share of `step_s` that takes the most time.
     pub binds: String,
+    /// Steps in time: of inference one with prompts and one without, where there are such.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub courses: Vec<CourseRow>,
+    /// The calls of a step, of inference of the mean one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallRow>,
+    /// How busy such a step keeps links, the busiest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load: Vec<LoadRow>,
 }
 
 /// What fills a GPU's memory, GB (1e9 bytes).

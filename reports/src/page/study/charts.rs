@@ -160,7 +160,7 @@ fn held(row: &ResultRow) -> Vec<(String, f64)> {
 }
 
 /// Results of a job by the ranking of their candidates.
-fn in_order<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
+pub(super) fn in_order<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
     let of = move |name: &'a str| answer.results.iter().find(move |row| row.job == job && row.candidate == name);
     answer.ranking.iter().filter_map(move |ranked| of(&ranked.candidate))
 }
