@@ -40,7 +40,7 @@ pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
         sections.push(Section::new("How busy links are", load));
     }
     if !pictures.is_empty() {
-        sections.push(Section::new("Fabric", pictures.to_vec()));
+        sections.push(Section::new("Fabric", pictures));
     }
     sections.push(Section::new(
         "Every candidate and job",
