@@ -5,7 +5,7 @@ use std::fmt;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, BuffersElsewhere, Hosts, NoMulticast, NoPeerAccess};
 use crate::algorithm::{Algorithm, Shape};
@@ -13,7 +13,7 @@ use crate::bound::InNetwork;
 use crate::library::Offer;
 
 /// A way to do a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Strategy {
     /// The communication pattern.
     pub algorithm: Algorithm,

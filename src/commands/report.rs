@@ -2,7 +2,7 @@
 
 use fabricast_planner::study::answer::Answer;
 use fabricast_reports::chart;
-use fabricast_reports::page::{Input, InputError, breakdown, memory, pareto, report};
+use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, pareto, report};
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
@@ -41,7 +41,8 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     output.write(&page)
 }
 
-/// The charts of studies with the names of their files: `cost-2.svg` is of the second job.
+/// The charts of studies with the names of their files: `cost-2.svg` is of the second job, `course-2-1.svg` of its step on the best
+/// candidate.
 fn charts<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut files = Vec::new();
     let mut number = 0;
@@ -50,11 +51,20 @@ fn charts<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Vec<(String, 
             number += 1;
             for (extension, format) in [("svg", chart::Format::Svg), ("png", chart::Format::Png)] {
                 let cost = pareto(answer, &job.name).map(|figure| ("cost", chart::render(&figure, format)));
-                let bars = [("steps", breakdown(answer, &job.name)), ("memory", memory(answer, &job.name))];
-                let bars = bars.into_iter().map(|(name, bars)| (name, chart::render_bars(&bars, format)));
-                for (name, bytes) in cost.into_iter().chain(bars) {
+                let bars = [
+                    ("steps", Some(breakdown(answer, &job.name))),
+                    ("memory", memory(answer, &job.name)),
+                    ("links", links(answer, &job.name)),
+                ];
+                let bars = bars.into_iter().filter_map(|(name, bars)| Some((name, bars?)));
+                let bars = bars.map(|(name, bars)| (name, chart::render_bars(&bars, format)));
+                let courses = (1..).zip(courses(answer, &job.name));
+                let courses =
+                    courses.map(|(k, spans)| (format!("course-{number}-{k}"), chart::render_spans(&spans, format)));
+                let named = cost.into_iter().chain(bars).map(|(name, bytes)| (format!("{name}-{number}"), bytes));
+                for (name, bytes) in named.chain(courses) {
                     let bytes = bytes.map_err(|error| Failure::Failed(error.to_string()))?;
-                    files.push((format!("{name}-{number}.{extension}"), bytes));
+                    files.push((format!("{name}.{extension}"), bytes));
                 }
             }
         }

@@ -27,11 +27,21 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
     {
         assert!(page.contains(text), "{text}");
     }
+    for text in
+        ["A step in time", "forward, micro-batch 3", "how busy its links are; the busiest, n0/", "calls of a step"]
+    {
+        assert!(page.contains(text), "{text}");
+    }
     made(folder.path(), "report out-1/results.json -o report.html --charts charts");
     let report = read(folder.path(), "report.html");
     // All of it but the picture of the fabric, which results do not hold.
-    assert!(report.len() < page.len() && report.contains("Pareto front") && !report.contains("class=\"fabric\""));
-    for name in ["cost-1", "steps-1", "memory-1"] {
+    assert!(
+        report.len() < page.len()
+            && report.contains("Pareto front")
+            && report.contains("A step in time")
+            && !report.contains("class=\"fabric\"")
+    );
+    for name in ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"] {
         assert!(read(folder.path(), &format!("charts/{name}.svg")).starts_with("<svg"));
         assert!(std::fs::read(folder.path().join(format!("charts/{name}.png"))).unwrap().starts_with(b"\x89PNG"));
     }

@@ -40,6 +40,25 @@ pub enum Phase {
     Updated,
 }
 
+impl Phase {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LayerForward => "layer_forward",
+            Self::LayerBackward => "layer_backward",
+            Self::Words => "words",
+            Self::Logits => "logits",
+            Self::HandOff => "hand_off",
+            Self::WeightsForward => "weights_forward",
+            Self::WeightsBackward => "weights_backward",
+            Self::LayerGradients => "layer_gradients",
+            Self::Gradients => "gradients",
+            Self::Updated => "updated",
+        }
+    }
+}
+
 /// A call of the groups of a dimension, all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupCall {
@@ -53,6 +72,14 @@ pub struct GroupCall {
     pub bytes: Bytes,
     /// How often, each time the phase comes.
     pub count: u64,
+}
+
+impl GroupCall {
+    /// Whether stages hand over to each other, in messages each its own way.
+    #[must_use]
+    pub fn is_between_stages(&self) -> bool {
+        self.phase == Phase::HandOff && self.dimension == Dimension::Pipeline
+    }
 }
 
 /// All calls of a step. Groups of one rank say nothing.

@@ -16,10 +16,11 @@ mod rhythm;
 mod search;
 mod tier;
 mod traffic;
+mod way;
 
 pub use kernels::{Reading, Work, chosen_experts, layer, logits, words};
 pub use rhythm::{Load, Mix, Rhythm};
-pub use search::best_service;
+pub use search::{best_service, courses_of_steps};
 pub use traffic::traffic;
 
 use fabricast_topologies::{Bandwidth, Picos};
@@ -27,7 +28,10 @@ use rayon::prelude::*;
 
 use crate::job::{Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
 use crate::plan::PlanError;
-use crate::step::{Efficiency, Exchange, Kernel, Share, Speeds, Step, Tariff, times};
+use crate::step::{
+    Course, Efficiency, Exchange, Kernel, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
+};
+use way::{Spent, Way};
 
 /// What becomes of requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,32 +67,6 @@ pub struct Clock<'a> {
     pub tariff: &'a dyn Tariff,
 }
 
-/// What a stream's step takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Spent {
-    compute: Picos,
-    tensor: Picos,
-    expert: Picos,
-    hand_off: Picos,
-    bubble: Picos,
-}
-
-impl Spent {
-    fn shares(self) -> [(Share, Picos); 5] {
-        [
-            (Share::Compute, self.compute),
-            (Share::Tensor, self.tensor),
-            (Share::Expert, self.expert),
-            (Share::HandOff, self.hand_off),
-            (Share::Bubble, self.bubble),
-        ]
-    }
-
-    fn time(self) -> Picos {
-        self.shares().iter().map(|share| share.1).sum()
-    }
-}
-
 /// `a` so often and `b` so often, over the steps of both.
 fn mean((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
     Picos(((a.0 as f64 * often + b.0 as f64 * seldom) / (often + seldom).max(f64::MIN_POSITIVE)).round() as u64)
@@ -103,20 +81,9 @@ fn sum((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
 /// # Errors
 /// [`PlanError`]: a call without a price.
 pub fn serve(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
-    let streams = Streams::of(job, layout);
-    let rhythm = Rhythm::of(&Load {
-        prompt: job.new_tokens() as f64,
-        output: job.output_tokens as f64,
-        requests: streams.requests,
-        budget: job.max_batched_tokens as f64,
-    });
+    let (streams, rhythm) = steady(job, layout);
     let mixes = [rhythm.with_prompts, rhythm.without];
-    let spent: Vec<Result<Spent, PlanError>> = mixes
-        .par_iter()
-        .with_max_len(1)
-        .map(|mix| clock.step(job, layout, mix, rhythm.chunks, streams.of_replica))
-        .collect();
-    let [with, without] = <[Spent; 2]>::try_from(spent.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default();
+    let [with, without] = clock.ways(job, layout, &rhythm, &streams)?.map(|way| way.spent());
     let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
     let shares: Vec<(Share, Picos)> = with
         .shares()
@@ -152,6 +119,59 @@ pub fn serve(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step,
         room: None,
     };
     Ok((step, service))
+}
+
+/// The courses of a stream's step with prompts in it and of one without, by which [`serve`] has its times; `None` where there is
+/// no such step.
+///
+/// # Errors
+/// As [`serve`].
+pub fn courses(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<[Option<Course>; 2], PlanError> {
+    let (streams, rhythm) = steady(job, layout);
+    let ways = clock.ways(job, layout, &rhythm, &streams)?;
+    let often = [rhythm.first + rhythm.disturbed, rhythm.quiet];
+    let [with, without] = [0, 1].map(|number| {
+        let way = ways.get(number).filter(|_| often.get(number).is_some_and(|&often| often > 0.0));
+        way.map(Way::course)
+    });
+    Ok([with, without])
+}
+
+/// The calls of a mean step, of all streams of a replica.
+#[must_use]
+pub fn calls(job: &Serving, layout: &Layout) -> Vec<StepCall> {
+    let (streams, rhythm) = steady(job, layout);
+    let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
+    let layers = (job.model.layers / u64::from(layout.degrees.pipeline)) as f64;
+    let mut calls = Vec::new();
+    for (mix, steps) in [(&rhythm.with_prompts, often), (&rhythm.without, seldom)] {
+        if mix.is_empty() || steps <= 0.0 {
+            continue;
+        }
+        let part = steps / (often + seldom) * streams.of_replica;
+        calls.extend(traffic(job, layout, mix).into_iter().map(|call| {
+            let each = call.count as f64 * part;
+            let often = match call.phase {
+                _ if call.is_between_stages() => Often::HandOffs { forward: each, back: 0.0, round: 0.0 },
+                Phase::LayerForward => Often::Calls(layers * each),
+                _ => Often::Calls(each),
+            };
+            StepCall { phase: call.phase, exchange: exchange(&call, call.bytes), often }
+        }));
+    }
+    calls
+}
+
+/// What a scheduler has to do, and what the steps are made of that do it.
+fn steady(job: &Serving, layout: &Layout) -> (Streams, Rhythm) {
+    let streams = Streams::of(job, layout);
+    let rhythm = Rhythm::of(&Load {
+        prompt: job.new_tokens() as f64,
+        output: job.output_tokens as f64,
+        requests: streams.requests,
+        budget: job.max_batched_tokens as f64,
+    });
+    (streams, rhythm)
 }
 
 /// Limits that are broken.
@@ -202,10 +222,21 @@ impl Mix {
 }
 
 impl Clock<'_> {
+    /// Steps with prompts and without.
+    fn ways(&self, job: &Serving, layout: &Layout, rhythm: &Rhythm, streams: &Streams) -> Result<[Way; 2], PlanError> {
+        let mixes = [rhythm.with_prompts, rhythm.without];
+        let ways: Vec<Result<Way, PlanError>> = mixes
+            .par_iter()
+            .with_max_len(1)
+            .map(|mix| self.step(job, layout, mix, rhythm.chunks, streams.of_replica))
+            .collect();
+        Ok(<[Way; 2]>::try_from(ways.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default())
+    }
+
     /// A step of a stream.
-    fn step(&self, job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, streams: f64) -> Result<Spent, PlanError> {
+    fn step(&self, job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, streams: f64) -> Result<Way, PlanError> {
         if mix.is_empty() {
-            return Ok(Spent::default());
+            return Ok(Way::default());
         }
         let calls = traffic(job, layout, mix);
         let prices: Vec<Result<Picos, PlanError>> =
@@ -218,30 +249,21 @@ impl Clock<'_> {
                 .filter(|(call, _)| call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension));
             own.map(|(call, &price)| times(price, call.count)).sum()
         };
-        let each = Spent {
-            compute: self.work(&layer(job, layout, mix, chunks)),
-            tensor: of(Phase::LayerForward, Some(Dimension::Tensor)),
-            expert: of(Phase::LayerForward, Some(Dimension::Expert)),
-            ..Spent::default()
-        };
-        let first = (self.work(&words(job, mix)), of(Phase::Words, None));
-        let last = (self.work(&logits(job, layout, mix)), of(Phase::Logits, None));
         let stages = u64::from(layout.degrees.pipeline);
-        let layers = job.model.layers;
-        let way = Spent {
-            compute: times(each.compute, layers) + first.0 + last.0,
-            tensor: times(each.tensor, layers) + first.1 + last.1,
-            expert: times(each.expert, layers),
-            hand_off: times(of(Phase::HandOff, None), stages - 1),
-            bubble: Picos::ZERO,
-        };
-        if stages == 1 {
-            return Ok(way);
-        }
-        let slowest = times(each.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1);
-        let all = Picos((slowest.0 as f64 * streams).round() as u64);
-        // Differences of times end at 0.
-        Ok(Spent { bubble: all - way.time(), ..way })
+        Ok(Way {
+            layer: Spent {
+                compute: self.work(&layer(job, layout, mix, chunks)),
+                tensor: of(Phase::LayerForward, Some(Dimension::Tensor)),
+                expert: of(Phase::LayerForward, Some(Dimension::Expert)),
+                ..Spent::default()
+            },
+            first: (self.work(&words(job, mix)), of(Phase::Words, None)),
+            last: (self.work(&logits(job, layout, mix)), of(Phase::Logits, None)),
+            hand_off: if stages > 1 { of(Phase::HandOff, None) } else { Picos::ZERO },
+            stages,
+            layers: job.model.layers,
+            streams,
+        })
     }
 
     /// What one GPU would compute, were its memory large enough.

@@ -7,9 +7,9 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Clock, Service, serve, tier};
+use super::{Clock, Service, courses, serve, tier};
 use crate::job::{Degrees, Ends, Footprint, Layout, Order, Sequence, Serving, room, serving_footprint};
-use crate::step::{Estimated, Machine, Speeds, Step, TimeError, indivisible, shortlist};
+use crate::step::{Course, Estimated, Machine, Speeds, Step, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
 /// GPU's memory.
@@ -39,6 +39,18 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
         }
     }
     best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), "heads or layers").into())
+}
+
+/// The courses of the steps that [`best_service`] found, as [`courses`] tells them.
+///
+/// # Errors
+/// As [`best_service`].
+pub fn courses_of_steps(job: &Serving, machine: &Machine<'_>, found: &Step) -> Result<[Option<Course>; 2], TimeError> {
+    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
+    let elsewhere = tier::reach(job, machine)?;
+    let allowed = machine.simulated.allowing(job.collectives);
+    let clock = Clock { speeds: &speeds, curve: &machine.curve, elsewhere, tariff: &allowed };
+    Ok(courses(job, &found.layout, &clock)?)
 }
 
 /// Less is better.

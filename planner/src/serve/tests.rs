@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::job::serving_tests::served;
 use crate::job::{Footprint, Job, read_job};
-use crate::step::{Machine, Simulated};
+use crate::step::{Doing, Interval, Machine, Simulated};
 
 /// A tariff by the bytes alone, at a bandwidth.
 struct Flat(f64);
@@ -32,6 +32,41 @@ fn flat(job: &Serving, speeds: Speeds, bandwidth: f64) -> (Step, Service) {
     let tariff = Flat(bandwidth);
     let clock = Clock { speeds: &speeds, curve: &Efficiency::default(), elsewhere: None, tariff: &tariff };
     serve(job, &laid(job), &clock).unwrap()
+}
+
+/// What a course says of a share.
+fn told(course: &Course, doing: &[Doing]) -> Picos {
+    let intervals = course.lanes.iter().flat_map(|lane| &lane.1);
+    intervals.filter(|one| doing.contains(&one.doing)).map(Interval::time).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Both courses end with their step, follow each other from stage to stage, and say of each share what the step says.
+    #[test]
+    fn courses_are_those_of_the_steps(drawn in drawn(), bandwidth in 1.0..400.0f64) {
+        let job = drawn.job();
+        let tariff = Flat(bandwidth * 1e9);
+        let clock = Clock { speeds: &H100, curve: &Efficiency::default(), elsewhere: None, tariff: &tariff };
+        let layout = laid(&job);
+        let (_, service) = serve(&job, &layout, &clock).unwrap();
+        let (streams, rhythm) = steady(&job, &layout);
+        let ways = clock.ways(&job, &layout, &rhythm, &streams).unwrap();
+        let courses = courses(&job, &layout, &clock).unwrap();
+        prop_assert_eq!(courses[1].is_some(), service.without.is_some());
+        for ((course, way), time) in courses.iter().zip(ways).zip([Some(service.with_prompts), service.without]) {
+            let (Some(course), Some(time)) = (course, time) else { continue };
+            prop_assert_eq!(course.end(), time);
+            let spent = way.spent();
+            prop_assert_eq!(told(course, &[Doing::Compute, Doing::Words, Doing::Logits]), spent.compute);
+            prop_assert_eq!(told(course, &[Doing::Tensor]), spent.tensor);
+            prop_assert_eq!(told(course, &[Doing::Expert]), spent.expert);
+            prop_assert_eq!(told(course, &[Doing::HandOff]), spent.hand_off);
+            prop_assert_eq!(told(course, &[Doing::Bubble]), spent.bubble);
+            prop_assert_eq!(told(course, &Doing::ALL), time);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

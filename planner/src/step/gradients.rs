@@ -6,9 +6,13 @@
 use fabricast_topologies::Picos;
 
 /// When the last of equal buckets has arrived, of gradients that become ready evenly in each of these stretches of time.
-/// `bucket` is what one takes.
-#[must_use]
-pub(super) fn arrived(ready: &[(Picos, Picos)], buckets: u64, bucket: Picos) -> Picos {
+/// `bucket` is what one takes. `tell` is told when each leaves and arrives.
+pub(super) fn arrived(
+    ready: &[(Picos, Picos)],
+    buckets: u64,
+    bucket: Picos,
+    mut tell: impl FnMut(Picos, Picos),
+) -> Picos {
     let stretches = ready.len().max(1) as u64;
     let mut free = Picos::ZERO;
     for (number, &(begin, end)) in (0u64..).zip(ready) {
@@ -18,7 +22,9 @@ pub(super) fn arrived(ready: &[(Picos, Picos)], buckets: u64, bucket: Picos) -> 
         for i in 1..=own {
             let share = u128::from((end - begin).0) * u128::from(i) / u128::from(own);
             let filled = begin + Picos(share as u64);
-            free = free.max(filled) + bucket;
+            let leaves = free.max(filled);
+            free = leaves + bucket;
+            tell(leaves, free);
         }
     }
     free
@@ -27,6 +33,10 @@ pub(super) fn arrived(ready: &[(Picos, Picos)], buckets: u64, bucket: Picos) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn arrived(ready: &[(Picos, Picos)], buckets: u64, bucket: Picos) -> Picos {
+        super::arrived(ready, buckets, bucket, |_, _| ())
+    }
 
     #[test]
     fn the_last_bucket_is_never_hidden() {

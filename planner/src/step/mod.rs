@@ -9,9 +9,12 @@
 //! waits for at once (gradients, weights ahead of their layer, hand-offs, keys and values of the next round) travels while
 //! the GPU computes, unless the job says that it does not. Kernels that run beside communication are not slowed by it.
 
+mod calls;
+mod course;
 mod efficiency;
 mod gradients;
 mod kernels;
+mod load;
 mod meeting;
 mod one_process;
 mod pipeline;
@@ -19,16 +22,20 @@ mod price;
 mod search;
 mod together;
 
+pub(crate) use calls::exchange;
+pub use calls::{Often, PricedCall, StepCall, calls};
+pub use course::{Course, Doing, Interval, Lane};
 pub use efficiency::{Efficiency, Speeds};
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
+pub use load::Load;
 pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, fastest};
-pub use search::{Machine, StepError, best_step, unbounded_step};
+pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
 pub(crate) use together::Planned;
 
 use fabricast_topologies::{Bytes, Picos};
-use pipeline::{Pipeline, StageTime};
+use pipeline::{Pass, Passed, Pipeline, StageTime};
 use rayon::prelude::*;
 
 use crate::job::{
@@ -228,71 +235,177 @@ pub fn step(
     curve: &Efficiency,
     tariff: &dyn Tariff,
 ) -> Result<Step, TimeError> {
-    let micro = layout.micro_batches(job);
-    let degrees = layout.degrees;
-    let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
-    if micro.saturating_mul(stages * chunks) > MOST_PASSES {
-        let message =
-            format!("{micro} micro-batches through {} stretches of layers are too many to follow", stages * chunks);
-        return Err(JobError { place: job.places.batch.clone(), message, help: None }.into());
-    }
     if job.processes == Processes::Single {
-        return Ok(one_process::step(job, layout, speeds, curve, tariff)?);
+        return Ok(one_process::Parts::of(job, layout, speeds, curve, tariff)?.step());
     }
-    let calls = traffic(job, layout);
-    let prices = Prices { calls: &calls, layout, tariff };
-    prices.look_up(job);
-    let passes = StagePasses::new(job, layout, speeds, curve, &prices)?;
-    let hand_off = prices.of(Phase::HandOff, None)?;
-    let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
-        spent.iter().map(|of| of.iter().map(|[f, b]| (f.waited(), b.waited())).collect()).collect()
-    };
-    let pipeline = Pipeline { passes: pairs(&passes.spent), micro: micro as usize, hand_off, overlap: job.overlap };
-    let stage_times = pipeline.run();
+    Timing::of(job, layout, speeds, curve, tariff)?.step()
+}
 
-    let reduction = Reduction::new(job, &prices)?;
-    let finished = |time: &StageTime| match job.overlap {
-        Overlap::On => reduction.arrived(&time.last).max(time.end),
-        Overlap::Off => time.end + reduction.total(),
-    };
-    let Some((slowest, time)) =
-        stage_times.iter().enumerate().max_by_key(|(stage, time)| (finished(time), std::cmp::Reverse(*stage)))
-    else {
-        return Err(JobError { place: job.places.parallel.clone(), message: "no stage".to_owned(), help: None }.into());
-    };
-    let gradients_done = finished(time);
-    let shard =
-        |parameters: u64, copies: u64| parameters.div_ceil(if job.zero == Zero::None { 1 } else { copies.max(1) });
-    let (shared, experts) = parameters(job, layout);
-    let own = shard(shared, u64::from(layout.size(Dimension::Data)))
-        + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
-    let updating = curve.total(&optimizer(job, own), speeds);
-    let updated = prices.of(Phase::Updated, None)?;
-    let of_stage = passes.spent.get(slowest).map(Vec::as_slice).unwrap_or_default();
-    // Weights of the next step arrive while its first forward pass runs.
-    let first: Picos = of_stage.iter().map(|[forward, _]| forward.waited()).sum();
-    let updated_exposed = if job.overlap == Overlap::On { updated - first } else { updated };
+/// The course of a step in time, by which [`step`] has its time.
+///
+/// # Errors
+/// As [`step`].
+pub fn course(
+    job: &Training,
+    layout: &Layout,
+    speeds: &Speeds,
+    curve: &Efficiency,
+    tariff: &dyn Tariff,
+) -> Result<Course, TimeError> {
+    if job.processes == Processes::Single {
+        return Ok(one_process::Parts::of(job, layout, speeds, curve, tariff)?.course());
+    }
+    Timing::of(job, layout, speeds, curve, tariff)?.course()
+}
 
-    let whole = of_stage.iter().fold(Spent::default(), |sum, [f, b]| sum.plus(*f).plus(*b)).times(micro);
-    let total = gradients_done + updating + updated_exposed;
-    let shares = vec![
-        (Share::Compute, whole.compute),
-        (Share::Optimizer, updating),
-        (Share::Tensor, whole.tensor),
-        (Share::Context, whole.context),
-        (Share::Expert, whole.expert),
-        (Share::Data, whole.data + (gradients_done - time.end) + updated_exposed),
-        (Share::HandOff, time.handing),
-        (Share::Bubble, time.end - time.busy - time.handing),
-    ];
-    let hand_offs = if stages > 1 { times(hand_off, 2 * micro * chunks) } else { Picos::ZERO };
-    Ok(Step {
-        layout: *layout,
-        time: total,
-        shares,
-        communication: whole.communication() + reduction.total() + updated + hand_offs,
-        alone: alone(job, speeds, curve),
-    })
+/// What a step is made of, before it runs.
+struct Timing<'a> {
+    job: &'a Training,
+    layout: &'a Layout,
+    speeds: &'a Speeds,
+    curve: &'a Efficiency,
+    passes: StagePasses,
+    pipeline: Pipeline,
+    reduction: Reduction,
+    /// Of the optimizer.
+    updating: Picos,
+    /// Weights that travel after it.
+    updated: Picos,
+}
+
+/// How a step ends, on the stage that ends last.
+struct Ending {
+    slowest: usize,
+    /// When its gradients have arrived.
+    gradients_done: Picos,
+    /// The part of [`Timing::updated`] that is waited for: the rest arrives while the next step's first forward passes run.
+    updated_exposed: Picos,
+    time: Picos,
+}
+
+impl<'a> Timing<'a> {
+    fn of(
+        job: &'a Training,
+        layout: &'a Layout,
+        speeds: &'a Speeds,
+        curve: &'a Efficiency,
+        tariff: &dyn Tariff,
+    ) -> Result<Self, TimeError> {
+        let micro = layout.micro_batches(job);
+        let degrees = layout.degrees;
+        let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
+        if micro.saturating_mul(stages * chunks) > MOST_PASSES {
+            let message =
+                format!("{micro} micro-batches through {} stretches of layers are too many to follow", stages * chunks);
+            return Err(JobError { place: job.places.batch.clone(), message, help: None }.into());
+        }
+        let calls = traffic(job, layout);
+        let prices = Prices { calls: &calls, layout, tariff };
+        prices.look_up(job);
+        let passes = StagePasses::new(job, layout, speeds, curve, &prices)?;
+        let hand_off = prices.of(Phase::HandOff, None)?;
+        let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
+            spent.iter().map(|of| of.iter().map(|[f, b]| (f.waited(), b.waited())).collect()).collect()
+        };
+        let pipeline = Pipeline { passes: pairs(&passes.spent), micro: micro as usize, hand_off, overlap: job.overlap };
+        let reduction = Reduction::new(job, &prices)?;
+        let shard =
+            |parameters: u64, copies: u64| parameters.div_ceil(if job.zero == Zero::None { 1 } else { copies.max(1) });
+        let (shared, experts) = parameters(job, layout);
+        let own = shard(shared, u64::from(layout.size(Dimension::Data)))
+            + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
+        let updating = curve.total(&optimizer(job, own), speeds);
+        let updated = prices.of(Phase::Updated, None)?;
+        Ok(Self { job, layout, speeds, curve, passes, pipeline, reduction, updating, updated })
+    }
+
+    /// When a stage is through with its gradients; `tell` is told of each bucket.
+    fn finished(&self, time: &StageTime, mut tell: impl FnMut(Picos, Picos)) -> Picos {
+        match self.job.overlap {
+            Overlap::On => self.reduction.arrived(&time.last, tell).max(time.end),
+            Overlap::Off => {
+                let end = time.end + self.reduction.total();
+                tell(time.end, end);
+                end
+            }
+        }
+    }
+
+    fn of_stage(&self, stage: usize) -> &[[Spent; 2]] {
+        self.passes.spent.get(stage).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn ending(&self, stage_times: &[StageTime]) -> Result<Ending, TimeError> {
+        let done = stage_times.iter().map(|time| self.finished(time, |_, _| ()));
+        let slowest = done.enumerate().max_by_key(|&(stage, done)| (done, std::cmp::Reverse(stage)));
+        let Some((slowest, gradients_done)) = slowest else {
+            let place = self.job.places.parallel.clone();
+            return Err(JobError { place, message: "no stage".to_owned(), help: None }.into());
+        };
+        // Weights of the next step arrive while its first forward pass runs.
+        let first: Picos = self.of_stage(slowest).iter().map(|[forward, _]| forward.waited()).sum();
+        let updated_exposed = if self.job.overlap == Overlap::On { self.updated - first } else { self.updated };
+        Ok(Ending { slowest, gradients_done, updated_exposed, time: gradients_done + self.updating + updated_exposed })
+    }
+
+    fn step(&self) -> Result<Step, TimeError> {
+        let stage_times = self.pipeline.run();
+        let Ending { slowest, gradients_done, updated_exposed, time: total } = self.ending(&stage_times)?;
+        let time = stage_times.get(slowest).cloned().unwrap_or_default();
+        let (micro, degrees) = (self.layout.micro_batches(self.job), self.layout.degrees);
+        let whole =
+            self.of_stage(slowest).iter().fold(Spent::default(), |sum, [f, b]| sum.plus(*f).plus(*b)).times(micro);
+        let shares = vec![
+            (Share::Compute, whole.compute),
+            (Share::Optimizer, self.updating),
+            (Share::Tensor, whole.tensor),
+            (Share::Context, whole.context),
+            (Share::Expert, whole.expert),
+            (Share::Data, whole.data + (gradients_done - time.end) + updated_exposed),
+            (Share::HandOff, time.handing),
+            (Share::Bubble, time.end - time.busy - time.handing),
+        ];
+        let hand_offs = if degrees.pipeline > 1 {
+            times(self.pipeline.hand_off, 2 * micro * u64::from(degrees.interleave))
+        } else {
+            Picos::ZERO
+        };
+        Ok(Step {
+            layout: *self.layout,
+            time: total,
+            shares,
+            communication: whole.communication() + self.reduction.total() + self.updated + hand_offs,
+            alone: alone(self.job, self.speeds, self.curve),
+        })
+    }
+
+    fn course(&self) -> Result<Course, TimeError> {
+        let mut course = Course::default();
+        let stage_times = self.pipeline.run_telling(|Passed { stage, pass, begin, end, free }| {
+            let doing = match pass {
+                Pass::Forward { .. } => Doing::Forward,
+                Pass::Backward { .. } => Doing::Backward,
+            };
+            let (number, chunk) = (pass.micro() as u64, pass.chunk() as u64);
+            let lane = Lane::Stage(stage as u64);
+            course.add(lane, Interval { doing, number, chunk, begin, end });
+            course.add(lane, Interval { doing: Doing::HandOff, number, chunk, begin: end, end: free });
+        });
+        let Ending { updated_exposed, .. } = self.ending(&stage_times)?;
+        for (stage, time) in (0..).zip(&stage_times) {
+            let (lane, beside) = (Lane::Stage(stage), Lane::Beside(stage));
+            // The rest of the weights that the step before sent.
+            course.in_a_row(beside, Picos::ZERO, &[(Doing::Weights, 0, self.updated - updated_exposed)]);
+            let mut number = 0;
+            let done = self.finished(time, |begin, end| {
+                course.add(beside, Interval { doing: Doing::Gradients, number, chunk: 0, begin, end });
+                number += 1;
+            });
+            let end = course.in_a_row(lane, done, &[(Doing::Optimizer, 0, self.updating)]);
+            course.in_a_row(beside, end, &[(Doing::Weights, 0, updated_exposed)]);
+        }
+        Ok(course)
+    }
 }
 
 /// What one GPU computes for the whole batch, in the same micro-batches.
@@ -329,26 +442,26 @@ impl Prices<'_> {
     /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
     fn look_up(&self, job: &Training) {
         self.calls.par_iter().with_max_len(1).for_each(|call| {
-            let bytes = if call.phase == Phase::Gradients { self.buckets(job, call).1 } else { call.bytes };
+            let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
             drop(self.time(call, bytes));
         });
-    }
-
-    /// Number and size of the buckets of gradients of a call: equal ones, so that one price does for all; a multiple of
-    /// what sixteen bytes of each rank take.
-    fn buckets(&self, job: &Training, call: &GroupCall) -> (u64, Bytes) {
-        let bucket = u64::from(job.bucket_mb) << 20;
-        // A bucket holds gradients before they are compressed.
-        let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.gradient_bytes())).max(1);
-        let count = call.bytes.0.div_ceil(bucket).max(1);
-        let ranks = u64::from(self.layout.size(call.dimension)).max(1);
-        (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
     }
 
     fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
         let exchange = Exchange { dimension: call.dimension, collective: call.collective, bytes };
         self.tariff.time(self.layout, exchange)
     }
+}
+
+/// Number and size of the buckets of gradients of a call: equal ones, so that one price does for all; a multiple of
+/// what sixteen bytes of each rank take.
+fn buckets(job: &Training, layout: &Layout, call: &GroupCall) -> (u64, Bytes) {
+    let bucket = u64::from(job.bucket_mb) << 20;
+    // A bucket holds gradients before they are compressed.
+    let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.gradient_bytes())).max(1);
+    let count = call.bytes.0.div_ceil(bucket).max(1);
+    let ranks = u64::from(layout.size(call.dimension)).max(1);
+    (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
 }
 
 /// Passes by stage, then by stretch: forward and backward.
@@ -431,7 +544,7 @@ impl Reduction {
     fn new(job: &Training, prices: &Prices<'_>) -> Result<Self, PlanError> {
         let mut buckets = Vec::new();
         for call in prices.calls.iter().filter(|call| call.phase == Phase::Gradients) {
-            let (count, each) = prices.buckets(job, call);
+            let (count, each) = self::buckets(job, prices.layout, call);
             buckets.push((count, prices.time(call, each)?));
         }
         Ok(Self { buckets })
@@ -441,10 +554,10 @@ impl Reduction {
         self.buckets.iter().map(|&(count, time)| times(time, count)).sum()
     }
 
-    /// When all have arrived. Different calls take turns: each waits for the others' share.
-    fn arrived(&self, ready: &[(Picos, Picos)]) -> Picos {
+    /// When all have arrived, telling each bucket. Different calls take turns: each waits for the others' share.
+    fn arrived(&self, ready: &[(Picos, Picos)], tell: impl FnMut(Picos, Picos)) -> Picos {
         let Some(&(most, _)) = self.buckets.iter().max_by_key(|bucket| bucket.0) else { return Picos::ZERO };
-        gradients::arrived(ready, most, Picos(self.total().0.div_ceil(most.max(1))))
+        gradients::arrived(ready, most, Picos(self.total().0.div_ceil(most.max(1))), tell)
     }
 }
 

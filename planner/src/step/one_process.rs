@@ -13,7 +13,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::kernels::{Kernel, Passes, layer, logits, optimizer, words};
-use super::{Efficiency, Exchange, Share, Speeds, Step, Tariff, alone, times};
+use super::{Course, Doing, Efficiency, Exchange, Lane, Share, Speeds, Step, Tariff, alone, times};
 use crate::job::{Dimension, Layout, Training, parameters};
 use crate::plan::PlanError;
 
@@ -24,61 +24,106 @@ const LAUNCH: Picos = Picos(7_000_000);
 /// The size of a buffer of weights or gradients (`torch/nn/parallel/comm.py`: `buffer_size=10485760`).
 const BUFFER: u64 = 10 << 20;
 
-/// The time of a step.
-///
-/// # Errors
-/// [`PlanError`]: a call without a price.
-pub(super) fn step(
-    job: &Training,
-    layout: &Layout,
-    speeds: &Speeds,
-    curve: &Efficiency,
-    tariff: &dyn Tariff,
-) -> Result<Step, PlanError> {
-    let gpus = u64::from(layout.degrees.data);
-    let (layers, words, logits) = (layer(job, layout), words(job, layout), logits(job, layout));
-    let (product, loss) = split(logits);
-    let of = |passes: fn(&Passes) -> &[Kernel]| {
-        let (device, launches) = [(&layers, job.model.layers), (&words, 1), (&product, 1)]
-            .into_iter()
-            .map(|(part, n)| (times(curve.total(passes(part), speeds), n), passes(part).len() as u64 * n))
-            .fold((Picos::ZERO, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        (device, times(LAUNCH, launches))
-    };
-    let (forward, launched) = of(|passes| &passes.forward);
-    let (backward, launched_back) = of(|passes| &passes.backward);
-    let waiting = (times(launched, gpus) - forward) + (launched_back - backward);
-    // Of all sequences, on the first GPU.
-    let for_all = |kernel: &Kernel| Kernel { bytes: Bytes(kernel.bytes.0 * gpus), ..*kernel };
-    let loss: Vec<Kernel> = loss.iter().map(for_all).collect();
+/// The parts of a step in time, which all follow each other.
+pub(super) struct Parts<'a> {
+    layout: &'a Layout,
+    /// Of each micro-batch.
+    each: Vec<(Doing, Share, Picos)>,
+    micro: u64,
+    optimizer: Picos,
+    alone: Picos,
+}
 
-    let time = |collective, bytes| {
-        tariff.time(layout, Exchange { dimension: Dimension::Data, collective, bytes: Bytes(bytes) })
-    };
-    let in_buffers = |collective, bytes: u64| {
-        let count = bytes.div_ceil(BUFFER).max(1);
-        Ok::<_, PlanError>(times(time(collective, bytes.div_ceil(count).next_multiple_of(16 * gpus))?, count))
-    };
-    let own = parameters(job, layout).0 + parameters(job, layout).1;
-    let tokens = job.micro_batch * job.model.seq * gpus;
-    let outputs = tokens * job.model.vocab * job.precision.bytes();
-    // Words are numbers of eight bytes.
-    let travelling = time(Collective::Scatter, 8 * tokens)?
-        + in_buffers(Collective::Broadcast, own * job.precision.bytes())?
-        + time(Collective::Gather, outputs)?
-        + time(Collective::Scatter, outputs)?
-        + in_buffers(Collective::Reduce, (own * u64::from(job.gradient_bits)).div_ceil(8))?;
+impl<'a> Parts<'a> {
+    /// Those of a job.
+    ///
+    /// # Errors
+    /// [`PlanError`]: a call without a price.
+    pub(super) fn of(
+        job: &Training,
+        layout: &'a Layout,
+        speeds: &Speeds,
+        curve: &Efficiency,
+        tariff: &dyn Tariff,
+    ) -> Result<Self, PlanError> {
+        let gpus = u64::from(layout.degrees.data);
+        let (layers, words, logits) = (layer(job, layout), words(job, layout), logits(job, layout));
+        let (product, loss) = split(logits);
+        let of = |passes: fn(&Passes) -> &[Kernel]| {
+            let (device, launches) = [(&layers, job.model.layers), (&words, 1), (&product, 1)]
+                .into_iter()
+                .map(|(part, n)| (times(curve.total(passes(part), speeds), n), passes(part).len() as u64 * n))
+                .fold((Picos::ZERO, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            (device, times(LAUNCH, launches))
+        };
+        let (forward, launched) = of(|passes| &passes.forward);
+        let (backward, launched_back) = of(|passes| &passes.backward);
+        // Of all sequences, on the first GPU.
+        let for_all = |kernel: &Kernel| Kernel { bytes: Bytes(kernel.bytes.0 * gpus), ..*kernel };
+        let loss: Vec<Kernel> = loss.iter().map(for_all).collect();
 
-    let micro = layout.micro_batches(job);
-    let data = if gpus > 1 { times(travelling, micro) } else { Picos::ZERO };
-    let shares = vec![
-        (Share::Compute, times(forward + backward + curve.total(&loss, speeds), micro)),
-        (Share::Launch, times(waiting, micro)),
-        (Share::Optimizer, curve.total(&optimizer(job, own), speeds)),
-        (Share::Data, data),
-    ];
-    let time = shares.iter().map(|share| share.1).sum();
-    Ok(Step { layout: *layout, time, shares, communication: data, alone: alone(job, speeds, curve) })
+        let time = |collective, bytes| {
+            if gpus == 1 {
+                return Ok(Picos::ZERO);
+            }
+            tariff.time(layout, Exchange { dimension: Dimension::Data, collective, bytes: Bytes(bytes) })
+        };
+        let in_buffers = |collective, bytes: u64| {
+            let count = bytes.div_ceil(BUFFER).max(1);
+            Ok::<_, PlanError>(times(time(collective, bytes.div_ceil(count).next_multiple_of(16 * gpus))?, count))
+        };
+        let own = parameters(job, layout).0 + parameters(job, layout).1;
+        let tokens = job.micro_batch * job.model.seq * gpus;
+        let outputs = tokens * job.model.vocab * job.precision.bytes();
+        let gradients = (own * u64::from(job.gradient_bits)).div_ceil(8);
+        let each = vec![
+            // Words are numbers of eight bytes.
+            (Doing::Outputs, Share::Data, time(Collective::Scatter, 8 * tokens)?),
+            (Doing::Weights, Share::Data, in_buffers(Collective::Broadcast, own * job.precision.bytes())?),
+            (Doing::Launch, Share::Launch, times(launched, gpus) - forward),
+            (Doing::Forward, Share::Compute, forward),
+            (Doing::Outputs, Share::Data, time(Collective::Gather, outputs)?),
+            (Doing::Logits, Share::Compute, curve.total(&loss, speeds)),
+            (Doing::Outputs, Share::Data, time(Collective::Scatter, outputs)?),
+            (Doing::Launch, Share::Launch, launched_back - backward),
+            (Doing::Backward, Share::Compute, backward),
+            (Doing::Gradients, Share::Data, in_buffers(Collective::Reduce, gradients)?),
+        ];
+        Ok(Self {
+            layout,
+            each,
+            micro: layout.micro_batches(job),
+            optimizer: curve.total(&optimizer(job, own), speeds),
+            alone: alone(job, speeds, curve),
+        })
+    }
+
+    /// What they add up to.
+    pub(super) fn step(&self) -> Step {
+        let of = |wanted: Share| -> Picos {
+            times(self.each.iter().filter(|part| part.1 == wanted).map(|part| part.2).sum(), self.micro)
+        };
+        let shares = vec![
+            (Share::Compute, of(Share::Compute)),
+            (Share::Launch, of(Share::Launch)),
+            (Share::Optimizer, self.optimizer),
+            (Share::Data, of(Share::Data)),
+        ];
+        let time = shares.iter().map(|share| share.1).sum();
+        Step { layout: *self.layout, time, shares, communication: of(Share::Data), alone: self.alone }
+    }
+
+    /// One after the other.
+    pub(super) fn course(&self) -> Course {
+        let mut course = Course::default();
+        let mut begin = Picos::ZERO;
+        for micro in 0..self.micro {
+            let parts: Vec<_> = self.each.iter().map(|&(doing, _, time)| (doing, micro, time)).collect();
+            begin = course.in_a_row(Lane::Stage(0), begin, &parts);
+        }
+        course.in_a_row(Lane::Stage(0), begin, &[(Doing::Optimizer, 0, self.optimizer)]);
+        course
+    }
 }
 
 /// The product with all words, which each GPU does, and the kernels of the loss, forward and backward, which the first does.

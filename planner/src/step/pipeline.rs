@@ -11,7 +11,7 @@ use crate::job::Overlap;
 
 /// A pass of one micro-batch through one stretch of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+pub(super) enum Pass {
     Forward { chunk: usize, micro: usize },
     Backward { chunk: usize, micro: usize },
 }
@@ -40,6 +40,18 @@ pub(super) struct StageTime {
     pub handing: Picos,
     /// The last backward pass of each stretch, begin and end, in order of time.
     pub last: Vec<(Picos, Picos)>,
+}
+
+/// A pass in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passed {
+    pub stage: usize,
+    pub pass: Pass,
+    pub begin: Picos,
+    /// When it was over, and the hand-off after it began, if the stage waited for that.
+    pub end: Picos,
+    /// When the stage could go on.
+    pub free: Picos,
 }
 
 impl Pipeline {
@@ -76,6 +88,11 @@ impl Pipeline {
 
     /// Runs it; by stage.
     pub fn run(&self) -> Vec<StageTime> {
+        self.run_telling(|_| ())
+    }
+
+    /// The same, telling each pass; those of a stage come in order of time.
+    pub fn run_telling(&self, mut tell: impl FnMut(Passed)) -> Vec<StageTime> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let cell = |stage: usize, chunk: usize, micro: usize| (stage * chunks + chunk) * self.micro + micro;
         let cells = stages * chunks * self.micro;
@@ -135,6 +152,7 @@ impl Pipeline {
                     if matches!(pass, Pass::Backward { micro, .. } if micro + 1 == self.micro) {
                         time.last.push((begin, end));
                     }
+                    tell(Passed { stage, pass, begin, end, free: time.end });
                     *next += 1;
                     moved = true;
                 }
@@ -155,13 +173,13 @@ impl Pipeline {
 }
 
 impl Pass {
-    fn chunk(self) -> usize {
+    pub(super) fn chunk(self) -> usize {
         match self {
             Self::Forward { chunk, .. } | Self::Backward { chunk, .. } => chunk,
         }
     }
 
-    fn micro(self) -> usize {
+    pub(super) fn micro(self) -> usize {
         match self {
             Self::Forward { micro, .. } | Self::Backward { micro, .. } => micro,
         }

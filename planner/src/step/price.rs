@@ -20,6 +20,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::calls::{PricedCall, StepCall};
 use crate::algorithm::Algorithm;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
@@ -96,11 +97,19 @@ pub struct Simulated<'a> {
     pub(super) router: &'a Router<'a>,
     pub(super) profile: &'a Profile,
     ranks: &'a [NodeId],
-    known: Kept<Picos>,
+    known: Kept<Timed>,
     /// What groups of many take, by the size at which strategies were compared.
     picked: Kept<Strategy>,
     /// What was timed.
-    timed: Kept<Picos>,
+    timed: Kept<Timed>,
+}
+
+/// What a call takes, and how it is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Timed {
+    time: Picos,
+    /// `None` where nothing is to be done.
+    strategy: Option<Strategy>,
 }
 
 /// Answers that were worked out before.
@@ -193,10 +202,10 @@ impl<'a> Simulated<'a> {
         groups.into_iter().filter(|group| group.iter().any(|device| hosts.contains(&host(device)))).collect()
     }
 
-    fn price(&self, groups: &[Vec<u32>], asked: Asked) -> Result<Picos, PlanError> {
+    fn price(&self, groups: &[Vec<u32>], asked: Asked) -> Result<Timed, PlanError> {
         let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups);
-        let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
+        let Some(first) = parties.first() else { return Ok(Timed::default()) };
         // Groups of a host stay as they are asked about, up to sizes at which a part more takes what the one before it took.
         let ranks = first.len() as u64;
         let part = bytes.0.div_ceil(ranks);
@@ -210,29 +219,34 @@ impl<'a> Simulated<'a> {
         };
         if part > last {
             let (before_took, took) = (at(Bytes(before * ranks))?, at(Bytes(last * ranks))?);
-            let more = u128::from(took.0.saturating_sub(before_took.0)) * u128::from(part - last);
-            return Ok(took + Picos((more / u128::from(last - before)) as u64));
+            let more = u128::from((took.time - before_took.time).0) * u128::from(part - last);
+            let time = took.time + Picos((more / u128::from(last - before)) as u64);
+            return Ok(Timed { time, ..took });
         }
         at(if leaves { Bytes(few_digits(part) * ranks) } else { bytes })
     }
 
     /// The same of a call as it is.
-    fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Picos, PlanError> {
+    fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
         let (size, stride, collective, bytes, collectives) = asked;
-        let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
+        let Some(first) = parties.first() else { return Ok(Timed::default()) };
+        let together = |strategy: Strategy| {
+            let time = self.slowest(parties, (collective, bytes), strategy)?;
+            Ok::<_, PlanError>(Timed { time, strategy: Some(strategy) })
+        };
         if self.is_spread(first) {
             let most = LOOKED_AT * first.len() as u64;
             let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
             let strategy = self.picked(first, (size, stride, collective, near, collectives))?;
-            return strategy.map_or(Ok(Picos::ZERO), |pick| self.slowest(parties, (collective, bytes), pick));
+            return strategy.map_or(Ok(Timed::default()), together);
         }
         let Some(row) = self.row(first, collective, bytes, collectives, OwnChoice::Inside)? else {
-            return Ok(Picos::ZERO);
+            return Ok(Timed::default());
         };
         let fastest = fastest(&row);
         match parties {
-            [_] => Ok(fastest.time),
-            several => self.slowest(several, (collective, bytes), fastest.strategy),
+            [_] => Ok(Timed { time: fastest.time, strategy: Some(fastest.strategy) }),
+            _ => together(fastest.strategy),
         }
     }
 
@@ -312,13 +326,32 @@ fn of_many(collective: Collective) -> Restriction {
     Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }
 
-impl Tariff for Allowed<'_> {
-    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+impl Allowed<'_> {
+    fn timed(&self, layout: &Layout, exchange: Exchange) -> Result<Timed, PlanError> {
         let Exchange { dimension, collective, bytes } = exchange;
         let (size, stride) = layout.shape(dimension);
         let asked = (size, stride, collective, bytes, self.collectives);
         let price = || self.simulated.price(&layout.groups(dimension), asked).map(Some);
         Ok(self.simulated.known.or_find(asked, price)?.unwrap_or_default())
+    }
+
+    /// Calls with their strategies and times.
+    ///
+    /// # Errors
+    /// As [`Tariff::time`].
+    pub fn priced(&self, layout: &Layout, calls: &[StepCall]) -> Result<Vec<PricedCall>, PlanError> {
+        let mut priced = Vec::with_capacity(calls.len());
+        for &call in calls {
+            let Timed { time, strategy } = self.timed(layout, call.exchange)?;
+            priced.extend(strategy.map(|strategy| PricedCall { call, strategy, time }));
+        }
+        Ok(priced)
+    }
+}
+
+impl Tariff for Allowed<'_> {
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        Ok(self.timed(layout, exchange)?.time)
     }
 }
 
@@ -391,7 +424,7 @@ mod tests {
                     let asked = (64 / tensor, tensor, collective, bytes, Collectives::Library);
                     let priced = simulated.price(&groups, asked).unwrap();
                     let whole = simulated.price_whole(&simulated.together(&groups), asked).unwrap();
-                    let error = priced.0 as f64 / whole.0 as f64 - 1.0;
+                    let error = priced.time.0 as f64 / whole.time.0 as f64 - 1.0;
                     assert!(error.abs() < 0.06, "{collective} {bytes:?} {tensor}: {error:+.4}");
                 }
             }

@@ -9,7 +9,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Place};
 
 pub use super::TimeError as StepError;
-use super::{Efficiency, Estimated, Simulated, Speeds, Step, TimeError, step};
+use super::{Course, Efficiency, Estimated, Simulated, Speeds, Step, TimeError, course, step};
 use crate::job::{Degrees, Ends, Footprint, JobError, Layout, Order, Processes, Training, footprint};
 
 /// How many are simulated.
@@ -94,6 +94,15 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
         Some(layout) => timed(job, machine, &Speeds::of(machine.router.fabric(), job.precision, &job.places)?, &layout),
         None => searched(job, machine, machine.memory().unwrap_or(Bytes::MAX)),
     }
+}
+
+/// The course of a step that [`best_step`] found.
+///
+/// # Errors
+/// As [`best_step`].
+pub fn course_of_step(job: &Training, machine: &Machine<'_>, found: &Step) -> Result<Course, TimeError> {
+    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
+    course(job, &found.layout, &speeds, &machine.curve, &machine.simulated.allowing(job.collectives))
 }
 
 /// The best of all divisions on GPUs with memory enough, whatever degrees the job names.

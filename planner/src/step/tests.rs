@@ -78,11 +78,12 @@ impl Tariff for Flat {
     }
 }
 
+const SPEEDS: Speeds = Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000) };
+
 fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     let job = read(text);
     let layout = Layout::given(&job, ranks).unwrap().unwrap();
-    let speeds = Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000) };
-    step(&job, &layout, &speeds, &Efficiency::default(), &Flat(bandwidth)).unwrap()
+    step(&job, &layout, &SPEEDS, &Efficiency::default(), &Flat(bandwidth)).unwrap()
 }
 
 /// All that data-parallel ranks can be told to divide, and how.
@@ -173,6 +174,78 @@ fn once_a_step_is_faster_and_holds_more() {
     assert!(steps.windows(2).all(|pair| pair[0].0 > pair[1].0 && pair[0].1 < pair[1].1), "{steps:?}");
     // What is left of it is the bytes and the memory of dividing the optimizer alone.
     assert_eq!((steps[2], steps[2]), (of("zero = 1"), of("zero = 2")));
+}
+
+/// The course of a step says what its shares say: the last end is its time, lanes do not overlap, and the lane of the stage that
+/// ends last holds its passes, hand-offs and optimizer.
+fn agrees(step: &Step, course: &Course, overlap: Overlap) -> Result<(), TestCaseError> {
+    prop_assert_eq!(course.end(), step.time);
+    for (lane, intervals) in &course.lanes {
+        prop_assert!(intervals.iter().all(|one| one.begin < one.end), "{lane:?}");
+        prop_assert!(intervals.windows(2).all(|pair| pair[0].end <= pair[1].begin), "{lane:?} {intervals:?}");
+    }
+    let sum = |of: &[Interval], doing: &[Doing]| -> Picos {
+        of.iter().filter(|one| doing.contains(&one.doing)).map(Interval::time).sum()
+    };
+    let works: Picos =
+        [Share::Compute, Share::Tensor, Share::Context, Share::Expert].map(|share| step.of(share)).into_iter().sum();
+    let agrees = |lane: Lane| {
+        let of = |wanted: Lane| course.lanes.iter().find(|one| one.0 == wanted).map_or(&[][..], |one| one.1.as_slice());
+        let Lane::Stage(stage) = lane else { return false };
+        let (own, beside) = (of(lane), of(Lane::Beside(stage)));
+        let passes = sum(own, &[Doing::Forward, Doing::Backward]);
+        let over = own.iter().filter(|one| one.doing != Doing::Optimizer).map(|one| one.end).max().unwrap_or_default();
+        let optimizer = own.iter().find(|one| one.doing == Doing::Optimizer);
+        let gone =
+            beside.iter().filter(|one| one.doing == Doing::Weights && one.begin >= over).map(Interval::time).sum();
+        let waited = optimizer.map_or(Picos::ZERO, |one| one.begin - over) + gone;
+        // Weights and gradients of layers that passes wait for are among both.
+        let in_passes = step.of(Share::Data) - waited;
+        passes == works + in_passes
+            && sum(own, &[Doing::HandOff]) == step.of(Share::HandOff)
+            && sum(own, &[Doing::Optimizer]) == step.of(Share::Optimizer)
+            && over - passes - step.of(Share::HandOff) == step.of(Share::Bubble)
+            && (overlap == Overlap::On || sum(beside, &[Doing::Gradients]) <= waited)
+    };
+    prop_assert!(course.lanes.iter().any(|one| agrees(one.0)), "{:?} {:?}", step, course);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn courses_are_those_of_the_steps((text, ranks) in any_job(), bandwidth in 1u64..400, overlap in prop::bool::ANY) {
+        let job = read(&format!("overlap = {overlap}\n{text}"));
+        let layout = Layout::given(&job, ranks).unwrap().unwrap();
+        let (curve, tariff) = (Efficiency::default(), Flat(bandwidth * 1_000_000_000));
+        let step = step(&job, &layout, &SPEEDS, &curve, &tariff).unwrap();
+        let course = course(&job, &layout, &SPEEDS, &curve, &tariff).unwrap();
+        agrees(&step, &course, job.overlap)?;
+        let stages = course.lanes.iter().filter(|one| matches!(one.0, Lane::Stage(_))).count();
+        prop_assert_eq!(stages as u32, layout.degrees.pipeline);
+        prop_assert_eq!(course.shortened().end(), step.time);
+    }
+}
+
+/// One process for all GPUs: what follows each other is the step.
+#[test]
+fn the_course_of_one_process_is_its_step() {
+    let job =
+        read(&format!("{SMALL}global_batch = 32\nmicro_batch = 2\nprocesses = \"single\"\nparallel = {{ dp = 4 }}\n"));
+    let layout = Layout::given(&job, 4).unwrap().unwrap();
+    let (curve, tariff) = (Efficiency::default(), Flat(100_000_000_000));
+    let step = step(&job, &layout, &SPEEDS, &curve, &tariff).unwrap();
+    let course = course(&job, &layout, &SPEEDS, &curve, &tariff).unwrap();
+    let [(Lane::Stage(0), intervals)] = &course.lanes[..] else { panic!("{course:?}") };
+    assert!(intervals.windows(2).all(|pair| pair[0].end == pair[1].begin));
+    assert_eq!((intervals[0].begin, course.end()), (Picos::ZERO, step.time));
+    let sum = |wanted: &[Doing]| -> Picos {
+        intervals.iter().filter(|one| wanted.contains(&one.doing)).map(Interval::time).sum()
+    };
+    assert_eq!(sum(&[Doing::Forward, Doing::Backward, Doing::Logits]), step.of(Share::Compute));
+    assert_eq!(sum(&[Doing::Outputs, Doing::Weights, Doing::Gradients]), step.of(Share::Data));
+    assert_eq!(sum(&[Doing::Launch]), step.of(Share::Launch));
 }
 
 const SMALL: &str = "name = \"gpt2\"\nrecompute = \"none\"\nflash_attention = true\n\

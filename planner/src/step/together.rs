@@ -48,7 +48,7 @@ impl Simulated<'_> {
     }
 
     /// What several calls do.
-    fn written<'c>(&self, calls: &[(Planned, &'c [NodeId], Picos)]) -> Calls<'c> {
+    pub(super) fn written<'c>(&self, calls: &[(Planned, &'c [NodeId], Picos)]) -> Calls<'c> {
         let fabric = self.router.fabric();
         let mut written = Calls::default();
         for &(Planned { collective, bytes, strategy }, devices, begin) in calls {
@@ -88,7 +88,7 @@ impl Simulated<'_> {
 
 /// Calls of several groups. Groups of one shape do the same, which is written once.
 #[derive(Default)]
-struct Calls<'c> {
+pub(super) struct Calls<'c> {
     generators: Vec<(Algorithm, Shape, Box<dyn Generate + Send + Sync>)>,
     /// Which of them each group runs, on which devices, how much later each rank begins.
     parties: Vec<(usize, &'c [NodeId], Vec<Picos>)>,
@@ -96,6 +96,14 @@ struct Calls<'c> {
 }
 
 impl<'c> Calls<'c> {
+    /// What is done, each with the groups that do it.
+    pub(super) fn by_generator(&self) -> impl Iterator<Item = (&dyn Generate, Vec<&'c [NodeId]>)> {
+        self.generators.iter().enumerate().map(|(number, (.., generator))| {
+            let groups = self.parties.iter().filter(|party| party.0 == number).map(|party| party.1);
+            (generator.as_ref() as &dyn Generate, groups.collect())
+        })
+    }
+
     /// One more. What was picked can be generated: a group that cannot be like the first is one that says nothing.
     fn add(&mut self, algorithm: Algorithm, shape: Shape, devices: &'c [NodeId], delays: Vec<Picos>) {
         let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));

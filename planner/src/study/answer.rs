@@ -4,11 +4,15 @@
 //! take files with fields that they do not know and without those that came later; what they cannot understand has another
 //! [`FORMAT`]. Figures are floating-point here, with the unit in the name: they are to be shown, nothing is computed on.
 
+mod course;
 mod job;
+mod load;
 mod make;
 mod result;
 
+pub use course::{CourseRow, IntervalError, IntervalRow, LaneKind, LaneRow};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
+pub use load::{CallRow, LoadRow};
 pub use make::answer;
 pub use result::{MemoryRow, ResultRow};
 

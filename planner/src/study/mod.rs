@@ -15,6 +15,7 @@ mod chance;
 mod cost;
 pub mod journal;
 pub mod key;
+pub mod load;
 mod measured;
 mod prices;
 mod rank;

@@ -2,10 +2,10 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::answer::{JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Ends, Footprint, Layout, Serving, Traced, Training, Zero};
+use super::answer::{CallRow, JobKind, MemoryRow, ParallelRow, ResultRow};
+use crate::job::{Ends, Footprint, Layout, Phase, Serving, Traced, Training, Zero};
 use crate::serve::Service;
-use crate::step::{Share, Step};
+use crate::step::{Exchange, PricedCall, Share, Step};
 use crate::trace::Outcome;
 
 /// A training job's step on so many ranks. `beyond` is what the memory of a GPU lacks; `hosts` are those of the ranks, and
@@ -108,6 +108,29 @@ fn stepped(
         memory_beyond_gb: beyond.map(gb),
         binds: step.binds().name().to_owned(),
         ..ResultRow::nothing()
+    }
+}
+
+/// A call of a step on a layout.
+#[must_use]
+pub fn call(one: &PricedCall, layout: &Layout) -> CallRow {
+    let Exchange { dimension, collective, bytes } = one.call.exchange;
+    let (ranks, all) = (u64::from(layout.size(dimension)), layout.degrees.ranks());
+    // Words are looked up on one stage, and scored on another.
+    let stages = match one.call.phase {
+        Phase::Words | Phase::Logits => u64::from(layout.degrees.pipeline),
+        _ => 1,
+    };
+    CallRow {
+        phase: one.call.phase.name().to_owned(),
+        among: dimension.name().to_owned(),
+        collective: collective.to_string(),
+        bytes: bytes.0,
+        ranks,
+        groups: all / ranks.max(1) / stages,
+        times: one.call.times(),
+        pick: one.strategy,
+        time_us: one.time.us(),
     }
 }
 

@@ -8,15 +8,15 @@ use fabricast_topologies::{Fabric, NodeId, Picos};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
-use super::answer::ResultRow;
+use super::answer::{CallRow, CourseRow, LoadRow, ResultRow};
 use super::cases::{Case, Cases};
 use super::key::Key;
 use super::setting::{Load, Setting, Under};
-use super::{Study, row};
-use crate::job::{Job, JobError, Layout, Training};
+use super::{Study, load, row};
+use crate::job::{Collectives, Job, JobError, Layout, Training};
 use crate::plan::PlanError;
-use crate::serve::best_service;
-use crate::step::{Machine, Simulated, TimeError, best_step, unbounded_step};
+use crate::serve::{self, best_service, courses_of_steps};
+use crate::step::{Machine, Simulated, Step, StepCall, TimeError, best_step, calls, course_of_step, unbounded_step};
 
 /// A run that was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,11 +169,22 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
                 1 => Some(step.time),
                 _ => on_one_host(job, machine),
             };
-            Ok(row::trained(job, (ranks, hosts.len()), (&step, footprint, beyond), of_one_host))
+            let course = course_of_step(job, machine, &step)?;
+            let row = row::trained(job, (ranks, hosts.len()), (&step, footprint, beyond), of_one_host);
+            let carried = carried(machine, &step, job.collectives, &calls(job, &step.layout))?;
+            Ok(ResultRow { courses: vec![CourseRow::of("step", course)], calls: carried.0, load: carried.1, ..row })
         }
         Job::Inference(job) => {
             let (step, footprint, service) = best_service(job, machine)?;
-            Ok(row::served(job, ranks, &step, &footprint, &service))
+            let courses = courses_of_steps(job, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
+            let courses = courses.filter_map(|(course, name)| Some(CourseRow::of(name, course?))).collect();
+            let carried = carried(machine, &step, job.collectives, &serve::calls(job, &step.layout))?;
+            Ok(ResultRow {
+                courses,
+                calls: carried.0,
+                load: carried.1,
+                ..row::served(job, ranks, &step, &footprint, &service)
+            })
         }
         Job::Trace(job) => {
             let outcome = job.trace.run(machine.simulated, ranks, job.collectives, &job.file)?;
@@ -185,6 +196,20 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
 /// Whether a machine has fewer GPUs than a trace has ranks: no error of the study, but a candidate that does not do.
 fn too_few(job: &Job, machine: &Machine<'_>) -> bool {
     matches!(job, Job::Trace(job) if job.trace.ranks as usize > machine.ranks.len())
+}
+
+/// The calls of a step, and how busy they keep links.
+fn carried(
+    machine: &Machine<'_>,
+    step: &Step,
+    collectives: Collectives,
+    calls: &[StepCall],
+) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
+    let simulated = machine.simulated;
+    let priced = simulated.allowing(collectives).priced(&step.layout, calls)?;
+    let utilization = simulated.load(&step.layout, &priced).utilization(machine.router, step.time);
+    let rows = priced.iter().map(|one| row::call(one, &step.layout)).collect();
+    Ok((rows, load::by_class(machine.router.fabric(), &utilization)))
 }
 
 /// The time of a step on the GPUs of the first host alone, memory or not, divided as is best there; `None` where the job

@@ -85,17 +85,38 @@ struct Sheet<'a> {
 pub fn render_bars(chart: &BarChart, format: Format) -> Result<Vec<u8>, ChartError> {
     super::font::register()?;
     let span = chart.span().ok_or_else(|| ChartError::NoData { title: chart.title.clone() })?;
-    let (mut x, mut row) = (MARGIN, 0);
-    let mut keys = Vec::with_capacity(chart.parts.len());
-    for name in &chart.parts {
+    let keys = places_of_keys(&chart.parts, (MARGIN, WIDTH))?;
+    output::bytes(&Sheet { chart, span, keys }, format)
+}
+
+/// Where the entries of a legend begin in a sheet with such margins and so wide, and their rows.
+pub(super) fn places_of_keys(names: &[String], (margin, width): (f64, f64)) -> Result<Vec<(f64, usize)>, ChartError> {
+    let (mut x, mut row) = (margin, 0);
+    let mut keys = Vec::with_capacity(names.len());
+    for name in names {
         let wide = 22.0 + Lettering::new(palette::INK, 12.0).width(name)? + 20.0;
-        if x > MARGIN && x + wide > WIDTH - MARGIN {
-            (x, row) = (MARGIN, row + 1);
+        if x > margin && x + wide > width - margin {
+            (x, row) = (margin, row + 1);
         }
         keys.push((x, row));
         x += wide;
     }
-    output::bytes(&Sheet { chart, span, keys }, format)
+    Ok(keys)
+}
+
+/// Draws a legend of areas whose entries stand there, from `top` on.
+pub(super) fn draw_keys<DB: DrawingBackend>(
+    canvas: &Canvas<DB>,
+    names: &[String],
+    keys: &[(f64, usize)],
+    top: f64,
+) -> Result<(), ChartError> {
+    for ((number, name), &(x, row)) in names.iter().enumerate().zip(keys) {
+        let y = top + row as f64 * KEYS;
+        canvas.rectangle((x, y - 6.0), (x + 14.0, y + 6.0), palette::series(number).0)?;
+        canvas.text(name, (x + 20.0, y), Lettering::new(palette::INK, 12.0))?;
+    }
+    Ok(())
 }
 
 impl Sheet<'_> {
@@ -122,12 +143,8 @@ impl Drawing for Sheet<'_> {
         canvas.text(&title.fit(&chart.title, WIDTH - 2.0 * MARGIN)?, (MARGIN, 32.0), title)?;
         let subtitle = Lettering::new(palette::TEXT, 13.0);
         canvas.text(&subtitle.fit(&chart.subtitle, WIDTH - 2.0 * MARGIN)?, (MARGIN, 57.0), subtitle)?;
+        draw_keys(&canvas, &chart.parts, &self.keys, TOP)?;
         let small = Lettering::new(palette::INK, 12.0);
-        for ((number, name), &(x, row)) in chart.parts.iter().enumerate().zip(&self.keys) {
-            let y = TOP + row as f64 * KEYS;
-            canvas.rectangle((x, y - 6.0), (x + 14.0, y + 6.0), palette::series(number).0)?;
-            canvas.text(name, (x + 20.0, y), small)?;
-        }
         let (left, right) = (MARGIN + NAMES, WIDTH - MARGIN - LABELS);
         let at = |value: f64| left + self.span.place(value) * (right - left);
         let tick = Lettering::new(palette::TEXT, 11.5).align(HPos::Center);

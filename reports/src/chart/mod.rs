@@ -37,6 +37,7 @@ pub(crate) mod palette;
 mod panel;
 mod plan;
 mod ribbon;
+mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +51,7 @@ pub use estimates::{Estimated, EstimatesTable};
 pub use figure::{Band, Figure, Line, LineChart, Ribbon, RibbonPart, Role, Shade};
 pub use output::render;
 pub use plan::{Measured, Pick, PlanChart, Point, Spread, Strategy};
+pub use spans::{Span, Spans, render_spans};
 
 /// What a chart is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,9 +29,10 @@ mod timeline;
 
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
-pub use study::{breakdown, memory, page as of_study, pareto};
+pub use study::{breakdown, courses, links, memory, page as of_study, pareto};
 
 use crate::chart::{BarChart, LineChart};
+pub use crate::chart::{Span, Spans};
 use crate::markup::Markup;
 use crate::table::Table;
 
@@ -98,38 +99,6 @@ pub struct Lines {
     pub words: Vec<Vec<String>>,
     /// A line under it. May be empty.
     pub remark: String,
-}
-
-/// Spans of time in rows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spans {
-    /// What is shown.
-    pub title: String,
-    /// Names of the rows, first on top.
-    pub rows: Vec<String>,
-    /// Names of the kinds, which have a colour each.
-    pub kinds: Vec<String>,
-    /// The spans.
-    pub spans: Vec<Span>,
-    /// Where the last one ends, µs.
-    pub end: f64,
-    /// A line under it. May be empty.
-    pub remark: String,
-}
-
-/// A span of time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Span {
-    /// Number of its row.
-    pub row: usize,
-    /// Number of its kind.
-    pub kind: usize,
-    /// When it begins, µs.
-    pub from: f64,
-    /// When it ends, µs.
-    pub to: f64,
-    /// What it is.
-    pub name: String,
 }
 
 /// One of several.

@@ -15,10 +15,8 @@ const LETTERS: usize = 20;
 
 /// Writes spans; where there are none, it says so.
 pub(super) fn write(chart: &Spans, markup: &mut Markup) {
-    let end = [chart.end].into_iter().filter(|_| !chart.spans.is_empty());
-    let extent = Axis::linear(Quantity::Time).span(end);
     let said = ("chart spans", chart.title.as_str(), chart.remark.as_str());
-    figure(said, (extent, "There is no span to draw."), markup, |extent, markup| draw(chart, &extent, markup));
+    figure(said, (chart.extent(), "There is no span to draw."), markup, |extent, markup| draw(chart, &extent, markup));
 }
 
 fn draw(chart: &Spans, extent: &Extent, markup: &mut Markup) {

@@ -1,6 +1,8 @@
 //! The page of a study: which machine, by how much, and what that hangs on.
 
 mod charts;
+mod course;
+mod load;
 mod tables;
 
 use fabricast_planner::study::answer::{Answer, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow};
@@ -9,10 +11,15 @@ use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
 
 pub use charts::{breakdown, memory, pareto};
+pub use course::courses;
+pub use load::links;
 
-/// The page of a study. Pictures are those of fabrics, where the caller has them.
+/// The page of a study. Pictures are those of the fabric of the candidate that is ranked first, where the caller has it: by job, with the
+/// load of its links.
 #[must_use]
-pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
+pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
+    let of_job = |(job, picture): &(String, Picture)| (job.clone(), vec![Block::Picture(picture.clone())]);
+    let pictures = Choice::blocks("Job", pictures.iter().map(of_job).collect());
     let of_some = |is_meant: &dyn Fn(&JobRow) -> bool, make: &dyn Fn(&str) -> Vec<Block>| {
         let jobs = answer.jobs.iter().filter(|job| is_meant(job));
         Choice::blocks("Job", jobs.map(|job| (job.name.clone(), make(&job.name))).collect())
@@ -28,20 +35,32 @@ pub fn page(answer: &Answer, pictures: &[Picture]) -> Page {
     }
     sections
         .push(Section::new("What a step's time goes to", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
+    let steps = of_jobs(&|job| course::blocks(answer, job));
+    if answer.results.iter().any(|row| !row.courses.is_empty()) {
+        sections.push(Section::new("A step in time", steps));
+    }
+    if answer.results.iter().any(|row| !row.load.is_empty()) {
+        let load = of_jobs(&|job| load::blocks(answer, job));
+        sections.push(Section::new("How busy links are", load));
+    }
+    if !pictures.is_empty() {
+        sections.push(Section::new("Fabric", pictures));
+    }
     sections.push(Section::new(
         "Every candidate and job",
         vec![Block::Table("All results".into(), tables::results(answer))],
     ));
     if answer.jobs.iter().any(is_held) {
-        let bars = of_some(&is_held, &|job| vec![Block::Bars(memory(answer, job))]);
+        let bars = of_some(&is_held, &|job| memory(answer, job).map(Block::Bars).into_iter().collect());
         sections.push(Section::new("Memory of the fullest GPU", bars));
+    }
+    let is_told = |job: &JobRow| answer.results.iter().any(|row| row.job == job.name && !row.calls.is_empty());
+    if answer.jobs.iter().any(is_told) {
+        sections.push(Section::new("Calls of a step", of_some(&is_told, &|job| load::calls(answer, job))));
     }
     if !answer.sensitivities.is_empty() {
         let table = Block::Table("The order under other assumptions".into(), tables::sensitivities(answer));
         sections.push(Section::new("What the ranking hangs on", vec![table]));
-    }
-    if !pictures.is_empty() {
-        sections.push(Section::new("Fabric", pictures.iter().cloned().map(Block::Picture).collect()));
     }
     sections.push(Section::new(
         "Candidates and jobs",

@@ -7,7 +7,7 @@ mod synthetic;
 
 use fabricast_planner::study::answer::Answer;
 use fabricast_reports::chart::{self, Format};
-use fabricast_reports::page::{Input, InputError, breakdown, memory, of_study, pareto, report};
+use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, of_study, pareto, report};
 
 use synthetic::study;
 
@@ -40,7 +40,7 @@ fn twenty_candidates_and_ten_jobs_stay_under_five_megabytes() {
     std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("study-20x10.html"), &html).unwrap();
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
     // All of it is there.
-    assert_eq!(html.matches("<div class=\"option\">").count(), 30);
+    assert_eq!(html.matches("<div class=\"option\">").count(), 60);
 }
 
 #[test]
@@ -48,9 +48,15 @@ fn charts_of_a_study_are_drawn_as_files() {
     let answer = study(3, 1);
     for format in [Format::Svg, Format::Png] {
         assert!(chart::render(&pareto(&answer, "job 0").unwrap(), format).unwrap().len() > 1000);
-        for bars in [breakdown(&answer, "job 0"), memory(&answer, "job 0")] {
+        for bars in [breakdown(&answer, "job 0"), memory(&answer, "job 0").unwrap()] {
             assert!(chart::render_bars(&bars, format).unwrap().len() > 1000);
         }
+    }
+    for format in [Format::Svg, Format::Png] {
+        assert!(chart::render_bars(&links(&answer, "job 0").unwrap(), format).unwrap().len() > 1000);
+        let steps = courses(&answer, "job 0");
+        assert_eq!(steps.len(), 3);
+        assert!(steps.iter().all(|spans| chart::render_spans(spans, format).unwrap().len() > 1000));
     }
     // The parts of a bar add up to its step.
     let bars = breakdown(&answer, "job 0");
@@ -92,6 +98,27 @@ fn what_is_none_is_refused_with_what_would_do() {
     ] {
         assert!(refused(text).to_string().starts_with(place), "{text}: {}", refused(text));
     }
+}
+
+/// A step in time ends where the step ends, and says what it leaves out; links say which is the busiest.
+#[test]
+fn steps_and_links_are_those_of_the_results() {
+    let answer = study(3, 1);
+    for (spans, row) in courses(&answer, "job 0").iter().zip(&answer.results) {
+        assert!((spans.end / 1e6 / row.step_time_s - 1.0).abs() < 1e-6 && spans.title.contains(&row.candidate));
+        assert!(spans.remark.contains("8 more stages are left out") && spans.rows.len() == 16);
+        assert_eq!(spans.spans.len(), 8 * (32 + 8));
+    }
+    let bars = links(&answer, "job 0").unwrap();
+    assert_eq!(bars.bars.iter().map(|bar| bar.parts.iter().sum::<f64>()).collect::<Vec<_>>(), [0.3, 0.3]);
+    assert!(bars.subtitle.contains("n0/nic0->leaf0, 30 %") && bars.title.contains("machine 0"));
+    // Results of a version that knew neither.
+    let mut before = answer.clone();
+    for row in &mut before.results {
+        (row.courses, row.calls, row.load) = (Vec::new(), Vec::new(), Vec::new());
+    }
+    let html = of_study(&before, &[]).html();
+    assert!(!html.contains("A step in time") && !html.contains("How busy links are") && html.contains("All results"));
 }
 
 #[test]

@@ -9,6 +9,39 @@ pub fn study(candidates: usize, jobs: usize) -> Answer {
     named(candidates, jobs, |kind, number| format!("{kind} {number}"))
 }
 
+/// The course of a step of so many seconds: as many intervals as there may be, on eight stages with what travels beside them.
+fn course(step: f64) -> Value {
+    let lanes = (0..16_u64).map(|lane| {
+        let count = if lane % 2 == 0 { 32 } else { 8 };
+        let intervals = (0..count).map(|k| {
+            let doing = ["forward", "backward", "gradients"][(k % 2 + lane % 2) as usize];
+            let at = |k: u64| (step * 1e9) as u64 * k / count;
+            format!("{doing} {k}.0 {}..{}", at(k), at(k + 1))
+        });
+        json!({ "stage": lane / 2, "lane": if lane % 2 == 0 { "work" } else { "beside" }, "intervals": intervals.collect::<Vec<_>>() })
+    });
+    json!({ "step": "step", "stages_left_out": 8, "lanes": lanes.collect::<Vec<_>>() })
+}
+
+/// The calls of a step.
+fn calls() -> Vec<Value> {
+    let pick = json!({ "algorithm": "ring", "protocol": "simple", "channels": 16, "threads": null, "chunk": null });
+    let call = |k: u32| {
+        json!({ "phase": "layer_forward", "among": "tensor", "collective": "all_gather", "bytes": 1_u64 << (20 + k),
+                "ranks": 8, "groups": 4, "times": 80.0, "time_us": 100.0, "pick": pick })
+    };
+    (0..10).map(call).collect()
+}
+
+/// How busy links are; busier the higher the number of the candidate.
+fn load(candidate: usize) -> Vec<Value> {
+    let of = |links: &str| {
+        json!({ "links": links, "count": 32, "gbps": 50.0, "mean": 0.2, "most": 0.3 + candidate as f64 / 100.0,
+                "busiest": "n0/nic0->leaf0" })
+    };
+    ["NVLink, GPU to NVSwitch", "InfiniBand, NIC to leaf"].map(of).to_vec()
+}
+
 /// The same with other names: those of machines, jobs and sources.
 pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> String) -> Answer {
     let machine = |number| name("machine", number);
@@ -29,7 +62,9 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
             "cost_per_hour": hour, "cost_per_hour_low": hour * 0.8, "cost_per_hour_high": hour * 1.3,
             "cost_per_step": hour * step / 3600.0, "cost_per_million_tokens": million,
             "cost_per_million_tokens_low": million * 0.8, "cost_per_million_tokens_high": million * 1.3,
-            "kwh_per_million_tokens": 2.0, "time_to_train_h": 30.0, "cost_to_train": 3000.0, "binds": "compute"
+            "kwh_per_million_tokens": 2.0, "time_to_train_h": 30.0, "cost_to_train": 3000.0, "binds": "compute",
+            "courses": [course(step)],
+            "calls": calls(), "load": load(c)
         })
     };
     let score = |c: usize| 1.0 + c as f64 / 10.0;

@@ -12,6 +12,7 @@ mod message;
 mod network;
 mod passages;
 mod reaches;
+mod sent;
 mod traffic;
 
 use fabricast_topologies::route::Router;
@@ -32,6 +33,7 @@ use effort::{Efforts, whole_bytes};
 pub(crate) use network::{Crossing, Latency};
 use passages::Passages;
 use reaches::{Reaches, Results};
+pub use sent::sent;
 pub use traffic::Traffic;
 
 /// Where a schedule runs and what its software costs.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobKind, ParallelRow};
+use super::{CallRow, CourseRow, JobKind, LoadRow, ParallelRow};
 
 /// A job on a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,6 +89,15 @@ pub struct ResultRow {
     pub cost_to_train: Option<f64>,
     /// The share of `step_s` that takes the most time.
     pub binds: String,
+    /// Steps in time: of inference one with prompts and one without, where there are such.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub courses: Vec<CourseRow>,
+    /// The calls of a step, of inference of the mean one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallRow>,
+    /// How busy such a step keeps links, the busiest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load: Vec<LoadRow>,
 }
 
 impl ResultRow {
@@ -121,6 +130,9 @@ impl ResultRow {
             total_comm_share: 0.0,
             efficiency: None,
             efficiency_node: None,
+            courses: Vec::new(),
+            calls: Vec::new(),
+            load: Vec::new(),
             step_s: BTreeMap::new(),
             memory_gb: None,
             memory: None,

@@ -27,6 +27,11 @@ fn what_is_written_is_read_back() {
         let parts = memory.weights_gb + memory.gradients_gb + memory.optimizer_gb;
         assert!((parts + memory.activations_gb + memory.kv_cache_gb - result.memory_gb.unwrap()).abs() < 1e-9);
         assert!((result.step_s.values().sum::<f64>() / result.step_time_s - 1.0).abs() < 1e-9);
+        // Steps in time end with the step, in ns; one GPU says nothing to anyone.
+        let ends = result.courses[0].lanes.iter().flat_map(|lane| lane.intervals.last()).map(|one| one.end_ns);
+        assert!((ends.max().unwrap() as f64 / 1e9 - result.step_time_s).abs() < 2e-9);
+        assert_eq!((result.calls.is_empty(), result.load.is_empty()), (result.ranks == 1, result.ranks == 1));
+        assert!(result.load.iter().all(|one| one.mean <= one.most * 1.000001 && one.most < 1.0));
     }
     assert_eq!(answer.by(), ScoredBy::CostPerMillionTokens);
 }

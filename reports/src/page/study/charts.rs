@@ -127,9 +127,9 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     }
 }
 
-/// What fills the fullest GPU, a bar a candidate, the best first.
+/// What fills the fullest GPU, a bar a candidate, the best first; `None` of a trace, for nobody wrote that down.
 #[must_use]
-pub fn memory(answer: &Answer, job: &str) -> BarChart {
+pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
     let rows: Vec<(&ResultRow, Vec<(String, f64)>)> = in_order(answer, job).map(|row| (row, held(row))).collect();
     let mut parts: Vec<String> = ["weights", "gradients", "optimizer", "activations"].map(String::from).to_vec();
     for (name, _) in rows.iter().flat_map(|(_, held)| held) {
@@ -145,13 +145,13 @@ pub fn memory(answer: &Answer, job: &str) -> BarChart {
         parts: parts.iter().map(|part| of(held, part)).collect(),
         remark: row.memory_beyond_gb.map_or_else(String::new, |over| format!("{} too much", format::significant(over))),
     });
-    BarChart {
+    (!parts.is_empty()).then(|| BarChart {
         title: format!("{job}: memory of the fullest GPU, GB"),
         subtitle: String::new(),
         axis: Axis::linear(Quantity::Count),
         bars: bars.collect(),
         parts: parts.iter().map(|part| part.replace('_', " ")).collect(),
-    }
+    })
 }
 
 /// What a GPU's memory holds, by the names that results give it: `weights_gb` and so on.
@@ -163,7 +163,7 @@ fn held(row: &ResultRow) -> Vec<(String, f64)> {
 }
 
 /// Results of a job by the ranking of their candidates.
-fn in_order<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
+pub(super) fn in_order<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
     let of = move |name: &'a str| answer.results.iter().find(move |row| row.job == job && row.candidate == name);
     answer.ranking.iter().filter_map(move |ranked| of(&ranked.candidate))
 }

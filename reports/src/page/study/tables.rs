@@ -6,15 +6,15 @@ use super::{own, price};
 use crate::format;
 use crate::table::{Cell, Column, Table, Tone, Unit, Value};
 
-fn text(key: &str, title: &str) -> Column {
+pub(super) fn text(key: &str, title: &str) -> Column {
     Column::new(key, title, Unit::Text)
 }
 
-fn number(key: &str, title: &str) -> Column {
+pub(super) fn number(key: &str, title: &str) -> Column {
     Column::new(key, title, Unit::Number)
 }
 
-fn share(key: &str, title: &str) -> Column {
+pub(super) fn share(key: &str, title: &str) -> Column {
     Column::new(key, title, Unit::Percent)
 }
 

@@ -1,0 +1,184 @@
+//! How busy a step keeps the links of a fabric, by what they are and what they join.
+
+use std::collections::BTreeMap;
+
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::fabric::Link;
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind, Picos};
+
+use super::answer::{CallRow, LoadRow, ResultRow};
+use crate::job::{Job, Layout};
+use crate::serve;
+use crate::step::{self, PricedCall, Simulated, StepCall};
+
+/// How busy a step keeps each link of a fabric, by [`LinkId`], as its row tells it; `None` where the row does not, or is another
+/// job's.
+#[must_use]
+pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
+    let ranks = fabric.gpus().len() as u32;
+    let found = Layout { degrees: row.parallel.as_ref()?.degrees() };
+    let given = match job {
+        Job::Training(job) => Layout::given(job, ranks),
+        Job::Inference(job) => Layout::given_to_serve(job, ranks),
+        Job::Trace(_) => return None,
+    };
+    let layout = given.ok()?.unwrap_or(found);
+    let calls = match job {
+        Job::Training(job) => step::calls(job, &layout),
+        Job::Inference(job) => serve::calls(job, &layout),
+        Job::Trace(_) => return None,
+    };
+    let is_of_row = |(call, row): (&StepCall, &CallRow)| call.exchange.bytes.0 == row.bytes;
+    if calls.is_empty() || calls.len() != row.calls.len() || !calls.iter().zip(&row.calls).all(is_of_row) {
+        return None;
+    }
+    let priced: Vec<PricedCall> = calls
+        .into_iter()
+        .zip(&row.calls)
+        .map(|(call, row)| PricedCall { call, strategy: row.pick, time: Picos::from_us(row.time_us) })
+        .collect();
+    let router = Router::new(fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(fabric).ok()?;
+    let load = Simulated::new(&router, &profile, fabric.gpus()).load(&layout, &priced);
+    Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
+}
+
+/// What makes links alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Class {
+    kind: LinkKind,
+    ends: (End, End),
+    rate: Option<Bandwidth>,
+}
+
+/// What a link ends at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Gpu,
+    Nvswitch,
+    PcieSwitch,
+    Cpu,
+    Nic,
+    /// Of the network, by its distance from the hosts, from 1.
+    Switch(u32),
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gpu => f.write_str("GPU"),
+            Self::Nvswitch => f.write_str("NVSwitch"),
+            Self::PcieSwitch => f.write_str("PCIe switch"),
+            Self::Cpu => f.write_str("CPU"),
+            Self::Nic => f.write_str("NIC"),
+            Self::Switch(1) => f.write_str("leaf"),
+            Self::Switch(2) => f.write_str("spine"),
+            Self::Switch(tier) => write!(f, "tier {tier} switch"),
+        }
+    }
+}
+
+/// Links of a class.
+struct Alike {
+    directions: u64,
+    sum: f64,
+    busiest: (f64, LinkId),
+}
+
+/// Classes of links with how busy they are, the busiest first; `utilization` is by [`LinkId`]. Links that are never used are left
+/// out.
+#[must_use]
+pub fn by_class(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
+    let tiers = tiers(fabric);
+    let end = |id: NodeId| match fabric.node(id).kind {
+        NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => End::Gpu,
+        NodeKind::Nvswitch => End::Nvswitch,
+        NodeKind::PcieSwitch => End::PcieSwitch,
+        NodeKind::Cpu => End::Cpu,
+        NodeKind::Nic => End::Nic,
+        NodeKind::Switch => End::Switch(tiers.get(id.0 as usize).copied().unwrap_or(1)),
+    };
+    let class = |link: &Link| {
+        let (from, to) = (end(link.from), end(link.to));
+        Class { kind: link.kind, ends: (from.min(to), from.max(to)), rate: link.bandwidth }
+    };
+    let mut classes: BTreeMap<Class, Alike> = BTreeMap::new();
+    for (id, link) in fabric.links().filter(|(_, link)| !link.failed) {
+        let own = utilization.get(id.0 as usize).copied().unwrap_or_default();
+        let alike = classes.entry(class(link)).or_insert(Alike { directions: 0, sum: 0.0, busiest: (own, id) });
+        alike.directions += 1;
+        alike.sum += own;
+        if own > alike.busiest.0 {
+            alike.busiest = (own, id);
+        }
+    }
+    let used = classes.into_iter().filter(|(_, alike)| alike.busiest.0 > 0.0);
+    let mut rows: Vec<LoadRow> = used
+        .map(|(class, alike)| LoadRow {
+            links: format!("{}, {} to {}", name(class.kind), class.ends.0, class.ends.1),
+            count: alike.directions.div_ceil(2),
+            gbps: class.rate.map(Bandwidth::gbps).unwrap_or_default(),
+            mean: alike.sum / alike.directions as f64,
+            most: alike.busiest.0,
+            busiest: fabric.link_name(alike.busiest.1),
+        })
+        .collect();
+    rows.sort_by(|a, b| b.most.total_cmp(&a.most));
+    rows
+}
+
+fn name(kind: LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Nvlink => "NVLink",
+        LinkKind::C2c => "C2C",
+        LinkKind::Pcie => "PCIe",
+        LinkKind::Upi => "UPI",
+        LinkKind::Infiniband => "InfiniBand",
+        LinkKind::Ethernet => "Ethernet",
+    }
+}
+
+/// How far network switches are from the hosts, by node: 1 next to them.
+fn tiers(fabric: &Fabric) -> Vec<u32> {
+    let mut tiers = vec![0; fabric.node_count()];
+    let is_switch = |id: NodeId| fabric.node(id).kind == NodeKind::Switch;
+    let mut front: Vec<NodeId> = fabric.nodes().map(|(id, _)| id).filter(|&id| !is_switch(id)).collect();
+    let mut tier = 1;
+    while !front.is_empty() {
+        let mut next = Vec::new();
+        for to in front.iter().flat_map(|&id| fabric.leaving(id)).map(|link| fabric.link(link).to) {
+            if let Some(own) = tiers.get_mut(to.0 as usize).filter(|own| **own == 0 && is_switch(to)) {
+                *own = tier;
+                next.push(to);
+            }
+        }
+        (front, tier) = (next, tier + 1);
+    }
+    tiers
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+
+    /// Two tiers of a network over eight hosts of eight GPUs on one NVSwitch: each link is in one class, and means are those of what was put on the links.
+    #[test]
+    fn links_are_told_apart_by_what_they_join() {
+        let network = Some("fat_tree,nic=400Gb/s,radix=8".parse().unwrap());
+        let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::of("hgx-h100") };
+        let fabric = load(&request).unwrap();
+        let busy: Vec<f64> = fabric.links().map(|(id, _)| if id.0 % 2 == 0 { 0.5 } else { 0.1 }).collect();
+        let rows = by_class(&fabric, &busy);
+        let count: u64 = rows.iter().map(|row| row.count).sum();
+        assert_eq!(count as usize, fabric.link_count() / 2);
+        assert!(rows.iter().all(|row| (row.mean - 0.3).abs() < 1e-9 && row.most == 0.5), "{rows:?}");
+        for (name, count) in [("NVLink, GPU to NVSwitch", 8 * 8), ("InfiniBand, NIC to leaf", 64)] {
+            assert_eq!(rows.iter().find(|row| row.links == name).map(|row| row.count), Some(count), "{rows:?}");
+        }
+        assert!(rows.iter().any(|row| row.links == "InfiniBand, leaf to spine"), "{rows:?}");
+        assert!(by_class(&fabric, &[]).is_empty());
+    }
+}

@@ -1,0 +1,116 @@
+//! How busy a step keeps links, by what they join, and the calls that it is made of.
+
+use fabricast_planner::study::answer::{Answer, CallRow, LoadRow, ResultRow};
+use fabricast_topologies::{Bytes, Picos};
+
+use super::super::Block;
+use super::charts::in_order;
+use super::tables::{number, share, text};
+use crate::chart::{Axis, Bar, BarChart, Quantity};
+use crate::format;
+use crate::table::{Column, Table, Unit, Value};
+
+/// Candidates whose calls are shown.
+const SHOWN: usize = 3;
+
+/// What is said of a job: the links of the candidate that is ranked first, and those of all.
+pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = links(answer, job).map(Block::Bars).into_iter().collect();
+    let rows: Vec<&ResultRow> = in_order(answer, job).filter(|row| !row.load.is_empty()).collect();
+    if !rows.is_empty() {
+        blocks.push(Block::Table(format!("{job}: links of every candidate"), table(&rows)));
+    }
+    blocks
+}
+
+/// The calls that a step of a job is made of, of the candidates that are ranked first.
+pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
+    let rows: Vec<&ResultRow> = in_order(answer, job).filter(|row| !row.calls.is_empty()).take(SHOWN).collect();
+    match rows.is_empty() {
+        true => Vec::new(),
+        false => vec![Block::Table(format!("{job}: calls of a step"), table_of_calls(&rows))],
+    }
+}
+
+/// How busy a step of a job keeps the links of the candidate that is ranked first, a bar for links that are alike; `None` where
+/// it is not known.
+#[must_use]
+pub fn links(answer: &Answer, job: &str) -> Option<BarChart> {
+    let row = in_order(answer, job).find(|row| !row.load.is_empty())?;
+    let bar = |one: &LoadRow| Bar {
+        name: one.links.clone(),
+        parts: vec![one.mean.min(one.most), one.most - one.mean],
+        remark: String::new(),
+    };
+    let busiest = row.load.first()?;
+    Some(BarChart {
+        title: format!("{job} on {}: how busy links are in a step", row.candidate),
+        subtitle: format!(
+            "Bytes carried over what the rate of a link would carry in the time of a step. Busiest: {}, {} %.",
+            busiest.busiest,
+            format::percent(busiest.most)
+        ),
+        axis: Axis::linear(Quantity::Share),
+        parts: vec!["mean of all".into(), "up to the busiest".into()],
+        bars: row.load.iter().map(bar).collect(),
+    })
+}
+
+fn table(rows: &[&ResultRow]) -> Table {
+    let mut table = Table::new(vec![
+        text("candidate", "candidate"),
+        text("links", "links"),
+        number("count", "number"),
+        number("gbps", "GB/s each way"),
+        share("mean", "busy, mean"),
+        share("most", "busiest"),
+        text("busiest", "which"),
+    ]);
+    for row in rows {
+        for one in &row.load {
+            table.row(vec![
+                Value::text(&row.candidate).into(),
+                Value::text(&one.links).into(),
+                Value::Count(one.count).into(),
+                Value::Number(one.gbps).into(),
+                Value::Share(one.mean).into(),
+                Value::Share(one.most).into(),
+                Value::text(&one.busiest).into(),
+            ]);
+        }
+    }
+    table
+}
+
+fn table_of_calls(rows: &[&ResultRow]) -> Table {
+    let mut table = Table::new(vec![
+        text("candidate", "candidate"),
+        text("phase", "when"),
+        text("among", "among"),
+        text("collective", "call"),
+        Column::new("bytes", "size", Unit::Bytes),
+        number("ranks", "ranks"),
+        number("groups", "groups"),
+        number("times", "times"),
+        text("pick", "way"),
+        Column::new("time_us", "one takes", Unit::Micros),
+    ]);
+    for row in rows {
+        for one in &row.calls {
+            let CallRow { phase, among, collective, bytes, ranks, groups, times, pick, time_us } = one;
+            table.row(vec![
+                Value::text(&row.candidate).into(),
+                Value::text(phase.replace('_', " ")).into(),
+                Value::text(among.replace('_', " ")).into(),
+                Value::text(collective).into(),
+                Value::Bytes(Bytes(*bytes)).into(),
+                Value::Count(*ranks).into(),
+                Value::Count(*groups).into(),
+                Value::Number(*times).into(),
+                Value::text(pick.to_string()).into(),
+                Value::Time(Picos::from_us(*time_us)).into(),
+            ]);
+        }
+    }
+    table
+}
