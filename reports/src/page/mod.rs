@@ -29,7 +29,7 @@ mod timeline;
 
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
-pub use study::{breakdown, courses, links, memory, page as of_study, pareto};
+pub use study::{breakdown, courses, links, measured, memory, page as of_study, pareto};
 
 use crate::chart::{BarChart, LineChart};
 pub use crate::chart::{Span, Spans};

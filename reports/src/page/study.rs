@@ -13,6 +13,7 @@ use crate::format;
 pub use charts::{breakdown, memory, pareto};
 pub use course::courses;
 pub use load::links;
+pub use tables::measured;
 
 /// The page of a study. Pictures are those of the fabric of the candidate that is ranked first, where the caller has it: by job, with the
 /// load of its links.
@@ -57,6 +58,10 @@ pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
     let is_told = |job: &JobRow| answer.results.iter().any(|row| row.job == job.name && !row.calls.is_empty());
     if answer.jobs.iter().any(is_told) {
         sections.push(Section::new("Calls of a step", of_some(&is_told, &|job| load::calls(answer, job))));
+    }
+    if !answer.measured.is_empty() {
+        let table = Block::Table("Steps that were measured".into(), measured(answer));
+        sections.push(Section::new("Measured against predicted", vec![table]));
     }
     if !answer.sensitivities.is_empty() {
         let table = Block::Table("The order under other assumptions".into(), tables::sensitivities(answer));

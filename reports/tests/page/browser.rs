@@ -99,7 +99,7 @@ fn works(page: &Page) -> Option<Counts> {
 #[test]
 fn a_study_works() {
     let Some(counts) = works(&of_study(&study(5, 2), &[])) else { return };
-    assert_eq!((counts.tables, counts.plots, counts.choices), (10, 14, 6), "{counts:?}");
+    assert_eq!((counts.tables, counts.plots, counts.choices), (11, 14, 6), "{counts:?}");
     assert!(counts.points > 100 && counts.switched > 30, "{counts:?}");
 }
 

@@ -98,6 +98,7 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
         "sources": [{ "item": name("item", 0), "low": 1.0, "high": 2.0, "currency": "USD", "date": "2026-01",
                       "source": name("list of prices", 0) }],
         "results": (0..candidates).flat_map(|c| (0..jobs).map(move |j| (c, j))).map(|(c, j)| result(c, j)).collect::<Vec<_>>(),
+        "measured": [{ "candidate": machine(0), "job": name("job", 0), "figure": "step_s", "measured_s": 9.0, "predicted_s": 9.5 }],
         "ranking": (0..candidates).map(ranking).collect::<Vec<_>>(),
         "sensitivities": [sensitivity("link_rate", "0.5", true), sensitivity("gpu_price", "1.2", false)]
     });

@@ -15,19 +15,33 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
     let framing = Framing::new(profile.protocol(header.protocol).wire_efficiency);
     let mut sent: BTreeMap<(Rank, Rank), Work> = BTreeMap::new();
     let mut scratch = Program::default();
+    // The size of each chunk, which ranks send again and again.
+    let mut sizes: Vec<Option<Work>> = vec![None; header.layout.chunks().max(1) as usize];
     for rank in (0..header.call.ranks).map(Rank) {
         for run in generator.read(rank, &mut scratch).runs().iter().filter(|run| run.kind.is_transfer()) {
             if run.kind.is_multicast() {
                 return None;
             }
             let chunks = sized_by(run);
+            let way = |peer: Rank| if run.kind.reads_peer() { (peer, rank) } else { (rank, peer) };
+            let mut size = |chunk: u32| match sizes.get_mut(chunk as usize) {
+                Some(known) if run.span == 1 => *known.get_or_insert_with(|| payload(header, chunk, 1)),
+                _ => payload(header, chunk, run.span),
+            };
+            // Many operations in a row go the same way.
+            let (mut to, mut sum) = (None, Work::default());
             for i in 0..run.len {
                 let peer = Rank(run.peer.at(i));
-                let way = if run.kind.reads_peer() { (peer, rank) } else { (rank, peer) };
-                let work = framing.on_wire(payload(header, chunks.at(i), run.span));
-                sent.entry(way).or_default().0 += work.0;
+                if let Some(known) = to.replace(peer).filter(|known| *known != peer) {
+                    sent.entry(way(known)).or_default().0 += std::mem::take(&mut sum).0;
+                }
+                sum.0 += size(chunks.at(i)).0;
+            }
+            if let Some(known) = to {
+                sent.entry(way(known)).or_default().0 += sum.0;
             }
         }
     }
+    sent.values_mut().for_each(|work| *work = framing.on_wire(*work));
     Some(sent)
 }

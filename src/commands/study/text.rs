@@ -1,13 +1,16 @@
 //! A study's answer as text: the ranking, every job on every candidate, and what changes the order.
 
 use fabricast_planner::study::answer::{Answer, JobKind};
+use fabricast_reports::page::measured;
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
 
 /// All tables.
 pub fn page(answer: &Answer, look: &Look) -> String {
     let mut tables = vec![ranking(answer), results(answer)];
     if !answer.measured.is_empty() {
-        tables.push(measured(answer));
+        let mut measured = measured(answer);
+        measured.heading("measured, and predicted");
+        tables.push(measured);
     }
     if !answer.sensitivities.is_empty() {
         tables.push(sensitivities(answer));
@@ -120,30 +123,6 @@ pub fn results(answer: &Answer) -> Table {
             own.usd_per_kwh
         ));
     }
-    table
-}
-
-/// What was measured, beside what is predicted.
-fn measured(answer: &Answer) -> Table {
-    let mut table = Table::new(vec![
-        Column::new("candidate", "candidate", Unit::Text),
-        Column::new("job", "job", Unit::Text),
-        Column::new("figure", "figure", Unit::Text),
-        Column::new("measured_s", "measured s", Unit::Number),
-        Column::new("predicted_s", "predicted s", Unit::Number),
-        Column::new("error", "error", Unit::Percent),
-    ]);
-    for one in &answer.measured {
-        table.row(vec![
-            Value::text(&one.candidate).into(),
-            Value::text(&one.job).into(),
-            Value::text(&one.figure).into(),
-            Value::Number(one.measured_s).into(),
-            Value::or_missing(one.predicted_s, Value::Number).into(),
-            Value::or_missing(one.error(), Value::Deviation).into(),
-        ]);
-    }
-    table.heading("measured, and predicted");
     table
 }
 

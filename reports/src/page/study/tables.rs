@@ -246,3 +246,27 @@ pub(super) fn sources(answer: &Answer) -> Table {
     }
     table
 }
+
+/// What was measured, beside what is predicted.
+#[must_use]
+pub fn measured(answer: &Answer) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("candidate", "candidate", Unit::Text),
+        Column::new("job", "job", Unit::Text),
+        Column::new("figure", "figure", Unit::Text),
+        Column::new("measured_s", "measured s", Unit::Number),
+        Column::new("predicted_s", "predicted s", Unit::Number),
+        Column::new("error", "error", Unit::Percent),
+    ]);
+    for one in &answer.measured {
+        table.row(vec![
+            Value::text(&one.candidate).into(),
+            Value::text(&one.job).into(),
+            Value::text(&one.figure).into(),
+            Value::Number(one.measured_s).into(),
+            Value::or_missing(one.predicted_s, Value::Number).into(),
+            Value::or_missing(one.error(), Value::Deviation).into(),
+        ]);
+    }
+    table
+}
