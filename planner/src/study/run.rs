@@ -142,8 +142,10 @@ pub fn run(
             let outcome = match one(job, &machine) {
                 Err(error) if too_few(job, &machine) => Outcome::Refused(format!("{}: {error}", job.name())),
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
-                Err(error) if *setting == Setting::AsGiven => return Some(Err(failed(&candidate.name, job, error))),
-                Err(error) => Outcome::Refused(failed(&candidate.name, job, error).to_string()),
+                Err(error) if *setting == Setting::AsGiven => {
+                    return Some(Err(StudyError::of_job(&candidate.name, job, error)));
+                }
+                Err(error) => Outcome::Refused(StudyError::of_job(&candidate.name, job, error).to_string()),
             };
             let run = Run { key: case.key, title: cases.title(study, case), outcome };
             (watch.ended)(&run);
@@ -224,10 +226,14 @@ fn on_one_host(job: &Training, machine: &Machine<'_>) -> Option<Picos> {
     unbounded_step(job, &host).ok().map(|(step, _)| step.time)
 }
 
-fn failed(candidate: &str, job: &Job, error: TimeError) -> StudyError {
-    let candidate = candidate.to_owned();
-    match error {
-        TimeError::Job(error) => StudyError::Job { candidate, error: error.into() },
-        TimeError::Plan(error) => StudyError::Plan { candidate, job: job.name().to_owned(), error: error.into() },
+impl StudyError {
+    /// Why a job has no time on a candidate.
+    #[must_use]
+    pub fn of_job(candidate: &str, job: &Job, error: TimeError) -> Self {
+        let candidate = candidate.to_owned();
+        match error {
+            TimeError::Job(error) => Self::Job { candidate, error: error.into() },
+            TimeError::Plan(error) => Self::Plan { candidate, job: job.name().to_owned(), error: error.into() },
+        }
     }
 }

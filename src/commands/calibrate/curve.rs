@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fabricast_planner::study::is_study;
 use fabricast_reports::table::{Column, Table, Unit, Value, stacked};
 use fabricast_topologies::read::text_of_file;
-use fabricast_validate::calibrate::curve::{CurveFit, StepErrors, calibrate_curve};
+use fabricast_validate::calibrate::curve::{CurveError, CurveFit, StepErrors, calibrate_curve};
 use fabricast_validate::compare::Summary;
 use serde::Serialize;
 
@@ -91,7 +91,11 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
         return Err(Failure::input(format!("{option} is of profiles: measured steps tell the curve of kernels alone")));
     }
     let asked = Asked::read(path, output)?;
-    let fit = calibrate_curve(&asked.study, &asked.fabrics).map_err(|error| Failure::input(error.to_string()))?;
+    let fit = calibrate_curve(&asked.study, &asked.fabrics).map_err(|error| match error {
+        CurveError::Study(error) => error.into(),
+        CurveError::NoSuchStep { ref place, .. } => Failure::at(error.to_string(), None, Some(place.as_ref())),
+        CurveError::TooFewSteps(_) => Failure::input(format!("{}: {error}", path.display())),
+    })?;
     let study = &asked.study;
     let row = |(one, &errors)| -> Option<Row<'_>> {
         let one: &fabricast_planner::study::MeasuredStep = one;

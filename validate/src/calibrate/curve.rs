@@ -4,11 +4,12 @@
 //! steps counting alike. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
 //! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %.
 
+use fabricast_planner::job::Job;
 use fabricast_planner::step::{Efficiency, Machine, Simulated, TimeError};
-use fabricast_planner::study::{MeasuredStep, Study};
-use fabricast_sim::profile::{Profile, ProfileError};
+use fabricast_planner::study::{MeasuredStep, Study, StudyError};
+use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Fabric, Picos};
+use fabricast_topologies::{Fabric, Picos, Place};
 use rayon::prelude::*;
 
 use super::estimate::spreads;
@@ -20,29 +21,16 @@ pub enum CurveError {
     /// Fewer steps than the curve has figures.
     #[error("{0} measured steps cannot tell the {FIGURES} figures of the curve: expected {FIGURES} or more")]
     TooFewSteps(usize),
-    /// A job that cannot be on its candidate, or a call without a price.
-    #[error("{candidate}: {error}")]
-    Step {
-        /// Name of the candidate.
-        candidate: String,
-        /// Why.
-        error: Box<TimeError>,
-    },
+    /// No profile for a candidate, a job that cannot be on it, or a call without a price.
+    #[error(transparent)]
+    Study(#[from] StudyError),
     /// A step that the job does not have.
     #[error("{place}: {figure}: the job has no such step")]
     NoSuchStep {
         /// Where it stands.
-        place: String,
+        place: Box<Place>,
         /// Its key.
         figure: &'static str,
-    },
-    /// No profile for a candidate.
-    #[error("{candidate}: {error}")]
-    Profile {
-        /// Name of the candidate.
-        candidate: String,
-        /// Why.
-        error: Box<ProfileError>,
     },
 }
 
@@ -109,11 +97,10 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
     if study.measured.len() < FIGURES {
         return Err(CurveError::TooFewSteps(study.measured.len()));
     }
-    let named = |number: usize| study.candidates.get(number).map_or_else(String::new, |one| one.name.clone());
     let mut places = Vec::with_capacity(fabrics.len());
-    for (number, fabric) in fabrics.iter().enumerate() {
+    for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
         let profile = Profile::for_fabric(fabric)
-            .map_err(|error| CurveError::Profile { candidate: named(number), error: error.into() })?;
+            .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         places.push((Router::new(fabric, RouteOptions::default()), profile));
     }
     let simulated: Vec<Simulated<'_>> = places
@@ -133,12 +120,16 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         .collect();
     let mut steps = Vec::with_capacity(study.measured.len());
     for one in &study.measured {
-        let Some(machine) = machines.get(one.candidate) else { continue };
-        let step = Measured { study, one, machine };
+        let (Some(candidate), Some(machine), Some(job)) =
+            (study.candidates.get(one.candidate), machines.get(one.candidate), study.jobs.get(one.job))
+        else {
+            continue;
+        };
+        let step = Measured { job, one, machine };
         // What cannot be predicted is told before anything is fitted.
-        let failed = |error: TimeError| CurveError::Step { candidate: named(one.candidate), error: error.into() };
+        let failed = |error| StudyError::of_job(&candidate.name, job, error);
         if step.predicted(machine.curve).map_err(failed)?.is_none() {
-            return Err(CurveError::NoSuchStep { place: one.place.to_string(), figure: one.figure.key() });
+            return Err(CurveError::NoSuchStep { place: one.place.clone().into(), figure: one.figure.key() });
         }
         steps.push(step);
     }
@@ -149,15 +140,14 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
 /// A measured step on its machine.
 #[derive(Clone, Copy)]
 struct Measured<'a> {
-    study: &'a Study,
+    job: &'a Job,
     one: &'a MeasuredStep,
     machine: &'a Machine<'a>,
 }
 
 impl Measured<'_> {
     fn predicted(&self, curve: Efficiency) -> Result<Option<Picos>, TimeError> {
-        let Some(job) = self.study.jobs.get(self.one.job) else { return Ok(None) };
-        self.one.figure.of_job(job, &Machine { curve, ..*self.machine })
+        self.one.figure.of_job(self.job, &Machine { curve, ..*self.machine })
     }
 
     /// Logarithm of predicted ÷ measured. Every step was predicted before, and calls keep their prices.
