@@ -116,7 +116,7 @@ pub fn by_class(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
     let used = classes.into_iter().filter(|(_, alike)| alike.busiest.0 > 0.0);
     let mut rows: Vec<LoadRow> = used
         .map(|(class, alike)| LoadRow {
-            links: format!("{}, {} to {}", name(class.kind), class.ends.0, class.ends.1),
+            links: format!("{}, {} to {}", class.kind.title(), class.ends.0, class.ends.1),
             count: alike.directions.div_ceil(2),
             gbps: class.rate.map(Bandwidth::gbps).unwrap_or_default(),
             mean: alike.sum / alike.directions as f64,
@@ -126,17 +126,6 @@ pub fn by_class(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
         .collect();
     rows.sort_by(|a, b| b.most.total_cmp(&a.most));
     rows
-}
-
-fn name(kind: LinkKind) -> &'static str {
-    match kind {
-        LinkKind::Nvlink => "NVLink",
-        LinkKind::C2c => "C2C",
-        LinkKind::Pcie => "PCIe",
-        LinkKind::Upi => "UPI",
-        LinkKind::Infiniband => "InfiniBand",
-        LinkKind::Ethernet => "Ethernet",
-    }
 }
 
 /// How far network switches are from the hosts, by node: 1 next to them.

@@ -37,6 +37,7 @@ pub(crate) mod palette;
 mod panel;
 mod plan;
 mod ribbon;
+mod rows;
 mod spans;
 #[cfg(test)]
 mod tests;

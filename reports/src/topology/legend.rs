@@ -52,7 +52,7 @@ impl Legend {
                 let rate = bandwidth.map_or("unlimited".to_owned(), |bandwidth| bandwidth.to_string());
                 let lanes = if lanes > 1 { format!(" · {lanes} lanes") } else { String::new() };
                 let failed = if is_failed { " · failed" } else { "" };
-                let text = format!("{count} × {} {rate}{lanes}{failed}", style::link_name(kind));
+                let text = format!("{count} × {} {rate}{lanes}{failed}", kind.title());
                 let width = style::link_width(bandwidth.map(Bandwidth::gbps));
                 Entry { kind: Some(kind), is_failed, width, text }
             })

@@ -26,18 +26,6 @@ pub(super) fn link_class(kind: LinkKind) -> &'static str {
     }
 }
 
-/// What people call a kind of link.
-pub(super) fn link_name(kind: LinkKind) -> &'static str {
-    match kind {
-        LinkKind::Nvlink => "NVLink",
-        LinkKind::C2c => "C2C",
-        LinkKind::Pcie => "PCIe",
-        LinkKind::Upi => "UPI",
-        LinkKind::Infiniband => "InfiniBand",
-        LinkKind::Ethernet => "Ethernet",
-    }
-}
-
 /// Width of a link of this bandwidth: a doubling is as much everywhere, so that 25 and 900 GB/s are told apart and
 /// both are seen.
 pub(super) fn link_width(gbps: Option<f64>) -> f64 {

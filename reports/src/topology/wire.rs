@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use fabricast_topologies::{Bandwidth, Fabric, LinkKind, NodeId, NodeKind, Picos};
 
 use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, Scene, arc_depth};
-use super::style;
 use crate::format;
 use crate::markup::number;
 
@@ -88,7 +87,7 @@ fn describe(
     has_load: bool,
 ) -> String {
     let show = |rate: Option<u64>| rate.map_or("unlimited".to_owned(), |rate| Bandwidth(rate).to_string());
-    let mut words = vec![format!("{} – {}: {}", fabric.node(a).id, fabric.node(b).id, style::link_name(kind))];
+    let mut words = vec![format!("{} – {}: {}", fabric.node(a).id, fabric.node(b).id, kind.title())];
     if bundle.links > 1 {
         words.push(format!("{} links", bundle.links));
     }

@@ -9,6 +9,7 @@ use fabricast_validate::calibrate::curve::{CurveError, CurveFit, StepErrors, cal
 use fabricast_validate::compare::Summary;
 use serde::Serialize;
 
+use super::figure::{self, Figure};
 use crate::args::CalibrateArgs;
 use crate::commands::study::Asked;
 use crate::failure::Failure;
@@ -34,20 +35,11 @@ pub fn study_among(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
 
 #[derive(Serialize)]
 struct Json {
-    figures: Vec<FigureJson>,
+    figures: Vec<Figure>,
     steps: Vec<StepJson>,
     before: ErrorsJson,
     fitted: ErrorsJson,
     left_out: ErrorsJson,
-}
-
-#[derive(Serialize)]
-struct FigureJson {
-    name: &'static str,
-    value: f64,
-    low: f64,
-    high: f64,
-    unit: &'static str,
 }
 
 #[derive(Serialize)]
@@ -149,13 +141,6 @@ fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
         p90: summary.p90,
         bias: summary.bias,
     });
-    let figure = |one: &fabricast_validate::calibrate::curve::CurveFigure| FigureJson {
-        name: one.name,
-        value: one.value,
-        low: one.low,
-        high: one.high,
-        unit: one.unit,
-    };
     let step = |row: &Row<'_>| StepJson {
         candidate: row.candidate.to_owned(),
         job: row.job.to_owned(),
@@ -166,7 +151,7 @@ fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
         error_left_out: row.errors.left_out,
     };
     Json {
-        figures: fit.figures.iter().map(figure).collect(),
+        figures: fit.figures.into_iter().map(Figure::from).collect(),
         steps: rows.iter().map(step).collect(),
         before,
         fitted,
@@ -221,22 +206,6 @@ fn errors(fit: &CurveFit) -> Table {
 }
 
 fn figures(fit: &CurveFit) -> Table {
-    let mut table = Table::new(vec![
-        Column::new("figure", "[efficiency]", Unit::Text),
-        Column::new("value", "value", Unit::Text),
-        Column::new("low", "80 % between", Unit::Text),
-        Column::new("high", "and", Unit::Text),
-        Column::new("unit", "", Unit::Text),
-    ]);
-    for one in fit.figures {
-        let figure = |value: f64| Value::text(format!("{value:8.4}")).into();
-        table.row(vec![
-            Value::text(one.name).into(),
-            figure(one.value),
-            figure(one.low),
-            figure(one.high),
-            Value::text(one.unit).into(),
-        ]);
-    }
-    table
+    let first = Column::new("figure", "[efficiency]", Unit::Text);
+    figure::table(first, fit.figures.into_iter().map(Figure::from), |value| format!("{value:8.4}"))
 }

@@ -2,17 +2,18 @@
 
 use fabricast_sim::profile::{Decides, RegimeBand};
 use fabricast_sim::schedule::Protocol;
-use fabricast_validate::calibrate::{Estimate, HeldOut, Residual};
+use fabricast_validate::calibrate::{HeldOut, Residual};
 use fabricast_validate::compare::Coverage;
 use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
+use super::figure::Figure;
 use super::{Answer, ByChoice};
 
 #[derive(Serialize)]
 pub struct CalibrationJson {
     profile: String,
-    parameters: Vec<ParameterJson>,
+    parameters: Vec<Figure>,
     /// Sets of parameters of which the data tell combinations only.
     entangled: Vec<Vec<String>>,
     fit: SummaryJson,
@@ -23,15 +24,6 @@ pub struct CalibrationJson {
     band: BandJson,
     rows_without_strategy: usize,
     rows_to_check: usize,
-}
-
-#[derive(Serialize)]
-struct ParameterJson {
-    name: String,
-    value: f64,
-    low: f64,
-    high: f64,
-    unit: &'static str,
 }
 
 #[derive(Serialize)]
@@ -91,7 +83,7 @@ pub fn of(answer: &Answer<'_>) -> CalibrationJson {
     };
     CalibrationJson {
         profile: calibration.profile.name.clone(),
-        parameters: calibration.estimates.iter().map(ParameterJson::from).collect(),
+        parameters: calibration.estimates.iter().map(Figure::from).collect(),
         entangled: calibration.entangled.iter().map(|set| set.iter().map(|one| one.name()).collect()).collect(),
         fit: fitted.all.into(),
         fit_forced: fitted.forced.into(),
@@ -105,12 +97,5 @@ pub fn of(answer: &Answer<'_>) -> CalibrationJson {
         },
         rows_without_strategy: calibration.without_strategy,
         rows_to_check: calibration.to_check,
-    }
-}
-
-impl From<&Estimate> for ParameterJson {
-    fn from(estimate: &Estimate) -> Self {
-        let Estimate { parameter, value, low, high } = *estimate;
-        Self { name: parameter.name(), value, low, high, unit: parameter.unit().name() }
     }
 }

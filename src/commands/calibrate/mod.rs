@@ -2,6 +2,7 @@
 
 mod chart;
 mod curve;
+mod figure;
 mod json;
 mod physical;
 mod text;

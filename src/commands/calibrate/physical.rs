@@ -8,6 +8,7 @@ use fabricast_validate::calibrate::physical::{self, Told};
 use fabricast_validate::gpu::bench::{self, Bench};
 use serde::Serialize;
 
+use super::figure::Figure;
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -40,16 +41,7 @@ pub fn tell(profile: &mut Profile, benches: &[Bench]) -> Result<Vec<Told>, Failu
 #[derive(Serialize)]
 struct Json<'a> {
     profile: &'a str,
-    parameters: Vec<ParameterJson>,
-}
-
-#[derive(Serialize)]
-struct ParameterJson {
-    name: &'static str,
-    value: f64,
-    low: f64,
-    high: f64,
-    unit: &'static str,
+    parameters: Vec<Figure>,
 }
 
 /// A profile from benchmarks alone: every figure that they do not tell is that of the profile begun with.
@@ -72,11 +64,7 @@ pub fn run(args: &CalibrateArgs, benches: &[Bench], output: &Output) -> Result<(
     }
     let written = match output.format {
         Format::Json => {
-            let row = |told: Told| {
-                let Told { name, value, low, high, unit } = told;
-                ParameterJson { name, value, low, high, unit }
-            };
-            let parameters = told.into_iter().map(row).collect();
+            let parameters = told.into_iter().map(Figure::from).collect();
             output::json(&Json { profile: &profile.name, parameters })?
         }
         Format::Text => told.iter().map(line).collect(),

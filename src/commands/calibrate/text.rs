@@ -6,6 +6,7 @@ use fabricast_reports::table::{Column, Look, Table, Unit, Value, stacked};
 use fabricast_validate::calibrate::Residual;
 use fabricast_validate::compare::{Coverage, Summary};
 
+use super::figure::{self, Figure};
 use super::{Answer, ByChoice};
 
 pub fn of(answer: &Answer<'_>, look: &Look) -> String {
@@ -72,24 +73,9 @@ pub fn lines(answer: &Answer<'_>) -> Vec<(String, Summary, Option<Coverage>)> {
 }
 
 fn parameters(answer: &Answer<'_>, shown: impl Fn(f64) -> String) -> Table {
-    let mut table = Table::new(vec![
-        Column::new("parameter", "parameter", Unit::Text),
-        Column::new("value", "value", Unit::Text),
-        Column::new("low", "80 % between", Unit::Text),
-        Column::new("high", "and", Unit::Text),
-        Column::new("unit", "", Unit::Text),
-    ]);
+    let first = Column::new("parameter", "parameter", Unit::Text);
+    let mut table = figure::table(first, answer.calibration.estimates.iter().map(Figure::from), shown);
     table.heading("");
-    for estimate in &answer.calibration.estimates {
-        let figure = |value: f64| Value::text(shown(value)).into();
-        table.row(vec![
-            Value::text(estimate.parameter.name()).into(),
-            figure(estimate.value),
-            figure(estimate.low),
-            figure(estimate.high),
-            Value::text(estimate.parameter.unit().name()).into(),
-        ]);
-    }
     table
 }
 

@@ -23,6 +23,21 @@ pub enum LinkKind {
     Ethernet,
 }
 
+impl LinkKind {
+    /// What people call it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Nvlink => "NVLink",
+            Self::C2c => "C2C",
+            Self::Pcie => "PCIe",
+            Self::Upi => "UPI",
+            Self::Infiniband => "InfiniBand",
+            Self::Ethernet => "Ethernet",
+        }
+    }
+}
+
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {

@@ -1,0 +1,140 @@
+//! What charts of rows share (bars, spans of time): a title and a line under it, a legend of areas, names of rows, and an axis of
+//! vertical lines.
+
+use plotters::prelude::DrawingBackend;
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
+
+use super::axis::Span;
+use super::canvas::{Canvas, Lettering, Stroke};
+use super::{ChartError, palette};
+
+const MARGIN: f64 = 24.0;
+const TOP: f64 = 84.0;
+const KEYS: f64 = 22.0;
+
+/// Measures of a kind of chart.
+pub(super) struct Measures {
+    /// Of the whole sheet.
+    pub width: f64,
+    /// Height of a row.
+    pub row: f64,
+    /// Width that names of rows take.
+    pub names: f64,
+    /// Width that is kept free on the right.
+    pub labels: f64,
+    /// Size of the letters of the line under the title.
+    pub remark: f64,
+    /// Lines of the axis, about.
+    pub ticks: usize,
+}
+
+/// Rows of a chart before anything stands in them.
+pub(super) struct Rows<'a> {
+    title: &'a str,
+    remark: &'a str,
+    kinds: &'a [String],
+    count: usize,
+    span: Span,
+    measures: Measures,
+    /// Where each entry of the legend begins, and its row.
+    keys: Vec<(f64, usize)>,
+}
+
+impl<'a> Rows<'a> {
+    /// So many rows over a span, with a title, a line under it, and names of what has a colour each.
+    pub(super) fn new(
+        (title, remark): (&'a str, &'a str),
+        kinds: &'a [String],
+        count: usize,
+        span: Span,
+        measures: Measures,
+    ) -> Result<Self, ChartError> {
+        let keys = places_of_keys(kinds, measures.width)?;
+        Ok(Self { title, remark, kinds, count, span, measures, keys })
+    }
+
+    /// Under the legend.
+    pub(super) fn top(&self) -> f64 {
+        TOP + (self.keys.last().map_or(0, |key| key.1) + 1) as f64 * KEYS
+    }
+
+    pub(super) fn bottom(&self) -> f64 {
+        self.top() + self.count as f64 * self.measures.row
+    }
+
+    /// Of the sheet.
+    pub(super) fn size(&self) -> (u32, u32) {
+        (self.measures.width as u32, (self.bottom() + 36.0) as u32)
+    }
+
+    /// Where rows begin.
+    pub(super) fn left(&self) -> f64 {
+        MARGIN + self.measures.names
+    }
+
+    fn right(&self) -> f64 {
+        self.measures.width - MARGIN - self.measures.labels
+    }
+
+    /// The place of a value.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        self.left() + self.span.place(value) * (self.right() - self.left())
+    }
+
+    /// The middle of a row.
+    pub(super) fn middle(&self, row: usize) -> f64 {
+        self.top() + (row as f64 + 0.5) * self.measures.row
+    }
+
+    /// Draws all but the rows.
+    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
+        canvas.fill(RGBColor(255, 255, 255))?;
+        let wide = self.measures.width - 2.0 * MARGIN;
+        let title = Lettering::new(palette::INK, 19.0).bold();
+        canvas.text(&title.fit(self.title, wide)?, (MARGIN, 32.0), title)?;
+        let remark = Lettering::new(palette::TEXT, self.measures.remark);
+        canvas.text(&remark.fit(self.remark, wide)?, (MARGIN, 57.0), remark)?;
+        for ((number, name), &(x, row)) in self.kinds.iter().enumerate().zip(&self.keys) {
+            let y = TOP + row as f64 * KEYS;
+            canvas.rectangle((x, y - 6.0), (x + 14.0, y + 6.0), palette::series(number).0)?;
+            canvas.text(name, (x + 20.0, y), Lettering::new(palette::INK, 12.0))?;
+        }
+        let tick = Lettering::new(palette::TEXT, 11.5).align(HPos::Center);
+        for one in self.span.ticks(self.measures.ticks) {
+            let x = self.left() + one.at * (self.right() - self.left());
+            canvas.line(&[(x, self.top()), (x, self.bottom())], Stroke { colour: palette::GRID, width: 1.0 })?;
+            if let Some(text) = &one.label {
+                canvas.text(text, (x, self.bottom() + 15.0), tick)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws the name of a row.
+    pub(super) fn name<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        row: usize,
+        name: &str,
+    ) -> Result<(), ChartError> {
+        let small = Lettering::new(palette::INK, 12.0);
+        let name = small.fit(name, self.measures.names - 12.0)?;
+        canvas.text(&name, (self.left() - 9.0, self.middle(row)), small.align(HPos::Right))
+    }
+}
+
+/// Where the entries of a legend begin in a sheet so wide, and their rows.
+fn places_of_keys(names: &[String], width: f64) -> Result<Vec<(f64, usize)>, ChartError> {
+    let (mut x, mut row) = (MARGIN, 0);
+    let mut keys = Vec::with_capacity(names.len());
+    for name in names {
+        let wide = 22.0 + Lettering::new(palette::INK, 12.0).width(name)? + 20.0;
+        if x > MARGIN && x + wide > width - MARGIN {
+            (x, row) = (MARGIN, row + 1);
+        }
+        keys.push((x, row));
+        x += wide;
+    }
+    Ok(keys)
+}

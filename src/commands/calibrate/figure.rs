@@ -1,0 +1,53 @@
+//! A figure that was fitted or measured, with its interval: a row of the JSON and of the table, whatever tells it.
+
+use std::borrow::Cow;
+
+use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_validate::calibrate::Estimate;
+use fabricast_validate::calibrate::curve::CurveFigure;
+use fabricast_validate::calibrate::physical::Told;
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub struct Figure {
+    name: Cow<'static, str>,
+    value: f64,
+    low: f64,
+    high: f64,
+    unit: &'static str,
+}
+
+impl From<&Estimate> for Figure {
+    fn from(estimate: &Estimate) -> Self {
+        let Estimate { parameter, value, low, high } = *estimate;
+        Self { name: parameter.name().into(), value, low, high, unit: parameter.unit().name() }
+    }
+}
+
+impl From<CurveFigure> for Figure {
+    fn from(CurveFigure { name, value, low, high, unit }: CurveFigure) -> Self {
+        Self { name: name.into(), value, low, high, unit }
+    }
+}
+
+impl From<Told> for Figure {
+    fn from(Told { name, value, low, high, unit }: Told) -> Self {
+        Self { name: name.into(), value, low, high, unit }
+    }
+}
+
+/// A row a figure; `first` is the column of their names.
+pub fn table(first: Column, figures: impl IntoIterator<Item = Figure>, shown: impl Fn(f64) -> String) -> Table {
+    let mut table = Table::new(vec![
+        first,
+        Column::new("value", "value", Unit::Text),
+        Column::new("low", "80 % between", Unit::Text),
+        Column::new("high", "and", Unit::Text),
+        Column::new("unit", "", Unit::Text),
+    ]);
+    for Figure { name, value, low, high, unit } in figures {
+        let cell = |figure: f64| Value::text(shown(figure)).into();
+        table.row(vec![Value::text(name).into(), cell(value), cell(low), cell(high), Value::text(unit).into()]);
+    }
+    table
+}
