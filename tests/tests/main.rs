@@ -31,6 +31,7 @@ mod pipelines;
 mod sharing;
 mod survivors;
 mod templates;
+mod timed;
 mod turns;
 mod uneven;
 mod worlds;

@@ -58,10 +58,12 @@ use std::str::FromStr;
 
 use fabricast_sim::schedule::{Call, Collective, Generate, UnknownWord, Workplace};
 use fabricast_topologies::Bytes;
+use fabricast_topologies::route::BufferPlace;
 use serde::{Deserialize, Serialize};
 
 use crate::bound::InNetwork;
 use direct::Partners;
+use ring::Numbering;
 use rooted::{Rooted, Siblings, Tree};
 pub use shape::{Shape, Unsupported};
 
@@ -278,6 +280,30 @@ fn over<T: Tree + Send + Sync + 'static>(
 /// Making a generator takes time proportional to the number of ranks at most; each program takes time proportional to
 /// its runs.
 pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+    written(algorithm, shape, Numbering::ByRank)
+}
+
+/// The same to be timed only, with buffers in some place: operation by operation it sends as much, the same way, after the
+/// same as [`generator`]'s, but rings may name the blocks of ranks by other numbers, each lane its own. All chunks being as
+/// large, no simulation can tell, and where the places of a ring do not follow each other evenly programs are shorter by the
+/// number of ranks. (In managed memory, which moves when it is first touched, names stay.) What it says of whose bytes these
+/// are is not true: it cannot be verified, exported or executed.
+///
+/// # Errors
+/// As [`generator`].
+pub fn timed(
+    algorithm: Algorithm,
+    shape: &Shape,
+    buffers: BufferPlace,
+) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+    written(algorithm, shape, if buffers == BufferPlace::Managed { Numbering::ByRank } else { Numbering::ByPlace })
+}
+
+fn written(
+    algorithm: Algorithm,
+    shape: &Shape,
+    numbering: Numbering,
+) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
     let Call { collective, ranks, root, .. } = shape.call;
     if !algorithm.supports(collective) {
         return Err(Unsupported::Collective { algorithm, collective });
@@ -303,7 +329,7 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
     Ok(match (algorithm, collective) {
         (_, Barrier) | (Algorithm::Dissemination, _) => Box::new(barrier::Barrier::new(shape, algorithm)?),
         (Algorithm::Ring, Broadcast | Reduce) => Box::new(ring::Chain::new(shape)?),
-        (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape)?),
+        (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape, numbering)?),
         (Algorithm::Tree, AllReduce) => Box::new(tree::DoubleTree::new(shape)?),
         (Algorithm::Tree, Gather | Scatter) => Box::new(binomial_blocks::BinomialBlocks::new(shape)?),
         (Algorithm::Tree, Broadcast) => over(shape, algorithm, tree::Binomial::largest_first(ranks), Siblings::InTurn)?,
@@ -316,7 +342,7 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
         (Algorithm::SplitTree, _) => Box::new(split_tree::SplitTree::new(shape)?),
         (Algorithm::LinearSync, _) => Box::new(linear_sync::LinearSync::new(shape)?),
         // An odd number of ranks has no pairs.
-        (Algorithm::NeighbourExchange, _) if ranks % 2 == 1 => Box::new(ring::Ring::new(shape)?),
+        (Algorithm::NeighbourExchange, _) if ranks % 2 == 1 => Box::new(ring::Ring::new(shape, numbering)?),
         (Algorithm::NeighbourExchange, _) => Box::new(neighbours::NeighbourExchange::new(shape)?),
         (Algorithm::Butterfly, _) => Box::new(butterfly::Butterfly::new(shape)?),
         (Algorithm::ReduceThenBroadcast, _) => Box::new(reduce_then_broadcast::ReduceThenBroadcast::new(shape)?),

@@ -30,11 +30,22 @@ pub(super) struct Ring {
     cut: Cut,
     orders: Vec<Order>,
     stages: Vec<Stage>,
+    numbering: Numbering,
     symmetry: Symmetry,
 }
 
+/// How the blocks of an all_gather or a reduce_scatter are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbering {
+    /// By the rank whose block it is.
+    ByRank,
+    /// By that rank's place on the lane's ring, where the places of ranks do not follow each other evenly: then the blocks
+    /// that a rank passes on are a walk too. Every block of a lane has another's chunks, which are as large.
+    ByPlace,
+}
+
 impl Ring {
-    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+    pub(super) fn new(shape: &Shape, numbering: Numbering) -> Result<Self, Unsupported> {
         let orders = Order::all_of(shape)?;
         let ranks = shape.call.ranks;
         let (cut, layout) = match shape.call.collective {
@@ -48,11 +59,18 @@ impl Ring {
             header: shape.header(Algorithm::Ring, layout, scratch),
             cut,
             orders,
+            numbering,
         })
     }
 
     fn order(&self, lane: u32) -> &Order {
         &self.orders[lane as usize % self.orders.len()]
+    }
+
+    /// Whether parts are numbered by places. (Those of an all_reduce belong to no rank.)
+    fn is_by_place(&self, order: &Order) -> bool {
+        let by_place = self.numbering == Numbering::ByPlace && order.step().is_none();
+        by_place || self.header.call.collective == Collective::AllReduce
     }
 }
 
@@ -99,26 +117,25 @@ impl Generate for Ring {
                 next: order.after(rank.0, 1),
                 previous: order.after(rank.0, -1),
             };
-            // all_reduce numbers parts by position, the others by the rank whose block it is.
-            let back = |by: u32| Walk::cyclic(0, by, ranks - 1, ranks);
-            let regular = match collective {
-                Collective::AllReduce => {
-                    let position = order.position(rank.0);
-                    circle.write(program, |step| back(position).at(step), Some(back(position)));
-                    true
-                }
-                _ => {
-                    let first = if collective == Collective::ReduceScatter { -1 } else { 0 };
-                    let part = |step: u32| order.after(rank.0, first - i64::from(step));
-                    let walk = order.step().map(|step| Walk::cyclic(0, part(0), ranks - step, ranks));
-                    circle.write(program, part, walk);
-                    walk.is_some()
-                }
+            let first = if collective == Collective::ReduceScatter { -1 } else { 0 };
+            let part = |step: u32| order.after(rank.0, first - i64::from(step));
+            let regular = if self.is_by_place(order) {
+                let walk = Walk::cyclic(0, order.position(part(0)), ranks - 1, ranks);
+                circle.write(program, |step| walk.at(step), Some(walk));
+                true
+            } else {
+                let walk = order.step().map(|step| Walk::cyclic(0, part(0), ranks - step, ranks));
+                circle.write(program, part, walk);
+                walk.is_some()
             };
             first_run += Circle::runs(&self.stages, self.cut.loops, regular);
         }
         if collective == Collective::AllGather {
-            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+            for lane in 0..self.cut.lanes {
+                let order = self.order(lane);
+                let own = if self.is_by_place(order) { order.position(rank.0) } else { rank.0 };
+                copy_lane(&self.header, &self.cut, (rank.0, lane), own..own + 1, program);
+            }
         }
     }
 
@@ -134,15 +151,20 @@ pub(super) fn copy_own(header: &Header, cut: &Cut, rank: u32, part: u32, program
 
 /// As [`copy_own`], parts of which several must be neighbours as in a buffer cut by loops.
 pub(super) fn copy_parts(header: &Header, cut: &Cut, rank: u32, parts: Range<u32>, program: &mut Program) {
+    for lane in 0..cut.lanes {
+        copy_lane(header, cut, (rank, lane), parts.clone(), program);
+    }
+}
+
+/// The same on one lane.
+fn copy_lane(header: &Header, cut: &Cut, (rank, lane): (u32, u32), parts: Range<u32>, program: &mut Program) {
     if header.call.buffers == BufferUse::InPlace {
         return;
     }
-    for lane in 0..cut.lanes {
-        let at = Lane { rank, channel: channel_of(header.channels, lane) };
-        let chunks = cut.over_loops(parts.start, lane);
-        let copy = at.local(OpKind::Copy, cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
-        program.push(Run { span: parts.end - parts.start, ..copy }, &[]);
-    }
+    let at = Lane { rank, channel: channel_of(header.channels, lane) };
+    let chunks = cut.over_loops(parts.start, lane);
+    let copy = at.local(OpKind::Copy, cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
+    program.push(Run { span: parts.end - parts.start, ..copy }, &[]);
 }
 
 /// Broadcast and reduce along a ring.

@@ -308,7 +308,7 @@ impl<'a> Search<'a> {
     /// A strategy's schedule, and what its first channel takes at least.
     fn look_at(&self, strategy: Strategy) -> Result<Result<Looked, Unsupported>, PlanError> {
         let shape = Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.abilities) };
-        let generator = match algorithm::generator(strategy.algorithm, &shape) {
+        let generator = match algorithm::timed(strategy.algorithm, &shape, self.request.router.options().buffers) {
             Ok(generator) => generator,
             Err(why) => return Ok(Err(why)),
         };

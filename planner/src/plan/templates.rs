@@ -178,7 +178,8 @@ impl<'a> Templates<'a> {
     ) -> Option<Box<dyn Generate + Send + Sync>> {
         let written = |bytes: u64, chunk: Option<Bytes>| {
             let shape = self.request.shape(Call { bytes: Bytes(bytes), ..*call }, strategy, &self.abilities);
-            algorithm::generator(strategy.algorithm, &Shape { chunk, ..shape }).ok()
+            let buffers = self.request.router.options().buffers;
+            algorithm::timed(strategy.algorithm, &Shape { chunk, ..shape }, buffers).ok()
         };
         let per_loop = written(1 << 40, None)?.header().layout.chunks();
         let chunks = per_loop.checked_mul(loops)?;

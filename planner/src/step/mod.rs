@@ -14,6 +14,7 @@ mod course;
 mod efficiency;
 mod gradients;
 mod kernels;
+mod least;
 mod load;
 mod meeting;
 mod one_process;
@@ -441,10 +442,16 @@ impl Prices<'_> {
 
     /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
     fn look_up(&self, job: &Training) {
-        self.calls.par_iter().with_max_len(1).for_each(|call| {
+        // Two threads would work out the same beside each other: both passes call alike.
+        let mut asked: Vec<Exchange> = Vec::with_capacity(self.calls.len());
+        for call in self.calls {
             let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
-            drop(self.time(call, bytes));
-        });
+            let exchange = exchange(call, bytes);
+            if !asked.contains(&exchange) {
+                asked.push(exchange);
+            }
+        }
+        asked.par_iter().with_max_len(1).for_each(|&exchange| drop(self.tariff.time(self.layout, exchange)));
     }
 
     fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {

@@ -15,13 +15,14 @@ use std::sync::{Mutex, PoisonError};
 
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
 use crate::algorithm::Algorithm;
+use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
 use crate::plan::{Effort, PlanError, PlanRequest, Priced, Row, Watcher, plan};
@@ -102,6 +103,8 @@ pub struct Simulated<'a> {
     picked: Kept<Strategy>,
     /// What was timed.
     timed: Kept<Timed>,
+    /// What calls of groups that leave their domain take at least.
+    least: Kept<Picos>,
 }
 
 /// What a call takes, and how it is done.
@@ -110,6 +113,15 @@ struct Timed {
     time: Picos,
     /// `None` where nothing is to be done.
     strategy: Option<Strategy>,
+}
+
+/// What is timed of a call.
+enum Sample {
+    /// A call of this size, which is its own or near it.
+    Whole(Bytes),
+    /// Calls of `before` and of `last` bytes for each of `ranks`; from the second up to `part` a byte takes what it takes from
+    /// the first to the second.
+    Part { ranks: u64, before: u64, last: u64, part: u64 },
 }
 
 /// Answers that were worked out before.
@@ -147,7 +159,8 @@ impl<'a> Simulated<'a> {
     /// Of the devices of all ranks.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
-        Self { router, profile, ranks, known: Kept::default(), picked: Kept::default(), timed: Kept::default() }
+        let (known, picked, timed, least) = Default::default();
+        Self { router, profile, ranks, known, picked, timed, least }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -206,24 +219,50 @@ impl<'a> Simulated<'a> {
         let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups);
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
-        // Groups of a host stay as they are asked about, up to sizes at which a part more takes what the one before it took.
-        let ranks = first.len() as u64;
-        let part = bytes.0.div_ceil(ranks);
-        let leaves = self.leaves_its_domain(first);
-        let before = if leaves { (TIMED_BETWEEN / ranks).max(LOOKED_AT) } else { TIMED_INSIDE };
-        let last = 2 * before;
         let at = |bytes: Bytes| {
             let asked = (size, stride, collective, bytes, collectives);
             let time = || self.price_whole(&parties, asked).map(Some);
             Ok::<_, PlanError>(self.timed.or_find(asked, time)?.unwrap_or_default())
         };
-        if part > last {
-            let (before_took, took) = (at(Bytes(before * ranks))?, at(Bytes(last * ranks))?);
-            let more = u128::from((took.time - before_took.time).0) * u128::from(part - last);
-            let time = took.time + Picos((more / u128::from(last - before)) as u64);
-            return Ok(Timed { time, ..took });
+        match self.sample(first, bytes) {
+            Sample::Whole(bytes) => at(bytes),
+            Sample::Part { ranks, before, last, part } => {
+                let (before_took, took) = (at(Bytes(before * ranks))?, at(Bytes(last * ranks))?);
+                let more = u128::from((took.time - before_took.time).0) * u128::from(part - last);
+                let time = took.time + Picos((more / u128::from(last - before)) as u64);
+                Ok(Timed { time, ..took })
+            }
         }
-        at(if leaves { Bytes(few_digits(part) * ranks) } else { bytes })
+    }
+
+    /// What is timed for a call of so many bytes.
+    fn sample(&self, group: &[NodeId], bytes: Bytes) -> Sample {
+        let ranks = group.len() as u64;
+        let part = bytes.0.div_ceil(ranks);
+        let leaves = self.leaves_its_domain(group);
+        let before = if leaves { (TIMED_BETWEEN / ranks).max(LOOKED_AT) } else { TIMED_INSIDE };
+        let last = 2 * before;
+        match (part > last, leaves) {
+            (true, _) => Sample::Part { ranks, before, last, part },
+            (false, true) => Sample::Whole(Bytes(few_digits(part) * ranks)),
+            // Groups of a host stay as they are asked about.
+            (false, false) => Sample::Whole(bytes),
+        }
+    }
+
+    /// What a call of these groups takes at least, by the [`Bounds`] of the group that stands for all; `None` where that
+    /// group does not leave its domain, so that its price is quickly known.
+    fn least(&self, groups: &[Vec<u32>], (collective, bytes): (Collective, Bytes)) -> Option<Picos> {
+        let parties = self.together(groups);
+        let first = parties.first().filter(|first| self.leaves_its_domain(first))?;
+        // Of a large call what is added to the part that is timed is no less than nothing.
+        let bytes = match self.sample(first, bytes) {
+            Sample::Whole(bytes) => bytes,
+            Sample::Part { ranks, last, .. } => Bytes(last * ranks),
+        };
+        let (ranks, buffers) = (first.len() as u32, BufferUse::OutOfPlace);
+        let call = Call { collective, bytes, ranks, root: Rank(0), buffers };
+        Some(Bounds::new(self.router.fabric(), self.router, first, 0).of(&call).time)
     }
 
     /// The same of a call as it is.
@@ -333,6 +372,22 @@ impl Allowed<'_> {
         let asked = (size, stride, collective, bytes, self.collectives);
         let price = || self.simulated.price(&layout.groups(dimension), asked).map(Some);
         Ok(self.simulated.known.or_find(asked, price)?.unwrap_or_default())
+    }
+
+    /// No more than [`Tariff::time`] says, and mostly at hand sooner: what no schedule can beat, of groups that leave their
+    /// domain; of others the time itself.
+    ///
+    /// # Errors
+    /// As [`Tariff::time`].
+    pub(super) fn least(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let Exchange { dimension, collective, bytes } = exchange;
+        let (size, stride) = layout.shape(dimension);
+        let asked = (size, stride, collective, bytes, self.collectives);
+        let bound = || Ok(self.simulated.least(&layout.groups(dimension), (collective, bytes)));
+        match self.simulated.least.or_find(asked, bound)? {
+            Some(least) => Ok(least),
+            None => self.time(layout, exchange),
+        }
     }
 
     /// Calls with their strategies and times.

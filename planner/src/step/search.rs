@@ -1,4 +1,5 @@
-//! Degrees that nobody named: all that fit are estimated, and the best of them simulated.
+//! Degrees that nobody named: all that fit are estimated, and the best of them simulated, less those that cannot be faster than
+//! one that was (`least`).
 //!
 //! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, and
 //! experts divided as far as they go; sequences are divided between tensor-parallel ranks, since that costs nothing. What
@@ -6,9 +7,10 @@
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, NodeId, Place};
+use fabricast_topologies::{Bytes, NodeId, Picos, Place};
 
 pub use super::TimeError as StepError;
+use super::least::LeastTimes;
 use super::{Course, Efficiency, Estimated, Simulated, Speeds, Step, TimeError, course, step};
 use crate::job::{Degrees, Ends, Footprint, JobError, Layout, Order, Processes, Training, footprint};
 
@@ -123,10 +125,22 @@ fn timed(
     Ok((step(job, layout, speeds, &machine.curve, &allowed)?, footprint(job, layout)))
 }
 
+/// No more than the step of a layout takes.
+fn least_step(job: &Training, machine: &Machine<'_>, speeds: &Speeds, layout: &Layout) -> Result<Picos, TimeError> {
+    let allowed = machine.simulated.allowing(job.collectives);
+    let least = LeastTimes::of(job, layout, |layout: &Layout, exchange| allowed.least(layout, exchange));
+    Ok(step(job, layout, speeds, &machine.curve, &least)?.time)
+}
+
 fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Step, Footprint), TimeError> {
     let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
     let mut best: Option<(Step, Footprint)> = None;
     for layout in promising(job, machine, &speeds, memory)? {
+        if let Some((known, _)) = &best
+            && least_step(job, machine, &speeds, &layout)? >= known.time
+        {
+            continue;
+        }
         let found = timed(job, machine, &speeds, &layout)?;
         if best.as_ref().is_none_or(|(known, _)| found.0.time < known.time) {
             best = Some(found);
@@ -173,4 +187,47 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::profile::Profile;
+    use fabricast_topologies::route::RouteOptions;
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+    use crate::step::tests::read;
+
+    /// What is left out could not have been the best.
+    #[test]
+    fn searches_find_what_is_best_of_all_that_are_promising() {
+        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+        let fabric = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let curve = Efficiency::of(&fabric);
+        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+        let mut left_out = 0;
+        for (layers, hidden, batch, zero) in
+            [(8, 1024, 64, 1), (32, 4096, 256, 0), (16, 8192, 64, 3), (24, 2048, 32, 2)]
+        {
+            let job = read(&format!(
+                "name = \"j\"\nglobal_batch = {batch}\nzero = {zero}\nflash_attention = true\nparallel = \"auto\"\n\
+                 model = {{ layers = {layers}, hidden = {hidden}, heads = 32, vocab = 32000, seq = 2048 }}\n",
+            ));
+            let speeds = Speeds::of(&fabric, job.precision, &job.places).unwrap();
+            let layouts = promising(&job, &machine, &speeds, Bytes::MAX).unwrap();
+            let all: Vec<Step> =
+                layouts.iter().map(|layout| timed(&job, &machine, &speeds, layout).unwrap().0).collect();
+            let best = all.iter().min_by_key(|step| step.time).unwrap();
+            assert_eq!(&unbounded_step(&job, &machine).unwrap().0, best);
+            for (layout, step) in layouts.iter().zip(&all) {
+                let least = least_step(&job, &machine, &speeds, layout).unwrap();
+                assert!(least <= step.time, "{least} {}", step.time);
+                left_out += usize::from(least >= best.time && step != best);
+            }
+        }
+        assert!(left_out > 0);
+    }
 }

@@ -78,7 +78,8 @@ impl Tariff for Flat {
     }
 }
 
-const SPEEDS: Speeds = Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000) };
+pub(super) const SPEEDS: Speeds =
+    Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000) };
 
 fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     let job = read(text);
@@ -102,7 +103,7 @@ fn any_zero() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-fn any_job() -> impl Strategy<Value = (String, u32)> {
+pub(super) fn any_job() -> impl Strategy<Value = (String, u32)> {
     (0u32..3, 0u32..3, 0u32..3, 0u32..2, any_zero(), prop::bool::ANY, 1u64..3, prop::bool::ANY).prop_map(
         |(tp, pp, dp, cp, zero, sequence, rounds, experts)| {
             let (tp, pp, dp, cp) = (1 << tp, 1 << pp, 1 << dp, 1 << cp);

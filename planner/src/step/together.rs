@@ -4,7 +4,7 @@ use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank};
 use fabricast_sim::{Folding, LaunchMode, Party, Surroundings, simulate_together};
-use fabricast_topologies::route::Router;
+use fabricast_topologies::route::{BufferPlace, Router};
 use fabricast_topologies::{Bytes, NodeId, Picos};
 
 use super::meeting::that_stand_for_all;
@@ -60,7 +60,7 @@ impl Simulated<'_> {
             let shape =
                 Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, self.profile, per_node, &abilities) };
             let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
-            written.add(strategy.algorithm, shape, devices, delays);
+            written.add((strategy.algorithm, shape), self.router.options().buffers, devices, delays);
         }
         written
     }
@@ -105,11 +105,17 @@ impl<'c> Calls<'c> {
     }
 
     /// One more. What was picked can be generated: a group that cannot be like the first is one that says nothing.
-    fn add(&mut self, algorithm: Algorithm, shape: Shape, devices: &'c [NodeId], delays: Vec<Picos>) {
+    fn add(
+        &mut self,
+        (algorithm, shape): (Algorithm, Shape),
+        buffers: BufferPlace,
+        devices: &'c [NodeId],
+        delays: Vec<Picos>,
+    ) {
         let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));
         let number = known.unwrap_or(self.generators.len());
         if known.is_none() {
-            match algorithm::generator(algorithm, &shape) {
+            match algorithm::timed(algorithm, &shape, buffers) {
                 Ok(generator) => self.generators.push((algorithm, shape, generator)),
                 Err(_) => return,
             }

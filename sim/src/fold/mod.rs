@@ -32,9 +32,13 @@ use crate::spans::Spans;
 use rounds::Rounds;
 pub(crate) use signature::Signature;
 
-/// Rounds after which folding is given up: a symmetric schedule is stable after a handful, and one whose runs wait for each
-/// other learns of a defect at one place one neighbour a round.
-const MOST_ROUNDS: u32 = 48;
+/// Rounds after which folding of many runs is given up: a symmetric schedule is stable after a handful, and one whose runs wait
+/// for each other learns of a defect at one place one neighbour a round.
+const MOST_ROUNDS: usize = 48;
+
+/// Colours of runs that are worked out in any case before folding is given up: few runs may go round a long ring, which takes
+/// less than to run all of its operations.
+const COLOURED: usize = 1 << 21;
 
 /// A folded workload and how to read its results.
 #[derive(Debug)]
@@ -108,7 +112,7 @@ fn colours(workload: &Workload) -> Option<Colours> {
     }
     let rounds = Rounds::of(workload);
     let mut colours = rounds.by_place(&first);
-    for _ in 0..MOST_ROUNDS {
+    for _ in 0..MOST_ROUNDS.max(COLOURED / workload.runs.len().max(1)) {
         let next = rounds.next(&colours);
         let stable = (next.run_count, next.resource_count) == (colours.run_count, colours.resource_count);
         if stable {

@@ -15,6 +15,7 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
     let framing = Framing::new(profile.protocol(header.protocol).wire_efficiency);
     let mut sent: BTreeMap<(Rank, Rank), Work> = BTreeMap::new();
     let mut scratch = Program::default();
+    let is_even = header.layout.segments().len() <= 1;
     // The size of each chunk, which ranks send again and again.
     let mut sizes: Vec<Option<Work>> = vec![None; header.layout.chunks().max(1) as usize];
     for rank in (0..header.call.ranks).map(Rank) {
@@ -28,6 +29,11 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
                 Some(known) if run.span == 1 => *known.get_or_insert_with(|| payload(header, chunk, 1)),
                 _ => payload(header, chunk, run.span),
             };
+            if is_even && run.span == 1 && run.peer.is_fixed() && run.len > 0 {
+                let work = size(chunks.at(0)).0 * u128::from(run.len);
+                sent.entry(way(Rank(run.peer.at(0)))).or_default().0 += work;
+                continue;
+            }
             // Many operations in a row go the same way.
             let (mut to, mut sum) = (None, Work::default());
             for i in 0..run.len {

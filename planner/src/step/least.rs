@@ -1,0 +1,129 @@
+//! What a step takes at least, without the time of its large calls: so that a search need not simulate what cannot win.
+//!
+//! A step whose calls take less is never slower, but for one thing: weights that travel after the optimizer hide behind the first
+//! forward passes of the stage that ends last, and where calls take less another stage may end last, with shorter passes. Where
+//! those weights take nothing the step is the end of the slowest stage and the optimizer, which grows with every call. So calls
+//! after the optimizer count as nothing, and all others as the least that they can take.
+
+use fabricast_topologies::Picos;
+
+use super::calls::exchange;
+use super::{Exchange, Tariff};
+use crate::job::{Layout, Phase, Training, traffic};
+use crate::plan::PlanError;
+
+/// A tariff by which [`step`](super::step) says no more than by another that asks no less of any call.
+pub(super) struct LeastTimes<T> {
+    /// What calls take at least.
+    least: T,
+    /// Calls after the optimizer; others that are like them count as nothing too.
+    updated: Vec<Exchange>,
+}
+
+impl<T> LeastTimes<T> {
+    /// Of a job's calls.
+    pub(super) fn of(job: &Training, layout: &Layout, least: T) -> Self {
+        let updated = traffic(job, layout).into_iter().filter(|call| call.phase == Phase::Updated);
+        Self { least, updated: updated.map(|call| exchange(&call, call.bytes)).collect() }
+    }
+}
+
+impl<T: Fn(&Layout, Exchange) -> Result<Picos, PlanError> + Sync> Tariff for LeastTimes<T> {
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        if self.updated.contains(&exchange) { Ok(Picos::ZERO) } else { (self.least)(layout, exchange) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::{BuildHasher, BuildHasherDefault};
+
+    use fabricast_sim::profile::Profile;
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+    use proptest::prelude::*;
+    use rustc_hash::FxHasher;
+
+    use super::*;
+    use crate::job::Collectives;
+    use crate::step::tests::{SPEEDS, any_job, read};
+    use crate::step::{Efficiency, Simulated, step};
+
+    /// Any time of each call, up to a tenth of a second, and a part of it.
+    struct Any {
+        seed: u64,
+        parts: u64,
+    }
+
+    impl Any {
+        fn least(&self, exchange: Exchange) -> Picos {
+            let hash = BuildHasherDefault::<FxHasher>::default().hash_one((self.seed, "part", exchange));
+            Picos(self.whole(exchange).0 / 16 * (hash % (self.parts + 1)))
+        }
+
+        fn whole(&self, exchange: Exchange) -> Picos {
+            let hash = BuildHasherDefault::<FxHasher>::default().hash_one((self.seed, exchange));
+            Picos(hash % 10_u64.pow(5 + hash as u32 % 7))
+        }
+    }
+
+    impl Tariff for Any {
+        fn time(&self, _: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+            Ok(self.whole(exchange))
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Whatever calls take, and whatever part of it is known.
+        #[test]
+        fn steps_take_no_less_than_their_least((text, ranks) in any_job(), seed in any::<u64>(), parts in 0u64..=16) {
+            let job = read(&text);
+            let layout = Layout::given(&job, ranks).unwrap().unwrap();
+            let whole = Any { seed, parts };
+            let least = LeastTimes::of(&job, &layout, |_: &Layout, exchange| Ok(whole.least(exchange)));
+            let of = |tariff: &dyn Tariff| step(&job, &layout, &SPEEDS, &Efficiency::default(), tariff).unwrap().time;
+            prop_assert!(of(&least) <= of(&whole));
+        }
+    }
+
+    /// Calls of a sequence of sizes, within a host and between hosts, large ones that are timed in part among them.
+    #[test]
+    fn calls_take_no_less_than_their_least() {
+        use fabricast_sim::schedule::Collective::{AllGather, AllReduce, AllToAll, ReduceScatter};
+        use fabricast_topologies::Bytes;
+
+        use crate::job::{Degrees, Dimension};
+
+        for network in
+            ["rail,nics_per_node=8,nic=400Gb/s", "fat_tree,nics_per_node=4,nic=400Gb/s,radix=8,oversubscription=2"]
+        {
+            let network = Some(network.parse().unwrap());
+            let fabric = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+            let router = Router::new(&fabric, RouteOptions::default());
+            let profile = Profile::for_fabric(&fabric).unwrap();
+            let simulated = Simulated::new(&router, &profile, fabric.gpus());
+            let allowed = simulated.allowing(Collectives::Library);
+            for tensor in [1, 4, 8] {
+                let layout = Layout { degrees: Degrees { tensor, data: 32 / tensor, ..Degrees::default() } };
+                for (dimension, collective) in [
+                    (Dimension::Tensor, AllReduce),
+                    (Dimension::Data, AllGather),
+                    (Dimension::Data, ReduceScatter),
+                    (Dimension::Data, AllReduce),
+                    (Dimension::Data, AllToAll),
+                ] {
+                    for bytes in [1 << 10, 3_000_000, 100_000_007, 5 << 30].map(Bytes) {
+                        let exchange = Exchange { dimension, collective, bytes };
+                        if layout.size(dimension) > 1 {
+                            let (least, time) = (allowed.least(&layout, exchange), allowed.time(&layout, exchange));
+                            let (least, time) = (least.unwrap(), time.unwrap());
+                            assert!(Picos::ZERO < least && least <= time, "{exchange:?} {tensor}: {least} {time}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

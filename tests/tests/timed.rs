@@ -1,0 +1,93 @@
+//! Schedules that are only timed name blocks by other numbers, and take what the others take.
+
+use fabricast_planner::algorithm::Shape;
+use fabricast_planner::algorithm::{Algorithm, timed};
+use fabricast_sim::Folding;
+use fabricast_sim::lower::sent;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Protocol, Rank, Schedule};
+use fabricast_topologies::Bytes;
+use fabricast_topologies::route::BufferPlace;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::generators::Case;
+use crate::worlds::{places, scenes};
+
+/// A ring of blocks in so many orders, or a neighbour exchange, which is one for odd numbers of ranks.
+fn ring(collective: Collective, ranks: u32, (bytes, loops): (u64, u64), channels: u16, keys: &[u32]) -> Case {
+    let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+    let orders = keys.chunks(8).map(|keys| {
+        let mut order: Vec<Rank> = (0..ranks).map(Rank).collect();
+        order.sort_by_key(|rank| (keys[rank.0 as usize % keys.len()], rank.0));
+        order
+    });
+    let chunk = bytes.div_ceil(loops * u64::from(channels) * u64::from(ranks)).max(1);
+    let shape =
+        Shape { channels, chunk: Some(Bytes(chunk)), orders: orders.collect(), ..Shape::new(call, Protocol::Simple) };
+    Case { algorithm: Algorithm::Ring, shape }
+}
+
+fn operations(generator: &dyn Generate) -> (u32, u32) {
+    let schedule = Schedule::build(generator).unwrap();
+    (schedule.run_count() as u32, schedule.operation_count())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// On any fabric, with late ranks and wherever buffers lie, to the picosecond.
+    #[test]
+    fn what_is_timed_takes_what_the_schedule_takes(
+        scene in scenes(16),
+        place in places(),
+        collective in select(vec![Collective::AllGather, Collective::ReduceScatter, Collective::AllReduce]),
+        protocol in select(Protocol::ALL.to_vec()),
+        size in (0u64..3_000_000, 1u64..4),
+        channels in 1u16..5,
+        in_place in any::<bool>(),
+        keys in proptest::collection::vec(any::<u32>(), 8..32),
+    ) {
+        let world = scene.world().with_buffers(place);
+        let mut case = ring(collective, world.ranks(), size, channels, &keys);
+        case.shape.protocol = protocol;
+        if in_place {
+            case.shape.call.buffers = BufferUse::InPlace;
+        }
+        let whole = case.generator();
+        let other = timed(case.algorithm, &case.shape, place).unwrap();
+        prop_assert_eq!(sent(&*whole, &world.profile), sent(&*other, &world.profile));
+        let expected = world.timed(&*whole, Folding::Off, None);
+        for folding in [Folding::Off, Folding::WhereProved, Folding::BlocksFirst] {
+            match (&expected, world.timed(&*other, folding, None)) {
+                (Ok(expected), Ok(found)) => {
+                    prop_assert_eq!((found.time, found.costs, found.operations), (expected.time, expected.costs, expected.operations));
+                    // What passes is rounded down once for each run.
+                    for one in &found.utilization {
+                        let same = expected.utilization.iter().find(|other| other.resource == one.resource);
+                        let same = same.map_or(f64::NAN, |other| other.bytes);
+                        prop_assert!((one.bytes - same).abs() <= 1e-3, "{one:?} {same}");
+                    }
+                }
+                (Err(expected), Err(found)) => prop_assert_eq!(expected.to_string(), found.to_string()),
+                (expected, found) => {
+                    let time = |one: &fabricast_sim::Timeline| one.time;
+                    prop_assert!(false, "{:?} {:?}", expected.as_ref().map(time), found.as_ref().map(time));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_timed_is_shorter_where_places_do_not_follow_each_other_evenly() {
+    let keys: Vec<u32> = (0..64).map(|i| i * 37 % 64).collect();
+    for collective in [Collective::AllGather, Collective::ReduceScatter] {
+        let case = ring(collective, 64, (1 << 20, 1), 2, &keys);
+        let (whole, short) = (
+            operations(&*case.generator()),
+            operations(&*timed(case.algorithm, &case.shape, BufferPlace::Device).unwrap()),
+        );
+        assert_eq!(whole.1, short.1);
+        assert!(short.0 <= 64 * 2 * 3 && 10 * short.0 < whole.0, "{short:?} {whole:?}");
+    }
+}
