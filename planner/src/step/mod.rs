@@ -564,6 +564,8 @@ impl Reduction {
 #[cfg(test)]
 mod llama3;
 #[cfg(test)]
+mod placed;
+#[cfg(test)]
 mod published;
 #[cfg(test)]
 mod rules;

@@ -21,6 +21,7 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::together::Planned;
 use crate::algorithm::Algorithm;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
@@ -92,11 +93,22 @@ const MOST_TOGETHER: usize = 4096;
 /// Size, stride, collective, bytes, what may be used.
 type Asked = (u32, u32, Collective, Bytes, Collectives);
 
+/// Ranks by domain and by host.
+type Form = [Vec<usize>; 2];
+
+/// Whether ranks are numbered as the fabric numbers its GPUs, some left out or not.
+fn are_in_order(router: &Router<'_>, ranks: &[NodeId]) -> bool {
+    let mut rest = router.fabric().gpus().iter();
+    ranks.iter().all(|rank| rest.any(|gpu| gpu == rank))
+}
+
 /// Times by plan and simulation.
 pub struct Simulated<'a> {
     pub(super) router: &'a Router<'a>,
     pub(super) profile: &'a Profile,
     ranks: &'a [NodeId],
+    /// The number that the fabric gives each GPU, where ranks are in another order.
+    numbers: Option<FxHashMap<NodeId, u32>>,
     known: Kept<Timed>,
     /// What groups of many take, by the size at which strategies were compared.
     picked: Kept<Strategy>,
@@ -147,7 +159,16 @@ impl<'a> Simulated<'a> {
     /// Of the devices of all ranks.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
-        Self { router, profile, ranks, known: Kept::default(), picked: Kept::default(), timed: Kept::default() }
+        let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
+        Self {
+            router,
+            profile,
+            ranks,
+            numbers,
+            known: Kept::default(),
+            picked: Kept::default(),
+            timed: Kept::default(),
+        }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -169,6 +190,17 @@ impl<'a> Simulated<'a> {
         group.iter().filter_map(|&rank| self.ranks.get(rank as usize).copied()).collect()
     }
 
+    /// The devices of a group as a library orders them: it finds its rings and trees on the machine, wherever a scheduler put which
+    /// rank (NCCL 2.30.7 src/graph/search.cc), so what a call takes hangs on the set of GPUs. Those who hand over to neighbours stay
+    /// as they are numbered.
+    pub(super) fn members(&self, group: &[u32], collective: Collective) -> Vec<NodeId> {
+        let mut devices = self.devices(group);
+        if let (Some(numbers), false) = (&self.numbers, collective == Collective::SendRecv) {
+            devices.sort_by_key(|device| numbers.get(device).copied());
+        }
+        devices
+    }
+
     /// The islands of a group, each once.
     pub(crate) fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
         let mut islands: Vec<u32> = devices.iter().map(|&device| self.router.island_of(device)).collect();
@@ -178,8 +210,8 @@ impl<'a> Simulated<'a> {
     }
 
     /// Those that share the fabric with the first, which stands for all: one that leaves its NVLink domain where there is one.
-    fn together(&self, groups: &[Vec<u32>]) -> Vec<Vec<NodeId>> {
-        let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.devices(group)).collect();
+    fn together(&self, groups: &[Vec<u32>], collective: Collective) -> Vec<Vec<NodeId>> {
+        let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.members(group, collective)).collect();
         let islands: Vec<Vec<u32>> = placed.iter().map(|devices| self.islands(devices)).collect();
         match islands.iter().position(|of| of.len() > 1) {
             Some(first) => {
@@ -187,6 +219,8 @@ impl<'a> Simulated<'a> {
                 let all: Vec<Vec<NodeId>> = from.iter().chain(before).cloned().collect();
                 if self.ranks.len() <= MOST_TOGETHER { all } else { self.on_the_hosts_of_the_first(all) }
             }
+            // Those of a domain do what those of another do, unless somebody placed them.
+            None if self.numbers.is_some() => placed,
             None => placed
                 .into_iter()
                 .zip(&islands)
@@ -204,7 +238,7 @@ impl<'a> Simulated<'a> {
 
     fn price(&self, groups: &[Vec<u32>], asked: Asked) -> Result<Timed, PlanError> {
         let (size, stride, collective, bytes, collectives) = asked;
-        let parties = self.together(groups);
+        let parties = self.together(groups, collective);
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
         // Groups of a host stay as they are asked about, up to sizes at which a part more takes what the one before it took.
         let ranks = first.len() as u64;
@@ -230,6 +264,9 @@ impl<'a> Simulated<'a> {
     fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
         let (size, stride, collective, bytes, collectives) = asked;
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
+        if self.numbers.is_some() && parties.iter().any(|other| self.form(other) != self.form(first)) {
+            return self.price_each(parties, asked);
+        }
         let together = |strategy: Strategy| {
             let time = self.slowest(parties, (collective, bytes), strategy)?;
             Ok::<_, PlanError>(Timed { time, strategy: Some(strategy) })
@@ -248,6 +285,43 @@ impl<'a> Simulated<'a> {
             [_] => Ok(Timed { time: fastest.time, strategy: Some(fastest.strategy) }),
             _ => together(fastest.strategy),
         }
+    }
+
+    /// The same where groups differ: each does what is best for groups of its form, and the slowest is what is told.
+    fn price_each(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
+        let (.., collective, bytes, collectives) = asked;
+        let mut picks: FxHashMap<Form, Option<Strategy>> = FxHashMap::default();
+        let mut calls = Vec::with_capacity(parties.len());
+        for devices in parties {
+            let form = self.form(devices);
+            let strategy = match picks.get(&form) {
+                Some(known) => *known,
+                None => {
+                    let most = if self.is_spread(devices) { LOOKED_AT * devices.len() as u64 } else { u64::MAX };
+                    let row = self.row(devices, collective, bytes.min(Bytes(most)), collectives, OwnChoice::Inside)?;
+                    *picks.entry(form).or_insert(row.map(|row| fastest(&row).strategy))
+                }
+            };
+            calls.extend(
+                strategy.map(|strategy| (Planned { collective, bytes, strategy }, devices.as_slice(), Picos::ZERO)),
+            );
+        }
+        let times = self.together_at(&calls)?;
+        let slowest = times.into_iter().zip(&calls).max_by_key(|&(time, _)| time);
+        Ok(slowest.map_or_else(Timed::default, |(time, call)| Timed { time, strategy: Some(call.0.strategy) }))
+    }
+
+    /// How many ranks of a group each of its domains has, and each of its hosts: what strategies hang on.
+    fn form(&self, devices: &[NodeId]) -> Form {
+        let counts = |of: &dyn Fn(NodeId) -> u32| {
+            let mut places: Vec<u32> = devices.iter().map(|&device| of(device)).collect();
+            places.sort_unstable();
+            let mut counts: Vec<usize> = places.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+            counts.sort_unstable();
+            counts
+        };
+        let fabric = self.router.fabric();
+        [counts(&|device| self.router.island_of(device)), counts(&|device| fabric.node(device).host.0)]
     }
 
     /// Whether a group is of more than one NVLink domain.
@@ -356,27 +430,40 @@ impl Tariff for Allowed<'_> {
 }
 
 /// A first estimate for choosing what to simulate: latency of the path between the first and the last rank of a group for
-/// each doubling of ranks, and the bytes that the slowest path between neighbours must carry at its bandwidth.
+/// each doubling of ranks, and the bytes that the slowest path between neighbours must carry at its bandwidth. Of ranks that are
+/// numbered as the fabric numbers its GPUs the first group stands for all.
 pub struct Estimated<'a> {
-    /// Routes.
-    pub router: &'a Router<'a>,
-    /// The device of each rank.
-    pub ranks: &'a [NodeId],
+    router: &'a Router<'a>,
+    ranks: &'a [NodeId],
+    /// Whether the first group stands for all.
+    alike: bool,
+}
+
+impl<'a> Estimated<'a> {
+    /// Of the devices of all ranks.
+    #[must_use]
+    pub fn new(router: &'a Router<'a>, ranks: &'a [NodeId]) -> Self {
+        Self { router, ranks, alike: are_in_order(router, ranks) }
+    }
 }
 
 impl Tariff for Estimated<'_> {
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
         let (size, stride) = layout.shape(exchange.dimension);
-        let at = |number: u32| self.ranks.get((number * stride) as usize).copied();
-        let (Some(first), Some(next), Some(last)) = (at(0), at(1), at(size.saturating_sub(1))) else {
-            return Ok(Picos::ZERO);
-        };
+        let block = (size * stride).max(1);
+        let firsts = 0..if self.alike { 1 } else { self.ranks.len() as u32 };
         let mut rate = f64::INFINITY;
         let mut latency = Picos::ZERO;
-        for to in [next, last] {
-            if let Ok(path) = self.router.path(first, to) {
-                rate = rate.min(path.bandwidth.map_or(f64::INFINITY, |bandwidth| bandwidth.0 as f64));
-                latency = latency.max(path.latency);
+        for begin in firsts.filter(|rank| rank % block < stride) {
+            let at = |number: u32| self.ranks.get((begin + number * stride) as usize).copied();
+            let (Some(first), Some(next), Some(last)) = (at(0), at(1), at(size.saturating_sub(1))) else {
+                return Ok(Picos::ZERO);
+            };
+            for to in [next, last] {
+                if let Ok(path) = self.router.path(first, to) {
+                    rate = rate.min(path.bandwidth.map_or(f64::INFINITY, |bandwidth| bandwidth.0 as f64));
+                    latency = latency.max(path.latency);
+                }
             }
         }
         let doublings = u64::from(size.next_power_of_two().trailing_zeros());
@@ -423,7 +510,7 @@ mod tests {
                 for bytes in [26_116_096, 100_000_007, 634_408_960, 3_303_669_760].map(Bytes) {
                     let asked = (64 / tensor, tensor, collective, bytes, Collectives::Library);
                     let priced = simulated.price(&groups, asked).unwrap();
-                    let whole = simulated.price_whole(&simulated.together(&groups), asked).unwrap();
+                    let whole = simulated.price_whole(&simulated.together(&groups, collective), asked).unwrap();
                     let error = priced.time.0 as f64 / whole.time.0 as f64 - 1.0;
                     assert!(error.abs() < 0.06, "{collective} {bytes:?} {tensor}: {error:+.4}");
                 }

@@ -57,10 +57,14 @@ impl Simulated<'_> {
             let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
             let buffers = BufferUse::OutOfPlace;
             let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
-            let shape =
-                Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, self.profile, per_node, &abilities) };
             let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
-            written.add(strategy.algorithm, shape, devices, delays);
+            // A group that is spread otherwise may be unable to do what was picked for the first: it goes round a ring, or straight.
+            [strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
+                let strategy = Strategy { algorithm, ..strategy };
+                let shape = strategy.shape(call, self.profile, per_node, &abilities);
+                let shape = Shape { grid: fabric.host_grid().to_vec(), ..shape };
+                written.add(algorithm, shape, devices, delays.clone())
+            });
         }
         written
     }
@@ -104,17 +108,18 @@ impl<'c> Calls<'c> {
         })
     }
 
-    /// One more. What was picked can be generated: a group that cannot be like the first is one that says nothing.
-    fn add(&mut self, algorithm: Algorithm, shape: Shape, devices: &'c [NodeId], delays: Vec<Picos>) {
+    /// One more; whether it can be generated.
+    fn add(&mut self, algorithm: Algorithm, shape: Shape, devices: &'c [NodeId], delays: Vec<Picos>) -> bool {
         let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));
         let number = known.unwrap_or(self.generators.len());
         if known.is_none() {
             match algorithm::generator(algorithm, &shape) {
                 Ok(generator) => self.generators.push((algorithm, shape, generator)),
-                Err(_) => return,
+                Err(_) => return false,
             }
         }
         self.parties.push((number, devices, delays));
+        true
     }
 
     /// Leaves out groups that others stand for.

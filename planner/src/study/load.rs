@@ -40,7 +40,8 @@ pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
         .collect();
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).ok()?;
-    let load = Simulated::new(&router, &profile, fabric.gpus()).load(&layout, &priced);
+    let devices = job.ranks_on(fabric).ok()?;
+    let load = Simulated::new(&router, &profile, &devices).load(&layout, &priced);
     Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
 }
 
