@@ -25,7 +25,7 @@ use super::together::Planned;
 use crate::algorithm::Algorithm;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
-use crate::plan::{Effort, PlanError, PlanRequest, Priced, Row, Watcher, plan};
+use crate::plan::{Effort, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan};
 use crate::strategy::{Restriction, Strategy};
 
 /// A call among the groups of a dimension, all at once.
@@ -210,7 +210,7 @@ impl<'a> Simulated<'a> {
     }
 
     /// Those that share the fabric with the first, which stands for all: one that leaves its NVLink domain where there is one.
-    fn together(&self, groups: &[Vec<u32>], collective: Collective) -> Vec<Vec<NodeId>> {
+    pub(super) fn together(&self, groups: &[Vec<u32>], collective: Collective) -> Vec<Vec<NodeId>> {
         let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.members(group, collective)).collect();
         let islands: Vec<Vec<u32>> = placed.iter().map(|devices| self.islands(devices)).collect();
         match islands.iter().position(|of| of.len() > 1) {
@@ -240,22 +240,34 @@ impl<'a> Simulated<'a> {
         let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups, collective);
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
+        let mut strategy = None;
+        let time = self.in_parts(first, bytes, |bytes| {
+            let asked = (size, stride, collective, bytes, collectives);
+            let time = || self.price_whole(&parties, asked).map(Some);
+            let timed = self.timed.or_find(asked, time)?.unwrap_or_default();
+            strategy = timed.strategy;
+            Ok(timed.time)
+        })?;
+        Ok(Timed { time, strategy })
+    }
+
+    /// What a call of a group like the first takes, from what `at` says of sizes that are timed.
+    pub(super) fn in_parts(
+        &self,
+        first: &[NodeId],
+        bytes: Bytes,
+        mut at: impl FnMut(Bytes) -> Result<Picos, PlanError>,
+    ) -> Result<Picos, PlanError> {
         // Groups of a host stay as they are asked about, up to sizes at which a part more takes what the one before it took.
         let ranks = first.len() as u64;
         let part = bytes.0.div_ceil(ranks);
         let leaves = self.leaves_its_domain(first);
         let before = if leaves { (TIMED_BETWEEN / ranks).max(LOOKED_AT) } else { TIMED_INSIDE };
         let last = 2 * before;
-        let at = |bytes: Bytes| {
-            let asked = (size, stride, collective, bytes, collectives);
-            let time = || self.price_whole(&parties, asked).map(Some);
-            Ok::<_, PlanError>(self.timed.or_find(asked, time)?.unwrap_or_default())
-        };
         if part > last {
             let (before_took, took) = (at(Bytes(before * ranks))?, at(Bytes(last * ranks))?);
-            let more = u128::from((took.time - before_took.time).0) * u128::from(part - last);
-            let time = took.time + Picos((more / u128::from(last - before)) as u64);
-            return Ok(Timed { time, ..took });
+            let more = u128::from((took - before_took).0) * u128::from(part - last);
+            return Ok(took + Picos((more / u128::from(last - before)) as u64));
         }
         at(if leaves { Bytes(few_digits(part) * ranks) } else { bytes })
     }
@@ -352,6 +364,18 @@ impl<'a> Simulated<'a> {
         collectives: Collectives,
         own: OwnChoice,
     ) -> Result<Option<Row>, PlanError> {
+        Ok(self.plan(first, collective, &[bytes], collectives, own)?.rows.into_iter().next())
+    }
+
+    /// The same at several sizes.
+    pub(crate) fn plan(
+        &self,
+        first: &[NodeId],
+        collective: Collective,
+        sizes: &[Bytes],
+        collectives: Collectives,
+        own: OwnChoice,
+    ) -> Result<Plan, PlanError> {
         let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
         let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
         let inside = !self.leaves_its_domain(first);
@@ -373,13 +397,12 @@ impl<'a> Simulated<'a> {
             root: 0,
             matrix: None,
             collectives: &[collective],
-            sizes: &[bytes],
+            sizes,
             restriction: &restriction,
             library: chooser.as_ref(),
             effort: Effort::Contenders,
         };
-        let found = plan(&request, Watcher::default())?;
-        Ok(found.rows.into_iter().next())
+        plan(&request, Watcher::default())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use fabricast_topologies::{Fabric, FabricRequest, load};
 use rustc_hash::FxHashMap;
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, ResultRow, answer};
 use super::cases::Cases;
 use super::key::Key;
 use super::*;
@@ -430,4 +430,45 @@ fn placements_that_a_candidate_has_not_are_refused_before_anything_runs() {
     );
     assert!(refused("\"0-4\"").starts_with("s.toml:17:13: placement: 5 ranks, and the candidate has 4 GPUs"));
     assert!(refused("\"0-4\"").ends_with("(candidate `two`)"));
+}
+
+/// What the library would choose stands beside every call of a result: the same way takes the same time, the step of the calls as they
+/// are picked is the step of the result, and curves hold what is called, under their bounds.
+#[test]
+fn the_librarys_choices_stand_beside_what_is_picked() {
+    let made = Made::of(
+        &PAIR.replace("parallel = { tp = 2 }", "placement = \"cyclic\"\nparallel = { tp = 2, sequence = true }"),
+    );
+    let answer = made.answer();
+    for (number, row) in answer.results.iter().enumerate() {
+        let (job, fabric) = (&made.study.jobs[number % 2], &made.fabrics[number / 2]);
+        let found = beside::of_row(&made.study, job, row, fabric).unwrap();
+        assert_eq!(found.calls.len(), row.calls.len());
+        assert!((found.step_s.0 / row.step_time_s - 1.0).abs() < 1e-6, "{} {}", found.step_s.0, row.step_time_s);
+        let mut slower = 0.0;
+        for (call, own) in row.calls.iter().zip(&found.calls) {
+            let own = own.as_ref().unwrap();
+            assert!(
+                (own.strategy != call.pick || own.time_us == call.time_us) && !own.name.is_empty(),
+                "{own:?} {call:?}"
+            );
+            slower += (own.time_us - call.time_us) * call.times / 1e6;
+        }
+        // Calls that hide take no more; those that do not, as much as they take.
+        assert!(found.step_s.1 - found.step_s.0 <= slower.max(0.0) + 1e-9, "{:?} {slower}", found.step_s);
+        assert!(!found.curves.is_empty() && found.curves.len() <= 3);
+        for curve in &found.curves {
+            let sizes: Vec<_> = curve.plan.rows.iter().map(|row| row.bytes).collect();
+            assert!(sizes.is_sorted() && curve.called.iter().all(|size| sizes.contains(size)), "{sizes:?}");
+            for row in &curve.plan.rows {
+                let (low, high) = (row.pick.low_us.unwrap(), row.pick.high_us.unwrap());
+                assert!(
+                    low <= row.pick.time_us && row.pick.time_us <= high && row.bound_us.unwrap() <= row.pick.time_us
+                );
+            }
+        }
+        // Another job's result says nothing.
+        let other = ResultRow { calls: Vec::new(), ..row.clone() };
+        assert!(beside::of_row(&made.study, job, &other, fabric).is_none());
+    }
 }
