@@ -82,11 +82,11 @@ fn table(row: &ResultRow, beside: &Beside) -> Table {
         text("collective", "call"),
         Column::new("bytes", "size", Unit::Bytes),
         number("times", "times"),
-        text("pick", "our pick"),
+        text("pick", "pick"),
         Column::new("time_us", "takes", Unit::Micros),
-        text("library_default", "library by itself"),
+        text("library_default", "library"),
         Column::new("library_us", "takes", Unit::Micros),
-        Column::new("gain", "pick gains", Unit::Percent),
+        Column::new("gain", "gain", Unit::Percent),
     ]);
     for (call, own) in row.calls.iter().zip(&beside.calls) {
         let own = own.as_ref();
