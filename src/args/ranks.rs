@@ -2,8 +2,7 @@
 
 use std::str::FromStr;
 
-/// More ranks than this in a set are refused.
-const MOST: usize = 1 << 20;
+use fabricast_planner::job::numbers;
 
 /// Different ranks, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,24 +24,7 @@ impl FromStr for RankSet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut ranks = Vec::new();
-        for part in text.split(',') {
-            let (range, step) = part.split_once(':').unwrap_or((part, "1"));
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let number = |word: &str| {
-                let number = word.trim().parse::<u32>().ok();
-                number
-                    .ok_or_else(|| format!("`{part}` is not a rank, a range as in 0-3, or one with a step as in 0-7:2"))
-            };
-            let (first, last, step) = (number(first)?, number(last)?, number(step)?);
-            if last < first || step == 0 {
-                return Err(format!("`{part}` holds no rank"));
-            }
-            if ranks.len() + ((last - first) / step) as usize >= MOST {
-                return Err(format!("more than {MOST} ranks"));
-            }
-            ranks.extend((first..=last).step_by(step as usize));
-        }
+        let ranks = numbers(text, "rank")?;
         let mut sorted = ranks.clone();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -342,3 +342,40 @@ fn traces_are_kept_by_what_happens_in_them() {
     let time = |of: &Value| of["results"][0]["step_time_s"].as_f64().unwrap();
     assert!(time(&later) > time(&found));
 }
+
+/// Where ranks sit: what a candidate has not is refused where it stands, with what to do, before anything runs; what it has is told.
+#[test]
+fn ranks_sit_where_a_job_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = |placement: &str| {
+        let text = format!(
+            "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\nnodes = 2\n[[job]]\nname = \"j\"\nglobal_batch = 16\n\
+             placement = {placement}\nparallel = \"auto\"\n\
+             model = {{ layers = 2, hidden = 1024, heads = 8, vocab = 512, seq = 128 }}\n"
+        );
+        std::fs::write(folder.path().join("s.toml"), text).unwrap();
+    };
+    for (placement, expected) in [
+        ("\"0-7\"", "s.toml:8:13: placement: 8 ranks, and the candidate has 16 GPUs: GPU 8 has no rank"),
+        ("\"0-7,16-23\"", "s.toml:8:13: placement: GPU 23 of rank 15: the candidate has 16 GPUs, 0 to 15"),
+        ("[0, 1, 2, 99]", "s.toml:8:23: placement: GPU 99 of rank 3"),
+        ("[0, 1, 0]", "s.toml:8:20: placement: GPU 0 has a rank already"),
+        ("\"round\"", "s.toml:8:13: placement: `round` is not known"),
+    ] {
+        study(placement);
+        refused(folder.path(), "study s.toml -o out", expected);
+    }
+    study("\"0-7\"");
+    refused(folder.path(), "study s.toml", "name each once, or take \"cyclic\" or \"block\"");
+    study("\"0-15:8,1-15:8,2-15:8,3-15:8,4-15:8,5-15:8,6-15:8,7-15:8\"");
+    let listed = run_in(folder.path(), "study s.toml --format json");
+    study("\"cyclic\"");
+    let cyclic = run_in(folder.path(), "study s.toml --format json");
+    assert_eq!((listed.code, cyclic.code), (0, 0), "{listed:?} {cyclic:?}");
+    let [listed, cyclic] = [listed, cyclic].map(|run| serde_json::from_str::<Value>(&run.stdout).unwrap());
+    assert_eq!(listed["results"], cyclic["results"]);
+    assert_eq!(
+        (&listed["jobs"][0]["placement"], &cyclic["jobs"][0]["placement"]),
+        (&Value::from("0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15"), &Value::from("cyclic"))
+    );
+}

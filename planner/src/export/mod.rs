@@ -16,6 +16,7 @@ pub mod json;
 mod json_text;
 pub mod nccl_env;
 pub mod nccl_tuner;
+mod of_plan;
 pub mod open_mpi;
 mod saved;
 pub mod schedules;

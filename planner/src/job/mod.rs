@@ -19,6 +19,7 @@ mod error;
 mod layout;
 mod memory;
 mod model;
+mod placement;
 mod read;
 mod serving;
 mod sharding;
@@ -32,6 +33,7 @@ pub use layout::{Degrees, Dimension, Ends, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
+pub use placement::{Placement, numbers};
 pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
@@ -42,7 +44,9 @@ pub use traced::Traced;
 pub use traffic::{GroupCall, Phase, traffic};
 pub use training::{Attention, Overlap, Processes, Recompute, Training};
 
-use fabricast_topologies::Place;
+use std::borrow::Cow;
+
+use fabricast_topologies::{Fabric, NodeId, Place};
 use serde::Deserialize;
 
 /// Where the parts of a job stand in its file.
@@ -58,6 +62,10 @@ pub struct Places {
     pub batch: Place,
     /// `precision`.
     pub precision: Place,
+    /// `placement`.
+    pub placement: Place,
+    /// The GPU of `placement` with the largest number.
+    pub farthest: Place,
 }
 
 /// What is computed.
@@ -100,6 +108,25 @@ impl Job {
             Self::Inference(job) => job.weight,
             Self::Trace(job) => job.weight,
         }
+    }
+
+    /// Which GPU each of its ranks has.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        match self {
+            Self::Training(job) => &job.placement,
+            Self::Inference(job) => &job.placement,
+            // Who wrote it down knew where its ranks were.
+            Self::Trace(_) => &Placement::Block,
+        }
+    }
+
+    /// The device of each of its ranks on a fabric, all of whose GPUs it is on.
+    ///
+    /// # Errors
+    /// [`JobError`] at `placement`, where that is of other GPUs.
+    pub fn ranks_on<'f>(&self, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId]>, JobError> {
+        self.placement().on(fabric, self.places())
     }
 
     /// Where it stands.

@@ -3,6 +3,7 @@
 //! All keys of all kinds are read alike; what only another kind has is then refused by name where it stands. What each kind
 //! makes of its own is in `read/training` and `read/serving`.
 
+mod placement;
 mod serving;
 mod traced;
 mod training;
@@ -18,6 +19,8 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
+
+use placement::PlacementText;
 
 use super::layout::{Degrees, Ends, Order, Sequence};
 use super::{
@@ -52,6 +55,7 @@ pub(crate) struct JobText {
     model: Option<Spanned<ModelText>>,
     precision: Option<Spanned<Precision>>,
     parallel: Option<Spanned<ParallelText>>,
+    placement: Option<Spanned<PlacementText>>,
     #[serde(default)]
     collectives: Collectives,
     expert_skew: Option<Spanned<f64>>,
@@ -202,6 +206,8 @@ impl JobText {
             parallel: at(self.parallel.as_ref().map(Spanned::span)),
             batch: origin.place(self.batch()),
             precision: at(self.precision.as_ref().map(Spanned::span)),
+            placement: at(self.placement.as_ref().map(Spanned::span)),
+            farthest: at(self.farthest()),
         };
         let kind = self.kind.as_ref().map_or("training", |kind| kind.get_ref().as_str());
         let job = match kind {

@@ -6,7 +6,7 @@
 use fabricast_topologies::Picos;
 use serde::Deserialize;
 
-use super::{Collectives, Model, Parallel, Places, Precision};
+use super::{Collectives, Model, Parallel, Placement, Places, Precision};
 
 /// A model that answers requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +40,8 @@ pub struct Serving {
     pub memory_share: f64,
     /// How the work is divided.
     pub parallel: Parallel,
+    /// Which GPU each rank has.
+    pub placement: Placement,
     /// What calls may be done by.
     pub collectives: Collectives,
     /// The load of the busiest expert over the mean, 1 or more.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Accumulate, Collectives, Model, Parallel, Places, Precision, Reshard, Zero};
+use super::{Accumulate, Collectives, Model, Parallel, Placement, Places, Precision, Reshard, Zero};
 
 /// A training job.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +35,8 @@ pub struct Training {
     pub attention: Attention,
     /// Whether gradients, gathered weights and hand-offs travel while ranks compute.
     pub overlap: Overlap,
+    /// Which GPU each rank has.
+    pub placement: Placement,
     /// What calls may be done by.
     pub collectives: Collectives,
     /// Who drives the GPUs of a host.

@@ -20,6 +20,7 @@ mod way;
 
 pub use kernels::{Reading, Work, chosen_experts, layer, logits, words};
 pub use rhythm::{Load, Mix, Rhythm};
+pub(crate) use search::step_of;
 pub use search::{best_service, courses_of_steps};
 pub use traffic::traffic;
 

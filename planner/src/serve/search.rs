@@ -9,7 +9,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::{Clock, Service, courses, serve, tier};
 use crate::job::{Degrees, Ends, Footprint, Layout, Order, Sequence, Serving, room, serving_footprint};
-use crate::step::{Course, Estimated, Machine, Speeds, Step, TimeError, indivisible, shortlist};
+use crate::step::{Course, Estimated, Machine, Speeds, Step, Tariff, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
 /// GPU's memory.
@@ -30,7 +30,7 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
     if let Some(layout) = Layout::given_to_serve(job, machine.ranks.len() as u32)? {
         return timed(&layout);
     }
-    let estimated = Estimated { router: machine.router, ranks: machine.ranks };
+    let estimated = Estimated::new(machine.router, machine.ranks);
     let mut best: Option<(Step, Footprint, Service)> = None;
     for layout in promising(job, machine, &Clock { tariff: &estimated, ..clock })? {
         let found = timed(&layout)?;
@@ -51,6 +51,21 @@ pub fn courses_of_steps(job: &Serving, machine: &Machine<'_>, found: &Step) -> R
     let allowed = machine.simulated.allowing(job.collectives);
     let clock = Clock { speeds: &speeds, curve: &machine.curve, elsewhere, tariff: &allowed };
     Ok(courses(job, &found.layout, &clock)?)
+}
+
+/// The mean step of a job divided so, whose calls take what `tariff` says.
+///
+/// # Errors
+/// As [`best_service`].
+pub(crate) fn step_of(
+    job: &Serving,
+    layout: &Layout,
+    machine: &Machine<'_>,
+    tariff: &dyn Tariff,
+) -> Result<Step, TimeError> {
+    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
+    let clock = Clock { speeds: &speeds, curve: &machine.curve, elsewhere: tier::reach(job, machine)?, tariff };
+    Ok(serve(job, layout, &clock)?.0)
 }
 
 /// Less is better.

@@ -1,10 +1,11 @@
 //! Where keys and values are kept, and how fast a GPU reads them there.
 //!
 //! In its own memory: as all else. In another GPU's or a CPU's: over the way that the fabric has there, with all GPUs of the
-//! host at it, so that links and the CPU's memory are shared by those who use them.
+//! host at it, so that links and the CPU's memory are shared by those who use them. A GPU's peer is that of the next rank of its
+//! host.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, LinkId, NodeId};
+use fabricast_topologies::{Bandwidth, HostId, LinkId, NodeId};
 use rustc_hash::FxHashMap;
 
 use crate::job::{JobError, KvTier, Serving};
@@ -20,29 +21,26 @@ pub(crate) fn reach(job: &Serving, machine: &Machine<'_>) -> Result<Option<Bandw
     }
     let fabric = machine.router.fabric();
     let refuse = |why: String| JobError::at(&job.places.job, format!("kv_tier \"{}\": {why}", job.kv_tier.name()));
-    let host = machine.ranks.first().map(|&rank| fabric.node(rank).host);
-    let near: Vec<NodeId> =
-        machine.ranks.iter().copied().filter(|&rank| Some(fabric.node(rank).host) == host).collect();
-    // A host of one GPU has its peer on another.
-    let near = if near.len() > 1 || job.kv_tier == KvTier::Host { near } else { machine.ranks.to_vec() };
     let mut ways = Vec::new();
     let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
     let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
-    for (number, &gpu) in near.iter().enumerate() {
-        let keeper = match job.kv_tier {
-            KvTier::Host => machine.router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
-            _ => near
-                .get((number + 1) % near.len())
-                .copied()
-                .filter(|&peer| peer != gpu)
-                .ok_or_else(|| refuse(format!("{} has no peer", fabric.node(gpu).id)))?,
-        };
-        let path = machine.router.path(keeper, gpu).map_err(|error| refuse(error.to_string()))?;
-        for hop in &path.hops {
-            *users.entry(hop.link).or_default() += hop.share.fraction();
+    for near in neighbours(job, machine) {
+        for (number, &gpu) in near.iter().enumerate() {
+            let keeper = match job.kv_tier {
+                KvTier::Host => machine.router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
+                _ => near
+                    .get((number + 1) % near.len())
+                    .copied()
+                    .filter(|&peer| peer != gpu)
+                    .ok_or_else(|| refuse(format!("{} has no peer", fabric.node(gpu).id)))?,
+            };
+            let path = machine.router.path(keeper, gpu).map_err(|error| refuse(error.to_string()))?;
+            for hop in &path.hops {
+                *users.entry(hop.link).or_default() += hop.share.fraction();
+            }
+            *keepers.entry(keeper).or_default() += 1.0;
+            ways.push((keeper, path));
         }
-        *keepers.entry(keeper).or_default() += 1.0;
-        ways.push((keeper, path));
     }
     let mut slowest: Option<f64> = None;
     for (keeper, path) in &ways {
@@ -61,6 +59,28 @@ pub(crate) fn reach(job: &Serving, machine: &Machine<'_>) -> Result<Option<Bandw
     }
     let nothing = || refuse("the fabric states no bandwidth on the way".to_owned());
     slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(nothing)
+}
+
+/// The GPUs of a host in the order of their ranks: of the first rank's, which stands for all, or of each, where somebody placed ranks.
+/// Where a host has one GPU its peer is on another.
+fn neighbours(job: &Serving, machine: &Machine<'_>) -> Vec<Vec<NodeId>> {
+    let fabric = machine.router.fabric();
+    let mut by_host: Vec<(HostId, Vec<NodeId>)> = Vec::new();
+    let mut number_of: FxHashMap<HostId, usize> = FxHashMap::default();
+    for &rank in machine.ranks {
+        let host = fabric.node(rank).host;
+        let number = *number_of.entry(host).or_insert(by_host.len());
+        match by_host.get_mut(number) {
+            Some((_, of_host)) => of_host.push(rank),
+            None => by_host.push((host, vec![rank])),
+        }
+    }
+    let hosts = if job.placement.is_in_order() { 1 } else { by_host.len() };
+    let of_one = by_host.iter().take(hosts).any(|(_, of_host)| of_host.len() < 2);
+    match of_one && job.kv_tier != KvTier::Host {
+        true => vec![machine.ranks.to_vec()],
+        false => by_host.into_iter().take(hosts).map(|(_, of_host)| of_host).collect(),
+    }
 }
 
 #[cfg(test)]

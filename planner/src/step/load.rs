@@ -69,7 +69,7 @@ impl Simulated<'_> {
         for one in calls {
             let groups: Vec<Vec<NodeId>> = groups(layout, one.call.exchange.dimension, one.call.phase)
                 .iter()
-                .map(|group| self.devices(group))
+                .map(|group| self.members(group, one.call.exchange.collective))
                 .collect();
             match one.call.often {
                 Often::Calls(times) => self.add_calls(one, &groups, times, &mut load),

@@ -12,12 +12,14 @@
 mod calls;
 mod course;
 mod efficiency;
+mod estimated;
 mod gradients;
 mod kernels;
 mod least;
 mod load;
 mod meeting;
 mod one_process;
+mod own_choice;
 mod pipeline;
 mod price;
 mod search;
@@ -27,9 +29,11 @@ pub(crate) use calls::exchange;
 pub use calls::{Often, PricedCall, StepCall, calls};
 pub use course::{Course, Doing, Interval, Lane};
 pub use efficiency::{Efficiency, Speeds};
+pub use estimated::Estimated;
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
 pub use load::Load;
-pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
+pub(crate) use own_choice::Listed;
+pub use price::{Allowed, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
@@ -570,6 +574,8 @@ impl Reduction {
 
 #[cfg(test)]
 mod llama3;
+#[cfg(test)]
+mod placed;
 #[cfg(test)]
 mod published;
 #[cfg(test)]

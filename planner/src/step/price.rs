@@ -21,11 +21,12 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::together::Planned;
 use crate::algorithm::Algorithm;
 use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
-use crate::plan::{Effort, PlanError, PlanRequest, Priced, Row, Watcher, plan};
+use crate::plan::{Effort, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan};
 use crate::strategy::{Restriction, Strategy};
 
 /// A call among the groups of a dimension, all at once.
@@ -93,11 +94,22 @@ const MOST_TOGETHER: usize = 4096;
 /// Size, stride, collective, bytes, what may be used.
 type Asked = (u32, u32, Collective, Bytes, Collectives);
 
+/// Ranks by domain and by host.
+type Form = [Vec<usize>; 2];
+
+/// Whether ranks are numbered as the fabric numbers its GPUs, some left out or not.
+pub(super) fn are_in_order(router: &Router<'_>, ranks: &[NodeId]) -> bool {
+    let mut rest = router.fabric().gpus().iter();
+    ranks.iter().all(|rank| rest.any(|gpu| gpu == rank))
+}
+
 /// Times by plan and simulation.
 pub struct Simulated<'a> {
     pub(super) router: &'a Router<'a>,
     pub(super) profile: &'a Profile,
     ranks: &'a [NodeId],
+    /// The number that the fabric gives each GPU, where ranks are in another order.
+    numbers: Option<FxHashMap<NodeId, u32>>,
     known: Kept<Timed>,
     /// What groups of many take, by the size at which strategies were compared.
     picked: Kept<Strategy>,
@@ -159,8 +171,9 @@ impl<'a> Simulated<'a> {
     /// Of the devices of all ranks.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
+        let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
         let (known, picked, timed, least) = Default::default();
-        Self { router, profile, ranks, known, picked, timed, least }
+        Self { router, profile, ranks, numbers, known, picked, timed, least }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -182,6 +195,17 @@ impl<'a> Simulated<'a> {
         group.iter().filter_map(|&rank| self.ranks.get(rank as usize).copied()).collect()
     }
 
+    /// The devices of a group as a library orders them: it finds its rings and trees on the machine, wherever a scheduler put which
+    /// rank (NCCL 2.30.7 src/graph/search.cc), so what a call takes hangs on the set of GPUs. Those who hand over to neighbours stay
+    /// as they are numbered.
+    pub(super) fn members(&self, group: &[u32], collective: Collective) -> Vec<NodeId> {
+        let mut devices = self.devices(group);
+        if let (Some(numbers), false) = (&self.numbers, collective == Collective::SendRecv) {
+            devices.sort_by_key(|device| numbers.get(device).copied());
+        }
+        devices
+    }
+
     /// The islands of a group, each once.
     pub(crate) fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
         let mut islands: Vec<u32> = devices.iter().map(|&device| self.router.island_of(device)).collect();
@@ -191,8 +215,8 @@ impl<'a> Simulated<'a> {
     }
 
     /// Those that share the fabric with the first, which stands for all: one that leaves its NVLink domain where there is one.
-    fn together(&self, groups: &[Vec<u32>]) -> Vec<Vec<NodeId>> {
-        let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.devices(group)).collect();
+    pub(super) fn together(&self, groups: &[Vec<u32>], collective: Collective) -> Vec<Vec<NodeId>> {
+        let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.members(group, collective)).collect();
         let islands: Vec<Vec<u32>> = placed.iter().map(|devices| self.islands(devices)).collect();
         match islands.iter().position(|of| of.len() > 1) {
             Some(first) => {
@@ -200,6 +224,8 @@ impl<'a> Simulated<'a> {
                 let all: Vec<Vec<NodeId>> = from.iter().chain(before).cloned().collect();
                 if self.ranks.len() <= MOST_TOGETHER { all } else { self.on_the_hosts_of_the_first(all) }
             }
+            // Those of a domain do what those of another do, unless somebody placed them.
+            None if self.numbers.is_some() => placed,
             None => placed
                 .into_iter()
                 .zip(&islands)
@@ -217,20 +243,32 @@ impl<'a> Simulated<'a> {
 
     fn price(&self, groups: &[Vec<u32>], asked: Asked) -> Result<Timed, PlanError> {
         let (size, stride, collective, bytes, collectives) = asked;
-        let parties = self.together(groups);
+        let parties = self.together(groups, collective);
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
-        let at = |bytes: Bytes| {
+        let mut strategy = None;
+        let time = self.in_parts(first, bytes, |bytes| {
             let asked = (size, stride, collective, bytes, collectives);
             let time = || self.price_whole(&parties, asked).map(Some);
-            Ok::<_, PlanError>(self.timed.or_find(asked, time)?.unwrap_or_default())
-        };
+            let timed = self.timed.or_find(asked, time)?.unwrap_or_default();
+            strategy = timed.strategy;
+            Ok(timed.time)
+        })?;
+        Ok(Timed { time, strategy })
+    }
+
+    /// What a call of a group like the first takes, from what `at` says of sizes that are timed.
+    pub(super) fn in_parts(
+        &self,
+        first: &[NodeId],
+        bytes: Bytes,
+        mut at: impl FnMut(Bytes) -> Result<Picos, PlanError>,
+    ) -> Result<Picos, PlanError> {
         match self.sample(first, bytes) {
             Sample::Whole(bytes) => at(bytes),
             Sample::Part { ranks, before, last, part } => {
                 let (before_took, took) = (at(Bytes(before * ranks))?, at(Bytes(last * ranks))?);
-                let more = u128::from((took.time - before_took.time).0) * u128::from(part - last);
-                let time = took.time + Picos((more / u128::from(last - before)) as u64);
-                Ok(Timed { time, ..took })
+                let more = u128::from((took - before_took).0) * u128::from(part - last);
+                Ok(took + Picos((more / u128::from(last - before)) as u64))
             }
         }
     }
@@ -253,7 +291,7 @@ impl<'a> Simulated<'a> {
     /// What a call of these groups takes at least, by the [`Bounds`] of the group that stands for all; `None` where that
     /// group does not leave its domain, so that its price is quickly known.
     fn least(&self, groups: &[Vec<u32>], (collective, bytes): (Collective, Bytes)) -> Option<Picos> {
-        let parties = self.together(groups);
+        let parties = self.together(groups, collective);
         let first = parties.first().filter(|first| self.leaves_its_domain(first))?;
         // Of a large call what is added to the part that is timed is no less than nothing.
         let bytes = match self.sample(first, bytes) {
@@ -269,6 +307,9 @@ impl<'a> Simulated<'a> {
     fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
         let (size, stride, collective, bytes, collectives) = asked;
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
+        if self.numbers.is_some() && parties.iter().any(|other| self.form(other) != self.form(first)) {
+            return self.price_each(parties, asked);
+        }
         let together = |strategy: Strategy| {
             let time = self.slowest(parties, (collective, bytes), strategy)?;
             Ok::<_, PlanError>(Timed { time, strategy: Some(strategy) })
@@ -287,6 +328,43 @@ impl<'a> Simulated<'a> {
             [_] => Ok(Timed { time: fastest.time, strategy: Some(fastest.strategy) }),
             _ => together(fastest.strategy),
         }
+    }
+
+    /// The same where groups differ: each does what is best for groups of its form, and the slowest is what is told.
+    fn price_each(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
+        let (.., collective, bytes, collectives) = asked;
+        let mut picks: FxHashMap<Form, Option<Strategy>> = FxHashMap::default();
+        let mut calls = Vec::with_capacity(parties.len());
+        for devices in parties {
+            let form = self.form(devices);
+            let strategy = match picks.get(&form) {
+                Some(known) => *known,
+                None => {
+                    let most = if self.is_spread(devices) { LOOKED_AT * devices.len() as u64 } else { u64::MAX };
+                    let row = self.row(devices, collective, bytes.min(Bytes(most)), collectives, OwnChoice::Inside)?;
+                    *picks.entry(form).or_insert(row.map(|row| fastest(&row).strategy))
+                }
+            };
+            calls.extend(
+                strategy.map(|strategy| (Planned { collective, bytes, strategy }, devices.as_slice(), Picos::ZERO)),
+            );
+        }
+        let times = self.together_at(&calls)?;
+        let slowest = times.into_iter().zip(&calls).max_by_key(|&(time, _)| time);
+        Ok(slowest.map_or_else(Timed::default, |(time, call)| Timed { time, strategy: Some(call.0.strategy) }))
+    }
+
+    /// How many ranks of a group each of its domains has, and each of its hosts: what strategies hang on.
+    fn form(&self, devices: &[NodeId]) -> Form {
+        let counts = |of: &dyn Fn(NodeId) -> u32| {
+            let mut places: Vec<u32> = devices.iter().map(|&device| of(device)).collect();
+            places.sort_unstable();
+            let mut counts: Vec<usize> = places.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+            counts.sort_unstable();
+            counts
+        };
+        let fabric = self.router.fabric();
+        [counts(&|device| self.router.island_of(device)), counts(&|device| fabric.node(device).host.0)]
     }
 
     /// Whether a group is of more than one NVLink domain.
@@ -317,6 +395,18 @@ impl<'a> Simulated<'a> {
         collectives: Collectives,
         own: OwnChoice,
     ) -> Result<Option<Row>, PlanError> {
+        Ok(self.plan(first, collective, &[bytes], collectives, own)?.rows.into_iter().next())
+    }
+
+    /// The same at several sizes.
+    pub(crate) fn plan(
+        &self,
+        first: &[NodeId],
+        collective: Collective,
+        sizes: &[Bytes],
+        collectives: Collectives,
+        own: OwnChoice,
+    ) -> Result<Plan, PlanError> {
         let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
         let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
         let inside = !self.leaves_its_domain(first);
@@ -338,13 +428,12 @@ impl<'a> Simulated<'a> {
             root: 0,
             matrix: None,
             collectives: &[collective],
-            sizes: &[bytes],
+            sizes,
             restriction: &restriction,
             library: chooser.as_ref(),
             effort: Effort::Contenders,
         };
-        let found = plan(&request, Watcher::default())?;
-        Ok(found.rows.into_iter().next())
+        plan(&request, Watcher::default())
     }
 }
 
@@ -410,36 +499,6 @@ impl Tariff for Allowed<'_> {
     }
 }
 
-/// A first estimate for choosing what to simulate: latency of the path between the first and the last rank of a group for
-/// each doubling of ranks, and the bytes that the slowest path between neighbours must carry at its bandwidth.
-pub struct Estimated<'a> {
-    /// Routes.
-    pub router: &'a Router<'a>,
-    /// The device of each rank.
-    pub ranks: &'a [NodeId],
-}
-
-impl Tariff for Estimated<'_> {
-    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
-        let (size, stride) = layout.shape(exchange.dimension);
-        let at = |number: u32| self.ranks.get((number * stride) as usize).copied();
-        let (Some(first), Some(next), Some(last)) = (at(0), at(1), at(size.saturating_sub(1))) else {
-            return Ok(Picos::ZERO);
-        };
-        let mut rate = f64::INFINITY;
-        let mut latency = Picos::ZERO;
-        for to in [next, last] {
-            if let Ok(path) = self.router.path(first, to) {
-                rate = rate.min(path.bandwidth.map_or(f64::INFINITY, |bandwidth| bandwidth.0 as f64));
-                latency = latency.max(path.latency);
-            }
-        }
-        let doublings = u64::from(size.next_power_of_two().trailing_zeros());
-        let moved = exchange.bytes.0 as f64 * exchange.collective.busbw_factor(size);
-        Ok(Picos((moved / rate * 1e12) as u64) + Picos(latency.0 * doublings))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fabricast_topologies::route::RouteOptions;
@@ -478,7 +537,7 @@ mod tests {
                 for bytes in [26_116_096, 100_000_007, 634_408_960, 3_303_669_760].map(Bytes) {
                     let asked = (64 / tensor, tensor, collective, bytes, Collectives::Library);
                     let priced = simulated.price(&groups, asked).unwrap();
-                    let whole = simulated.price_whole(&simulated.together(&groups), asked).unwrap();
+                    let whole = simulated.price_whole(&simulated.together(&groups, collective), asked).unwrap();
                     let error = priced.time.0 as f64 / whole.time.0 as f64 - 1.0;
                     assert!(error.abs() < 0.06, "{collective} {bytes:?} {tensor}: {error:+.4}");
                 }

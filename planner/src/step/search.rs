@@ -151,7 +151,7 @@ fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Ste
 
 /// The best by estimate, of those that fit.
 fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds, memory: Bytes) -> Result<Vec<Layout>, TimeError> {
-    let estimated = Estimated { router: machine.router, ranks: machine.ranks };
+    let estimated = Estimated::new(machine.router, machine.ranks);
     shortlist(
         possible(job, machine),
         |layout| footprint(job, layout).beyond(memory).is_none(),

@@ -57,10 +57,15 @@ impl Simulated<'_> {
             let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
             let buffers = BufferUse::OutOfPlace;
             let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
-            let shape =
-                Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, self.profile, per_node, &abilities) };
             let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
-            written.add((strategy.algorithm, shape), self.router.options().buffers, devices, delays);
+            let place = self.router.options().buffers;
+            // A group that is spread otherwise may be unable to do what was picked for the first: it goes round a ring, or straight.
+            [strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
+                let strategy = Strategy { algorithm, ..strategy };
+                let shape = strategy.shape(call, self.profile, per_node, &abilities);
+                let shape = Shape { grid: fabric.host_grid().to_vec(), ..shape };
+                written.add((algorithm, shape), place, devices, delays.clone())
+            });
         }
         written
     }
@@ -104,23 +109,24 @@ impl<'c> Calls<'c> {
         })
     }
 
-    /// One more. What was picked can be generated: a group that cannot be like the first is one that says nothing.
+    /// One more; whether it can be generated.
     fn add(
         &mut self,
         (algorithm, shape): (Algorithm, Shape),
-        buffers: BufferPlace,
+        place: BufferPlace,
         devices: &'c [NodeId],
         delays: Vec<Picos>,
-    ) {
+    ) -> bool {
         let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));
         let number = known.unwrap_or(self.generators.len());
         if known.is_none() {
-            match algorithm::timed(algorithm, &shape, buffers) {
+            match algorithm::timed(algorithm, &shape, place) {
                 Ok(generator) => self.generators.push((algorithm, shape, generator)),
-                Err(_) => return,
+                Err(_) => return false,
             }
         }
         self.parties.push((number, devices, delays));
+        true
     }
 
     /// Leaves out groups that others stand for.

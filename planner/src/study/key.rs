@@ -10,7 +10,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
 
 use super::answer::FORMAT;
-use crate::job::{Job, Places};
+use crate::job::{Job, Placement, Places, Serving, Training};
 use crate::step::Efficiency;
 
 /// A fingerprint, written in 32 hexadecimal digits.
@@ -114,6 +114,11 @@ pub fn of_run(fabric: Key, job: Key, curve: &Efficiency) -> Key {
 /// A job without what does not change its run: its name, its weight, how long it goes on, where it stands.
 fn alone(job: &Job) -> Job {
     let mut job = job.clone();
+    if let (true, Job::Training(Training { placement, .. }) | Job::Inference(Serving { placement, .. })) =
+        (job.placement().is_in_order(), &mut job)
+    {
+        *placement = Placement::Block;
+    }
     match &mut job {
         Job::Training(job) => {
             (job.name, job.weight, job.train_tokens, job.places) = (String::new(), 1.0, None, Places::default());

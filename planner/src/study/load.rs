@@ -16,23 +16,8 @@ use crate::step::{self, PricedCall, Simulated, StepCall};
 /// job's.
 #[must_use]
 pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
-    let ranks = fabric.gpus().len() as u32;
-    let found = Layout { degrees: row.parallel.as_ref()?.degrees() };
-    let given = match job {
-        Job::Training(job) => Layout::given(job, ranks),
-        Job::Inference(job) => Layout::given_to_serve(job, ranks),
-        Job::Trace(_) => return None,
-    };
-    let layout = given.ok()?.unwrap_or(found);
-    let calls = match job {
-        Job::Training(job) => step::calls(job, &layout),
-        Job::Inference(job) => serve::calls(job, &layout),
-        Job::Trace(_) => return None,
-    };
-    let is_of_row = |(call, row): (&StepCall, &CallRow)| call.exchange.bytes.0 == row.bytes;
-    if calls.is_empty() || calls.len() != row.calls.len() || !calls.iter().zip(&row.calls).all(is_of_row) {
-        return None;
-    }
+    let layout = layout_of_row(job, row, fabric)?;
+    let calls = calls_of_row(job, row, &layout)?;
     let priced: Vec<PricedCall> = calls
         .into_iter()
         .zip(&row.calls)
@@ -40,8 +25,33 @@ pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
         .collect();
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).ok()?;
-    let load = Simulated::new(&router, &profile, fabric.gpus()).load(&layout, &priced);
+    let devices = job.ranks_on(fabric).ok()?;
+    let load = Simulated::new(&router, &profile, &devices).load(&layout, &priced);
     Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
+}
+
+/// How the ranks of a row were divided.
+pub(super) fn layout_of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Layout> {
+    let ranks = fabric.gpus().len() as u32;
+    let found = Layout { degrees: row.parallel.as_ref()?.degrees() };
+    let given = match job {
+        Job::Training(job) => Layout::given(job, ranks),
+        Job::Inference(job) => Layout::given_to_serve(job, ranks),
+        Job::Trace(_) => return None,
+    };
+    Some(given.ok()?.unwrap_or(found))
+}
+
+/// The calls that a row tells, in its order.
+pub(super) fn calls_of_row(job: &Job, row: &ResultRow, layout: &Layout) -> Option<Vec<StepCall>> {
+    let calls = match job {
+        Job::Training(job) => step::calls(job, layout),
+        Job::Inference(job) => serve::calls(job, layout),
+        Job::Trace(_) => return None,
+    };
+    let is_of_row = |(call, row): (&StepCall, &CallRow)| call.exchange.bytes.0 == row.bytes;
+    let are_of_row = calls.len() == row.calls.len() && calls.iter().zip(&row.calls).all(is_of_row);
+    (are_of_row && !calls.is_empty()).then_some(calls)
 }
 
 /// What makes links alike.

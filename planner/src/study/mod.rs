@@ -10,6 +10,7 @@
 //! threads, nor on which runs were made now and which were kept.
 
 pub mod answer;
+pub mod beside;
 pub mod cases;
 mod chance;
 mod cost;

@@ -1,5 +1,6 @@
 //! Makes runs: each job on the fabric of its candidate, on all threads.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::profile::{Profile, ProfileError};
@@ -13,7 +14,7 @@ use super::cases::{Case, Cases};
 use super::key::Key;
 use super::setting::{Load, Setting, Under};
 use super::{Study, load, row};
-use crate::job::{Collectives, Job, JobError, Layout, Training};
+use crate::job::{Collectives, Job, JobError, Layout, Placement, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
 use crate::step::{Machine, Simulated, Step, StepCall, TimeError, best_step, calls, course_of_step, unbounded_step};
@@ -90,13 +91,15 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
         let ranks = fabric.gpus().len() as u32;
         for job in &study.jobs {
+            let refused = |error| StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) };
+            job.ranks_on(fabric).map_err(refused)?;
             let given = match job {
                 Job::Training(job) => Layout::given(job, ranks),
                 Job::Inference(job) => Layout::given_to_serve(job, ranks),
                 // A candidate with too few is told among the others.
                 Job::Trace(_) => Ok(None),
             };
-            given.map_err(|error| StudyError::Job { candidate: candidate.name.clone(), error: error.into() })?;
+            given.map_err(refused)?;
         }
     }
     Ok(())
@@ -131,16 +134,29 @@ pub fn run(
         let router = Router::new(fabric, RouteOptions::default());
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        // Jobs that are placed alike share what calls take.
+        let mut placed: Vec<(&Placement, Cow<'_, [NodeId]>)> = Vec::new();
+        for job in group.iter().filter_map(|case| study.jobs.get(case.job)) {
+            if placed.iter().all(|(known, _)| *known != job.placement()) {
+                let refused = |error| StudyError::of_job(&candidate.name, job, TimeError::Job(error));
+                placed.push((job.placement(), job.ranks_on(fabric).map_err(refused)?));
+            }
+        }
+        let simulated: Vec<Simulated<'_>> =
+            placed.iter().map(|(_, ranks)| Simulated::new(&router, &profile, ranks)).collect();
         let curve = study.efficiency.on(fabric);
-        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+        let machine_of = |job: &Job| {
+            let mut places = placed.iter().zip(&simulated);
+            let ((_, ranks), simulated) = places.find(|((placement, _), _)| *placement == job.placement())?;
+            Some(Machine { router: &router, ranks, simulated, curve })
+        };
         let of_case = |case: &Case| -> Option<Result<Run, StudyError>> {
             let job = study.jobs.get(case.job)?;
             if watch.stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let outcome = match one(job, &machine) {
-                Err(error) if too_few(job, &machine) => Outcome::Refused(format!("{}: {error}", job.name())),
+            let outcome = match one(job, &machine_of(job)?) {
+                Err(error) if too_few(job, fabric) => Outcome::Refused(format!("{}: {error}", job.name())),
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
                 Err(error) if *setting == Setting::AsGiven => {
                     return Some(Err(StudyError::of_job(&candidate.name, job, error)));
@@ -196,8 +212,8 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
 }
 
 /// Whether a machine has fewer GPUs than a trace has ranks: no error of the study, but a candidate that does not do.
-fn too_few(job: &Job, machine: &Machine<'_>) -> bool {
-    matches!(job, Job::Trace(job) if job.trace.ranks as usize > machine.ranks.len())
+fn too_few(job: &Job, fabric: &Fabric) -> bool {
+    matches!(job, Job::Trace(job) if job.trace.ranks as usize > fabric.gpus().len())
 }
 
 /// The calls of a step, and how busy they keep links.

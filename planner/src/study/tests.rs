@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use fabricast_topologies::{Fabric, FabricRequest, load};
 use rustc_hash::FxHashMap;
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, ResultRow, answer};
 use super::cases::Cases;
 use super::key::Key;
 use super::*;
@@ -361,4 +361,114 @@ fn what_is_wrong_with_a_trace_is_named_where_it_stands() {
     assert!(error.contains("missing field `file`"), "{error}");
     let error = refused(&format!("{MACHINES}{JOB}file = \"t.csv\"\n"), TRACE);
     assert!(error.contains("file: is of jobs of kind trace, and this one is training"), "{error}");
+}
+
+/// Ranks that are placed in order are ranks that nobody placed, to the byte and in what tells runs apart; in another order neither is
+/// the same, and the page's picture is that of where ranks sit.
+#[test]
+fn where_ranks_sit_is_in_the_key_and_in_the_answer() {
+    let of = |placement: &str| {
+        let jobs = [
+            "global_batch = 8\nparallel = { tp = 2 }",
+            "kind = \"inference\"\nprompt_tokens = 300\noutput_tokens = 20\nconcurrency = 8\nkv_tier = \"peer\"\nparallel = { tp = 2 }",
+        ];
+        let model = "model = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }";
+        let machine = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\n";
+        let jobs =
+            jobs.iter().enumerate().map(|(i, job)| format!("[[job]]\nname = \"j{i}\"\n{model}\n{placement}{job}\n"));
+        Made::of(&format!("{machine}{}", jobs.collect::<String>()))
+    };
+    let json = |made: &Made| serde_json::to_string(&Answer { jobs: Vec::new(), ..made.answer() }).unwrap();
+    let plain = of("");
+    for placement in ["placement = [0, 1, 2, 3]\n", "placement = \"0-3\"\n", "placement = \"block\"\n"] {
+        let same = of(placement);
+        assert_eq!(same.cases.study(), plain.cases.study());
+        assert_eq!(json(&same), json(&plain));
+        assert!(same.answer().jobs.iter().all(|job| job.placement.is_none()));
+    }
+    let other = of("placement = \"cyclic\"\n");
+    assert_ne!(other.cases.study(), plain.cases.study());
+    let answers = [plain.answer(), other.answer()];
+    for (near, far) in answers[0].results.iter().zip(&answers[1].results) {
+        assert!(far.step_time_s > near.step_time_s, "{far:?} {near:?}");
+        for (one, same) in near.calls.iter().zip(&far.calls) {
+            assert_eq!(
+                (one.bytes, one.ranks, one.groups, one.times),
+                (same.bytes, same.ranks, same.groups, same.times)
+            );
+        }
+    }
+    assert_eq!(answers[1].jobs[0].placement.as_deref(), Some("cyclic"));
+    // Of what answers requests nothing but tensor-parallel calls passes on, which leave the hosts only where ranks are dealt to them.
+    let carried = |made: &Made| -> f64 {
+        let (fabric, job) = (&made.fabrics[0], &made.study.jobs[1]);
+        let load = load::of_row(job, &made.answer().results[1], fabric).unwrap();
+        let cables = fabric.links().filter(|(_, link)| link.kind == fabricast_topologies::LinkKind::Infiniband);
+        cables.map(|(id, _)| load[id.0 as usize]).sum()
+    };
+    assert!(carried(&plain) == 0.0 && carried(&other) > 0.0, "{} {}", carried(&plain), carried(&other));
+}
+
+#[test]
+fn placements_that_a_candidate_has_not_are_refused_before_anything_runs() {
+    let refused = |placement: &str| {
+        let text = PAIR.replacen("parallel = { tp = 2 }", &format!("placement = {placement}\nparallel = \"auto\""), 1);
+        let study = read_study(&text, "s.toml").unwrap();
+        let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
+        match check(&study, &fabrics) {
+            Err(error @ StudyError::Job { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(
+        refused("[0, 1, 2]")
+            .starts_with("s.toml:17:13: placement: 3 ranks, and the candidate has 4 GPUs: GPU 3 has no rank")
+    );
+    assert!(
+        refused("[0, 9, 1, 2]")
+            .starts_with("s.toml:17:17: placement: GPU 9 of rank 1: the candidate has 4 GPUs, 0 to 3")
+    );
+    assert!(refused("\"0-4\"").starts_with("s.toml:17:13: placement: 5 ranks, and the candidate has 4 GPUs"));
+    assert!(refused("\"0-4\"").ends_with("(candidate `two`)"));
+}
+
+/// What the library would choose stands beside every call of a result: the same way takes the same time, the step of the calls as they
+/// are picked is the step of the result, and curves hold what is called, under their bounds.
+#[test]
+fn the_librarys_choices_stand_beside_what_is_picked() {
+    let made = Made::of(
+        &PAIR.replace("parallel = { tp = 2 }", "placement = \"cyclic\"\nparallel = { tp = 2, sequence = true }"),
+    );
+    let answer = made.answer();
+    for (number, row) in answer.results.iter().enumerate() {
+        let (job, fabric) = (&made.study.jobs[number % 2], &made.fabrics[number / 2]);
+        let found = beside::of_row(&made.study, job, row, fabric).unwrap();
+        assert_eq!(found.calls.len(), row.calls.len());
+        assert!((found.step_s.0 / row.step_time_s - 1.0).abs() < 1e-6, "{} {}", found.step_s.0, row.step_time_s);
+        let mut slower = 0.0;
+        for (call, own) in row.calls.iter().zip(&found.calls) {
+            let own = own.as_ref().unwrap();
+            assert!(
+                (own.strategy != call.pick || own.time_us == call.time_us) && !own.name.is_empty(),
+                "{own:?} {call:?}"
+            );
+            slower += (own.time_us - call.time_us) * call.times / 1e6;
+        }
+        // Calls that hide take no more; those that do not, as much as they take.
+        assert!(found.step_s.1 - found.step_s.0 <= slower.max(0.0) + 1e-9, "{:?} {slower}", found.step_s);
+        assert!(!found.curves.is_empty() && found.curves.len() <= 3);
+        for curve in &found.curves {
+            let sizes: Vec<_> = curve.plan.rows.iter().map(|row| row.bytes).collect();
+            assert!(sizes.is_sorted() && curve.called.iter().all(|size| sizes.contains(size)), "{sizes:?}");
+            for row in &curve.plan.rows {
+                let (low, high) = (row.pick.low_us.unwrap(), row.pick.high_us.unwrap());
+                assert!(
+                    low <= row.pick.time_us && row.pick.time_us <= high && row.bound_us.unwrap() <= row.pick.time_us
+                );
+            }
+        }
+        // Another job's result says nothing.
+        let other = ResultRow { calls: Vec::new(), ..row.clone() };
+        assert!(beside::of_row(&made.study, job, &other, fabric).is_none());
+    }
 }

@@ -29,7 +29,9 @@ mod timeline;
 
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
-pub use study::{breakdown, courses, links, measured, memory, page as of_study, pareto};
+pub use study::{
+    breakdown, courses, links, measured, memory, page as of_study, page_beside as of_study_beside, pareto,
+};
 
 use crate::chart::{BarChart, LineChart};
 pub use crate::chart::{Span, Spans};

@@ -102,7 +102,8 @@ fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
     row.bytes.0 as f64 / us.max(1e-6) / 1e3 * row.collective.busbw_factor(plan.ranks)
 }
 
-fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Lines {
+/// Bus bandwidth over sizes: the pick with its band, the library's choice, the runner-up, the bound.
+pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Lines {
     let mut words: Vec<Vec<String>> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
     let mut add = |name: String, role: Role, of: &dyn Fn(&SavedRow) -> Option<SavedPick>| {

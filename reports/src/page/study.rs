@@ -1,11 +1,13 @@
 //! The page of a study: which machine, by how much, and what that hangs on.
 
+mod beside;
 mod charts;
 mod course;
 mod load;
 mod tables;
 
 use fabricast_planner::study::answer::{Answer, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow};
+use fabricast_planner::study::beside::Beside;
 
 use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
@@ -19,6 +21,12 @@ pub use tables::measured;
 /// load of its links.
 #[must_use]
 pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
+    page_beside(answer, pictures, &[])
+}
+
+/// The same with what the library would choose by itself in the steps of that candidate, by job, where the caller has worked it out.
+#[must_use]
+pub fn page_beside(answer: &Answer, pictures: &[(String, Picture)], besides: &[(String, Beside)]) -> Page {
     let of_job = |(job, picture): &(String, Picture)| (job.clone(), vec![Block::Picture(picture.clone())]);
     let pictures = Choice::blocks("Job", pictures.iter().map(of_job).collect());
     let of_some = |is_meant: &dyn Fn(&JobRow) -> bool, make: &dyn Fn(&str) -> Vec<Block>| {
@@ -59,6 +67,18 @@ pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
     if answer.jobs.iter().any(is_told) {
         sections.push(Section::new("Calls of a step", of_some(&is_told, &|job| load::calls(answer, job))));
     }
+    let of_besides = |make: &dyn Fn(&str, &Beside) -> Vec<Block>| {
+        let options = besides.iter().map(|(job, one)| (job.clone(), make(job, one)));
+        Choice::blocks("Job", options.filter(|(_, blocks)| !blocks.is_empty()).collect())
+    };
+    for (title, blocks) in [
+        ("What the library would choose", of_besides(&|job, one| beside::choices(answer, job, one))),
+        ("Bus bandwidth of calls", of_besides(&|_, one| beside::curves(one))),
+    ] {
+        if !blocks.is_empty() {
+            sections.push(Section::new(title, blocks));
+        }
+    }
     if !answer.measured.is_empty() {
         let table = Block::Table("Steps that were measured".into(), measured(answer));
         sections.push(Section::new("Measured against predicted", vec![table]));
@@ -88,6 +108,12 @@ pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
 
 fn title(answer: &Answer) -> String {
     let jobs: Vec<&str> = answer.jobs.iter().map(|job| job.name.as_str()).collect();
+    if let [only] = answer.candidates.as_slice() {
+        return match jobs.as_slice() {
+            [one] => format!("{one} on {}", only.name),
+            many => format!("{} jobs on {}", many.len(), only.name),
+        };
+    }
     match jobs.as_slice() {
         [one] => format!("Which of {} machines for {one}?", answer.candidates.len()),
         many => format!("Which of {} machines for {} jobs?", answer.candidates.len(), many.len()),
@@ -107,20 +133,24 @@ fn own<'a, 'b>(answer: &'a Answer, candidate: &'b str) -> impl Iterator<Item = &
 
 fn sentences(answer: &Answer) -> Vec<String> {
     let Some(first) = answer.ranking.first() else { return vec!["There is no candidate.".to_owned()] };
+    let is_alone = answer.candidates.len() == 1;
+    if !first.within && is_alone {
+        return vec![format!("{} does not do: {}.", first.candidate, first.beyond.join("; "))];
+    }
     if !first.within {
         let why = format!("{}: {}", first.candidate, first.beyond.join("; "));
         return vec!["No candidate fits all jobs and keeps all constraints.".to_owned(), format!("Nearest is {why}.")];
     }
     let mut sentences = Vec::new();
     let over = if answer.jobs.len() > 1 { ", the weighted geometric mean over jobs" } else { "" };
-    let what = if answer.by().is_cost() { "costs least" } else { "is fastest" };
+    let what = match (answer.by().is_cost(), is_alone) {
+        (true, false) => "costs least:",
+        (false, false) => "is fastest:",
+        (true, true) => "costs",
+        (false, true) => "takes",
+    };
     let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
-    sentences.push(format!(
-        "{} {what}: {} {}{over}.",
-        first.candidate,
-        format::significant(score(first)),
-        unit(answer)
-    ));
+    sentences.push(format!("{} {what} {} {}{over}.", first.candidate, format::significant(score(first)), unit(answer)));
     let within = || answer.ranking.iter().filter(|one| one.within);
     if let Some(second) = within().nth(1) {
         let more = format::percent(score(second) / score(first) - 1.0);
@@ -148,7 +178,7 @@ fn sentences(answer: &Answer) -> Vec<String> {
         sentences.push(format!("Out of the question: {}{more}; the table says why.", shown.join(", ")));
     }
     let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
-    if !answer.sensitivities.is_empty() {
+    if !answer.sensitivities.is_empty() && !is_alone {
         sentences.push(match changed {
             0 => "The order stays under every other assumption that was tried.".to_owned(),
             some => format!("The order changes under {some} of {} other assumptions.", answer.sensitivities.len()),

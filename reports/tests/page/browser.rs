@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use fabricast_reports::page::{Input, Page, of_study, report};
+use fabricast_reports::page::{Input, Page, of_study, of_study_beside, report};
 use serde::Deserialize;
 
-use super::synthetic::{named, study};
+use super::synthetic::{besides, named, study};
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
@@ -101,6 +101,13 @@ fn a_study_works() {
     let Some(counts) = works(&of_study(&study(5, 2), &[])) else { return };
     assert_eq!((counts.tables, counts.plots, counts.choices), (11, 14, 6), "{counts:?}");
     assert!(counts.points > 100 && counts.switched > 30, "{counts:?}");
+}
+
+#[test]
+fn a_study_with_the_librarys_choices_works() {
+    let answer = study(5, 2);
+    let Some(counts) = works(&of_study_beside(&answer, &[], &besides(&answer))) else { return };
+    assert_eq!((counts.choices, counts.plots), (8, 20), "{counts:?}");
 }
 
 #[test]

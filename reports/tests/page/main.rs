@@ -6,8 +6,11 @@ mod escaping;
 mod synthetic;
 
 use fabricast_planner::study::answer::Answer;
+use fabricast_planner::study::beside::Beside;
 use fabricast_reports::chart::{self, Format};
-use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, of_study, pareto, report};
+use fabricast_reports::page::{
+    Input, InputError, breakdown, courses, links, memory, of_study, of_study_beside, pareto, report,
+};
 
 use synthetic::study;
 
@@ -134,4 +137,37 @@ fn a_study_without_a_winner_says_so() {
     answer.results.clear();
     answer.candidates.clear();
     assert!(of_study(&answer, &[]).html().contains("There is no candidate."));
+}
+
+/// The library's choices beside picks: what it loses is said, what is not known too, and the page stays small.
+#[test]
+fn what_the_library_would_choose_is_said() {
+    let answer = study(20, 10);
+    let besides = synthetic::besides(&answer);
+    let page = of_study_beside(&answer, &[], &besides);
+    let html = page.html();
+    let said = "On machine 0, NCCL 2.28.9 left to itself does 5 of the 10 calls of job 0 more slowly than what is picked here; a step takes \
+                2.20 s instead of 2 s, 10 % more. What it would do in 1 of 10 calls is not known";
+    assert!(html.contains(said), "{}", &html[html.find("left to itself").unwrap_or(0)..][..400]);
+    assert!(
+        html.contains("all_reduce among 4 ranks of a tensor group: bus bandwidth")
+            && html.contains("The step calls it at 1 MiB")
+    );
+    assert!(html.len() < 5_000_000, "{} bytes", html.len());
+    let same: Vec<_> = besides.into_iter().map(|(job, one)| (job, Beside { step_s: (2.0, 2.002), ..one })).collect();
+    assert!(of_study_beside(&answer, &[], &same).html().contains("a step takes the same time within half a per cent"));
+}
+
+#[test]
+fn one_candidate_is_not_chosen_among_others() {
+    let page = of_study(&study(1, 1), &[]);
+    assert_eq!(page.title, "job 0 on machine 0");
+    assert_eq!(page.answer.first().map(String::as_str), Some("machine 0 costs 1.00 USD per million tokens."));
+    assert!(page.answer.iter().all(|sentence| !sentence.contains("order")), "{:?}", page.answer);
+    assert_eq!(of_study(&study(1, 3), &[]).title, "3 jobs on machine 0");
+    let mut answer = study(1, 1);
+    for row in &mut answer.ranking {
+        (row.within, row.beyond) = (false, vec!["budget 5 of 4".into()]);
+    }
+    assert_eq!(of_study(&answer, &[]).answer, ["machine 0 does not do: budget 5 of 4."]);
 }

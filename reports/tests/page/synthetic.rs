@@ -1,6 +1,11 @@
 //! Studies with figures that are made up, of any size.
 
+use fabricast_planner::export::SavedPlan;
+use fabricast_planner::job::Dimension;
 use fabricast_planner::study::answer::Answer;
+use fabricast_planner::study::beside::{Beside, Curve, OwnChoice};
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
 use serde_json::{Value, json};
 
 /// A study of so many candidates and jobs. Candidates are slower and cheaper by the hour the higher their number, and all
@@ -103,4 +108,31 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
         "sensitivities": [sensitivity("link_rate", "0.5", true), sensitivity("gpu_price", "1.2", false)]
     });
     Answer::read(&text.to_string(), "synthetic").expect("a study as it is written")
+}
+
+/// What a library would choose, by job: every other call more slowly, one not known; three curves of a plan that was saved.
+pub fn besides(answer: &Answer) -> Vec<(String, Beside)> {
+    let mut plan = SavedPlan::read(include_str!("data/plan.json"), "plan.json").expect("a plan");
+    plan.rows.retain(|row| row.collective == Collective::AllReduce);
+    let of_job = |job: &str| {
+        let calls = answer.results.first().map(|row| row.calls.as_slice()).unwrap_or_default();
+        let own = |(number, call): (usize, &fabricast_planner::study::answer::CallRow)| {
+            let time_us = call.time_us * if number % 2 == 1 { 1.5 } else { 1.0 };
+            (number > 0).then(|| OwnChoice { name: "Ring LL".to_owned(), strategy: call.pick, time_us })
+        };
+        let curve = Curve {
+            among: Dimension::Tensor,
+            collective: Collective::AllReduce,
+            called: vec![Bytes(1 << 20)],
+            plan: plan.clone(),
+        };
+        let one = Beside {
+            library: "nccl-2.28.9".parse().expect("a library"),
+            calls: calls.iter().enumerate().map(own).collect(),
+            step_s: (2.0, 2.2),
+            curves: vec![curve; 3],
+        };
+        (job.to_owned(), one)
+    };
+    answer.jobs.iter().map(|job| of_job(&job.name)).collect()
 }

@@ -1,8 +1,10 @@
-//! A study as a page, with pictures of the fabric that is put first: how busy each job keeps its links.
+//! A study as a page, with what is worked out of the candidate that is put first alone: pictures of its fabric, how busy each job keeps
+//! its links, and what the library would choose in its steps.
 
-use fabricast_planner::study::Study;
+use fabricast_planner::job::Job;
 use fabricast_planner::study::answer::{Answer, ResultRow};
-use fabricast_planner::study::load::of_row;
+use fabricast_planner::study::beside::Beside;
+use fabricast_planner::study::{Study, beside, load};
 use fabricast_reports::format;
 use fabricast_reports::page::{self, Picture};
 use fabricast_reports::topology::{Options, counts};
@@ -11,28 +13,50 @@ use rayon::prelude::*;
 
 /// The page; fabrics stand in the order of the candidates.
 pub fn html(study: &Study, answer: &Answer, fabrics: &[Fabric]) -> String {
-    page::of_study(answer, &pictures(study, answer, fabrics).unwrap_or_default()).html()
+    let Some(first) = First::of(answer, fabrics) else { return page::of_study(answer, &[]).html() };
+    let (pictures, besides) = rayon::join(|| first.pictures(study, answer), || first.besides(study, answer));
+    page::of_study_beside(answer, &pictures, &besides).html()
 }
 
-/// The first candidate's fabric, by job; once and without load where none is known.
-fn pictures(study: &Study, answer: &Answer, fabrics: &[Fabric]) -> Option<Vec<(String, Picture)>> {
-    let first = answer.ranking.first()?;
-    let number = answer.candidates.iter().position(|one| one.name == first.candidate)?;
-    let fabric = fabrics.get(number)?;
-    let loaded = |job: &fabricast_planner::job::Job| {
-        let row = answer.results.iter().find(|row| row.candidate == first.candidate && row.job == job.name())?;
-        let load = of_row(job, row, fabric)?;
-        let options = Options { utilization: Some(&load), hosts: None };
-        Some((row.job.clone(), Picture::of_fabric(caption(row), fabric, &options)))
-    };
-    let pictures: Vec<_> = study.jobs.par_iter().filter_map(loaded).collect();
-    Some(match pictures.is_empty() {
-        true => {
-            let caption = format!("{}: {}", first.candidate, counts(fabric));
-            vec![(first.candidate.clone(), Picture::of_fabric(caption, fabric, &Options::default()))]
+/// The candidate that is ranked first.
+struct First<'a> {
+    name: &'a str,
+    fabric: &'a Fabric,
+}
+
+impl<'a> First<'a> {
+    fn of(answer: &'a Answer, fabrics: &'a [Fabric]) -> Option<Self> {
+        let name = answer.ranking.first()?.candidate.as_str();
+        let number = answer.candidates.iter().position(|one| one.name == name)?;
+        Some(Self { name, fabric: fabrics.get(number)? })
+    }
+
+    fn row<'r>(&self, job: &Job, answer: &'r Answer) -> Option<&'r ResultRow> {
+        answer.results.iter().find(|row| row.candidate == self.name && row.job == job.name())
+    }
+
+    /// Its fabric, by job; once and without load where none is known.
+    fn pictures(&self, study: &Study, answer: &Answer) -> Vec<(String, Picture)> {
+        let loaded = |job: &Job| {
+            let row = self.row(job, answer)?;
+            let load = load::of_row(job, row, self.fabric)?;
+            let options = Options { utilization: Some(&load), hosts: None };
+            Some((row.job.clone(), Picture::of_fabric(caption(row), self.fabric, &options)))
+        };
+        let pictures: Vec<_> = study.jobs.par_iter().filter_map(loaded).collect();
+        if !pictures.is_empty() {
+            return pictures;
         }
-        false => pictures,
-    })
+        let caption = format!("{}: {}", self.name, counts(self.fabric));
+        vec![(self.name.to_owned(), Picture::of_fabric(caption, self.fabric, &Options::default()))]
+    }
+
+    /// What the library would choose in its steps, by job.
+    fn besides(&self, study: &Study, answer: &Answer) -> Vec<(String, Beside)> {
+        let of_job =
+            |job: &Job| Some((job.name().to_owned(), beside::of_row(study, job, self.row(job, answer)?, self.fabric)?));
+        study.jobs.par_iter().filter_map(of_job).collect()
+    }
 }
 
 /// What is shown, and the busiest link.

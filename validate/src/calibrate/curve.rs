@@ -4,12 +4,14 @@
 //! steps counting alike. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
 //! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %.
 
-use fabricast_planner::job::Job;
+use std::borrow::Cow;
+
+use fabricast_planner::job::{Job, Placement};
 use fabricast_planner::step::{Efficiency, Machine, Simulated, TimeError};
 use fabricast_planner::study::{MeasuredStep, Study, StudyError};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Fabric, Picos, Place};
+use fabricast_topologies::{Fabric, NodeId, Picos, Place};
 use rayon::prelude::*;
 
 use super::estimate::spreads;
@@ -103,28 +105,37 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         places.push((Router::new(fabric, RouteOptions::default()), profile));
     }
-    let simulated: Vec<Simulated<'_>> = places
-        .iter()
-        .zip(fabrics)
-        .map(|((router, profile), fabric)| Simulated::new(router, profile, fabric.gpus()))
-        .collect();
-    let machines: Vec<Machine<'_>> = places
+    // Steps of one candidate whose jobs are placed alike are of one machine.
+    let mut placed: Vec<(usize, &Placement, Cow<'_, [NodeId]>)> = Vec::new();
+    for one in &study.measured {
+        let (Some(fabric), Some(job)) = (fabrics.get(one.candidate), study.jobs.get(one.job)) else { continue };
+        if placed.iter().all(|known| (known.0, known.1) != (one.candidate, job.placement())) {
+            let name = study.candidates.get(one.candidate).map_or("", |candidate| &candidate.name);
+            let refused = |error| StudyError::of_job(name, job, TimeError::Job(error));
+            placed.push((one.candidate, job.placement(), job.ranks_on(fabric).map_err(refused)?));
+        }
+    }
+    let on = |one: &(usize, &Placement, Cow<'_, [NodeId]>)| places.get(one.0);
+    let simulated: Vec<Option<Simulated<'_>>> =
+        placed.iter().map(|one| on(one).map(|(router, profile)| Simulated::new(router, profile, &one.2))).collect();
+    let machines: Vec<Option<Machine<'_>>> = placed
         .iter()
         .zip(&simulated)
-        .map(|((router, _), simulated)| Machine {
-            router,
-            ranks: router.fabric().gpus(),
-            simulated,
-            curve: study.efficiency.on(router.fabric()),
+        .map(|(one, simulated)| {
+            let ((router, _), simulated) = (on(one)?, simulated.as_ref()?);
+            Some(Machine { router, ranks: &one.2, simulated, curve: study.efficiency.on(router.fabric()) })
         })
         .collect();
+    let machine_of = |candidate: usize, job: &Job| {
+        let number = placed.iter().position(|known| (known.0, known.1) == (candidate, job.placement()))?;
+        machines.get(number)?.as_ref()
+    };
     let mut steps = Vec::with_capacity(study.measured.len());
     for one in &study.measured {
-        let (Some(candidate), Some(machine), Some(job)) =
-            (study.candidates.get(one.candidate), machines.get(one.candidate), study.jobs.get(one.job))
-        else {
+        let (Some(candidate), Some(job)) = (study.candidates.get(one.candidate), study.jobs.get(one.job)) else {
             continue;
         };
+        let Some(machine) = machine_of(one.candidate, job) else { continue };
         let step = Measured { job, one, machine };
         // What cannot be predicted is told before anything is fitted.
         let failed = |error| StudyError::of_job(&candidate.name, job, error);
@@ -133,8 +144,8 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         }
         steps.push(step);
     }
-    let first = machines.get(study.measured.first().map_or(0, |one| one.candidate));
-    Ok(fit(&steps, first.map_or_else(Efficiency::default, |machine| machine.curve)))
+    let first = steps.first().map_or_else(Efficiency::default, |step| step.machine.curve);
+    Ok(fit(&steps, first))
 }
 
 /// A measured step on its machine.

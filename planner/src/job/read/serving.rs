@@ -60,6 +60,9 @@ impl JobText {
             let seconds = check.within(name, value, LIMITS, 0.0)?;
             Ok::<_, JobError>((seconds > 0.0).then(|| Picos((seconds * 1e12).round() as u64)))
         };
+        let parallel = self.parallel(check)?;
+        let placement = self.placement(check)?;
+        self.fills(check, &parallel, &placement)?;
         let job = Serving {
             name: self.name.get_ref().clone(),
             precision: self.precision(),
@@ -84,7 +87,8 @@ impl JobText {
                 (0.01, 1.0),
                 Serving::MEMORY_SHARE,
             )?,
-            parallel: self.parallel(check)?,
+            parallel,
+            placement,
             collectives: self.collectives,
             skew: check.within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
             limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },

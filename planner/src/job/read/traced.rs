@@ -18,6 +18,7 @@ impl JobText {
             own("model", &self.model),
             own("precision", &self.precision),
             own("parallel", &self.parallel),
+            own("placement", &self.placement),
             own("expert_skew", &self.expert_skew),
         ]
     }

@@ -27,6 +27,8 @@ impl JobText {
         let model = self.model(check, None)?;
         let zero = self.zero(check)?;
         let parallel = self.parallel(check)?;
+        let placement = self.placement(check)?;
+        self.fills(check, &parallel, &placement)?;
         self.sharding(check, zero)?;
         let precision = self.precision();
         let gradient_bits = match &self.gradient_bits {
@@ -57,6 +59,7 @@ impl JobText {
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
             attention: if flash { Attention::Flash } else { Attention::Unfused },
             overlap: if overlap { Overlap::On } else { Overlap::Off },
+            placement,
             collectives: self.collectives,
             processes: self.processes(check, zero)?,
             skew: check.within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,

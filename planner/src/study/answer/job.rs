@@ -47,6 +47,9 @@ pub struct JobRow {
     /// Requests in flight, on all replicas together; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
+    /// Which GPU each rank has: `cyclic`, or the GPUs as ranges; absent where ranks are as GPUs are numbered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<String>,
     /// Whether degrees were looked for; they stand with each result.
     pub auto: bool,
     /// Tokens to train on, where the job says.

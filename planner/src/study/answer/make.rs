@@ -234,6 +234,7 @@ fn job(job: &Job) -> JobRow {
         Recompute::Selective => "selective",
         Recompute::Full => "full",
     };
+    let placed = job.placement();
     JobRow {
         name: job.name().to_owned(),
         kind,
@@ -247,6 +248,7 @@ fn job(job: &Job) -> JobRow {
         prompt_tokens: served.map(|job| job.prompt_tokens),
         output_tokens: served.map(|job| job.output_tokens),
         concurrency: served.map(|job| job.concurrency),
+        placement: Some(placed).filter(|placement| !placement.is_in_order()).map(ToString::to_string),
         auto: computed.is_some_and(|(_, _, parallel)| *parallel == Parallel::Auto),
         train_tokens: trained.and_then(|job| job.train_tokens),
         place: place(&job.places().job),

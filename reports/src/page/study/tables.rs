@@ -179,16 +179,16 @@ pub(super) fn candidates(answer: &Answer) -> Table {
 }
 
 pub(super) fn jobs(answer: &Answer) -> Table {
-    let mut table = Table::new(vec![
-        text("job", "job"),
-        text("kind", "kind"),
-        number("weight", "weight"),
-        text("model", "model"),
-        text("precision", "precision"),
-        text("batch", "batch"),
-        text("recompute", "recompute"),
-        text("place", "stands in"),
-    ]);
+    let is_placed = answer.jobs.iter().any(|job| job.placement.is_some());
+    let placement = || text("placement", "ranks on GPUs");
+    let mut table = Table::new(
+        [text("job", "job"), text("kind", "kind"), number("weight", "weight"), text("model", "model")]
+            .into_iter()
+            .chain([text("precision", "precision"), text("batch", "batch"), text("recompute", "recompute")])
+            .chain(is_placed.then(placement))
+            .chain([text("place", "stands in")])
+            .collect(),
+    );
     for job in &answer.jobs {
         let model = job.model.map(model);
         let trained = job.global_batch.zip(job.model);
@@ -197,7 +197,9 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         let served =
             served.map(|((all, prompt), output)| format!("{all} requests of {prompt} tokens, {output} answered"));
         let batch = trained.or(served);
-        table.row(vec![
+        let placed = is_placed
+            .then(|| Cell::from(Value::text(job.placement.as_deref().map_or_else(|| "in order".to_owned(), cut))));
+        let mut cells: Vec<Cell> = vec![
             Value::text(&job.name).into(),
             Value::text(match job.kind {
                 JobKind::Training => "training",
@@ -210,10 +212,26 @@ pub(super) fn jobs(answer: &Answer) -> Table {
             Value::or_missing(job.precision.as_ref(), Value::text).into(),
             Value::or_missing(batch, Value::text).into(),
             Value::or_missing(job.recompute.as_ref(), Value::text).into(),
-            Value::text(&job.place).into(),
-        ]);
+        ];
+        cells.extend(placed);
+        cells.push(Value::text(&job.place).into());
+        table.row(cells);
     }
     table
+}
+
+/// The most letters of a placement that a table shows.
+const MOST_SHOWN: usize = 40;
+
+/// A placement, without what is too long to be read.
+fn cut(placement: &str) -> String {
+    match placement.char_indices().nth(MOST_SHOWN) {
+        None => placement.to_owned(),
+        Some((end, _)) => {
+            let shown = placement.get(..end).unwrap_or_default();
+            format!("{}, …", shown.rsplit_once(',').map_or(shown, |(whole, _)| whole))
+        }
+    }
 }
 
 fn model(model: ModelRow) -> String {

@@ -1,0 +1,63 @@
+//! A plan that was just made, as one that was saved: what shows or exports saved plans takes both.
+
+use super::{SavedPick, SavedPlan, SavedRow};
+use crate::plan::{LibraryDefault, Plan, Preference, Priced, Row};
+
+impl SavedPlan {
+    /// Of rows of a plan, without its ranges: who shows sizes needs none. `nodes` are the hosts.
+    #[must_use]
+    pub fn of(plan: &Plan, profile_date: &str, nodes: u32) -> Self {
+        Self {
+            fabric: plan.fabric.clone(),
+            profile: plan.profile.clone(),
+            profile_date: profile_date.to_owned(),
+            ranks: plan.ranks,
+            nodes,
+            library: plan.library,
+            library_nodes: None,
+            asked: None,
+            rows: plan.rows.iter().map(SavedRow::from).collect(),
+            ranges: Vec::new(),
+        }
+    }
+}
+
+impl From<&Row> for SavedRow {
+    fn from(row: &Row) -> Self {
+        let own = row.library_default.as_ref();
+        Self {
+            collective: row.collective,
+            bytes: row.bytes,
+            pick: row.pick.into(),
+            library_default: own.map(|LibraryDefault { choice, priced }| SavedPick {
+                name: Some(choice.name.clone()),
+                ..(*priced).into()
+            }),
+            best_of_library: None,
+            fastest: match row.preference {
+                Preference::Fastest => None,
+                Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => Some(fastest.into()),
+            },
+            runner_up: row.runner_up.map(SavedPick::from),
+            bound_us: Some(row.bound.time.us()),
+            binds: None,
+        }
+    }
+}
+
+impl From<Priced> for SavedPick {
+    fn from(priced: Priced) -> Self {
+        Self {
+            algorithm: priced.strategy.algorithm,
+            protocol: priced.strategy.protocol,
+            channels: priced.strategy.channels,
+            chunk: priced.strategy.chunk.map(|chunk| chunk.0),
+            threads: priced.strategy.threads,
+            time_us: priced.time.us(),
+            low_us: Some(priced.low.us()),
+            high_us: Some(priced.high.us()),
+            measured_us: priced.measured.map(|measured| measured.time.us()),
+            name: None,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Where a job's ranks sit: which GPU of a candidate each rank has.
+//!
+//! A job is on all GPUs of its candidate, each of which has one rank; what may be chosen is who sits where. Schedulers and
+//! launchers have three ways to say so, and jobs have the same three:
+//!
+//! - `"block"` (the default): host by host, as `srun --distribution=block`, `mpirun --map-by slot` and `torchrun` place;
+//! - `"cyclic"`: one rank to each host in turn, as `srun --distribution=cyclic` and `mpirun --map-by node` do;
+//! - the GPU of each rank, as `srun --distribution=arbitrary`, a rankfile of Open MPI and `CUDA_VISIBLE_DEVICES` list places:
+//!   `[0, 4, 1, 5]`, or ranges of GPUs in the order of the ranks, `"0-3,8-11"`, with steps `"0-15:8"`.
+//!
+//! There is no file of its own for it: ranges say in a line what rankfiles need a line a rank for, and a job that stands in one file
+//! can be passed on. GPUs are numbered as the fabric numbers them, host by host from 0. `parallel.order` says something else: which
+//! ranks make a group. Both together say where groups are.
+
+use std::borrow::Cow;
+
+use fabricast_topologies::{Fabric, HostId, NodeId};
+use rustc_hash::FxHashMap;
+
+use super::{JobError, Places};
+
+/// More ranks than this are refused where they are listed.
+const MOST: usize = 1 << 20;
+
+/// Which GPU each rank has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// As the fabric numbers them, host by host.
+    #[default]
+    Block,
+    /// Hosts in turn; of each host its GPUs in order. Hosts that are full are passed over.
+    Cyclic,
+    /// The number of each rank's GPU, all different.
+    Listed(Vec<u32>),
+}
+
+impl Placement {
+    /// Of different numbers.
+    ///
+    /// # Errors
+    /// The first number that stands twice, with the ranks that it is of.
+    pub(crate) fn listed(gpus: Vec<u32>) -> Result<Self, String> {
+        let mut ranks = FxHashMap::default();
+        for (rank, &gpu) in gpus.iter().enumerate() {
+            if let Some(before) = ranks.insert(gpu, rank) {
+                return Err(format!("GPU {gpu} is that of rank {before} and of rank {rank}: expected each once"));
+            }
+        }
+        Ok(Self::Listed(gpus))
+    }
+
+    /// Whether it is that of a job that says nothing, as far as can be told without a fabric.
+    #[must_use]
+    pub(crate) fn is_in_order(&self) -> bool {
+        match self {
+            Self::Block => true,
+            Self::Cyclic => false,
+            Self::Listed(gpus) => gpus.iter().zip(0..).all(|(&gpu, rank)| gpu == rank),
+        }
+    }
+
+    /// The device of each rank on a fabric.
+    ///
+    /// # Errors
+    /// [`JobError`] at the placement: GPUs that the fabric has not, or that have no rank.
+    pub(crate) fn on<'f>(&self, fabric: &'f Fabric, places: &Places) -> Result<Cow<'f, [NodeId]>, JobError> {
+        let gpus = fabric.gpus();
+        let listed = match self {
+            Self::Block => return Ok(gpus.into()),
+            Self::Cyclic => return Ok(cyclic(fabric).into()),
+            Self::Listed(listed) => listed,
+        };
+        let wrong = |place, message: String| {
+            JobError {
+            place,
+            message: format!("placement: {message}"),
+            help: Some(
+                "a job is on all GPUs of its candidate: name each once, or take \"cyclic\" or \"block\", which suit candidates \
+                 of any size"
+                    .to_owned(),
+            ),
+        }
+        };
+        let (count, last) = (gpus.len(), gpus.len().saturating_sub(1));
+        if listed.len() > count {
+            let message = format!("{} ranks, and the candidate has {count} GPUs, 0 to {last}", listed.len());
+            return Err(wrong(places.placement.clone(), message));
+        }
+        let device = |(rank, &gpu): (usize, &u32)| {
+            gpus.get(gpu as usize).copied().ok_or_else(|| {
+                let message = format!("GPU {gpu} of rank {rank}: the candidate has {count} GPUs, 0 to {last}");
+                wrong(places.farthest.clone(), message)
+            })
+        };
+        // The farthest is the one whose place is known.
+        let farthest = listed.iter().enumerate().max_by_key(|one| one.1);
+        farthest.map(device).transpose()?;
+        if listed.len() < count {
+            let named: std::collections::BTreeSet<u32> = listed.iter().copied().collect();
+            let free = (0..).find(|gpu| !named.contains(gpu)).unwrap_or_default();
+            let message = format!("{} ranks, and the candidate has {count} GPUs: GPU {free} has no rank", listed.len());
+            return Err(wrong(places.placement.clone(), message));
+        }
+        listed.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
+    }
+}
+
+/// As it is written; of lists as ranges.
+impl std::fmt::Display for Placement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Block => f.write_str("block"),
+            Self::Cyclic => f.write_str("cyclic"),
+            Self::Listed(gpus) => f.write_str(&ranges(gpus)),
+        }
+    }
+}
+
+fn cyclic(fabric: &Fabric) -> Vec<NodeId> {
+    let mut of_host: Vec<(HostId, u32)> = Vec::new();
+    let mut number_of: FxHashMap<HostId, usize> = FxHashMap::default();
+    let mut turns: Vec<(u32, usize, NodeId)> = Vec::with_capacity(fabric.gpus().len());
+    for &gpu in fabric.gpus() {
+        let host = fabric.node(gpu).host;
+        let number = *number_of.entry(host).or_insert(of_host.len());
+        if number == of_host.len() {
+            of_host.push((host, 0));
+        }
+        if let Some((_, before)) = of_host.get_mut(number) {
+            turns.push((*before, number, gpu));
+            *before += 1;
+        }
+    }
+    turns.sort_unstable_by_key(|&(turn, host, _)| (turn, host));
+    turns.into_iter().map(|(.., gpu)| gpu).collect()
+}
+
+/// Numbers as people write sets of them: `0-3,8`, `0-7:2`; all different or not. `one` says what they are numbers of.
+///
+/// # Errors
+/// What is no number or range, or too many.
+pub fn numbers(text: &str, one: &str) -> Result<Vec<u32>, String> {
+    let mut found = Vec::new();
+    for part in text.split(',') {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |word: &str| {
+            let number = word.trim().parse::<u32>().ok();
+            number.ok_or_else(|| format!("`{part}` is not a {one}, a range as in 0-3, or one with a step as in 0-7:2"))
+        };
+        let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+        if last < first || step == 0 {
+            return Err(format!("`{part}` holds no {one}"));
+        }
+        if found.len() + ((last - first) / step) as usize >= MOST {
+            return Err(format!("more than {MOST} {one}s"));
+        }
+        found.extend((first..=last).step_by(step as usize));
+    }
+    Ok(found)
+}
+
+/// The same back, in as few parts as going upwards in one step each gives.
+fn ranges(numbers: &[u32]) -> String {
+    let mut parts = Vec::new();
+    let mut rest = numbers;
+    while let [first, more @ ..] = rest {
+        let step = more.first().and_then(|next| next.checked_sub(*first)).filter(|step| *step > 0);
+        let follows =
+            |&(number, place): &(u32, u32)| step.is_some_and(|step| first.checked_add(step * place) == Some(number));
+        let run = more.iter().copied().zip(1..).take_while(follows).count();
+        // Two numbers with others between are told as two.
+        let run = if run == 1 && step != Some(1) { 0 } else { run };
+        let last = first + step.unwrap_or(0) * run as u32;
+        parts.push(match (run, step) {
+            (0, _) | (_, None) => first.to_string(),
+            (_, Some(1)) => format!("{first}-{last}"),
+            (_, Some(step)) => format!("{first}-{last}:{step}"),
+        });
+        rest = more.get(run..).unwrap_or_default();
+    }
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::{FabricRequest, load};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fabric(nodes: u32) -> Fabric {
+        load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of("hgx-h100") }).unwrap()
+    }
+
+    fn placed(placement: &Placement, fabric: &Fabric) -> Result<Vec<u32>, String> {
+        let number = |device: &NodeId| fabric.gpus().iter().position(|gpu| gpu == device).unwrap() as u32;
+        let found = placement.on(fabric, &Places::default()).map_err(|error| error.message)?;
+        Ok(found.iter().map(number).collect())
+    }
+
+    #[test]
+    fn ranks_sit_where_they_are_told() {
+        let two = fabric(2);
+        assert_eq!(placed(&Placement::Block, &two), Ok((0..16).collect()));
+        let cyclic: Vec<u32> = (0..16).map(|rank| rank % 2 * 8 + rank / 2).collect();
+        assert_eq!(placed(&Placement::Cyclic, &two), Ok(cyclic));
+        assert_eq!(placed(&Placement::Cyclic, &fabric(1)), Ok((0..8).collect()));
+        let listed: Vec<u32> = (0..16).rev().collect();
+        assert_eq!(placed(&Placement::listed(listed.clone()).unwrap(), &two), Ok(listed));
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let one = fabric(1);
+        let wrong = |text: &str| placed(&Placement::listed(numbers(text, "GPU").unwrap()).unwrap(), &one).unwrap_err();
+        assert_eq!(wrong("0-8"), "placement: 9 ranks, and the candidate has 8 GPUs, 0 to 7");
+        assert_eq!(wrong("0-6,8"), "placement: GPU 8 of rank 7: the candidate has 8 GPUs, 0 to 7");
+        assert_eq!(wrong("0,1,3-7"), "placement: 7 ranks, and the candidate has 8 GPUs: GPU 2 has no rank");
+        let twice = Placement::listed(vec![0, 2, 1, 2]).unwrap_err();
+        assert_eq!(twice, "GPU 2 is that of rank 1 and of rank 3: expected each once");
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_read_back(numbers in prop::collection::vec(0u32..40, 1..40)) {
+            prop_assert_eq!(super::numbers(&ranges(&numbers), "GPU"), Ok(numbers));
+        }
+    }
+
+    #[test]
+    fn ranges_are_short() {
+        let text = |text: &str| ranges(&numbers(text, "GPU").unwrap());
+        for as_is in ["0-7", "0-24:8,1-25:8", "0,8,1,9", "3,1,0", "0-3,8-11", "0,4,1,5"] {
+            assert_eq!(text(as_is), as_is);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a job says of where its ranks sit: a word, ranges, or a list.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use toml::Spanned;
+
+use super::super::placement::{Placement, numbers};
+use super::super::{JobError, Parallel};
+use super::{Checked, JobText};
+
+/// A placement as it is written.
+#[derive(Clone, Debug)]
+pub(super) enum PlacementText {
+    /// `"block"`, `"cyclic"`, `"0-7,16-23"`.
+    Words(String),
+    /// `[0, 4, 1, 5]`.
+    List(Vec<Spanned<u32>>),
+}
+
+const EXPECTED: &str =
+    "\"block\", \"cyclic\", the GPU of each rank as `[0, 4, 1, 5]`, or ranges of GPUs as \"0-7,16-23\"";
+
+impl<'de> Deserialize<'de> for PlacementText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = PlacementText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(EXPECTED)
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PlacementText, E> {
+                Ok(PlacementText::Words(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<PlacementText, A::Error> {
+                let mut list = Vec::new();
+                while let Some(one) = all.next_element()? {
+                    list.push(one);
+                }
+                Ok(PlacementText::List(list))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JobText {
+    /// Where the GPU with the largest number stands.
+    pub(super) fn farthest(&self) -> Option<Range<usize>> {
+        let placement = self.placement.as_ref()?;
+        let of_list = match placement.get_ref() {
+            PlacementText::Words(_) => None,
+            PlacementText::List(list) => list.iter().max_by_key(|gpu| *gpu.get_ref()).map(Spanned::span),
+        };
+        Some(of_list.unwrap_or(placement.span()))
+    }
+
+    pub(super) fn placement(&self, check: Checked<'_>) -> Result<Placement, JobError> {
+        let Some(placement) = &self.placement else { return Ok(Placement::Block) };
+        let wrong = |message: String| check.wrong(placement.span(), format!("placement: {message}"));
+        let gpus = match placement.get_ref() {
+            PlacementText::Words(words) => match words.as_str() {
+                "block" => return Ok(Placement::Block),
+                "cyclic" => return Ok(Placement::Cyclic),
+                ranges if ranges.trim_start().starts_with(|first: char| first.is_ascii_digit()) => {
+                    numbers(ranges, "GPU").map_err(wrong)?
+                }
+                other => return Err(wrong(format!("`{other}` is not known; expected {EXPECTED}"))),
+            },
+            PlacementText::List(list) => {
+                let mut seen = rustc_hash::FxHashSet::default();
+                if let Some(twice) = list.iter().find(|gpu| !seen.insert(*gpu.get_ref())) {
+                    let message = format!("placement: GPU {} has a rank already: expected each once", twice.get_ref());
+                    return Err(check.wrong(twice.span(), message));
+                }
+                list.iter().map(|gpu| *gpu.get_ref()).collect()
+            }
+        };
+        if gpus.is_empty() {
+            return Err(wrong(format!("no GPU; expected {EXPECTED}")));
+        }
+        Placement::listed(gpus).map_err(wrong)
+    }
+
+    /// Degrees that are all named and do not multiply to the ranks that are listed: told before there is a fabric.
+    pub(super) fn fills(&self, check: Checked<'_>, parallel: &Parallel, placement: &Placement) -> Result<(), JobError> {
+        let (Some(text), Placement::Listed(gpus), Parallel::Given { degrees, data }) =
+            (&self.placement, placement, parallel)
+        else {
+            return Ok(());
+        };
+        let (each, listed) = (degrees.ranks(), gpus.len() as u64);
+        let fits = match data {
+            Some(data) => each * u64::from(*data) == listed,
+            None => listed.is_multiple_of(each),
+        };
+        if fits {
+            return Ok(());
+        }
+        let message = match data {
+            Some(data) => {
+                let degrees = super::super::Degrees { data: *data, ..*degrees };
+                format!("placement: {listed} ranks, and {degrees} is {}", degrees.ranks())
+            }
+            None => format!("placement: {listed} ranks, and {degrees} of parallel divides only multiples of {each}"),
+        };
+        let help = Some("name a GPU for each rank, or degrees that multiply to the GPUs named".to_owned());
+        Err(JobError { help, ..check.wrong(text.span(), message) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Job;
+    use super::super::read_job;
+    use super::super::serving::tests::text as served;
+    use super::super::tests::text as trained;
+    use super::*;
+
+    fn placement(text: &str) -> Result<Placement, String> {
+        match read_job(text, "job.toml") {
+            Ok(job) => Ok(job.placement().clone()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn placements_are_read() {
+        for (line, expected) in [
+            ("placement = \"block\"", Placement::Block),
+            ("placement = \"cyclic\"", Placement::Cyclic),
+            ("placement = [0, 4, 1, 5]", Placement::Listed(vec![0, 4, 1, 5])),
+            ("placement = \"0-3:2,8,1,3\"", Placement::Listed(vec![0, 2, 8, 1, 3])),
+        ] {
+            let auto = format!("{line}\nparallel = \"auto\"\n");
+            for text in [trained(&auto), served(&auto)] {
+                assert_eq!(placement(&text), Ok(expected.clone()), "{line}");
+            }
+        }
+        assert_eq!(placement(&trained("")), Ok(Placement::Block));
+        let Ok(Job::Training(job)) = read_job(&trained("placement = [0, 9, 1]\nparallel = \"auto\"\n"), "job.toml")
+        else {
+            panic!()
+        };
+        assert_eq!(job.places.farthest.to_string(), "job.toml:1:17");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_where_it_stands() {
+        for (line, place, expected) in [
+            ("placement = \"blocks\"", "job.toml:1:13", "`blocks` is not known; expected \"block\""),
+            ("placement = \"\"", "job.toml:1:13", "is not known"),
+            ("placement = []", "job.toml:1:13", "no GPU"),
+            ("placement = \"0-3,x\"", "job.toml:1:13", "`x` is not a GPU"),
+            ("placement = \"0-3,2\"", "job.toml:1:13", "GPU 2 is that of rank 2 and of rank 4"),
+            ("placement = \"3-0\"", "job.toml:1:13", "holds no GPU"),
+            ("placement = [0, 1, 0]", "job.toml:1:20", "GPU 0 has a rank already"),
+            ("placement = [0, -1]", "job.toml:1:17", "-1"),
+            ("placement = [0, \"1\"]", "job.toml:1:17", "u32"),
+            ("placement = 3", "job.toml:1:13", "expected \"block\""),
+            (
+                "placement = \"0-7\"\nparallel = { tp = 8, pp = 8, dp = 1 }",
+                "job.toml:1:13",
+                "8 ranks, and tp 8 × pp 8 × dp 1 is 64",
+            ),
+            ("placement = \"0-7\"\nparallel = { tp = 3 }", "job.toml:1:13", "divides only multiples of 3"),
+        ] {
+            let error = placement(&trained(&format!("{line}\n"))).unwrap_err();
+            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+        }
+    }
+}

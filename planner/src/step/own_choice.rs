@@ -1,0 +1,44 @@
+//! Calls of a step done another way than what is picked: what a library would choose by itself, and the step with it.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Fabric, NodeId, Picos};
+
+use super::price::{Exchange, Simulated, Tariff};
+use crate::job::{Dimension, Layout};
+use crate::plan::PlanError;
+use crate::strategy::Strategy;
+
+/// A tariff that says what it was told; what it was not told of takes no time.
+pub(crate) struct Listed(pub Vec<(Exchange, Picos)>);
+
+impl Tariff for Listed {
+    fn time(&self, _: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let found = self.0.iter().find(|one| one.0 == exchange);
+        Ok(found.map_or(Picos::ZERO, |one| one.1))
+    }
+}
+
+impl Simulated<'_> {
+    /// The fabric.
+    pub(crate) fn fabric(&self) -> &Fabric {
+        self.router.fabric()
+    }
+
+    /// The group of a dimension that stands for all where strategies are picked.
+    pub(crate) fn first_group(
+        &self,
+        layout: &Layout,
+        dimension: Dimension,
+        collective: Collective,
+    ) -> Option<Vec<NodeId>> {
+        self.together(&layout.groups(dimension), collective).into_iter().next()
+    }
+
+    /// What a call takes that is done this way, all groups at once.
+    pub(crate) fn time_as(&self, layout: &Layout, exchange: Exchange, strategy: Strategy) -> Result<Picos, PlanError> {
+        let Exchange { dimension, collective, bytes } = exchange;
+        let parties = self.together(&layout.groups(dimension), collective);
+        let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
+        self.in_parts(first, bytes, |bytes| self.slowest(&parties, (collective, bytes), strategy))
+    }
+}

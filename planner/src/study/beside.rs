@@ -1,0 +1,220 @@
+//! What the library would choose by itself in the calls of a step, beside what is picked, and bus bandwidths of those calls over sizes.
+//!
+//! Worked out of a result for its page, not with the runs: it needs searches at sizes that no step calls, which the ranking does
+//! not ask for; so groups of many ranks are left out, whose choices are not known. The step with the library's choices is the same step of the same kernels with other prices of calls.
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, Fabric, Picos};
+use rayon::prelude::*;
+
+use super::Study;
+use super::answer::{CallRow, ResultRow};
+use super::load::{calls_of_row, layout_of_row};
+use crate::export::SavedPlan;
+use crate::job::{Collectives, Dimension, Job, Layout};
+use crate::library::Library;
+use crate::serve;
+use crate::step::{self, Exchange, Listed, Machine, Simulated, Speeds, StepCall};
+use crate::strategy::Strategy;
+
+/// Kinds of call that are shown over sizes, those that take the most of a step.
+const CURVES: usize = 3;
+
+/// Sizes of a curve besides those that are called: 1 KiB to 1 GiB.
+const SIZES: [u64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30];
+
+/// Ranks of a group inside of an NVLink domain up to which it is asked about.
+const MOST_INSIDE: usize = 128;
+
+/// The same of a group that leaves its domain: a search over more hosts takes as long as the run itself.
+const MOST_BETWEEN: usize = 32;
+
+/// Larger calls are chosen for as those of this size are: what a library chooses no longer depends on it.
+const MOST_BYTES: Bytes = Bytes(4 << 30);
+
+/// What a library would do, beside what is picked.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// Whose choices they are.
+    pub library: Library,
+    /// By call of the result: the library's choice; `None` where it is not known.
+    pub calls: Vec<Option<OwnChoice>>,
+    /// A step as it is picked, and with the library's choices instead, in seconds.
+    pub step_s: (f64, f64),
+    /// Calls over sizes, those that take the most of a step first.
+    pub curves: Vec<Curve>,
+}
+
+/// The library's choice of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnChoice {
+    /// In its own words: `Ring LL`.
+    pub name: String,
+    /// In ours.
+    pub strategy: Strategy,
+    /// What one takes, with all groups at once, µs.
+    pub time_us: f64,
+}
+
+/// A kind of call over sizes, of one group alone.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Among whom.
+    pub among: Dimension,
+    /// What.
+    pub collective: Collective,
+    /// The sizes that the step calls.
+    pub called: Vec<Bytes>,
+    /// At all sizes: the pick with its band, the library's choice, the bound.
+    pub plan: SavedPlan,
+}
+
+/// Those of a result of a study on the fabric of its candidate; `None` where the result is another job's, or has no calls.
+#[must_use]
+pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Beside> {
+    let layout = layout_of_row(job, row, fabric)?;
+    let calls = calls_of_row(job, row, &layout)?;
+    let collectives = match job {
+        Job::Training(job) => job.collectives,
+        Job::Inference(job) => job.collectives,
+        Job::Trace(_) => return None,
+    };
+    let router = Router::new(fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(fabric).ok()?;
+    let ranks = job.ranks_on(fabric).ok()?;
+    let simulated = Simulated::new(&router, &profile, &ranks);
+    let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve: study.efficiency.on(fabric) };
+    let kinds = kinds(&calls, &row.calls);
+    let asked = Asked { simulated: &simulated, layout: &layout, collectives };
+    let plans: Vec<Option<SavedPlan>> = kinds
+        .par_iter()
+        .enumerate()
+        .with_max_len(1)
+        .map(|(number, kind)| asked.plan(kind, &profile.date, number < CURVES))
+        .collect();
+    let library = plans.iter().flatten().find_map(|plan| plan.library)?;
+    let own: Vec<Option<OwnChoice>> = calls
+        .par_iter()
+        .zip(&row.calls)
+        .with_max_len(1)
+        .map(|(call, told)| {
+            let number = kinds.iter().position(|kind| kind.is_of(call.exchange))?;
+            asked.own(plans.get(number)?.as_ref()?, call.exchange, told)
+        })
+        .collect();
+    let ours = calls.iter().zip(&row.calls).map(|(call, told)| (call.exchange, Picos::from_us(told.time_us)));
+    let ours: Vec<(Exchange, Picos)> = ours.collect();
+    let theirs = ours
+        .iter()
+        .zip(&own)
+        .map(|(&(exchange, time), own)| (exchange, own.as_ref().map_or(time, |own| Picos::from_us(own.time_us))));
+    let of = |prices: Vec<(Exchange, Picos)>| step_time(job, &layout, &machine, &Listed(prices));
+    let step_s = (of(ours.clone())?, of(theirs.collect())?);
+    let curves = kinds.into_iter().zip(plans).take(CURVES).filter_map(|(kind, plan)| {
+        let plan = plan.filter(|plan| plan.rows.len() > 1)?;
+        Some(Curve { among: kind.dimension, collective: kind.collective, called: kind.sizes, plan })
+    });
+    Some(Beside { library, calls: own, step_s, curves: curves.collect() })
+}
+
+/// Calls of one collective among the groups of a dimension.
+struct Kind {
+    dimension: Dimension,
+    collective: Collective,
+    /// Upwards, each once.
+    sizes: Vec<Bytes>,
+    /// All of them in a step, µs.
+    time_us: f64,
+}
+
+impl Kind {
+    fn is_of(&self, exchange: Exchange) -> bool {
+        (self.dimension, self.collective) == (exchange.dimension, exchange.collective)
+    }
+}
+
+/// The kinds of calls, those that take the most of a step first.
+fn kinds(calls: &[StepCall], told: &[CallRow]) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = Vec::new();
+    for (call, told) in calls.iter().zip(told) {
+        let Exchange { dimension, collective, bytes } = call.exchange;
+        let time_us = told.time_us * told.times;
+        match kinds.iter_mut().find(|kind| kind.is_of(call.exchange)) {
+            Some(kind) => {
+                kind.sizes.push(bytes);
+                kind.time_us += time_us;
+            }
+            None => kinds.push(Kind { dimension, collective, sizes: vec![bytes], time_us }),
+        }
+    }
+    for kind in &mut kinds {
+        kind.sizes.sort_unstable();
+        kind.sizes.dedup();
+    }
+    kinds.sort_by(|a, b| b.time_us.total_cmp(&a.time_us));
+    kinds
+}
+
+/// Where and how calls are made.
+struct Asked<'a> {
+    simulated: &'a Simulated<'a>,
+    layout: &'a Layout,
+    collectives: Collectives,
+}
+
+impl Asked<'_> {
+    /// What is best for a kind of call of one group alone, at the sizes that are called and, where they are wanted, others.
+    fn plan(&self, kind: &Kind, date: &str, with_others: bool) -> Option<SavedPlan> {
+        let group = self.simulated.first_group(self.layout, kind.dimension, kind.collective)?;
+        let most = if self.simulated.islands(&group).len() > 1 { MOST_BETWEEN } else { MOST_INSIDE };
+        if group.len() > most {
+            return None;
+        }
+        let mut sizes: Vec<Bytes> = kind.sizes.iter().map(|&size| size.min(MOST_BYTES)).collect();
+        if with_others {
+            sizes.extend(SIZES.map(Bytes));
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        let plan = self.simulated.plan(&group, kind.collective, &sizes, self.collectives, step::OwnChoice::Everywhere);
+        let fabric = self.simulated.fabric();
+        let mut hosts: Vec<u32> = group.iter().map(|&device| fabric.node(device).host.0).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        plan.ok().map(|plan| SavedPlan::of(&plan, date, hosts.len() as u32))
+    }
+
+    /// The library's choice of a call, with all groups at once.
+    fn own(&self, plan: &SavedPlan, exchange: Exchange, told: &CallRow) -> Option<OwnChoice> {
+        let row = plan.rows.iter().find(|row| row.bytes == exchange.bytes.min(MOST_BYTES))?;
+        let pick = row.library_default.as_ref()?;
+        let strategy = Strategy {
+            algorithm: pick.algorithm,
+            protocol: pick.protocol,
+            channels: pick.channels,
+            threads: pick.threads,
+            chunk: pick.chunk.map(Bytes),
+        };
+        let time_us = match strategy == told.pick {
+            true => told.time_us,
+            false => self.simulated.time_as(self.layout, exchange, strategy).ok()?.us(),
+        };
+        let name = pick.name.clone().unwrap_or_else(|| strategy.to_string());
+        Some(OwnChoice { name, strategy, time_us })
+    }
+}
+
+/// Seconds of a step whose calls take what is listed.
+fn step_time(job: &Job, layout: &Layout, machine: &Machine<'_>, tariff: &Listed) -> Option<f64> {
+    let time = match job {
+        Job::Training(job) => {
+            let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places).ok()?;
+            step::step(job, layout, &speeds, &machine.curve, tariff).ok()?.time
+        }
+        Job::Inference(job) => serve::step_of(job, layout, machine, tariff).ok()?.time,
+        Job::Trace(_) => return None,
+    };
+    Some(time.0 as f64 / 1e12)
+}

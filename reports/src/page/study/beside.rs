@@ -1,0 +1,132 @@
+//! What the library would choose by itself in a step of the candidate that is ranked first, and its calls over sizes.
+
+use fabricast_planner::library::Library;
+use fabricast_planner::study::answer::{Answer, ResultRow};
+use fabricast_planner::study::beside::{Beside, Curve};
+use fabricast_topologies::{Bytes, Picos};
+
+use super::super::Block;
+use super::super::plan::busbw;
+use super::tables::{number, text};
+use crate::format;
+use crate::table::{Cell, Column, Table, Tone, Unit, Value};
+
+/// What is less than this is no difference.
+const LEAST: f64 = 0.005;
+
+/// The library's choices in a step of a job, in a sentence and by call.
+pub(super) fn choices(answer: &Answer, job: &str, beside: &Beside) -> Vec<Block> {
+    let Some(row) = of_first(answer, job) else { return Vec::new() };
+    vec![
+        Block::Text(sentence(row, beside)),
+        Block::Table(format!("{job}: calls of a step, both ways"), table(row, beside)),
+    ]
+}
+
+fn of_first<'a>(answer: &'a Answer, job: &str) -> Option<&'a ResultRow> {
+    let first = &answer.ranking.first()?.candidate;
+    answer.results.iter().find(|row| row.candidate == *first && row.job == job)
+}
+
+/// A library as people write it: `NCCL 2.29`.
+fn name(library: Library) -> String {
+    match library {
+        Library::Nccl(version) => format!("NCCL {version}"),
+        Library::OpenMpi(version) => format!("Open MPI {version}"),
+    }
+}
+
+fn sentence(row: &ResultRow, beside: &Beside) -> String {
+    let name = name(beside.library);
+    let known: Vec<_> =
+        row.calls.iter().zip(&beside.calls).filter_map(|(call, own)| Some((call, own.as_ref()?))).collect();
+    let others = known.iter().filter(|(call, own)| own.time_us > call.time_us * (1.0 + LEAST)).count();
+    let unknown = row.calls.len() - known.len();
+    let unknown = match unknown {
+        0 => String::new(),
+        some => {
+            format!(
+                " What it would do in {some} of {} calls is not known; these are taken to be as picked.",
+                row.calls.len()
+            )
+        }
+    };
+    let (ours, own) = beside.step_s;
+    let more = own / ours.max(f64::MIN_POSITIVE) - 1.0;
+    let step = match more {
+        same if same.abs() < LEAST => "a step takes the same time within half a per cent".to_owned(),
+        more => format!(
+            "a step takes {} instead of {}, {} % {}",
+            format::time(Picos::from_us(own * 1e6)),
+            format::time(Picos::from_us(ours * 1e6)),
+            format::percent(more.abs()),
+            if more > 0.0 { "more" } else { "less" }
+        ),
+    };
+    let does = match others {
+        0 => "does none".to_owned(),
+        some => format!("does {some}"),
+    };
+    format!(
+        "On {}, {name} left to itself {does} of the {} calls of {} more slowly than what is picked here; {step}.{unknown}",
+        row.candidate,
+        row.calls.len(),
+        row.job
+    )
+}
+
+fn table(row: &ResultRow, beside: &Beside) -> Table {
+    let mut table = Table::new(vec![
+        text("phase", "when"),
+        text("among", "among"),
+        text("collective", "call"),
+        Column::new("bytes", "size", Unit::Bytes),
+        number("times", "times"),
+        text("pick", "pick"),
+        Column::new("time_us", "takes", Unit::Micros),
+        text("library_default", "library"),
+        Column::new("library_us", "takes", Unit::Micros),
+        Column::new("gain", "gain", Unit::Percent),
+    ]);
+    for (call, own) in row.calls.iter().zip(&beside.calls) {
+        let own = own.as_ref();
+        let gain = own.map(|own| own.time_us / call.time_us.max(f64::MIN_POSITIVE) - 1.0);
+        let tone = if gain.is_some_and(|gain| gain > LEAST) { Tone::Good } else { Tone::Plain };
+        let time = |us: f64| Value::Time(Picos::from_us(us));
+        table.row(vec![
+            Value::text(call.phase.replace('_', " ")).into(),
+            Value::text(call.among.replace('_', " ")).into(),
+            Value::text(&call.collective).into(),
+            Value::Bytes(Bytes(call.bytes)).into(),
+            Value::Number(call.times).into(),
+            Value::text(call.pick.to_string()).into(),
+            time(call.time_us).into(),
+            Value::or_missing(own, |own| Value::text(format!("{} × {}", own.name, own.strategy.channels))).into(),
+            Value::or_missing(own, |own| time(own.time_us)).into(),
+            Cell::from(Value::or_missing(gain, Value::Deviation)).tone(tone),
+        ]);
+    }
+    table
+}
+
+/// Bus bandwidth of the calls that take the most of a step.
+pub(super) fn curves(beside: &Beside) -> Vec<Block> {
+    beside.curves.iter().map(curve).collect()
+}
+
+fn curve(one: &Curve) -> Block {
+    let rows: Vec<_> = one.plan.rows.iter().collect();
+    let mut lines = busbw(&one.plan, one.collective, &rows);
+    lines.chart.title = format!(
+        "{} among {} ranks of a {} group: bus bandwidth, GB/s",
+        one.collective,
+        one.plan.ranks,
+        one.among.name()
+    );
+    let called: Vec<String> = one.called.iter().map(|&size| format::bytes(size)).collect();
+    lines.remark = format!(
+        "The step calls it at {}, all groups at once; this is one group alone. Where the band does not tell them apart, the pick is the library's choice, and the step counts with the faster.",
+        called.join(", ")
+    );
+    Block::Lines(lines)
+}
