@@ -6,7 +6,7 @@ use fabricast_topologies::{Fabric, FabricRequest, load};
 use proptest::prelude::*;
 
 use super::*;
-use crate::job::{Job, read_job};
+use crate::job::{Job, Overlap, read_job};
 
 pub(super) fn read(text: &str) -> Training {
     match read_job(text, "job").unwrap() {

@@ -1,0 +1,163 @@
+//! What passes of a stretch of layers take: their kernels, the calls that they wait for, and what travels beside them.
+
+use fabricast_topologies::{Bytes, Picos};
+use rayon::prelude::*;
+
+use super::gradients::buckets;
+use super::kernels::{Kernel, Passes, layer, logits, words};
+use super::{Efficiency, Exchange, Speeds, Tariff, times};
+use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
+use crate::plan::PlanError;
+
+/// What a pass of a stretch of layers takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    pub compute: Picos,
+    pub tensor: Picos,
+    pub expert: Picos,
+    /// Exposed, of both.
+    pub context: Picos,
+    pub data: Picos,
+    /// Hidden or not.
+    pub context_all: Picos,
+    pub data_all: Picos,
+}
+
+impl Spent {
+    pub(super) fn waited(&self) -> Picos {
+        self.compute + self.tensor + self.expert + self.context + self.data
+    }
+
+    pub(super) fn communication(&self) -> Picos {
+        self.tensor + self.expert + self.context_all + self.data_all
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            compute: self.compute + other.compute,
+            tensor: self.tensor + other.tensor,
+            expert: self.expert + other.expert,
+            context: self.context + other.context,
+            data: self.data + other.data,
+            context_all: self.context_all + other.context_all,
+            data_all: self.data_all + other.data_all,
+        }
+    }
+
+    pub(super) fn times(self, n: u64) -> Self {
+        let of = |time: Picos| times(time, n);
+        Self {
+            compute: of(self.compute),
+            tensor: of(self.tensor),
+            expert: of(self.expert),
+            context: of(self.context),
+            data: of(self.data),
+            context_all: of(self.context_all),
+            data_all: of(self.data_all),
+        }
+    }
+}
+
+/// Calls with their prices.
+pub(super) struct Prices<'a> {
+    pub calls: &'a [GroupCall],
+    pub layout: &'a Layout,
+    pub tariff: &'a dyn Tariff,
+}
+
+impl Prices<'_> {
+    /// What the calls of a phase take, one after the other; of a dimension, or of all.
+    pub(super) fn of(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
+        let mut sum = Picos::ZERO;
+        for call in self.calls {
+            if call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension) {
+                sum += times(self.time(call, call.bytes)?, call.count);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
+    pub(super) fn look_up(&self, job: &Training) {
+        self.calls.par_iter().with_max_len(1).for_each(|call| {
+            let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
+            drop(self.time(call, bytes));
+        });
+    }
+
+    pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
+        let exchange = Exchange { dimension: call.dimension, collective: call.collective, bytes };
+        self.tariff.time(self.layout, exchange)
+    }
+}
+
+/// Passes by stage, then by stretch: forward and backward.
+pub(super) struct StagePasses {
+    pub spent: Vec<Vec<[Spent; 2]>>,
+}
+
+impl StagePasses {
+    pub(super) fn new(
+        job: &Training,
+        layout: &Layout,
+        speeds: &Speeds,
+        curve: &Efficiency,
+        prices: &Prices<'_>,
+    ) -> Result<Self, PlanError> {
+        let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
+        let kernels = layer(job, layout);
+        let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
+        let mut each = [Spent::default(); 2];
+        for (spent, (phase, kernels)) in
+            each.iter_mut().zip([(Phase::LayerForward, &kernels.forward), (Phase::LayerBackward, &kernels.backward)])
+        {
+            spent.compute = of(kernels);
+            spent.tensor = prices.of(phase, Some(Dimension::Tensor))?;
+            spent.expert = prices.of(phase, Some(Dimension::Expert))?;
+            spent.context_all = prices.of(phase, Some(Dimension::Context))?;
+            // Keys and values of the next round come while this one is computed.
+            spent.context = match job.overlap {
+                Overlap::On => spent.context_all - spent.compute,
+                Overlap::Off => spent.context_all,
+            };
+            let beside: &[Phase] = match phase {
+                Phase::LayerBackward => &[Phase::WeightsBackward, Phase::LayerGradients],
+                _ => &[Phase::WeightsForward],
+            };
+            for &travels in beside {
+                spent.data_all += prices.of(travels, None)?;
+            }
+        }
+        let of_layers = |layers: u64| {
+            each.map(|spent| {
+                let mut stretch = spent.times(layers);
+                let work = stretch.waited();
+                stretch.data = match job.overlap {
+                    // All but those of one layer hide.
+                    Overlap::On => (stretch.data_all - work + spent.data_all).min(stretch.data_all),
+                    Overlap::Off => stretch.data_all,
+                };
+                stretch
+            })
+        };
+        let of_stage = |stage: u32| -> Vec<[Spent; 2]> {
+            (0..chunks).map(|stretch| of_layers(layout.stretch_layers(&job.model, stage, stretch))).collect()
+        };
+        let mut spent: Vec<Vec<[Spent; 2]>> = (0..stages).map(of_stage).collect();
+        let ends = |passes: &Passes, phase| -> Result<[Spent; 2], PlanError> {
+            let tensor = prices.of(phase, None)?;
+            let waits = |wanted| if phase == wanted { tensor } else { Picos::ZERO };
+            let forward = Spent { compute: of(&passes.forward), tensor: waits(Phase::Words), ..Spent::default() };
+            Ok([forward, Spent { compute: of(&passes.backward), tensor: waits(Phase::Logits), ..Spent::default() }])
+        };
+        let add = |to: Option<&mut [Spent; 2]>, more: [Spent; 2]| {
+            if let Some([forward, backward]) = to {
+                *forward = forward.plus(more[0]);
+                *backward = backward.plus(more[1]);
+            }
+        };
+        add(spent.first_mut().and_then(|stage| stage.first_mut()), ends(&words(job, layout), Phase::Words)?);
+        add(spent.last_mut().and_then(|stage| stage.last_mut()), ends(&logits(job, layout), Phase::Logits)?);
+        Ok(Self { spent })
+    }
+}
