@@ -20,7 +20,7 @@ impl Tariff for Flat {
     }
 }
 
-const H100: Speeds = Speeds { flops_per_s: 989e12, memory: Bandwidth(3_350_000_000_000) };
+const H100: Speeds = Speeds { flops_per_s: 989e12, memory: Bandwidth(3_350_000_000_000), sms: Some(132) };
 
 fn laid(job: &Serving) -> Layout {
     let crate::job::Parallel::Given { degrees, data } = job.parallel else { panic!() };

@@ -7,7 +7,8 @@
 //!
 //! Calls of tensor, expert and context groups stand between kernels that need them, and are waited for. What nothing
 //! waits for at once (gradients, weights ahead of their layer, hand-offs, keys and values of the next round) travels while
-//! the GPU computes, unless the job says that it does not. Kernels that run beside communication are not slowed by it.
+//! the GPU computes, unless the job says that it does not. Kernels beside gradients, weights,
+//! keys and values are slowed by them (`slowing`); hand-offs, and weights that arrive beside the first pass, slow none.
 
 mod calls;
 mod course;
@@ -21,6 +22,7 @@ mod passes;
 mod pipeline;
 mod price;
 mod search;
+mod slowing;
 mod timing;
 mod together;
 
@@ -34,6 +36,7 @@ pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
+pub use slowing::Claim;
 pub(crate) use together::Planned;
 
 use fabricast_topologies::Picos;
@@ -45,8 +48,10 @@ use crate::plan::PlanError;
 /// What time of a step goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Share {
-    /// Kernels of the passes.
+    /// Kernels of the passes, as they are with nothing beside them.
     Compute,
+    /// What they take longer where calls beside them hold multiprocessors and read and write memory.
+    Slowed,
     /// The optimizer's.
     Optimizer,
     /// Waiting for tensor-parallel calls.
@@ -67,8 +72,9 @@ pub enum Share {
 
 impl Share {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Compute,
+        Self::Slowed,
         Self::Optimizer,
         Self::Tensor,
         Self::Context,
@@ -84,6 +90,7 @@ impl Share {
     pub fn name(self) -> &'static str {
         match self {
             Self::Compute => "compute",
+            Self::Slowed => "slowed",
             Self::Optimizer => "optimizer",
             Self::Tensor => "tensor",
             Self::Context => "context",

@@ -5,7 +5,8 @@ use rayon::prelude::*;
 
 use super::gradients::buckets;
 use super::kernels::{Kernel, Passes, layer, logits, words};
-use super::{Efficiency, Exchange, Speeds, Tariff, times};
+use super::slowing::{Beside, Claim};
+use super::{Efficiency, Speeds, Tariff, exchange, times};
 use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
 use crate::plan::PlanError;
 
@@ -13,6 +14,8 @@ use crate::plan::PlanError;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spent {
     pub compute: Picos,
+    /// What kernels take longer beside calls.
+    pub slowed: Picos,
     pub tensor: Picos,
     pub expert: Picos,
     /// Exposed, of both.
@@ -25,7 +28,7 @@ pub(super) struct Spent {
 
 impl Spent {
     pub(super) fn waited(&self) -> Picos {
-        self.compute + self.tensor + self.expert + self.context + self.data
+        self.compute + self.slowed + self.tensor + self.expert + self.context + self.data
     }
 
     pub(super) fn communication(&self) -> Picos {
@@ -35,6 +38,7 @@ impl Spent {
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             compute: self.compute + other.compute,
+            slowed: self.slowed + other.slowed,
             tensor: self.tensor + other.tensor,
             expert: self.expert + other.expert,
             context: self.context + other.context,
@@ -48,6 +52,7 @@ impl Spent {
         let of = |time: Picos| times(time, n);
         Self {
             compute: of(self.compute),
+            slowed: of(self.slowed),
             tensor: of(self.tensor),
             expert: of(self.expert),
             context: of(self.context),
@@ -77,6 +82,22 @@ impl Prices<'_> {
         Ok(sum)
     }
 
+    /// What travels of a phase beside kernels, one call after the other; `lose` says what these lose to a call.
+    fn beside(
+        &self,
+        phase: Phase,
+        dimension: Option<Dimension>,
+        lose: impl Fn(Picos, Claim) -> Beside,
+    ) -> Result<Beside, PlanError> {
+        let mut sum = Beside::default();
+        for call in self.calls {
+            if call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension) {
+                sum = sum.plus(lose(self.time(call, call.bytes)?, self.claim(call, call.bytes)?).times(call.count));
+            }
+        }
+        Ok(sum)
+    }
+
     /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
     pub(super) fn look_up(&self, job: &Training) {
         self.calls.par_iter().with_max_len(1).for_each(|call| {
@@ -86,8 +107,11 @@ impl Prices<'_> {
     }
 
     pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
-        let exchange = Exchange { dimension: call.dimension, collective: call.collective, bytes };
-        self.tariff.time(self.layout, exchange)
+        self.tariff.time(self.layout, exchange(call, bytes))
+    }
+
+    pub(super) fn claim(&self, call: &GroupCall, bytes: Bytes) -> Result<Claim, PlanError> {
+        self.tariff.claim(self.layout, exchange(call, bytes))
     }
 }
 
@@ -108,37 +132,53 @@ impl StagePasses {
         let kernels = layer(job, layout);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
-        for (spent, (phase, kernels)) in
-            each.iter_mut().zip([(Phase::LayerForward, &kernels.forward), (Phase::LayerBackward, &kernels.backward)])
+        // Weights and gradients, beside all that a pass does.
+        let mut travelling = [Beside::default(); 2];
+        for ((spent, travelling), (phase, kernels)) in each
+            .iter_mut()
+            .zip(&mut travelling)
+            .zip([(Phase::LayerForward, &kernels.forward), (Phase::LayerBackward, &kernels.backward)])
         {
             spent.compute = of(kernels);
             spent.tensor = prices.of(phase, Some(Dimension::Tensor))?;
             spent.expert = prices.of(phase, Some(Dimension::Expert))?;
-            spent.context_all = prices.of(phase, Some(Dimension::Context))?;
+            let context = prices.beside(phase, Some(Dimension::Context), |time, claim| {
+                Beside::of(time, claim, kernels, curve, speeds)
+            })?;
+            spent.context_all = context.call;
             // Keys and values of the next round come while this one is computed.
-            spent.context = match job.overlap {
-                Overlap::On => spent.context_all - spent.compute,
-                Overlap::Off => spent.context_all,
+            (spent.slowed, spent.context) = match job.overlap {
+                Overlap::On => context.work(spent.compute),
+                Overlap::Off => (Picos::ZERO, context.call),
             };
             let beside: &[Phase] = match phase {
                 Phase::LayerBackward => &[Phase::WeightsBackward, Phase::LayerGradients],
                 _ => &[Phase::WeightsForward],
             };
             for &travels in beside {
-                spent.data_all += prices.of(travels, None)?;
+                let calls =
+                    prices.beside(travels, None, |time, claim| Beside::of(time, claim, kernels, curve, speeds))?;
+                *travelling = travelling.plus(calls);
             }
+            spent.data_all = travelling.call;
+            *travelling = travelling.of_part(spent.compute, spent.waited());
         }
         let of_layers = |layers: u64| {
-            each.map(|spent| {
-                let mut stretch = spent.times(layers);
-                let work = stretch.waited();
-                stretch.data = match job.overlap {
+            let mut stretches = each.map(|spent| spent.times(layers));
+            for ((stretch, one), travelling) in stretches.iter_mut().zip(&each).zip(&travelling) {
+                let all = stretch.data_all;
+                (stretch.data, stretch.slowed) = match job.overlap {
                     // All but those of one layer hide.
-                    Overlap::On => (stretch.data_all - work + spent.data_all).min(stretch.data_all),
-                    Overlap::Off => stretch.data_all,
+                    Overlap::On => {
+                        let (lost, waited) = travelling.times(layers).work(stretch.waited());
+                        let data = (waited + one.data_all).min(all);
+                        let hidden = Beside { call: all - waited, lost }.part(all - data);
+                        (data, stretch.slowed + hidden)
+                    }
+                    Overlap::Off => (all, stretch.slowed),
                 };
-                stretch
-            })
+            }
+            stretches
         };
         let of_stage = |stage: u32| -> Vec<[Spent; 2]> {
             (0..chunks).map(|stretch| of_layers(layout.stretch_layers(&job.model, stage, stretch))).collect()

@@ -21,6 +21,7 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::slowing::Claim;
 use crate::algorithm::Algorithm;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
@@ -59,6 +60,14 @@ pub trait Tariff: Sync {
     /// # Errors
     /// [`PlanError`]: no strategy for it, or one that cannot run.
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError>;
+
+    /// What a call holds of its GPUs meanwhile; nothing, where that is not known.
+    ///
+    /// # Errors
+    /// As [`Self::time`].
+    fn claim(&self, _layout: &Layout, _exchange: Exchange) -> Result<Claim, PlanError> {
+        Ok(Claim::default())
+    }
 }
 
 /// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
@@ -352,6 +361,12 @@ impl Allowed<'_> {
 impl Tariff for Allowed<'_> {
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
         Ok(self.timed(layout, exchange)?.time)
+    }
+
+    fn claim(&self, layout: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
+        let ranks = layout.size(exchange.dimension);
+        let strategy = self.timed(layout, exchange)?.strategy;
+        Ok(strategy.map_or_else(Claim::default, |strategy| Claim::of(&strategy, &exchange, ranks)))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use fabricast_topologies::Picos;
 
-use super::gradients::Reduction;
-use super::kernels::optimizer;
+use super::gradients::Buckets;
+use super::kernels::{layer, optimizer};
 use super::passes::{Prices, Spent, StagePasses};
 use super::pipeline::{Pass, Passed, Pipeline, StageTime};
+use super::slowing::Beside;
 use super::{Course, Doing, Efficiency, Interval, Lane, Share, Speeds, Step, Tariff, TimeError, alone, times};
 use crate::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
 
@@ -20,7 +21,8 @@ pub(super) struct Timing<'a> {
     curve: &'a Efficiency,
     passes: StagePasses,
     pipeline: Pipeline,
-    reduction: Reduction,
+    /// Gradients, whether they travel beside passes or after them.
+    buckets: Buckets,
     /// Of the optimizer.
     updating: Picos,
     /// Weights that travel after it.
@@ -61,8 +63,15 @@ impl<'a> Timing<'a> {
         let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
             spent.iter().map(|of| of.iter().map(|[f, b]| (f.waited(), b.waited())).collect()).collect()
         };
-        let pipeline = Pipeline { passes: pairs(&passes.spent), micro: micro as usize, hand_off, overlap: job.overlap };
-        let reduction = Reduction::new(job, &prices)?;
+        let backward = layer(job, layout).backward;
+        let buckets = Buckets::new(job, &prices, |time, claim| Beside::of(time, claim, &backward, curve, speeds))?;
+        let pipeline = Pipeline {
+            passes: pairs(&passes.spent),
+            micro: micro as usize,
+            hand_off,
+            overlap: job.overlap,
+            buckets: (job.overlap == Overlap::On).then_some(buckets),
+        };
         let shard =
             |parameters: u64, copies: u64| parameters.div_ceil(if job.zero == Zero::None { 1 } else { copies.max(1) });
         let (shared, experts) = parameters(job, layout);
@@ -70,19 +79,35 @@ impl<'a> Timing<'a> {
             + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
         let updating = curve.total(&optimizer(job, own), speeds);
         let updated = prices.of(Phase::Updated, None)?;
-        Ok(Self { job, layout, speeds, curve, passes, pipeline, reduction, updating, updated })
+        let beside = Self { job, layout, speeds, curve, passes, pipeline, buckets, updating, updated };
+        beside.or_after()
     }
 
-    /// When a stage is through with its gradients; `tell` is told of each bucket.
-    fn finished(&self, time: &StageTime, mut tell: impl FnMut(Picos, Picos)) -> Picos {
-        match self.job.overlap {
-            Overlap::On => self.reduction.arrived(&time.last, tell).max(time.end),
-            Overlap::Off => {
-                let end = time.end + self.reduction.total();
-                tell(time.end, end);
-                end
-            }
+    /// With gradients after the last passes where that is faster: what slows the last pass of a stage slows all stages before it too.
+    /// Frameworks have a switch for it (Megatron-LM's `--overlap-grad-reduce`).
+    fn or_after(mut self) -> Result<Self, TimeError> {
+        if self.pipeline.passes.len() < 2 || self.buckets.all.lost == Picos::ZERO || self.pipeline.buckets.is_none() {
+            return Ok(self);
         }
+        let beside = self.ending(&self.pipeline.run())?.time;
+        let buckets = self.pipeline.buckets.take();
+        if self.ending(&self.pipeline.run())?.time >= beside {
+            self.pipeline.buckets = buckets;
+        }
+        Ok(self)
+    }
+
+    /// When the gradients of a stage are on their way; together where nothing is beside them.
+    fn sent(&self, time: &StageTime) -> Vec<(Picos, Picos)> {
+        match self.pipeline.buckets {
+            Some(_) => time.underway.told.clone(),
+            None => vec![(time.end, time.end + self.buckets.all.call)],
+        }
+    }
+
+    /// When a stage is through with its gradients.
+    fn finished(&self, time: &StageTime) -> Picos {
+        self.sent(time).last().map_or(time.end, |sent| sent.1.max(time.end))
     }
 
     fn of_stage(&self, stage: usize) -> &[[Spent; 2]] {
@@ -90,7 +115,7 @@ impl<'a> Timing<'a> {
     }
 
     fn ending(&self, stage_times: &[StageTime]) -> Result<Ending, TimeError> {
-        let done = stage_times.iter().map(|time| self.finished(time, |_, _| ()));
+        let done = stage_times.iter().map(|time| self.finished(time));
         let slowest = done.enumerate().max_by_key(|&(stage, done)| (done, std::cmp::Reverse(stage)));
         let Some((slowest, gradients_done)) = slowest else {
             let place = self.job.places.parallel.clone();
@@ -111,6 +136,7 @@ impl<'a> Timing<'a> {
             self.of_stage(slowest).iter().fold(Spent::default(), |sum, [f, b]| sum.plus(*f).plus(*b)).times(micro);
         let shares = vec![
             (Share::Compute, whole.compute),
+            (Share::Slowed, whole.slowed + time.slowed),
             (Share::Optimizer, self.updating),
             (Share::Tensor, whole.tensor),
             (Share::Context, whole.context),
@@ -128,7 +154,7 @@ impl<'a> Timing<'a> {
             layout: *self.layout,
             time: total,
             shares,
-            communication: whole.communication() + self.reduction.total() + self.updated + hand_offs,
+            communication: whole.communication() + self.buckets.all.call + self.updated + hand_offs,
             alone: alone(self.job, self.speeds, self.curve),
         })
     }
@@ -150,11 +176,10 @@ impl<'a> Timing<'a> {
             let (lane, beside) = (Lane::Stage(stage), Lane::Beside(stage));
             // The rest of the weights that the step before sent.
             course.in_a_row(beside, Picos::ZERO, &[(Doing::Weights, 0, self.updated - updated_exposed)]);
-            let mut number = 0;
-            let done = self.finished(time, |begin, end| {
+            for (number, (begin, end)) in (0..).zip(self.sent(time)) {
                 course.add(beside, Interval { doing: Doing::Gradients, number, chunk: 0, begin, end });
-                number += 1;
-            });
+            }
+            let done = self.finished(time);
             let end = course.in_a_row(lane, done, &[(Doing::Optimizer, 0, self.updating)]);
             course.in_a_row(beside, end, &[(Doing::Weights, 0, updated_exposed)]);
         }
