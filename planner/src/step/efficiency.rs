@@ -20,6 +20,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 
 use super::Kernel;
+use super::slowing::Blocks;
 use crate::job::{JobError, Places, Precision};
 
 /// The parameters of the curve.
@@ -49,6 +50,8 @@ pub struct Speeds {
     pub memory: Bandwidth,
     /// Streaming multiprocessors; `None` where the fabric does not say: kernels are not slowed by calls beside them then.
     pub sms: Option<u32>,
+    /// How the blocks of its products come to them.
+    pub blocks: Blocks,
 }
 
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
@@ -118,11 +121,12 @@ impl Speeds {
                 Precision::Fp32 => 0.125,
             };
             let flops_per_s = tflops * 1e12 * factor;
-            let own = Self { flops_per_s, memory, sms: figures.sm_count };
+            let own = Self { flops_per_s, memory, sms: figures.sm_count, blocks: Blocks::of(capability) };
             slowest = Some(slowest.map_or(own, |other| Self {
                 flops_per_s: own.flops_per_s.min(other.flops_per_s),
                 memory: own.memory.min(other.memory),
                 sms: own.sms.zip(other.sms).map(|(own, other)| own.min(other)),
+                blocks: own.blocks.min(other.blocks),
             }));
         }
         slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
@@ -140,7 +144,12 @@ mod tests {
     fn efficiency_rises_with_work_and_intensity_and_saturates() {
         let (curve, speeds) = (
             Efficiency::default(),
-            Speeds { flops_per_s: 312e12, memory: Bandwidth(2_039_000_000_000), sms: Some(108) },
+            Speeds {
+                flops_per_s: 312e12,
+                memory: Bandwidth(2_039_000_000_000),
+                sms: Some(108),
+                blocks: Blocks::AsSmsComeFree,
+            },
         );
         let reached = |flops: u128, bytes: u64| {
             let time = curve.time(&Kernel { flops: Flops(flops), bytes: Bytes(bytes) }, &speeds);

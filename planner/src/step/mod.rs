@@ -36,7 +36,7 @@ pub use price::{Allowed, Estimated, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
-pub use slowing::Claim;
+pub use slowing::{Blocks, Claim, Reach};
 pub(crate) use together::Planned;
 
 use fabricast_topologies::Picos;

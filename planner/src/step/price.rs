@@ -21,7 +21,7 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
-use super::slowing::Claim;
+use super::slowing::{Claim, Reach};
 use crate::algorithm::Algorithm;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
@@ -264,6 +264,14 @@ impl<'a> Simulated<'a> {
         self.islands(group).len() > 1
     }
 
+    /// How far the groups of a dimension go: as far as any of them.
+    fn reach(&self, groups: &[Vec<u32>]) -> Reach {
+        match groups.iter().any(|group| self.leaves_its_domain(&self.devices(group))) {
+            true => Reach::Beyond,
+            false => Reach::Inside,
+        }
+    }
+
     /// Whether a group is of many ranks beyond one NVLink domain.
     fn is_spread(&self, group: &[NodeId]) -> bool {
         group.len() > MANY && self.leaves_its_domain(group)
@@ -366,7 +374,8 @@ impl Tariff for Allowed<'_> {
     fn claim(&self, layout: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
         let ranks = layout.size(exchange.dimension);
         let strategy = self.timed(layout, exchange)?.strategy;
-        Ok(strategy.map_or_else(Claim::default, |strategy| Claim::of(&strategy, &exchange, ranks)))
+        let reach = self.simulated.reach(&layout.groups(exchange.dimension));
+        Ok(strategy.map_or_else(Claim::default, |strategy| Claim::of(&strategy, &exchange, ranks, reach)))
     }
 }
 

@@ -80,7 +80,7 @@ impl Tariff for Holding {
     }
 
     fn claim(&self, _: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
-        Ok(Claim { sms: self.1, memory: fabricast_topologies::Bytes(exchange.bytes.0 * self.2) })
+        Ok(Claim { reach: Reach::Inside, sms: self.1, memory: fabricast_topologies::Bytes(exchange.bytes.0 * self.2) })
     }
 }
 
@@ -91,8 +91,12 @@ impl Tariff for Flat {
     }
 }
 
-const SPEEDS: Speeds =
-    Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000), sms: Some(108) };
+const SPEEDS: Speeds = Speeds {
+    flops_per_s: 312e12,
+    memory: fabricast_topologies::Bandwidth(2_039_000_000_000),
+    sms: Some(108),
+    blocks: Blocks::AsSmsComeFree,
+};
 
 fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     let job = read(text);
@@ -140,12 +144,14 @@ proptest! {
     #[test]
     fn shares_add_up_and_overlap_and_bandwidth_never_hurt(
         (text, ranks) in any_job(), bandwidth in 1u64..400, (sms, accesses) in any_claim(),
+        blocks in prop::sample::select(vec![Blocks::AsSmsComeFree, Blocks::OneForEachSm]),
     ) {
+        let speeds = Speeds { blocks, ..SPEEDS };
         let of = |text: &str, bandwidth: u64| {
             let job = read(text);
             let layout = Layout::given(&job, ranks).unwrap().unwrap();
             let tariff = Holding(Flat(bandwidth), sms, accesses);
-            step(&job, &layout, &SPEEDS, &Efficiency::default(), &tariff).unwrap()
+            step(&job, &layout, &speeds, &Efficiency::default(), &tariff).unwrap()
         };
         let on = of(&text, bandwidth * 1_000_000_000);
         let off = of(&format!("overlap = false\n{text}"), bandwidth * 1_000_000_000);
