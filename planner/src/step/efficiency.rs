@@ -57,7 +57,7 @@ pub struct Speeds {
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
 const GENERATIONS: [(u32, Efficiency); 2] = [
     (0, Efficiency { matrix: 0.715, memory: 0.80, start: Picos(5_000_000) }),
-    (90, Efficiency { matrix: 0.6207, memory: 0.8618, start: Picos(4_806_000) }),
+    (90, Efficiency { matrix: 0.6316, memory: 0.8585, start: Picos(4_768_000) }),
 ];
 
 impl Efficiency {

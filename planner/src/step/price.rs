@@ -427,6 +427,30 @@ mod tests {
         }
     }
 
+    /// Gradients between neighbours of a host stay inside; those of the same GPU of each host do not.
+    #[test]
+    fn calls_reach_as_far_as_their_groups() {
+        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+        let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let job = read(
+            "name = \"j\"\nglobal_batch = 16\nparallel = \"auto\"\n\
+             model = { layers = 8, hidden = 1024, heads = 8, vocab = 1024, seq = 64 }\n",
+        );
+        let exchange =
+            Exchange { dimension: Dimension::Data, collective: Collective::AllReduce, bytes: Bytes(25 << 20) };
+        let claim = |degrees: Degrees| {
+            let layout = Layout::new(&job, 16, degrees).unwrap();
+            simulated.allowing(Collectives::Library).claim(&layout, exchange).unwrap()
+        };
+        let inside = claim(Degrees { pipeline: 2, data: 8, ..Degrees::default() });
+        let beyond = claim(Degrees { tensor: 8, data: 2, ..Degrees::default() });
+        assert_eq!((inside.reach, beyond.reach), (Reach::Inside, Reach::Beyond));
+        assert!(inside.sms > 0 && beyond.sms > 0, "{inside:?} {beyond:?}");
+    }
+
     /// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves.
     #[test]
     fn prices_are_those_of_the_calls_themselves() {
