@@ -14,7 +14,7 @@ MODELS = {
 
 print(
     """# Steps of transformers on one and two H200 (HBM3e, NVLink, driver 580, CUDA 13.0, NCCL 2.28.9, NVLS off), PyTorch 2.11, 2026-11-21.
-# How they were timed: measure.py; its lines: one.jsonl, two.jsonl; this file: study.py one.jsonl two.jsonl.
+# How they were timed: measure.py; its lines: one.jsonl, two.jsonl; this file: study.py one.jsonl two.jsonl. What kernels lose to calls beside them: overlap.py; its lines: overlap.jsonl.
 # A step of answers is that of requests whose contexts have the given length in the mean: so many tokens are prompts and answers chosen here.
 #
 #   fabricast calibrate planner/data/h200-steps/steps.toml

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::job::serving_tests::served;
 use crate::job::{Footprint, Job, read_job};
-use crate::step::{Doing, Interval, Machine, Simulated};
+use crate::step::{Blocks, Doing, Interval, Machine, Simulated};
 
 /// A tariff by the bytes alone, at a bandwidth.
 struct Flat(f64);
@@ -20,7 +20,8 @@ impl Tariff for Flat {
     }
 }
 
-const H100: Speeds = Speeds { flops_per_s: 989e12, memory: Bandwidth(3_350_000_000_000) };
+const H100: Speeds =
+    Speeds { flops_per_s: 989e12, memory: Bandwidth(3_350_000_000_000), sms: Some(132), blocks: Blocks::OneForEachSm };
 
 fn laid(job: &Serving) -> Layout {
     let crate::job::Parallel::Given { degrees, data } = job.parallel else { panic!() };

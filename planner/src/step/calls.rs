@@ -2,7 +2,8 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Exchange, buckets};
+use super::Exchange;
+use super::gradients::buckets;
 use crate::job::{GroupCall, Layout, Phase, Processes, Training, traffic};
 use crate::strategy::Strategy;
 
@@ -68,7 +69,7 @@ pub fn calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
     let layers = (0..layout.degrees.pipeline).map(of_stage).max().unwrap_or(0);
     let (micro, chunks) = (layout.micro_batches(job), u64::from(layout.degrees.interleave));
     let of = |call: GroupCall| {
-        let (bytes, often) = match call.phase {
+        let (bytes, number) = match call.phase {
             Phase::LayerForward
             | Phase::LayerBackward
             | Phase::LayerGradients
@@ -82,14 +83,13 @@ pub fn calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
             }
             Phase::Updated => (call.bytes, 1),
         };
-        let often = Often::Calls((often * call.count) as f64);
         let often = match call.is_between_stages() {
             true => Often::HandOffs {
                 forward: (micro * chunks) as f64,
                 back: (micro * chunks) as f64,
                 round: (micro * (chunks - 1)) as f64,
             },
-            false => often,
+            false => Often::Calls((number * call.count) as f64),
         };
         StepCall { phase: call.phase, exchange: exchange(&call, bytes), often }
     };

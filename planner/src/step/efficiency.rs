@@ -20,6 +20,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 
 use super::Kernel;
+use super::slowing::Blocks;
 use crate::job::{JobError, Places, Precision};
 
 /// The parameters of the curve.
@@ -47,12 +48,16 @@ pub struct Speeds {
     pub flops_per_s: f64,
     /// Of its memory.
     pub memory: Bandwidth,
+    /// Streaming multiprocessors; `None` where the fabric does not say: kernels are not slowed by calls beside them then.
+    pub sms: Option<u32>,
+    /// How the blocks of its products come to them.
+    pub blocks: Blocks,
 }
 
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
 const GENERATIONS: [(u32, Efficiency); 2] = [
     (0, Efficiency { matrix: 0.715, memory: 0.80, start: Picos(5_000_000) }),
-    (90, Efficiency { matrix: 0.6207, memory: 0.8618, start: Picos(4_806_000) }),
+    (90, Efficiency { matrix: 0.6316, memory: 0.8585, start: Picos(4_768_000) }),
 ];
 
 impl Efficiency {
@@ -74,6 +79,12 @@ impl Efficiency {
         let work = kernel.flops.0 as f64 / (speeds.flops_per_s * self.matrix);
         let stream = kernel.bytes.0 as f64 / (speeds.memory.0 as f64 * self.memory);
         Picos((work.max(stream) * 1e12).round() as u64) + self.start
+    }
+
+    /// Whether a kernel waits for its operations rather than for its bytes.
+    pub(super) fn is_bound_by_units(&self, kernel: &Kernel, speeds: &Speeds) -> bool {
+        let work = kernel.flops.0 as f64 / (speeds.flops_per_s * self.matrix);
+        work >= kernel.bytes.0 as f64 / (speeds.memory.0 as f64 * self.memory)
     }
 
     /// The time of kernels one after the other.
@@ -109,10 +120,13 @@ impl Speeds {
                 Precision::Fp32 if capability >= 80 => 0.5,
                 Precision::Fp32 => 0.125,
             };
-            let own = Self { flops_per_s: tflops * 1e12 * factor, memory };
+            let flops_per_s = tflops * 1e12 * factor;
+            let own = Self { flops_per_s, memory, sms: figures.sm_count, blocks: Blocks::of(capability) };
             slowest = Some(slowest.map_or(own, |other| Self {
                 flops_per_s: own.flops_per_s.min(other.flops_per_s),
                 memory: own.memory.min(other.memory),
+                sms: own.sms.zip(other.sms).map(|(own, other)| own.min(other)),
+                blocks: own.blocks.min(other.blocks),
             }));
         }
         slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
@@ -128,8 +142,15 @@ mod tests {
 
     #[test]
     fn efficiency_rises_with_work_and_intensity_and_saturates() {
-        let (curve, speeds) =
-            (Efficiency::default(), Speeds { flops_per_s: 312e12, memory: Bandwidth(2_039_000_000_000) });
+        let (curve, speeds) = (
+            Efficiency::default(),
+            Speeds {
+                flops_per_s: 312e12,
+                memory: Bandwidth(2_039_000_000_000),
+                sms: Some(108),
+                blocks: Blocks::AsSmsComeFree,
+            },
+        );
         let reached = |flops: u128, bytes: u64| {
             let time = curve.time(&Kernel { flops: Flops(flops), bytes: Bytes(bytes) }, &speeds);
             flops as f64 / (time.0 as f64 / 1e12) / speeds.flops_per_s

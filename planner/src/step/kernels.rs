@@ -4,11 +4,15 @@
 //! writes its tokens (backward it reads them, their gradients, and writes), dropout with the residual reads two tensors
 //! and writes one and a mask of a byte, and so on; the backward figures are read off the formulas of the derivatives.
 //! Unfused attention writes its scores, and reads and writes them again for masking with softmax and for dropout
-//! (Megatron-LM's fused softmax; Korthikanti et al., figure 3).
+//! (Megatron-LM's fused softmax; Korthikanti et al., figure 3). Gradients of weights are added to a buffer of them, by
+//! the product that computes them (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a kernel of its own.
 
 use fabricast_topologies::Bytes;
 
 use crate::job::{Attention, Flops, Layout, Recompute, Training};
+
+/// Bytes of a number in 32 bits.
+const WHOLE: u64 = 4;
 
 /// What one kernel does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +43,15 @@ impl Passes {
         self.backward.extend([kernel, kernel]);
     }
 
+    /// The same with weights, the k × n matrix: what is computed of their gradient is read from a buffer of this width and added to it.
+    fn weights(&mut self, shape: (u64, u64, u64), element: u64, gradient: u64, times: u64) {
+        self.product(shape, element, times);
+        let (_, n, k) = shape;
+        if let Some(last) = self.backward.last_mut() {
+            last.bytes = Bytes(last.bytes.0 + (2 * gradient - element) * n * k * times);
+        }
+    }
+
     fn stream(&mut self, forward: u64, backward: u64) {
         self.forward.push(Kernel { bytes: Bytes(forward), ..Kernel::default() });
         self.backward.push(Kernel { bytes: Bytes(backward), ..Kernel::default() });
@@ -49,7 +62,7 @@ impl Passes {
 #[must_use]
 pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
-    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let (e, g, tensor) = (job.precision.bytes(), job.gradient_bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let between = tokens * model.hidden / degrees.token_shares();
     let (h, q, kv) = (model.hidden, model.query_width(), model.kv_width());
@@ -58,11 +71,11 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let dropout = ((3 * e + 1) * between, (2 * e + 1) * between);
 
     passes.stream(norm.0, norm.1);
-    passes.product((tokens, (q + 2 * kv) / tensor, h), e, 1);
+    passes.weights((tokens, (q + 2 * kv) / tensor, h), e, g, 1);
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
-    passes.product((tokens, h, q / tensor), e, 1);
+    passes.weights((tokens, h, q / tensor), e, g, 1);
     passes.stream(dropout.0, dropout.1);
 
     passes.stream(norm.0, norm.1);
@@ -71,23 +84,23 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let (routed, matrices) = match model.experts {
         0 => (tokens, 1),
         experts => {
-            passes.product((between / h, experts, h), e, 1);
+            passes.weights((between / h, experts, h), e, g, 1);
             (routed, (experts / u64::from(degrees.expert)).max(1))
         }
     };
     // Experts that all tokens go to are one of their joint width.
     if model.shared_experts > 0 {
         let shared = f * model.shared_experts;
-        passes.product((tokens, shared * (model.ffn_matrices - 1), h), e, 1);
+        passes.weights((tokens, shared * (model.ffn_matrices - 1), h), e, g, 1);
         passes.stream(model.ffn_matrices * e * tokens * shared, (2 * model.ffn_matrices - 1) * e * tokens * shared);
-        passes.product((tokens, h, shared), e, 1);
+        passes.weights((tokens, h, shared), e, g, 1);
     }
     // The rank's experts have a share of the tokens each.
     let each = routed.div_ceil(matrices);
-    passes.product((each, f * (model.ffn_matrices - 1), h), e, matrices);
+    passes.weights((each, f * (model.ffn_matrices - 1), h), e, g, matrices);
     let activated = e * routed * f;
     passes.stream(model.ffn_matrices * activated, (2 * model.ffn_matrices - 1) * activated);
-    passes.product((each, h, f), e, matrices);
+    passes.weights((each, h, f), e, g, matrices);
     passes.stream(dropout.0, dropout.1);
 
     match (job.recompute, job.attention) {
@@ -153,10 +166,10 @@ pub fn words(job: &Training, layout: &Layout) -> Passes {
 #[must_use]
 pub fn logits(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
-    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let (e, g, tensor) = (job.precision.bytes(), job.gradient_bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let mut passes = Passes::default();
-    passes.product((tokens, model.vocab / tensor, model.hidden), e, 1);
+    passes.weights((tokens, model.vocab / tensor, model.hidden), e, g, 1);
     let scores = tokens * model.vocab / tensor;
     passes.stream((e + 4) * scores, (4 + e) * scores);
     passes.stream(4 * scores, 0);
@@ -164,13 +177,18 @@ pub fn logits(job: &Training, layout: &Layout) -> Passes {
     passes
 }
 
-/// Adam over a rank's own part of the parameters: gradients are read for their norm and again for the step, which reads
-/// and writes the state, and writes weights; then they are set to zero.
+/// Adam over a rank's own part of the parameters, as PyTorch and Megatron-LM do it: gradients are read for their norm, and
+/// written in the 32 bits of the state on the way where they are narrower; the step reads them and the state, and writes the
+/// state; weights are written from the state where they are narrower; gradients are set to zero.
 #[must_use]
 pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
     let stream = |bytes: u64| Kernel { bytes: Bytes(parameters * bytes), ..Kernel::default() };
-    vec![stream(gradient), stream(gradient + 2 * state + weight), stream(gradient)]
+    let normed = if gradient < WHOLE { gradient + WHOLE } else { gradient };
+    // Weights of 32 bits are the step's own, beside the state.
+    let (masters, narrowed) = if weight < WHOLE { (0, WHOLE + weight) } else { (2 * weight, 0) };
+    let kernels = [normed, WHOLE + 2 * state + masters, narrowed, gradient];
+    kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
 }
 
 #[cfg(test)]
@@ -216,6 +234,28 @@ mod tests {
         let ((none, job), (full, _), (selective, _)) = (of("none"), of("full"), of("selective"));
         assert_eq!(full, none + job.model.layer_flops(1).0);
         assert_eq!(selective, none + 4 * 512 * 512 * 1024);
+    }
+
+    /// A parameter in 16 bits moves 42 bytes a step: 2 read and 4 written for its gradient in 32 bits, 16 read and 12 written by
+    /// the step, 4 read and 2 written for the weight, 2 for zero. In 32 bits 36, and no conversions.
+    #[test]
+    fn optimizers_move_the_bytes_of_their_passes() {
+        let of = |lines: &str| -> u64 {
+            optimizer(&job(&format!("parallel = {{ tp = 1 }}\n{lines}")), 1000).iter().map(|one| one.bytes.0).sum()
+        };
+        assert_eq!([of(""), of("gradient_bits = 32\n"), of("precision = \"fp32\"\n")], [42_000, 42_000, 36_000]);
+    }
+
+    /// The gradient of weights is added where it is kept: in all backward passes 2 reads and a write, less the write of the product.
+    #[test]
+    fn gradients_are_added_to_what_is_kept() {
+        let bytes = |lines: &str| -> u64 {
+            let job = job(&format!("parallel = {{ tp = 1 }}\n{lines}"));
+            let layout = Layout::given(&job, 1).unwrap().unwrap();
+            layer(&job, &layout).backward.iter().map(|one| one.bytes.0).sum()
+        };
+        // 16 bits more are read, and 16 more written.
+        assert_eq!(bytes("gradient_bits = 32\n") - bytes(""), 4 * 12 * 1024 * 1024);
     }
 
     #[test]

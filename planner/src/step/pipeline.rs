@@ -7,6 +7,7 @@
 
 use fabricast_topologies::Picos;
 
+use super::gradients::{Buckets, Underway};
 use crate::job::Overlap;
 
 /// A pass of one micro-batch through one stretch of layers.
@@ -27,6 +28,8 @@ pub(super) struct Pipeline {
     pub hand_off: Picos,
     /// Whether a stage goes on while it hands over.
     pub overlap: Overlap,
+    /// Gradients that travel beside the last backward passes; `None`: nothing does.
+    pub buckets: Option<Buckets>,
 }
 
 /// What became of a stage.
@@ -38,8 +41,10 @@ pub(super) struct StageTime {
     pub busy: Picos,
     /// Time in which it handed over and did nothing else.
     pub handing: Picos,
-    /// The last backward pass of each stretch, begin and end, in order of time.
-    pub last: Vec<(Picos, Picos)>,
+    /// What passes took longer beside gradients.
+    pub slowed: Picos,
+    /// Gradients beside them.
+    pub underway: Underway,
 }
 
 /// A pass in time.
@@ -139,18 +144,21 @@ impl Pipeline {
                         Pass::Forward { .. } => (forward, &mut forward_ends),
                         Pass::Backward { .. } => (backward, &mut backward_ends),
                     };
-                    let end = begin + duration;
+                    let is_last = matches!(pass, Pass::Backward { micro, .. } if micro + 1 == self.micro);
+                    let end = match &self.buckets {
+                        Some(buckets) if is_last => time.underway.fill(buckets, chunks as u64, begin, duration),
+                        Some(buckets) => time.underway.work(buckets, begin, duration),
+                        None => begin + duration,
+                    };
+                    time.slowed += end - begin - duration;
                     if let Some(slot) = ends.get_mut(cell(stage, pass.chunk(), pass.micro())) {
                         *slot = Some(end);
                     }
                     time.end = end;
-                    time.busy += duration;
+                    time.busy += end - begin;
                     if self.overlap == Overlap::Off && hands_over {
                         time.end += self.hand_off;
                         time.handing += self.hand_off;
-                    }
-                    if matches!(pass, Pass::Backward { micro, .. } if micro + 1 == self.micro) {
-                        time.last.push((begin, end));
                     }
                     tell(Passed { stage, pass, begin, end, free: time.end });
                     *next += 1;
@@ -194,7 +202,7 @@ mod tests {
 
     fn pipeline(stages: usize, chunks: usize, micro: usize, hand_off: u64) -> Pipeline {
         let passes = vec![vec![(Picos(100), Picos(200)); chunks]; stages];
-        Pipeline { passes, micro, hand_off: Picos(hand_off), overlap: Overlap::On }
+        Pipeline { passes, micro, hand_off: Picos(hand_off), overlap: Overlap::On, buckets: None }
     }
 
     proptest! {
@@ -206,7 +214,6 @@ mod tests {
             let times = pipeline(stages, chunks, micro, 0).run();
             for time in &times {
                 prop_assert_eq!(time.busy, Picos(300 * (micro * chunks) as u64));
-                prop_assert_eq!(time.last.len(), chunks);
             }
             let end = times.iter().map(|time| time.end).max().unwrap();
             prop_assert_eq!(end, Picos(300 * (micro * chunks + stages - 1) as u64));

@@ -21,6 +21,7 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::slowing::{Claim, Reach};
 use super::together::Planned;
 use crate::algorithm::Algorithm;
 use crate::bound::Bounds;
@@ -61,6 +62,14 @@ pub trait Tariff: Sync {
     /// # Errors
     /// [`PlanError`]: no strategy for it, or one that cannot run.
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError>;
+
+    /// What a call holds of its GPUs meanwhile; nothing, where that is not known.
+    ///
+    /// # Errors
+    /// As [`Self::time`].
+    fn claim(&self, _layout: &Layout, _exchange: Exchange) -> Result<Claim, PlanError> {
+        Ok(Claim::default())
+    }
 }
 
 /// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
@@ -372,6 +381,14 @@ impl<'a> Simulated<'a> {
         self.islands(group).len() > 1
     }
 
+    /// How far the groups of a dimension go: as far as any of them.
+    fn reach(&self, groups: &[Vec<u32>]) -> Reach {
+        match groups.iter().any(|group| self.leaves_its_domain(&self.devices(group))) {
+            true => Reach::Beyond,
+            false => Reach::Inside,
+        }
+    }
+
     /// Whether a group is of many ranks beyond one NVLink domain.
     fn is_spread(&self, group: &[NodeId]) -> bool {
         group.len() > MANY && self.leaves_its_domain(group)
@@ -497,6 +514,13 @@ impl Tariff for Allowed<'_> {
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
         Ok(self.timed(layout, exchange)?.time)
     }
+
+    fn claim(&self, layout: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
+        let ranks = layout.size(exchange.dimension);
+        let strategy = self.timed(layout, exchange)?.strategy;
+        let reach = self.simulated.reach(&layout.groups(exchange.dimension));
+        Ok(strategy.map_or_else(Claim::default, |strategy| Claim::of(&strategy, &exchange, ranks, reach)))
+    }
 }
 
 #[cfg(test)]
@@ -515,6 +539,30 @@ mod tests {
             assert!(rounded.abs_diff(part) * 128 <= part, "{part} {rounded}");
             assert!((rounded >> rounded.trailing_zeros()) < 128, "{part} {rounded}");
         }
+    }
+
+    /// Gradients between neighbours of a host stay inside; those of the same GPU of each host do not.
+    #[test]
+    fn calls_reach_as_far_as_their_groups() {
+        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+        let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let job = read(
+            "name = \"j\"\nglobal_batch = 16\nparallel = \"auto\"\n\
+             model = { layers = 8, hidden = 1024, heads = 8, vocab = 1024, seq = 64 }\n",
+        );
+        let exchange =
+            Exchange { dimension: Dimension::Data, collective: Collective::AllReduce, bytes: Bytes(25 << 20) };
+        let claim = |degrees: Degrees| {
+            let layout = Layout::new(&job, 16, degrees).unwrap();
+            simulated.allowing(Collectives::Library).claim(&layout, exchange).unwrap()
+        };
+        let inside = claim(Degrees { pipeline: 2, data: 8, ..Degrees::default() });
+        let beyond = claim(Degrees { tensor: 8, data: 2, ..Degrees::default() });
+        assert_eq!((inside.reach, beyond.reach), (Reach::Inside, Reach::Beyond));
+        assert!(inside.sms > 0 && beyond.sms > 0, "{inside:?} {beyond:?}");
     }
 
     /// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves.

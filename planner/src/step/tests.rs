@@ -6,7 +6,7 @@ use fabricast_topologies::{Fabric, FabricRequest, load};
 use proptest::prelude::*;
 
 use super::*;
-use crate::job::{Job, read_job};
+use crate::job::{Job, Overlap, read_job};
 
 pub(super) fn read(text: &str) -> Training {
     match read_job(text, "job").unwrap() {
@@ -68,8 +68,21 @@ fn measured_steps_are_met_with_one_curve() {
     assert_eq!((rows, far), (4, 0), "{seen}");
 }
 
-/// A tariff by the bytes alone, at a bandwidth.
+/// A tariff by the bytes alone, at a bandwidth; calls hold nothing.
 struct Flat(u64);
+
+/// The same; calls hold so many multiprocessors and move so many times their bytes in memory.
+struct Holding(Flat, u32, u64);
+
+impl Tariff for Holding {
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        self.0.time(layout, exchange)
+    }
+
+    fn claim(&self, _: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
+        Ok(Claim { reach: Reach::Inside, sms: self.1, memory: fabricast_topologies::Bytes(exchange.bytes.0 * self.2) })
+    }
+}
 
 impl Tariff for Flat {
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
@@ -78,8 +91,12 @@ impl Tariff for Flat {
     }
 }
 
-pub(super) const SPEEDS: Speeds =
-    Speeds { flops_per_s: 312e12, memory: fabricast_topologies::Bandwidth(2_039_000_000_000) };
+pub(super) const SPEEDS: Speeds = Speeds {
+    flops_per_s: 312e12,
+    memory: fabricast_topologies::Bandwidth(2_039_000_000_000),
+    sms: Some(108),
+    blocks: Blocks::AsSmsComeFree,
+};
 
 fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     let job = read(text);
@@ -125,18 +142,56 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn shares_add_up_and_overlap_and_bandwidth_never_hurt((text, ranks) in any_job(), bandwidth in 1u64..400) {
-        let on = flat(&text, ranks, bandwidth * 1_000_000_000);
-        let off = flat(&format!("overlap = false\n{text}"), ranks, bandwidth * 1_000_000_000);
-        let faster = flat(&text, ranks, bandwidth * 1_500_000_000);
+    fn shares_add_up_and_overlap_and_bandwidth_never_hurt(
+        (text, ranks) in any_job(), bandwidth in 1u64..400, (sms, accesses) in any_claim(),
+        blocks in prop::sample::select(vec![Blocks::AsSmsComeFree, Blocks::OneForEachSm]),
+    ) {
+        let speeds = Speeds { blocks, ..SPEEDS };
+        let of = |text: &str, bandwidth: u64| {
+            let job = read(text);
+            let layout = Layout::given(&job, ranks).unwrap().unwrap();
+            let tariff = Holding(Flat(bandwidth), sms, accesses);
+            step(&job, &layout, &speeds, &Efficiency::default(), &tariff).unwrap()
+        };
+        let on = of(&text, bandwidth * 1_000_000_000);
+        let off = of(&format!("overlap = false\n{text}"), bandwidth * 1_000_000_000);
+        let faster = of(&text, bandwidth * 1_500_000_000);
         for step in [&on, &off, &faster] {
             prop_assert_eq!(step.shares.iter().map(|one| one.1).sum::<Picos>(), step.time);
-            prop_assert!(step.exposed() <= step.total_communication() + 1e-9);
+            prop_assert!(step.exposed() + step.part(step.of(Share::Slowed)) <= step.total_communication() + 1e-9);
         }
+        prop_assert_eq!((off.of(Share::Slowed), off.communication), (Picos::ZERO, on.communication));
         prop_assert!(on.time <= off.time, "{:?} {:?}", on, off);
         // Each price is rounded once; passes, micro-batches and buckets repeat it.
         prop_assert!(faster.time.0 <= on.time.0 + 100_000, "{:?} {:?}", faster, on);
     }
+}
+
+/// What a call holds: of 108 multiprocessors, and of memory as a multiple of its bytes.
+fn any_claim() -> impl Strategy<Value = (u32, u64)> {
+    (0u32..120, 0u64..8)
+}
+
+/// Copies of a model whose gradients travel beside the backward pass: each channel costs the share of the time that it holds its
+/// multiprocessor for, less what the last bucket does beside nothing; a hundred and eight cost all of it; none costs nothing.
+#[test]
+fn channels_cost_what_they_hold() {
+    let text = "name = \"j\"\nglobal_batch = 32\nflash_attention = true\nparallel = { dp = 4 }\nmicro_batch = 8\n\
+        model = { layers = 8, hidden = 4096, heads = 32, vocab = 1024, seq = 4096 }\n";
+    let of = |sms: u32| {
+        let job = read(text);
+        let layout = Layout::given(&job, 4).unwrap().unwrap();
+        step(&job, &layout, &SPEEDS, &Efficiency::default(), &Holding(Flat(100_000_000_000), sms, 0)).unwrap()
+    };
+    let [none, some, all] = [0, 27, 108].map(of);
+    assert_eq!(none.of(Share::Slowed), Picos::ZERO);
+    assert_eq!(some.of(Share::Compute), none.of(Share::Compute));
+    // Products are most of the time.
+    let quarter = some.of(Share::Slowed).0 as f64 / some.communication.0 as f64;
+    assert!((0.2..0.25).contains(&quarter), "{quarter} {some:?}");
+    let whole = all.of(Share::Slowed).0 as f64 / some.of(Share::Slowed).0 as f64;
+    assert!((whole - 4.0).abs() < 0.01, "{whole} {all:?}");
+    assert_eq!(some.of(Share::Data), none.of(Share::Data));
 }
 
 /// Stages of 14 layers whose ends count as layers take less than those of 16 with ends besides, and wait less for each other.
@@ -188,8 +243,10 @@ fn agrees(step: &Step, course: &Course, overlap: Overlap) -> Result<(), TestCase
     let sum = |of: &[Interval], doing: &[Doing]| -> Picos {
         of.iter().filter(|one| doing.contains(&one.doing)).map(Interval::time).sum()
     };
-    let works: Picos =
-        [Share::Compute, Share::Tensor, Share::Context, Share::Expert].map(|share| step.of(share)).into_iter().sum();
+    let works: Picos = [Share::Compute, Share::Slowed, Share::Tensor, Share::Context, Share::Expert]
+        .map(|share| step.of(share))
+        .into_iter()
+        .sum();
     let agrees = |lane: Lane| {
         let of = |wanted: Lane| course.lanes.iter().find(|one| one.0 == wanted).map_or(&[][..], |one| one.1.as_slice());
         let Lane::Stage(stage) = lane else { return false };
@@ -216,10 +273,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn courses_are_those_of_the_steps((text, ranks) in any_job(), bandwidth in 1u64..400, overlap in prop::bool::ANY) {
+    fn courses_are_those_of_the_steps(
+        (text, ranks) in any_job(), bandwidth in 1u64..400, overlap in prop::bool::ANY, (sms, accesses) in any_claim(),
+    ) {
         let job = read(&format!("overlap = {overlap}\n{text}"));
         let layout = Layout::given(&job, ranks).unwrap().unwrap();
-        let (curve, tariff) = (Efficiency::default(), Flat(bandwidth * 1_000_000_000));
+        let (curve, tariff) = (Efficiency::default(), Holding(Flat(bandwidth * 1_000_000_000), sms, accesses));
         let step = step(&job, &layout, &SPEEDS, &curve, &tariff).unwrap();
         let course = course(&job, &layout, &SPEEDS, &curve, &tariff).unwrap();
         agrees(&step, &course, job.overlap)?;

@@ -1,0 +1,209 @@
+//! What passes of a stretch of layers take: their kernels, the calls that they wait for, and what travels beside them.
+
+use fabricast_topologies::{Bytes, Picos};
+use rayon::prelude::*;
+
+use super::gradients::buckets;
+use super::kernels::{Kernel, Passes, layer, logits, words};
+use super::slowing::{Beside, Claim};
+use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
+use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
+use crate::plan::PlanError;
+
+/// What a pass of a stretch of layers takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    pub compute: Picos,
+    /// What kernels take longer beside calls.
+    pub slowed: Picos,
+    pub tensor: Picos,
+    pub expert: Picos,
+    /// Exposed, of both.
+    pub context: Picos,
+    pub data: Picos,
+    /// Hidden or not.
+    pub context_all: Picos,
+    pub data_all: Picos,
+}
+
+impl Spent {
+    pub(super) fn waited(&self) -> Picos {
+        self.compute + self.slowed + self.tensor + self.expert + self.context + self.data
+    }
+
+    pub(super) fn communication(&self) -> Picos {
+        self.tensor + self.expert + self.context_all + self.data_all
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            compute: self.compute + other.compute,
+            slowed: self.slowed + other.slowed,
+            tensor: self.tensor + other.tensor,
+            expert: self.expert + other.expert,
+            context: self.context + other.context,
+            data: self.data + other.data,
+            context_all: self.context_all + other.context_all,
+            data_all: self.data_all + other.data_all,
+        }
+    }
+
+    pub(super) fn times(self, n: u64) -> Self {
+        let of = |time: Picos| times(time, n);
+        Self {
+            compute: of(self.compute),
+            slowed: of(self.slowed),
+            tensor: of(self.tensor),
+            expert: of(self.expert),
+            context: of(self.context),
+            data: of(self.data),
+            context_all: of(self.context_all),
+            data_all: of(self.data_all),
+        }
+    }
+}
+
+/// Calls with their prices.
+pub(super) struct Prices<'a> {
+    pub calls: &'a [GroupCall],
+    pub layout: &'a Layout,
+    pub tariff: &'a dyn Tariff,
+}
+
+impl Prices<'_> {
+    /// What the calls of a phase take, one after the other; of a dimension, or of all.
+    pub(super) fn of(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
+        let mut sum = Picos::ZERO;
+        for call in self.calls {
+            if call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension) {
+                sum += times(self.time(call, call.bytes)?, call.count);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// What travels of a phase beside kernels, one call after the other; `lose` says what these lose to a call.
+    fn beside(
+        &self,
+        phase: Phase,
+        dimension: Option<Dimension>,
+        lose: impl Fn(Picos, Claim) -> Beside,
+    ) -> Result<Beside, PlanError> {
+        let mut sum = Beside::default();
+        for call in self.calls {
+            if call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension) {
+                sum = sum.plus(lose(self.time(call, call.bytes)?, self.claim(call, call.bytes)?).times(call.count));
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
+    pub(super) fn look_up(&self, job: &Training) {
+        // Two threads would work out the same beside each other: both passes call alike.
+        let mut asked: Vec<Exchange> = Vec::with_capacity(self.calls.len());
+        for call in self.calls {
+            let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
+            let exchange = exchange(call, bytes);
+            if !asked.contains(&exchange) {
+                asked.push(exchange);
+            }
+        }
+        asked.par_iter().with_max_len(1).for_each(|&exchange| drop(self.tariff.time(self.layout, exchange)));
+    }
+
+    pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
+        self.tariff.time(self.layout, exchange(call, bytes))
+    }
+
+    pub(super) fn claim(&self, call: &GroupCall, bytes: Bytes) -> Result<Claim, PlanError> {
+        self.tariff.claim(self.layout, exchange(call, bytes))
+    }
+}
+
+/// Passes by stage, then by stretch: forward and backward.
+pub(super) struct StagePasses {
+    pub spent: Vec<Vec<[Spent; 2]>>,
+}
+
+impl StagePasses {
+    pub(super) fn new(
+        job: &Training,
+        layout: &Layout,
+        speeds: &Speeds,
+        curve: &Efficiency,
+        prices: &Prices<'_>,
+    ) -> Result<Self, PlanError> {
+        let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
+        let kernels = layer(job, layout);
+        let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
+        let mut each = [Spent::default(); 2];
+        // Weights and gradients, beside all that a pass does.
+        let mut travelling = [Beside::default(); 2];
+        for ((spent, travelling), (phase, kernels)) in each
+            .iter_mut()
+            .zip(&mut travelling)
+            .zip([(Phase::LayerForward, &kernels.forward), (Phase::LayerBackward, &kernels.backward)])
+        {
+            spent.compute = of(kernels);
+            spent.tensor = prices.of(phase, Some(Dimension::Tensor))?;
+            spent.expert = prices.of(phase, Some(Dimension::Expert))?;
+            let context = prices.beside(phase, Some(Dimension::Context), |time, claim| {
+                Beside::of(time, claim, kernels, curve, speeds)
+            })?;
+            spent.context_all = context.call;
+            // Keys and values of the next round come while this one is computed.
+            (spent.slowed, spent.context) = match job.overlap {
+                Overlap::On => context.work(spent.compute),
+                Overlap::Off => (Picos::ZERO, context.call),
+            };
+            let beside: &[Phase] = match phase {
+                Phase::LayerBackward => &[Phase::WeightsBackward, Phase::LayerGradients],
+                _ => &[Phase::WeightsForward],
+            };
+            for &travels in beside {
+                let calls =
+                    prices.beside(travels, None, |time, claim| Beside::of(time, claim, kernels, curve, speeds))?;
+                *travelling = travelling.plus(calls);
+            }
+            spent.data_all = travelling.call;
+            *travelling = travelling.of_part(spent.compute, spent.waited());
+        }
+        let of_layers = |layers: u64| {
+            let mut stretches = each.map(|spent| spent.times(layers));
+            for ((stretch, one), travelling) in stretches.iter_mut().zip(&each).zip(&travelling) {
+                let all = stretch.data_all;
+                (stretch.data, stretch.slowed) = match job.overlap {
+                    // All but those of one layer hide.
+                    Overlap::On => {
+                        let (lost, waited) = travelling.times(layers).work(stretch.waited());
+                        let data = (waited + one.data_all).min(all);
+                        let hidden = Beside { call: all - waited, lost }.part(all - data);
+                        (data, stretch.slowed + hidden)
+                    }
+                    Overlap::Off => (all, stretch.slowed),
+                };
+            }
+            stretches
+        };
+        let of_stage = |stage: u32| -> Vec<[Spent; 2]> {
+            (0..chunks).map(|stretch| of_layers(layout.stretch_layers(&job.model, stage, stretch))).collect()
+        };
+        let mut spent: Vec<Vec<[Spent; 2]>> = (0..stages).map(of_stage).collect();
+        let ends = |passes: &Passes, phase| -> Result<[Spent; 2], PlanError> {
+            let tensor = prices.of(phase, None)?;
+            let waits = |wanted| if phase == wanted { tensor } else { Picos::ZERO };
+            let forward = Spent { compute: of(&passes.forward), tensor: waits(Phase::Words), ..Spent::default() };
+            Ok([forward, Spent { compute: of(&passes.backward), tensor: waits(Phase::Logits), ..Spent::default() }])
+        };
+        let add = |to: Option<&mut [Spent; 2]>, more: [Spent; 2]| {
+            if let Some([forward, backward]) = to {
+                *forward = forward.plus(more[0]);
+                *backward = backward.plus(more[1]);
+            }
+        };
+        add(spent.first_mut().and_then(|stage| stage.first_mut()), ends(&words(job, layout), Phase::Words)?);
+        add(spent.last_mut().and_then(|stage| stage.last_mut()), ends(&logits(job, layout), Phase::Logits)?);
+        Ok(Self { spent })
+    }
+}

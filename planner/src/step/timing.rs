@@ -1,0 +1,188 @@
+//! What a step is made of, before it runs, and how it ends: passes, the pipeline that they run in, gradients, the optimizer.
+
+use fabricast_topologies::Picos;
+
+use super::gradients::Buckets;
+use super::kernels::{layer, optimizer};
+use super::passes::{Prices, Spent, StagePasses};
+use super::pipeline::{Pass, Passed, Pipeline, StageTime};
+use super::slowing::Beside;
+use super::{Course, Doing, Efficiency, Interval, Lane, Share, Speeds, Step, Tariff, TimeError, alone, times};
+use crate::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
+
+/// The most passes that are followed one by one.
+const MOST_PASSES: u64 = 4_000_000;
+
+/// What a step is made of, before it runs.
+pub(super) struct Timing<'a> {
+    job: &'a Training,
+    layout: &'a Layout,
+    speeds: &'a Speeds,
+    curve: &'a Efficiency,
+    passes: StagePasses,
+    pipeline: Pipeline,
+    /// Gradients, whether they travel beside passes or after them.
+    buckets: Buckets,
+    /// Of the optimizer.
+    updating: Picos,
+    /// Weights that travel after it.
+    updated: Picos,
+}
+
+/// How a step ends, on the stage that ends last.
+struct Ending {
+    slowest: usize,
+    /// When its gradients have arrived.
+    gradients_done: Picos,
+    /// The part of [`Timing::updated`] that is waited for: the rest arrives while the next step's first forward passes run.
+    updated_exposed: Picos,
+    time: Picos,
+}
+
+impl<'a> Timing<'a> {
+    pub(super) fn of(
+        job: &'a Training,
+        layout: &'a Layout,
+        speeds: &'a Speeds,
+        curve: &'a Efficiency,
+        tariff: &dyn Tariff,
+    ) -> Result<Self, TimeError> {
+        let micro = layout.micro_batches(job);
+        let degrees = layout.degrees;
+        let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
+        if micro.saturating_mul(stages * chunks) > MOST_PASSES {
+            let message =
+                format!("{micro} micro-batches through {} stretches of layers are too many to follow", stages * chunks);
+            return Err(JobError { place: job.places.batch.clone(), message, help: None }.into());
+        }
+        let calls = traffic(job, layout);
+        let prices = Prices { calls: &calls, layout, tariff };
+        prices.look_up(job);
+        let passes = StagePasses::new(job, layout, speeds, curve, &prices)?;
+        let hand_off = prices.of(Phase::HandOff, None)?;
+        let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
+            spent.iter().map(|of| of.iter().map(|[f, b]| (f.waited(), b.waited())).collect()).collect()
+        };
+        let backward = layer(job, layout).backward;
+        let buckets = Buckets::new(job, &prices, |time, claim| Beside::of(time, claim, &backward, curve, speeds))?;
+        let pipeline = Pipeline {
+            passes: pairs(&passes.spent),
+            micro: micro as usize,
+            hand_off,
+            overlap: job.overlap,
+            buckets: (job.overlap == Overlap::On).then_some(buckets),
+        };
+        let shard =
+            |parameters: u64, copies: u64| parameters.div_ceil(if job.zero == Zero::None { 1 } else { copies.max(1) });
+        let (shared, experts) = parameters(job, layout);
+        let own = shard(shared, u64::from(layout.size(Dimension::Data)))
+            + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
+        let updating = curve.total(&optimizer(job, own), speeds);
+        let updated = prices.of(Phase::Updated, None)?;
+        let beside = Self { job, layout, speeds, curve, passes, pipeline, buckets, updating, updated };
+        beside.or_after()
+    }
+
+    /// With gradients after the last passes where that is faster: what slows the last pass of a stage slows all stages before it too.
+    /// Frameworks have a switch for it (Megatron-LM's `--overlap-grad-reduce`).
+    fn or_after(mut self) -> Result<Self, TimeError> {
+        if self.pipeline.passes.len() < 2 || self.buckets.all.lost == Picos::ZERO || self.pipeline.buckets.is_none() {
+            return Ok(self);
+        }
+        let beside = self.ending(&self.pipeline.run())?.time;
+        let buckets = self.pipeline.buckets.take();
+        if self.ending(&self.pipeline.run())?.time >= beside {
+            self.pipeline.buckets = buckets;
+        }
+        Ok(self)
+    }
+
+    /// When the gradients of a stage are on their way; together where nothing is beside them.
+    fn sent(&self, time: &StageTime) -> Vec<(Picos, Picos)> {
+        match self.pipeline.buckets {
+            Some(_) => time.underway.told.clone(),
+            None => vec![(time.end, time.end + self.buckets.all.call)],
+        }
+    }
+
+    /// When a stage is through with its gradients.
+    fn finished(&self, time: &StageTime) -> Picos {
+        self.sent(time).last().map_or(time.end, |sent| sent.1.max(time.end))
+    }
+
+    fn of_stage(&self, stage: usize) -> &[[Spent; 2]] {
+        self.passes.spent.get(stage).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn ending(&self, stage_times: &[StageTime]) -> Result<Ending, TimeError> {
+        let done = stage_times.iter().map(|time| self.finished(time));
+        let slowest = done.enumerate().max_by_key(|&(stage, done)| (done, std::cmp::Reverse(stage)));
+        let Some((slowest, gradients_done)) = slowest else {
+            let place = self.job.places.parallel.clone();
+            return Err(JobError { place, message: "no stage".to_owned(), help: None }.into());
+        };
+        // Weights of the next step arrive while its first forward pass runs.
+        let first: Picos = self.of_stage(slowest).iter().map(|[forward, _]| forward.waited()).sum();
+        let updated_exposed = if self.job.overlap == Overlap::On { self.updated - first } else { self.updated };
+        Ok(Ending { slowest, gradients_done, updated_exposed, time: gradients_done + self.updating + updated_exposed })
+    }
+
+    pub(super) fn step(&self) -> Result<Step, TimeError> {
+        let stage_times = self.pipeline.run();
+        let Ending { slowest, gradients_done, updated_exposed, time: total } = self.ending(&stage_times)?;
+        let time = stage_times.get(slowest).cloned().unwrap_or_default();
+        let (micro, degrees) = (self.layout.micro_batches(self.job), self.layout.degrees);
+        let whole =
+            self.of_stage(slowest).iter().fold(Spent::default(), |sum, [f, b]| sum.plus(*f).plus(*b)).times(micro);
+        let shares = vec![
+            (Share::Compute, whole.compute),
+            (Share::Slowed, whole.slowed + time.slowed),
+            (Share::Optimizer, self.updating),
+            (Share::Tensor, whole.tensor),
+            (Share::Context, whole.context),
+            (Share::Expert, whole.expert),
+            (Share::Data, whole.data + (gradients_done - time.end) + updated_exposed),
+            (Share::HandOff, time.handing),
+            (Share::Bubble, time.end - time.busy - time.handing),
+        ];
+        let hand_offs = if degrees.pipeline > 1 {
+            times(self.pipeline.hand_off, 2 * micro * u64::from(degrees.interleave))
+        } else {
+            Picos::ZERO
+        };
+        Ok(Step {
+            layout: *self.layout,
+            time: total,
+            shares,
+            communication: whole.communication() + self.buckets.all.call + self.updated + hand_offs,
+            alone: alone(self.job, self.speeds, self.curve),
+        })
+    }
+
+    pub(super) fn course(&self) -> Result<Course, TimeError> {
+        let mut course = Course::default();
+        let stage_times = self.pipeline.run_telling(|Passed { stage, pass, begin, end, free }| {
+            let doing = match pass {
+                Pass::Forward { .. } => Doing::Forward,
+                Pass::Backward { .. } => Doing::Backward,
+            };
+            let (number, chunk) = (pass.micro() as u64, pass.chunk() as u64);
+            let lane = Lane::Stage(stage as u64);
+            course.add(lane, Interval { doing, number, chunk, begin, end });
+            course.add(lane, Interval { doing: Doing::HandOff, number, chunk, begin: end, end: free });
+        });
+        let Ending { updated_exposed, .. } = self.ending(&stage_times)?;
+        for (stage, time) in (0..).zip(&stage_times) {
+            let (lane, beside) = (Lane::Stage(stage), Lane::Beside(stage));
+            // The rest of the weights that the step before sent.
+            course.in_a_row(beside, Picos::ZERO, &[(Doing::Weights, 0, self.updated - updated_exposed)]);
+            for (number, (begin, end)) in (0..).zip(self.sent(time)) {
+                course.add(beside, Interval { doing: Doing::Gradients, number, chunk: 0, begin, end });
+            }
+            let done = self.finished(time);
+            let end = course.in_a_row(lane, done, &[(Doing::Optimizer, 0, self.updating)]);
+            course.in_a_row(beside, end, &[(Doing::Weights, 0, updated_exposed)]);
+        }
+        Ok(course)
+    }
+}
