@@ -36,7 +36,7 @@ pub use efficiency::{Efficiency, Speeds};
 pub use estimated::Estimated;
 pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
 pub use load::Load;
-pub(crate) use own_choice::Listed;
+pub(crate) use own_choice::{Listed, ListedCall};
 pub use price::{Allowed, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};

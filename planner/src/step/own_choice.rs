@@ -4,17 +4,35 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Fabric, NodeId, Picos};
 
 use super::price::{Exchange, Simulated, Tariff};
+use super::slowing::Claim;
 use crate::job::{Dimension, Layout};
 use crate::plan::PlanError;
 use crate::strategy::Strategy;
 
+/// What a call takes, and what it holds of its GPUs meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListedCall {
+    pub exchange: Exchange,
+    pub time: Picos,
+    pub claim: Claim,
+}
+
 /// A tariff that says what it was told; what it was not told of takes no time.
-pub(crate) struct Listed(pub Vec<(Exchange, Picos)>);
+pub(crate) struct Listed(pub Vec<ListedCall>);
+
+impl Listed {
+    fn find(&self, exchange: Exchange) -> Option<&ListedCall> {
+        self.0.iter().find(|one| one.exchange == exchange)
+    }
+}
 
 impl Tariff for Listed {
     fn time(&self, _: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
-        let found = self.0.iter().find(|one| one.0 == exchange);
-        Ok(found.map_or(Picos::ZERO, |one| one.1))
+        Ok(self.find(exchange).map_or(Picos::ZERO, |one| one.time))
+    }
+
+    fn claim(&self, _: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
+        Ok(self.find(exchange).map_or_else(Claim::default, |one| one.claim))
     }
 }
 
@@ -40,5 +58,10 @@ impl Simulated<'_> {
         let parties = self.together(&layout.groups(dimension), collective);
         let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
         self.in_parts(first, bytes, |bytes| self.slowest(&parties, (collective, bytes), strategy))
+    }
+
+    /// A call that takes so long and is done this way.
+    pub(crate) fn listed(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy, time: Picos) -> ListedCall {
+        ListedCall { exchange, time, claim: self.claim_of(layout, exchange, strategy) }
     }
 }

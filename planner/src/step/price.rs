@@ -389,6 +389,12 @@ impl<'a> Simulated<'a> {
         }
     }
 
+    /// What a call that is done this way holds of its GPUs.
+    pub(super) fn claim_of(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy) -> Claim {
+        let reach = self.reach(&layout.groups(exchange.dimension));
+        Claim::of(strategy, &exchange, layout.size(exchange.dimension), reach)
+    }
+
     /// Whether a group is of many ranks beyond one NVLink domain.
     fn is_spread(&self, group: &[NodeId]) -> bool {
         group.len() > MANY && self.leaves_its_domain(group)
@@ -516,10 +522,8 @@ impl Tariff for Allowed<'_> {
     }
 
     fn claim(&self, layout: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
-        let ranks = layout.size(exchange.dimension);
         let strategy = self.timed(layout, exchange)?.strategy;
-        let reach = self.simulated.reach(&layout.groups(exchange.dimension));
-        Ok(strategy.map_or_else(Claim::default, |strategy| Claim::of(&strategy, &exchange, ranks, reach)))
+        Ok(strategy.map_or_else(Claim::default, |strategy| self.simulated.claim_of(layout, exchange, &strategy)))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::export::SavedPlan;
 use crate::job::{Collectives, Dimension, Job, Layout};
 use crate::library::Library;
 use crate::serve;
-use crate::step::{self, Exchange, Listed, Machine, Simulated, Speeds, StepCall};
+use crate::step::{self, Exchange, Listed, ListedCall, Machine, Simulated, Speeds, StepCall};
 use crate::strategy::Strategy;
 
 /// Kinds of call that are shown over sizes, those that take the most of a step.
@@ -104,14 +104,18 @@ pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Opt
             asked.own(plans.get(number)?.as_ref()?, call.exchange, told)
         })
         .collect();
-    let ours = calls.iter().zip(&row.calls).map(|(call, told)| (call.exchange, Picos::from_us(told.time_us)));
-    let ours: Vec<(Exchange, Picos)> = ours.collect();
-    let theirs = ours
+    let ours = calls
         .iter()
-        .zip(&own)
-        .map(|(&(exchange, time), own)| (exchange, own.as_ref().map_or(time, |own| Picos::from_us(own.time_us))));
-    let of = |prices: Vec<(Exchange, Picos)>| step_time(job, &layout, &machine, &Listed(prices));
-    let step_s = (of(ours.clone())?, of(theirs.collect())?);
+        .zip(&row.calls)
+        .map(|(call, told)| simulated.listed(&layout, call.exchange, &told.pick, Picos::from_us(told.time_us)));
+    let ours: Vec<ListedCall> = ours.collect();
+    let theirs = ours.iter().zip(&own).map(|(&ours, own)| match own {
+        Some(own) => simulated.listed(&layout, ours.exchange, &own.strategy, Picos::from_us(own.time_us)),
+        None => ours,
+    });
+    let theirs: Vec<ListedCall> = theirs.collect();
+    let of = |calls: Vec<ListedCall>| step_time(job, &layout, &machine, &Listed(calls));
+    let step_s = (of(ours)?, of(theirs)?);
     let curves = kinds.into_iter().zip(plans).take(CURVES).filter_map(|(kind, plan)| {
         let plan = plan.filter(|plan| plan.rows.len() > 1)?;
         Some(Curve { among: kind.dimension, collective: kind.collective, called: kind.sizes, plan })
