@@ -34,6 +34,10 @@ pub enum Placement {
     Listed(Vec<u32>),
 }
 
+/// What to do about a list that does not fit.
+const EACH_ONCE: &str = "a job is on all GPUs of its candidate: name each once, or take \"cyclic\" or \"block\", which suit \
+    candidates of any size";
+
 impl Placement {
     /// Of different numbers.
     ///
@@ -70,16 +74,10 @@ impl Placement {
             Self::Cyclic => return Ok(cyclic(fabric).into()),
             Self::Listed(listed) => listed,
         };
-        let wrong = |place, message: String| {
-            JobError {
+        let wrong = |place, message: String| JobError {
             place,
             message: format!("placement: {message}"),
-            help: Some(
-                "a job is on all GPUs of its candidate: name each once, or take \"cyclic\" or \"block\", which suit candidates \
-                 of any size"
-                    .to_owned(),
-            ),
-        }
+            help: Some(EACH_ONCE.to_owned()),
         };
         let (count, last) = (gpus.len(), gpus.len().saturating_sub(1));
         if listed.len() > count {
