@@ -29,7 +29,7 @@ fn ring(collective: Collective, ranks: u32, (bytes, loops): (u64, u64), channels
 
 fn operations(generator: &dyn Generate) -> (u32, u32) {
     let schedule = Schedule::build(generator).unwrap();
-    (schedule.run_count() as u32, schedule.operation_count())
+    (schedule.run_count(), schedule.operation_count())
 }
 
 proptest! {
