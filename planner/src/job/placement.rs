@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use fabricast_topologies::{Fabric, HostId, NodeId};
+use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::FxHashMap;
 
 use super::{JobError, Places};
@@ -34,6 +34,14 @@ pub enum Placement {
     Listed(Vec<u32>),
 }
 
+/// A GPU of two ranks.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("placement: GPU {gpu} is that of rank {} and of rank {}: expected each once", .ranks[0], .ranks[1])]
+pub(crate) struct Twice {
+    pub gpu: u32,
+    pub ranks: [usize; 2],
+}
+
 /// What to do about a list that does not fit.
 const EACH_ONCE: &str = "a job is on all GPUs of its candidate: name each once, or take \"cyclic\" or \"block\", which suit \
     candidates of any size";
@@ -42,12 +50,12 @@ impl Placement {
     /// Of different numbers.
     ///
     /// # Errors
-    /// The first number that stands twice, with the ranks that it is of.
-    pub(crate) fn listed(gpus: Vec<u32>) -> Result<Self, String> {
+    /// The first number that stands twice.
+    pub(crate) fn listed(gpus: Vec<u32>) -> Result<Self, Twice> {
         let mut ranks = FxHashMap::default();
         for (rank, &gpu) in gpus.iter().enumerate() {
             if let Some(before) = ranks.insert(gpu, rank) {
-                return Err(format!("GPU {gpu} is that of rank {before} and of rank {rank}: expected each once"));
+                return Err(Twice { gpu, ranks: [before, rank] });
             }
         }
         Ok(Self::Listed(gpus))
@@ -115,22 +123,9 @@ impl std::fmt::Display for Placement {
 }
 
 fn cyclic(fabric: &Fabric) -> Vec<NodeId> {
-    let mut of_host: Vec<(HostId, u32)> = Vec::new();
-    let mut number_of: FxHashMap<HostId, usize> = FxHashMap::default();
-    let mut turns: Vec<(u32, usize, NodeId)> = Vec::with_capacity(fabric.gpus().len());
-    for &gpu in fabric.gpus() {
-        let host = fabric.node(gpu).host;
-        let number = *number_of.entry(host).or_insert(of_host.len());
-        if number == of_host.len() {
-            of_host.push((host, 0));
-        }
-        if let Some((_, before)) = of_host.get_mut(number) {
-            turns.push((*before, number, gpu));
-            *before += 1;
-        }
-    }
-    turns.sort_unstable_by_key(|&(turn, host, _)| (turn, host));
-    turns.into_iter().map(|(.., gpu)| gpu).collect()
+    let hosts = fabric.by_host(fabric.gpus());
+    let most = hosts.iter().map(Vec::len).max().unwrap_or_default();
+    (0..most).flat_map(|turn| hosts.iter().filter_map(move |host| host.get(turn)).copied()).collect()
 }
 
 /// Numbers as people write sets of them: `0-3,8`, `0-7:2`; all different or not. `one` says what they are numbers of.
@@ -216,7 +211,8 @@ mod tests {
         assert_eq!(wrong("0-6,8"), "placement: GPU 8 of rank 7: the candidate has 8 GPUs, 0 to 7");
         assert_eq!(wrong("0,1,3-7"), "placement: 7 ranks, and the candidate has 8 GPUs: GPU 2 has no rank");
         let twice = Placement::listed(vec![0, 2, 1, 2]).unwrap_err();
-        assert_eq!(twice, "GPU 2 is that of rank 1 and of rank 3: expected each once");
+        assert_eq!(twice, Twice { gpu: 2, ranks: [1, 3] });
+        assert_eq!(twice.to_string(), "placement: GPU 2 is that of rank 1 and of rank 3: expected each once");
     }
 
     proptest! {

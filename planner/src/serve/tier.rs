@@ -5,7 +5,7 @@
 //! host.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, HostId, LinkId, NodeId};
+use fabricast_topologies::{Bandwidth, LinkId, NodeId};
 use rustc_hash::FxHashMap;
 
 use crate::job::{JobError, KvTier, Serving};
@@ -65,21 +65,13 @@ pub(crate) fn reach(job: &Serving, machine: &Machine<'_>) -> Result<Option<Bandw
 /// Where a host has one GPU its peer is on another.
 fn neighbours(job: &Serving, machine: &Machine<'_>) -> Vec<Vec<NodeId>> {
     let fabric = machine.router.fabric();
-    let mut by_host: Vec<(HostId, Vec<NodeId>)> = Vec::new();
-    let mut number_of: FxHashMap<HostId, usize> = FxHashMap::default();
-    for &rank in machine.ranks {
-        let host = fabric.node(rank).host;
-        let number = *number_of.entry(host).or_insert(by_host.len());
-        match by_host.get_mut(number) {
-            Some((_, of_host)) => of_host.push(rank),
-            None => by_host.push((host, vec![rank])),
-        }
+    let mut hosts = fabric.by_host(machine.ranks);
+    if job.placement.is_in_order() {
+        hosts.truncate(1);
     }
-    let hosts = if job.placement.is_in_order() { 1 } else { by_host.len() };
-    let of_one = by_host.iter().take(hosts).any(|(_, of_host)| of_host.len() < 2);
-    match of_one && job.kv_tier != KvTier::Host {
+    match job.kv_tier != KvTier::Host && hosts.iter().any(|host| host.len() < 2) {
         true => vec![machine.ranks.to_vec()],
-        false => by_host.into_iter().take(hosts).map(|(_, of_host)| of_host).collect(),
+        false => hosts,
     }
 }
 

@@ -92,6 +92,21 @@ impl Fabric {
         &self.hosts
     }
 
+    /// These devices by host: hosts in the order in which they first appear, of each its devices in theirs.
+    #[must_use]
+    pub fn by_host(&self, devices: &[NodeId]) -> Vec<Vec<NodeId>> {
+        let mut place_of: FxHashMap<HostId, usize> = FxHashMap::default();
+        let mut hosts: Vec<Vec<NodeId>> = Vec::new();
+        for &device in devices {
+            let place = *place_of.entry(self.node(device).host).or_insert(hosts.len());
+            match hosts.get_mut(place) {
+                Some(host) => host.push(device),
+                None => hosts.push(vec![device]),
+            }
+        }
+        hosts
+    }
+
     /// The most of these devices that a host has; at least 1.
     #[must_use]
     pub fn most_on_a_host(&self, devices: &[NodeId]) -> u32 {

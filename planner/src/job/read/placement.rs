@@ -72,19 +72,18 @@ impl JobText {
                 }
                 other => return Err(wrong(format!("`{other}` is not known; expected {EXPECTED}"))),
             },
-            PlacementText::List(list) => {
-                let mut seen = rustc_hash::FxHashSet::default();
-                if let Some(twice) = list.iter().find(|gpu| !seen.insert(*gpu.get_ref())) {
-                    let message = format!("placement: GPU {} has a rank already: expected each once", twice.get_ref());
-                    return Err(check.wrong(twice.span(), message));
-                }
-                list.iter().map(|gpu| *gpu.get_ref()).collect()
-            }
+            PlacementText::List(list) => list.iter().map(|gpu| *gpu.get_ref()).collect(),
         };
         if gpus.is_empty() {
             return Err(wrong(format!("no GPU; expected {EXPECTED}")));
         }
-        Placement::listed(gpus).map_err(wrong)
+        Placement::listed(gpus).map_err(|twice| {
+            let second = match placement.get_ref() {
+                PlacementText::List(list) => list.get(twice.ranks[1]).map(Spanned::span),
+                PlacementText::Words(_) => None,
+            };
+            check.wrong(second.unwrap_or(placement.span()), twice.to_string())
+        })
     }
 
     /// Degrees that are all named and do not multiply to the ranks that are listed: told before there is a fabric.
@@ -159,7 +158,7 @@ mod tests {
             ("placement = \"0-3,x\"", "job.toml:1:13", "`x` is not a GPU"),
             ("placement = \"0-3,2\"", "job.toml:1:13", "GPU 2 is that of rank 2 and of rank 4"),
             ("placement = \"3-0\"", "job.toml:1:13", "holds no GPU"),
-            ("placement = [0, 1, 0]", "job.toml:1:20", "GPU 0 has a rank already"),
+            ("placement = [0, 1, 0]", "job.toml:1:20", "GPU 0 is that of rank 0 and of rank 2"),
             ("placement = [0, -1]", "job.toml:1:17", "-1"),
             ("placement = [0, \"1\"]", "job.toml:1:17", "u32"),
             ("placement = 3", "job.toml:1:13", "expected \"block\""),
