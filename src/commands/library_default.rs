@@ -57,10 +57,7 @@ pub fn overlap(row: &Row) -> Option<f64> {
 
 /// What leaving the choice to the library costs: against the fastest, though it be not picked.
 fn regret(row: &Row) -> Option<f64> {
-    let fastest = match &row.preference {
-        Preference::Fastest => &row.pick,
-        Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => fastest,
-    };
+    let fastest = row.preference.passed_over().unwrap_or(&row.pick);
     row.library_default.as_ref().map(|known| known.regret(fastest))
 }
 

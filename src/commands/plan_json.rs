@@ -1,7 +1,7 @@
 //! The JSON of a plan: what it says, and what tables are made of.
 
 use fabricast_planner::library::{Chooser, Offer};
-use fabricast_planner::plan::{Plan, PlanRequest, Preference, Priced, Range, Row};
+use fabricast_planner::plan::{Plan, PlanRequest, Priced, Range, Row};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
@@ -152,10 +152,7 @@ impl RowJson {
             runner_up: row.runner_up.map(priced),
             library_default: library_default::Json::of(row),
             kept_for_overlap: library_default::overlap(row),
-            fastest: match row.preference {
-                Preference::Fastest => None,
-                Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => Some(priced(fastest)),
-            },
+            fastest: row.preference.passed_over().copied().map(priced),
             best_of_library: best_of_library(row, offer).map(priced),
         }
     }

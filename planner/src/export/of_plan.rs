@@ -1,7 +1,10 @@
 //! A plan that was just made, as one that was saved: what shows or exports saved plans takes both.
 
+use fabricast_topologies::Bytes;
+
 use super::{SavedPick, SavedPlan, SavedRow};
-use crate::plan::{LibraryDefault, Plan, Preference, Priced, Row};
+use crate::plan::{LibraryDefault, Plan, Priced, Row};
+use crate::strategy::Strategy;
 
 impl SavedPlan {
     /// Of rows of a plan, without its ranges: who shows sizes needs none. `nodes` are the hosts.
@@ -34,13 +37,24 @@ impl From<&Row> for SavedRow {
                 ..(*priced).into()
             }),
             best_of_library: None,
-            fastest: match row.preference {
-                Preference::Fastest => None,
-                Preference::Default { fastest, .. } | Preference::Neighbours { fastest } => Some(fastest.into()),
-            },
+            fastest: row.preference.passed_over().map(|&fastest| fastest.into()),
             runner_up: row.runner_up.map(SavedPick::from),
             bound_us: Some(row.bound.time.us()),
             binds: None,
+        }
+    }
+}
+
+impl SavedPick {
+    /// The way of it.
+    #[must_use]
+    pub fn strategy(&self) -> Strategy {
+        Strategy {
+            algorithm: self.algorithm,
+            protocol: self.protocol,
+            channels: self.channels,
+            threads: self.threads,
+            chunk: self.chunk.map(Bytes),
         }
     }
 }

@@ -41,6 +41,17 @@ pub enum Preference {
     },
 }
 
+impl Preference {
+    /// The fastest by prediction, where it was passed over.
+    #[must_use]
+    pub fn passed_over(&self) -> Option<&Priced> {
+        match self {
+            Self::Fastest => None,
+            Self::Default { fastest, .. } | Self::Neighbours { fastest } => Some(fastest),
+        }
+    }
+}
+
 /// Takes the library's default for the pick where their intervals do not tell them apart and the restriction allows it.
 pub(super) fn settle(mut row: Row, restriction: &Restriction) -> Row {
     let Some(LibraryDefault { priced: default, .. }) = row.library_default else { return row };

@@ -1,7 +1,8 @@
 //! What the library would choose by itself in the calls of a step, beside what is picked, and bus bandwidths of those calls over sizes.
 //!
 //! Worked out of a result for its page, not with the runs: it needs searches at sizes that no step calls, which the ranking does
-//! not ask for; so groups of many ranks are left out, whose choices are not known. The step with the library's choices is the same step of the same kernels with other prices of calls.
+//! not ask for; so groups of many ranks are left out, whose choices are not known. The step with the library's choices is the same
+//! step of the same kernels with other prices of calls.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Collective;
@@ -183,24 +184,15 @@ impl Asked<'_> {
         sizes.sort_unstable();
         sizes.dedup();
         let plan = self.simulated.plan(&group, kind.collective, &sizes, self.collectives, step::OwnChoice::Everywhere);
-        let fabric = self.simulated.fabric();
-        let mut hosts: Vec<u32> = group.iter().map(|&device| fabric.node(device).host.0).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        plan.ok().map(|plan| SavedPlan::of(&plan, date, hosts.len() as u32))
+        let hosts = self.simulated.fabric().by_host(&group).len();
+        plan.ok().map(|plan| SavedPlan::of(&plan, date, hosts as u32))
     }
 
     /// The library's choice of a call, with all groups at once.
     fn own(&self, plan: &SavedPlan, exchange: Exchange, told: &CallRow) -> Option<OwnChoice> {
         let row = plan.rows.iter().find(|row| row.bytes == exchange.bytes.min(MOST_BYTES))?;
         let pick = row.library_default.as_ref()?;
-        let strategy = Strategy {
-            algorithm: pick.algorithm,
-            protocol: pick.protocol,
-            channels: pick.channels,
-            threads: pick.threads,
-            chunk: pick.chunk.map(Bytes),
-        };
+        let strategy = pick.strategy();
         let time_us = match strategy == told.pick {
             true => told.time_us,
             false => self.simulated.time_as(self.layout, exchange, strategy).ok()?.us(),
