@@ -4,7 +4,7 @@ use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::gradients::buckets;
-use super::kernels::{Kernel, Passes, layer, logits, words};
+use super::kernels::{Kernel, Passes, logits, words};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
 use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
@@ -73,13 +73,7 @@ pub(super) struct Prices<'a> {
 impl Prices<'_> {
     /// What the calls of a phase take, one after the other; of a dimension, or of all.
     pub(super) fn of(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
-        let mut sum = Picos::ZERO;
-        for call in self.calls {
-            if call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension) {
-                sum += times(self.time(call, call.bytes)?, call.count);
-            }
-        }
-        Ok(sum)
+        self.during(phase, dimension).map(|call| Ok(times(self.time(call, call.bytes)?, call.count))).sum()
     }
 
     /// What travels of a phase beside kernels, one call after the other; `lose` says what these lose to a call.
@@ -89,13 +83,16 @@ impl Prices<'_> {
         dimension: Option<Dimension>,
         lose: impl Fn(Picos, Claim) -> Beside,
     ) -> Result<Beside, PlanError> {
-        let mut sum = Beside::default();
-        for call in self.calls {
-            if call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension) {
-                sum = sum.plus(lose(self.time(call, call.bytes)?, self.claim(call, call.bytes)?).times(call.count));
-            }
-        }
-        Ok(sum)
+        self.during(phase, dimension).try_fold(Beside::default(), |sum, call| {
+            let one = lose(self.time(call, call.bytes)?, self.claim(call, call.bytes)?);
+            Ok(sum.plus(one.times(call.count)))
+        })
+    }
+
+    /// The calls of a phase, of a dimension or of all.
+    fn during(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
+        let of = move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);
+        self.calls.iter().filter(of)
     }
 
     /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
@@ -127,15 +124,16 @@ pub(super) struct StagePasses {
 }
 
 impl StagePasses {
+    /// Of the kernels of a layer, and those of the ends.
     pub(super) fn new(
         job: &Training,
-        layout: &Layout,
+        layer: &Passes,
         speeds: &Speeds,
         curve: &Efficiency,
         prices: &Prices<'_>,
     ) -> Result<Self, PlanError> {
+        let layout = prices.layout;
         let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
-        let kernels = layer(job, layout);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
         // Weights and gradients, beside all that a pass does.
@@ -143,7 +141,7 @@ impl StagePasses {
         for ((spent, travelling), (phase, kernels)) in each
             .iter_mut()
             .zip(&mut travelling)
-            .zip([(Phase::LayerForward, &kernels.forward), (Phase::LayerBackward, &kernels.backward)])
+            .zip([(Phase::LayerForward, &layer.forward), (Phase::LayerBackward, &layer.backward)])
         {
             spent.compute = of(kernels);
             spent.tensor = prices.of(phase, Some(Dimension::Tensor))?;

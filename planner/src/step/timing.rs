@@ -58,13 +58,14 @@ impl<'a> Timing<'a> {
         let calls = traffic(job, layout);
         let prices = Prices { calls: &calls, layout, tariff };
         prices.look_up(job);
-        let passes = StagePasses::new(job, layout, speeds, curve, &prices)?;
+        let kernels = layer(job, layout);
+        let passes = StagePasses::new(job, &kernels, speeds, curve, &prices)?;
         let hand_off = prices.of(Phase::HandOff, None)?;
         let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
             spent.iter().map(|of| of.iter().map(|[f, b]| (f.waited(), b.waited())).collect()).collect()
         };
-        let backward = layer(job, layout).backward;
-        let buckets = Buckets::new(job, &prices, |time, claim| Beside::of(time, claim, &backward, curve, speeds))?;
+        let lose = |time, claim| Beside::of(time, claim, &kernels.backward, curve, speeds);
+        let buckets = Buckets::new(job, &prices, lose)?;
         let pipeline = Pipeline {
             passes: pairs(&passes.spent),
             micro: micro as usize,
