@@ -170,6 +170,7 @@ mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::job::{Degrees, Layout};
+    use crate::step::tests::rails;
     use crate::step::{Exchange, StepCall};
     use crate::strategy::Strategy;
 
@@ -181,8 +182,7 @@ mod tests {
     /// What links carry is what they carry when all groups are simulated together, none for another.
     #[test]
     fn links_carry_what_a_simulation_of_all_groups_carries() {
-        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-        let fabric = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let fabric = rails(4);
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();
         let simulated = Simulated::new(&router, &profile, fabric.gpus());

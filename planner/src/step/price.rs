@@ -530,11 +530,10 @@ impl Tariff for Allowed<'_> {
 #[cfg(test)]
 mod tests {
     use fabricast_topologies::route::RouteOptions;
-    use fabricast_topologies::{FabricRequest, load};
 
     use super::*;
     use crate::job::Degrees;
-    use crate::step::tests::read;
+    use crate::step::tests::{rails, read};
 
     #[test]
     fn few_digits_are_near() {
@@ -548,8 +547,7 @@ mod tests {
     /// Gradients between neighbours of a host stay inside; those of the same GPU of each host do not.
     #[test]
     fn calls_reach_as_far_as_their_groups() {
-        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-        let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let fabric = rails(2);
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();
         let simulated = Simulated::new(&router, &profile, fabric.gpus());
@@ -572,8 +570,7 @@ mod tests {
     /// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves.
     #[test]
     fn prices_are_those_of_the_calls_themselves() {
-        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-        let fabric = load(&FabricRequest { nodes: Some(8), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let fabric = rails(8);
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();
         let simulated = Simulated::new(&router, &profile, fabric.gpus());

@@ -193,16 +193,14 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
 mod tests {
     use fabricast_sim::profile::Profile;
     use fabricast_topologies::route::RouteOptions;
-    use fabricast_topologies::{FabricRequest, load};
 
     use super::*;
-    use crate::step::tests::read;
+    use crate::step::tests::{rails, read};
 
     /// What is left out could not have been the best.
     #[test]
     fn searches_find_what_is_best_of_all_that_are_promising() {
-        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-        let fabric = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let fabric = rails(4);
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();
         let simulated = Simulated::new(&router, &profile, fabric.gpus());

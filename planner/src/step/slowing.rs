@@ -9,11 +9,11 @@
 //!                                            stream                bytes of the call / (memory × bandwidth) }   ≤ call
 //! ```
 //!
-//! The tail is what products lose beyond the SMs that are held, where there are any and the call stays in an NVLink domain ([`Blocks`], [`Reach`]): those of cuBLAS for Hopper are a block
-//! for each SM, each with its tiles from the start, so that tiles of SMs that are held wait for a second wave
-//! (github.com/pytorch/pytorch, issue 143988; forums.developer.nvidia.com, 337991), unless they are told to leave SMs alone (pull
-//! request 147966). Streams lose more than told here: a copy of 1 GiB on H200 lost 0.14 to 0.50 of the same calls, of which their bytes are
-//! 0.05 to 0.21.
+//! The tail is what products lose beyond the SMs that are held, where there are any and the call stays in an NVLink domain
+//! ([`Blocks`], [`Reach`]): those of cuBLAS for Hopper are a block for each SM, each with its tiles from the start, so that tiles of
+//! SMs that are held wait for a second wave (github.com/pytorch/pytorch, issue 143988; forums.developer.nvidia.com, 337991), unless
+//! they are told to leave SMs alone (pull request 147966). Streams lose more than told here: a copy of 1 GiB on H200 lost 0.14 to
+//! 0.50 of the same calls, of which their bytes are 0.05 to 0.21.
 //!
 //! So a call beside kernels never costs more than one that is waited for: either it travels or they run, at least.
 
@@ -73,13 +73,14 @@ pub enum Blocks {
 }
 
 /// What products of one block for each SM lose of a call beside them, beyond the share of SMs that it holds: the median of 45 figures
-/// of two H200 (`planner/data/h200-steps/overlap.py` and `.jsonl`, five products, three sizes of all-reduce, 4, 16 and 24 channels), 0.1804.
-/// It is the same with few channels: 0.193, 0.177 and 0.174. Products of 0.06 to 0.2 ms lose 0.17 to 0.18 in the median, one of 0.3 ms
-/// 0.05, one of 1.5 ms 0.16; one of 11 ms up to a tenth of itself, several times a short call, which is told as no more than the call.
+/// of two H200 (`planner/data/h200-steps/overlap.py` and `.jsonl`, five products, three sizes of all-reduce, 4, 16 and 24 channels),
+/// 0.1804. It is the same with few channels: 0.193, 0.177 and 0.174. Products of 0.06 to 0.2 ms lose 0.17 to 0.18 in the median, one
+/// of 0.3 ms 0.05, one of 1.5 ms 0.16; one of 11 ms up to a tenth of itself, several times a short call, which is told as no more
+/// than the call.
 ///
-/// It is charged where it was measured, beside calls inside an NVLink domain. Of calls through a network nothing was measured; charged
-/// there too, Llama 3 on twice the GPUs loses 12 % of each, without it 9 %, where 7 were published (its times are nearer with it: −10.4 and
-/// −4.9 % instead of −10.8 and −9.0 %).
+/// It is charged where it was measured, beside calls inside an NVLink domain. Of calls through a network nothing was measured;
+/// charged there too, Llama 3 on twice the GPUs loses 12 % of each, without it 9 %, where 7 were published (its times are nearer
+/// with it: −10.4 and −4.9 % instead of −10.8 and −9.0 %).
 const TAIL: f64 = 0.18;
 
 impl Blocks {

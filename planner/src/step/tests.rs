@@ -21,6 +21,12 @@ pub(super) fn fabric(name: &str, nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(name) }).unwrap()
 }
 
+/// Hosts of eight H100, each with a NIC of 400 Gb/s on a rail of its own.
+pub(super) fn rails(nodes: u32) -> Fabric {
+    let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+    load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of("hgx-h100") }).unwrap()
+}
+
 pub(super) fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
