@@ -84,8 +84,8 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
                 })
                 .boxed()
         }
-        NodeKind::Nic => (of(text()), of(bandwidth()), of(any::<bool>()))
-            .prop_map(|(model, speed, gdr)| Figures::Nic(Arc::new(NicFigures { model, speed, gdr })))
+        NodeKind::Nic => (of(text()), of(bandwidth()), of(any::<bool>()), of(any::<u32>()))
+            .prop_map(|(model, speed, gdr, mtu)| Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu })))
             .boxed(),
         NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => {
             (of(text()), of(bandwidth()), of(any::<bool>()))

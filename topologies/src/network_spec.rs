@@ -89,6 +89,8 @@ pub struct NetworkSpec {
     pub ecmp: Option<u32>,
     /// Technology of the cables: `infiniband` or `ethernet`.
     pub link: Option<LinkKind>,
+    /// Largest IP packet over Ethernet in bytes, 576 to 65,535; 1500 where nothing is said, 9000 with jumbo frames.
+    pub mtu: Option<u32>,
 }
 
 keys!(NetworkSpec {
@@ -103,6 +105,7 @@ keys!(NetworkSpec {
     dimensions,
     ecmp,
     link,
+    mtu,
 });
 
 impl NetworkSpec {
@@ -130,6 +133,7 @@ impl NetworkSpec {
             "groups" => within(self.groups, 1, 65_536),
             "ecmp" => within(self.ecmp, 1, 256),
             "radix" => within(self.radix, 2, 4096),
+            "mtu" => within(self.mtu, 576, 65_535),
             "oversubscription" if self.oversubscription.is_some_and(|x| !(0.01..=1000.0).contains(&x)) => {
                 Some("must be from 0.01 to 1000".to_owned())
             }
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn command_line_form_reads_every_key() {
         let text = "torus,nics_per_node=8,nic=400Gb/s,nic_latency=1.3us,switch_latency=300ns,oversubscription=2,tiers=2,\
-                    radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet";
+                    radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet,mtu=9000";
         let spec: NetworkSpec = text.parse().unwrap();
         assert_eq!(spec.kind, NetworkKind::Torus);
         assert_eq!(spec.nic, Some(Bandwidth(50_000_000_000)));
@@ -223,6 +227,7 @@ mod tests {
             ("rail,oversubscription=1e-300", "oversubscription must be from 0.01 to 1000"),
             ("rail,radix=4294967295", "radix must be from 2 to 4096"),
             ("rail,ecmp=4294967295", "ecmp must be from 1 to 256"),
+            ("rail,mtu=64", "mtu must be from 576 to 65535"),
             ("rail,nic_per_node=8", "did you mean nics_per_node?"),
             ("rial", "did you mean `rail`?"),
             ("rail,nics_per_node=8,nics_per_node=9", "given twice"),

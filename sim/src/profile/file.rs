@@ -240,11 +240,7 @@ impl Profile {
                 profile.links.multicast = profile.links.multicast.min(BLACKWELL_MULTICAST);
             }
         }
-        // What an MPI's messages cost is in its profile.
-        match MeasuredNetwork::of(fabric)?.filter(|_| software != Software::Mpi) {
-            Some(network) => Ok(profile.on(&network)),
-            None => Ok(profile),
-        }
+        profile.on_network_of(fabric)
     }
 
     fn software(&self) -> Software {

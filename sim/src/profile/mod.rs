@@ -11,6 +11,7 @@ mod message;
 mod message_file;
 mod network;
 mod network_file;
+mod packets;
 mod protocol;
 mod write;
 

@@ -3,7 +3,7 @@
 //! A network costs the same whichever GPUs it joins, and GPUs the same whatever joins them: so a profile of GPUs takes the
 //! network of the machine at hand. Those shipped lie in `sim/profiles/networks`. One that was measured on machines of the
 //! same GPUs, NICs and NICs a GPU is that machine's. Any other machine takes the network of the profile itself; a profile
-//! without one has InfiniBand's.
+//! without one has InfiniBand's, in packets of RoCE where its links are Ethernet's.
 
 use std::fmt::Write as _;
 
@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::file::{ProfileError, Reader};
 use super::network::NetworkCosts;
+use super::packets::Packets;
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{Band, Profile};
 
@@ -221,6 +222,31 @@ impl MeasuredNetwork {
 }
 
 impl Profile {
+    /// The same on the network of a machine: as it was measured on machines like it, or its own in the packets that it has there.
+    ///
+    /// # Errors
+    /// None but a defect of a shipped file.
+    pub(super) fn on_network_of(self, fabric: &Fabric) -> Result<Self, ProfileError> {
+        Ok(match (MeasuredNetwork::of(fabric)?, Machine::of(fabric)) {
+            // What an MPI's messages cost is in its profile.
+            (Some(_), _) if self.messages.is_some() => self,
+            // The efficiency of other networks is what was reached in their own packets.
+            (Some(network), _) if network.name != USUAL.0 => self.on(&network),
+            (Some(network), _) => self.on(&network).in_packets(Packets::of(fabric)),
+            (None, Some(_)) => self.in_packets(Packets::of(fabric)),
+            (None, None) => self,
+        })
+    }
+
+    /// The same where its network, which is InfiniBand's, has other packets: what NICs and their driver do is the same for RoCE.
+    fn in_packets(mut self, packets: Packets) -> Self {
+        if let Packets::Roce { mtu } = packets {
+            self.name = format!("{} on roce (mtu {mtu})", self.name);
+            self.links.network = (self.links.network / Packets::Infiniband.carried()).min(1.0) * packets.carried();
+        }
+        self
+    }
+
     /// The same on another network.
     #[must_use]
     pub fn on(mut self, network: &MeasuredNetwork) -> Self {
@@ -287,6 +313,33 @@ mod tests {
             let text = network.to_toml();
             assert_eq!(MeasuredNetwork::parse(&text, "written").unwrap(), network, "{text}");
         }
+    }
+
+    /// The same hosts by InfiniBand, by Ethernet with usual and with jumbo frames, and on a network that was measured.
+    #[test]
+    fn ethernet_has_packets_of_roce() {
+        use fabricast_topologies::{FabricRequest, load};
+
+        let of = |preset: &str, network: &str, nodes| {
+            let network = Some(network.parse().unwrap());
+            let fabric = load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of(preset) }).unwrap();
+            let profile = Profile::for_fabric(&fabric).unwrap();
+            (profile.name, (profile.links.network * 1e4).round())
+        };
+        for preset in ["hgx-h100", "dgx-a100"] {
+            let own = Profile::for_fabric(&load(&FabricRequest::of(preset)).unwrap()).unwrap();
+            let (name, reached) = (own.name, own.links.network);
+            let hundred = |more: &str| of(preset, &format!("rail,nics_per_node=8,nic=100Gb/s{more}"), 2);
+            let as_roce = |payload: f64| (reached / (4096.0 / 4122.0) * payload / (payload + 82.0) * 1e4).round();
+            assert_eq!(hundred(""), (name.clone(), (reached * 1e4).round()));
+            assert_eq!(hundred(",link=ethernet"), (format!("{name} on roce (mtu 1500)"), as_roce(1024.0)));
+            assert_eq!(hundred(",link=ethernet,mtu=9000"), (format!("{name} on roce (mtu 9000)"), as_roce(4096.0)));
+        }
+        let (name, reached) = of("hgx-h100", "rail,nics_per_node=8,nic=400Gb/s,link=ethernet", 2);
+        assert!(name.ends_with(" on infiniband-ndr on roce (mtu 1500)") && reached == 9212.0, "{name} {reached}");
+        let (name, reached) = of("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=ethernet", 2);
+        assert!(name.ends_with(" on efa-p5") && reached == 9800.0, "{name} {reached}");
+        assert!(!of("hgx-h100", "rail,nics_per_node=8,nic=100Gb/s,link=ethernet", 1).0.contains("roce"));
     }
 
     #[test]

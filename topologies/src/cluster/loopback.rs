@@ -46,7 +46,8 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
         let map = copy_part(&mut builder, host, part, ranks);
         let copies: Vec<NodeId> = map.iter().copied().flatten().collect();
         let nic_host = builder.host(&format!("n{part}"));
-        let figures = NicFigures { model: Some("loopback".to_owned()), speed: Some(speed), gdr: Some(false) };
+        let figures =
+            NicFigures { model: Some("loopback".to_owned()), speed: Some(speed), gdr: Some(false), mtu: None };
         let nic = Node {
             id: format!("n{part}/nic0").into(),
             kind: NodeKind::Nic,

@@ -25,7 +25,7 @@ struct NewNic {
 impl Plan {
     pub fn new(template: &Template<'_>, spec: &NetworkSpec) -> Self {
         let has_nics = template.fabric.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
-        let keep = spec.nics_per_node.is_none() && spec.nic.is_none() && has_nics;
+        let keep = spec.nics_per_node.is_none() && spec.nic.is_none() && spec.mtu.is_none() && has_nics;
         if keep || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
             return Self { hosts: None };
         }
@@ -97,6 +97,7 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
                 figures.speed = Some(speed);
             }
             figures.speed = figures.speed.or(Some(DEFAULT_NIC));
+            figures.mtu = spec.mtu.or(figures.mtu);
             Some(nic)
         })
         .collect()
@@ -117,7 +118,7 @@ fn free_places(template: &Template<'_>, host: usize) -> Vec<NewNic> {
     let places = places.into_iter().find(|places| !places.is_empty()).unwrap_or_default();
     // PCIe 5.0 x16: 32 GT/s x 16 lanes x 128/130 / 8.
     let link = LinkSpec::symmetric(LinkKind::Pcie, Bandwidth(63_000_000_000), Picos(150_000)).lanes(16);
-    let figures = Arc::new(NicFigures { model: None, speed: None, gdr: None });
+    let figures = Arc::new(NicFigures::default());
     places.into_iter().map(|place| NewNic { figures: figures.clone(), links: vec![(place, link.clone())] }).collect()
 }
 

@@ -180,6 +180,13 @@ fn keys_replace_the_presets_nics() {
     assert_eq!(ids(&fewer, NodeKind::Nic), ["n0/nic0", "n0/nic1", "n1/nic0", "n1/nic1"]);
     assert_eq!(between(&fewer, "n0/nic1", "leaf1"), 25.0);
     assert_eq!(class(&fewer, "n0/gpu4", "n0/nic1"), PathClass::Pix);
+    let jumbo = cluster("dgx-a100", 2, "rail,link=ethernet,mtu=9000");
+    assert_eq!((between(&jumbo, "n0/nic0", "leaf0"), ids(&jumbo, NodeKind::Nic).len()), (25.0, 16));
+    let nics = jumbo.nodes().filter_map(|(_, node)| match &node.figures {
+        Figures::Nic(nic) => Some((nic.mtu, nic.model.clone())),
+        _ => None,
+    });
+    assert!(nics.into_iter().all(|(mtu, model)| mtu == Some(9000) && model.is_some()));
     let slow = cluster("dgx-a100", 2, "rail,nic_latency=3us,switch_latency=1us");
     let path = Router::new(&slow, RouteOptions::default())
         .path(slow.find("n0/gpu0").unwrap(), slow.find("n1/gpu0").unwrap())

@@ -168,6 +168,8 @@ pub struct NicFigures {
     pub speed: Option<Bandwidth>,
     /// Whether it reads and writes GPU memory directly (GPUDirect RDMA).
     pub gdr: Option<bool>,
+    /// Largest IP packet that it sends over Ethernet, in bytes: 1500, or 9000 where jumbo frames are on.
+    pub mtu: Option<u32>,
 }
 
 /// What is known of a switch.

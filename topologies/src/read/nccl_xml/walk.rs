@@ -319,6 +319,7 @@ impl Found {
                         model: net.text("name").map(str::to_owned),
                         speed: Some(speed),
                         gdr: net.integer("gdr")?.map(|gdr| gdr != 0),
+                        mtu: None,
                     };
                     self.add(Device {
                         kind: NodeKind::Nic,
