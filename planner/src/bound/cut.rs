@@ -23,6 +23,16 @@ pub(super) enum Direction {
     Towards,
 }
 
+impl Direction {
+    /// The other one.
+    pub(super) fn reversed(self) -> Self {
+        match self {
+            Self::Away => Self::Towards,
+            Self::Towards => Self::Away,
+        }
+    }
+}
+
 /// Ranks that are cut off from the rank that a search starts at, and how fast bytes cross.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {

@@ -70,6 +70,39 @@ impl Distances {
         self.search(sources, outside).map(Picos)
     }
 
+    /// To each part of the devices (`part_of` says whose each is) from the nearest device of any other, by a way through whatever lies
+    /// between; `None` where no way leads there. One search for all: Dijkstra's method from every device at once, with the nearest two
+    /// parts of each vertex, since a part's own devices are nearest to itself.
+    pub(super) fn nearest_of_others(&self, part_of: &[u32], parts: usize) -> Vec<Option<Picos>> {
+        const NONE: (u64, u32) = (u64::MAX, u32::MAX);
+        let mut nearest = vec![[NONE; 2]; self.found.len()];
+        let mut queue: BinaryHeap<Reverse<(u64, u32, u32)>> =
+            (0..).zip(part_of).map(|(device, &part)| Reverse((0, device, part))).collect();
+        while let Some(Reverse((distance, at, part))) = queue.pop() {
+            let [first, second] = &mut nearest[at as usize];
+            match (first.1, second.1) {
+                (u32::MAX, _) => *first = (distance, part),
+                (known, u32::MAX) if known != part => *second = (distance, part),
+                _ => continue,
+            }
+            for &(to, length) in &self.onward[self.start[at as usize] as usize..self.start[at as usize + 1] as usize] {
+                let [first, second] = &nearest[to as usize];
+                if second.1 == u32::MAX && first.1 != part {
+                    queue.push(Reverse((distance.saturating_add(length), to, part)));
+                }
+            }
+        }
+        let mut found = vec![None; parts];
+        for (own, of) in part_of.iter().zip(&nearest) {
+            let other =
+                of.iter().find(|(_, part)| part != own && *part != u32::MAX).map(|&(distance, _)| Picos(distance));
+            if let (Some(slot), Some(distance)) = (found.get_mut(*own as usize), other) {
+                *slot = Some(slot.map_or(distance, |known: Picos| known.min(distance)));
+            }
+        }
+        found
+    }
+
     /// Dijkstra's method; returns the distance of the first vertex to be settled that `is_end`.
     fn search(&mut self, sources: impl IntoIterator<Item = u32>, is_end: impl Fn(u32) -> bool) -> Option<u64> {
         self.found.fill(u64::MAX);

@@ -72,30 +72,25 @@ impl Graph {
     pub(super) fn sharpen(&self, levels: &mut [Level]) {
         for direction in [Direction::Away, Direction::Towards] {
             let mut search = self.search(direction);
-            let mut distances = self.distances(direction);
+            // What leaves a part comes to it against the links.
+            let distances = self.distances(direction.reversed());
             for level in &mut *levels {
                 let part_of = level.parts_of(&self.device_of_rank, self.ranks.len());
-                let mut inside = vec![false; self.ranks.len()];
+                let nearest = distances.nearest_of_others(&part_of, level.parts.len());
                 let is_port = level.source == BoundSource::RankPorts;
                 // What is found of each part, for its twins behind it.
-                let mut found: Vec<(Option<Picos>, u128)> = Vec::with_capacity(level.parts.len());
-                for (number, part) in (0..).zip(&mut level.parts) {
+                let mut ports: Vec<u128> = Vec::with_capacity(level.parts.len());
+                for ((number, part), nearest) in (0..).zip(&mut level.parts).zip(nearest) {
                     let twin = Some(self.twins.first(number)).filter(|_| is_port);
-                    let (nearest, port) =
-                        twin.and_then(|twin| found.get(twin as usize)).copied().unwrap_or_else(|| {
-                            for (inside, &of) in inside.iter_mut().zip(&part_of) {
-                                *inside = of == number;
-                            }
-                            let port = if is_port { search.port(number) } else { UNLIMITED };
-                            (distances.nearest_outside(&inside), port)
-                        });
+                    let known = twin.and_then(|twin| ports.get(twin as usize)).copied();
+                    let port = known.unwrap_or_else(|| if is_port { search.port(number) } else { UNLIMITED });
                     let way = match direction {
                         Direction::Away => &mut part.out,
                         Direction::Towards => &mut part.into,
                     };
                     way.nearest = nearest.unwrap_or(way.nearest);
                     way.through = way.through.min(port);
-                    found.push((nearest, port));
+                    ports.push(port);
                 }
             }
         }

@@ -385,6 +385,23 @@ proptest! {
         }
     }
 
+    /// What is nearest of other parts, found for all at once, against a search from all of those others.
+    #[test]
+    fn the_nearest_of_others_are_those_of_each((wiring, ranks) in wirings(), parts in vec(0u32..3, 8)) {
+        for direction in [Direction::Away, Direction::Towards] {
+            let mut distances = Distances::new(&wiring, ranks.len(), direction);
+            let part_of: Vec<u32> = (0..ranks.len()).map(|device| parts[device % parts.len()]).collect();
+            let found = distances.nearest_of_others(&part_of, 3);
+            for part in 0..3 {
+                let others = (0..).zip(&part_of).filter(|(_, of)| **of != part).map(|(device, _)| device);
+                let from_others = distances.from(others.collect::<Vec<u32>>());
+                let own = from_others.iter().zip(&part_of).filter(|(_, of)| **of == part).map(|(distance, _)| *distance);
+                let nearest = own.min().filter(|&distance| distance != u64::MAX).map(Picos);
+                prop_assert_eq!(found[part as usize], nearest);
+            }
+        }
+    }
+
     /// What a search finds from a device it finds from each of its twins.
     #[test]
     fn twins_are_alike((wiring, ranks) in wirings_with_twins()) {
