@@ -26,6 +26,7 @@ pub use default::LibraryDefault;
 pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MOST_OVERLAP, Preference};
 pub use ranges::{Range, Stretch};
+pub(crate) use search::plan_within;
 pub use search::{Watcher, least_time, plan, plan_with, prices};
 
 /// What to plan.

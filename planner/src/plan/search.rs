@@ -53,7 +53,20 @@ pub fn plan_with(
     measurements: &Measurements,
     watcher: Watcher<'_>,
 ) -> Result<Plan, PlanError> {
-    let (bounds, abilities) = surveyed(request);
+    plan_within(request, &bounds_of(request), measurements, watcher)
+}
+
+/// The same where the bounds of the ranks are known.
+///
+/// # Errors
+/// [`PlanError`], as [`plan`].
+pub(crate) fn plan_within(
+    request: &PlanRequest<'_>,
+    bounds: &Bounds,
+    measurements: &Measurements,
+    watcher: Watcher<'_>,
+) -> Result<Plan, PlanError> {
+    let abilities = abilities_of(request);
     let templates = Templates::new(request, abilities);
     let cells: Vec<(Collective, Bytes)> =
         request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
@@ -62,7 +75,7 @@ pub fn plan_with(
         // Rows take from microseconds to seconds.
         .with_max_len(1)
         .map(|&(collective, bytes)| {
-            let search = Search::new(&templates, abilities, &bounds, collective, bytes);
+            let search = Search::new(&templates, abilities, bounds, collective, bytes);
             let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
             let row = row.and_then(|(row, unknown)| {
                 let row = measured::stand_in(&search, row, measurements, watcher)?;
@@ -155,9 +168,17 @@ pub fn prices(
 }
 
 fn surveyed(request: &PlanRequest<'_>) -> (Bounds, Abilities) {
-    let PlanRequest { fabric, router, placement, root, restriction, ranks_per_node, .. } = *request;
-    let bounds = Bounds::new(fabric, router, placement, root).with(restriction.in_network);
-    (bounds, Abilities::of(fabric, router, placement, ranks_per_node, restriction.in_network))
+    (bounds_of(request), abilities_of(request))
+}
+
+fn bounds_of(request: &PlanRequest<'_>) -> Bounds {
+    let PlanRequest { fabric, router, placement, root, restriction, .. } = *request;
+    Bounds::new(fabric, router, placement, root).with(restriction.in_network)
+}
+
+fn abilities_of(request: &PlanRequest<'_>) -> Abilities {
+    let PlanRequest { fabric, router, placement, restriction, ranks_per_node, .. } = *request;
+    Abilities::of(fabric, router, placement, ranks_per_node, restriction.in_network)
 }
 
 pub(super) struct Search<'a> {

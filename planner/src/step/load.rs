@@ -66,17 +66,30 @@ impl Simulated<'_> {
     #[must_use]
     pub fn load(&self, layout: &Layout, calls: &[PricedCall]) -> Load {
         let mut load = Load::default();
+        // Calls that load the same links alike, and how often there is one of them: forward and backward, say.
+        let mut alike: Vec<(&PricedCall, Vec<Vec<u32>>, f64)> = Vec::new();
         for one in calls {
-            let groups: Vec<Vec<NodeId>> = groups(layout, one.call.exchange.dimension, one.call.phase)
-                .iter()
-                .map(|group| self.members(group, one.call.exchange.collective))
-                .collect();
-            match one.call.often {
-                Often::Calls(times) => self.add_calls(one, &groups, times, &mut load),
-                Often::HandOffs { .. } => self.add_hand_offs(one, &groups, &mut load),
+            let groups = groups(layout, one.call.exchange.dimension, one.call.phase);
+            let Often::Calls(times) = one.call.often else {
+                self.add_hand_offs(one, &self.placed(&groups, one), &mut load);
+                continue;
+            };
+            let same = |(other, of, _): &&mut (&PricedCall, Vec<Vec<u32>>, f64)| {
+                (other.call.exchange, other.strategy) == (one.call.exchange, one.strategy) && *of == groups
+            };
+            match alike.iter_mut().find(same) {
+                Some((.., sum)) => *sum += times,
+                None => alike.push((one, groups, times)),
             }
         }
+        for (one, groups, times) in alike {
+            self.add_calls(one, &self.placed(&groups, one), times, &mut load);
+        }
         load
+    }
+
+    fn placed(&self, groups: &[Vec<u32>], one: &PricedCall) -> Vec<Vec<NodeId>> {
+        groups.iter().map(|group| self.members(group, one.call.exchange.collective)).collect()
     }
 
     fn add_calls(&self, one: &PricedCall, groups: &[Vec<NodeId>], times: f64, load: &mut Load) {
@@ -102,14 +115,16 @@ impl Simulated<'_> {
                 }
                 // Through switches that reduce and copy: what passes is worked out with the ways.
                 None => {
-                    for placement in groups {
+                    let party = |placement| {
                         let setting = Setting { fabric: router.fabric(), router, placement, profile, delays: &[] };
-                        let Ok(lowered) = lower(&[Party { generator, setting }]) else { continue };
-                        for (id, resource) in (0..).zip(&lowered.resources) {
-                            if let Resource::Link(link) = *resource {
-                                let passed = lowered.traffic.through(ResourceId(id)).0 as f64 / WORK_PER_BYTE as f64;
-                                load.add(link, passed * times);
-                            }
+                        Party { generator, setting }
+                    };
+                    let parties: Vec<Party<'_>> = groups.into_iter().map(party).collect();
+                    let Ok(lowered) = lower(&parties) else { continue };
+                    for (id, resource) in (0..).zip(&lowered.resources) {
+                        if let Resource::Link(link) = *resource {
+                            let passed = lowered.traffic.through(ResourceId(id)).0 as f64 / WORK_PER_BYTE as f64;
+                            load.add(link, passed * times);
                         }
                     }
                 }

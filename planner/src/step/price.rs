@@ -1,9 +1,10 @@
 //! What the calls of groups take, all groups of a dimension at once.
 //!
-//! The strategy is what [`plan`] picks for one group; then the groups that share anything with it run it together
+//! [`plan`](crate::plan::plan) says what the best strategies take for one group; then the groups that share anything with it run them together
 //! ([`fabricast_sim::simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
 //! otherwise all groups of the cluster (of very large ones those on the same hosts), less those that others stand for. The time
-//! is that of the last to end. Times are kept, by what was asked, so that jobs on the same fabric share them.
+//! is that of the last to end, and the pick is what takes the least then. Times are kept, by what was asked, so that jobs on the
+//! same fabric share them.
 //!
 //! Groups over many hosts are asked about once for all sizes that are near each other: the strategy is that of the next power
 //! of two, or of [`LOOKED_AT`] for each rank where calls are larger, since what is best there no longer depends on the size.
@@ -11,7 +12,7 @@
 //! which the rest adds in proportion ([`TIMED_INSIDE`], [`TIMED_BETWEEN`]): within 1 % of the call itself, and some 5 % where loops
 //! of chunks get in each other's way, for a hundredth of the work.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
@@ -27,7 +28,7 @@ use crate::algorithm::Algorithm;
 use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
-use crate::plan::{Effort, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan};
+use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
 use crate::strategy::{Restriction, Strategy};
 
 /// A call among the groups of a dimension, all at once.
@@ -53,6 +54,12 @@ pub(crate) enum OwnChoice {
 /// The library's choice is picked where nothing is faster for certain; a job is told what is likely.
 pub(crate) fn fastest(row: &Row) -> Priced {
     row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
+}
+
+/// All that was simulated for a row.
+fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
+    let named = row.library_default.iter().map(|own| own.priced).chain(row.runner_up).chain([row.pick]);
+    row.pairs.iter().copied().chain(named).chain(row.preference.passed_over().copied())
 }
 
 /// Who knows what calls take.
@@ -126,6 +133,8 @@ pub struct Simulated<'a> {
     timed: Kept<Timed>,
     /// What calls of groups that leave their domain take at least.
     least: Kept<Picos>,
+    /// Of each group that was asked about, with its devices in this order.
+    bounds: Mutex<FxHashMap<Vec<NodeId>, Arc<Bounds>>>,
 }
 
 /// What a call takes, and how it is done.
@@ -181,8 +190,8 @@ impl<'a> Simulated<'a> {
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
         let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
-        let (known, picked, timed, least) = Default::default();
-        Self { router, profile, ranks, numbers, known, picked, timed, least }
+        let (known, picked, timed, least, bounds) = Default::default();
+        Self { router, profile, ranks, numbers, known, picked, timed, least, bounds }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -309,7 +318,7 @@ impl<'a> Simulated<'a> {
         };
         let (ranks, buffers) = (first.len() as u32, BufferUse::OutOfPlace);
         let call = Call { collective, bytes, ranks, root: Rank(0), buffers };
-        Some(Bounds::new(self.router.fabric(), self.router, first, 0).of(&call).time)
+        Some(self.bounds(first).of(&call).time)
     }
 
     /// The same of a call as it is.
@@ -319,24 +328,47 @@ impl<'a> Simulated<'a> {
         if self.numbers.is_some() && parties.iter().any(|other| self.form(other) != self.form(first)) {
             return self.price_each(parties, asked);
         }
-        let together = |strategy: Strategy| {
-            let time = self.slowest(parties, (collective, bytes), strategy)?;
-            Ok::<_, PlanError>(Timed { time, strategy: Some(strategy) })
-        };
-        if self.is_spread(first) {
-            let most = LOOKED_AT * first.len() as u64;
-            let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
-            let strategy = self.picked(first, (size, stride, collective, near, collectives))?;
-            return strategy.map_or(Ok(Timed::default()), together);
+        if !self.is_spread(first) {
+            return self.best(parties, (collective, bytes), collectives);
         }
+        let most = LOOKED_AT * first.len() as u64;
+        let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
+        let find = || Ok(self.best(parties, (collective, near), collectives)?.strategy);
+        let Some(strategy) = self.picked.or_find((size, stride, collective, near, collectives), find)? else {
+            return Ok(Timed::default());
+        };
+        let time = self.slowest(parties, (collective, bytes), strategy)?;
+        Ok(Timed { time, strategy: Some(strategy) })
+    }
+
+    /// What is best with all groups at once, of what was simulated for the first alone. Alone nothing takes longer than with
+    /// others, so what takes longer alone than the best takes with all of them is not looked at.
+    fn best(
+        &self,
+        parties: &[Vec<NodeId>],
+        (collective, bytes): (Collective, Bytes),
+        collectives: Collectives,
+    ) -> Result<Timed, PlanError> {
+        let first = parties.first().map(Vec::as_slice).unwrap_or_default();
         let Some(row) = self.row(first, collective, bytes, collectives, OwnChoice::Inside)? else {
             return Ok(Timed::default());
         };
-        let fastest = fastest(&row);
-        match parties {
-            [_] => Ok(Timed { time: fastest.time, strategy: Some(fastest.strategy) }),
-            _ => together(fastest.strategy),
+        let mut ways: Vec<(Picos, Strategy)> = simulated(&row).map(|way| (way.time, way.strategy)).collect();
+        ways.sort_unstable();
+        ways.dedup();
+        let mut best: Option<(Picos, Strategy)> = None;
+        for (alone, strategy) in ways {
+            if best.is_some_and(|(time, _)| time <= alone) {
+                break;
+            }
+            let time = match parties {
+                [_] => alone,
+                _ => self.slowest(parties, (collective, bytes), strategy)?,
+            };
+            best = best.into_iter().chain([(time, strategy)]).min();
         }
+        let (time, strategy) = best.unzip();
+        Ok(Timed { time: time.unwrap_or_default(), strategy })
     }
 
     /// The same where groups differ: each does what is best for groups of its form, and the slowest is what is told.
@@ -400,15 +432,6 @@ impl<'a> Simulated<'a> {
         group.len() > MANY && self.leaves_its_domain(group)
     }
 
-    /// What a group of many takes for a call.
-    fn picked(&self, first: &[NodeId], asked: Asked) -> Result<Option<Strategy>, PlanError> {
-        self.picked.or_find(asked, || {
-            let (_, _, collective, bytes, collectives) = asked;
-            let row = self.row(first, collective, bytes, collectives, OwnChoice::Inside)?;
-            Ok(row.map(|row| fastest(&row).strategy))
-        })
-    }
-
     /// What `plan` finds for a call of one group.
     pub(crate) fn row(
         &self,
@@ -438,7 +461,7 @@ impl<'a> Simulated<'a> {
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = Restriction {
             library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            ..if self.is_spread(first) { of_many(collective) } else { Restriction::default() }
+            ..if self.is_spread(first) { of_many(collective, mode.gpus_per_host) } else { Restriction::default() }
         };
         let request = PlanRequest {
             fabric: self.router.fabric(),
@@ -456,7 +479,17 @@ impl<'a> Simulated<'a> {
             library: chooser.as_ref(),
             effort: Effort::Contenders,
         };
-        plan(&request, Watcher::default())
+        plan_within(&request, &self.bounds(first), &Measurements::NONE, Watcher::default())
+    }
+
+    /// What no call of a group beats. (Two threads may work out the same.)
+    fn bounds(&self, group: &[NodeId]) -> Arc<Bounds> {
+        let known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned();
+        known.unwrap_or_else(|| {
+            let bounds = Arc::new(Bounds::new(self.router.fabric(), self.router, group, 0));
+            self.bounds.lock().unwrap_or_else(PoisonError::into_inner).insert(group.to_vec(), Arc::clone(&bounds));
+            bounds
+        })
     }
 }
 
@@ -467,12 +500,16 @@ fn few_digits(part: u64) -> u64 {
     ((part + unit / 2) / unit * unit).max(1)
 }
 
-/// What groups of many try.
-fn of_many(collective: Collective) -> Restriction {
+/// What groups of many try that have so many ranks on a host. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
+/// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
+fn of_many(collective: Collective, on_a_host: u32) -> Restriction {
     let algorithms = match collective.is_between_pairs() {
         // (There every rank has something for every other.)
         true => Vec::new(),
-        false => Algorithm::ALL.into_iter().filter(|one| !BETWEEN_ALL.contains(one)).collect(),
+        false => Algorithm::ALL
+            .into_iter()
+            .filter(|one| !BETWEEN_ALL.contains(one) && (*one != Algorithm::Pat || on_a_host == 1))
+            .collect(),
     };
     Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }
@@ -530,6 +567,7 @@ impl Tariff for Allowed<'_> {
 #[cfg(test)]
 mod tests {
     use fabricast_topologies::route::RouteOptions;
+    use fabricast_topologies::{FabricRequest, load};
 
     use super::*;
     use crate::job::Degrees;
@@ -565,6 +603,34 @@ mod tests {
         let beyond = claim(Degrees { tensor: 8, data: 2, ..Degrees::default() });
         assert_eq!((inside.reach, beyond.reach), (Reach::Inside, Reach::Beyond));
         assert!(inside.sms > 0 && beyond.sms > 0, "{inside:?} {beyond:?}");
+    }
+
+    /// Eight groups on one NIC: what is picked takes no longer with all of them than any other way that was looked at, and is not
+    /// always what is fastest for one of them alone.
+    #[test]
+    fn picks_are_the_fastest_with_all_groups_at_once() {
+        let network = Some("rail,nics_per_node=1,nic=400Gb/s".parse().unwrap());
+        let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let layout = Layout { degrees: Degrees { tensor: 8, data: 2, ..Degrees::default() } };
+        let parties = simulated.together(&layout.groups(Dimension::Data), Collective::AllReduce);
+        assert_eq!(parties.len(), 8);
+        let mut others = 0;
+        for collective in [Collective::AllReduce, Collective::AllGather] {
+            for bytes in (14..24).step_by(3).map(|power| Bytes(1 << power)) {
+                let asked = (2, 8, collective, bytes, Collectives::Library);
+                let found = simulated.price_whole(&parties, asked).unwrap();
+                let row = simulated.row(&parties[0], collective, bytes, Collectives::Library, OwnChoice::Inside);
+                let row = row.unwrap().unwrap();
+                let slowest = |way: Priced| simulated.slowest(&parties, (collective, bytes), way.strategy).unwrap();
+                let best = super::simulated(&row).map(slowest).min();
+                assert_eq!(Some(found.time), best, "{collective} {bytes}");
+                others += u32::from(found.strategy != Some(fastest(&row).strategy));
+            }
+        }
+        assert!(others > 0);
     }
 
     /// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves.
