@@ -298,6 +298,11 @@ impl Layout {
         0..self.degrees.pipeline.clamp(1, 2)
     }
 
+    /// Whether no stage comes after this one.
+    pub(crate) fn is_last(&self, stage: u32) -> bool {
+        stage + 1 >= self.degrees.pipeline
+    }
+
     /// Ranks of a group.
     #[must_use]
     pub fn size(&self, dimension: Dimension) -> u32 {

@@ -2,7 +2,8 @@
 //!
 //! States after Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations after Korthikanti et
 //! al. (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts fit in.
-//! The first stage counts, which holds the most micro-batches at once, and the words; or the second, where that has more layers.
+//! The first stage counts, which holds the most micro-batches at once, and the words; or the second, where that has more layers; or
+//! the last, which has a copy of the words and scores its tokens with it.
 
 use fabricast_topologies::Bytes;
 
@@ -47,7 +48,11 @@ fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
     let degrees = layout.degrees;
     let tensor = u64::from(degrees.tensor);
     let layers = layout.stage_layers(&job.model, stage);
-    let words = if stage == 0 { job.model.embedding_parameters() } else { 0 };
+    let words = match stage {
+        0 => job.model.embedding_parameters(),
+        _ if layout.is_last(stage) => job.model.vocab * job.model.hidden,
+        _ => 0,
+    };
     let shared = layers * job.model.shared_layer_parameters() + words;
     let experts = layers * job.model.expert_layer_parameters() / u64::from(degrees.expert);
     (shared.div_ceil(tensor), experts.div_ceil(tensor))
@@ -56,7 +61,8 @@ fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
 /// The footprint of the fullest rank.
 #[must_use]
 pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
-    let stages = layout.fullest_stages().rev().map(|stage| footprint_of(job, layout, stage));
+    let last = layout.degrees.pipeline.saturating_sub(1);
+    let stages = [last].into_iter().chain(layout.fullest_stages().rev()).map(|stage| footprint_of(job, layout, stage));
     stages.max_by_key(Footprint::total).unwrap_or_default()
 }
 
@@ -82,7 +88,7 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let degrees = layout.degrees;
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
     let layers = layout.stage_layers(&job.model, stage);
-    let stage = u64::from(stage);
+    let (is_last, stage) = (layout.is_last(stage), u64::from(stage));
     // Micro-batches whose activations a stage holds: those that are on it or after it under 1F1B, all stages' for the first, and
     // (p - 1) / v of a stage's more where chunks interleave (equations 5 and 6), of which each further stage has two chunks less.
     let in_flight = (if chunks > 1 { stages } else { stages - stage }).min(layout.micro_batches(job));
@@ -100,10 +106,10 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     };
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     let words = if stage == 0 { tokens * job.model.hidden / degrees.token_shares() * in_flight } else { 0 };
-    let logits = match stages {
-        // The last stage's product with the words, and its gradient in 32 bits.
-        1 => 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor),
-        _ => 0,
+    let logits = match is_last {
+        // The product with the words, and its gradient in 32 bits.
+        true => 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor),
+        false => 0,
     };
     Bytes(chunk * held + at_work + words + logits)
 }
@@ -160,6 +166,22 @@ mod tests {
         assert_eq!(of(", sequence = true", "none"), s * b * h * 34 / t + 5 * a * s * s * b / t);
         assert_eq!(of(", sequence = true", "selective"), s * b * h * 34 / t);
         assert_eq!(of("", "full"), 2 * s * b * h);
+    }
+
+    /// The last stage scores tokens, however many stages come before it.
+    #[test]
+    fn scores_are_held_where_they_are_made() {
+        let activations = |stages: u32| {
+            let job = job(&format!(
+                "model = {{ layers = 8, hidden = 1024, heads = 8, vocab = 256000, seq = 8192 }}\nmicro_batch = 8\nrecompute = \"full\"\n\
+                 parallel = {{ tp = 1, pp = {stages}, dp = 1 }}\n"
+            ));
+            footprint(&job, &Layout::given(&job, stages).unwrap().unwrap()).activations.0
+        };
+        let scores = 4 * 8 * 8192 * (1024 + 256_000);
+        for stages in [1, 2, 4, 8] {
+            assert!(activations(stages) >= scores, "{stages}: {}", activations(stages));
+        }
     }
 
     /// ZeRO, figure 1: 7.5e9 parameters on 64 ranks are 120, 31.4, 16.6 and 1.9 GB.

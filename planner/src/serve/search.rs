@@ -30,7 +30,7 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
     if let Some(layout) = Layout::given_to_serve(job, machine.ranks.len() as u32)? {
         return timed(&layout);
     }
-    let estimated = Estimated::new(machine.router, machine.ranks);
+    let estimated = Estimated::new(machine.simulated);
     let mut best: Option<(Step, Footprint, Service)> = None;
     for layout in promising(job, machine, &Clock { tariff: &estimated, ..clock })? {
         let found = timed(&layout)?;

@@ -123,7 +123,7 @@ pub(super) fn are_in_order(router: &Router<'_>, ranks: &[NodeId]) -> bool {
 pub struct Simulated<'a> {
     pub(super) router: &'a Router<'a>,
     pub(super) profile: &'a Profile,
-    ranks: &'a [NodeId],
+    pub(super) ranks: &'a [NodeId],
     /// The number that the fabric gives each GPU, where ranks are in another order.
     numbers: Option<FxHashMap<NodeId, u32>>,
     known: Kept<Timed>,

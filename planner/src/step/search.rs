@@ -1,9 +1,10 @@
 //! Degrees that nobody named: all that fit are estimated, and the best of them simulated, less those that cannot be faster than
 //! one that was (`least`).
 //!
-//! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, and
-//! experts divided as far as they go; sequences are divided between tensor-parallel ranks, since that costs nothing. What
-//! does not fit the memory is left out; where nothing fits, what comes nearest is taken.
+//! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, each with the
+//! stretches of layers (`interleave`) that the estimate likes best, and experts divided as far as they go; sequences are divided
+//! between tensor-parallel ranks, since that costs nothing. Contexts are divided only by who names it. What does not fit the memory
+//! is left out; where nothing fits, what comes nearest is taken.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
@@ -11,11 +12,15 @@ use fabricast_topologies::{Bytes, NodeId, Picos, Place};
 
 pub use super::TimeError as StepError;
 use super::least::LeastTimes;
+use super::timing::can_be_followed;
 use super::{Course, Efficiency, Estimated, Simulated, Speeds, Step, TimeError, course, step};
 use crate::job::{Degrees, Ends, Footprint, JobError, Layout, Order, Processes, Training, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
+
+/// More stretches of layers on a stage are not tried: each hands over as often again.
+const MOST_STRETCHES: u32 = 10;
 
 /// The best by estimate of layouts that fit; where none does, of what comes nearest. Less is better; of equals the
 /// smaller degrees come first.
@@ -37,7 +42,15 @@ pub(crate) fn shortlist<E: Ord + Copy>(
         ranked.push((estimate(&layout)?, layout.degrees, layout));
     }
     ranked.sort_by_key(|&(estimate, degrees, _)| (estimate, degrees));
-    Ok(ranked.into_iter().take(SIMULATED).map(|(_, _, layout)| layout).collect())
+    // Of layouts that differ in their stretches alone, the best stands for all.
+    let mut taken: Vec<(Degrees, Layout)> = Vec::with_capacity(SIMULATED);
+    for (_, degrees, layout) in ranked {
+        let stages = Degrees { interleave: 1, ..degrees };
+        if taken.len() < SIMULATED && taken.iter().all(|(known, _)| *known != stages) {
+            taken.push((stages, layout));
+        }
+    }
+    Ok(taken.into_iter().map(|(_, layout)| layout).collect())
 }
 
 /// That nothing divides the job; `what` of it does not.
@@ -151,7 +164,7 @@ fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Ste
 
 /// The best by estimate, of those that fit.
 fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds, memory: Bytes) -> Result<Vec<Layout>, TimeError> {
-    let estimated = Estimated::new(machine.router, machine.ranks);
+    let estimated = Estimated::new(machine.simulated);
     shortlist(
         possible(job, machine),
         |layout| footprint(job, layout).beyond(memory).is_none(),
@@ -172,18 +185,22 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
             let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
             let expert = divisors(data, experts.clamp(1, data)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
             let sequence = if tensor > 1 { crate::job::Sequence::Divided } else { crate::job::Sequence::Whole };
-            let degrees = Degrees {
-                tensor,
-                pipeline,
-                data,
-                expert,
-                context: 1,
-                interleave: 1,
-                sequence,
-                ends: Ends::default(),
-                order: Order::default(),
-            };
-            found.extend(Layout::new(job, ranks, degrees).ok());
+            let layers = (job.model.layers / u64::from(pipeline)) as u32;
+            let stretches = divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
+            found.extend(stretches.filter_map(|interleave| {
+                let degrees = Degrees {
+                    tensor,
+                    pipeline,
+                    data,
+                    expert,
+                    context: 1,
+                    interleave,
+                    sequence,
+                    ends: Ends::default(),
+                    order: Order::default(),
+                };
+                Layout::new(job, ranks, degrees).ok().filter(|layout| can_be_followed(job, layout))
+            }));
         }
     }
     found

@@ -13,6 +13,12 @@ use crate::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, pa
 /// The most passes that are followed one by one.
 const MOST_PASSES: u64 = 4_000_000;
 
+/// Whether the passes of all micro-batches through all stretches of layers are few enough to be followed one by one.
+pub(super) fn can_be_followed(job: &Training, layout: &Layout) -> bool {
+    let stretches = u64::from(layout.degrees.pipeline) * u64::from(layout.degrees.interleave);
+    layout.micro_batches(job).saturating_mul(stretches) <= MOST_PASSES
+}
+
 /// What a step is made of, before it runs.
 pub(super) struct Timing<'a> {
     job: &'a Training,
@@ -49,10 +55,10 @@ impl<'a> Timing<'a> {
     ) -> Result<Self, TimeError> {
         let micro = layout.micro_batches(job);
         let degrees = layout.degrees;
-        let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
-        if micro.saturating_mul(stages * chunks) > MOST_PASSES {
+        if !can_be_followed(job, layout) {
+            let stretches = u64::from(degrees.pipeline) * u64::from(degrees.interleave);
             let message =
-                format!("{micro} micro-batches through {} stretches of layers are too many to follow", stages * chunks);
+                format!("{micro} micro-batches through {stretches} stretches of layers are too many to follow");
             return Err(JobError { place: job.places.batch.clone(), message, help: None }.into());
         }
         let calls = traffic(job, layout);
