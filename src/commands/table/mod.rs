@@ -81,12 +81,13 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     let Some(folder) = &output.file else {
         return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
     };
-    let (made, dropped) = schedules::files(plan, format, args, output)?;
+    let keep = |name: &str, text: &str| files::staged_in(folder, name, text);
+    let (staged, dropped) = schedules::files(plan, format, args, output, keep)?;
     warn(&dropped, output);
-    if made.is_empty() {
+    if staged.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
-    files::write_folder(folder, &made)
+    files::commit(&staged)
 }
 
 fn warn(dropped: &[Dropped], output: &Output) {
