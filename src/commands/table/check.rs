@@ -278,18 +278,13 @@ impl<'a> Takes<'a> {
                     }
                 }
             }
-            Of::Plan(plan) => {
-                let inside = |range: &&fabricast_planner::export::SavedRange| {
-                    range.collective == collective && (range.min_bytes..=range.max_bytes).contains(&bytes)
-                };
-                match plan.ranges.iter().find(inside) {
-                    None => Taken::Default,
-                    Some(range) => {
-                        let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
-                        Taken::Strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
-                    }
+            Of::Plan(plan) => match plan.range_of(collective, bytes) {
+                None => Taken::Default,
+                Some(range) => {
+                    let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
+                    Taken::Strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
                 }
-            }
+            },
         }
     }
 
