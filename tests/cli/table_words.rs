@@ -97,6 +97,80 @@ fn a_table_that_is_no_plan_is_called_what_it_is() {
     refused(folder.path(), "table bad.json --explain", "bad.json:1:12");
 }
 
+/// What a file says, by readers of their own.
+fn of_file(path: &Path) -> (String, &'static str, usize) {
+    let text = fs::read_to_string(path).unwrap();
+    if path.extension().is_some_and(|ending| ending == "xml") {
+        let attribute = |key: &str| {
+            let algo = text.split("<algo ").nth(1).unwrap();
+            algo.split(&format!("{key}=\"")).nth(1).unwrap().split('"').next().unwrap().to_owned()
+        };
+        let protocol = match attribute("proto").as_str() {
+            "LL" => "ll",
+            "LL128" => "ll128",
+            _ => "simple",
+        };
+        let blocks = text.split("<gpu ").skip(1).map(|gpu| gpu.matches("<tb ").count()).max().unwrap();
+        return (attribute("name"), protocol, blocks);
+    }
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    let blocks = plan["gpus"].as_array().unwrap().iter().map(|gpu| gpu["threadblocks"].as_array().unwrap().len());
+    let protocol = if plan["protocol"] == "LL" { "ll" } else { "symmetric" };
+    (plan["name"].as_str().unwrap().to_owned(), protocol, blocks.max().unwrap())
+}
+
+#[test]
+fn a_schedule_is_shown_with_what_its_file_says() {
+    let root = repository();
+    let golden = root.join("tests/cli/tables/golden");
+    let mut files = vec![
+        (root.join("tests/data/schedules/msccl-allreduce-allpairs-8n-ll-32tb.xml"), 8),
+        (root.join("tests/data/schedules/msccl-alltoall-8n-0-9kb.xml"), 8),
+        (root.join("tests/data/schedules/mscclpp-allreduce.json"), 2),
+        (root.join("tests/data/schedules/mscclpp-allreduce_packet.json"), 2),
+    ];
+    for folder in ["mscclpp", "msccl-xml"] {
+        let written = fs::read_dir(golden.join(folder)).unwrap();
+        files.extend(written.map(|file| (file.unwrap().path(), 2)));
+    }
+    for (file, gpus) in files {
+        let (name, protocol, blocks) = of_file(&file);
+        let flags = format!("--fabric hgx-h200 --gpus {gpus} --no-nvls");
+        let checked = json(&root, &format!("table --check {} {flags}", file.display()));
+        let rows = checked["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{}", file.display());
+        for row in rows {
+            assert_eq!(row["algorithm"], *name, "{}", file.display());
+            assert_eq!(row["protocol"], protocol, "{}", file.display());
+            assert_eq!(row["channels"], blocks, "{}", file.display());
+        }
+    }
+    // Also one that does not compute what it should; and a name is one line, whatever it is.
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(root.join("tests/data/schedules/mscclpp-reduce.json")).unwrap();
+    let mut plan: Value = serde_json::from_str(&text).unwrap();
+    plan["name"] = format!("a\nname\u{1b}[31m{}", "x".repeat(90)).into();
+    write(folder.path(), "reduce.json", &plan);
+    let run = run_in(folder.path(), "table --check reduce.json --fabric hgx-h200 --gpus 2 --format json");
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    let row = &serde_json::from_str::<Value>(&run.stdout).unwrap()["rows"][0];
+    assert!(row["valid"] == false && row["protocol"] != Value::Null && row["channels"].as_u64() > Some(0), "{row}");
+    let name = row["algorithm"].as_str().unwrap();
+    assert!(name.starts_with("a name [31mxxx") && name.chars().count() <= 41, "{name}");
+}
+
+#[test]
+fn a_cell_that_does_not_exist_is_shown_as_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("t.csv"), "allreduce,0,1073741824,nvls,ll,7,-1,-1\n").unwrap();
+    let flags = "--fabric hgx-h200 --library nccl-2.28.9 --sizes 1MiB --format json";
+    let run = run_in(folder.path(), &format!("table --check t.csv {flags}"));
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    let row = &serde_json::from_str::<Value>(&run.stdout).unwrap()["rows"][0];
+    let shown = ["algorithm", "protocol"].map(|key| row[key].as_str().unwrap());
+    assert_eq!((shown, &row["channels"], &row["valid"]), (["nvls", "ll"], &7.into(), &false.into()));
+}
+
 #[test]
 fn a_table_without_rows_differs_from_plans_where_its_ranges_do() {
     let folder = tempfile::tempdir().unwrap();
