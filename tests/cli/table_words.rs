@@ -208,3 +208,55 @@ fn a_table_without_rows_differs_from_plans_where_its_ranges_do() {
     assert_eq!(sizes(&differs["rows"]), BTreeSet::from([("broadcast".to_owned(), first)]));
     assert_eq!(differs["alike"], ranges_in_all - 1);
 }
+
+/// The library does what no file says: a size whose pick the format cannot say is in none of them.
+#[test]
+fn what_a_schedule_format_cannot_say_is_in_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut some = plan();
+    // Sizes of all_reduce by turns in a protocol that MSCCL++ has, and in one that it has not.
+    let rows = some["rows"].as_array_mut().unwrap();
+    let row = rows[0].clone();
+    *rows = vec![row; 7];
+    for (row, at) in rows.iter_mut().zip(0..) {
+        let pick = if at % 3 == 1 { ("ring", "ll", 2) } else { ("ring", "simple", 2) };
+        (row["algorithm"], row["protocol"], row["channels"]) = (pick.0.into(), pick.1.into(), pick.2.into());
+        row["bytes"] = (4096 << at).into();
+        row["library_default"] = Value::Null;
+        row["best_of_library"] = Value::Null;
+        row.as_object_mut().unwrap().remove("threads");
+        row.as_object_mut().unwrap().remove("chunk");
+    }
+    let said = |at: usize| at % 3 == 1;
+    let sizes: Vec<u64> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
+    some["ranges"] = Value::Array(Vec::new());
+    write(folder.path(), "plan.json", &some);
+    let run = run_in(folder.path(), "table plan.json --to mscclpp -o made --fabric hgx-h200");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("mscclpp runs no simple; left out"), "{}", run.stderr);
+    let files = fs::read_dir(folder.path().join("made")).unwrap();
+    let ranges = files.map(|file| {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let plan: Value = serde_json::from_str(&text).unwrap();
+        ["min_message_size", "max_message_size"].map(|key| plan[key].as_u64().unwrap())
+    });
+    let ranges: Vec<[u64; 2]> = ranges.collect();
+    assert_eq!(ranges.len(), (0..sizes.len()).filter(|&at| said(at)).count());
+    for (at, &size) in sizes.iter().enumerate() {
+        let held = ranges.iter().filter(|[first, last]| (*first..=*last).contains(&size)).count();
+        assert_eq!(held, usize::from(said(at)), "{size} in {ranges:?}");
+    }
+    // Below the first and above the last planned size holds what is nearest.
+    assert!(ranges.iter().all(|[first, _]| *first > sizes[0]));
+    let above = ranges.iter().any(|[_, last]| *last > *sizes.last().unwrap());
+    assert_eq!(above, said(sizes.len() - 1));
+}
+
+#[test]
+fn settings_are_not_doubted_where_the_search_is_modelled() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("nccl.conf"), "NCCL_ALGO=allreduce:ring\n").unwrap();
+    let checked = json(folder.path(), "table --check nccl.conf --fabric hgx-h200 --sizes 1MiB");
+    assert_eq!(checked["findings"], Value::Array(Vec::new()));
+    assert_eq!(checked["rows"][0]["algorithm"], "ring");
+}

@@ -7,7 +7,7 @@ use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
-use super::choices::{self, Choices};
+use super::choices::{self, Choices, Unsaid};
 use super::{Dropped, SavedPlan, header};
 use crate::plan::Stretch;
 use crate::strategy::Strategy;
@@ -27,7 +27,7 @@ pub fn write<K: Send, E: Send>(
     make: impl Fn(Collective, Bytes, Strategy) -> Result<Schedule, String> + Sync,
     keep: impl Fn(&str, &str) -> Result<K, E> + Sync,
 ) -> Result<(Vec<K>, Vec<Dropped>), E> {
-    let Choices { stretches, mut dropped } = choices::choices(plan, |_, pick| {
+    let Choices { stretches, mut dropped } = choices::choices(plan, Unsaid::LeftOut, |_, pick| {
         let own = format.protocol(pick.protocol);
         let (algorithm, protocol, channels, threads) = (pick.algorithm, pick.protocol, pick.channels, pick.threads);
         let strategy = Strategy { algorithm, protocol, channels, threads, chunk: pick.chunk.map(Bytes) };

@@ -99,6 +99,7 @@ impl Place<'_> {
                 let machine = Machine { communicator, cells, settings: self.chooser.settings() };
                 found.extend(nccl_tuner::findings(table, machine));
             }
+            (AnyTable::NcclEnv(_), Some(_), Some(_)) => {}
             (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => found.push(Finding::warning(
                 None,
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
