@@ -5,6 +5,9 @@
 //! cargo build --release && cargo run --release --example exports
 //! ```
 //!
+//! Each run writes where nothing is. A folder of files is also written over the same files: then the file system puts the new ones on
+//! the disk before the old ones go, and what it takes is the disk's time.
+//!
 //! The command is the one that lies beside this program's folder; the plan is that of eight H200, once as it is and once
 //! for each library whose words a format has.
 #![allow(clippy::print_stdout, missing_docs)] // a program for people
@@ -38,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let program = program()?;
     let folder = std::env::temp_dir().join(format!("fabricast-exports-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    println!("{:<26} {:>6} {:>10} {:>10} {:>10}", "case", "files", "size", "least", "median");
+    println!("{:<32} {:>6} {:>10} {:>10} {:>10}", "case", "files", "size", "least", "median");
     for (format, library) in FORMATS {
         let plan = format!("plan-{}.json", library.unwrap_or("all"));
         if !folder.join(&plan).exists() {
@@ -47,14 +50,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             run(&program, &folder, &flags)?;
         }
         let made = format!("{format}-{}", library.unwrap_or("all"));
-        let times = repeated(&program, &folder, &format!("table {plan} --to {format} -o {made}"))?;
+        let flags = format!("table {plan} --to {format} -o {made}");
+        let times = repeated(&program, &folder, &flags, Some(&made))?;
         let (files, bytes) = size_of(&folder.join(&made))?;
         print(&made, files, bytes, &times);
+        if folder.join(&made).is_dir() {
+            print(&format!("{made}, written over"), files, bytes, &repeated(&program, &folder, &flags, None)?);
+        }
     }
     fs::write(folder.join("rows.csv"), rows()?)?;
     let flags =
         "table --check rows.csv --fabric hgx-h200 --library nccl-2.28.9 --sizes 1KiB..2KiB --format json -o checked";
-    let times = repeated(&program, &folder, flags)?;
+    let times = repeated(&program, &folder, flags, Some("checked"))?;
     let (files, bytes) = size_of(&folder.join("rows.csv"))?;
     print("check of 100,000 rows", files, bytes, &times);
     fs::remove_dir_all(&folder)?;
@@ -65,7 +72,7 @@ fn print(case: &str, files: usize, bytes: u64, times: &[Duration]) {
     let ms = |time: Option<&Duration>| time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e3);
     let (least, median) = (ms(times.first()), ms(times.get(times.len() / 2)));
     let megabytes = bytes as f64 / 1e6;
-    println!("{case:<26} {files:>6} {megabytes:>8.3}MB {least:>8.1}ms {median:>8.1}ms");
+    println!("{case:<32} {files:>6} {megabytes:>8.3}MB {least:>8.1}ms {median:>8.1}ms");
 }
 
 /// The command, in the folder above that of the examples.
@@ -76,10 +83,18 @@ fn program() -> Result<PathBuf, Box<dyn Error>> {
     if program.is_file() { Ok(program) } else { Err("there is no fabricast: `cargo build --release` first".into()) }
 }
 
-/// Times of a call, rising; the first of all is not counted.
-fn repeated(program: &Path, folder: &Path, flags: &str) -> Result<Vec<Duration>, Box<dyn Error>> {
-    run(program, folder, flags)?;
-    let mut times = (0..REPEATS).map(|_| run(program, folder, flags)).collect::<Result<Vec<_>, _>>()?;
+/// Times of a call, rising; the first of all is not counted. What it makes is taken away before each run, where that is named.
+fn repeated(program: &Path, folder: &Path, flags: &str, made: Option<&str>) -> Result<Vec<Duration>, Box<dyn Error>> {
+    let timed = || -> Result<Duration, Box<dyn Error>> {
+        match made.map(|made| folder.join(made)) {
+            Some(made) if made.is_dir() => fs::remove_dir_all(made)?,
+            Some(made) if made.exists() => fs::remove_file(made)?,
+            _ => {}
+        }
+        run(program, folder, flags)
+    };
+    timed()?;
+    let mut times = (0..REPEATS).map(|_| timed()).collect::<Result<Vec<_>, _>>()?;
     times.sort_unstable();
     Ok(times)
 }

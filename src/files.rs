@@ -131,19 +131,26 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// A text that waits to be moved to its place in a folder, which is made if it is missing; ends with one line end.
+pub fn staged_in(folder: &Path, name: impl AsRef<Path>, text: &str) -> Result<Staged, Failure> {
+    make_folder(folder)?;
+    Staged::of_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"])
+}
+
+fn make_folder(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))
+}
+
 /// Writes files into a folder, which is made if it is missing: all of them, or none.
 pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
 ) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder)
-        .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))?;
-    let staged = contents.par_iter().map(|(name, bytes)| {
-        let (path, bytes) = (folder.join(name), bytes.as_ref());
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Staged::of_parts(&path, [text.trim_end_matches('\n').as_bytes(), b"\n"]),
-            Err(_) => Staged::new(&path, bytes),
-        }
+    make_folder(folder)?;
+    let staged = contents.par_iter().map(|(name, bytes)| match std::str::from_utf8(bytes.as_ref()) {
+        Ok(text) => staged_in(folder, name, text),
+        Err(_) => Staged::new(&folder.join(name), bytes.as_ref()),
     });
     // Of several that fail the first is told, whichever was first to fail.
     let staged: Vec<Result<Staged, Failure>> = staged.collect();

@@ -1,6 +1,6 @@
 //! `plan diff`: the rows in which two saved plans differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fabricast_planner::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_reports::table::{Column, Table, Unit, Value};
@@ -48,13 +48,25 @@ struct PickJson {
     algorithm: &'static str,
     protocol: &'static str,
     channels: u16,
-    time_us: f64,
+    /// Null where a plan has a range and no row.
+    time_us: Option<f64>,
 }
 
 impl PickJson {
     fn of(pick: &SavedPick) -> Self {
         let (algorithm, protocol) = (pick.algorithm.name(), pick.protocol.name());
-        Self { algorithm, protocol, channels: pick.channels, time_us: pick.counted_us() }
+        Self { algorithm, protocol, channels: pick.channels, time_us: Some(pick.counted_us()) }
+    }
+
+    /// What a plan has of a size: a row, or the range that it is in where its collective has none.
+    fn at(plan: &SavedPlan, rows: &Rows<'_>, at @ (collective, bytes): (Collective, Bytes)) -> Option<Self> {
+        if plan.has_rows(collective) {
+            return rows.get(&at).map(|row| Self::of(&row.pick));
+        }
+        plan.range_of(collective, bytes).map(|range| {
+            let (algorithm, protocol) = (range.algorithm.name(), range.protocol.name());
+            Self { algorithm, protocol, channels: range.channels, time_us: None }
+        })
     }
 
     fn name(&self) -> String {
@@ -100,32 +112,33 @@ fn named(side: &Side<'_>) -> String {
     format!("{} · {ranks} · profile {} {} · {library}", side.fabric, side.profile, side.profile_date)
 }
 
-/// A row of the one and of the other.
-type Sides<'a> = (Option<&'a SavedRow>, Option<&'a SavedRow>);
+type Rows<'a> = BTreeMap<(Collective, Bytes), &'a SavedRow>;
 
-/// How many rows are alike, and the others.
+/// How many rows are alike, and the others. Plans are compared at the sizes of their rows; of a collective of which neither has rows,
+/// where ranges begin.
 fn differing(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
-    let mut rows: BTreeMap<(Collective, Bytes), Sides<'_>> = BTreeMap::new();
-    for row in &before.rows {
-        rows.entry((row.collective, row.bytes)).or_default().0 = Some(row);
-    }
-    for row in &after.rows {
-        rows.entry((row.collective, row.bytes)).or_default().1 = Some(row);
-    }
-    let all = rows.len();
-    let pick = |row: Option<&SavedRow>| row.map(|row| PickJson::of(&row.pick));
-    let differ = rows.into_iter().filter_map(|((collective, bytes), (before, after))| {
-        let (before, after) = (pick(before), pick(after));
-        let alike = before
-            .as_ref()
-            .zip(after.as_ref())
-            .is_some_and(|(a, b)| a.strategy() == b.strategy() && a.time_us.to_bits() == b.time_us.to_bits());
-        let change = before.as_ref().zip(after.as_ref()).filter(|(before, _)| before.time_us > 0.0);
-        let change = change.map(|(before, after)| after.time_us / before.time_us - 1.0);
-        (!alike).then_some(RowDiff { collective, bytes, before, after, change })
+    let rows = |plan| -> Rows<'_> {
+        let plan: &SavedPlan = plan;
+        plan.rows.iter().map(|row| ((row.collective, row.bytes), row)).collect()
+    };
+    let (rows_before, rows_after) = (rows(before), rows(after));
+    let has_rows = |collective| before.has_rows(collective) || after.has_rows(collective);
+    let ranges = before.ranges.iter().chain(&after.ranges).filter(|range| !has_rows(range.collective));
+    let all = rows_before.keys().chain(rows_after.keys()).copied();
+    let all: BTreeSet<(Collective, Bytes)> =
+        all.chain(ranges.map(|range| (range.collective, range.min_bytes))).collect();
+    let count = all.len();
+    let differ = all.into_iter().filter_map(|at| {
+        let (before, after) = (PickJson::at(before, &rows_before, at), PickJson::at(after, &rows_after, at));
+        let both = before.as_ref().zip(after.as_ref());
+        let times = both.and_then(|(before, after)| before.time_us.zip(after.time_us));
+        let same_time = times.is_none_or(|(before, after)| before.to_bits() == after.to_bits());
+        let alike = both.is_some_and(|(before, after)| before.strategy() == after.strategy() && same_time);
+        let change = times.filter(|(before, _)| *before > 0.0).map(|(before, after)| after / before - 1.0);
+        (!alike).then_some(RowDiff { collective: at.0, bytes: at.1, before, after, change })
     });
     let differ: Vec<RowDiff> = differ.collect();
-    (all - differ.len(), differ)
+    (count - differ.len(), differ)
 }
 
 fn table(rows: &[RowDiff]) -> Table {
@@ -141,7 +154,8 @@ fn table(rows: &[RowDiff]) -> Table {
     for row in rows {
         let name = |pick: &Option<PickJson>| Value::or_missing(pick.as_ref(), |pick| Value::text(pick.name()));
         let time = |pick: &Option<PickJson>| {
-            Value::or_missing(pick.as_ref(), |pick| Value::Time(Picos::from_us(pick.time_us)))
+            let time = pick.as_ref().and_then(|pick| pick.time_us);
+            Value::or_missing(time, |time| Value::Time(Picos::from_us(time)))
         };
         table.row(vec![
             Value::text(row.collective.name()).into(),

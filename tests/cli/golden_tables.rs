@@ -102,7 +102,8 @@ fn what_is_read_is_what_was_written() {
                     assert_eq!(kind.name(), format);
                     // (What has no last size is written with the largest that readers of these formats take.)
                     let sizes = (sizes.0, sizes.1.min(Bytes(i64::MAX as u64 - 1)));
-                    let written = write_for(&schedule, kind, sizes).unwrap();
+                    let mut written = String::new();
+                    write_for(&schedule, kind, sizes, &mut written).unwrap();
                     // (How it was made stands before it, where the format has comments.)
                     let own = text.lines().skip_while(|line| line.starts_with("<!--"));
                     assert!(written.lines().eq(own), "{file}");

@@ -1,5 +1,7 @@
 //! The same answer whatever does not matter: threads, the order of lines and of blocks.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 
 use serde_json::Value;
@@ -34,6 +36,33 @@ fn threads_do_not_show() {
                 (0, one.stdout.clone(), one.stderr.clone()),
                 "{command} on {threads}"
             );
+        }
+    }
+}
+
+/// Files of a folder are made on all threads, in whatever order.
+#[test]
+fn threads_do_not_show_in_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = "--fabric hgx-h200 --gpus 4 --collective all --sizes 1KiB..4MiB:16 --format json -o plan.json";
+    assert_eq!(run_in(folder.path(), &format!("plan {flags}")).code, 0);
+    for to in ["mscclpp", "msccl-xml"] {
+        let made = |threads: u32| {
+            let run =
+                run_in(folder.path(), &format!("table plan.json --to {to} -o {to}-{threads} --threads {threads}"));
+            assert_eq!(run.code, 0, "{to}: {}", run.stderr);
+            let files = std::fs::read_dir(folder.path().join(format!("{to}-{threads}"))).unwrap();
+            let read = |file: std::fs::DirEntry| (file.file_name(), std::fs::read(file.path()).unwrap());
+            let files: BTreeMap<OsString, Vec<u8>> = files.map(|file| read(file.unwrap())).collect();
+            (files, run.stderr)
+        };
+        let one = made(1);
+        assert!(
+            one.0.len() > 5 && one.0.values().all(|text| text.ends_with(b"\n") && !text.ends_with(b"\n\n")),
+            "{to}"
+        );
+        for threads in [2, 8] {
+            assert!(made(threads) == one, "{to} on {threads}");
         }
     }
 }

@@ -21,6 +21,7 @@ mod run;
 mod simulate_is_plan;
 mod stop;
 mod study;
+mod table_words;
 mod tables;
 mod timeline;
 mod tuner_csv;

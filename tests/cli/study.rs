@@ -359,7 +359,7 @@ fn ranks_sit_where_a_job_says() {
         ("\"0-7\"", "s.toml:8:13: placement: 8 ranks, and the candidate has 16 GPUs: GPU 8 has no rank"),
         ("\"0-7,16-23\"", "s.toml:8:13: placement: GPU 23 of rank 15: the candidate has 16 GPUs, 0 to 15"),
         ("[0, 1, 2, 99]", "s.toml:8:23: placement: GPU 99 of rank 3"),
-        ("[0, 1, 0]", "s.toml:8:20: placement: GPU 0 has a rank already"),
+        ("[0, 1, 0]", "s.toml:8:20: placement: GPU 0 is that of rank 0 and of rank 2"),
         ("\"round\"", "s.toml:8:13: placement: `round` is not known"),
     ] {
         study(placement);

@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-fn repository() -> PathBuf {
+pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -270,12 +270,7 @@ fn a_plan_as_json_is_a_plan_again() {
             assert_eq!(run.code, 0, "{}", run.stderr);
             run.stdout
         };
-        if to == "json" {
-            let ranges = |text: &str| serde_json::from_str::<Value>(text).unwrap()["ranges"].clone();
-            assert_eq!(ranges(&of("table.json")), ranges(&of("plan.json")));
-        } else {
-            assert_eq!(of("table.json"), of("plan.json"), "{to}");
-        }
+        assert_eq!(of("table.json"), of("plan.json"), "{to}");
     }
 }
 

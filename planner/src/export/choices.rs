@@ -27,23 +27,35 @@ pub struct Dropped {
 /// What a format says of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices<K> {
-    /// By collective, then size; each collective's cover all sizes.
+    /// By collective, then size; each collective's cover all sizes, but for what is [left out](Unsaid::LeftOut).
     pub stretches: Vec<Stretch<K>>,
     /// What was dropped.
     pub dropped: Vec<Dropped>,
+}
+
+/// What becomes of sizes that a format can say nothing of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsaid {
+    /// They take what their neighbours take: the library would do worse without a row than with that one.
+    AsNeighbours,
+    /// They are left to the library.
+    LeftOut,
 }
 
 /// Chooses for every row of a plan what `say` has words for: the pick, the library's best, its default. Of a collective that the plan
 /// has ranges of and no rows (our own table is such a plan), the ranges are taken as they stand.
 pub fn choices<K: Clone + PartialEq>(
     plan: &SavedPlan,
+    unsaid: Unsaid,
     mut say: impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
 ) -> Choices<K> {
-    let mut taken: Vec<(Collective, Bytes, K)> = Vec::with_capacity(plan.rows.len());
+    let mut taken: Vec<(Collective, Bytes, Option<K>)> = Vec::with_capacity(plan.rows.len());
     let mut dropped: Vec<Dropped> = Vec::new();
     for row in &plan.rows {
         let key = choose(row, row.bytes, &mut say, &mut dropped);
-        taken.extend(key.map(|key| (row.collective, row.bytes, key)));
+        if key.is_some() || unsaid == Unsaid::LeftOut {
+            taken.push((row.collective, row.bytes, key));
+        }
     }
     let mut stretches = Stretch::merge(taken);
     for at in 0..stretches.len() {
@@ -55,6 +67,10 @@ pub fn choices<K: Clone + PartialEq>(
             stretch.max_bytes = if last { LAST_BYTES } else { stretch.max_bytes };
         }
     }
+    let said = stretches.into_iter().filter_map(|Stretch { collective, min_bytes, max_bytes, key }| {
+        key.map(|key| Stretch { collective, min_bytes, max_bytes, key })
+    });
+    let mut stretches: Vec<Stretch<K>> = said.collect();
     for range in plan.ranges_alone() {
         let (collective, min_bytes, max_bytes) = (range.collective, range.min_bytes, range.max_bytes);
         let Some(key) = choose(&SavedRow::of(range), max_bytes, &mut say, &mut dropped) else { continue };

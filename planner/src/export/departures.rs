@@ -2,14 +2,14 @@
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{SavedPick, SavedPlan};
 use crate::library::Library;
 use crate::library::nccl::Function;
 
 /// A size for which something else is taken than the library's own choice.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Departure {
     /// The collective.
     pub collective: Collective,
@@ -29,14 +29,15 @@ pub struct Departure {
     pub measured_gain: Option<f64>,
 }
 
-/// The departures of a plan's picks, by collective and size; of NCCL's, those that its tuners decide.
+/// The departures of a plan's picks, by collective and size; of NCCL's, those that its tuners decide. Of collectives without rows
+/// they are those that the plan was saved with ([`SavedPlan::departures`]).
 #[must_use]
 pub fn departures(plan: &SavedPlan) -> Vec<Departure> {
     let decided = |collective| match plan.library {
         Some(Library::Nccl(_)) => Function::of(collective).is_some(),
         _ => true,
     };
-    let departs = plan.rows.iter().filter(|row| decided(row.collective)).filter_map(|row| {
+    let of_rows = plan.rows.iter().filter(|row| decided(row.collective)).filter_map(|row| {
         let (taken, default) = (&row.pick, row.library_default.as_ref()?);
         let same = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
         (same(taken) != same(default)).then(|| Departure {
@@ -50,7 +51,10 @@ pub fn departures(plan: &SavedPlan) -> Vec<Departure> {
             measured_gain: default.measured_us.zip(taken.measured_us).and_then(|(default, taken)| gain(default, taken)),
         })
     });
-    departs.collect()
+    let saved = plan.departures.iter().flatten().filter(|one| !plan.has_rows(one.collective)).cloned();
+    let mut all: Vec<Departure> = of_rows.chain(saved).collect();
+    all.sort_by_key(|one| (one.collective, one.bytes));
+    all
 }
 
 fn gain(default: f64, taken: f64) -> Option<f64> {

@@ -3,12 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Departure, SavedPlan, choices, departures::departures};
+use super::choices::{Unsaid, choices};
+use super::{Departure, SavedPlan, departures::departures};
 
 /// The file: the plan's own picks, whatever they are; each collective's ranges cover all sizes.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> String {
-    let all = choices::choices(plan, |_, pick| Ok::<_, String>((pick.algorithm, pick.protocol, pick.channels)));
+    let all = choices(plan, Unsaid::AsNeighbours, |_, pick| Ok((pick.algorithm, pick.protocol, pick.channels)));
     let ranges: Vec<Value> = all
         .stretches
         .iter()

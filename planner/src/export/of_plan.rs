@@ -21,6 +21,7 @@ impl SavedPlan {
             asked: None,
             rows: plan.rows.iter().map(SavedRow::from).collect(),
             ranges: Vec::new(),
+            departures: None,
         }
     }
 }

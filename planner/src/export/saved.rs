@@ -8,8 +8,8 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Origin};
 use serde::{Deserialize, Deserializer, de};
 
-use super::TableError;
 use super::json_text::{JsonText, without_mark};
+use super::{Departure, TableError};
 use crate::algorithm::Algorithm;
 use crate::library::Library;
 
@@ -40,6 +40,10 @@ pub struct SavedPlan {
     pub rows: Vec<SavedRow>,
     /// Equal neighbours merged.
     pub ranges: Vec<SavedRange>,
+    /// Where the ranges depart from the library's own choices: our own table keeps that of the rows that it was made of. Nothing where
+    /// the file does not say.
+    #[serde(default)]
+    pub departures: Option<Vec<Departure>>,
 }
 
 /// Which fabric was asked for.
@@ -253,12 +257,22 @@ impl SavedPlan {
     }
 
     /// The ranges of collectives without rows.
-    pub(super) fn ranges_alone(&self) -> impl Iterator<Item = &SavedRange> {
-        let has_rows = |collective| {
-            let after = self.rows.partition_point(|row| row.collective < collective);
-            self.rows.get(after).is_some_and(|row| row.collective == collective)
-        };
-        self.ranges.iter().filter(move |range| !has_rows(range.collective))
+    pub fn ranges_alone(&self) -> impl Iterator<Item = &SavedRange> {
+        self.ranges.iter().filter(|range| !self.has_rows(range.collective))
+    }
+
+    /// Whether there are rows of a collective.
+    #[must_use]
+    pub fn has_rows(&self, collective: Collective) -> bool {
+        let after = self.rows.partition_point(|row| row.collective < collective);
+        self.rows.get(after).is_some_and(|row| row.collective == collective)
+    }
+
+    /// The range of a size.
+    #[must_use]
+    pub fn range_of(&self, collective: Collective, bytes: Bytes) -> Option<&SavedRange> {
+        let after = self.ranges.partition_point(|range| (range.collective, range.max_bytes) < (collective, bytes));
+        self.ranges.get(after).filter(|range| range.collective == collective && range.min_bytes <= bytes)
     }
 }
 

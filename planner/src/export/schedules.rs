@@ -1,65 +1,103 @@
 //! Schedules of a plan as files of MSCCL++ and MSCCL, each for the sizes whose pick it is.
 
+use std::sync::{Mutex, PoisonError};
+
 use fabricast_sim::schedule::format::{Format, write_for};
 use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
-use super::{Dropped, SavedPlan, choices, header};
+use super::choices::{self, Choices, Unsaid};
+use super::{Dropped, SavedPlan, header};
 use crate::plan::Stretch;
 use crate::strategy::Strategy;
 
 /// The largest size that readers of these formats take for a limit.
 const LARGEST: Bytes = Bytes(i64::MAX as u64 - 1);
 
-/// A file: its name, without a folder, and its text.
-pub type Named = (String, String);
-
-/// The files of a plan, and what they do not say. `make` gives the schedule of a strategy for a call of a size; a file's is
-/// that of a size in the middle of its range, in logarithms, and serves all of them. Files are made beside each other.
-pub fn write(
+/// Writes the files of a plan: `keep` takes the name of each, without a folder, and its text, on several threads at once and as soon as
+/// it is made. What it makes of them comes back in the order of the plan, with what the files do not say. `make` gives the schedule of a
+/// strategy for a call of a size; a file's is that of a size in the middle of its range, in logarithms, and serves all of them.
+///
+/// # Errors
+/// That of `keep` for the first file, in the order of the plan.
+pub fn write<K: Send, E: Send>(
     plan: &SavedPlan,
     format: Format,
     make: impl Fn(Collective, Bytes, Strategy) -> Result<Schedule, String> + Sync,
-) -> (Vec<Named>, Vec<Dropped>) {
-    let choices = choices::choices(plan, |_, pick| {
+    keep: impl Fn(&str, &str) -> Result<K, E> + Sync,
+) -> Result<(Vec<K>, Vec<Dropped>), E> {
+    let Choices { stretches, mut dropped } = choices::choices(plan, Unsaid::LeftOut, |_, pick| {
         let own = format.protocol(pick.protocol);
         let (algorithm, protocol, channels, threads) = (pick.algorithm, pick.protocol, pick.channels, pick.threads);
         let strategy = Strategy { algorithm, protocol, channels, threads, chunk: pick.chunk.map(Bytes) };
         if own == protocol { Ok(strategy) } else { Err(format!("{} runs no {protocol}", format.name())) }
     });
     let opening = if format == Format::MscclXml { comments(plan) } else { String::new() };
-    let written = choices.stretches.par_iter().map(|stretch| {
+    let schedules = stretches.par_iter().with_max_len(1).map(|stretch| {
         let &Stretch { collective, min_bytes, max_bytes, key: strategy } = stretch;
-        let schedule = make(collective, middle(plan, collective, (min_bytes, max_bytes)), strategy)?;
-        let sizes = (min_bytes, max_bytes.min(LARGEST));
-        let text = write_for(&schedule, format, sizes).map_err(|error| error.to_string())?;
-        Ok(if opening.is_empty() { text } else { opening.clone() + &text })
+        make(collective, middle(plan, collective, (min_bytes, max_bytes)), strategy)
     });
-    let written: Vec<Result<String, String>> = written.collect();
-    let (mut files, mut dropped) = (Vec::new(), choices.dropped);
-    for (Stretch { collective, min_bytes, max_bytes, key: strategy }, written) in
-        choices.stretches.into_iter().zip(written)
-    {
-        match written {
-            Ok(text) => {
-                let ending = if format == Format::MscclXml { "xml" } else { "json" };
-                let sizes = match max_bytes {
-                    choices::LAST_BYTES => format!("{}-up", min_bytes.0),
-                    _ => format!("{}-{}", min_bytes.0, max_bytes.0),
-                };
-                files.push((format!("{collective}-{sizes}.{ending}"), text));
-            }
-            Err(reason) => dropped.push(Dropped {
-                collective,
-                bytes: (min_bytes, max_bytes),
-                pick: strategy.to_string(),
+    let schedules: Vec<Result<Schedule, String>> = schedules.collect();
+    // The largest first, so that no thread begins one when the others are done.
+    let mut order: Vec<usize> = (0..schedules.len()).collect();
+    order.sort_by_key(|&at| {
+        let operations = schedules.get(at).and_then(|made| made.as_ref().ok()).map_or(0, Schedule::operation_count);
+        std::cmp::Reverse(operations)
+    });
+    // Texts that were kept, whose memory the next ones take.
+    let texts: Mutex<Vec<String>> = Mutex::default();
+    let texts = || texts.lock().unwrap_or_else(PoisonError::into_inner);
+    let written = order.into_par_iter().with_max_len(1).filter_map(|at| {
+        let (stretch, made) = (stretches.get(at)?, schedules.get(at)?);
+        let mut text = texts().pop().unwrap_or_default();
+        text.clear();
+        text.push_str(&opening);
+        let sizes = (stretch.min_bytes, stretch.max_bytes.min(LARGEST));
+        let written = match made {
+            Ok(schedule) => write_for(schedule, format, sizes, &mut text).map_err(|error| error.to_string()),
+            Err(reason) => Err(reason.clone()),
+        };
+        let file = match written {
+            Ok(()) => File::Kept(keep(&name(stretch, format), &text)),
+            Err(reason) => File::Unwritten(reason),
+        };
+        texts().push(text);
+        Some((at, file))
+    });
+    let mut written: Vec<(usize, File<K, E>)> = written.collect();
+    written.sort_by_key(|(at, _)| *at);
+    let mut files = Vec::with_capacity(written.len());
+    for (stretch, (_, file)) in stretches.into_iter().zip(written) {
+        match file {
+            File::Kept(kept) => files.push(kept?),
+            File::Unwritten(reason) => dropped.push(Dropped {
+                collective: stretch.collective,
+                bytes: (stretch.min_bytes, stretch.max_bytes),
+                pick: stretch.key.to_string(),
                 instead: None,
                 reason,
             }),
         }
     }
-    (files, dropped)
+    Ok((files, dropped))
+}
+
+/// What became of a file.
+enum File<K, E> {
+    /// It was handed over.
+    Kept(Result<K, E>),
+    /// The format cannot say it.
+    Unwritten(String),
+}
+
+/// The name of a file.
+fn name(&Stretch { collective, min_bytes, max_bytes, .. }: &Stretch<Strategy>, format: Format) -> String {
+    let ending = if format == Format::MscclXml { "xml" } else { "json" };
+    match max_bytes {
+        choices::LAST_BYTES => format!("{collective}-{}-up.{ending}", min_bytes.0),
+        _ => format!("{collective}-{}-{}.{ending}", min_bytes.0, max_bytes.0),
+    }
 }
 
 /// How the files were made, as comments of XML; MSCCL's reader passes over those. No comment holds two hyphens.

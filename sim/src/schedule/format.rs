@@ -156,16 +156,30 @@ pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> 
     }
 }
 
-/// Writes a schedule in a format of another tool, for sizes from the first to the last.
+/// Writes a schedule in a format of another tool, for sizes from the first to the last, at the end of a text: who writes many files
+/// needs no memory for each.
 ///
 /// # Errors
-/// [`WriteError`], as [`write()`].
-pub fn write_for(schedule: &Schedule, format: Format, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
-    match format {
-        Format::Json => Ok(json::to_json(schedule)),
-        Format::MscclXml => msccl_xml::to_xml_for(schedule, sizes),
-        Format::Mscclpp => mscclpp::to_plan_for(schedule, sizes),
+/// [`WriteError`], as [`write()`]; the text is then as it was.
+pub fn write_for(
+    schedule: &Schedule,
+    format: Format,
+    sizes: (Bytes, Bytes),
+    text: &mut String,
+) -> Result<(), WriteError> {
+    let before = text.len();
+    let written = match format {
+        Format::Json => {
+            text.push_str(&json::to_json(schedule));
+            Ok(())
+        }
+        Format::MscclXml => msccl_xml::write_xml(schedule, sizes, text),
+        Format::Mscclpp => mscclpp::write_plan(schedule, sizes, text),
+    };
+    if written.is_err() {
+        text.truncate(before);
     }
+    written
 }
 
 /// A text that is read, for errors with places.

@@ -15,6 +15,7 @@ pub mod fifo;
 pub mod format;
 pub mod json;
 mod layout;
+mod lists;
 mod matrix;
 pub mod msccl_xml;
 pub mod mscclpp;
@@ -23,6 +24,7 @@ mod places;
 mod plain;
 mod precedence;
 mod run;
+mod text;
 mod units;
 
 pub use blocks::{BlockSplit, Blocks, Workplace};

@@ -1,6 +1,7 @@
 //! A schedule as writers of other formats want it: every operation with its memory in units and all that it waits for.
 
 use super::format::WriteError;
+use super::lists::{Lists, by_key};
 use super::order::Graph;
 use super::places::{Places, cell};
 use super::units::{Stretch, Units};
@@ -24,7 +25,6 @@ pub(super) struct PlainOp {
     pub(super) src: Stretch,
     /// Chunks written.
     pub(super) dst: Stretch,
-    pub(super) after: Vec<u32>,
     /// Operations on the longest chain before it.
     pub(super) level: u32,
 }
@@ -63,6 +63,8 @@ pub(super) enum Switches {
 /// All operations, by id.
 pub(super) struct Plain {
     pub(super) ops: Vec<PlainOp>,
+    /// What each waits for, in order.
+    pub(super) waits: Lists,
     pub(super) places: Places,
     /// Scratch of a rank, in units.
     pub(super) scratch: u32,
@@ -107,6 +109,7 @@ impl Plain {
             .map_err(|cycle| WriteError::Deadlock { operation: cycle.0.first().copied().unwrap_or_default() })?;
         let levels = graph.levels(&order);
         let mut ops = Vec::with_capacity(levels.len());
+        let mut waits = Lists::with_capacity(levels.len());
         for (op, level) in schedule.operations().zip(levels) {
             let stretch = |chunk: ChunkRef| match op.kind.moves_data() {
                 true => units.stretch(named_once(chunk, call.collective, call.buffers), op.span),
@@ -119,9 +122,8 @@ impl Plain {
             if src.count != dst.count {
                 return Err(unsupported("it moves chunks to a place of another size"));
             }
-            let mut after: Vec<u32> = schedule.waits_for(op.run, op.index).map(|on| on.0).collect();
-            after.sort_unstable();
-            after.dedup();
+            waits.extend(graph.dependencies(op.id.0));
+            waits.close_sorted();
             ops.push(PlainOp {
                 kind: op.kind,
                 rank: op.rank.0,
@@ -129,7 +131,6 @@ impl Plain {
                 channel: op.channel.0,
                 src,
                 dst,
-                after,
                 level,
             });
         }
@@ -139,35 +140,57 @@ impl Plain {
             let reason = format!("the common one is so small that {moved} are moved; expected at most {MOST_MOVED}");
             return Err(WriteError::UnequalChunks { reason });
         }
-        Ok(Self { ops, places, scratch: units.scratch })
+        Ok(Self { ops, waits, places, scratch: units.scratch })
+    }
+
+    /// The operations that an operation waits for, in order.
+    pub(super) fn after(&self, op: u32) -> &[u32] {
+        self.waits.of(op)
+    }
+
+    /// The operations by level, then by id: an order in which nothing waits for what comes later.
+    pub(super) fn by_level(&self) -> Vec<u32> {
+        by_key(self.ops.iter().map(|op| op.level))
     }
 
     /// Replaces waiting for operations that move nothing by waiting for what they wait for.
     pub(super) fn see_through_waits(&mut self) -> Result<(), WriteError> {
         const MOST: usize = 1 << 24;
-        let mut by_level: Vec<u32> = (0..self.ops.len() as u32).collect();
-        by_level.sort_by_key(|&op| self.ops[op as usize].level);
+        if self.ops.iter().all(|op| op.kind.moves_data()) {
+            return Ok(());
+        }
+        // What operations that move nothing stand for, as their turn comes.
+        let mut seen: Vec<Vec<u32>> = vec![Vec::new(); self.ops.len()];
         let mut total = 0;
-        for id in by_level {
-            let after = std::mem::take(&mut self.ops[id as usize].after);
-            let mut seen = Vec::with_capacity(after.len());
-            for on in after {
-                let op = &self.ops[on as usize];
-                if op.kind.moves_data() {
-                    seen.push(on);
-                } else {
-                    seen.extend(&op.after);
-                }
-            }
-            seen.sort_unstable();
-            seen.dedup();
-            total += seen.len();
+        for id in self.by_level().into_iter().filter(|&id| !self.ops[id as usize].kind.moves_data()) {
+            let mut through: Vec<u32> = self.through(id, &seen).collect();
+            through.sort_unstable();
+            through.dedup();
+            total += through.len();
             if total > MOST {
                 return Err(self.unsupported(id, "it waits for too many operations, by way of others"));
             }
-            self.ops[id as usize].after = seen;
+            seen[id as usize] = through;
         }
+        let mut waits = Lists::with_capacity(self.ops.len());
+        for id in 0..self.ops.len() as u32 {
+            waits.extend(self.through(id, &seen));
+            waits.close_sorted();
+            if waits.all().len() > MOST {
+                return Err(self.unsupported(id, "it waits for too many operations, by way of others"));
+            }
+        }
+        self.waits = waits;
         Ok(())
+    }
+
+    /// What an operation waits for, with what others that move nothing stand for in their place.
+    fn through<'a>(&'a self, id: u32, seen: &'a [Vec<u32>]) -> impl Iterator<Item = u32> + 'a {
+        let stands_for = |on: &'a u32| match self.ops[*on as usize].kind.moves_data() {
+            true => std::slice::from_ref(on),
+            false => &seen[*on as usize],
+        };
+        self.after(id).iter().flat_map(stands_for).copied()
     }
 
     /// What a file calls a stretch of a rank's buffer, by letter and offset.

@@ -16,7 +16,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use super::refused;
-use super::report::{Checked, Row};
+use super::report::{Checked, Row, Said};
 use super::schedule_check::{self, ForSizes};
 use crate::args::{CallArgs, CollectiveChoice, LibraryChoice, StrategyArgs, TableArgs, WhatIfArgs};
 use crate::failure::Failure;
@@ -76,8 +76,8 @@ enum Taken {
     Strategy(Strategy),
     /// What the library takes by itself.
     Default,
-    /// Something that does not exist here, or of which there is no schedule.
-    Invalid(String),
+    /// Something that does not exist here, or of which there is no schedule, and why.
+    Invalid(Option<Said>, String),
 }
 
 impl Place<'_> {
@@ -99,6 +99,7 @@ impl Place<'_> {
                 let machine = Machine { communicator, cells, settings: self.chooser.settings() };
                 found.extend(nccl_tuner::findings(table, machine));
             }
+            (AnyTable::NcclEnv(_), Some(_), Some(_)) => {}
             (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => found.push(Finding::warning(
                 None,
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
@@ -167,19 +168,21 @@ impl Place<'_> {
         let mut priced = prices(&request, &wanted, Watcher::default())?.into_iter();
         let rows = ours.rows.iter().zip(taken).map(|(row, taken)| {
             let default = row.library_default.as_ref().map(|default| default.priced);
-            let (strategy, time, reason) = match taken {
+            let (taken, time, reason) = match taken {
                 Taken::Strategy(strategy) => match priced.next() {
-                    Some(Ok(found)) => (Some(strategy), Some(found.time), None),
-                    Some(Err(why)) => (Some(strategy), None, Some(why.to_string())),
-                    None => (Some(strategy), None, None),
+                    Some(Ok(found)) => (Some(strategy.into()), Some(found.time), None),
+                    Some(Err(why)) => (Some(strategy.into()), None, Some(why.to_string())),
+                    None => (Some(strategy.into()), None, None),
                 },
-                Taken::Default => (default.map(|default| default.strategy), default.map(|default| default.time), None),
-                Taken::Invalid(why) => (None, None, Some(why)),
+                Taken::Default => {
+                    (default.map(|default| default.strategy.into()), default.map(|default| default.time), None)
+                }
+                Taken::Invalid(said, why) => (said, None, Some(why)),
             };
             Row {
                 collective: row.collective,
                 bytes: row.bytes,
-                strategy,
+                taken,
                 time,
                 library_default: default.map(|default| default.time),
                 plan: row.pick.time,
@@ -254,7 +257,7 @@ impl<'a> Takes<'a> {
             }
             Of::Chooser(chooser) => match chooser.choose(&call) {
                 Ok(choice) => Taken::Strategy(choice.strategy),
-                Err(unknown) => Taken::Invalid(unknown.to_string()),
+                Err(unknown) => Taken::Invalid(None, unknown.to_string()),
             },
             Of::Rules(rules) => {
                 let Some(routine) = Routine::of(collective) else { return Taken::Default };
@@ -274,33 +277,34 @@ impl<'a> Takes<'a> {
                     }),
                     None => {
                         let name = routine.algorithm(rule.algorithm).unwrap_or("unknown");
-                        Taken::Invalid(format!("there is no schedule of Open MPI's {name} here"))
+                        let said = Said { algorithm: name.to_owned(), protocol: None, channels: None };
+                        Taken::Invalid(Some(said), format!("there is no schedule of Open MPI's {name} here"))
                     }
                 }
             }
-            Of::Plan(plan) => {
-                let inside = |range: &&fabricast_planner::export::SavedRange| {
-                    range.collective == collective && (range.min_bytes..=range.max_bytes).contains(&bytes)
-                };
-                match plan.ranges.iter().find(inside) {
-                    None => Taken::Default,
-                    Some(range) => {
-                        let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
-                        Taken::Strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
-                    }
+            Of::Plan(plan) => match plan.range_of(collective, bytes) {
+                None => Taken::Default,
+                Some(range) => {
+                    let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
+                    Taken::Strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
                 }
-            }
+            },
         }
     }
 
     /// A cell of NCCL's tables: with its own channels where the row names none.
     fn cell(&self, call: &Call, function: Function, answer: &nccl_tuner::Answer) -> Taken {
         let cells = self.place.chooser.table();
+        let invalid = |why: String| {
+            let algorithm = answer.algo.ours().map_or_else(|| answer.algo.to_string(), |ours| ours.name().to_owned());
+            let channels = answer.channels.map(std::num::NonZeroU16::get);
+            Taken::Invalid(Some(Said { algorithm, protocol: Some(answer.proto.ours()), channels }), why)
+        };
         if let Some(Err(why)) = cells.map(|cells| cells.cell(function, answer.algo, answer.proto).taken) {
-            return Taken::Invalid(format!("{} {}: {why}", answer.algo, answer.proto));
+            return invalid(format!("{} {}: {why}", answer.algo, answer.proto));
         }
         let Some(algorithm) = answer.algo.ours() else {
-            return Taken::Invalid(format!("there is no schedule of {} here", answer.algo));
+            return invalid(format!("there is no schedule of {} here", answer.algo));
         };
         match self.place.chooser.forced(call, (answer.algo, answer.proto)) {
             Some(strategy) => {

@@ -4,6 +4,7 @@ use fabricast_planner::export::{Departure, SavedPlan, departures};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use serde::Serialize;
 
+use crate::commands::counted;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
@@ -13,37 +14,86 @@ struct Explained<'a> {
     profile: &'a str,
     library: Option<String>,
     rows: usize,
+    /// Rows of which the plan does not say what the library takes by itself.
+    rows_untold: usize,
+    /// Ranges of collectives without rows, as tables have them.
+    ranges: usize,
+    /// Those of which the file does not say where they depart.
+    ranges_untold: usize,
     departures: &'a [Departure],
 }
 
 /// Writes the departures.
 pub fn write(plan: &SavedPlan, output: &Output) -> Result<(), Failure> {
     let departures = departures(plan);
-    let library = plan.library.map(|library| library.to_string());
+    let ranges = plan.ranges_alone().count();
+    let explained = Explained {
+        fabric: &plan.fabric,
+        profile: &plan.profile,
+        library: plan.library.map(|library| library.to_string()),
+        rows: plan.rows.len(),
+        rows_untold: plan.rows.iter().filter(|row| row.library_default.is_none()).count(),
+        ranges,
+        ranges_untold: if plan.departures.is_none() { ranges } else { 0 },
+        departures: &departures,
+    };
     let text = match output.format {
-        Format::Json => output::json(&Explained {
-            fabric: &plan.fabric,
-            profile: &plan.profile,
-            library,
-            rows: plan.rows.len(),
-            departures: &departures,
-        })?,
-        Format::Csv => crate::commands::csv(&table(&departures))?,
+        Format::Json => output::json(&explained)?,
+        Format::Csv => {
+            // Departures have no place for what is not known.
+            explained.untold().iter().for_each(|untold| output.warn(untold));
+            crate::commands::csv(&table(&departures))?
+        }
         Format::Text => {
-            let known = plan.rows.iter().filter(|row| row.library_default.is_some()).count();
-            let name = library.as_deref().unwrap_or("the library");
-            let mut text =
-                format!("{} of {} rows depart from what {name} takes by itself\n", departures.len(), plan.rows.len());
-            if known < plan.rows.len() {
-                text.push_str(&format!("of {} it is not known what that would be\n", plan.rows.len() - known));
-            }
+            let mut lines = vec![explained.told(plan)];
+            lines.extend(explained.untold());
             if !departures.is_empty() {
-                text.push_str(&table(&departures).text(&output.look()));
+                lines.push(table(&departures).text(&output.look()));
+            }
+            let mut text = lines.join("\n");
+            if !text.ends_with('\n') {
+                text.push('\n');
             }
             text
         }
     };
     output.write(&text)
+}
+
+impl Explained<'_> {
+    fn library(&self) -> &str {
+        self.library.as_deref().unwrap_or("the library")
+    }
+
+    /// How much departs, of what.
+    fn told(&self, plan: &SavedPlan) -> String {
+        let saved = self.departures.iter().filter(|one| !plan.has_rows(one.collective)).count();
+        let of_rows = || format!("{} of {}", self.departures.len() - saved, counted(self.rows as u64, "row"));
+        let of_ranges = || format!("{} in {}", counted(saved as u64, "size"), counted(self.ranges as u64, "range"));
+        let what = match (self.rows, self.ranges - self.ranges_untold) {
+            (0, 0) => return format!("nothing is known of departures from what {} takes by itself", self.library()),
+            (_, 0) => of_rows(),
+            (0, _) => of_ranges(),
+            (_, _) => format!("{} and {}", of_rows(), of_ranges()),
+        };
+        format!("{what} depart from what {} takes by itself", self.library())
+    }
+
+    /// What the file does not say.
+    fn untold(&self) -> Vec<String> {
+        let mut untold = Vec::new();
+        if self.rows_untold > 0 {
+            untold.push(format!("of {} it is not known what that would be", self.rows_untold));
+        }
+        if self.ranges_untold > 0 {
+            untold.push(format!(
+                "the file has {} without rows, and says neither times nor what {} takes there: `table --check` prices both on a fabric",
+                counted(self.ranges_untold as u64, "range"),
+                self.library()
+            ));
+        }
+        untold
+    }
 }
 
 fn table(departures: &[Departure]) -> Table {

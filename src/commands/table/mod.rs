@@ -8,7 +8,7 @@ mod schedules;
 
 use std::path::Path;
 
-use fabricast_planner::export::{Dropped, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi};
+use fabricast_planner::export::{AnyTable, Dropped, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi};
 use fabricast_sim::schedule::format::Format as ScheduleFormat;
 
 use crate::args::{TableArgs, TableFormat};
@@ -49,7 +49,16 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
 /// Reads a saved plan.
 pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
     let text = fabricast_topologies::read::text_of_file(path)?;
-    SavedPlan::read(&text, &path.display().to_string()).map_err(|error| refused(&error))
+    let name = path.display().to_string();
+    SavedPlan::read(&text, &name).map_err(|error| match AnyTable::read(&text, &name) {
+        Ok(table) if !matches!(table, AnyTable::Plan(_)) => Failure::input_with_help(
+            format!("{name} is no plan: it is a table ({})", table.format()),
+            format!(
+                "`fabricast table --check {name} --fabric …` checks and prices it; `plan --format json` makes plans"
+            ),
+        ),
+        _ => refused(&error),
+    })
 }
 
 fn refused(error: &TableError) -> Failure {
@@ -81,12 +90,13 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     let Some(folder) = &output.file else {
         return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
     };
-    let (made, dropped) = schedules::files(plan, format, args, output)?;
+    let keep = |name: &str, text: &str| files::staged_in(folder, name, text);
+    let (staged, dropped) = schedules::files(plan, format, args, output, keep)?;
     warn(&dropped, output);
-    if made.is_empty() {
+    if staged.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
-    files::write_folder(folder, &made)
+    files::commit(&staged)
 }
 
 fn warn(dropped: &[Dropped], output: &Output) {

@@ -4,7 +4,7 @@ use fabricast_planner::export::{Finding, Severity};
 use fabricast_planner::library::Library;
 use fabricast_planner::strategy::Strategy;
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_sim::schedule::Collective;
+use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;
 
@@ -19,12 +19,29 @@ const MOST_FINDINGS: usize = 40;
 pub struct Row {
     pub collective: Collective,
     pub bytes: Bytes,
-    pub strategy: Option<Strategy>,
+    pub taken: Option<Said>,
     pub time: Option<Picos>,
     pub library_default: Option<Picos>,
     pub plan: Picos,
     /// Why it cannot be taken or priced.
     pub reason: Option<String>,
+}
+
+/// What a table says, or implies, that a call runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// An algorithm of ours, or what the file calls its own.
+    pub algorithm: String,
+    pub protocol: Option<Protocol>,
+    /// Channels; of a schedule the thread blocks of the GPU that has most of them, which is the same.
+    pub channels: Option<u16>,
+}
+
+impl From<Strategy> for Said {
+    fn from(strategy: Strategy) -> Self {
+        let algorithm = strategy.algorithm.name().to_owned();
+        Self { algorithm, protocol: Some(strategy.protocol), channels: Some(strategy.channels) }
+    }
 }
 
 /// A table that was checked.
@@ -51,7 +68,7 @@ struct CheckedJson<'a> {
 struct RowJson<'a> {
     collective: Collective,
     bytes: Bytes,
-    algorithm: Option<&'static str>,
+    algorithm: Option<&'a str>,
     protocol: Option<&'static str>,
     channels: Option<u16>,
     time_us: Option<f64>,
@@ -90,9 +107,9 @@ impl Checked<'_> {
         let rows = self.rows.iter().map(|row| RowJson {
             collective: row.collective,
             bytes: row.bytes,
-            algorithm: row.strategy.map(|strategy| strategy.algorithm.name()),
-            protocol: row.strategy.map(|strategy| strategy.protocol.name()),
-            channels: row.strategy.map(|strategy| strategy.channels),
+            algorithm: row.taken.as_ref().map(|said| said.algorithm.as_str()),
+            protocol: row.taken.as_ref().and_then(|said| said.protocol).map(Protocol::name),
+            channels: row.taken.as_ref().and_then(|said| said.channels),
             time_us: row.time.map(Picos::us),
             library_default_us: row.library_default.map(Picos::us),
             plan_us: row.plan.us(),
@@ -146,13 +163,13 @@ impl Checked<'_> {
             Column::new("reason", "reason", Unit::Text).spare(),
         ]);
         for row in &self.rows {
-            let strategy = row.strategy.as_ref();
+            let said = row.taken.as_ref();
             table.row(vec![
                 Value::text(row.collective.name()).into(),
                 Value::Bytes(row.bytes).into(),
-                Value::or_missing(strategy, |strategy| Value::text(strategy.algorithm.name())).into(),
-                Value::or_missing(strategy, |strategy| Value::text(strategy.protocol.name())).into(),
-                Value::or_missing(strategy, |strategy| Value::Count(strategy.channels.into())).into(),
+                Value::or_missing(said, |said| Value::text(&said.algorithm)).into(),
+                Value::or_missing(said.and_then(|said| said.protocol), |protocol| Value::text(protocol.name())).into(),
+                Value::or_missing(said.and_then(|said| said.channels), |channels| Value::Count(channels.into())).into(),
                 Value::or_missing(row.time, Value::Time).into(),
                 Value::or_missing(row.library_default, Value::Time).into(),
                 Value::Time(row.plan).into(),

@@ -3,14 +3,14 @@
 use fabricast_planner::export::Finding;
 use fabricast_planner::plan::{Watcher, plan};
 use fabricast_sim::engine::Watch;
-use fabricast_sim::schedule::format::Format;
+use fabricast_sim::schedule::format::{Format, shortened};
 use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_sim::{Surroundings, simulate};
 use fabricast_topologies::Bytes;
 
 use super::check::Place;
-use super::report::Row;
+use super::report::{Row, Said};
 use crate::args::{Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
@@ -53,6 +53,7 @@ pub fn rows(
     let collectives: [Collective; 1] = [call.collective];
     let request = place.request((call.buffers, call.root), &collectives, &sizes, &restriction);
     let ours = plan(&request, Watcher::default())?;
+    let said = file.said();
     let rows = ours.rows.iter().map(|best| {
         let time = match fault {
             Some(_) => None,
@@ -64,7 +65,7 @@ pub fn rows(
         Ok(Row {
             collective: call.collective,
             bytes: best.bytes,
-            strategy: None,
+            taken: Some(said.clone()),
             time,
             library_default: best.library_default.as_ref().map(|default| default.priced.time),
             plan: best.pick.time,
@@ -75,6 +76,14 @@ pub fn rows(
 }
 
 impl ForSizes<'_> {
+    /// What the file says of itself: its name, its protocol, its thread blocks.
+    fn said(&self) -> Said {
+        let header = self.schedule.header();
+        // (The name is anybody's.)
+        let name: String = header.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Said { algorithm: shortened(&name), protocol: Some(header.protocol), channels: Some(header.channels) }
+    }
+
     /// The sizes to price: those asked for that the file is for. Where none were asked for, the usual ones, with the ends of what the file
     /// is for where those lie between them; a schedule of our own is for its one size, and scaled where others are asked for.
     fn priced(&self, asked: Option<&Sizes>) -> (Vec<Finding>, Vec<Bytes>) {

@@ -3,8 +3,9 @@
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{self, Shape};
 use fabricast_planner::bound::InNetwork;
-use fabricast_planner::export::schedules::{self, Named};
+use fabricast_planner::export::schedules;
 use fabricast_planner::export::{Dropped, SavedPlan};
+use fabricast_planner::strategy::Strategy;
 use fabricast_sim::schedule::format::Format;
 use fabricast_sim::schedule::{BufferUse, Call, Rank, Schedule};
 use fabricast_topologies::route::Router;
@@ -14,13 +15,15 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// The files of a plan, and what they do not say. The fabric is that of the flags, or that of the plan.
-pub fn files(
+/// Makes the files of a plan, of which `keep` takes each by name and text, and says what they do not say. The fabric is that of the
+/// flags, or that of the plan.
+pub fn files<K: Send>(
     plan: &SavedPlan,
     format: Format,
     args: &TableArgs,
     output: &Output,
-) -> Result<(Vec<Named>, Vec<Dropped>), Failure> {
+    keep: impl Fn(&str, &str) -> Result<K, Failure> + Sync,
+) -> Result<(Vec<K>, Vec<Dropped>), Failure> {
     let mut size = args.size.clone();
     let name = match (&args.fabric, &plan.asked) {
         (Some(name), _) => name.clone(),
@@ -49,11 +52,12 @@ pub fn files(
     let ranks_per_node = fabric.most_on_a_host(&placement);
     let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
     let abilities = Abilities::of(&fabric, &router, &placement, ranks_per_node, in_network);
-    Ok(schedules::write(plan, format, |collective, bytes, strategy| {
+    let make = |collective, bytes, strategy: Strategy| {
         let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
         let shape =
             Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, &profile, ranks_per_node, &abilities) };
         let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| why.to_string())?;
         Schedule::build(generator.as_ref()).map_err(|why| why.to_string())
-    }))
+    };
+    schedules::write(plan, format, make, keep)
 }

@@ -5,7 +5,8 @@ use std::num::NonZeroU16;
 use fabricast_sim::schedule::Collective;
 
 use super::{Row, Table};
-use crate::export::{Dropped, SavedPick, SavedPlan, choices, header};
+use crate::export::choices::{self, Unsaid};
+use crate::export::{Dropped, SavedPick, SavedPlan, header};
 use crate::library::nccl::{Algo, Function, MAX_CHANNELS, Proto};
 use crate::plan::Stretch;
 
@@ -25,7 +26,8 @@ impl FromPlan {
     /// The table of a plan, with the fewest rows: each collective's cover all sizes, without gaps or overlaps.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
-        let choices::Choices { stretches, dropped } = choices::choices(plan, |row, pick| cell(row.collective, pick));
+        let choices::Choices { stretches, dropped } =
+            choices::choices(plan, Unsaid::AsNeighbours, |row, pick| cell(row.collective, pick));
         let nodes = plan.library_nodes.unwrap_or(plan.nodes);
         let row = |Stretch { min_bytes, max_bytes, key: (function, algo, proto, channels), .. }| Row {
             function,

@@ -3,7 +3,8 @@
 use fabricast_topologies::Bytes;
 
 use super::{Communicator, Distribution, Routine, Rule, Rules};
-use crate::export::{Dropped, SavedPick, SavedPlan, SavedRow, choices, header};
+use crate::export::choices::{self, Unsaid};
+use crate::export::{Dropped, SavedPick, SavedPlan, SavedRow, header};
 use crate::library::mpi;
 
 /// Rules, and what of the plan they do not say.
@@ -19,7 +20,7 @@ impl FromPlan {
     /// The rules of a plan, for communicators of its ranks.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
-        let choices::Choices { stretches, dropped } = choices::choices(plan, algorithm);
+        let choices::Choices { stretches, dropped } = choices::choices(plan, Unsaid::AsNeighbours, algorithm);
         let mut routines: Vec<(Routine, Vec<Communicator>)> = Vec::new();
         for stretch in stretches {
             let (routine, algorithm) = stretch.key;

@@ -18,6 +18,17 @@ use crate::schedule::plain::{Plain, PlainOp};
 /// A transfer's way: from, to, and which of several between them, in the order of the lanes that send.
 pub(super) type Connection = (u32, u32, u32);
 
+/// No connection, no place.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The connections, by number: in their order.
+pub(super) struct Connections {
+    pub(super) ways: Vec<Connection>,
+    lanes: Vec<LaneKey>,
+    /// That of each operation; [`NONE`] for what does not cross.
+    pub(super) of: Vec<u32>,
+}
+
 /// What one step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
@@ -47,119 +58,141 @@ impl Act {
     }
 }
 
-/// A thread block.
+/// A thread block, its connections by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
-    pub(super) sends: Option<Connection>,
-    pub(super) receives: Option<Connection>,
+    pub(super) sends: Option<u32>,
+    pub(super) receives: Option<u32>,
     pub(super) acts: Vec<Act>,
 }
 
 /// The thread blocks of every GPU.
 pub(super) struct Assignment {
     pub(super) gpus: Vec<Vec<Block>>,
+    pub(super) connections: Connections,
     /// The channel of every connection.
-    pub(super) channels: FxHashMap<Connection, u32>,
+    pub(super) channels: Vec<u32>,
 }
 
 /// A lane of a GPU: what it executes of its own comes first, then what it sends because others get it.
 type LaneKey = (bool, u16);
 
-/// What a GPU does without receiving: by lane and, for what it sends, by peer.
-type Own = FxHashMap<(LaneKey, Option<u32>), Vec<Act>>;
-
 impl Assignment {
     /// Assigns everything; relays only if `relaying`.
     pub(super) fn new(plain: &Plain, ranks: u32, relaying: bool) -> Result<Self, WriteError> {
-        // By level, then by id: an order in which nothing waits for what comes later.
-        let mut order: Vec<u32> = (0..plain.ops.len() as u32).collect();
-        order.sort_by_key(|&op| (plain.ops[op as usize].level, op));
-        let connections = connections(plain);
-        let mut owns: Vec<Own> = vec![Own::default(); ranks as usize];
-        let mut arrivals: FxHashMap<Connection, Vec<u32>> = FxHashMap::default();
-        for &id in &order {
+        let connections = Connections::new(plain);
+        // What is sent and arrives by each connection, and what each lane of a GPU does alone.
+        let mut arrivals: Vec<Vec<u32>> = vec![Vec::new(); connections.ways.len()];
+        let mut locals: Vec<FxHashMap<LaneKey, Vec<Act>>> = vec![FxHashMap::default(); ranks as usize];
+        for id in plain.by_level() {
             let op = &plain.ops[id as usize];
             if !op.kind.moves_data() {
                 continue;
             }
             if op.crosses() {
-                let connection = connections[id as usize];
-                owns[connection.0 as usize].entry((lane(op), Some(op.target()))).or_default().push(Act::Send(id));
-                arrivals.entry(connection).or_default().push(id);
+                arrivals[connections.of[id as usize] as usize].push(id);
             } else if op.kind == OpKind::PutReduceInput {
                 return Err(plain.unsupported(id, "it reduces within a rank into a third place"));
             } else {
-                owns[op.rank as usize].entry((lane(op), None)).or_default().push(Act::Local(id));
+                locals[op.rank as usize].entry(lane(op)).or_default().push(Act::Local(id));
             }
         }
-        let mut chains = Chains::new(arrivals.keys().copied().collect());
-        let mut incoming_of: Vec<Vec<Connection>> = vec![Vec::new(); ranks as usize];
-        arrivals.keys().for_each(|&connection| incoming_of[connection.1 as usize].push(connection));
-        let mut relays = relaying.then(|| Relays::new(plain, &connections, &arrivals));
+        let mut chains = Chains::new(&connections.ways);
+        let (mut incoming_of, mut outgoing_of) = (vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]);
+        for (&(from, to, _), connection) in connections.ways.iter().zip(0u32..) {
+            outgoing_of[from as usize].push(connection);
+            incoming_of[to as usize].push(connection);
+        }
+        let mut relays = relaying.then(|| Relays::new(plain, &connections.of, &arrivals));
         let mut gpus = Vec::with_capacity(ranks as usize);
-        for (own, mut incoming) in owns.into_iter().zip(incoming_of) {
-            let mut blocks = own_blocks(plain, own, &connections);
-            incoming.sort_unstable_by_key(|&(from, _, channel)| (channel, from));
+        for ((locals, outgoing), mut incoming) in locals.into_iter().zip(outgoing_of).zip(incoming_of) {
+            let mut blocks = own_blocks(plain, &connections, locals, &outgoing, &arrivals);
+            incoming.sort_unstable_by_key(|&connection: &u32| {
+                let (from, _, channel) = connections.ways[connection as usize];
+                (channel, from)
+            });
             if let Some(relays) = &mut relays {
                 relays.give(&mut blocks, &mut incoming, &mut chains);
             }
             for connection in incoming {
-                let acts = arrivals[&connection].iter().map(|&op| Act::Receive(op)).collect();
+                let acts = arrivals[connection as usize].iter().map(|&op| Act::Receive(op)).collect();
                 blocks.push(Block { sends: None, receives: Some(connection), acts });
             }
             gpus.push(blocks);
         }
-        Ok(Self { gpus, channels: chains.channels() })
+        let channels = chains.channels();
+        Ok(Self { gpus, connections, channels })
+    }
+}
+
+impl Connections {
+    fn new(plain: &Plain) -> Self {
+        let key = |op: &PlainOp| (op.source(), op.target(), lane(op));
+        // Neighbours mostly go the same way.
+        let mut keys: Vec<(u32, u32, LaneKey)> = Vec::new();
+        for key in plain.ops.iter().filter(|op| op.crosses()).map(key) {
+            if keys.last() != Some(&key) {
+                keys.push(key);
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let mut last = None;
+        let of = plain.ops.iter().map(|op| {
+            if !op.crosses() {
+                return NONE;
+            }
+            let key = key(op);
+            match last {
+                Some((known, at)) if known == key => at,
+                _ => {
+                    let at = keys.binary_search(&key).map_or(NONE, |at| at as u32);
+                    last = Some((key, at));
+                    at
+                }
+            }
+        });
+        let of = of.collect();
+        let between_two = keys.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1));
+        let ways = between_two.flat_map(|keys| keys.iter().zip(0..).map(|(key, number)| (key.0, key.1, number)));
+        Self { ways: ways.collect(), lanes: keys.iter().map(|key| key.2).collect(), of }
     }
 }
 
 /// A thread block for each peer of each lane; the first of a lane also has its local operations.
-fn own_blocks(plain: &Plain, mut own: Own, connections: &[Connection]) -> Vec<Block> {
-    let mut keys: Vec<(LaneKey, Option<u32>)> = own.keys().copied().collect();
-    keys.sort_unstable();
+fn own_blocks(
+    plain: &Plain,
+    connections: &Connections,
+    mut locals: FxHashMap<LaneKey, Vec<Act>>,
+    outgoing: &[u32],
+    arrivals: &[Vec<u32>],
+) -> Vec<Block> {
+    let lane_of = |&connection: &u32| (connections.lanes[connection as usize], connection);
+    let mut sends: Vec<(LaneKey, u32)> = outgoing.iter().map(lane_of).collect();
+    // Of a lane, by peer, which is the order of connections.
+    sends.sort_unstable();
+    let mut lanes: Vec<LaneKey> = locals.keys().copied().chain(sends.iter().map(|(lane, _)| *lane)).collect();
+    lanes.sort_unstable();
+    lanes.dedup();
     let mut blocks: Vec<Block> = Vec::new();
-    let mut locals: Option<(LaneKey, Vec<Act>)> = None;
-    let alone = |acts| Block { acts, ..Block::default() };
-    for key in keys {
-        let acts = own.remove(&key).unwrap_or_default();
-        if key.1.is_none() {
-            blocks.extend(locals.replace((key.0, acts)).map(|(_, acts)| alone(acts)));
-            continue;
+    let mut sends = sends.into_iter().peekable();
+    for lane in lanes {
+        let mut local = locals.remove(&lane);
+        while let Some((_, connection)) = sends.next_if(|(own, _)| *own == lane) {
+            let acts = arrivals[connection as usize].iter().map(|&op| Act::Send(op)).collect();
+            let acts = match local.take() {
+                Some(local) => merged(plain, local, acts),
+                None => acts,
+            };
+            blocks.push(Block { sends: Some(connection), receives: None, acts });
         }
-        let sends = acts.first().and_then(|act| act.sent()).map(|op| connections[op as usize]);
-        let acts = match locals.take() {
-            Some((lane, local)) if lane == key.0 => merged(plain, local, acts),
-            Some((_, local)) => {
-                blocks.push(alone(local));
-                acts
-            }
-            None => acts,
-        };
-        blocks.push(Block { sends, receives: None, acts });
+        blocks.extend(local.map(|acts| Block { acts, ..Block::default() }));
     }
-    blocks.extend(locals.map(|(_, acts)| alone(acts)));
     blocks
 }
 
 fn lane(op: &PlainOp) -> LaneKey {
     (op.kind.reads_peer() && op.crosses(), op.channel)
-}
-
-/// The connection of every transfer.
-fn connections(plain: &Plain) -> Vec<Connection> {
-    let mut lanes: FxHashMap<(u32, u32), Vec<LaneKey>> = FxHashMap::default();
-    for op in plain.ops.iter().filter(|op| op.crosses()) {
-        lanes.entry((op.source(), op.target())).or_default().push(lane(op));
-    }
-    for known in lanes.values_mut() {
-        known.sort_unstable();
-        known.dedup();
-    }
-    let channel = |op: &PlainOp| {
-        let known = lanes.get(&(op.source(), op.target()))?;
-        known.binary_search(&lane(op)).ok().map(|at| at as u32)
-    };
-    plain.ops.iter().map(|op| (op.source(), op.target(), channel(op).unwrap_or(0))).collect()
 }
 
 /// Two lists in order as one in order.

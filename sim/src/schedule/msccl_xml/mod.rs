@@ -23,9 +23,11 @@ mod relay;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod write;
 
-pub use write::{to_xml, to_xml_for};
+pub use write::to_xml;
+pub(super) use write::write_xml;
 
 use fabricast_topologies::Bytes;
 

@@ -2,18 +2,16 @@
 
 use rustc_hash::FxHashMap;
 
-use super::assign::{Act, Block, Connection};
+use super::assign::{Act, Block, Connection, NONE};
 use crate::schedule::plain::Plain;
-
-/// No place.
-const NONE: u32 = u32::MAX;
 
 /// Gives connections to the thread blocks that relay them.
 pub(super) struct Relays<'a> {
     plain: &'a Plain,
     /// The connection of each operation.
-    connections: &'a [Connection],
-    arrivals: &'a FxHashMap<Connection, Vec<u32>>,
+    connections: &'a [u32],
+    /// What arrives by each.
+    arrivals: &'a [Vec<u32>],
     /// The place of each operation among what arrives by its connection; [`NONE`] for what does not cross.
     place: Vec<u32>,
     /// The thread block looked at last that sends each operation, by a number of its own, and its place there.
@@ -22,20 +20,16 @@ pub(super) struct Relays<'a> {
 }
 
 impl<'a> Relays<'a> {
-    pub(super) fn new(
-        plain: &'a Plain,
-        connections: &'a [Connection],
-        arrivals: &'a FxHashMap<Connection, Vec<u32>>,
-    ) -> Self {
+    pub(super) fn new(plain: &'a Plain, connections: &'a [u32], arrivals: &'a [Vec<u32>]) -> Self {
         let mut place = vec![NONE; plain.ops.len()];
-        for arriving in arrivals.values() {
+        for arriving in arrivals {
             arriving.iter().zip(0..).for_each(|(&op, at)| place[op as usize] = at);
         }
         Self { plain, connections, arrivals, place, sent: vec![(NONE, 0); plain.ops.len()], looked_at: 0 }
     }
 
     /// The thread blocks of a GPU take, of what comes in, what they relay; the rest is left.
-    pub(super) fn give(&mut self, blocks: &mut [Block], incoming: &mut Vec<Connection>, chains: &mut Chains) {
+    pub(super) fn give(&mut self, blocks: &mut [Block], incoming: &mut Vec<u32>, chains: &mut Chains<'_>) {
         for block in blocks.iter_mut() {
             let Some(sends) = block.sends else { continue };
             let candidates = self.candidates(&block.acts);
@@ -46,8 +40,8 @@ impl<'a> Relays<'a> {
             for (act, at) in block.acts.iter().zip(0..) {
                 act.sent().into_iter().for_each(|op| self.sent[op as usize] = (self.looked_at, at));
             }
-            let mut best: Option<(usize, Connection, Vec<Act>)> = None;
-            let can_join = |one: &Connection| candidates.binary_search(one).is_ok() && chains.can_join(*one, sends);
+            let mut best: Option<(usize, u32, Vec<Act>)> = None;
+            let can_join = |one: &u32| candidates.binary_search(one).is_ok() && chains.can_join(*one, sends);
             for &connection in incoming.iter().filter(|one| can_join(one)) {
                 if let Some((count, acts)) = self.relayed(&block.acts, connection)
                     && best.as_ref().is_none_or(|(most, ..)| count > *most)
@@ -65,12 +59,12 @@ impl<'a> Relays<'a> {
     }
 
     /// Connections by which something comes that a thread block sends on, sorted; none where it does more than send.
-    fn candidates(&self, acts: &[Act]) -> Vec<Connection> {
+    fn candidates(&self, acts: &[Act]) -> Vec<u32> {
         let mut found = Vec::new();
         for act in acts {
             let Act::Send(id) = *act else { return Vec::new() };
             let op = &self.plain.ops[id as usize];
-            let from = op.after.iter().filter(|&&on| self.place[on as usize] != NONE);
+            let from = self.plain.after(id).iter().filter(|&&on| self.place[on as usize] != NONE);
             let from = from.filter(|&&on| self.plain.ops[on as usize].dst == op.src);
             for connection in from.map(|&on| self.connections[on as usize]) {
                 if found.last() != Some(&connection) {
@@ -85,8 +79,8 @@ impl<'a> Relays<'a> {
 
     /// The acts of a thread block that also takes what arrives by a connection, and how many of them relay it; nothing if it
     /// does not.
-    fn relayed(&self, acts: &[Act], connection: Connection) -> Option<(usize, Vec<Act>)> {
-        let arrivals = self.arrivals.get(&connection)?;
+    fn relayed(&self, acts: &[Act], connection: u32) -> Option<(usize, Vec<Act>)> {
+        let arrivals = self.arrivals.get(connection as usize)?;
         let mut result = Vec::with_capacity(acts.len() + arrivals.len());
         let (mut taken, mut count) = (0, 0);
         // Where something stands among what arrives by the connection.
@@ -101,13 +95,13 @@ impl<'a> Relays<'a> {
                 let (block, at) = self.sent[on as usize];
                 block == self.looked_at && at < turn
             };
-            let source = op.after.iter().find(|&&on| {
+            let after = self.plain.after(id);
+            let source = after.iter().find(|&&on| {
                 arrives(on).is_some_and(|place| place >= taken) && self.plain.ops[on as usize].dst == op.src
             });
             let forwards = source.and_then(|&source| arrives(source));
             let known = forwards.map_or(taken, |at| at + 1);
-            let waits_for_others =
-                op.after.iter().any(|&on| !own(on) && arrives(on).is_none_or(|place| place >= known));
+            let waits_for_others = after.iter().any(|&on| !own(on) && arrives(on).is_none_or(|place| place >= known));
             match forwards {
                 Some(_) if waits_for_others => return None,
                 Some(at) => {
@@ -116,7 +110,7 @@ impl<'a> Relays<'a> {
                     (taken, count) = (at + 1, count + 1);
                 }
                 // It must not wait for what this thread block takes only later.
-                None if op.after.iter().any(|&on| arrives(on).is_some_and(|place| place >= taken)) => return None,
+                None if after.iter().any(|&on| arrives(on).is_some_and(|place| place >= taken)) => return None,
                 None => result.push(act),
             }
         }
@@ -126,26 +120,30 @@ impl<'a> Relays<'a> {
 }
 
 /// Connections that must have the same channel.
-pub(super) struct Chains {
-    chain_of: FxHashMap<Connection, usize>,
-    chains: Vec<Vec<Connection>>,
+pub(super) struct Chains<'a> {
+    ways: &'a [Connection],
+    /// The chain of each connection.
+    chain_of: Vec<u32>,
+    chains: Vec<Vec<u32>>,
 }
 
-impl Chains {
-    pub(super) fn new(mut connections: Vec<Connection>) -> Self {
-        connections.sort_unstable();
-        let chain_of = connections.iter().copied().zip(0..).collect();
-        Self { chain_of, chains: connections.into_iter().map(|connection| vec![connection]).collect() }
+impl<'a> Chains<'a> {
+    /// Each connection alone.
+    pub(super) fn new(ways: &'a [Connection]) -> Self {
+        let numbers = 0..ways.len() as u32;
+        Self { ways, chain_of: numbers.clone().collect(), chains: numbers.map(|connection| vec![connection]).collect() }
     }
 
-    fn chain(&self, connection: Connection) -> Option<usize> {
-        self.chain_of.get(&connection).copied()
+    /// The GPUs at both ends.
+    fn ends(&self, connection: u32) -> (u32, u32) {
+        let (from, to, _) = self.ways[connection as usize];
+        (from, to)
     }
 
     /// Whether two chains can be one: they must not have connections between the same GPUs.
-    fn can_join(&self, a: Connection, b: Connection) -> bool {
-        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return false };
-        let ends = |chain: usize| self.chains[chain].iter().map(|&(from, to, _)| (from, to));
+    fn can_join(&self, a: u32, b: u32) -> bool {
+        let (a, b) = (self.chain_of[a as usize] as usize, self.chain_of[b as usize] as usize);
+        let ends = |chain: usize| self.chains[chain].iter().map(|&connection| self.ends(connection));
         if self.chains[a].len() == 1 || self.chains[b].len() == 1 {
             return a == b || ends(a).all(|own| ends(b).all(|other| own != other));
         }
@@ -154,28 +152,29 @@ impl Chains {
         a == b || ends(b).all(|other| own.binary_search(&other).is_err())
     }
 
-    fn join(&mut self, a: Connection, b: Connection) {
-        let (Some(a), Some(b)) = (self.chain(a), self.chain(b)) else { return };
+    fn join(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.chain_of[a as usize], self.chain_of[b as usize]);
         if a == b {
             return;
         }
-        let (kept, gone) = if self.chains[a].len() < self.chains[b].len() { (b, a) } else { (a, b) };
-        for connection in std::mem::take(&mut self.chains[gone]) {
-            self.chain_of.insert(connection, kept);
-            self.chains[kept].push(connection);
+        let longer = self.chains[a as usize].len() >= self.chains[b as usize].len();
+        let (kept, gone) = if longer { (a, b) } else { (b, a) };
+        for connection in std::mem::take(&mut self.chains[gone as usize]) {
+            self.chain_of[connection as usize] = kept;
+            self.chains[kept as usize].push(connection);
         }
     }
 
-    /// The lowest channel for each chain that no other has between the same GPUs, chain by chain.
-    pub(super) fn channels(mut self) -> FxHashMap<Connection, u32> {
+    /// The lowest channel for each chain that no other has between the same GPUs, chain by chain; by connection.
+    pub(super) fn channels(mut self) -> Vec<u32> {
         self.chains.iter_mut().for_each(|chain| chain.sort_unstable());
         self.chains.sort_unstable();
         // Between each two GPUs, channels that are taken: a bit each.
         let mut taken: FxHashMap<(u32, u32), Vec<u64>> = FxHashMap::default();
-        let mut channels = FxHashMap::default();
+        let mut channels = vec![0; self.ways.len()];
         for chain in &self.chains {
-            let word = |&(from, to, _): &Connection, at: usize| {
-                taken.get(&(from, to)).and_then(|words| words.get(at)).copied().unwrap_or(0)
+            let word = |&connection: &u32, at: usize| {
+                taken.get(&self.ends(connection)).and_then(|words| words.get(at)).copied().unwrap_or(0)
             };
             let free = (0..).find_map(|at| {
                 let all = chain.iter().fold(0, |all, connection| all | word(connection, at));
@@ -183,12 +182,12 @@ impl Chains {
             });
             let (at, bit) = free.unwrap_or((0, 0));
             for &connection in chain {
-                let words = taken.entry((connection.0, connection.1)).or_default();
+                let words = taken.entry(self.ends(connection)).or_default();
                 if words.len() <= at {
                     words.resize(at + 1, 0);
                 }
                 words[at] |= 1 << bit;
-                channels.insert(connection, at as u32 * u64::BITS + bit);
+                channels[connection as usize] = at as u32 * u64::BITS + bit;
             }
         }
         channels

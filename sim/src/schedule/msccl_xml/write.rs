@@ -7,17 +7,18 @@
 //! A schedule is for one size, so the file is for that size. Gets become sends by the other rank. One-sided protocols are
 //! written as `Simple`, for MSCCL has FIFOs only. Unless relayed, what is received goes through memory.
 
-use std::fmt::Write;
-
 use quick_xml::escape::escape;
 
-use super::assign::{Act, Assignment};
+use super::assign::{Act, Assignment, NONE};
+use super::turns::come_to_an_end;
 use fabricast_topologies::Bytes;
 
 use crate::schedule::format::{Format, WriteError};
+use crate::schedule::lists::{Lists, by_key};
 use crate::schedule::order::Graph;
 use crate::schedule::plain::{Plain, Switches, collective_name, named_once};
 use crate::schedule::precedence::{are_before, waits};
+use crate::schedule::text::put;
 use crate::schedule::units::Stretch;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Schedule};
 
@@ -27,34 +28,37 @@ use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Sched
 /// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that MSCCL has no steps for.
 pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
     let bytes = schedule.header().call.bytes;
-    to_xml_for(schedule, (bytes, bytes))
+    let mut text = String::new();
+    write_xml(schedule, (bytes, bytes), &mut text)?;
+    Ok(text)
 }
 
-/// The same, for sizes from the first to the last: chunks are parts of whatever size there is.
+/// The same, for sizes from the first to the last, at the end of a text: chunks are parts of whatever size there is.
 ///
 /// # Errors
-/// [`WriteError`], as [`to_xml`].
-pub fn to_xml_for(schedule: &Schedule, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
+/// [`WriteError`], as [`to_xml`]; the text then has a part of it.
+pub(in crate::schedule) fn write_xml(
+    schedule: &Schedule,
+    sizes: (Bytes, Bytes),
+    text: &mut String,
+) -> Result<(), WriteError> {
     let mut plain = Plain::new(schedule, "MSCCL", Switches::Unknown)?;
     plain.see_through_waits()?;
     let ranks = schedule.header().call.ranks;
-    let relaying = Steps::new(&plain, Assignment::new(&plain, ranks, true)?)?;
+    let relaying = Steps::new(&plain, Assignment::new(&plain, ranks, true)?);
     let steps = match relaying.check(&plain)? {
         Checked::Ordered => relaying,
         // What thread blocks do one after the other would wait for itself.
         Checked::Circle(_) => {
-            let steps = Steps::new(&plain, Assignment::new(&plain, ranks, false)?)?;
+            let steps = Steps::new(&plain, Assignment::new(&plain, ranks, false)?);
             if let Checked::Circle(operation) = steps.check(&plain)? {
                 return Err(WriteError::Deadlock { operation });
             }
             steps
         }
     };
-    steps.text(schedule, &plain, sizes)
+    steps.put(schedule, &plain, sizes, text)
 }
-
-/// No place.
-const NONE: u32 = u32::MAX;
 
 /// Steps in one numbering, with what each waits for.
 struct Steps {
@@ -62,13 +66,13 @@ struct Steps {
     /// First step of each thread block, GPU by GPU.
     firsts: Vec<Vec<u32>>,
     acts: Vec<Act>,
-    /// The thread block of each step.
+    /// The thread block of each step, counted within its GPU.
     block_of: Vec<u32>,
     /// For each operation, the step that sends it or does it, and the one that receives it.
     made_at: Vec<u32>,
     received_at: Vec<u32>,
     /// The last steps of other thread blocks of the GPU that each step waits for, by thread block.
-    after: Vec<Vec<(u32, u32)>>,
+    after: Lists<(u32, u32)>,
     /// Waits that no thread block can be told: an operation and what it waits for.
     untold: Vec<(u32, u32)>,
 }
@@ -79,8 +83,11 @@ enum Checked {
 }
 
 impl Steps {
-    fn new(plain: &Plain, assignment: Assignment) -> Result<Self, WriteError> {
-        let (mut firsts, mut acts, mut block_of) = (Vec::new(), Vec::new(), Vec::new());
+    fn new(plain: &Plain, assignment: Assignment) -> Self {
+        let blocks = assignment.gpus.iter().flatten();
+        let count = blocks.map(|block| block.acts.len()).sum();
+        let (mut acts, mut block_of) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut firsts = Vec::with_capacity(assignment.gpus.len());
         let mut made_at = vec![NONE; plain.ops.len()];
         let mut received_at = vec![NONE; plain.ops.len()];
         for blocks in &assignment.gpus {
@@ -101,10 +108,10 @@ impl Steps {
             }
             firsts.push(first);
         }
-        let after = vec![Vec::new(); acts.len()];
-        let mut steps = Self { assignment, firsts, acts, block_of, made_at, received_at, after, untold: Vec::new() };
+        let (after, untold) = (Lists::with_capacity(0), Vec::new());
+        let mut steps = Self { assignment, firsts, acts, block_of, made_at, received_at, after, untold };
         steps.find_waits(plain);
-        Ok(steps)
+        steps
     }
 
     /// The step at which a rank takes part in an operation, and is done with it.
@@ -121,46 +128,54 @@ impl Steps {
     }
 
     fn find_waits(&mut self, plain: &Plain) {
-        for (id, op) in plain.ops.iter().enumerate().filter(|(_, op)| op.kind.moves_data()) {
-            for &on in &op.after {
-                let told = if let Some(part) = self.part(plain, on, op.source()) {
-                    Some((self.made_at[id], part))
-                } else if op.crosses() {
-                    self.part(plain, on, op.target()).map(|part| (self.received_at[id], part))
+        // A step, and one of its GPU that it waits for.
+        let mut told: Vec<(u32, u32)> = Vec::with_capacity(plain.waits.all().len());
+        for (id, op) in (0u32..).zip(&plain.ops).filter(|(_, op)| op.kind.moves_data()) {
+            for &on in plain.after(id) {
+                if let Some(part) = self.part(plain, on, op.source()) {
+                    told.push((self.made_at[id as usize], part));
+                } else if let Some(part) = op.crosses().then(|| self.part(plain, on, op.target())).flatten() {
+                    told.push((self.received_at[id as usize], part));
                 } else {
-                    None
-                };
-                match told {
-                    None => self.untold.push((id as u32, on)),
-                    Some((step, part)) => self.wait(step, part),
+                    self.untold.push((id, on));
                 }
             }
         }
-        self.after.iter_mut().for_each(|after| after.sort_unstable());
+        // Of the same thread block it waits anyway.
+        told.retain(|&(step, on)| self.block_of[step as usize] != self.block_of[on as usize]);
+        let order = by_key(told.iter().map(|(step, _)| *step));
+        let mut in_order = order.iter().map(|&at| told[at as usize]).peekable();
+        let mut after = Lists::with_capacity(self.acts.len());
+        let mut of_step: Vec<(u32, u32)> = Vec::new();
+        for step in 0..self.acts.len() as u32 {
+            of_step.clear();
+            while let Some((_, on)) = in_order.next_if(|(own, _)| *own == step) {
+                of_step.push((self.block_of[on as usize], on));
+            }
+            of_step.sort_unstable();
+            after.extend(of_step.chunk_by(|a, b| a.0 == b.0).filter_map(<[(u32, u32)]>::last).copied());
+            after.close();
+        }
+        self.after = after;
     }
 
-    /// A step waits for another of its GPU; of the same thread block it does anyway.
-    fn wait(&mut self, step: u32, on: u32) {
-        let (own, other) = (self.block_of[step as usize], self.block_of[on as usize]);
-        if own == other {
-            return;
-        }
-        let after = &mut self.after[step as usize];
-        match after.iter_mut().find(|(block, _)| *block == other) {
-            Some((_, last)) => *last = (*last).max(on),
-            None => after.push((other, on)),
-        }
+    /// What a step waits for, but for the step before it in its thread block.
+    fn waits_for(&self, step: u32) -> impl Iterator<Item = u32> + '_ {
+        let sent = self.acts[step as usize].received().map(|op| self.made_at[op as usize]);
+        self.after.of(step).iter().map(|(_, on)| *on).chain(sent)
     }
 
     /// Whether thread blocks that do their steps in turn do everything in order.
     fn check(&self, plain: &Plain) -> Result<Checked, WriteError> {
+        let firsts: Vec<u32> = self.firsts.iter().flatten().copied().collect();
+        if self.untold.is_empty() && come_to_an_end(&firsts, self.acts.len() as u32, |step| self.waits_for(step)) {
+            return Ok(Checked::Ordered);
+        }
         let mut starts = vec![false; self.acts.len() + 1];
-        self.firsts.iter().flatten().for_each(|&first| starts[first as usize] = true);
+        firsts.iter().for_each(|&first| starts[first as usize] = true);
         let schedule = waits((0..self.acts.len() as u32).map(|step| {
-            let others = self.after[step as usize].iter().map(|(_, on)| *on);
             let before = (!starts[step as usize]).then(|| step - 1);
-            let sent = self.acts[step as usize].received().map(|op| self.made_at[op as usize]);
-            others.chain(before).chain(sent)
+            self.waits_for(step).chain(before)
         }));
         let graph = Graph::new(&schedule);
         let order = match graph.order() {
@@ -187,74 +202,71 @@ impl Steps {
         Ok(Checked::Ordered)
     }
 
-    fn text(&self, schedule: &Schedule, plain: &Plain, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
+    fn put(
+        &self,
+        schedule: &Schedule,
+        plain: &Plain,
+        sizes: (Bytes, Bytes),
+        text: &mut String,
+    ) -> Result<(), WriteError> {
         let (header, call) = (schedule.header(), schedule.header().call);
-        let channels = self.assignment.channels.values().map(|channel| channel + 1).max().unwrap_or(1);
+        let channels = self.assignment.channels.iter().map(|channel| channel + 1).max().unwrap_or(1);
         let proto = match Format::MscclXml.protocol(header.protocol) {
             Protocol::Ll => "LL",
             Protocol::Ll128 => "LL128",
             _ => "Simple",
         };
-        let in_place = call.buffers == BufferUse::InPlace;
-        let (name, coll) = (escape(header.name.as_str()), collective_name(call.collective));
-        let (chunks, ranks) = (plain.places.chunks, call.ranks);
-        let (first, last) = (sizes.0.0, sizes.1.0);
-        let root = if call.root.0 == 0 { String::new() } else { format!(" root=\"{}\"", call.root.0) };
-        let (inside, outside) = (u8::from(in_place), u8::from(!in_place));
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "<algo name=\"{name}\" proto=\"{proto}\" nchannels=\"{channels}\" nchunksperloop=\"{chunks}\" \
-             ngpus=\"{ranks}\" coll=\"{coll}\" inplace=\"{inside}\" outofplace=\"{outside}\" minBytes=\"{first}\" \
-             maxBytes=\"{last}\"{root}>"
-        );
+        let (inside, outside) = if call.buffers == BufferUse::InPlace { ("1", "0") } else { ("0", "1") };
+        put!(text, "<algo name=\"", &*escape(header.name.as_str()), "\" proto=\"", proto);
+        put!(text, "\" nchannels=\"", channels, "\" nchunksperloop=\"", plain.places.chunks);
+        put!(text, "\" ngpus=\"", call.ranks, "\" coll=\"", collective_name(call.collective));
+        put!(text, "\" inplace=\"", inside, "\" outofplace=\"", outside);
+        put!(text, "\" minBytes=\"", sizes.0.0, "\" maxBytes=\"", sizes.1.0, "\"");
+        if call.root.0 != 0 {
+            put!(text, " root=\"", call.root.0, "\"");
+        }
+        put!(text, ">\n");
         let (input, output) = plain.places.per_gpu;
         let numbers = self.numbers();
         let mut told = vec![false; self.acts.len()];
-        self.after.iter().flatten().for_each(|&(_, on)| told[on as usize] = true);
-        for (gpu, blocks) in self.assignment.gpus.iter().enumerate() {
-            let _ = writeln!(
-                text,
-                "  <gpu id=\"{gpu}\" i_chunks=\"{input}\" o_chunks=\"{output}\" s_chunks=\"{}\">",
-                plain.scratch
-            );
-            for (number, block) in blocks.iter().enumerate() {
-                let send = block.sends.map_or(-1, |(_, to, _)| i64::from(to));
-                let recv = block.receives.map_or(-1, |(from, ..)| i64::from(from));
+        self.after.all().iter().for_each(|&(_, on)| told[on as usize] = true);
+        let way = |connection: u32| self.assignment.connections.ways[connection as usize];
+        for ((blocks, firsts), gpu) in self.assignment.gpus.iter().zip(&self.firsts).zip(0u32..) {
+            put!(text, "  <gpu id=\"", gpu, "\" i_chunks=\"", input, "\" o_chunks=\"", output);
+            put!(text, "\" s_chunks=\"", plain.scratch, "\">\n");
+            for ((block, &first), number) in blocks.iter().zip(firsts).zip(0u32..) {
+                let send = block.sends.map(|connection| way(connection).1);
+                let recv = block.receives.map(|connection| way(connection).0);
                 // A relay has one number for both its connections.
                 let connection = block.sends.or(block.receives);
-                let chan = connection.and_then(|connection| self.assignment.channels.get(&connection)).unwrap_or(&0);
-                let _ = writeln!(text, "    <tb id=\"{number}\" send=\"{send}\" recv=\"{recv}\" chan=\"{chan}\">");
-                for step in (0..block.acts.len() as u32).map(|i| self.firsts[gpu][number] + i) {
-                    let after = &self.after[step as usize];
+                let chan = connection.map_or(0, |connection| self.assignment.channels[connection as usize]);
+                put!(text, "    <tb id=\"", number, "\" send=\"", send, "\" recv=\"", recv);
+                put!(text, "\" chan=\"", chan, "\">\n");
+                for (&act, step) in block.acts.iter().zip(first..) {
+                    let after = self.after.of(step);
                     let mut at = numbers[step as usize] - (after.len() as u32).saturating_sub(1);
                     let (last, others) = match after.split_last() {
                         Some((last, others)) => (Some(*last), others),
                         None => (None, &[][..]),
                     };
                     for &(block, on) in others {
-                        let _ = writeln!(
-                            text,
-                            "      <step s=\"{at}\" type=\"nop\" srcbuf=\"i\" srcoff=\"-1\" dstbuf=\"o\" dstoff=\"-1\" \
-                             cnt=\"0\" depid=\"{block}\" deps=\"{}\" hasdep=\"0\"/>",
-                            numbers[on as usize]
-                        );
+                        put!(text, "      <step s=\"", at, "\" type=\"nop\" srcbuf=\"i\" srcoff=\"-1\" dstbuf=\"o\" ");
+                        put!(text, "dstoff=\"-1\" cnt=\"0\" depid=\"", block, "\" deps=\"", numbers[on as usize]);
+                        put!(text, "\" hasdep=\"0\"/>\n");
                         at += 1;
                     }
-                    let _ = write!(text, "      <step s=\"{at}\" ");
-                    self.words(plain, schedule, self.acts[step as usize], &mut text)?;
-                    let (block, on) =
-                        last.map_or((-1, -1), |(block, on)| (i64::from(block), i64::from(numbers[on as usize])));
-                    let hasdep = u8::from(told[step as usize]);
-                    let _ = writeln!(text, " depid=\"{block}\" deps=\"{on}\" hasdep=\"{hasdep}\"/>");
+                    put!(text, "      <step s=\"", at, "\" ");
+                    self.words(plain, schedule, act, text)?;
+                    put!(text, " depid=\"", last.map(|(block, _)| block));
+                    put!(text, "\" deps=\"", last.map(|(_, on)| numbers[on as usize]));
+                    put!(text, if told[step as usize] { "\" hasdep=\"1\"/>\n" } else { "\" hasdep=\"0\"/>\n" });
                 }
-                text.push_str("    </tb>\n");
+                put!(text, "    </tb>\n");
             }
-            text.push_str("  </gpu>\n");
+            put!(text, "  </gpu>\n");
         }
-        text.push_str("</algo>\n");
-        Ok(text)
+        put!(text, "</algo>\n");
+        Ok(())
     }
 
     /// The number of each step in its thread block, steps that only wait counted.
@@ -264,7 +276,7 @@ impl Steps {
             for (&first, block) in blocks.0.iter().zip(blocks.1) {
                 let mut next = 0;
                 for step in first..first + block.acts.len() as u32 {
-                    next += (self.after[step as usize].len() as u32).saturating_sub(1);
+                    next += (self.after.of(step).len() as u32).saturating_sub(1);
                     numbers[step as usize] = next;
                     next += 1;
                 }
@@ -279,29 +291,14 @@ impl Steps {
         let op = &plain.ops[id as usize];
         let call = schedule.header().call;
         let reduces = op.kind.reduces();
-        let kind = match act {
-            Act::Local(_) => {
-                if reduces {
-                    "re"
-                } else {
-                    "cpy"
-                }
-            }
-            Act::Send(_) => "s",
-            Act::Receive(_) => {
-                if reduces {
-                    "rrc"
-                } else {
-                    "r"
-                }
-            }
-            Act::Relay(..) => {
-                if reduces {
-                    "rrcs"
-                } else {
-                    "rcs"
-                }
-            }
+        let kind = match (act, reduces) {
+            (Act::Local(_), true) => "re",
+            (Act::Local(_), false) => "cpy",
+            (Act::Send(_), _) => "s",
+            (Act::Receive(_), true) => "rrc",
+            (Act::Receive(_), false) => "r",
+            (Act::Relay(..), true) => "rrcs",
+            (Act::Relay(..), false) => "rcs",
         };
         // What a receive adds is the receiver's; what it does not add to is the sender's, for whoever reads the file.
         let src = match act {
@@ -314,11 +311,8 @@ impl Steps {
             _ => plain.name(id, op.source(), op.src)?,
         };
         let dst = plain.name(id, op.target(), op.dst)?;
-        let _ = write!(
-            text,
-            "type=\"{kind}\" srcbuf=\"{}\" srcoff=\"{}\" dstbuf=\"{}\" dstoff=\"{}\" cnt=\"{}\"",
-            src.0, src.1, dst.0, dst.1, op.dst.count
-        );
+        put!(text, "type=\"", kind, "\" srcbuf=\"", src.0, "\" srcoff=\"", src.1);
+        put!(text, "\" dstbuf=\"", dst.0, "\" dstoff=\"", dst.1, "\" cnt=\"", op.dst.count, "\"");
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! one operation (`glres`), which is the only way that MSCCL++'s executor loads through the switch.
 
 use crate::schedule::format::WriteError;
+use crate::schedule::lists::Lists;
 use crate::schedule::plain::{Plain, PlainOp};
 use crate::schedule::{OpKind, Rank, Schedule};
 
@@ -21,7 +22,7 @@ impl<'a> Fused<'a> {
         let mut stored = vec![false; plain.ops.len()];
         // The load that each store is done with.
         let mut load_of: Vec<Option<u32>> = vec![None; plain.ops.len()];
-        for (id, op) in plain.ops.iter().enumerate().filter(|(_, op)| op.kind == OpKind::MulticastPut) {
+        for (id, op) in (0u32..).zip(&plain.ops).filter(|(_, op)| op.kind == OpKind::MulticastPut) {
             let is_load = |load: &&u32| {
                 let before: &PlainOp = &plain.ops[**load as usize];
                 before.kind == OpKind::MulticastReduce
@@ -30,9 +31,9 @@ impl<'a> Fused<'a> {
                     && op.src == op.dst
                     && !stored[**load as usize]
             };
-            if let Some(&load) = op.after.iter().find(is_load) {
+            if let Some(&load) = plain.after(id).iter().find(is_load) {
                 stored[load as usize] = true;
-                load_of[id] = Some(load);
+                load_of[id as usize] = Some(load);
             }
         }
         let kept = |(id, op): &(usize, &PlainOp)| op.kind == OpKind::MulticastReduce && !stored[*id];
@@ -40,18 +41,22 @@ impl<'a> Fused<'a> {
             let why = "MSCCL++ loads through the switch only what it stores to all of its GPUs at once";
             return Err(plain.unsupported(id as u32, why));
         }
-        for (store, load) in load_of.iter().enumerate().filter_map(|(store, load)| Some((store, (*load)?))) {
-            let after = std::mem::take(&mut plain.ops[store].after);
-            plain.ops[store].kind = OpKind::Wait;
-            plain.ops[load as usize].after.extend(after);
-        }
         if load_of.iter().any(Option::is_some) {
-            for (id, op) in plain.ops.iter_mut().enumerate() {
-                op.after.iter_mut().for_each(|on| *on = load_of[*on as usize].unwrap_or(*on));
-                op.after.sort_unstable();
-                op.after.dedup();
-                op.after.retain(|&on| on as usize != id);
+            let mut store_of: Vec<Option<u32>> = vec![None; plain.ops.len()];
+            for (store, load) in (0u32..).zip(&load_of) {
+                load.iter().for_each(|&load| store_of[load as usize] = Some(store));
             }
+            let mut waits = Lists::with_capacity(plain.ops.len());
+            for (id, store) in (0u32..).zip(&store_of) {
+                let own = if load_of[id as usize].is_some() { &[][..] } else { plain.after(id) };
+                let of_store = store.map_or(&[][..], |store| plain.after(store));
+                let after = own.iter().chain(of_store).map(|&on| load_of[on as usize].unwrap_or(on));
+                waits.extend(after.filter(|&on| on != id));
+                waits.close_sorted();
+            }
+            plain.waits = waits;
+            let fused = load_of.iter().zip(&mut plain.ops).filter(|(load, _)| load.is_some());
+            fused.for_each(|(_, store)| store.kind = OpKind::Wait);
         }
         Ok(Self { teams: &schedule.header().teams, stored })
     }

@@ -7,6 +7,7 @@
 //! A plan is for a range of sizes and a schedule for one: reading takes the largest, or 1 MiB where there is no limit;
 //! `Schedule::scaled` gives others.
 
+mod block_text;
 mod fuse;
 mod lower;
 mod order;
@@ -19,7 +20,8 @@ mod text;
 mod write;
 mod write_switch;
 
-pub use write::{to_plan, to_plan_for};
+pub use write::to_plan;
+pub(super) use write::write_plan;
 
 use fabricast_topologies::Bytes;
 

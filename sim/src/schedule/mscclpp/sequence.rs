@@ -43,25 +43,39 @@ impl Sequences {
         if let Some(op) = plain.ops.iter().position(|op| op.kind == OpKind::PutReduceInput && !op.crosses()) {
             return Err(plain.unsupported(op as u32, "it reduces within a rank into a third place"));
         }
-        let mut blocks: Vec<(u32, u16)> = plain.ops.iter().map(|op| (Self::executor(op), op.channel)).collect();
+        // Neighbours are mostly of one thread block.
+        let lane = |op: &PlainOp| (Self::executor(op), op.channel);
+        let mut blocks: Vec<(u32, u16)> = Vec::new();
+        for lane in plain.ops.iter().map(lane) {
+            if blocks.last() != Some(&lane) {
+                blocks.push(lane);
+            }
+        }
         blocks.sort_unstable();
         blocks.dedup();
         // Who only gets needs somebody to wait for it.
-        let targets = |op: &PlainOp| {
-            let (members, channel) = (fused.members(op), op.channel);
-            members.iter().map(|rank| rank.0).chain([op.target()]).map(move |rank| (rank, channel))
-        };
-        let idle = |target: &(u32, u16)| blocks.binary_search_by_key(&target.0, |block| block.0).is_err();
-        let mut waiting: Vec<(u32, u16)> = plain.ops.iter().flat_map(targets).filter(idle).collect();
-        waiting.sort_unstable();
-        waiting.dedup_by_key(|block| block.0);
-        blocks.extend(waiting);
-        blocks.sort_unstable();
-        let block_of: Vec<u32> = plain
-            .ops
-            .iter()
-            .map(|op| blocks.binary_search(&(Self::executor(op), op.channel)).unwrap_or(0) as u32)
-            .collect();
+        let mut is_idle = vec![true; schedule.header().call.ranks as usize];
+        blocks.iter().for_each(|block| is_idle[block.0 as usize] = false);
+        if is_idle.contains(&true) {
+            let targets = |op: &PlainOp| {
+                let (members, channel) = (fused.members(op), op.channel);
+                members.iter().map(|rank| rank.0).chain([op.target()]).map(move |rank| (rank, channel))
+            };
+            let idle = |target: &(u32, u16)| is_idle[target.0 as usize];
+            let mut waiting: Vec<(u32, u16)> = plain.ops.iter().flat_map(targets).filter(idle).collect();
+            waiting.sort_unstable();
+            waiting.dedup_by_key(|block| block.0);
+            blocks.extend(waiting);
+            blocks.sort_unstable();
+        }
+        let mut last = ((u32::MAX, 0), 0);
+        let block_of = plain.ops.iter().map(lane).map(|lane| {
+            if lane != last.0 {
+                last = (lane, blocks.binary_search(&lane).unwrap_or(0) as u32);
+            }
+            last.1
+        });
+        let block_of: Vec<u32> = block_of.collect();
         let in_order = |order: &[u32]| {
             let mut ops = vec![Vec::new(); blocks.len()];
             order.iter().for_each(|&op| ops[block_of[op as usize] as usize].push(op));
@@ -69,17 +83,19 @@ impl Sequences {
         };
         // Operations that were listed one by one stay in the order of the list, where that is one that they can be done
         // in; those of runs are taken level by level.
-        let mut order: Vec<u32> = (0..plain.ops.len() as u32).collect();
         let is_list = (0..schedule.run_count()).all(|run| schedule.run(RunId(run)).len <= 1)
             && plain.ops.iter().all(|op| Self::executor(op) == op.rank);
-        let mut ops = in_order(&order);
-        if !is_list || circle(plain, &ops).is_some() {
-            order.sort_by_key(|&op| (plain.ops[op as usize].level, op));
-            ops = in_order(&order);
-            if let Some(operation) = circle(plain, &ops) {
-                return Err(WriteError::Deadlock { operation });
+        let list: Option<Vec<Vec<u32>>> = is_list.then(|| in_order(&(0..plain.ops.len() as u32).collect::<Vec<_>>()));
+        let ops = match list.filter(|ops| circle(plain, ops, |op| (0, op)).is_none()) {
+            Some(ops) => ops,
+            None => {
+                let ops = in_order(&plain.by_level());
+                if let Some(operation) = circle(plain, &ops, |op| (plain.ops[op as usize].level, op)) {
+                    return Err(WriteError::Deadlock { operation });
+                }
+                ops
             }
-        }
+        };
         let (waits, signals) = signalled(plain, fused, &blocks, (&ops, &block_of));
         Ok(Self { blocks, ops, waits, signals })
     }
@@ -98,14 +114,14 @@ impl Sequences {
         start(rank)..start(rank + 1)
     }
 
-    /// What a thread block waits for before the operation at a position.
-    pub(super) fn waits(&self, block: u32, position: u32) -> &[Signal] {
-        at(&self.waits[block as usize], position)
+    /// What a thread block waits for, to be asked position by position.
+    pub(super) fn waits(&self, block: u32) -> Cursor<'_> {
+        Cursor(&self.waits[block as usize])
     }
 
-    /// Whom a thread block tells that the operation at a position is done.
-    pub(super) fn signals(&self, block: u32, position: u32) -> &[Signal] {
-        at(&self.signals[block as usize], position)
+    /// Whom a thread block tells that operations are done, to be asked position by position.
+    pub(super) fn signals(&self, block: u32) -> Cursor<'_> {
+        Cursor(&self.signals[block as usize])
     }
 
     /// Pairs of own and other thread blocks that signal each other across GPUs: by peer, then by pair, so that both ends
@@ -113,7 +129,6 @@ impl Sequences {
     pub(super) fn channels_of(&self, rank: u32) -> Vec<(u32, u32)> {
         let mut pairs: Vec<(u32, u32)> = self.told(rank, false);
         pairs.sort_unstable_by_key(|&(own, other)| (self.rank(other), own.min(other), own.max(other)));
-        pairs.dedup();
         pairs
     }
 
@@ -121,28 +136,54 @@ impl Sequences {
     pub(super) fn semaphores_of(&self, rank: u32) -> Vec<(u32, u32)> {
         let mut pairs = self.told(rank, true);
         pairs.sort_unstable();
-        pairs.dedup();
         pairs
     }
 
+    /// Each pair once.
     fn told(&self, rank: u32, same_gpu: bool) -> Vec<(u32, u32)> {
-        let of = |block: u32| {
+        let own = self.blocks_of(rank);
+        let mut met = vec![u32::MAX; self.blocks.len()];
+        let mut pairs = Vec::new();
+        for block in own.clone() {
             let tells = self.signals[block as usize].iter();
-            let hears = self.waits[block as usize].iter().filter(move |_| !same_gpu);
-            tells.chain(hears).map(move |signal| (block, signal.other))
-        };
-        self.blocks_of(rank).flat_map(of).filter(|&(_, other)| (self.rank(other) == rank) == same_gpu).collect()
+            let hears = self.waits[block as usize].iter().filter(|_| !same_gpu);
+            for Signal { other, .. } in tells.chain(hears) {
+                let met = &mut met[*other as usize];
+                if *met != block && own.contains(other) == same_gpu {
+                    *met = block;
+                    pairs.push((block, *other));
+                }
+            }
+        }
+        pairs
     }
 }
 
-fn at(signals: &[Signal], position: u32) -> &[Signal] {
-    let start = signals.partition_point(|signal| signal.position < position);
-    let end = signals.partition_point(|signal| signal.position <= position);
-    &signals[start..end]
+/// Signals of a thread block that were not yet asked for.
+pub(super) struct Cursor<'a>(&'a [Signal]);
+
+impl<'a> Cursor<'a> {
+    /// Those at a position, which is none before those that were asked for.
+    pub(super) fn take(&mut self, position: u32) -> &'a [Signal] {
+        let count = self.0.iter().take_while(|signal| signal.position <= position).count();
+        let (taken, rest) = self.0.split_at(count);
+        self.0 = rest;
+        taken
+    }
+
+    /// Whether there are any at a position.
+    pub(super) fn has(&self, position: u32) -> bool {
+        self.0.first().is_some_and(|signal| signal.position <= position)
+    }
 }
 
-/// An operation that waits for itself when thread blocks do theirs in this order.
-fn circle(plain: &Plain, ops: &[Vec<u32>]) -> Option<OpId> {
+/// An operation that waits for itself when thread blocks do theirs in this order, which is a part of that of the keys for each.
+fn circle(plain: &Plain, ops: &[Vec<u32>], key: impl Fn(u32) -> (u32, u32)) -> Option<OpId> {
+    let after = |op: u32| plain.after(op).iter().all(|&on| key(on) < key(op));
+    if (0..plain.ops.len() as u32).all(after) {
+        // Everything comes after what it waits for, and after what its thread block does before.
+        return None;
+    }
     let mut before = vec![None; plain.ops.len()];
     for ops in ops {
         for pair in ops.windows(2) {
@@ -151,12 +192,13 @@ fn circle(plain: &Plain, ops: &[Vec<u32>]) -> Option<OpId> {
             }
         }
     }
-    let after = plain.ops.iter().zip(before).map(|(op, before)| op.after.iter().copied().chain(before));
+    let after = (0u32..).zip(before).map(|(op, before)| plain.after(op).iter().copied().chain(before));
     let schedule = waits(after);
     Graph::new(&schedule).order().err().map(|cycle| cycle.0.first().copied().unwrap_or_default())
 }
 
-/// The waits and signals of every thread block.
+/// The waits and signals of every thread block. A GPU is done when its thread blocks are: what they do not hear otherwise of what
+/// is put there, one of them waits for in the end.
 fn signalled(
     plain: &Plain,
     fused: &Fused<'_>,
@@ -169,54 +211,100 @@ fn signalled(
             position[op as usize] = at as u32;
         }
     }
+    let puts = puts(plain, fused, ops);
     let (mut waits, mut signals) = (vec![Vec::new(); ops.len()], vec![Vec::new(); ops.len()]);
-    // How far each other thread block is known to be, by some thread block of a GPU in the end.
-    let mut known_in_the_end: FxHashMap<(u32, u32), u32> = FxHashMap::default();
-    let mut known: FxHashMap<u32, u32> = FxHashMap::default();
-    for (block, ops) in ops.iter().enumerate() {
-        known.clear();
-        for (at, &op) in ops.iter().enumerate() {
-            let mut needed: Vec<(u32, u32)> = plain.ops[op as usize]
-                .after
-                .iter()
-                .map(|&on| (block_of[on as usize], position[on as usize]))
-                .filter(|&(other, _)| other as usize != block)
-                .collect();
-            needed.sort_unstable();
-            // Of each thread block, the last.
-            for last in needed.chunk_by(|a, b| a.0 == b.0).filter_map(<[(u32, u32)]>::last) {
-                let far = known.get(&last.0);
-                if far.is_none_or(|&far| far < last.1) {
-                    known.insert(last.0, last.1);
-                    let far = known_in_the_end.entry((blocks[block].0, last.0)).or_default();
-                    *far = (*far).max(last.1 + 1);
-                    waits[block].push(Signal { position: at as u32, other: last.0 });
-                    signals[last.0 as usize].push(Signal { position: last.1, other: block as u32 });
+    // How far each other thread block is known to be, by a thread block, and by some of its GPU in the end.
+    let mut known = Known::new(blocks.len());
+    let mut known_in_the_end = Known::new(blocks.len());
+    let mut needed: Vec<(u32, u32)> = Vec::new();
+    let mut first = 0;
+    for of_gpu in blocks.chunk_by(|a, b| a.0 == b.0) {
+        let (gpu, own) = (of_gpu[0].0, first..first + of_gpu.len());
+        first = own.end;
+        known_in_the_end.forget();
+        for block in own.clone() {
+            known.forget();
+            for (&op, at) in ops[block].iter().zip(0..) {
+                needed.clear();
+                let others = plain.after(op).iter().map(|&on| (block_of[on as usize], position[on as usize]));
+                needed.extend(others.filter(|&(other, _)| other as usize != block));
+                needed.sort_unstable();
+                // Of each thread block, the last.
+                for last in needed.chunk_by(|a, b| a.0 == b.0).filter_map(<[(u32, u32)]>::last) {
+                    if known.learn(last.0, last.1) {
+                        known_in_the_end.learn(last.0, last.1);
+                        waits[block].push(Signal { position: at, other: last.0 });
+                        signals[last.0 as usize].push(Signal { position: last.1, other: block as u32 });
+                    }
                 }
             }
         }
-    }
-    // The last that each thread block puts into each GPU.
-    let mut put: Vec<(u32, u32, u32)> = Vec::new();
-    for (op, plain) in plain.ops.iter().enumerate().filter(|(_, op)| op.kind == OpKind::Put && op.crosses()) {
-        put.push((plain.target(), block_of[op], position[op]));
-    }
-    for (id, op) in (0u32..).zip(&plain.ops).filter(|&(id, op)| fused.stores(id, op)) {
-        let others = fused.members(op).iter().filter(|rank| rank.0 != op.rank);
-        put.extend(others.map(|rank| (rank.0, block_of[id as usize], position[id as usize])));
-    }
-    put.sort_unstable();
-    for &(gpu, from, at) in put.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).filter_map(<[(u32, u32, u32)]>::last) {
-        if known_in_the_end.get(&(gpu, from)).is_some_and(|&far| far > at) {
-            continue;
+        let after = puts.partition_point(|put| put.gpu < gpu);
+        for put in puts.iter().skip(after).take_while(|put| put.gpu == gpu) {
+            if known_in_the_end.learn(put.from, put.position) {
+                // The thread block of the same lane waits for it, or the first.
+                let lane = blocks[put.from as usize].1;
+                let found = own.start + of_gpu.binary_search(&(gpu, lane)).unwrap_or(0);
+                waits[found].push(Signal { position: ops[found].len() as u32, other: put.from });
+                signals[put.from as usize].push(Signal { position: put.position, other: found as u32 });
+            }
         }
-        // The thread block of the same lane waits for it, or the first.
-        let lane = blocks[from as usize].1;
-        let found =
-            blocks.binary_search(&(gpu, lane)).unwrap_or_else(|_| blocks.partition_point(|block| block.0 < gpu));
-        waits[found].push(Signal { position: ops[found].len() as u32, other: from });
-        signals[from as usize].push(Signal { position: at, other: found as u32 });
     }
     signals.iter_mut().for_each(|signals: &mut Vec<Signal>| signals.sort_unstable());
     (waits, signals)
+}
+
+/// How far thread blocks are known to be.
+struct Known {
+    /// The round in which something was learnt of each, and the position.
+    far: Vec<(u32, u32)>,
+    round: u32,
+}
+
+impl Known {
+    fn new(blocks: usize) -> Self {
+        Self { far: vec![(0, 0); blocks], round: 0 }
+    }
+
+    /// Nothing is known any more.
+    fn forget(&mut self) {
+        self.round += 1;
+    }
+
+    /// Whether it is news that a thread block is done with the operation at a position; from here on it is known.
+    fn learn(&mut self, block: u32, position: u32) -> bool {
+        let far = &mut self.far[block as usize];
+        let is_new = far.0 != self.round || far.1 < position;
+        if is_new {
+            *far = (self.round, position);
+        }
+        is_new
+    }
+}
+
+/// The last that a thread block puts into a GPU.
+struct LastPut {
+    gpu: u32,
+    from: u32,
+    position: u32,
+}
+
+/// By GPU, then by thread block.
+fn puts(plain: &Plain, fused: &Fused<'_>, ops: &[Vec<u32>]) -> Vec<LastPut> {
+    let mut puts = Vec::new();
+    let mut of_block: FxHashMap<u32, u32> = FxHashMap::default();
+    for (from, ops) in (0u32..).zip(ops) {
+        for (&id, position) in ops.iter().zip(0u32..) {
+            let op = &plain.ops[id as usize];
+            if op.kind == OpKind::Put && op.crosses() {
+                of_block.insert(op.target(), position);
+            } else if fused.stores(id, op) {
+                let others = fused.members(op).iter().filter(|rank| rank.0 != op.rank);
+                of_block.extend(others.map(|rank| (rank.0, position)));
+            }
+        }
+        puts.extend(of_block.drain().map(|(gpu, position)| LastPut { gpu, from, position }));
+    }
+    puts.sort_unstable_by_key(|put| (put.gpu, put.from));
+    puts
 }

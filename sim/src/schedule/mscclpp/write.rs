@@ -7,9 +7,9 @@
 //!
 //! A plan, like a schedule, takes for granted that buffers are ready on all GPUs when it begins.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::collections::BTreeMap;
 
+use super::block_text::{BlockText, Chunks, Touched, Where};
 use super::fuse::Fused;
 use super::sequence::{Sequences, Signal};
 use super::write_switch::Switched;
@@ -17,27 +17,9 @@ use fabricast_topologies::Bytes;
 
 use crate::schedule::format::{Format, WriteError};
 use crate::schedule::plain::{Plain, PlainOp, Switches, collective_name, named_once};
+use crate::schedule::text::put;
 use crate::schedule::units::Stretch;
-use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Schedule};
-
-/// Memory of a rank that an operation touches.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Touched {
-    rank: u32,
-    stretch: Stretch,
-    writes: bool,
-}
-
-impl Touched {
-    fn conflicts(self, other: Self) -> bool {
-        let apart =
-            |a: Stretch, b: Stretch| a.buffer != b.buffer || a.from + a.count <= b.from || b.from + b.count <= a.from;
-        (self.writes || other.writes) && self.rank == other.rank && !apart(self.stretch, other.stretch)
-    }
-}
-
-/// More operations without a barrier of the thread block than this are not kept in mind.
-const MOST_LOOSE: usize = 64;
+use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Rank, Schedule};
 
 /// Writes a schedule as an execution plan, for exactly its size.
 ///
@@ -45,14 +27,20 @@ const MOST_LOOSE: usize = 64;
 /// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that wait for each other.
 pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
     let bytes = schedule.header().call.bytes;
-    to_plan_for(schedule, (bytes, bytes))
+    let mut text = String::new();
+    write_plan(schedule, (bytes, bytes), &mut text)?;
+    Ok(text)
 }
 
-/// The same, for sizes from the first to the last: chunks are parts of whatever size there is.
+/// The same, for sizes from the first to the last, at the end of a text: chunks are parts of whatever size there is.
 ///
 /// # Errors
-/// [`WriteError`], as [`to_plan`].
-pub fn to_plan_for(schedule: &Schedule, sizes: (Bytes, Bytes)) -> Result<String, WriteError> {
+/// [`WriteError`], as [`to_plan`]; the text then has a part of it.
+pub(in crate::schedule) fn write_plan(
+    schedule: &Schedule,
+    sizes: (Bytes, Bytes),
+    text: &mut String,
+) -> Result<(), WriteError> {
     let mut plain = Plain::new(schedule, "MSCCL++", Switches::Known)?;
     let fused = Fused::new(schedule, &mut plain)?;
     let (header, call) = (schedule.header(), schedule.header().call);
@@ -63,31 +51,23 @@ pub fn to_plan_for(schedule: &Schedule, sizes: (Bytes, Bytes)) -> Result<String,
         Protocol::Ll => "LL",
         _ => "Simple",
     };
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "{{\n  \"name\": {},\n  \"collective\": \"{}\",\n  \"protocol\": \"{protocol}\",\n  \"inplace\": {},\n  \
-         \"reuse_resources\": false,",
-        serde_json::Value::from(header.name.as_str()),
-        collective_name(call.collective),
-        call.buffers == BufferUse::InPlace
-    );
+    let name = serde_json::Value::from(header.name.as_str()).to_string();
+    put!(text, "{\n  \"name\": ", name.as_str(), ",\n  \"collective\": \"", collective_name(call.collective));
+    put!(text, "\",\n  \"protocol\": \"", protocol, "\",\n  \"inplace\": ");
+    put!(text, if call.buffers == BufferUse::InPlace { "true" } else { "false" });
+    put!(text, ",\n  \"reuse_resources\": false,\n");
     if call.root.0 != 0 {
-        let _ = writeln!(text, "  \"root\": {},", call.root.0);
+        put!(text, "  \"root\": ", call.root.0, ",\n");
     }
-    text.push_str("  \"gpus\": [");
+    put!(text, "  \"gpus\": [");
     for rank in 0..call.ranks {
-        text.push_str(if rank == 0 { "\n" } else { ",\n" });
-        writer.gpu(rank, &mut text)?;
+        put!(text, if rank == 0 { "\n" } else { ",\n" });
+        writer.gpu(rank, text)?;
     }
-    let (first, last) = (sizes.0.0, sizes.1.0);
-    let _ = writeln!(
-        text,
-        "\n  ],\n  \"num_threads_per_block\": 1024,\n  \"use_double_scratch_buffer\": false,\n  \
-         \"buffer_alignment\": 16,\n  \"min_message_size\": {first},\n  \"max_message_size\": {last}\n}}"
-    );
-    Ok(text)
+    put!(text, "\n  ],\n  \"num_threads_per_block\": 1024,\n  \"use_double_scratch_buffer\": false,\n");
+    put!(text, "  \"buffer_alignment\": 16,\n  \"min_message_size\": ", sizes.0.0);
+    put!(text, ",\n  \"max_message_size\": ", sizes.1.0, "\n}\n");
+    Ok(())
 }
 
 struct Writer<'a> {
@@ -100,254 +80,162 @@ struct Writer<'a> {
 
 /// What the thread blocks of a GPU share.
 struct Shared {
-    /// Ends of channels, by own and other thread block.
-    channels: BTreeMap<(u32, u32), u32>,
+    /// Ends of channels by number: own and other thread block.
+    channels: Vec<(u32, u32)>,
     semaphores: BTreeMap<(u32, u32), u32>,
+    /// Buffers of peers by number, in order.
+    remote: Vec<(u32, Buffer)>,
+}
+
+/// What a thread block has of its GPU's, in order: its operations name all of it by its place here.
+struct Own {
+    block: u32,
+    /// Numbers of channels.
+    channels: Vec<u32>,
+    /// The place of the channel to each other thread block, by that.
+    places: Vec<(u32, u32)>,
     /// Buffers of peers.
-    remote: BTreeMap<(u32, Buffer), u32>,
+    remote: Vec<(u32, Buffer)>,
+    /// Numbers of switch channels.
+    switches: Vec<u32>,
 }
 
-/// A thread block as it is written.
-#[derive(Default)]
-struct BlockText {
-    /// The operations, a line each.
-    text: String,
-    /// Operations since the last barrier of the thread block.
-    loose: Vec<Touched>,
-    /// Whether it has waited since.
-    waited: bool,
-}
-
-impl BlockText {
-    /// Room for an operation that touches this memory: behind a barrier, where it must be.
-    fn touch(&mut self, touched: &[Touched]) {
-        let conflict = touched.iter().any(|a| self.loose.iter().any(|b| a.conflicts(*b)));
-        if self.waited || conflict || self.loose.len() > MOST_LOOSE {
-            self.barrier();
-        }
-        self.loose.extend(touched);
+impl Own {
+    fn new(block: u32, shared: &Shared, remote: Vec<(u32, Buffer)>, switches: Vec<u32>) -> Self {
+        let own = shared.channels.iter().zip(0u32..).filter(|((own, _), _)| *own == block);
+        let (others, channels): (Vec<u32>, Vec<u32>) = own.map(|((_, other), channel)| (*other, channel)).unzip();
+        let mut places: Vec<(u32, u32)> = others.into_iter().zip(0..).collect();
+        places.sort_unstable();
+        Self { block, channels, places, remote, switches }
     }
 
-    /// Where the next operation is written.
-    fn line(&mut self) -> &mut String {
-        if !self.text.is_empty() {
-            self.text.push_str(",\n            ");
-        }
-        &mut self.text
+    /// The channel to another thread block.
+    fn channel(&self, other: u32) -> u32 {
+        let at = self.places.binary_search_by_key(&other, |(other, _)| *other);
+        at.ok().and_then(|at| self.places.get(at)).map_or(0, |(_, place)| *place)
     }
 
-    fn barrier(&mut self) {
-        self.line().push_str("{\"name\": \"nop\"}");
-        self.loose.clear();
-        self.waited = false;
-    }
-}
-
-/// Chunks of a buffer, as an operation names them.
-struct Chunks {
-    buffer: Where,
-    index: u32,
-    size: u32,
-}
-
-/// Whose buffer.
-enum Where {
-    /// The GPU's own, by letter.
-    Own(char),
-    /// A peer's, by its place among those that the thread block uses.
-    Remote(usize),
-}
-
-impl fmt::Display for Chunks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.buffer {
-            Where::Own(letter) => write!(f, "{{\"type\": \"{letter}\"")?,
-            Where::Remote(id) => write!(f, "{{\"buffer_id\": {id}")?,
-        }
-        write!(f, ", \"index\": {}, \"size\": {}}}", self.index, self.size)
+    /// A peer's buffer.
+    fn remote(&self, rank: u32, buffer: Buffer) -> u32 {
+        self.remote.binary_search(&(rank, buffer)).unwrap_or(0) as u32
     }
 }
 
 impl Writer<'_> {
     fn gpu(&self, rank: u32, text: &mut String) -> Result<(), WriteError> {
-        let shared = self.shared(rank);
+        let remote = self.remote_of(rank);
+        let shared = self.shared(rank, &remote);
         let (input, output) = self.plain.places.per_gpu;
-        let _ = write!(
-            text,
-            "    {{\n      \"id\": {rank},\n      \"input_chunks\": {input},\n      \"output_chunks\": {output},\n      \
-             \"scratch_chunks\": {},\n      \"threadblocks\": [",
-            self.plain.scratch
-        );
-        for (number, block) in self.sequences.blocks_of(rank).enumerate() {
-            text.push_str(if number == 0 { "\n" } else { ",\n" });
-            self.block(number, block, &shared, text)?;
+        put!(text, "    {\n      \"id\": ", rank, ",\n      \"input_chunks\": ", input);
+        put!(text, ",\n      \"output_chunks\": ", output, ",\n      \"scratch_chunks\": ", self.plain.scratch);
+        put!(text, ",\n      \"threadblocks\": [");
+        for ((block, remote), number) in self.sequences.blocks_of(rank).zip(remote).zip(0u32..) {
+            put!(text, if number == 0 { "\n" } else { ",\n" });
+            let switches = self.switches.of_block(rank, self.sequences.ops(block));
+            let own = Own::new(block, &shared, remote, switches);
+            put!(text, "        {\n          \"id\": ", number, ",\n          \"ops\": [\n            ");
+            self.operations(&own, &shared, &mut BlockText::new(text))?;
+            put!(text, "\n          ],\n");
+            own.put(&shared, text);
+            put!(text, "\n        }");
         }
-        let peers: Vec<String> =
-            self.sequences.channels_of(rank).iter().map(|&(_, other)| self.sequences.rank(other).to_string()).collect();
-        let mut channels = Vec::new();
+        let peers: Vec<u32> = shared.channels.iter().map(|&(_, other)| self.sequences.rank(other)).collect();
+        put!(text, "\n      ],\n      \"channels\": [");
         if !peers.is_empty() {
-            channels.push(format!("{{\"channel_type\": \"memory\", \"connected_to\": [{}]}}", peers.join(", ")));
+            put!(text, "{\"channel_type\": \"memory\", \"connected_to\": [", &peers[..], "]}");
         }
-        channels.extend(self.switches.channels_of(rank));
-        let channels = channels.join(", ");
-        let remote: Vec<String> = shared
-            .remote
-            .keys()
-            .map(|(peer, buffer)| {
-                let letter = letter(*buffer);
-                format!("{{\"rank\": {peer}, \"type\": \"{letter}\", \"access_channel_types\": [\"memory\"]}}")
-            })
-            .collect();
-        let semaphores = vec!["{\"init_value\": 0}"; shared.semaphores.len()].join(", ");
-        let _ = write!(
-            text,
-            "\n      ],\n      \"channels\": [{channels}],\n      \"remote_buffers\": [{}],\n      \
-             \"semaphores\": [{semaphores}]\n    }}",
-            remote.join(", ")
-        );
+        self.switches.put_channels_of(rank, if peers.is_empty() { "" } else { ", " }, text);
+        put!(text, "],\n      \"remote_buffers\": [");
+        for (at, &(peer, buffer)) in shared.remote.iter().enumerate() {
+            put!(text, if at == 0 { "" } else { ", " }, "{\"rank\": ", peer, ", \"type\": \"", letter(buffer));
+            put!(text, "\", \"access_channel_types\": [\"memory\"]}");
+        }
+        put!(text, "],\n      \"semaphores\": [");
+        for at in 0..shared.semaphores.len() {
+            put!(text, if at == 0 { "" } else { ", " }, "{\"init_value\": 0}");
+        }
+        put!(text, "]\n    }");
         Ok(())
     }
 
-    fn shared(&self, rank: u32) -> Shared {
-        let numbered = |ends: Vec<(u32, u32)>| ends.into_iter().zip(0..).collect();
-        let buffers: BTreeSet<(u32, Buffer)> =
-            self.sequences.blocks_of(rank).flat_map(|block| self.remote_of(block)).collect();
-        Shared {
-            channels: numbered(self.sequences.channels_of(rank)),
-            semaphores: numbered(self.sequences.semaphores_of(rank)),
-            remote: buffers.into_iter().zip(0..).collect(),
-        }
+    fn shared(&self, rank: u32, remote: &[Vec<(u32, Buffer)>]) -> Shared {
+        let mut remote = remote.concat();
+        remote.sort_unstable();
+        remote.dedup();
+        let semaphores = self.sequences.semaphores_of(rank).into_iter().zip(0..).collect();
+        Shared { channels: self.sequences.channels_of(rank), semaphores, remote }
     }
 
-    /// Buffers of peers that a thread block uses.
-    fn remote_of(&self, block: u32) -> BTreeSet<(u32, Buffer)> {
-        let rank = self.sequences.rank(block);
-        let ops = self.sequences.ops(block).iter().map(|&op| &self.plain.ops[op as usize]);
-        let ends = ops.filter(|op| op.crosses()).flat_map(|op| [(op.source(), op.src), (op.target(), op.dst)]);
-        ends.filter(|(owner, _)| *owner != rank).map(|(owner, stretch)| (owner, stretch.buffer)).collect()
-    }
-
-    fn block(&self, number: usize, block: u32, shared: &Shared, text: &mut String) -> Result<(), WriteError> {
-        let own_channels: Vec<u32> =
-            shared.channels.iter().filter(|((own, _), _)| *own == block).map(|(_, channel)| *channel).collect();
-        let own_remote: Vec<(u32, Buffer)> = self.remote_of(block).into_iter().collect();
-        let own_switches = self.switches.of_block(self.sequences.rank(block), self.sequences.ops(block));
-        let mut lines = BlockText::default();
-        let ops = self.sequences.ops(block);
-        let channel = |other: u32| {
-            let channel = shared.channels.get(&(block, other));
-            channel.and_then(|channel| own_channels.binary_search(channel).ok()).unwrap_or(0)
+    /// Buffers of peers that each thread block of a GPU uses, in order.
+    fn remote_of(&self, rank: u32) -> Vec<Vec<(u32, Buffer)>> {
+        const BUFFERS: usize = 3;
+        // The thread block that each was met in last.
+        let mut met = vec![u32::MAX; BUFFERS * self.schedule.header().call.ranks as usize];
+        let of_block = |block: u32| {
+            let mut remote = Vec::new();
+            let ops = self.sequences.ops(block).iter().map(|&op| &self.plain.ops[op as usize]);
+            for op in ops.filter(|op| op.crosses()) {
+                for (owner, buffer) in [(op.source(), op.src.buffer), (op.target(), op.dst.buffer)] {
+                    let met = &mut met[owner as usize * BUFFERS + buffer as usize];
+                    if owner != rank && *met != block {
+                        *met = block;
+                        remote.push((owner, buffer));
+                    }
+                }
+            }
+            remote.sort_unstable();
+            remote
         };
+        self.sequences.blocks_of(rank).map(of_block).collect()
+    }
+
+    /// Writes the operations of a thread block.
+    fn operations(&self, own: &Own, shared: &Shared, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
+        let ops = self.sequences.ops(own.block);
+        let (mut waits, mut signals) = (self.sequences.waits(own.block), self.sequences.signals(own.block));
         let mut begun = None;
         // Not yet written: what comes between two others of them is nothing.
-        let mut waits: Vec<Signal> = Vec::new();
+        let mut waited: Vec<Signal> = Vec::new();
+        let mut told: Vec<Signal> = Vec::new();
         let mut position = 0;
         while let Some(&op) = ops.get(position as usize) {
-            waits.extend(self.sequences.waits(block, position));
-            let first = position;
+            waited.extend(waits.take(position));
+            told.clear();
+            told.extend(signals.take(position));
             position += 1;
             let next = ops.get(position as usize);
-            let waits_next = !self.sequences.waits(block, position).is_empty();
             // A copy that a read adds to at once is one operation with it.
-            let joined = !waits_next && self.sequences.signals(block, first).is_empty();
+            let joined = !waits.has(position) && told.is_empty();
             if joined && next.is_some_and(|&next| self.begins_sum(op, next, begun)) {
                 begun = Some(op);
                 continue;
             }
-            if self.plain.ops[op as usize].kind.moves_data() {
-                self.waits(block, &mut waits, &mut lines, shared, channel);
-                if self.plain.ops[op as usize].kind.is_multicast() {
-                    self.through_switch(op, &own_switches, &mut lines)?;
+            let kind = self.plain.ops[op as usize].kind;
+            if kind.moves_data() {
+                put_waits(own, &mut waited, lines, shared);
+                if kind.is_multicast() {
+                    self.through_switch(op, own, lines)?;
                 } else {
-                    self.data(op, begun.take(), &own_remote, &mut lines)?;
+                    self.data(op, begun.take(), own, lines)?;
                 }
             }
             // What moves nothing and waits for nobody is done with what is before it.
-            let mut signals = self.sequences.signals(block, first).to_vec();
             while let Some(&still) = ops.get(position as usize)
                 && !self.plain.ops[still as usize].kind.moves_data()
-                && self.sequences.waits(block, position).is_empty()
+                && !waits.has(position)
             {
-                signals.extend(self.sequences.signals(block, position));
+                told.extend(signals.take(position));
                 position += 1;
             }
-            signals.sort_unstable_by_key(|signal| signal.other);
-            if !signals.is_empty() {
-                self.waits(block, &mut waits, &mut lines, shared, channel);
-                self.signals(block, &signals, &mut lines, shared, channel);
+            if !told.is_empty() {
+                told.sort_unstable_by_key(|signal| signal.other);
+                put_waits(own, &mut waited, lines, shared);
+                put_signals(own, &told, lines, shared);
             }
         }
-        waits.extend(self.sequences.waits(block, ops.len() as u32));
-        self.waits(block, &mut waits, &mut lines, shared, channel);
-        let ids = |list: &[u32]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let mut channels = Vec::new();
-        for (kind, own) in [("memory", &own_channels), ("switch", &own_switches)] {
-            if !own.is_empty() {
-                channels.push(format!("{{\"channel_type\": \"{kind}\", \"channel_ids\": [{}]}}", ids(own)));
-            }
-        }
-        let channels = channels.join(", ");
-        let remote: Vec<u32> = own_remote.iter().filter_map(|buffer| shared.remote.get(buffer).copied()).collect();
-        let refs = if remote.is_empty() {
-            String::new()
-        } else {
-            format!("{{\"access_channel_type\": \"memory\", \"remote_buffer_ids\": [{}]}}", ids(&remote))
-        };
-        let _ = write!(
-            text,
-            "        {{\n          \"id\": {number},\n          \"ops\": [\n            {}\n          ],\n          \
-             \"channels\": [{channels}],\n          \"remote_buffer_refs\": [{refs}]\n        }}",
-            lines.text
-        );
+        waited.extend(waits.take(ops.len() as u32));
+        put_waits(own, &mut waited, lines, shared);
         Ok(())
-    }
-
-    fn waits(
-        &self,
-        block: u32,
-        waits: &mut Vec<Signal>,
-        lines: &mut BlockText,
-        shared: &Shared,
-        channel: impl Fn(u32) -> usize,
-    ) {
-        waits.sort_unstable_by_key(|signal| (signal.other, signal.position));
-        for Signal { other, .. } in std::mem::take(waits) {
-            let line = lines.line();
-            // Writing to a string does not fail.
-            let _ = match shared.semaphores.get(&(other, block)) {
-                Some(id) => write!(line, "{{\"name\": \"sem_acquire\", \"semaphore_ids\": [{id}]}}"),
-                None => write!(
-                    line,
-                    "{{\"name\": \"wait\", \"channel_ids\": [{}], \"channel_type\": \"memory\"}}",
-                    channel(other)
-                ),
-            };
-            lines.waited = true;
-        }
-    }
-
-    fn signals(
-        &self,
-        block: u32,
-        signals: &[Signal],
-        lines: &mut BlockText,
-        shared: &Shared,
-        channel: impl Fn(u32) -> usize,
-    ) {
-        if !lines.loose.is_empty() {
-            lines.barrier();
-        }
-        for &Signal { other, .. } in signals {
-            let line = lines.line();
-            let _ = match shared.semaphores.get(&(block, other)) {
-                Some(id) => write!(line, "{{\"name\": \"sem_release\", \"semaphore_ids\": [{id}]}}"),
-                None => write!(
-                    line,
-                    "{{\"name\": \"signal\", \"channel_ids\": [{}], \"channel_type\": \"memory\"}}",
-                    channel(other)
-                ),
-            };
-        }
     }
 
     /// Whether an operation copies what the next one adds a peer's chunks to.
@@ -358,13 +246,7 @@ impl Writer<'_> {
     }
 
     /// Writes an operation, with the copy that it begins with.
-    fn data(
-        &self,
-        id: u32,
-        begun: Option<u32>,
-        remote: &[(u32, Buffer)],
-        lines: &mut BlockText,
-    ) -> Result<(), WriteError> {
+    fn data(&self, id: u32, begun: Option<u32>, own: &Own, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
         let op = &self.plain.ops[id as usize];
         let into = Touched { rank: op.target(), stretch: op.dst, writes: true };
         let from = Touched { rank: op.source(), stretch: op.src, writes: false };
@@ -376,66 +258,70 @@ impl Writer<'_> {
         };
         let first = Touched { rank: op.target(), stretch: first, writes: false };
         let touched = [from, into, first];
-        lines.touch(&touched[..if op.kind.reduces() { 3 } else { 2 }]);
+        lines.touch(touched[..if op.kind.reduces() { 3 } else { 2 }].iter().copied());
         let rank = if op.crosses() { Sequences::executor(op) } else { op.rank };
         let words = |end: Touched| -> Result<Chunks, WriteError> {
             let (letter, index) = self.plain.name(id, end.rank, end.stretch)?;
             let buffer = if end.rank == rank {
                 Where::Own(letter)
             } else {
-                Where::Remote(remote.binary_search(&(end.rank, end.stretch.buffer)).unwrap_or(0))
+                Where::Remote(own.remote(end.rank, end.stretch.buffer))
             };
             Ok(Chunks { buffer, index, size: end.stretch.count })
         };
         let (source, target) = (words(from)?, words(into)?);
         let channel = if op.crosses() { ", \"channel_type\": \"memory\"" } else { "" };
         if op.kind.reduces() {
-            let name = if op.crosses() { "rre" } else { "re" };
             let first = words(first)?;
-            let _ = write!(
-                lines.line(),
-                "{{\"name\": \"{name}\", \"src_buff\": [{first}, {source}], \"dst_buff\": [{target}]{channel}, \
-                 \"reduce_op\": \"sum\"}}"
-            );
+            let text = lines.line();
+            put!(text, if op.crosses() { "{\"name\": \"rre\"" } else { "{\"name\": \"re\"" }, ", \"src_buff\": [");
+            first.put(text);
+            put!(text, ", ");
+            source.put(text);
+            put!(text, "], \"dst_buff\": [");
+            target.put(text);
+            put!(text, "]", channel, ", \"reduce_op\": \"sum\"}");
         } else {
+            let text = lines.line();
             let name = match (op.crosses(), op.kind.reads_peer()) {
-                (false, _) => "copy",
-                (true, true) => "get",
-                (true, false) => "put",
+                (false, _) => "{\"name\": \"copy\"",
+                (true, true) => "{\"name\": \"get\"",
+                (true, false) => "{\"name\": \"put\"",
             };
-            let _ = write!(
-                lines.line(),
-                "{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}]{channel}}}"
-            );
+            put!(text, name, ", \"src_buff\": [");
+            source.put(text);
+            put!(text, "], \"dst_buff\": [");
+            target.put(text);
+            put!(text, "]", channel, "}");
         }
         Ok(())
     }
 
-    /// Writes an operation through a switch; its thread block uses these of its GPU's switch channels.
-    fn through_switch(&self, id: u32, own: &[u32], lines: &mut BlockText) -> Result<(), WriteError> {
+    /// Writes an operation through a switch.
+    fn through_switch(&self, id: u32, own: &Own, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
         let op = &self.plain.ops[id as usize];
         let (loads, stores) = (self.fused.loads(op), self.fused.stores(id, op));
-        let members = self.fused.members(op).iter().map(|rank| rank.0);
-        let at_all = |stretch: Stretch, writes: bool| {
-            members.clone().map(move |rank| Touched { rank, stretch, writes }).collect::<Vec<_>>()
+        let alone = [Rank(op.rank)];
+        let members = self.fused.members(op);
+        let end = |by_switch: bool, stretch: Stretch, writes: bool| {
+            let ranks = if by_switch { members } else { &alone[..] };
+            ranks.iter().map(move |rank| Touched { rank: rank.0, stretch, writes })
         };
-        let alone = |stretch: Stretch, writes: bool| vec![Touched { rank: op.rank, stretch, writes }];
-        let from = if loads { at_all(op.src, false) } else { alone(op.src, false) };
-        let into = if stores { at_all(op.dst, true) } else { alone(op.dst, true) };
-        lines.touch(&[from, into].concat());
-        let end = |stretch: Stretch, by_switch: bool| -> Result<String, WriteError> {
+        lines.touch(end(loads, op.src, false).chain(end(stores, op.dst, true)));
+        let chunks = |stretch: Stretch, by_switch: bool| -> Result<Chunks, WriteError> {
             if by_switch {
-                return self.switches.chunks(id, op, stretch, own);
+                return self.switches.chunks(id, op, stretch, &own.switches);
             }
             let (letter, index) = self.plain.name(id, op.rank, stretch)?;
-            Ok(format!("{{\"type\": \"{letter}\", \"index\": {index}, \"size\": {}}}", stretch.count))
+            Ok(Chunks { buffer: Where::Own(letter), index, size: stretch.count })
         };
-        let (source, target) = (end(op.src, loads)?, end(op.dst, stores)?);
-        let (name, sum) = if loads { ("glres", ", \"reduce_op\": \"sum\"") } else { ("gstore", "") };
-        let _ = write!(
-            lines.line(),
-            "{{\"name\": \"{name}\", \"src_buff\": [{source}], \"dst_buff\": [{target}], \"channel_type\": \"switch\"{sum}}}"
-        );
+        let (source, target) = (chunks(op.src, loads)?, chunks(op.dst, stores)?);
+        let text = lines.line();
+        put!(text, if loads { "{\"name\": \"glres\"" } else { "{\"name\": \"gstore\"" }, ", \"src_buff\": [");
+        source.put(text);
+        put!(text, "], \"dst_buff\": [");
+        target.put(text);
+        put!(text, "], \"channel_type\": \"switch\"", if loads { ", \"reduce_op\": \"sum\"}" } else { "}" });
         Ok(())
     }
 
@@ -445,6 +331,56 @@ impl Writer<'_> {
         let input = ChunkRef { buffer: Buffer::Input, index: op.dst.from };
         let input = named_once(input, call.collective, call.buffers);
         Stretch { buffer: input.buffer, from: input.index, count: op.dst.count }
+    }
+}
+
+impl Own {
+    /// Writes what it has.
+    fn put(&self, shared: &Shared, text: &mut String) {
+        put!(text, "          \"channels\": [");
+        let kinds = [("memory", &self.channels), ("switch", &self.switches)];
+        let kinds = kinds.into_iter().filter(|(_, channels)| !channels.is_empty());
+        for (at, (kind, channels)) in kinds.enumerate() {
+            put!(text, if at == 0 { "" } else { ", " }, "{\"channel_type\": \"", kind);
+            put!(text, "\", \"channel_ids\": [", &channels[..], "]}");
+        }
+        put!(text, "],\n          \"remote_buffer_refs\": [");
+        if !self.remote.is_empty() {
+            let number = |buffer| shared.remote.binary_search(buffer).unwrap_or(0) as u32;
+            let numbers: Vec<u32> = self.remote.iter().map(number).collect();
+            put!(text, "{\"access_channel_type\": \"memory\", \"remote_buffer_ids\": [", &numbers[..], "]}");
+        }
+        put!(text, "]");
+    }
+}
+
+/// Writes what a thread block waits for, and leaves nothing of it.
+fn put_waits(own: &Own, waits: &mut Vec<Signal>, lines: &mut BlockText<'_>, shared: &Shared) {
+    waits.sort_unstable_by_key(|signal| (signal.other, signal.position));
+    for Signal { other, .. } in waits.drain(..) {
+        let text = lines.wait();
+        match shared.semaphores.get(&(other, own.block)) {
+            Some(&id) => put!(text, "{\"name\": \"sem_acquire\", \"semaphore_ids\": [", id, "]}"),
+            None => {
+                put!(text, "{\"name\": \"wait\", \"channel_ids\": [", own.channel(other));
+                put!(text, "], \"channel_type\": \"memory\"}");
+            }
+        }
+    }
+}
+
+/// Writes whom a thread block tells.
+fn put_signals(own: &Own, signals: &[Signal], lines: &mut BlockText<'_>, shared: &Shared) {
+    lines.settle();
+    for &Signal { other, .. } in signals {
+        let text = lines.line();
+        match shared.semaphores.get(&(own.block, other)) {
+            Some(&id) => put!(text, "{\"name\": \"sem_release\", \"semaphore_ids\": [", id, "]}"),
+            None => {
+                put!(text, "{\"name\": \"signal\", \"channel_ids\": [", own.channel(other));
+                put!(text, "], \"channel_type\": \"memory\"}");
+            }
+        }
     }
 }
 

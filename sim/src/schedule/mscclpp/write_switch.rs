@@ -1,8 +1,11 @@
 //! The switch channels of a plan: one for each group of GPUs and buffer that operations go through a switch to.
 
+use super::block_text::{Chunks, Where};
 use super::fuse::Fused;
 use crate::schedule::format::WriteError;
+use crate::schedule::lists::Lists;
 use crate::schedule::plain::{Plain, PlainOp};
+use crate::schedule::text::put;
 use crate::schedule::units::Stretch;
 
 /// A group, and the letter of its buffer.
@@ -15,24 +18,24 @@ pub(super) struct Switched<'a> {
     /// In the order in which each GPU has those of its groups.
     channels: Vec<Channel>,
     /// Those that each operation uses, by its number.
-    of_op: Vec<Vec<Channel>>,
+    of_op: Lists<Channel>,
 }
 
 impl<'a> Switched<'a> {
     /// # Errors
     /// [`WriteError`]: chunks that lie in other places of the buffers of a group's GPUs.
     pub(super) fn new(plain: &'a Plain, fused: &'a Fused<'a>) -> Result<Self, WriteError> {
-        let mut all = Self { plain, fused, channels: Vec::new(), of_op: Vec::with_capacity(plain.ops.len()) };
+        let mut all = Self { plain, fused, channels: Vec::new(), of_op: Lists::with_capacity(plain.ops.len()) };
         for (id, op) in (0u32..).zip(&plain.ops) {
-            let mut used = Vec::new();
             for (uses, stretch) in [(fused.loads(op), op.src), (fused.stores(id, op), op.dst)] {
                 if uses {
-                    used.push((op.peer, all.place(id, op, stretch)?.0));
+                    let channel = (op.peer, all.place(id, op, stretch)?.0);
+                    all.of_op.push(channel);
                 }
             }
-            all.channels.extend(&used);
-            all.of_op.push(used);
+            all.of_op.close();
         }
+        all.channels.extend(all.of_op.all());
         all.channels.sort_unstable();
         all.channels.dedup();
         Ok(all)
@@ -57,35 +60,28 @@ impl<'a> Switched<'a> {
         self.channels.iter().copied().filter(is_own)
     }
 
-    /// The channels of a GPU as they are written.
-    pub(super) fn channels_of(&self, rank: u32) -> Vec<String> {
-        let written = |(team, letter): Channel| {
-            let ranks: Vec<String> = self.fused.team(team).iter().map(|member| member.0.to_string()).collect();
-            format!(
-                "{{\"channel_type\": \"switch\", \"buffer_type\": \"{letter}\", \"rank_groups\": [{{\"size\": {}, \
-                 \"ranks\": [{}]}}]}}",
-                ranks.len(),
-                ranks.join(", ")
-            )
-        };
-        self.own(rank).map(written).collect()
+    /// Writes the channels of a GPU, each behind what is between two.
+    pub(super) fn put_channels_of(&self, rank: u32, mut between: &'static str, text: &mut String) {
+        for (team, letter) in self.own(rank) {
+            let ranks: Vec<u32> = self.fused.team(team).iter().map(|member| member.0).collect();
+            put!(text, between, "{\"channel_type\": \"switch\", \"buffer_type\": \"", letter);
+            put!(text, "\", \"rank_groups\": [{\"size\": ", ranks.len() as u32, ", \"ranks\": [", &ranks[..], "]}]}");
+            between = ", ";
+        }
     }
 
     /// Those of its GPU's that a thread block of these operations uses, by number.
     pub(super) fn of_block(&self, rank: u32, ops: &[u32]) -> Vec<u32> {
-        let used = |channel: &Channel| {
-            let is_used = |op: &u32| self.of_op.get(*op as usize).is_some_and(|used| used.contains(channel));
-            ops.iter().any(is_used)
-        };
+        let used = |channel: &Channel| ops.iter().any(|&op| self.of_op.of(op).contains(channel));
         let numbered = self.own(rank).zip(0u32..).filter(|(channel, _)| used(channel));
         numbered.map(|(_, number)| number).collect()
     }
 
     /// Chunks of a group, in a thread block that uses these of its GPU's channels.
-    pub(super) fn chunks(&self, id: u32, op: &PlainOp, stretch: Stretch, own: &[u32]) -> Result<String, WriteError> {
+    pub(super) fn chunks(&self, id: u32, op: &PlainOp, stretch: Stretch, own: &[u32]) -> Result<Chunks, WriteError> {
         let (letter, index) = self.place(id, op, stretch)?;
         let number = self.own(op.rank).zip(0u32..).find(|(channel, _)| *channel == (op.peer, letter));
         let place = number.and_then(|(_, number)| own.binary_search(&number).ok()).unwrap_or(0);
-        Ok(format!("{{\"switch_channel_id\": {place}, \"index\": {index}, \"size\": {}}}", stretch.count))
+        Ok(Chunks { buffer: Where::Switch(place as u32), index, size: stretch.count })
     }
 }

@@ -1,0 +1,117 @@
+//! Many short lists in two vectors: what operations wait for, without an allocation each.
+
+/// Lists, by number.
+pub(super) struct Lists<T = u32> {
+    /// Where each list ends.
+    ends: Vec<u32>,
+    items: Vec<T>,
+}
+
+impl<T: Copy> Lists<T> {
+    /// None yet, with room for so many.
+    pub(super) fn with_capacity(lists: usize) -> Self {
+        Self { ends: Vec::with_capacity(lists), items: Vec::with_capacity(lists) }
+    }
+
+    /// Adds to the list that is open, the last.
+    pub(super) fn push(&mut self, item: T) {
+        self.items.push(item);
+    }
+
+    /// Adds several.
+    pub(super) fn extend(&mut self, items: impl IntoIterator<Item = T>) {
+        self.items.extend(items);
+    }
+
+    /// Ends the list that is open, as it stands.
+    pub(super) fn close(&mut self) {
+        self.ends.push(self.items.len() as u32);
+    }
+
+    /// A list that was ended.
+    pub(super) fn of(&self, at: u32) -> &[T] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        &self.items[start as usize..self.ends[at as usize] as usize]
+    }
+
+    /// What is in all lists together.
+    pub(super) fn all(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T: Copy + Ord> Lists<T> {
+    /// Ends the list that is open: in order, each item once.
+    pub(super) fn close_sorted(&mut self) {
+        let start = self.ends.last().map_or(0, |&end| end as usize);
+        let open = &mut self.items[start..];
+        if open.len() > 1 {
+            open.sort_unstable();
+            let mut kept = 1;
+            for at in 1..open.len() {
+                if open[at] != open[kept - 1] {
+                    open[kept] = open[at];
+                    kept += 1;
+                }
+            }
+            self.items.truncate(start + kept);
+        }
+        self.close();
+    }
+}
+
+/// The numbers below the count of keys by rising key, those of equal keys in their order: one pass over them, one over the keys.
+/// Keys are meant to be smaller than their number.
+pub(super) fn by_key(keys: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
+    let mut starts: Vec<u32> = Vec::new();
+    for key in keys.clone() {
+        let at = key as usize + 1;
+        if starts.len() <= at {
+            starts.resize(at + 1, 0);
+        }
+        starts[at] += 1;
+    }
+    for at in 1..starts.len() {
+        starts[at] += starts[at - 1];
+    }
+    let mut order = vec![0; starts.last().map_or(0, |&count| count as usize)];
+    for (key, number) in keys.zip(0..) {
+        let place = &mut starts[key as usize];
+        order[*place as usize] = number;
+        *place += 1;
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lists_keep_what_is_put_into_them(lists in prop::collection::vec(prop::collection::vec(0u32..9, 0..6), 0..20)) {
+            let (mut plain, mut sorted) = (Lists::with_capacity(0), Lists::with_capacity(lists.len()));
+            for list in &lists {
+                plain.extend(list.iter().copied());
+                plain.close();
+                list.iter().for_each(|&item| sorted.push(item));
+                sorted.close_sorted();
+            }
+            for (list, at) in lists.iter().zip(0..) {
+                prop_assert_eq!(plain.of(at), &list[..]);
+                let once: std::collections::BTreeSet<u32> = list.iter().copied().collect();
+                prop_assert_eq!(sorted.of(at), &once.into_iter().collect::<Vec<_>>()[..]);
+            }
+            prop_assert_eq!(plain.all(), &lists.concat()[..]);
+        }
+
+        #[test]
+        fn numbers_by_key_are_those_of_a_stable_sort(keys in prop::collection::vec(0u32..40, 0..100)) {
+            let mut expected: Vec<u32> = (0..keys.len() as u32).collect();
+            expected.sort_by_key(|&number| keys[number as usize]);
+            prop_assert_eq!(by_key(keys.iter().copied()), expected);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What thread blocks that do their steps in turn come to: the end, or a circle of steps that wait for each other.
+
+/// No thread block.
+const NONE: u32 = u32::MAX;
+
+/// Whether every thread block comes to its end. They are given by their first steps, of steps that are numbered block by block, and do
+/// as the thread blocks of a GPU would: each goes on until a step waits for what is not done, and is woken when that is.
+///
+/// # Complexity
+/// Linear in steps and what they wait for.
+pub(super) fn come_to_an_end<I: Iterator<Item = u32>>(
+    firsts: &[u32],
+    steps: u32,
+    waits_for: impl Fn(u32) -> I,
+) -> bool {
+    let mut next = firsts.to_vec();
+    let ends: Vec<u32> = firsts.iter().skip(1).copied().chain([steps]).collect();
+    let mut doer = Vec::with_capacity(steps as usize);
+    for ((&first, &end), block) in firsts.iter().zip(&ends).zip(0u32..) {
+        doer.extend(std::iter::repeat_n(block, (end - first) as usize));
+    }
+    // The thread block that waits for each step, and the one that waits beside each.
+    let mut waiting = vec![NONE; steps as usize];
+    let mut beside = vec![NONE; firsts.len()];
+    let mut able: Vec<u32> = (0..firsts.len() as u32).collect();
+    while let Some(block) = able.pop() {
+        while next[block as usize] < ends[block as usize] {
+            let step = next[block as usize];
+            if let Some(on) = waits_for(step).find(|&on| next[doer[on as usize] as usize] <= on) {
+                beside[block as usize] = std::mem::replace(&mut waiting[on as usize], block);
+                break;
+            }
+            next[block as usize] = step + 1;
+            let mut woken = std::mem::replace(&mut waiting[step as usize], NONE);
+            while woken != NONE {
+                able.push(woken);
+                woken = beside[woken as usize];
+            }
+        }
+    }
+    next == ends || firsts.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::schedule::order::Graph;
+    use crate::schedule::precedence::waits;
+
+    proptest! {
+        /// Against the order of a graph of the same steps.
+        #[test]
+        fn thread_blocks_stop_where_steps_wait_in_a_circle(
+            lengths in prop::collection::vec(0u32..5, 1..6),
+            edges in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..12),
+            forward in any::<bool>(),
+        ) {
+            let mut firsts = Vec::new();
+            let mut steps = 0;
+            for length in lengths {
+                firsts.push(steps);
+                steps += length;
+            }
+            let mut after = vec![Vec::new(); steps as usize];
+            for (step, on) in edges.iter().filter(|_| steps > 0) {
+                let (step, on) = (step.index(steps as usize), on.index(steps as usize));
+                // Half of the cases wait only for what has a smaller number, so that many of them end.
+                if !forward || on < step {
+                    after[step].push(on as u32);
+                }
+            }
+            let of = |step: u32| after[step as usize].iter().copied();
+            let graph = waits((0..steps).map(|step| {
+                let before = (!firsts.contains(&step)).then(|| step - 1);
+                of(step).chain(before).collect::<Vec<_>>()
+            }));
+            prop_assert_eq!(come_to_an_end(&firsts, steps, of), Graph::new(&graph).order().is_ok());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Text put together from words and numbers, as writers of large files need it: into one buffer, without what formatting costs.
+
+/// A part of a text.
+pub(super) trait Part {
+    /// Writes it at the end.
+    fn put(self, text: &mut String);
+}
+
+impl Part for &str {
+    #[inline]
+    fn put(self, text: &mut String) {
+        text.push_str(self);
+    }
+}
+
+impl Part for char {
+    #[inline]
+    fn put(self, text: &mut String) {
+        text.push(self);
+    }
+}
+
+impl Part for u64 {
+    #[inline]
+    fn put(self, text: &mut String) {
+        text.push_str(itoa::Buffer::new().format(self));
+    }
+}
+
+impl Part for u32 {
+    #[inline]
+    fn put(self, text: &mut String) {
+        text.push_str(itoa::Buffer::new().format(self));
+    }
+}
+
+/// Nothing is −1.
+impl Part for Option<u32> {
+    #[inline]
+    fn put(self, text: &mut String) {
+        match self {
+            Some(number) => number.put(text),
+            None => text.push_str("-1"),
+        }
+    }
+}
+
+/// Numbers with commas between them.
+impl Part for &[u32] {
+    fn put(self, text: &mut String) {
+        for (at, &number) in self.iter().enumerate() {
+            if at > 0 {
+                text.push_str(", ");
+            }
+            number.put(text);
+        }
+    }
+}
+
+/// Writes parts, one after the other.
+macro_rules! put {
+    ($text:expr, $($part:expr),+ $(,)?) => {{
+        let text: &mut String = $text;
+        $($crate::schedule::text::Part::put($part, text);)+
+    }};
+}
+pub(super) use put;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn parts_are_written_as_formatting_writes_them() {
+        for number in [0u32, 9, 10, 99, 100, 4_294_967_295] {
+            let mut text = String::from("before ");
+            put!(&mut text, number, ' ', u64::from(number) << 32, ",", Some(number), "", None::<u32>);
+            assert_eq!(text, format!("before {number} {},{number}-1", u64::from(number) << 32));
+        }
+        for (list, expected) in [(&[][..], "[]"), (&[7][..], "[7]"), (&[7, 0, 80][..], "[7, 0, 80]")] {
+            let mut text = String::new();
+            put!(&mut text, "[", list, "]");
+            assert_eq!(text, expected);
+        }
+    }
+}
