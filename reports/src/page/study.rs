@@ -279,7 +279,10 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     profiles.dedup();
     facts.push(format!("Communication is simulated with the costs of {}.", profiles.join(", ")));
     facts.push(
-        "Figures are forecasts: step times hold to some ten percent, the order of near neighbours need not.".to_owned(),
+        "Figures are forecasts: prompts and answers measured on H200, and training that was published for A100, hold to some ten \
+         percent; training on newer GPUs comes out up to a fifth too fast, with software of other years more. The order of near \
+         neighbours need not hold."
+            .to_owned(),
     );
     facts
 }
