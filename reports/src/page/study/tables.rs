@@ -124,14 +124,22 @@ pub(super) fn sensitivities(answer: &Answer) -> Table {
     columns.push(text("unchanged", "does not apply to"));
     let mut table = Table::new(columns);
     for row in &answer.sensitivities {
-        let first = row.ranking.first().map(|one| one.candidate.as_str());
-        let tone = if first == best { Tone::Plain } else { Tone::Strong };
+        let nearest = row.ranking.first();
+        let first = nearest.filter(|one| one.within).map(|one| one.candidate.as_str());
+        let none = nearest
+            .filter(|one| !one.within)
+            .map(|one| format!("none; {}: {}", one.candidate, one.beyond.join("; ")));
+        let tone = match first {
+            Some(_) if first == best => Tone::Plain,
+            Some(_) => Tone::Strong,
+            None => Tone::Bad,
+        };
         let score =
             |name: &&str| known(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score));
         let mut cells: Vec<Cell> = vec![
             Value::text(row.name.replace('_', " ")).into(),
             Value::text(&row.setting).into(),
-            Cell::from(Value::or_missing(first, Value::text)).tone(tone),
+            Cell::from(Value::or_missing(first.map(str::to_owned).or(none), Value::text)).tone(tone),
             Value::text(if row.changed { "changes" } else { "stays" }).into(),
         ];
         cells.extend(names.iter().map(score));
