@@ -297,7 +297,7 @@ fn constraints_and_lists_that_cannot_be_are_named() {
         "study s.toml -o out",
         "s.toml:28:1: no candidate keeps within the constraints; `two` comes nearest: budget 100000 of 50000",
     );
-    let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"each\"\ndate = \"2026\"\nsource = \"offer\"\n";
+    let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"node\"\ndate = \"2026\"\nsource = \"offer\"\n";
     let listed = format!(
         "prices = \"mine.toml\"\n{}",
         SMALL.replace("price_usd = { low = 90000, high = 110000 }", "price = \"box\"")

@@ -126,6 +126,9 @@ pub struct PriceRow {
     pub high: f64,
     /// The entry of the price list, where it is one's.
     pub item: Option<String>,
+    /// How many of that entry all of the candidate takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<f64>,
 }
 
 /// How a price is paid.

@@ -2,7 +2,7 @@
 //! none anew.
 
 use super::answer::ResultRow;
-use super::{Assumptions, Band, Candidate, Constraints, Price};
+use super::{Assumptions, Band, Candidate, Constraints, Extent, Payment};
 use crate::job::Job;
 
 /// What costs are worked out with.
@@ -23,28 +23,28 @@ impl Terms {
 }
 
 impl Candidate {
-    /// What an hour costs: the price's share and energy; `None` without a price. `gpus` are all that are paid for.
+    /// What an hour costs: the price's share and energy; `None` without a price. `extent` is of all that is paid for.
     #[must_use]
-    pub fn hourly(&self, gpus: usize, terms: &Terms) -> Option<Band> {
+    pub fn hourly(&self, extent: Extent, terms: &Terms) -> Option<Band> {
         let energy = self.power_kw.unwrap_or(0.0) * terms.assumptions.per_kwh;
-        Some(match self.price? {
-            Price::Bought(band) => band.times(terms.factor / terms.assumptions.hours()).plus(energy),
+        let price = self.price?;
+        let all = price.total(extent).times(terms.factor);
+        Some(match price.payment {
+            Payment::Bought => all.times(1.0 / terms.assumptions.hours()).plus(energy),
             // Who hires pays no energy.
-            Price::Hired(band) => band.times(terms.factor),
-            Price::HiredByGpu(band) => band.times(terms.factor * gpus as f64),
+            Payment::Hired => all,
         })
     }
 
     /// What it takes of each constraint that is set: what, how much, the most; no amount where it is not stated.
-    fn demands(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> Vec<Demand> {
-        let once = match self.price {
-            Some(Price::Bought(band)) => Some(band.middle() * terms.factor),
-            Some(Price::Hired(_) | Price::HiredByGpu(_)) => Some(0.0),
-            None => None,
-        };
+    fn demands(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<Demand> {
+        let once = self.price.map(|price| match price.payment {
+            Payment::Bought => price.total(extent).middle() * terms.factor,
+            Payment::Hired => 0.0,
+        });
         [
             ("budget", once, constraints.budget),
-            ("cost per hour", self.hourly(gpus, terms).map(Band::middle), constraints.hourly),
+            ("cost per hour", self.hourly(extent, terms).map(Band::middle), constraints.hourly),
             ("power kW", self.power_kw, constraints.power_kw),
             ("racks", self.racks, constraints.racks),
         ]
@@ -55,15 +55,15 @@ impl Candidate {
 
     /// Why it is outside of constraints; nothing where it is within.
     #[must_use]
-    pub fn beyond(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> Vec<String> {
-        let demands = self.demands(gpus, terms, constraints);
+    pub fn beyond(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<String> {
+        let demands = self.demands(extent, terms, constraints);
         demands.iter().filter(|one| one.excess() > 1.0).map(Demand::to_string).collect()
     }
 
     /// How many times the most it takes of the constraint that it breaks by most; at most 1 where it breaks none.
     #[must_use]
-    pub fn excess(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> f64 {
-        self.demands(gpus, terms, constraints).iter().map(Demand::excess).fold(0.0, f64::max)
+    pub fn excess(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> f64 {
+        self.demands(extent, terms, constraints).iter().map(Demand::excess).fold(0.0, f64::max)
     }
 }
 
@@ -89,13 +89,13 @@ impl std::fmt::Display for Demand {
 }
 
 /// Fills in what a run costs on a candidate of so many GPUs.
-pub fn price(row: &mut ResultRow, candidate: &Candidate, gpus: usize, job: &Job, terms: &Terms) {
+pub fn price(row: &mut ResultRow, candidate: &Candidate, extent: Extent, job: &Job, terms: &Terms) {
     let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
     let train_tokens = match job {
         Job::Training(job) => job.train_tokens,
         Job::Inference(_) | Job::Trace(_) => None,
     };
-    let hour = candidate.hourly(gpus, terms);
+    let hour = candidate.hourly(extent, terms);
     let million = hour.zip(hours_per_million).map(|(hour, hours)| hour.times(hours));
     row.cost_per_hour = hour.map(Band::middle);
     row.cost_per_hour_low = hour.map(|band| band.low);

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod key;
 pub mod load;
 mod measured;
+mod paid;
 mod prices;
 mod rank;
 mod read;
@@ -29,6 +30,7 @@ mod tests;
 
 pub use cost::{Terms, price};
 pub use measured::{Figure, MeasuredStep};
+pub use paid::{Counted, Extent, Payment, Price};
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
 pub use read::{Lists, Traces, is_study, read_study, read_study_with};
@@ -103,6 +105,8 @@ pub struct Candidate {
     pub price: Option<Price>,
     /// The entry of a price list that the price comes from.
     pub listed: Option<Listed>,
+    /// Where that entry is named.
+    pub price_place: Place,
     /// Power of all of it, in kW.
     pub power_kw: Option<f64>,
     /// Racks that it fills.
@@ -111,17 +115,6 @@ pub struct Candidate {
     pub place: Place,
     /// Where its fabric stands.
     pub fabric_place: Place,
-}
-
-/// What is paid.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Price {
-    /// Once, for all of it.
-    Bought(Band),
-    /// By the hour, for all of it.
-    Hired(Band),
-    /// By the hour, for each GPU.
-    HiredByGpu(Band),
 }
 
 /// What a candidate must keep within; absent: anything.

@@ -42,12 +42,18 @@ impl Band {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceUnit {
-    /// One of the item, bought.
+    /// One of the item, bought; how many a machine takes is not told.
     Each,
+    /// A host, bought.
+    Node,
+    /// A GPU, bought.
+    Gpu,
     /// A rack of it, bought.
     Rack,
-    /// An hour of the item.
+    /// An hour of the item; how many a machine takes is not told.
     Hour,
+    /// An hour of one host.
+    NodeHour,
     /// An hour of one GPU.
     GpuHour,
 }
@@ -66,6 +72,8 @@ pub struct Listed {
     pub currency: String,
     /// What it is for.
     pub unit: PriceUnit,
+    /// Hosts of a rack, where it is the price of one.
+    pub hosts: Option<u32>,
     /// When, as the source says.
     pub date: String,
     /// Who says so.
@@ -98,6 +106,11 @@ pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
         let wrong = |message: String| Err(JobError::at(&origin.place(entry.span()), message));
         if !(one.low > 0.0 && one.high >= one.low && one.high.is_finite()) {
             return wrong(format!("`{}`: expected 0 < low ≤ high, not {} and {}", one.item, one.low, one.high));
+        }
+        match (one.unit, one.hosts) {
+            (_, None) | (PriceUnit::Rack, Some(1..)) => {}
+            (PriceUnit::Rack, Some(0)) => return wrong(format!("`{}`: hosts: a rack of none", one.item)),
+            (_, Some(_)) => return wrong(format!("`{}`: hosts: is of the unit rack", one.item)),
         }
         for (name, text) in
             [("item", &one.item), ("currency", &one.currency), ("date", &one.date), ("source", &one.source)]

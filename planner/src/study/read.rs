@@ -206,6 +206,7 @@ impl Reader<'_> {
             network,
             price,
             listed: listed.flatten(),
+            price_place: text.price.as_ref().map_or_else(|| place.clone(), |price| self.origin.place(price.span())),
             power_kw: self.positive("power_kw", text.power_kw.as_ref(), f64::MAX)?,
             racks: self.positive("racks", text.racks.as_ref(), f64::MAX)?,
             place,

@@ -13,11 +13,13 @@ use super::answer::{CallRow, CourseRow, LoadRow, ResultRow};
 use super::cases::{Case, Cases};
 use super::key::Key;
 use super::setting::{Load, Under};
-use super::{Study, load, row};
+use super::{Candidate, Counted, Extent, Study, load, row};
 use crate::job::{Collectives, Job, JobError, Layout, Placement, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
-use crate::step::{Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, course_of_step, unbounded_step};
+use crate::step::{
+    Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, course_of_step, unbounded_step,
+};
 
 /// A run that was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,7 +86,7 @@ pub struct Watch<'a> {
 }
 
 /// Whether the degrees that jobs name fit the candidates' ranks, and whether each job finds a candidate with units for its
-/// precision: told before anything runs.
+/// precision, and how many of its listed price each takes: told before anything runs.
 ///
 /// # Errors
 /// [`StudyError::Job`]: the first in the order of the study.
@@ -103,7 +105,20 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
             given.map_err(refused)?;
         }
     }
+    study.candidates.iter().zip(fabrics).try_for_each(|(candidate, fabric)| counted(candidate, fabric))?;
     study.jobs.iter().try_for_each(|job| some_units(study, fabrics, job))
+}
+
+/// Several hosts have to be told apart from one where a price's unit does not.
+fn counted(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
+    let hosts = Extent::of(fabric).hosts;
+    let is_untold = candidate.price.is_some_and(|price| price.counted == Counted::Untold);
+    let Some(listed) = candidate.listed.as_ref().filter(|_| is_untold && hosts > 1) else { return Ok(()) };
+    let message = format!("price: the unit of `{}` does not say how many of it {hosts} hosts take", listed.item);
+    let help = "write `price_count = …` beside it; of a list of your own, make the unit node, gpu, node_hour or gpu_hour, or \
+                rack with hosts";
+    let error = JobError { help: Some(help.to_owned()), ..JobError::at(&candidate.price_place, message) };
+    Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })
 }
 
 /// A candidate without units for a job's precision is told among the others, unless there is no other.
@@ -196,9 +211,11 @@ pub fn run(
             match places.find(|((placement, _), _)| *placement == job.placement()) {
                 Some(((_, ranks), simulated)) => one(job, &Machine { router: &router, ranks, simulated, curve }),
                 // Nothing that has a place is without ranks.
-                None => Err(TimeError::Job(job.ranks_on(fabric).err().unwrap_or_else(|| {
-                    JobError::at(&job.places().placement, "placement: no ranks")
-                }))),
+                None => Err(TimeError::Job(
+                    job.ranks_on(fabric)
+                        .err()
+                        .unwrap_or_else(|| JobError::at(&job.places().placement, "placement: no ranks")),
+                )),
             }
         };
         let of_case = |case: &Case| -> Option<Run> {

@@ -96,7 +96,8 @@ fn the_cheapest_that_fits_is_first() {
 fn what_no_candidate_keeps_names_the_nearest() {
     let nearest = |constraints: &str| {
         let study = read_study(&format!("{MACHINES}{JOB}[constraints]\n{constraints}"), "s").unwrap();
-        nearest(&study, &[8, 8, 1]).map(|number| study.candidates[number].name.clone())
+        nearest(&study, &[8, 8, 1].map(|gpus| Extent { gpus, hosts: 1 }))
+            .map(|number| study.candidates[number].name.clone())
     };
     assert_eq!(nearest("budget_usd = 50000"), None);
     assert_eq!(nearest("budget_usd = 30000").as_deref(), Some("small"));
@@ -162,6 +163,59 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
     let error = Cases::of(&study, &fabrics, &loaded).unwrap_err().to_string();
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
+}
+
+/// What a candidate pays of a listed price is told by the price's unit, whatever the number of hosts; what is said goes before that,
+/// and what neither tells is refused.
+#[test]
+fn listed_prices_count_hosts_gpus_and_racks() {
+    let list = "[[price]]\nitem = \"box\"\nlow = 10\nhigh = 20\ncurrency = \"USD\"\nunit = \"UNIT\"\ndate = \"2026\"\nsource = \"s\"\n";
+    let study = |unit: &str, lines: &str| {
+        let text = format!("prices = \"l\"\n[[candidate]]\nname = \"a\"\nprice = \"box\"\n{lines}\n{JOB}");
+        let list = list.replace("\"UNIT\"", unit);
+        let read =
+            read_study_with(&text, "s.toml", &|name| Ok((name.to_owned(), list.clone())), &|name| Err(name.to_owned()));
+        read.map(|study| {
+            let fabric = load(&study.candidates[0].fabric).unwrap();
+            (study, [fabric])
+        })
+    };
+    let terms = Terms::of(Assumptions::default());
+    let hourly = |unit: &str, lines: &str| {
+        let (study, fabrics) = study(unit, lines).unwrap();
+        check(&study, &fabrics).unwrap();
+        study.candidates[0].hourly(Extent::of(&fabrics[0]), &terms).unwrap().low
+    };
+    let (four, racks) =
+        ("fabric = \"hgx-h100\"\nnodes = 4", "fabric = \"gb200-nvl72\"\nnodes = 36\nnetwork = { kind = \"rail\" }");
+    let bought = terms.assumptions.hours();
+    for (unit, lines, expected) in [
+        ("\"node_hour\"", four, 40.0),
+        ("\"gpu_hour\"", four, 320.0),
+        ("\"node\"", four, 40.0 / bought),
+        ("\"gpu\"", four, 320.0 / bought),
+        ("\"rack\"\nhosts = 3", four, 20.0 / bought),
+        ("\"rack\"\nhosts = 18", racks, 20.0 / bought),
+        ("\"rack\"", "fabric = \"hgx-h100\"\nnodes = 4\nracks = 3", 30.0 / bought),
+        ("\"hour\"", "fabric = \"hgx-h100\"", 10.0),
+        ("\"hour\"", "fabric = \"hgx-h100\"\nnodes = 4\nprice_count = 5", 50.0),
+        ("\"gpu_hour\"", "fabric = \"hgx-h100\"\nnodes = 4\nprice_count = 5", 50.0),
+    ] {
+        let found = hourly(unit, lines);
+        assert!((found / expected - 1.0).abs() < 1e-12, "{unit} {lines}: {found}");
+    }
+    for unit in ["\"each\"", "\"hour\"", "\"rack\""] {
+        let (study, fabrics) = study(unit, four).unwrap();
+        let error = check(&study, &fabrics).unwrap_err().to_string();
+        assert!(
+            error.starts_with("s.toml:4:9: price: the unit of `box` does not say how many of it 4 hosts"),
+            "{error}"
+        );
+    }
+    for unit in ["\"rack\"\nhosts = 0", "\"node\"\nhosts = 2"] {
+        let error = study(unit, four).unwrap_err().to_string();
+        assert!(error.starts_with("l:1:1: `box`: hosts: "), "{error}");
+    }
 }
 
 /// Three GPUs divide no heads, layers or sequences: that pair says so, and the others go on. Where no pair is left, that is told.
@@ -263,7 +317,8 @@ fn own_prices_go_before_those_that_ship() {
         read_study_with(&text, "s.toml", &|name| Ok((format!("in/{name}"), list.clone())), &|name| Err(name.to_owned()))
     };
     let price = |list, item| read(list, item).unwrap().candidates[0].price;
-    let own = Some(Price::HiredByGpu(Band { low: 1.0, high: 2.0 }));
+    let band = Band { low: 1.0, high: 2.0 };
+    let own = Some(Price { payment: Payment::Hired, band, counted: Counted::Gpus });
     assert_eq!(price(entry("mine", "USD"), "mine"), own);
     assert_eq!(price(entry("H200 specialty", "USD"), "H200 specialty"), own);
     assert_ne!(price(entry("mine", "USD"), "H200 specialty"), own);

@@ -6,7 +6,9 @@ mod course;
 mod load;
 mod tables;
 
-use fabricast_planner::study::answer::{Answer, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow};
+use fabricast_planner::study::answer::{
+    Answer, CandidateRow, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow,
+};
 use fabricast_planner::study::beside::Beside;
 
 use super::{Block, Choice, Page, Picture, Section};
@@ -257,6 +259,10 @@ fn assumptions(answer: &Answer) -> Vec<String> {
             answer.currency
         ));
     }
+    let counts: Vec<String> = answer.candidates.iter().filter_map(counted).collect();
+    if !counts.is_empty() {
+        facts.push(format!("Listed prices count as often as machines need them: {}.", counts.join("; ")));
+    }
     if !answer.assumptions.price_bands.is_empty() && answer.is_priced() {
         facts.push(format!("How likely it is to be the best: {}.", answer.assumptions.price_bands));
     }
@@ -282,6 +288,12 @@ fn assumptions(answer: &Answer) -> Vec<String> {
         "Figures are forecasts: step times hold to some ten percent, the order of near neighbours need not.".to_owned(),
     );
     facts
+}
+
+/// How often a candidate pays a listed price.
+fn counted(candidate: &CandidateRow) -> Option<String> {
+    let price = candidate.price.as_ref()?;
+    Some(format!("{} {} × {}", candidate.name, format::significant(price.count?), price.item.as_ref()?))
 }
 
 /// Where the figures of fabrics come from, each once.

@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::{CandidateText, Reader};
 use crate::job::JobError;
 use crate::study::prices::{Band, Listed, PriceUnit};
-use crate::study::{CURRENCY, Price};
+use crate::study::{CURRENCY, Counted, Payment, Price};
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged, expecting = "expected a number or `{ low = 1, high = 2 }`")]
@@ -24,15 +24,17 @@ impl Reader<'_> {
         list: &[Listed],
     ) -> Result<Option<(Price, Option<Listed>)>, JobError> {
         let count = self.positive("price_count", text.price_count.as_ref(), f64::MAX)?;
+        let racks = self.positive("racks", text.racks.as_ref(), f64::MAX)?;
+        let whole = |payment, name, band| Ok(Some((Price::whole(payment, self.band(name, band)?), None)));
         if let (Some(count), None) = (&text.price_count, &text.price) {
             return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
         }
         match (&text.price_usd, &text.price_per_hour_usd, &text.price) {
             (None, None, None) => Ok(None),
-            (Some(band), None, None) => Ok(Some((Price::Bought(self.band("price_usd", band)?), None))),
-            (None, Some(band), None) => Ok(Some((Price::Hired(self.band("price_per_hour_usd", band)?), None))),
+            (Some(band), None, None) => whole(Payment::Bought, "price_usd", band),
+            (None, Some(band), None) => whole(Payment::Hired, "price_per_hour_usd", band),
             (None, None, Some(item)) => {
-                self.listed(item, count.unwrap_or(1.0), list).map(|(price, found)| Some((price, Some(found))))
+                self.listed(item, (count, racks), list).map(|(price, found)| Some((price, Some(found))))
             }
             _ => {
                 Err(self.wrong(text.name.span(), format!("`{}` has several prices: expected one", text.name.get_ref())))
@@ -52,7 +54,14 @@ impl Reader<'_> {
     }
 
     /// The last entry of that name; entries of the user's own list come after those that ship.
-    fn listed(self, item: &Spanned<String>, count: f64, list: &[Listed]) -> Result<(Price, Listed), JobError> {
+    /// It counts as often as is said, or as its unit tells, of racks as many as the candidate fills where the entry does not
+    /// say how many hosts one has.
+    fn listed(
+        self,
+        item: &Spanned<String>,
+        (count, racks): (Option<f64>, Option<f64>),
+        list: &[Listed],
+    ) -> Result<(Price, Listed), JobError> {
         let Some(found) = list.iter().rfind(|one| one.item == *item.get_ref()) else {
             let near = near_misses(item.get_ref(), list.iter().map(|one| one.item.as_str()));
             let error = self.wrong(item.span(), format!("price: no price of `{}` is listed", item.get_ref()));
@@ -64,12 +73,20 @@ impl Reader<'_> {
             let help = format!("give it in {CURRENCY}, as price_usd or price_per_hour_usd, or in a list of your own");
             return Err(JobError { help: Some(help), ..self.wrong(item.span(), message) });
         }
-        let band = Band { low: found.low, high: found.high }.times(count);
-        let price = match found.unit {
-            PriceUnit::Each | PriceUnit::Rack => Price::Bought(band),
-            PriceUnit::Hour => Price::Hired(band),
-            PriceUnit::GpuHour => Price::HiredByGpu(band),
+        let band = Band { low: found.low, high: found.high };
+        let (payment, told) = match found.unit {
+            PriceUnit::Each => (Payment::Bought, Counted::Untold),
+            PriceUnit::Node => (Payment::Bought, Counted::Hosts),
+            PriceUnit::Gpu => (Payment::Bought, Counted::Gpus),
+            PriceUnit::Rack => match (found.hosts, racks) {
+                (Some(hosts), _) => (Payment::Bought, Counted::Racks { hosts }),
+                (None, Some(racks)) => (Payment::Bought, Counted::Given(racks)),
+                (None, None) => (Payment::Bought, Counted::Untold),
+            },
+            PriceUnit::Hour => (Payment::Hired, Counted::Untold),
+            PriceUnit::NodeHour => (Payment::Hired, Counted::Hosts),
+            PriceUnit::GpuHour => (Payment::Hired, Counted::Gpus),
         };
-        Ok((price, found.clone()))
+        Ok((Price { payment, band, counted: count.map_or(told, Counted::Given) }, found.clone()))
     }
 }

@@ -126,9 +126,8 @@ pub(super) fn sensitivities(answer: &Answer) -> Table {
     for row in &answer.sensitivities {
         let nearest = row.ranking.first();
         let first = nearest.filter(|one| one.within).map(|one| one.candidate.as_str());
-        let none = nearest
-            .filter(|one| !one.within)
-            .map(|one| format!("none; {}: {}", one.candidate, one.beyond.join("; ")));
+        let none =
+            nearest.filter(|one| !one.within).map(|one| format!("none; {}: {}", one.candidate, one.beyond.join("; ")));
         let tone = match first {
             Some(_) if first == best => Tone::Plain,
             Some(_) => Tone::Strong,
