@@ -4,7 +4,8 @@ use fabricast_topologies::{Origin, Place};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::job::{JobError, refused};
+use super::read::{LEAST, MOST_MONEY};
+use crate::job::{JobError, refused, written};
 
 /// The list that ships, each entry with its date and source.
 const LIST: &str = include_str!("../../data/prices.toml");
@@ -19,6 +20,19 @@ pub struct Band {
 }
 
 impl Band {
+    /// Itself, where it is one: from the least that counts up to `most`, both ends.
+    ///
+    /// # Errors
+    /// What is wrong with it, as what `name` says.
+    pub(super) fn checked(self, name: &str, most: f64) -> Result<Self, String> {
+        let Self { low, high } = self;
+        match [low, high].into_iter().find(|end| *end > 0.0 && !(LEAST..=most).contains(end) || end.is_nan()) {
+            Some(end) => Err(format!("{name}: {} is not from {LEAST} to {}", written(end), written(most))),
+            None if low > 0.0 && high >= low => Ok(self),
+            None => Err(format!("{name}: expected 0 < low ≤ high, not {} and {}", written(low), written(high))),
+        }
+    }
+
     /// The middle, by which candidates are ranked.
     #[must_use]
     pub fn middle(self) -> f64 {
@@ -104,8 +118,8 @@ pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
     let checked = |entry: &Spanned<Listed>| {
         let one = entry.get_ref();
         let wrong = |message: String| Err(JobError::at(&origin.place(entry.span()), message));
-        if !(one.low > 0.0 && one.high >= one.low && one.high.is_finite()) {
-            return wrong(format!("`{}`: expected 0 < low ≤ high, not {} and {}", one.item, one.low, one.high));
+        if let Err(message) = (Band { low: one.low, high: one.high }).checked(&format!("`{}`", one.item), MOST_MONEY) {
+            return wrong(message);
         }
         match (one.unit, one.hosts) {
             (_, None) | (PriceUnit::Rack, Some(1..)) => {}

@@ -4,7 +4,7 @@ use fabricast_topologies::fabric::near_misses;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CandidateText, Reader};
+use super::{CandidateText, MOST_ITEMS, MOST_MONEY, Reader};
 use crate::job::JobError;
 use crate::study::prices::{Band, Listed, PriceUnit};
 use crate::study::{CURRENCY, Counted, Payment, Price};
@@ -23,8 +23,8 @@ impl Reader<'_> {
         text: &CandidateText,
         list: &[Listed],
     ) -> Result<Option<(Price, Option<Listed>)>, JobError> {
-        let count = self.positive("price_count", text.price_count.as_ref(), f64::MAX)?;
-        let racks = self.positive("racks", text.racks.as_ref(), f64::MAX)?;
+        let count = self.positive("price_count", text.price_count.as_ref(), MOST_ITEMS)?;
+        let racks = self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?;
         let whole = |payment, name, band| Ok(Some((Price::whole(payment, self.band(name, band)?), None)));
         if let (Some(count), None) = (&text.price_count, &text.price) {
             return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
@@ -47,10 +47,7 @@ impl Reader<'_> {
             BandText::One(price) => (price, price),
             BandText::Two { low, high } => (low, high),
         };
-        if low > 0.0 && high >= low && high.is_finite() {
-            return Ok(Band { low, high });
-        }
-        Err(self.wrong(band.span(), format!("{name}: expected 0 < low ≤ high, not {low} and {high}")))
+        Band { low, high }.checked(name, MOST_MONEY).map_err(|message| self.wrong(band.span(), message))
     }
 
     /// The last entry of that name; entries of the user's own list come after those that ship.
