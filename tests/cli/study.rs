@@ -297,6 +297,11 @@ fn constraints_and_lists_that_cannot_be_are_named() {
         "study s.toml -o out",
         "s.toml:28:1: no candidate keeps within the constraints; `two` comes nearest: budget 100000 of 50000",
     );
+    write("s.toml", &format!("{SMALL}[constraints]\npower_kw = 0.001\n"));
+    refused(folder.path(), "study s.toml -o out", "s.toml:1:1: `two` states no power_kw, which the constraints limit");
+    let stated = SMALL.replace("nodes = 2\n", "nodes = 2\npower_kw = 40\n");
+    write("s.toml", &format!("{stated}[constraints]\npower_kw = 0.001\n"));
+    refused(folder.path(), "study s.toml -o out", "`two` comes nearest: power kW 40 of 0.001");
     let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"node\"\ndate = \"2026\"\nsource = \"offer\"\n";
     let listed = format!(
         "prices = \"mine.toml\"\n{}",

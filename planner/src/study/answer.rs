@@ -8,6 +8,7 @@ mod course;
 mod job;
 mod load;
 mod make;
+mod notes;
 mod result;
 
 pub use course::{CourseRow, IntervalError, IntervalRow, LaneKind, LaneRow};
@@ -36,6 +37,9 @@ pub struct Answer {
     pub constraints: ConstraintsRow,
     /// What costs were worked out with.
     pub assumptions: AssumptionsRow,
+    /// What the figures leave out, since the study does not state it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Where the listed prices come from, each entry once, in the order of the candidates that took them.
     pub sources: Vec<SourceRow>,
     /// Every candidate with every job, candidates first.

@@ -3,7 +3,7 @@
 
 use super::answer::ResultRow;
 use super::{Assumptions, Band, Candidate, Constraints, Extent, Payment};
-use crate::job::Job;
+use crate::job::{Job, written};
 
 /// What costs are worked out with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,14 +43,21 @@ impl Candidate {
             Payment::Hired => 0.0,
         });
         [
-            ("budget", once, constraints.budget),
-            ("cost per hour", self.hourly(extent, terms).map(Band::middle), constraints.hourly),
-            ("power kW", self.power_kw, constraints.power_kw),
-            ("racks", self.racks, constraints.racks),
+            ("budget", "a price", once, constraints.budget),
+            ("cost per hour", "a price", self.hourly(extent, terms).map(Band::middle), constraints.hourly),
+            ("power kW", "power_kw", self.power_kw, constraints.power_kw),
+            ("racks", "racks", self.racks, constraints.racks),
         ]
         .into_iter()
-        .filter_map(|(what, value, most)| Some(Demand { what, value, most: most? }))
+        .filter_map(|(what, key, value, most)| Some(Demand { what, key, value, most: most? }))
         .collect()
+    }
+
+    /// The keys that constraints ask for and that it does not state.
+    #[must_use]
+    pub fn unstated(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<&'static str> {
+        let demands = self.demands(extent, terms, constraints);
+        demands.iter().filter(|one| one.value.is_none()).map(|one| one.key).collect()
     }
 
     /// Why it is outside of constraints; nothing where it is within.
@@ -69,6 +76,8 @@ impl Candidate {
 
 struct Demand {
     what: &'static str,
+    /// What states it.
+    key: &'static str,
     value: Option<f64>,
     most: f64,
 }
@@ -82,9 +91,36 @@ impl Demand {
 impl std::fmt::Display for Demand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.value {
-            Some(value) => write!(f, "{} {value:.0} of {:.0}", self.what, self.most),
-            None => write!(f, "{} not stated", self.what),
+            Some(value) => {
+                let (short, most) = (rounded(value), rounded(self.most));
+                // What differs in no digit that is shown is shown whole.
+                let value = if short == most { written(value) } else { short };
+                write!(f, "{} {value} of {}", self.what, if value == most { written(self.most) } else { most })
+            }
+            None => write!(f, "{} not stated: expected {}", self.what, self.key),
         }
+    }
+}
+
+/// A number over 0 in six digits, as it is written.
+fn rounded(number: f64) -> String {
+    let decimals = (5.0 - number.log10().floor()).clamp(0.0, 12.0) as usize;
+    format!("{number:.decimals$}").parse().map_or_else(|_| written(number), written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demands_are_told_in_digits_that_say_something() {
+        let told = |value, most| Demand { what: "power kW", key: "power_kw", value, most }.to_string();
+        assert_eq!(told(Some(40.0), 0.001), "power kW 40 of 0.001");
+        assert_eq!(told(Some(4.0), 0.1), "power kW 4 of 0.1");
+        assert_eq!(told(Some(123_456.7), 50_000.0), "power kW 123457 of 50000");
+        assert_eq!(told(Some(8.0 / 3.0), 2.5), "power kW 2.66667 of 2.5");
+        assert_eq!(told(Some(1_000_000.5), 1_000_000.0), "power kW 1000000.5 of 1000000");
+        assert_eq!(told(None, 1.0), "power kW not stated: expected power_kw");
     }
 }
 

@@ -165,6 +165,17 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
+/// A budget does not hold back who is hired, and nobody is to think so.
+#[test]
+fn what_is_not_counted_is_said() {
+    let notes = |text: &str| Made::of(text).answer().notes;
+    assert_eq!(notes(PAIR), Vec::<String>::new());
+    let hired = PAIR.replacen("price_usd", "price_per_hour_usd", 1);
+    assert_eq!(notes(&hired), Vec::<String>::new());
+    let hired = notes(&format!("{hired}[constraints]\nbudget_usd = 2e5\n"));
+    assert!(hired.len() == 1 && hired[0].ends_with("cost_per_hour_usd would: two"), "{hired:?}");
+}
+
 /// What a candidate pays of a listed price is told by the price's unit, whatever the number of hosts; what is said goes before that,
 /// and what neither tells is refused.
 #[test]
@@ -236,7 +247,7 @@ fn a_pair_that_cannot_be_stops_nothing() {
     assert!(check_outcomes(&made.study, &made.cases, &outcomes(&made)).is_ok());
     let alone = Made::of(&format!("{}{job}", machine("three", 3)));
     let error = check_outcomes(&alone.study, &alone.cases, &outcomes(&alone)).unwrap_err().to_string();
-    assert!(error.starts_with("s.toml:8:12: no candidate can run a job; on `three` j: no division"), "{error}");
+    assert!(error.starts_with("folder/s.toml:9:12: no candidate can run a job; on `three` j: no division"), "{error}");
 }
 
 /// Who lacks units for a precision stands behind who has them; where nobody has them, that is told before anything runs.

@@ -89,6 +89,18 @@ impl<'a> Asked<'a> {
             return Ok(());
         };
         let terms = study::Terms::of(self.study.assumptions);
+        let lacking = candidate.unstated(*extent, &terms, &self.study.constraints);
+        if let [first, ..] = lacking.as_slice() {
+            let message = format!(
+                "{}: `{}` states no {}, which the constraints limit ({})",
+                candidate.place,
+                candidate.name,
+                lacking.join(", "),
+                self.study.constraints.place
+            );
+            let help = format!("give {first} of all of the candidate, or take the limit away");
+            return Err(Failure::at(message, Some(help), Some(&candidate.place)));
+        }
         let (constraints, why) = (&self.study.constraints, candidate.beyond(*extent, &terms, &self.study.constraints));
         let message = format!(
             "{}: no candidate keeps within the constraints; `{}` comes nearest: {}",

@@ -123,6 +123,7 @@ pub fn results(answer: &Answer) -> Table {
             own.usd_per_kwh
         ));
     }
+    answer.notes.iter().for_each(|note| table.note(note));
     table
 }
 

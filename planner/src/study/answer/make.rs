@@ -6,6 +6,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_topologies::{Fabric, Place};
 use rustc_hash::FxHashMap;
 
+use super::notes::notes;
 use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
     Paid, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
@@ -57,6 +58,7 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             usd_per_kwh: own.per_kwh,
             price_bands: PRICE_BANDS.to_owned(),
         },
+        notes: notes(study),
         sources: sources(study),
         measured: measured(study, &rows),
         results: rows.into_iter().filter_map(Result::ok).collect(),
