@@ -165,11 +165,14 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
-/// A budget does not hold back who is hired, and nobody is to think so.
+/// Energy that nobody states costs nothing, and a budget does not hold back who is hired: nobody is to think otherwise.
 #[test]
 fn what_is_not_counted_is_said() {
     let notes = |text: &str| Made::of(text).answer().notes;
     assert_eq!(notes(PAIR), Vec::<String>::new());
+    let unpowered = notes(&PAIR.replacen("power_kw = 4\n", "", 1));
+    assert!(unpowered.len() == 1 && unpowered[0].starts_with("energy of what is bought"), "{unpowered:?}");
+    assert!(unpowered[0].ends_with("cheaper than it is: two"), "{unpowered:?}");
     let hired = PAIR.replacen("price_usd", "price_per_hour_usd", 1);
     assert_eq!(notes(&hired), Vec::<String>::new());
     let hired = notes(&format!("{hired}[constraints]\nbudget_usd = 2e5\n"));

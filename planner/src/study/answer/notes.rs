@@ -12,9 +12,13 @@ pub(super) fn notes(study: &Study) -> Vec<String> {
         Some(_) => names(&|one| is_paid(one, Payment::Hired)),
         None => String::new(),
     };
-    [(hired, "the budget does not hold back who is hired, since nothing is paid at once; cost_per_hour_usd would")]
-        .into_iter()
-        .filter(|(names, _)| !names.is_empty())
-        .map(|(names, what)| format!("{what}: {names}"))
-        .collect()
+    let unpowered = names(&|one| is_paid(one, Payment::Bought) && one.power_kw.is_none());
+    [
+        (unpowered, "energy of what is bought without power_kw, so it looks cheaper than it is"),
+        (hired, "the budget does not hold back who is hired, since nothing is paid at once; cost_per_hour_usd would"),
+    ]
+    .into_iter()
+    .filter(|(names, _)| !names.is_empty())
+    .map(|(names, what)| format!("{what}: {names}"))
+    .collect()
 }
