@@ -71,8 +71,14 @@ pub struct CandidateRow {
     pub network: Option<String>,
     /// What is paid.
     pub price: Option<PriceRow>,
-    /// Power of all of it, kW.
+    /// Power of all of it, kW: the middle where it is a band.
     pub power_kw: Option<f64>,
+    /// The least, where it is a band.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_kw_low: Option<f64>,
+    /// The most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_kw_high: Option<f64>,
     /// Racks that it fills.
     pub racks: Option<f64>,
     /// Where it stands: file without its folder, line, column.

@@ -26,7 +26,7 @@ impl Candidate {
     /// What an hour costs: the price's share and energy; `None` without a price. `extent` is of all that is paid for.
     #[must_use]
     pub fn hourly(&self, extent: Extent, terms: &Terms) -> Option<Band> {
-        let energy = self.power_kw.unwrap_or(0.0) * terms.assumptions.per_kwh;
+        let energy = self.power_kw.unwrap_or_default().times(terms.assumptions.per_kwh);
         let price = self.price?;
         let all = price.total(extent).times(terms.factor);
         Some(match price.payment {
@@ -45,7 +45,7 @@ impl Candidate {
         [
             ("budget", "a price", once, constraints.budget),
             ("cost per hour", "a price", self.hourly(extent, terms).map(Band::middle), constraints.hourly),
-            ("power kW", "power_kw", self.power_kw, constraints.power_kw),
+            ("power kW", "power_kw", self.power_kw.map(Band::middle), constraints.power_kw),
             ("racks", "racks", self.racks, constraints.racks),
         ]
         .into_iter()
@@ -140,7 +140,10 @@ pub fn price(row: &mut ResultRow, candidate: &Candidate, extent: Extent, job: &J
     row.cost_per_million_tokens = million.map(Band::middle);
     row.cost_per_million_tokens_low = million.map(|band| band.low);
     row.cost_per_million_tokens_high = million.map(|band| band.high);
-    row.kwh_per_million_tokens = candidate.power_kw.zip(hours_per_million).map(|(power, hours)| power * hours);
+    let energy = candidate.power_kw.zip(hours_per_million).map(|(power, hours)| power.times(hours));
+    row.kwh_per_million_tokens = energy.map(Band::middle);
+    row.kwh_per_million_tokens_low = energy.filter(|band| band.is_wide()).map(|band| band.low);
+    row.kwh_per_million_tokens_high = energy.filter(|band| band.is_wide()).map(|band| band.high);
     row.time_to_train_h = train_tokens.zip(row.tokens_per_s).map(|(all, tokens)| all as f64 / tokens / 3600.0);
     row.cost_to_train = row.time_to_train_h.zip(hour).map(|(hours, band)| hours * band.middle());
 }

@@ -108,7 +108,7 @@ pub struct Candidate {
     /// Where that entry is named.
     pub price_place: Place,
     /// Power of all of it, in kW.
-    pub power_kw: Option<f64>,
+    pub power_kw: Option<Band>,
     /// Racks that it fills.
     pub racks: Option<f64>,
     /// Where it stands.

@@ -10,7 +10,7 @@ use crate::job::{JobError, refused, written};
 /// The list that ships, each entry with its date and source.
 const LIST: &str = include_str!("../../data/prices.toml");
 
-/// Between two ends, in the study's currency.
+/// Between two ends: of a price, in the study's currency; of power, in kW.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Band {
     /// The least.
@@ -45,10 +45,16 @@ impl Band {
         Self { low: self.low * factor, high: self.high * factor }
     }
 
-    /// With as much more.
+    /// With as much more, low ends and high ends together.
     #[must_use]
-    pub fn plus(self, more: f64) -> Self {
-        Self { low: self.low + more, high: self.high + more }
+    pub fn plus(self, more: Self) -> Self {
+        Self { low: self.low + more.low, high: self.high + more.high }
+    }
+
+    /// Whether its ends are apart.
+    #[must_use]
+    pub fn is_wide(self) -> bool {
+        self.low < self.high
     }
 }
 

@@ -165,14 +165,38 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
+/// A band of power goes into those of cost and energy, and its middle is what a single number would be.
+#[test]
+fn power_has_bands() {
+    let made = |power: &str| Made::of(&PAIR.replacen("power_kw = 4", &format!("power_kw = {power}"), 1));
+    let (band, middle) = (made("{ low = 3, high = 5 }"), made("4"));
+    assert_eq!(band.cases.study(), middle.cases.study());
+    let (wide, narrow) = (band.answer(), middle.answer());
+    let power = &wide.candidates[0];
+    assert_eq!((power.power_kw, power.power_kw_low, power.power_kw_high), (Some(4.0), Some(3.0), Some(5.0)));
+    assert_eq!((narrow.candidates[0].power_kw_low, narrow.results[0].kwh_per_million_tokens_low), (None, None));
+    assert!(wide.assumptions.price_bands.ends_with("; power is low or high with the price"));
+    for (row, plain) in wide.results.iter().zip(&narrow.results).filter(|(row, _)| row.candidate == "two") {
+        let per_kwh = band.study.assumptions.per_kwh;
+        let near = |a: Option<f64>, b: f64| (a.unwrap() / b - 1.0).abs() < 1e-9;
+        assert!(near(row.cost_per_hour, plain.cost_per_hour.unwrap()));
+        assert!(near(row.cost_per_hour_low, plain.cost_per_hour_low.unwrap() - per_kwh));
+        assert!(near(row.cost_per_hour_high, plain.cost_per_hour_high.unwrap() + per_kwh));
+        let energy = plain.kwh_per_million_tokens.unwrap();
+        assert!(near(row.kwh_per_million_tokens, energy));
+        assert!(near(row.kwh_per_million_tokens_low, energy * 0.75));
+        assert!(near(row.kwh_per_million_tokens_high, energy * 1.25));
+    }
+}
+
 /// Energy that nobody states costs nothing, and a budget does not hold back who is hired: nobody is to think otherwise.
 #[test]
 fn what_is_not_counted_is_said() {
     let notes = |text: &str| Made::of(text).answer().notes;
     assert_eq!(notes(PAIR), Vec::<String>::new());
     let unpowered = notes(&PAIR.replacen("power_kw = 4\n", "", 1));
-    assert!(unpowered.len() == 1 && unpowered[0].starts_with("energy of what is bought"), "{unpowered:?}");
-    assert!(unpowered[0].ends_with("cheaper than it is: two"), "{unpowered:?}");
+    assert!(unpowered.len() == 1 && unpowered[0].starts_with("energy is not counted"), "{unpowered:?}");
+    assert!(unpowered[0].ends_with("cheaper for that: two"), "{unpowered:?}");
     let hired = PAIR.replacen("price_usd", "price_per_hour_usd", 1);
     assert_eq!(notes(&hired), Vec::<String>::new());
     let hired = notes(&format!("{hired}[constraints]\nbudget_usd = 2e5\n"));

@@ -266,7 +266,7 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     if !answer.assumptions.price_bands.is_empty() && answer.is_priced() {
         facts.push(format!("How likely it is to be the best: {}.", answer.assumptions.price_bands));
     }
-    facts.extend(answer.notes.iter().map(|note| format!("Not counted: {note}.")));
+    facts.extend(answer.notes.iter().map(|note| format!("Note: {note}.")));
     let limits = &answer.constraints;
     let most = [
         ("spent at once", limits.budget_usd, answer.currency.as_str()),

@@ -18,7 +18,7 @@ use crate::study::key::Key;
 use crate::study::rank::{Ranked, Row, rank};
 use crate::study::run::Outcome;
 use crate::study::setting::Setting;
-use crate::study::{CURRENCY, Candidate, Counted, Extent, GivenEfficiency, MeasuredStep, Payment, Price, Study};
+use crate::study::{Band, CURRENCY, Candidate, Counted, Extent, GivenEfficiency, MeasuredStep, Payment, Price, Study};
 
 /// The answer of a study; `fabrics` are those of its candidates as given, in their order. `None` where a run of `cases` is
 /// not among `outcomes`.
@@ -56,7 +56,7 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             years: own.years,
             utilization: own.utilization,
             usd_per_kwh: own.per_kwh,
-            price_bands: PRICE_BANDS.to_owned(),
+            price_bands: price_bands(study),
         },
         notes: notes(study),
         sources: sources(study),
@@ -82,6 +82,12 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
 /// What probabilities are worked out with.
 const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, but for those of the same entry of a \
                            price list, which are low or high together; times have no bands here";
+
+fn price_bands(study: &Study) -> String {
+    let is_wide = |one: &Candidate| one.power_kw.is_some_and(Band::is_wide);
+    let power = if study.candidates.iter().any(is_wide) { "; power is low or high with the price" } else { "" };
+    format!("{PRICE_BANDS}{power}")
+}
 
 fn name(study: &Study, candidate: usize) -> String {
     study.candidates.get(candidate).map_or_else(String::new, |one| one.name.clone())
@@ -180,6 +186,7 @@ fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEffici
             count: candidate.listed.as_ref().map(|_| price.count(extent)),
         }
     };
+    let power = candidate.power_kw.filter(|band| band.is_wide());
     CandidateRow {
         name: candidate.name.clone(),
         fabric: candidate.fabric.fabric.clone(),
@@ -188,7 +195,9 @@ fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEffici
         gpus: extent.gpus as u64,
         network: candidate.network.clone(),
         price: candidate.price.map(row),
-        power_kw: candidate.power_kw,
+        power_kw: candidate.power_kw.map(Band::middle),
+        power_kw_low: power.map(|band| band.low),
+        power_kw_high: power.map(|band| band.high),
         racks: candidate.racks,
         place: place(&candidate.place),
         // None is missing but for a defect of a file that ships, which running has told by now.

@@ -14,7 +14,7 @@ pub(super) fn notes(study: &Study) -> Vec<String> {
     };
     let unpowered = names(&|one| is_paid(one, Payment::Bought) && one.power_kw.is_none());
     [
-        (unpowered, "energy of what is bought without power_kw, so it looks cheaper than it is"),
+        (unpowered, "energy is not counted of what is bought without power_kw, and it looks cheaper for that"),
         (hired, "the budget does not hold back who is hired, since nothing is paid at once; cost_per_hour_usd would"),
     ]
     .into_iter()

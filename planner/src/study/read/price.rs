@@ -25,7 +25,7 @@ impl Reader<'_> {
     ) -> Result<Option<(Price, Option<Listed>)>, JobError> {
         let count = self.positive("price_count", text.price_count.as_ref(), MOST_ITEMS)?;
         let racks = self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?;
-        let whole = |payment, name, band| Ok(Some((Price::whole(payment, self.band(name, band)?), None)));
+        let whole = |payment, name, band| Ok(Some((Price::whole(payment, self.band(name, band, MOST_MONEY)?), None)));
         if let (Some(count), None) = (&text.price_count, &text.price) {
             return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
         }
@@ -42,12 +42,13 @@ impl Reader<'_> {
         }
     }
 
-    fn band(self, name: &str, band: &Spanned<BandText>) -> Result<Band, JobError> {
+    /// A number, or a low and a high end, over 0 and up to `most`.
+    pub(super) fn band(self, name: &str, band: &Spanned<BandText>, most: f64) -> Result<Band, JobError> {
         let (low, high) = match *band.get_ref() {
             BandText::One(price) => (price, price),
             BandText::Two { low, high } => (low, high),
         };
-        Band { low, high }.checked(name, MOST_MONEY).map_err(|message| self.wrong(band.span(), message))
+        Band { low, high }.checked(name, most).map_err(|message| self.wrong(band.span(), message))
     }
 
     /// The last entry of that name; entries of the user's own list come after those that ship.
