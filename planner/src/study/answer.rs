@@ -8,6 +8,7 @@ mod course;
 mod job;
 mod load;
 mod make;
+mod negative;
 mod notes;
 mod result;
 
@@ -340,7 +341,7 @@ impl Answer {
     /// Reads `results.json`; `source` names it in errors.
     ///
     /// # Errors
-    /// [`AnswerError`]: no JSON, fields missing or of another kind, or another format.
+    /// [`AnswerError`]: no JSON, fields missing or of another kind, figures under 0, or another format.
     pub fn read(text: &str, source: &str) -> Result<Self, AnswerError> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -356,7 +357,16 @@ impl Answer {
         if numbered.format != FORMAT {
             return Err(AnswerError::Format { source_name: source.to_owned(), found: numbered.format });
         }
-        serde_json::from_str(text).map_err(|error| refused(&error))
+        let read = serde_json::from_str(text).map_err(|error| refused(&error))?;
+        match negative::first_negative(text) {
+            None => Ok(read),
+            Some(found) => Err(AnswerError::Syntax {
+                source_name: source.to_owned(),
+                line: found.line,
+                column: found.column,
+                message: format!("{}: {} is under 0, which no figure of a study is", found.key, found.figure),
+            }),
+        }
     }
 
     /// Whether there are prices.
