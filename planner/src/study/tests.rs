@@ -289,6 +289,14 @@ fn a_precision_that_one_candidate_lacks_stops_nothing() {
         (last.candidate.as_str(), last.beyond.concat().contains("no units for 8-bit floating point")),
         ("dgx-a100", true)
     );
+    // Bits of bf16 are the default, and V100 has units for fp16 alone.
+    let bf16 = job.replace("precision = \"fp8\"", "");
+    let study = read_study(&format!("{}{bf16}", machine("dgx-v100")), "s.toml").unwrap();
+    let error = check(&study, &[load(&study.candidates[0].fabric).unwrap()]).unwrap_err().to_string();
+    assert!(error.starts_with("s.toml:") && error.contains("bf16: expected precision = \"fp16\""), "{error}");
+    let fp16 = job.replace("fp8", "fp16");
+    let study = read_study(&format!("{}{fp16}", machine("dgx-v100")), "s.toml").unwrap();
+    assert!(check(&study, &[load(&study.candidates[0].fabric).unwrap()]).is_ok());
     let study = read_study(&format!("{}{job}", machine("dgx-a100")), "s.toml").unwrap();
     let error = check(&study, &[load(&study.candidates[0].fabric).unwrap()]).unwrap_err().to_string();
     assert!(error.starts_with("s.toml:13:13: ") && error.contains("no units for 8-bit"), "{error}");
