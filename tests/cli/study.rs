@@ -228,6 +228,22 @@ fn what_was_interrupted_goes_on_and_what_was_damaged_is_named() {
     }
 }
 
+/// A failure that leaves ranks that no candidate divides the job over says so, in the text and on the page.
+#[test]
+fn failures_that_leave_none_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = SMALL.replace("link_rate = [0.5]", "fail = [[\"n0\"]]").replace("tp = 2", "tp = 2, dp = 2");
+    let first = alone.find("[[candidate]]\nname = \"one\"").unwrap();
+    let alone = format!("{}{}", &alone[..first], &alone[alone.find("[[job]]").unwrap()..]);
+    std::fs::write(folder.path().join("s.toml"), alone).unwrap();
+    assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
+    for name in ["ranking.txt", "index.html"] {
+        let shown = std::fs::read_to_string(folder.path().join("out").join(name)).unwrap();
+        assert!(shown.contains("two: j: tp 2 × pp 1 × dp 2 is 4, and there are 2 ranks"), "{shown}");
+        assert!(!shown.contains("none fits"), "{shown}");
+    }
+}
+
 #[test]
 fn parts_put_together_are_the_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -281,7 +297,12 @@ fn constraints_and_lists_that_cannot_be_are_named() {
         "study s.toml -o out",
         "s.toml:28:1: no candidate keeps within the constraints; `two` comes nearest: budget 100000 of 50000",
     );
-    let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"each\"\ndate = \"2026\"\nsource = \"offer\"\n";
+    write("s.toml", &format!("{SMALL}[constraints]\npower_kw = 0.001\n"));
+    refused(folder.path(), "study s.toml -o out", "s.toml:1:1: `two` states no power_kw, which the constraints limit");
+    let stated = SMALL.replace("nodes = 2\n", "nodes = 2\npower_kw = 40\n");
+    write("s.toml", &format!("{stated}[constraints]\npower_kw = 0.001\n"));
+    refused(folder.path(), "study s.toml -o out", "`two` comes nearest: power kW 40 of 0.001");
+    let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"node\"\ndate = \"2026\"\nsource = \"offer\"\n";
     let listed = format!(
         "prices = \"mine.toml\"\n{}",
         SMALL.replace("price_usd = { low = 90000, high = 110000 }", "price = \"box\"")

@@ -37,7 +37,7 @@ pub use placement::{Placement, numbers};
 pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
-pub(crate) use read::{Beside, JobText, refused};
+pub(crate) use read::{Beside, JobText, refused, written};
 pub use serving::{KvPrecision, KvTier, Limits, Serving};
 pub use sharding::{Accumulate, Gathered, Reshard, Zero};
 pub use traced::Traced;

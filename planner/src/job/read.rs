@@ -36,6 +36,12 @@ pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
     JobError::at(&place, error.message().trim().replace('\n', "; "))
 }
 
+/// A number as people write it: of very large and very small ones not all digits.
+pub(crate) fn written(number: f64) -> String {
+    let size = number.abs();
+    if size >= 1e15 || (size > 0.0 && size < 1e-6) { format!("{number:e}") } else { number.to_string() }
+}
+
 /// Reads the keys of one job, without the `[[job]]` around them; `source` names the text in errors.
 ///
 /// # Errors
@@ -379,7 +385,8 @@ impl Checked<'_> {
             None => Ok(absent),
             Some(value) if (least..=most).contains(value.get_ref()) => Ok(*value.get_ref()),
             Some(value) => {
-                Err(self.wrong(value.span(), format!("{name}: {} is not from {least} to {most}", value.get_ref())))
+                let [number, least, most] = [*value.get_ref(), least, most].map(written);
+                Err(self.wrong(value.span(), format!("{name}: {number} is not from {least} to {most}")))
             }
         }
     }
@@ -475,6 +482,8 @@ pub(crate) mod tests {
             ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
             ("expert_skew = 0.5", "job.toml:1:15", "from 1 to 1000"),
             ("weight = nan", "job.toml:1:10", "NaN is not from"),
+            ("weight = 1e300", "job.toml:1:10", "weight: 1e300 is not from 1e-9 to 1000000000"),
+            ("train_tokens = 1e300", "job.toml:1:16", "train_tokens: 1e300 is not from 1 to 1e18"),
             ("parallel = \"manual\"", "job.toml:1:12", "\"auto\" or a table"),
             ("parallel = { tp = 0 }", "job.toml:1:19", "from 1 to"),
             ("parallel = { order = [\"tp\", \"pp\"] }", "job.toml:1:22", "each once"),

@@ -114,6 +114,10 @@ impl Speeds {
             let Some(memory) = figures.memory_bandwidth else { return refuse("states no memory_bandwidth") };
             let capability = figures.compute_capability.unwrap_or(0);
             let factor = match precision {
+                // Tensor cores take bf16 from compute capability 8.0 on (CUDA C++ Programming Guide, "Tensor Cores").
+                Precision::Bf16 if (1..80).contains(&capability) => {
+                    return refuse("has no units for bf16: expected precision = \"fp16\"");
+                }
                 Precision::Bf16 | Precision::Fp16 => 1.0,
                 Precision::Fp8 if capability >= 89 => 2.0,
                 Precision::Fp8 => return refuse("has no units for 8-bit floating point"),

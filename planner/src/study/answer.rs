@@ -8,6 +8,8 @@ mod course;
 mod job;
 mod load;
 mod make;
+mod negative;
+mod notes;
 mod result;
 
 pub use course::{CourseRow, IntervalError, IntervalRow, LaneKind, LaneRow};
@@ -36,6 +38,9 @@ pub struct Answer {
     pub constraints: ConstraintsRow,
     /// What costs were worked out with.
     pub assumptions: AssumptionsRow,
+    /// What the figures leave out, since the study does not state it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Where the listed prices come from, each entry once, in the order of the candidates that took them.
     pub sources: Vec<SourceRow>,
     /// Every candidate with every job, candidates first.
@@ -67,8 +72,14 @@ pub struct CandidateRow {
     pub network: Option<String>,
     /// What is paid.
     pub price: Option<PriceRow>,
-    /// Power of all of it, kW.
+    /// Power of all of it, kW: the middle where it is a band.
     pub power_kw: Option<f64>,
+    /// The least, where it is a band.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_kw_low: Option<f64>,
+    /// The most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_kw_high: Option<f64>,
     /// Racks that it fills.
     pub racks: Option<f64>,
     /// Where it stands: file without its folder, line, column.
@@ -126,6 +137,9 @@ pub struct PriceRow {
     pub high: f64,
     /// The entry of the price list, where it is one's.
     pub item: Option<String>,
+    /// How many of that entry all of the candidate takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<f64>,
 }
 
 /// How a price is paid.
@@ -327,7 +341,7 @@ impl Answer {
     /// Reads `results.json`; `source` names it in errors.
     ///
     /// # Errors
-    /// [`AnswerError`]: no JSON, fields missing or of another kind, or another format.
+    /// [`AnswerError`]: no JSON, fields missing or of another kind, figures under 0, or another format.
     pub fn read(text: &str, source: &str) -> Result<Self, AnswerError> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -343,7 +357,16 @@ impl Answer {
         if numbered.format != FORMAT {
             return Err(AnswerError::Format { source_name: source.to_owned(), found: numbered.format });
         }
-        serde_json::from_str(text).map_err(|error| refused(&error))
+        let read = serde_json::from_str(text).map_err(|error| refused(&error))?;
+        match negative::first_negative(text) {
+            None => Ok(read),
+            Some(found) => Err(AnswerError::Syntax {
+                source_name: source.to_owned(),
+                line: found.line,
+                column: found.column,
+                message: format!("{}: {} is under 0, which no figure of a study is", found.key, found.figure),
+            }),
+        }
     }
 
     /// Whether there are prices.

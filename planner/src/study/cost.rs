@@ -2,8 +2,8 @@
 //! none anew.
 
 use super::answer::ResultRow;
-use super::{Assumptions, Band, Candidate, Constraints, Price};
-use crate::job::Job;
+use super::{Assumptions, Band, Candidate, Constraints, Extent, Payment};
+use crate::job::{Job, written};
 
 /// What costs are worked out with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,52 +23,61 @@ impl Terms {
 }
 
 impl Candidate {
-    /// What an hour costs: the price's share and energy; `None` without a price. `gpus` are all that are paid for.
+    /// What an hour costs: the price's share and energy; `None` without a price. `extent` is of all that is paid for.
     #[must_use]
-    pub fn hourly(&self, gpus: usize, terms: &Terms) -> Option<Band> {
-        let energy = self.power_kw.unwrap_or(0.0) * terms.assumptions.per_kwh;
-        Some(match self.price? {
-            Price::Bought(band) => band.times(terms.factor / terms.assumptions.hours()).plus(energy),
+    pub fn hourly(&self, extent: Extent, terms: &Terms) -> Option<Band> {
+        let energy = self.power_kw.unwrap_or_default().times(terms.assumptions.per_kwh);
+        let price = self.price?;
+        let all = price.total(extent).times(terms.factor);
+        Some(match price.payment {
+            Payment::Bought => all.times(1.0 / terms.assumptions.hours()).plus(energy),
             // Who hires pays no energy.
-            Price::Hired(band) => band.times(terms.factor),
-            Price::HiredByGpu(band) => band.times(terms.factor * gpus as f64),
+            Payment::Hired => all,
         })
     }
 
     /// What it takes of each constraint that is set: what, how much, the most; no amount where it is not stated.
-    fn demands(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> Vec<Demand> {
-        let once = match self.price {
-            Some(Price::Bought(band)) => Some(band.middle() * terms.factor),
-            Some(Price::Hired(_) | Price::HiredByGpu(_)) => Some(0.0),
-            None => None,
-        };
+    fn demands(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<Demand> {
+        let once = self.price.map(|price| match price.payment {
+            Payment::Bought => price.total(extent).middle() * terms.factor,
+            Payment::Hired => 0.0,
+        });
         [
-            ("budget", once, constraints.budget),
-            ("cost per hour", self.hourly(gpus, terms).map(Band::middle), constraints.hourly),
-            ("power kW", self.power_kw, constraints.power_kw),
-            ("racks", self.racks, constraints.racks),
+            ("budget", "a price", once, constraints.budget),
+            ("cost per hour", "a price", self.hourly(extent, terms).map(Band::middle), constraints.hourly),
+            ("power kW", "power_kw", self.power_kw.map(Band::middle), constraints.power_kw),
+            ("racks", "racks", self.racks, constraints.racks),
         ]
         .into_iter()
-        .filter_map(|(what, value, most)| Some(Demand { what, value, most: most? }))
+        .filter_map(|(what, key, value, most)| Some(Demand { what, key, value, most: most? }))
         .collect()
+    }
+
+    /// The keys that constraints ask for and that it does not state.
+    #[must_use]
+    pub fn unstated(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<&'static str> {
+        let demands = self.demands(extent, terms, constraints);
+        demands.iter().filter(|one| one.value.is_none()).map(|one| one.key).collect()
     }
 
     /// Why it is outside of constraints; nothing where it is within.
     #[must_use]
-    pub fn beyond(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> Vec<String> {
-        let demands = self.demands(gpus, terms, constraints);
+    pub fn beyond(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<String> {
+        let demands = self.demands(extent, terms, constraints);
         demands.iter().filter(|one| one.excess() > 1.0).map(Demand::to_string).collect()
     }
 
     /// How many times the most it takes of the constraint that it breaks by most; at most 1 where it breaks none.
     #[must_use]
-    pub fn excess(&self, gpus: usize, terms: &Terms, constraints: &Constraints) -> f64 {
-        self.demands(gpus, terms, constraints).iter().map(Demand::excess).fold(0.0, f64::max)
+    pub fn excess(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> f64 {
+        self.demands(extent, terms, constraints).iter().map(Demand::excess).fold(0.0, f64::max)
     }
 }
 
 struct Demand {
     what: &'static str,
+    /// What states it.
+    key: &'static str,
     value: Option<f64>,
     most: f64,
 }
@@ -82,20 +91,47 @@ impl Demand {
 impl std::fmt::Display for Demand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.value {
-            Some(value) => write!(f, "{} {value:.0} of {:.0}", self.what, self.most),
-            None => write!(f, "{} not stated", self.what),
+            Some(value) => {
+                let (short, most) = (rounded(value), rounded(self.most));
+                // What differs in no digit that is shown is shown whole.
+                let value = if short == most { written(value) } else { short };
+                write!(f, "{} {value} of {}", self.what, if value == most { written(self.most) } else { most })
+            }
+            None => write!(f, "{} not stated: expected {}", self.what, self.key),
         }
     }
 }
 
+/// A number over 0 in six digits, as it is written.
+fn rounded(number: f64) -> String {
+    let decimals = (5.0 - number.log10().floor()).clamp(0.0, 12.0) as usize;
+    format!("{number:.decimals$}").parse().map_or_else(|_| written(number), written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demands_are_told_in_digits_that_say_something() {
+        let told = |value, most| Demand { what: "power kW", key: "power_kw", value, most }.to_string();
+        assert_eq!(told(Some(40.0), 0.001), "power kW 40 of 0.001");
+        assert_eq!(told(Some(4.0), 0.1), "power kW 4 of 0.1");
+        assert_eq!(told(Some(123_456.7), 50_000.0), "power kW 123457 of 50000");
+        assert_eq!(told(Some(8.0 / 3.0), 2.5), "power kW 2.66667 of 2.5");
+        assert_eq!(told(Some(1_000_000.5), 1_000_000.0), "power kW 1000000.5 of 1000000");
+        assert_eq!(told(None, 1.0), "power kW not stated: expected power_kw");
+    }
+}
+
 /// Fills in what a run costs on a candidate of so many GPUs.
-pub fn price(row: &mut ResultRow, candidate: &Candidate, gpus: usize, job: &Job, terms: &Terms) {
+pub fn price(row: &mut ResultRow, candidate: &Candidate, extent: Extent, job: &Job, terms: &Terms) {
     let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
     let train_tokens = match job {
         Job::Training(job) => job.train_tokens,
         Job::Inference(_) | Job::Trace(_) => None,
     };
-    let hour = candidate.hourly(gpus, terms);
+    let hour = candidate.hourly(extent, terms);
     let million = hour.zip(hours_per_million).map(|(hour, hours)| hour.times(hours));
     row.cost_per_hour = hour.map(Band::middle);
     row.cost_per_hour_low = hour.map(|band| band.low);
@@ -104,7 +140,10 @@ pub fn price(row: &mut ResultRow, candidate: &Candidate, gpus: usize, job: &Job,
     row.cost_per_million_tokens = million.map(Band::middle);
     row.cost_per_million_tokens_low = million.map(|band| band.low);
     row.cost_per_million_tokens_high = million.map(|band| band.high);
-    row.kwh_per_million_tokens = candidate.power_kw.zip(hours_per_million).map(|(power, hours)| power * hours);
+    let energy = candidate.power_kw.zip(hours_per_million).map(|(power, hours)| power.times(hours));
+    row.kwh_per_million_tokens = energy.map(Band::middle);
+    row.kwh_per_million_tokens_low = energy.filter(|band| band.is_wide()).map(|band| band.low);
+    row.kwh_per_million_tokens_high = energy.filter(|band| band.is_wide()).map(|band| band.high);
     row.time_to_train_h = train_tokens.zip(row.tokens_per_s).map(|(all, tokens)| all as f64 / tokens / 3600.0);
     row.cost_to_train = row.time_to_train_h.zip(hour).map(|(hours, band)| hours * band.middle());
 }

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod key;
 pub mod load;
 mod measured;
+mod paid;
 mod prices;
 mod rank;
 mod read;
@@ -29,11 +30,12 @@ mod tests;
 
 pub use cost::{Terms, price};
 pub use measured::{Figure, MeasuredStep};
+pub use paid::{Counted, Extent, Payment, Price};
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
 pub use read::{Lists, Traces, is_study, read_study, read_study_with};
 pub use row::served;
-pub use run::{Outcome, Run, StudyError, Watch, check, run};
+pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
 
 use fabricast_topologies::{Fabric, FabricRequest, Picos, Place};
 
@@ -103,25 +105,16 @@ pub struct Candidate {
     pub price: Option<Price>,
     /// The entry of a price list that the price comes from.
     pub listed: Option<Listed>,
+    /// Where that entry is named.
+    pub price_place: Place,
     /// Power of all of it, in kW.
-    pub power_kw: Option<f64>,
+    pub power_kw: Option<Band>,
     /// Racks that it fills.
     pub racks: Option<f64>,
     /// Where it stands.
     pub place: Place,
     /// Where its fabric stands.
     pub fabric_place: Place,
-}
-
-/// What is paid.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Price {
-    /// Once, for all of it.
-    Bought(Band),
-    /// By the hour, for all of it.
-    Hired(Band),
-    /// By the hour, for each GPU.
-    HiredByGpu(Band),
 }
 
 /// What a candidate must keep within; absent: anything.

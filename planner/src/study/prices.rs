@@ -4,12 +4,13 @@ use fabricast_topologies::{Origin, Place};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::job::{JobError, refused};
+use super::read::{LEAST, MOST_MONEY};
+use crate::job::{JobError, refused, written};
 
 /// The list that ships, each entry with its date and source.
 const LIST: &str = include_str!("../../data/prices.toml");
 
-/// Between two ends, in the study's currency.
+/// Between two ends: of a price, in the study's currency; of power, in kW.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Band {
     /// The least.
@@ -19,6 +20,19 @@ pub struct Band {
 }
 
 impl Band {
+    /// Itself, where it is one: from the least that counts up to `most`, both ends.
+    ///
+    /// # Errors
+    /// What is wrong with it, as what `name` says.
+    pub(super) fn checked(self, name: &str, most: f64) -> Result<Self, String> {
+        let Self { low, high } = self;
+        match [low, high].into_iter().find(|end| *end > 0.0 && !(LEAST..=most).contains(end) || end.is_nan()) {
+            Some(end) => Err(format!("{name}: {} is not from {LEAST} to {}", written(end), written(most))),
+            None if low > 0.0 && high >= low => Ok(self),
+            None => Err(format!("{name}: expected 0 < low ≤ high, not {} and {}", written(low), written(high))),
+        }
+    }
+
     /// The middle, by which candidates are ranked.
     #[must_use]
     pub fn middle(self) -> f64 {
@@ -31,10 +45,16 @@ impl Band {
         Self { low: self.low * factor, high: self.high * factor }
     }
 
-    /// With as much more.
+    /// With as much more, low ends and high ends together.
     #[must_use]
-    pub fn plus(self, more: f64) -> Self {
-        Self { low: self.low + more, high: self.high + more }
+    pub fn plus(self, more: Self) -> Self {
+        Self { low: self.low + more.low, high: self.high + more.high }
+    }
+
+    /// Whether its ends are apart.
+    #[must_use]
+    pub fn is_wide(self) -> bool {
+        self.low < self.high
     }
 }
 
@@ -42,12 +62,18 @@ impl Band {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceUnit {
-    /// One of the item, bought.
+    /// One of the item, bought; how many a machine takes is not told.
     Each,
+    /// A host, bought.
+    Node,
+    /// A GPU, bought.
+    Gpu,
     /// A rack of it, bought.
     Rack,
-    /// An hour of the item.
+    /// An hour of the item; how many a machine takes is not told.
     Hour,
+    /// An hour of one host.
+    NodeHour,
     /// An hour of one GPU.
     GpuHour,
 }
@@ -66,6 +92,8 @@ pub struct Listed {
     pub currency: String,
     /// What it is for.
     pub unit: PriceUnit,
+    /// Hosts of a rack, where it is the price of one.
+    pub hosts: Option<u32>,
     /// When, as the source says.
     pub date: String,
     /// Who says so.
@@ -96,8 +124,13 @@ pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
     let checked = |entry: &Spanned<Listed>| {
         let one = entry.get_ref();
         let wrong = |message: String| Err(JobError::at(&origin.place(entry.span()), message));
-        if !(one.low > 0.0 && one.high >= one.low && one.high.is_finite()) {
-            return wrong(format!("`{}`: expected 0 < low ≤ high, not {} and {}", one.item, one.low, one.high));
+        if let Err(message) = (Band { low: one.low, high: one.high }).checked(&format!("`{}`", one.item), MOST_MONEY) {
+            return wrong(message);
+        }
+        match (one.unit, one.hosts) {
+            (_, None) | (PriceUnit::Rack, Some(1..)) => {}
+            (PriceUnit::Rack, Some(0)) => return wrong(format!("`{}`: hosts: a rack of none", one.item)),
+            (_, Some(_)) => return wrong(format!("`{}`: hosts: is of the unit rack", one.item)),
         }
         for (name, text) in
             [("item", &one.item), ("currency", &one.currency), ("date", &one.date), ("source", &one.source)]

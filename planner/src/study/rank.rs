@@ -4,7 +4,7 @@
 
 use super::answer::{JobKind, ResultRow};
 use super::chance::{self, Span};
-use super::{Constraints, Study, Terms};
+use super::{Constraints, Extent, Study, Terms};
 
 /// A candidate and its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,10 +25,10 @@ pub struct Ranked {
 /// A job on a candidate with its costs, or why it cannot run there.
 pub type Row = Result<ResultRow, String>;
 
-/// Ranks the candidates of a study by their rows, which stand by candidate, then by job. `gpus` are those of the candidates
-/// that are paid for.
+/// Ranks the candidates of a study by their rows, which stand by candidate, then by job. `extents` are those of the candidates
+/// as they are paid for.
 #[must_use]
-pub fn rank(study: &Study, gpus: &[usize], rows: &[Row], terms: &Terms) -> Vec<Ranked> {
+pub fn rank(study: &Study, extents: &[Extent], rows: &[Row], terms: &Terms) -> Vec<Ranked> {
     let of = |candidate: usize| rows.chunks(study.jobs.len().max(1)).nth(candidate).unwrap_or_default();
     let mean = |candidate: usize, of_row: fn(&ResultRow) -> f64| {
         let (mut sum, mut weights) = (0.0, 0.0);
@@ -40,8 +40,8 @@ pub fn rank(study: &Study, gpus: &[usize], rows: &[Row], terms: &Terms) -> Vec<R
     };
     let seconds = |candidate| mean(candidate, ResultRow::seconds_of_unit);
     let hourly = |candidate: usize| {
-        let gpus = gpus.get(candidate).copied().unwrap_or_default();
-        study.candidates.get(candidate).and_then(|one| one.hourly(gpus, terms))
+        let extent = extents.get(candidate).copied().unwrap_or_default();
+        study.candidates.get(candidate).and_then(|one| one.hourly(extent, terms))
     };
     let priced = study.candidates.iter().all(|one| one.price.is_some());
     let mut ranked: Vec<Ranked> = study
@@ -54,7 +54,7 @@ pub fn rank(study: &Study, gpus: &[usize], rows: &[Row], terms: &Terms) -> Vec<R
                 Err(why) => vec![why.clone()],
             });
             let constraints =
-                candidate.beyond(gpus.get(number).copied().unwrap_or_default(), terms, &study.constraints);
+                candidate.beyond(extents.get(number).copied().unwrap_or_default(), terms, &study.constraints);
             let beyond = lacking.chain(constraints).collect();
             let score = match priced {
                 true => mean(number, |row| row.cost_per_million_tokens.or(row.cost_per_step).unwrap_or(f64::INFINITY)),
@@ -117,12 +117,13 @@ fn group(study: &Study, candidate: usize) -> usize {
 /// number of the one that comes nearest, by the constraint that it breaks by most. `None` where one does, or where there
 /// are no constraints.
 #[must_use]
-pub fn nearest(study: &Study, gpus: &[usize]) -> Option<usize> {
+pub fn nearest(study: &Study, extents: &[Extent]) -> Option<usize> {
     let terms = Terms::of(study.assumptions);
     if study.constraints == (Constraints { place: study.constraints.place.clone(), ..Constraints::default() }) {
         return None;
     }
-    let excess = study.candidates.iter().zip(gpus).map(|(one, &gpus)| one.excess(gpus, &terms, &study.constraints));
+    let excess =
+        study.candidates.iter().zip(extents).map(|(one, &extent)| one.excess(extent, &terms, &study.constraints));
     let excess: Vec<f64> = excess.collect();
     if excess.iter().any(|&one| one <= 1.0) {
         return None;

@@ -14,7 +14,7 @@ use sensitivity::SensitivityText;
 
 use super::prices::{self, Listed};
 use super::{Assumptions, Candidate, Constraints, GivenEfficiency, Study};
-use crate::job::{Beside, JobError, JobText, refused};
+use crate::job::{Beside, JobError, JobText, refused, written};
 use crate::study::setting::Setting;
 use crate::trace::Contents;
 
@@ -46,7 +46,7 @@ struct CandidateText {
     price_per_hour_usd: Option<Spanned<BandText>>,
     price: Option<Spanned<String>>,
     price_count: Option<Spanned<f64>>,
-    power_kw: Option<Spanned<f64>>,
+    power_kw: Option<Spanned<BandText>>,
     racks: Option<Spanned<f64>>,
 }
 
@@ -164,6 +164,21 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     Ok(Study { candidates, jobs, measured, constraints, assumptions, efficiency, sensitivities })
 }
 
+/// Less than anything that is paid, drawn or counted.
+pub(super) const LEAST: f64 = 1e-6;
+
+/// The most that may be paid or spent, in the study's currency: more than all machines there are.
+pub(super) const MOST_MONEY: f64 = 1e12;
+
+/// The most power, in kW: 100 GW.
+const MOST_KW: f64 = 1e8;
+
+/// The most racks, or of any item of a price list.
+const MOST_ITEMS: f64 = 1e7;
+
+/// The most that a kWh may cost.
+const MOST_PER_KWH: f64 = 1e6;
+
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     origin: Origin<'a>,
@@ -174,14 +189,17 @@ impl Reader<'_> {
         JobError::at(&self.origin.place(bytes), message)
     }
 
-    /// A number over 0 and up to `most`.
+    /// A number over 0, from [`LEAST`] up to `most`.
     fn positive(self, name: &str, value: Option<&Spanned<f64>>, most: f64) -> Result<Option<f64>, JobError> {
         match value.map(|value| (*value.get_ref(), value.span())) {
             None => Ok(None),
-            Some((number, _)) if number > 0.0 && number <= most => Ok(Some(number)),
+            Some((number, _)) if (LEAST..=most).contains(&number) => Ok(Some(number)),
             Some((number, bytes)) => {
-                let limit = if most < 1e12 { format!(" and up to {most}") } else { String::new() };
-                Err(self.wrong(bytes, format!("{name}: {number} is not over 0{limit}")))
+                let limit = match number > 0.0 && number < LEAST {
+                    true => format!("under {LEAST}"),
+                    false => format!("not over 0 and up to {}", written(most)),
+                };
+                Err(self.wrong(bytes, format!("{name}: {} is {limit}", written(number))))
             }
         }
     }
@@ -206,8 +224,9 @@ impl Reader<'_> {
             network,
             price,
             listed: listed.flatten(),
-            power_kw: self.positive("power_kw", text.power_kw.as_ref(), f64::MAX)?,
-            racks: self.positive("racks", text.racks.as_ref(), f64::MAX)?,
+            price_place: text.price.as_ref().map_or_else(|| place.clone(), |price| self.origin.place(price.span())),
+            power_kw: text.power_kw.as_ref().map(|power| self.band("power_kw", power, MOST_KW)).transpose()?,
+            racks: self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?,
             place,
             fabric_place: self.origin.place(text.fabric.span()),
         })
@@ -237,10 +256,10 @@ impl Reader<'_> {
         let Some(text) = text else { return Ok(Constraints::default()) };
         let (place, text) = (self.origin.place(text.span()), text.get_ref());
         Ok(Constraints {
-            budget: self.positive("budget_usd", text.budget_usd.as_ref(), f64::MAX)?,
-            hourly: self.positive("cost_per_hour_usd", text.cost_per_hour_usd.as_ref(), f64::MAX)?,
-            power_kw: self.positive("power_kw", text.power_kw.as_ref(), f64::MAX)?,
-            racks: self.positive("racks", text.racks.as_ref(), f64::MAX)?,
+            budget: self.positive("budget_usd", text.budget_usd.as_ref(), MOST_MONEY)?,
+            hourly: self.positive("cost_per_hour_usd", text.cost_per_hour_usd.as_ref(), MOST_MONEY)?,
+            power_kw: self.positive("power_kw", text.power_kw.as_ref(), MOST_KW)?,
+            racks: self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?,
             place,
         })
     }
@@ -251,7 +270,7 @@ impl Reader<'_> {
         Ok(Assumptions {
             years: self.positive("years", text.years.as_ref(), 100.0)?.unwrap_or(own.years),
             utilization: self.positive("utilization", text.utilization.as_ref(), 1.0)?.unwrap_or(own.utilization),
-            per_kwh: self.positive("usd_per_kwh", text.usd_per_kwh.as_ref(), f64::MAX)?.unwrap_or(own.per_kwh),
+            per_kwh: self.positive("usd_per_kwh", text.usd_per_kwh.as_ref(), MOST_PER_KWH)?.unwrap_or(own.per_kwh),
         })
     }
 
@@ -293,7 +312,20 @@ mod tests {
             ("price_usd = 1\nprice_per_hour_usd = 1", "s.toml:2:8", "several prices"),
             ("price = \"HGX H100\"", "s.toml:4:9", "no price of"),
             ("price = \"400G OSFP AOC (Wavesplitter WS-D404-AOC)\"", "s.toml:4:9", "is in JPY, and the study in USD"),
-            ("power_kw = -3", "s.toml:4:12", "not over 0"),
+            ("power_kw = -3", "s.toml:4:12", "power_kw: expected 0 < low ≤ high, not -3"),
+            ("power_kw = 1e300", "s.toml:4:12", "power_kw: 1e300 is not from 0.000001 to 100000000"),
+            ("power_kw = inf", "s.toml:4:12", "power_kw: inf is not from"),
+            ("power_kw = { low = 40, high = 30 }", "s.toml:4:12", "power_kw: expected 0 < low ≤ high, not 40 and 30"),
+            ("power_kw = \"much\"", "s.toml:4:12", "a number or"),
+            ("racks = 1e-300", "s.toml:4:9", "racks: 1e-300 is under 0.000001"),
+            ("price_usd = 1.7e308", "s.toml:4:13", "price_usd: 1.7e308 is not from 0.000001 to 1000000000000"),
+            ("price_per_hour_usd = 1e-300", "s.toml:4:22", "price_per_hour_usd: 1e-300 is not from"),
+            ("price_usd = { low = 1e-300, high = 3 }", "s.toml:4:13", "price_usd: 1e-300 is not from"),
+            ("price_usd = { low = 3, high = inf }", "s.toml:4:13", "price_usd: inf is not from"),
+            ("price_usd = nan", "s.toml:4:13", "price_usd: NaN is not from"),
+            ("price = \"H200 specialty\"\nprice_count = 1e300", "s.toml:5:15", "up to 10000000"),
+            ("price_usd = 1\n[constraints]\nbudget_usd = 1e300", "s.toml:6:14", "budget_usd: 1e300 is not"),
+            ("price_usd = 1\n[assumptions]\nusd_per_kwh = 1e300", "s.toml:6:15", "usd_per_kwh: 1e300 is not"),
             ("network = { kind = \"star\" }", "s.toml:4:11", "one of `rail`"),
             ("nodes = 0.5", "s.toml:4:9", ""),
             ("[[candidate]]\nname = \"a\"\nfabric = \"gh200\"", "s.toml:5:8", "stands twice"),

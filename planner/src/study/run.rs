@@ -7,17 +7,19 @@ use fabricast_sim::profile::{Profile, ProfileError};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId, Picos};
 use rayon::prelude::*;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::answer::{CallRow, CourseRow, LoadRow, ResultRow};
 use super::cases::{Case, Cases};
 use super::key::Key;
-use super::setting::{Load, Setting, Under};
-use super::{Study, load, row};
+use super::setting::{Load, Under};
+use super::{Candidate, Counted, Extent, Study, load, row};
 use crate::job::{Collectives, Job, JobError, Layout, Placement, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
-use crate::step::{Machine, Simulated, Step, StepCall, TimeError, best_step, calls, course_of_step, unbounded_step};
+use crate::step::{
+    Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, course_of_step, unbounded_step,
+};
 
 /// A run that was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +37,7 @@ pub struct Run {
 pub enum Outcome {
     /// It runs; without costs, which are no business of runs.
     Done(Box<ResultRow>),
-    /// It cannot run under the run's setting, for this reason.
+    /// It cannot run there, for this reason.
     Refused(String),
 }
 
@@ -83,7 +85,8 @@ pub struct Watch<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Whether the degrees that jobs name fit the candidates' ranks: told before anything runs.
+/// Whether the degrees that jobs name fit the candidates' ranks, and whether each job finds a candidate with units for its
+/// precision, and how many of its listed price each takes: told before anything runs.
 ///
 /// # Errors
 /// [`StudyError::Job`]: the first in the order of the study.
@@ -102,14 +105,73 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
             given.map_err(refused)?;
         }
     }
-    Ok(())
+    study.candidates.iter().zip(fabrics).try_for_each(|(candidate, fabric)| counted(candidate, fabric))?;
+    study.jobs.iter().try_for_each(|job| some_units(study, fabrics, job))
+}
+
+/// Several hosts have to be told apart from one where a price's unit does not.
+fn counted(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
+    let hosts = Extent::of(fabric).hosts;
+    let is_untold = candidate.price.is_some_and(|price| price.counted == Counted::Untold);
+    let Some(listed) = candidate.listed.as_ref().filter(|_| is_untold && hosts > 1) else { return Ok(()) };
+    let message = format!("price: the unit of `{}` does not say how many of it {hosts} hosts take", listed.item);
+    let help = "write `price_count = …` beside it; of a list of your own, make the unit node, gpu, node_hour or gpu_hour, or \
+                rack with hosts";
+    let error = JobError { help: Some(help.to_owned()), ..JobError::at(&candidate.price_place, message) };
+    Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })
+}
+
+/// A candidate without units for a job's precision is told among the others, unless there is no other.
+fn some_units(study: &Study, fabrics: &[Fabric], job: &Job) -> Result<(), StudyError> {
+    let precision = match job {
+        Job::Training(job) => job.precision,
+        Job::Inference(job) => job.precision,
+        Job::Trace(_) => return Ok(()),
+    };
+    let mut first = None;
+    for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
+        match Speeds::of(fabric, precision, job.places()) {
+            Ok(_) => return Ok(()),
+            Err(error) => drop(first.get_or_insert((candidate, error))),
+        }
+    }
+    match first {
+        Some((candidate, error)) => Err(StudyError::of_job(&candidate.name, job, TimeError::Job(error))),
+        None => Ok(()),
+    }
+}
+
+/// Whether anything runs as the study says: where nothing does there is nothing to rank.
+///
+/// # Errors
+/// [`StudyError::Study`] at the first job, with the reason of the first candidate.
+pub fn check_outcomes(study: &Study, cases: &Cases, outcomes: &FxHashMap<Key, Outcome>) -> Result<(), StudyError> {
+    let mut first = None;
+    for (number, candidate) in study.candidates.iter().enumerate() {
+        for (job_number, job) in study.jobs.iter().enumerate() {
+            match cases.key(0, number, job_number).and_then(|key| outcomes.get(&key)) {
+                Some(Outcome::Refused(why)) => drop(first.get_or_insert((candidate, job, why))),
+                Some(Outcome::Done(_)) | None => return Ok(()),
+            }
+        }
+    }
+    let Some((candidate, job, why)) = first else { return Ok(()) };
+    let place = match job {
+        Job::Training(_) | Job::Inference(_) => &job.places().parallel,
+        Job::Trace(_) => &job.places().job,
+    };
+    let message = format!("no candidate can run a job; on `{}` {why}", candidate.name);
+    let help = "`parallel` with named degrees says what they do not divide by; or change nodes, gpus or the job";
+    Err(StudyError::Study(Box::new(JobError { help: Some(help.to_owned()), ..JobError::at(place, message) })))
 }
 
 /// Makes these runs of a study on all threads of the current pool; they come in the order of `wanted`, which is that of
 /// `cases`.
 ///
+/// What cannot run is an outcome.
+///
 /// # Errors
-/// [`StudyError`]: the first in that order of what cannot run as given. Under a setting that is an outcome.
+/// [`StudyError::Profile`]: none for a candidate.
 pub fn run(
     study: &Study,
     fabrics: &[Fabric],
@@ -138,37 +200,39 @@ pub fn run(
         let mut placed: Vec<(&Placement, Cow<'_, [NodeId]>)> = Vec::new();
         for job in group.iter().filter_map(|case| study.jobs.get(case.job)) {
             if placed.iter().all(|(known, _)| *known != job.placement()) {
-                let refused = |error| StudyError::of_job(&candidate.name, job, TimeError::Job(error));
-                placed.push((job.placement(), job.ranks_on(fabric).map_err(refused)?));
+                placed.extend(job.ranks_on(fabric).ok().map(|ranks| (job.placement(), ranks)));
             }
         }
         let simulated: Vec<Simulated<'_>> =
             placed.iter().map(|(_, ranks)| Simulated::new(&router, &profile, ranks)).collect();
         let curve = study.efficiency.on(fabric);
-        let machine_of = |job: &Job| {
+        let on_machine = |job: &Job| -> Result<ResultRow, TimeError> {
             let mut places = placed.iter().zip(&simulated);
-            let ((_, ranks), simulated) = places.find(|((placement, _), _)| *placement == job.placement())?;
-            Some(Machine { router: &router, ranks, simulated, curve })
+            match places.find(|((placement, _), _)| *placement == job.placement()) {
+                Some(((_, ranks), simulated)) => one(job, &Machine { router: &router, ranks, simulated, curve }),
+                // Nothing that has a place is without ranks.
+                None => Err(TimeError::Job(
+                    job.ranks_on(fabric)
+                        .err()
+                        .unwrap_or_else(|| JobError::at(&job.places().placement, "placement: no ranks")),
+                )),
+            }
         };
-        let of_case = |case: &Case| -> Option<Result<Run, StudyError>> {
+        let of_case = |case: &Case| -> Option<Run> {
             let job = study.jobs.get(case.job)?;
             if watch.stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let outcome = match one(job, &machine_of(job)?) {
-                Err(error) if too_few(job, fabric) => Outcome::Refused(format!("{}: {error}", job.name())),
+            let outcome = match on_machine(job) {
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
-                Err(error) if *setting == Setting::AsGiven => {
-                    return Some(Err(StudyError::of_job(&candidate.name, job, error)));
-                }
-                Err(error) => Outcome::Refused(StudyError::of_job(&candidate.name, job, error).to_string()),
+                Err(error) => Outcome::Refused(reason(job, &error)),
             };
             let run = Run { key: case.key, title: cases.title(study, case), outcome };
             (watch.ended)(&run);
             watch.done.fetch_add(1, Ordering::Relaxed);
-            Some(Ok(run))
+            Some(run)
         };
-        group.par_iter().with_max_len(1).filter_map(of_case).collect::<Vec<_>>().into_iter().collect()
+        Ok(group.par_iter().with_max_len(1).filter_map(of_case).collect())
     };
     let all: Vec<Result<Vec<Run>, StudyError>> = groups.par_iter().with_max_len(1).map(of_group).collect();
     Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
@@ -211,9 +275,12 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     }
 }
 
-/// Whether a machine has fewer GPUs than a trace has ranks: no error of the study, but a candidate that does not do.
-fn too_few(job: &Job, fabric: &Fabric) -> bool {
-    matches!(job, Job::Trace(job) if job.trace.ranks as usize > fabric.gpus().len())
+/// Why a job cannot run, without the place of its file: runs are kept, and files change.
+fn reason(job: &Job, error: &TimeError) -> String {
+    match error {
+        TimeError::Job(error) => format!("{}: {}", job.name(), error.message),
+        TimeError::Plan(error) => format!("{}: {error}", job.name()),
+    }
 }
 
 /// The calls of a step, and how busy they keep links.

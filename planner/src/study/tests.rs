@@ -11,6 +11,8 @@ use super::cases::Cases;
 use super::key::Key;
 use super::*;
 
+mod paying;
+
 /// A study that was run.
 pub(crate) struct Made {
     pub study: Study,
@@ -96,7 +98,8 @@ fn the_cheapest_that_fits_is_first() {
 fn what_no_candidate_keeps_names_the_nearest() {
     let nearest = |constraints: &str| {
         let study = read_study(&format!("{MACHINES}{JOB}[constraints]\n{constraints}"), "s").unwrap();
-        nearest(&study, &[8, 8, 1]).map(|number| study.candidates[number].name.clone())
+        nearest(&study, &[8, 8, 1].map(|gpus| Extent { gpus, hosts: 1 }))
+            .map(|number| study.candidates[number].name.clone())
     };
     assert_eq!(nearest("budget_usd = 50000"), None);
     assert_eq!(nearest("budget_usd = 30000").as_deref(), Some("small"));
@@ -164,6 +167,52 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
+/// Three GPUs divide no heads, layers or sequences: that pair says so, and the others go on. Where no pair is left, that is told.
+#[test]
+fn a_pair_that_cannot_be_stops_nothing() {
+    let machine = |name: &str, gpus: u32| {
+        format!("[[candidate]]\nname = \"{name}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_usd = 1000\n")
+    };
+    let job = JOB.replace("layers = 32, hidden = 4096, heads = 32", "layers = 2, hidden = 2048, heads = 8");
+    let made = Made::of(&format!("{}{}{job}", machine("three", 3), machine("four", 4)));
+    let answer = made.answer();
+    let rows: Vec<_> = answer.results.iter().map(|row| row.candidate.as_str()).collect();
+    assert_eq!((rows, answer.ranking[0].candidate.as_str(), answer.ranking[0].within), (vec!["four"], "four", true));
+    let three = &answer.ranking[1];
+    assert!(!three.within && three.score.is_none() && three.probability_best == Some(0.0), "{three:?}");
+    assert_eq!(three.beyond, ["j: no division of the job over 3 ranks: its heads, layers or batch do not divide"]);
+    let outcomes = |made: &Made| made.runs.iter().map(|run| (run.key, run.outcome.clone())).collect();
+    assert!(check_outcomes(&made.study, &made.cases, &outcomes(&made)).is_ok());
+    let alone = Made::of(&format!("{}{job}", machine("three", 3)));
+    let error = check_outcomes(&alone.study, &alone.cases, &outcomes(&alone)).unwrap_err().to_string();
+    assert!(error.starts_with("folder/s.toml:9:12: no candidate can run a job; on `three` j: no division"), "{error}");
+}
+
+/// Who lacks units for a precision stands behind who has them; where nobody has them, that is told before anything runs.
+#[test]
+fn a_precision_that_one_candidate_lacks_stops_nothing() {
+    let machine =
+        |fabric: &str| format!("[[candidate]]\nname = \"{fabric}\"\nfabric = \"{fabric}\"\ngpus = 2\nprice_usd = 1\n");
+    let job = format!("{}precision = \"fp8\"\n", JOB.replace("layers = 32", "layers = 2"));
+    let made = Made::of(&format!("{}{}{job}", machine("dgx-a100"), machine("hgx-h100")));
+    let last = made.answer().ranking.remove(1);
+    assert_eq!(
+        (last.candidate.as_str(), last.beyond.concat().contains("no units for 8-bit floating point")),
+        ("dgx-a100", true)
+    );
+    // Bits of bf16 are the default, and V100 has units for fp16 alone.
+    let bf16 = job.replace("precision = \"fp8\"", "");
+    let study = read_study(&format!("{}{bf16}", machine("dgx-v100")), "s.toml").unwrap();
+    let error = check(&study, &[load(&study.candidates[0].fabric).unwrap()]).unwrap_err().to_string();
+    assert!(error.starts_with("s.toml:") && error.contains("bf16: expected precision = \"fp16\""), "{error}");
+    let fp16 = job.replace("fp8", "fp16");
+    let study = read_study(&format!("{}{fp16}", machine("dgx-v100")), "s.toml").unwrap();
+    assert!(check(&study, &[load(&study.candidates[0].fabric).unwrap()]).is_ok());
+    let study = read_study(&format!("{}{job}", machine("dgx-a100")), "s.toml").unwrap();
+    let error = check(&study, &[load(&study.candidates[0].fabric).unwrap()]).unwrap_err().to_string();
+    assert!(error.starts_with("s.toml:13:13: ") && error.contains("no units for 8-bit"), "{error}");
+}
+
 #[test]
 fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
     let made = Made::of(PAIR);
@@ -225,7 +274,8 @@ fn own_prices_go_before_those_that_ship() {
         read_study_with(&text, "s.toml", &|name| Ok((format!("in/{name}"), list.clone())), &|name| Err(name.to_owned()))
     };
     let price = |list, item| read(list, item).unwrap().candidates[0].price;
-    let own = Some(Price::HiredByGpu(Band { low: 1.0, high: 2.0 }));
+    let band = Band { low: 1.0, high: 2.0 };
+    let own = Some(Price { payment: Payment::Hired, band, counted: Counted::Gpus });
     assert_eq!(price(entry("mine", "USD"), "mine"), own);
     assert_eq!(price(entry("H200 specialty", "USD"), "H200 specialty"), own);
     assert_ne!(price(entry("mine", "USD"), "H200 specialty"), own);

@@ -6,7 +6,9 @@ mod course;
 mod load;
 mod tables;
 
-use fabricast_planner::study::answer::{Answer, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow};
+use fabricast_planner::study::answer::{
+    Answer, CandidateRow, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow,
+};
 use fabricast_planner::study::beside::Beside;
 
 use super::{Block, Choice, Page, Picture, Section};
@@ -257,9 +259,14 @@ fn assumptions(answer: &Answer) -> Vec<String> {
             answer.currency
         ));
     }
+    let counts: Vec<String> = answer.candidates.iter().filter_map(counted).collect();
+    if !counts.is_empty() {
+        facts.push(format!("Listed prices count as often as machines need them: {}.", counts.join("; ")));
+    }
     if !answer.assumptions.price_bands.is_empty() && answer.is_priced() {
         facts.push(format!("How likely it is to be the best: {}.", answer.assumptions.price_bands));
     }
+    facts.extend(answer.notes.iter().map(|note| format!("Note: {note}.")));
     let limits = &answer.constraints;
     let most = [
         ("spent at once", limits.budget_usd, answer.currency.as_str()),
@@ -285,6 +292,12 @@ fn assumptions(answer: &Answer) -> Vec<String> {
             .to_owned(),
     );
     facts
+}
+
+/// How often a candidate pays a listed price.
+fn counted(candidate: &CandidateRow) -> Option<String> {
+    let price = candidate.price.as_ref()?;
+    Some(format!("{} {} × {}", candidate.name, format::significant(price.count?), price.item.as_ref()?))
 }
 
 /// Where the figures of fabrics come from, each once.

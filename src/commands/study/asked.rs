@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fabricast_planner::job::Job;
-use fabricast_planner::study::{self, Study, read_study_with};
+use fabricast_planner::study::{self, Extent, Study, read_study_with};
 use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
 use rayon::prelude::*;
 
@@ -81,15 +81,27 @@ impl<'a> Asked<'a> {
 
     /// Constraints that nothing keeps are told with who comes nearest.
     fn check_constraints(&self) -> Result<(), Failure> {
-        let gpus: Vec<usize> = self.fabrics.iter().map(|fabric| fabric.gpus().len()).collect();
-        let nearest = study::nearest(&self.study, &gpus);
-        let Some((candidate, gpus)) =
-            nearest.and_then(|number| Some((self.study.candidates.get(number)?, gpus.get(number)?)))
+        let extents: Vec<Extent> = self.fabrics.iter().map(Extent::of).collect();
+        let nearest = study::nearest(&self.study, &extents);
+        let Some((candidate, extent)) =
+            nearest.and_then(|number| Some((self.study.candidates.get(number)?, extents.get(number)?)))
         else {
             return Ok(());
         };
         let terms = study::Terms::of(self.study.assumptions);
-        let (constraints, why) = (&self.study.constraints, candidate.beyond(*gpus, &terms, &self.study.constraints));
+        let lacking = candidate.unstated(*extent, &terms, &self.study.constraints);
+        if let [first, ..] = lacking.as_slice() {
+            let message = format!(
+                "{}: `{}` states no {}, which the constraints limit ({})",
+                candidate.place,
+                candidate.name,
+                lacking.join(", "),
+                self.study.constraints.place
+            );
+            let help = format!("give {first} of all of the candidate, or take the limit away");
+            return Err(Failure::at(message, Some(help), Some(&candidate.place)));
+        }
+        let (constraints, why) = (&self.study.constraints, candidate.beyond(*extent, &terms, &self.study.constraints));
         let message = format!(
             "{}: no candidate keeps within the constraints; `{}` comes nearest: {}",
             constraints.place,

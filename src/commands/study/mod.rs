@@ -54,6 +54,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     }
     let mut outcomes = book.outcomes();
     outcomes.extend(made.into_iter().map(|run| (run.key, run.outcome)));
+    study::check_outcomes(study, &cases, &outcomes)?;
     let answer = answer(study, fabrics, &cases, &outcomes)
         .ok_or_else(|| Failure::Failed("a run of the study is missing".to_owned()))?;
     let Some(folder) = folder else {

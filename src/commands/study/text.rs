@@ -123,6 +123,7 @@ pub fn results(answer: &Answer) -> Table {
             own.usd_per_kwh
         ));
     }
+    answer.notes.iter().for_each(|note| table.note(note));
     table
 }
 
@@ -137,7 +138,12 @@ fn sensitivities(answer: &Answer) -> Table {
         Column::new("unchanged", "does not apply to", Unit::Text),
     ]);
     for one in &answer.sensitivities {
-        let first = one.ranking.first().filter(|first| first.within);
+        let nearest = one.ranking.first();
+        let first = nearest.filter(|first| first.within);
+        if let Some(nearest) = nearest.filter(|nearest| !nearest.within) {
+            let (name, setting) = (&one.name, &one.setting);
+            table.note(format!("{name} {setting}: none is left; {}: {}", nearest.candidate, nearest.beyond.join("; ")));
+        }
         let unchanged = one.unchanged.len();
         let unchanged = match unchanged {
             0 => String::new(),
@@ -146,7 +152,7 @@ fn sensitivities(answer: &Answer) -> Table {
         table.row(vec![
             Value::text(&one.name).into(),
             Value::text(&one.setting).into(),
-            Value::text(first.map_or("none fits", |first| first.candidate.as_str())).into(),
+            Value::text(first.map_or("none", |first| first.candidate.as_str())).into(),
             Value::or_missing(first.and_then(|first| first.score), Value::Number).into(),
             Value::text(if one.changed { "another" } else { "the same" }).into(),
             Value::text(unchanged).into(),

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::{Fabric, Place};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use super::notes::notes;
 use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
     Paid, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
@@ -17,17 +18,17 @@ use crate::study::key::Key;
 use crate::study::rank::{Ranked, Row, rank};
 use crate::study::run::Outcome;
 use crate::study::setting::Setting;
-use crate::study::{Band, CURRENCY, Candidate, GivenEfficiency, MeasuredStep, Price, Study};
+use crate::study::{Band, CURRENCY, Candidate, Counted, Extent, GivenEfficiency, MeasuredStep, Payment, Price, Study};
 
 /// The answer of a study; `fabrics` are those of its candidates as given, in their order. `None` where a run of `cases` is
 /// not among `outcomes`.
 #[must_use]
 pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHashMap<Key, Outcome>) -> Option<Answer> {
-    let gpus: Vec<usize> = fabrics.iter().map(|fabric| fabric.gpus().len()).collect();
+    let extents: Vec<Extent> = fabrics.iter().map(Extent::of).collect();
     let under = |number: usize, setting: &Setting| {
         let terms = Terms { assumptions: setting.assumptions(study.assumptions), factor: setting.price_factor() };
-        let rows = rows(study, &gpus, cases, outcomes, (number, &terms))?;
-        let ranking = rank(study, &gpus, &rows, &terms);
+        let rows = rows(study, &extents, cases, outcomes, (number, &terms))?;
+        let ranking = rank(study, &extents, &rows, &terms);
         Some((rows, ranking))
     };
     let (rows, ranking) = under(0, &Setting::AsGiven)?;
@@ -55,8 +56,9 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             years: own.years,
             utilization: own.utilization,
             usd_per_kwh: own.per_kwh,
-            price_bands: PRICE_BANDS.to_owned(),
+            price_bands: price_bands(study),
         },
+        notes: notes(study),
         sources: sources(study),
         measured: measured(study, &rows),
         results: rows.into_iter().filter_map(Result::ok).collect(),
@@ -81,6 +83,12 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
 const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, but for those of the same entry of a \
                            price list, which are low or high together; times have no bands here";
 
+fn price_bands(study: &Study) -> String {
+    let is_wide = |one: &Candidate| one.power_kw.is_some_and(Band::is_wide);
+    let power = if study.candidates.iter().any(is_wide) { "; power is low or high with the price" } else { "" };
+    format!("{PRICE_BANDS}{power}")
+}
+
 fn name(study: &Study, candidate: usize) -> String {
     study.candidates.get(candidate).map_or_else(String::new, |one| one.name.clone())
 }
@@ -88,13 +96,13 @@ fn name(study: &Study, candidate: usize) -> String {
 /// Every job on every candidate under a setting, with costs; `None` where a run is missing.
 fn rows(
     study: &Study,
-    gpus: &[usize],
+    extents: &[Extent],
     cases: &Cases,
     outcomes: &FxHashMap<Key, Outcome>,
     (setting, terms): (usize, &Terms),
 ) -> Option<Vec<Row>> {
     let mut rows = Vec::with_capacity(study.candidates.len() * study.jobs.len());
-    for (number, (candidate, &gpus)) in study.candidates.iter().zip(gpus).enumerate() {
+    for (number, (candidate, &extent)) in study.candidates.iter().zip(extents).enumerate() {
         for (job_number, job) in study.jobs.iter().enumerate() {
             rows.push(match outcomes.get(&cases.key(setting, number, job_number)?)? {
                 Outcome::Refused(why) => Err(why.clone()),
@@ -102,7 +110,7 @@ fn rows(
                     // Runs may have been made under other names.
                     let names = (candidate.name.clone(), job.name().to_owned());
                     let mut row = ResultRow { candidate: names.0, job: names.1, ..(**row).clone() };
-                    price(&mut row, candidate, gpus, job, terms);
+                    price(&mut row, candidate, extent, job, terms);
                     Ok(row)
                 }
             });
@@ -163,27 +171,33 @@ fn place(place: &Place) -> String {
 
 fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEfficiency) -> CandidateRow {
     let curve = efficiency.on(fabric);
-    let hosts: FxHashSet<_> = fabric.gpus().iter().map(|&gpu| fabric.node(gpu).host).collect();
-    let row = |(paid, band): (Paid, Band)| PriceRow {
-        paid,
-        low: band.low,
-        high: band.high,
-        item: candidate.listed.as_ref().map(|listed| listed.item.clone()),
+    let extent = Extent::of(fabric);
+    let row = |price: Price| {
+        let (paid, band) = match (price.payment, price.counted) {
+            (Payment::Hired, Counted::Gpus) => (Paid::HourlyByGpu, price.band),
+            (Payment::Hired, _) => (Paid::Hourly, price.total(extent)),
+            (Payment::Bought, _) => (Paid::Once, price.total(extent)),
+        };
+        PriceRow {
+            paid,
+            low: band.low,
+            high: band.high,
+            item: candidate.listed.as_ref().map(|listed| listed.item.clone()),
+            count: candidate.listed.as_ref().map(|_| price.count(extent)),
+        }
     };
-    let price = candidate.price.map(|price| match price {
-        Price::Bought(band) => (Paid::Once, band),
-        Price::Hired(band) => (Paid::Hourly, band),
-        Price::HiredByGpu(band) => (Paid::HourlyByGpu, band),
-    });
+    let power = candidate.power_kw.filter(|band| band.is_wide());
     CandidateRow {
         name: candidate.name.clone(),
         fabric: candidate.fabric.fabric.clone(),
         fabric_name: fabric.name().to_owned(),
-        nodes: hosts.len() as u64,
-        gpus: fabric.gpus().len() as u64,
+        nodes: extent.hosts as u64,
+        gpus: extent.gpus as u64,
         network: candidate.network.clone(),
-        price: price.map(row),
-        power_kw: candidate.power_kw,
+        price: candidate.price.map(row),
+        power_kw: candidate.power_kw.map(Band::middle),
+        power_kw_low: power.map(|band| band.low),
+        power_kw_high: power.map(|band| band.high),
         racks: candidate.racks,
         place: place(&candidate.place),
         // None is missing but for a defect of a file that ships, which running has told by now.

@@ -83,6 +83,12 @@ pub struct ResultRow {
     pub cost_per_million_tokens_high: Option<f64>,
     /// kWh for a million tokens; absent without a power.
     pub kwh_per_million_tokens: Option<f64>,
+    /// The least, where the power is a band.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kwh_per_million_tokens_low: Option<f64>,
+    /// The most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kwh_per_million_tokens_high: Option<f64>,
     /// Hours to train all tokens, where the job says how many.
     pub time_to_train_h: Option<f64>,
     /// What that costs.
@@ -146,6 +152,8 @@ impl ResultRow {
             cost_per_million_tokens_low: None,
             cost_per_million_tokens_high: None,
             kwh_per_million_tokens: None,
+            kwh_per_million_tokens_low: None,
+            kwh_per_million_tokens_high: None,
             time_to_train_h: None,
             cost_to_train: None,
             binds: String::new(),

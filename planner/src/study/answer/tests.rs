@@ -49,6 +49,11 @@ fn later_versions_are_read_and_other_formats_refused() {
     let other = text.replacen(&format, "\"format\":1", 1);
     let refused = Answer::read(&other, "r").unwrap_err().to_string();
     assert!(refused.contains(&format!("r: format 1, and this version reads format {FORMAT}")), "{refused}");
+    let time = made().results[0].step_time_s;
+    let negative = text.replacen(&format!("\"step_time_s\":{time}"), "\"step_time_s\":-5", 1);
+    let refused = Answer::read(&negative, "r").unwrap_err().to_string();
+    let column = negative.find("-5").unwrap() + 1;
+    assert_eq!(refused, format!("r:1:{column}: step_time_s: -5 is under 0, which no figure of a study is"));
     for broken in ["", "{", "[]", &format!("{{{format}}}"), &text[..text.len() / 2]] {
         let error = Answer::read(broken, "r").unwrap_err();
         assert!(matches!(error, AnswerError::Syntax { .. }), "{broken}: {error}");

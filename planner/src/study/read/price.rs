@@ -4,10 +4,10 @@ use fabricast_topologies::fabric::near_misses;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CandidateText, Reader};
+use super::{CandidateText, MOST_ITEMS, MOST_MONEY, Reader};
 use crate::job::JobError;
 use crate::study::prices::{Band, Listed, PriceUnit};
-use crate::study::{CURRENCY, Price};
+use crate::study::{CURRENCY, Counted, Payment, Price};
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged, expecting = "expected a number or `{ low = 1, high = 2 }`")]
@@ -23,16 +23,18 @@ impl Reader<'_> {
         text: &CandidateText,
         list: &[Listed],
     ) -> Result<Option<(Price, Option<Listed>)>, JobError> {
-        let count = self.positive("price_count", text.price_count.as_ref(), f64::MAX)?;
+        let count = self.positive("price_count", text.price_count.as_ref(), MOST_ITEMS)?;
+        let racks = self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?;
+        let whole = |payment, name, band| Ok(Some((Price::whole(payment, self.band(name, band, MOST_MONEY)?), None)));
         if let (Some(count), None) = (&text.price_count, &text.price) {
             return Err(self.wrong(count.span(), "price_count: counts what `price` names, and there is none"));
         }
         match (&text.price_usd, &text.price_per_hour_usd, &text.price) {
             (None, None, None) => Ok(None),
-            (Some(band), None, None) => Ok(Some((Price::Bought(self.band("price_usd", band)?), None))),
-            (None, Some(band), None) => Ok(Some((Price::Hired(self.band("price_per_hour_usd", band)?), None))),
+            (Some(band), None, None) => whole(Payment::Bought, "price_usd", band),
+            (None, Some(band), None) => whole(Payment::Hired, "price_per_hour_usd", band),
             (None, None, Some(item)) => {
-                self.listed(item, count.unwrap_or(1.0), list).map(|(price, found)| Some((price, Some(found))))
+                self.listed(item, (count, racks), list).map(|(price, found)| Some((price, Some(found))))
             }
             _ => {
                 Err(self.wrong(text.name.span(), format!("`{}` has several prices: expected one", text.name.get_ref())))
@@ -40,19 +42,24 @@ impl Reader<'_> {
         }
     }
 
-    fn band(self, name: &str, band: &Spanned<BandText>) -> Result<Band, JobError> {
+    /// A number, or a low and a high end, over 0 and up to `most`.
+    pub(super) fn band(self, name: &str, band: &Spanned<BandText>, most: f64) -> Result<Band, JobError> {
         let (low, high) = match *band.get_ref() {
             BandText::One(price) => (price, price),
             BandText::Two { low, high } => (low, high),
         };
-        if low > 0.0 && high >= low && high.is_finite() {
-            return Ok(Band { low, high });
-        }
-        Err(self.wrong(band.span(), format!("{name}: expected 0 < low ≤ high, not {low} and {high}")))
+        Band { low, high }.checked(name, most).map_err(|message| self.wrong(band.span(), message))
     }
 
     /// The last entry of that name; entries of the user's own list come after those that ship.
-    fn listed(self, item: &Spanned<String>, count: f64, list: &[Listed]) -> Result<(Price, Listed), JobError> {
+    /// It counts as often as is said, or as its unit tells, of racks as many as the candidate fills where the entry does not
+    /// say how many hosts one has.
+    fn listed(
+        self,
+        item: &Spanned<String>,
+        (count, racks): (Option<f64>, Option<f64>),
+        list: &[Listed],
+    ) -> Result<(Price, Listed), JobError> {
         let Some(found) = list.iter().rfind(|one| one.item == *item.get_ref()) else {
             let near = near_misses(item.get_ref(), list.iter().map(|one| one.item.as_str()));
             let error = self.wrong(item.span(), format!("price: no price of `{}` is listed", item.get_ref()));
@@ -64,12 +71,20 @@ impl Reader<'_> {
             let help = format!("give it in {CURRENCY}, as price_usd or price_per_hour_usd, or in a list of your own");
             return Err(JobError { help: Some(help), ..self.wrong(item.span(), message) });
         }
-        let band = Band { low: found.low, high: found.high }.times(count);
-        let price = match found.unit {
-            PriceUnit::Each | PriceUnit::Rack => Price::Bought(band),
-            PriceUnit::Hour => Price::Hired(band),
-            PriceUnit::GpuHour => Price::HiredByGpu(band),
+        let band = Band { low: found.low, high: found.high };
+        let (payment, told) = match found.unit {
+            PriceUnit::Each => (Payment::Bought, Counted::Untold),
+            PriceUnit::Node => (Payment::Bought, Counted::Hosts),
+            PriceUnit::Gpu => (Payment::Bought, Counted::Gpus),
+            PriceUnit::Rack => match (found.hosts, racks) {
+                (Some(hosts), _) => (Payment::Bought, Counted::Racks { hosts }),
+                (None, Some(racks)) => (Payment::Bought, Counted::Given(racks)),
+                (None, None) => (Payment::Bought, Counted::Untold),
+            },
+            PriceUnit::Hour => (Payment::Hired, Counted::Untold),
+            PriceUnit::NodeHour => (Payment::Hired, Counted::Hosts),
+            PriceUnit::GpuHour => (Payment::Hired, Counted::Gpus),
         };
-        Ok((price, found.clone()))
+        Ok((Price { payment, band, counted: count.map_or(told, Counted::Given) }, found.clone()))
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Reader;
+use super::{MOST_PER_KWH, Reader};
 use crate::job::JobError;
 use crate::study::setting::Setting;
 
@@ -47,7 +47,7 @@ impl Reader<'_> {
         let costs = [
             figure("gpu_price", &text.gpu_price, 1000.0, Setting::GpuPrice as fn(f64) -> Setting),
             figure("utilization", &text.utilization, 1.0, Setting::Utilization),
-            figure("usd_per_kwh", &text.usd_per_kwh, f64::MAX, Setting::PerKwh),
+            figure("usd_per_kwh", &text.usd_per_kwh, MOST_PER_KWH, Setting::PerKwh),
         ];
         let read = |figure: &Figure<'_>| {
             let one = |value| Ok(self.positive(figure.name, Some(value), figure.most)?.map(figure.setting));

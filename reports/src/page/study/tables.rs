@@ -1,6 +1,6 @@
 //! The tables of a study's page.
 
-use fabricast_planner::study::answer::{Answer, JobKind, ModelRow, RankedRow, ResultRow};
+use fabricast_planner::study::answer::{Answer, CandidateRow, JobKind, ModelRow, RankedRow, ResultRow};
 
 use super::{own, price};
 use crate::format;
@@ -102,6 +102,8 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("cost_per_million_tokens_low", "low") => |row: &ResultRow| known(row.cost_per_million_tokens_low),
             number("cost_per_million_tokens_high", "high") => |row: &ResultRow| known(row.cost_per_million_tokens_high),
             number("kwh_per_million_tokens", "kWh per M tokens") => |row: &ResultRow| known(row.kwh_per_million_tokens),
+            number("kwh_per_million_tokens_low", "low kWh") => |row: &ResultRow| known(row.kwh_per_million_tokens_low),
+            number("kwh_per_million_tokens_high", "high kWh") => |row: &ResultRow| known(row.kwh_per_million_tokens_high),
             number("time_to_train_h", "hours to train") => |row: &ResultRow| known(row.time_to_train_h),
             number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| known(row.cost_to_train),
             text("late", "limits that it breaks") => |row: &ResultRow| words(&row.late),
@@ -124,14 +126,21 @@ pub(super) fn sensitivities(answer: &Answer) -> Table {
     columns.push(text("unchanged", "does not apply to"));
     let mut table = Table::new(columns);
     for row in &answer.sensitivities {
-        let first = row.ranking.first().map(|one| one.candidate.as_str());
-        let tone = if first == best { Tone::Plain } else { Tone::Strong };
+        let nearest = row.ranking.first();
+        let first = nearest.filter(|one| one.within).map(|one| one.candidate.as_str());
+        let none =
+            nearest.filter(|one| !one.within).map(|one| format!("none; {}: {}", one.candidate, one.beyond.join("; ")));
+        let tone = match first {
+            Some(_) if first == best => Tone::Plain,
+            Some(_) => Tone::Strong,
+            None => Tone::Bad,
+        };
         let score =
             |name: &&str| known(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score));
         let mut cells: Vec<Cell> = vec![
             Value::text(row.name.replace('_', " ")).into(),
             Value::text(&row.setting).into(),
-            Cell::from(Value::or_missing(first, Value::text)).tone(tone),
+            Cell::from(Value::or_missing(first.map(str::to_owned).or(none), Value::text)).tone(tone),
             Value::text(if row.changed { "changes" } else { "stays" }).into(),
         ];
         cells.extend(names.iter().map(score));
@@ -169,13 +178,23 @@ pub(super) fn candidates(answer: &Answer) -> Table {
             Value::or_missing(one.network.as_ref(), Value::text).into(),
             Value::or_missing(one.price.as_ref(), |one| Value::text(price(one, &answer.currency))).into(),
             Value::or_missing(item, Value::text).into(),
-            known(one.power_kw),
+            power(one),
             known(one.racks),
             Value::text(&one.profile).into(),
             Value::text(&one.place).into(),
         ]);
     }
     table
+}
+
+/// Power as a number, or from where to where.
+fn power(one: &CandidateRow) -> Cell {
+    match (one.power_kw_low, one.power_kw_high) {
+        (Some(low), Some(high)) => {
+            Value::text(format!("{} to {}", format::significant(low), format::significant(high))).into()
+        }
+        _ => known(one.power_kw),
+    }
 }
 
 pub(super) fn jobs(answer: &Answer) -> Table {

@@ -1,0 +1,61 @@
+//! Figures of an answer that cannot be: none is under 0, whoever wrote it. JSON itself has no infinities.
+
+/// A figure under 0 in a JSON text.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Negative<'a> {
+    /// The key before it.
+    pub(super) key: &'a str,
+    /// As it is written.
+    pub(super) figure: &'a str,
+    /// From 1.
+    pub(super) line: usize,
+    /// From 1, in bytes.
+    pub(super) column: usize,
+}
+
+/// What rounding may leave under 0.
+const ROUNDING: f64 = 1e-9;
+
+/// The first figure under 0 of a text that is JSON.
+pub(super) fn first_negative(text: &str) -> Option<Negative<'_>> {
+    let mut key = "";
+    let mut rest = text;
+    while let Some(start) = rest.find(['"', '-']) {
+        let from = rest.get(start..)?;
+        if let Some(inside) = from.strip_prefix('"') {
+            let mut is_escaped = false;
+            let end = inside.find(|letter| {
+                let ends = letter == '"' && !is_escaped;
+                is_escaped = letter == '\\' && !is_escaped;
+                ends
+            })?;
+            (key, rest) = (inside.get(..end)?, inside.get(end + 1..)?);
+            continue;
+        }
+        let end = from.find(|letter: char| !matches!(letter, '0'..='9' | '.' | 'e' | 'E' | '+' | '-'));
+        let (figure, after) = from.split_at(end.unwrap_or(from.len()));
+        let before = text.get(..text.len() - from.len())?;
+        // A sign behind an `e` is an exponent's.
+        let is_exponent = before.ends_with(['e', 'E']);
+        if !is_exponent && figure.parse::<f64>().is_ok_and(|figure| figure < -ROUNDING) {
+            let line = before.rfind('\n').map_or(before, |at| before.get(at + 1..).unwrap_or_default());
+            return Some(Negative { key, figure, line: before.matches('\n').count() + 1, column: line.len() + 1 });
+        }
+        rest = after;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_of_figures_are_told_from_others() {
+        for text in ["{}", r#"{"a-1": "-5", "b": [1e-9, 2E-3]}"#, r#"{"a\\": "x\"-5", "b": -1e-12, "c": -0.0}"#] {
+            assert_eq!(first_negative(text), None, "{text}");
+        }
+        let found = first_negative("{\"a\": \"é-\",\n \"b\": {\"c\": 1e-3, \"d\": [2,-5.5e1]}}");
+        assert_eq!(found, Some(Negative { key: "d", figure: "-5.5e1", line: 2, column: 27 }));
+    }
+}
