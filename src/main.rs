@@ -63,6 +63,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Study(args) => commands::study::run(args, &output),
         Command::Report(args) => commands::report::run(args, &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),
+        Command::Completions(args) => commands::completions::run(args, &output),
+        Command::Man => commands::man::run(&output),
     }?;
     output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));
     Ok(())

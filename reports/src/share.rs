@@ -15,8 +15,11 @@ pub struct Part {
     pub time: Picos,
 }
 
+const SECOND: Picos = Picos(1_000_000_000_000);
+
 /// A line for each part: name, bar, percent, time. Percentages are whole and add up to a hundred; bars are to scale,
-/// a whole bar being `width` characters. The parts stay in the order given.
+/// a whole bar being `width` characters. The parts stay in the order given. Times are in microseconds, those of a whole of a
+/// second or more in seconds.
 ///
 /// ```text
 /// software  ███████▏              30 %   3.60 µs
@@ -26,9 +29,14 @@ pub struct Part {
 pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
     let whole: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
     let names = parts.iter().map(|part| part.name.chars().count()).max().unwrap_or(0);
-    let times: Vec<String> = parts.iter().map(|part| format::micros(part.time)).collect();
+    let in_seconds = whole >= u128::from(SECOND.0);
+    let shown = |time: Picos| match in_seconds {
+        true => format::significant(time.us() / SECOND.us()),
+        false => format::micros(time),
+    };
+    let times: Vec<String> = parts.iter().map(|part| shown(part.time)).collect();
     let digits = times.iter().map(|time| time.chars().count()).max().unwrap_or(0);
-    let unit = glyphs.micros();
+    let unit = if in_seconds { "s" } else { glyphs.micros() };
     let mut text = String::new();
     for ((part, time), percent) in parts.iter().zip(&times).zip(percentages(parts)) {
         let bar = bar(part.time, whole, width, glyphs);
@@ -105,6 +113,19 @@ mod tests {
         bandwidth ##############        70 %    8.35 us
         waiting                          0 %       0 us
         ");
+    }
+
+    #[test]
+    fn what_takes_a_second_is_told_in_seconds() {
+        let costs = parts(&[7_500_000_000_000, 2_250_000_000_000, 250_000_000_000, 0]);
+        insta::assert_snapshot!(bars(&costs, 20, Glyphs::Unicode), @r"
+        software  ███████████████       75 %   7.50 s
+        latency   ████▌                 22 %   2.25 s
+        bandwidth ▌                      3 %  0.250 s
+        waiting                          0 %      0 s
+        ");
+        assert!(bars(&parts(&[999_999_999_999]), 1, Glyphs::Ascii).ends_with(" us\n"));
+        assert!(bars(&parts(&[1_000_000_000_000]), 1, Glyphs::Ascii).ends_with(" s\n"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod library;
 mod ranks;
 mod report;
 mod shared;
+mod shell;
 mod sizes;
 mod study;
 mod table;
@@ -35,6 +36,9 @@ pub use report::ReportArgs;
 pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
 };
+#[cfg(test)]
+pub use shell::every_command;
+pub use shell::{CompletionsArgs, told_commands};
 pub use sizes::Sizes;
 pub use study::{Shard, StudyArgs};
 pub use table::{DiffArgs, PlanCommand, TableArgs, TableFormat};
@@ -56,7 +60,7 @@ pub struct GlobalArgs {
     /// Form of the result: text for people, JSON and CSV for programs
     #[arg(long, value_enum, default_value_t, global = true)]
     pub format: Format,
-    /// Write the result to a file, and nothing to standard output; of `study` a folder, made if missing
+    /// Write the result to a file, and nothing to standard output; of `study` and `man` a folder, made if missing
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
     /// Threads to use; all cores by default. Results do not depend on it
@@ -97,6 +101,10 @@ pub enum Command {
     /// The GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),
+    /// What a shell completes behind `fabricast`: commands, flags and their values, as a script that the shell reads
+    Completions(CompletionsArgs),
+    /// Manual pages: one for each command into the folder of `-o`, or the first of them
+    Man,
 }
 
 impl Command {
@@ -104,7 +112,7 @@ impl Command {
     pub fn place(&self) -> Place {
         match self {
             Self::Table(args) if matches!(args.to, Some(TableFormat::Mscclpp | TableFormat::MscclXml)) => Place::Folder,
-            Self::Study(_) => Place::Folder,
+            Self::Study(_) | Self::Man => Place::Folder,
             _ => Place::File,
         }
     }

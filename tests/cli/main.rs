@@ -18,6 +18,7 @@ mod prove;
 mod random_plans;
 mod report;
 mod run;
+mod shell;
 mod simulate_is_plan;
 mod stop;
 mod study;

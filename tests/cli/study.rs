@@ -115,7 +115,69 @@ fn a_folder_gets_the_same() {
     let read = |name: &str| std::fs::read_to_string(folder.path().join("out").join(name)).unwrap();
     assert_eq!(read("results.json"), printed.stdout);
     assert!(read("ranking.txt").contains("4 x HGX H200"));
-    assert!(read("ranking.csv").starts_with("candidate,job,ranks,"));
+    assert!(read("ranking.csv").starts_with("rank,candidate,job,ranks,"));
+    assert!(read("index.html").contains("4 x HGX H200"));
+
+    // The CSV says what the JSON says, and its columns are those of any study.
+    let found: Value = serde_json::from_str(&printed.stdout).unwrap();
+    let csv = read("ranking.csv");
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    let rows: Vec<Vec<&str>> = lines.collect();
+    let results = found["results"].as_array().unwrap();
+    assert_eq!(rows.len(), results.len());
+    for (row, result) in rows.iter().zip(results) {
+        let ranked = found["ranking"].as_array().unwrap().iter().find(|one| one["candidate"] == result["candidate"]);
+        let cell = |key: &str| row[header.iter().position(|one| *one == key).unwrap_or_else(|| panic!("no {key}"))];
+        let of_ranking = ["rank", "score", "probability_best"].map(|key| (key, &ranked.unwrap()[key]));
+        let of_result = [
+            "step_time_s",
+            "samples_per_s",
+            "tokens_per_s",
+            "cost_per_hour",
+            "cost_per_step",
+            "cost_per_million_tokens",
+            "time_to_train_h",
+            "cost_to_train",
+        ];
+        let of_result = of_result.map(|key| (key, &result[key]));
+        for (key, value) in of_ranking.into_iter().chain(of_result) {
+            assert_eq!(cell(key).parse::<f64>().ok(), Some(value.as_f64().unwrap()), "{key} of {row:?}");
+        }
+        for key in ["ttft_s", "tpot_s", "kwh_per_million_tokens"] {
+            assert_eq!((cell(key), result.get(key).and_then(Value::as_f64)), ("", None), "{key}");
+        }
+    }
+}
+
+/// The text has the training as a whole, and a bar for each share of a step of the candidate that is first.
+#[test]
+fn text_says_what_training_takes_and_what_steps_go_to() {
+    let text = run_in(&example(), "study training-70b.toml").stdout;
+    let found: Value =
+        serde_json::from_str(&run_in(&example(), "study training-70b.toml --format json").stdout).unwrap();
+    for column in ["samples/s", "USD/step", "hours to train", "USD to train"] {
+        assert!(text.contains(column), "{column}: {text}");
+    }
+    let first = &found["ranking"][0]["candidate"];
+    let result = found["results"].as_array().unwrap().iter().find(|one| one["candidate"] == *first).unwrap();
+    let heading = format!("where the time of a step goes: 70B on {}", first.as_str().unwrap());
+    let bars: Vec<&str> =
+        text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()).collect();
+    let shares = result["step_s"].as_object().unwrap();
+    assert_eq!(bars.len(), shares.values().filter(|share| share.as_f64() > Some(0.0)).count(), "{text}");
+    let mut percents = 0;
+    for bar in bars {
+        let words: Vec<&str> = bar.split_whitespace().collect();
+        let [name, .., percent, "%", seconds, "s"] = words.as_slice() else { panic!("{bar}") };
+        let percent: f64 = percent.parse().unwrap();
+        let share = shares[&name.replace('-', "_")].as_f64().unwrap();
+        assert!((percent / 100.0 - share / result["step_time_s"].as_f64().unwrap()).abs() < 0.01, "{bar}");
+        assert!((seconds.parse::<f64>().unwrap() / share - 1.0).abs() < 5e-3, "{bar}");
+        assert!(bar.chars().count() <= 100, "{bar}");
+        percents += percent as u32;
+    }
+    assert_eq!(percents, 100, "{text}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod asked;
 mod book;
 mod page;
 mod parts;
+mod results;
 mod text;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,7 +75,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
 fn shown(answer: &Answer, output: &Output, look: &Look) -> Result<String, Failure> {
     match output.format {
         Format::Text => Ok(text::page(answer, look)),
-        Format::Csv => super::csv(&text::results(answer)),
+        Format::Csv => super::csv(&results::csv(answer)),
         Format::Json => output::json(answer),
     }
 }

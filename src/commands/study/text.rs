@@ -1,21 +1,30 @@
-//! A study's answer as text: the ranking, every job on every candidate, and what changes the order.
+//! A study's answer as text: the ranking, every job on every candidate, what steps go to, and what changes the order.
 
-use fabricast_planner::study::answer::{Answer, JobKind};
-use fabricast_reports::page::measured;
+use fabricast_planner::study::answer::{Answer, JobRow};
+use fabricast_reports::page::{breakdown, measured};
+use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
+use fabricast_topologies::Picos;
 
-/// All tables.
+use super::results::{results, whole};
+
+/// Characters of a whole bar.
+const BAR: u16 = 40;
+
+/// All tables, and bars of what steps go to.
 pub fn page(answer: &Answer, look: &Look) -> String {
-    let mut tables = vec![ranking(answer), results(answer)];
+    let mut parts = vec![ranking(answer).text(look), results(answer).text(look)];
+    parts.extend(whole(answer).map(|table| table.text(look)));
+    parts.extend(steps(answer, look));
     if !answer.measured.is_empty() {
         let mut measured = measured(answer);
         measured.heading("measured, and predicted");
-        tables.push(measured);
+        parts.push(measured.text(look));
     }
     if !answer.sensitivities.is_empty() {
-        tables.push(sensitivities(answer));
+        parts.push(sensitivities(answer).text(look));
     }
-    tables.iter().map(|table| table.text(look).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
+    parts.iter().map(|part| part.trim_end()).collect::<Vec<_>>().join("\n\n")
 }
 
 fn ranking(answer: &Answer) -> Table {
@@ -44,87 +53,18 @@ fn ranking(answer: &Answer) -> Table {
     table
 }
 
-/// Every job on every candidate: the table of the CSV too.
-pub fn results(answer: &Answer) -> Table {
-    let text = |key: &str, title: &str| Column::new(key, title, Unit::Text);
-    let number = |key: &str, title: &str| Column::new(key, title, Unit::Number);
-    let share = |key: &str, title: &str| Column::new(key, title, Unit::Percent);
-    // What requests see stands where there are any.
-    let serves = answer.results.iter().any(|one| one.kind == JobKind::Inference);
-    let seen = [number("ttft_s", "first token s"), number("tpot_s", "per token s")];
-    // A step's cost where there is no other to tell.
-    let traces = answer.results.iter().any(|one| one.kind == JobKind::Trace);
-    let mut columns = vec![
-        text("candidate", "candidate"),
-        text("job", "job"),
-        number("ranks", "GPUs"),
-        text("parallel", "parallel"),
-        number("step_time_s", "step s"),
-        number("tokens_per_s", "tokens/s"),
-    ];
-    columns.extend(seen.into_iter().filter(|_| serves));
-    columns.extend([
-        share("exposed_comm_share", "exposed"),
-        share("total_comm_share", "comm"),
-        share("efficiency", "of 1 GPU"),
-        share("efficiency_node", "of 1 node"),
-        number("memory_gb", "memory GB"),
-        text("fits", "fits"),
-        number("cost_per_hour", "USD/h"),
-    ]);
-    columns.extend(traces.then(|| number("cost_per_step", "USD/step")));
-    columns.extend([number("cost_per_million_tokens", "USD/M tokens"), text("binds", "binds")]);
-    let mut table = Table::new(columns);
-    for one in &answer.results {
-        let lacking = one.memory_beyond_gb.map(|over| format!("no, by {over:.1} GB"));
-        let late = (!one.late.is_empty()).then(|| format!("too late: {}", one.late.join(", ")));
-        let why: Vec<String> = lacking.into_iter().chain(late).collect();
-        let fits = if why.is_empty() { "yes".to_owned() } else { why.join("; ") };
-        let seen = [one.ttft_s, one.tpot_s].map(|time| Cell::from(Value::or_missing(time, Value::Number)));
-        let mut row = vec![
-            Value::text(&one.candidate).into(),
-            Value::text(&one.job).into(),
-            Value::Count(one.ranks).into(),
-            Value::or_missing(one.parallel, |own| Value::text(own.to_string())).into(),
-            Value::Number(one.step_time_s).into(),
-            Value::or_missing(one.tokens_per_s, Value::Number).into(),
-        ];
-        row.extend(seen.into_iter().filter(|_| serves));
-        row.extend([
-            Value::Share(one.exposed_comm_share).into(),
-            Value::Share(one.total_comm_share).into(),
-            Value::or_missing(one.efficiency, Value::Share).into(),
-            Value::or_missing(one.efficiency_node, Value::Share).into(),
-            Value::or_missing(one.memory_gb, Value::Number).into(),
-            Value::text(fits).into(),
-            Value::or_missing(one.cost_per_hour, Value::Number).into(),
-        ]);
-        row.extend(traces.then(|| Cell::from(Value::or_missing(one.cost_per_step, Value::Number))));
-        row.extend([
-            Value::or_missing(one.cost_per_million_tokens, Value::Number).into(),
-            Value::text(&one.binds).into(),
-        ]);
-        table.row(row);
-    }
-    if serves {
-        table.note("tokens of inference are those of answers; a step is the mean one, with prompts in it or not");
-    }
-    if traces {
-        table.note(
-            "a step of a trace is all of it, its ranks on the first GPUs; what it brings about and holds is not in it",
-        );
-    }
-    if answer.is_priced() {
-        let own = &answer.assumptions;
-        table.note(format!(
-            "costs: middle of the price bands; purchases over {} years at {:.0} % of the time, {} USD a kWh",
-            own.years,
-            own.utilization * 100.0,
-            own.usd_per_kwh
-        ));
-    }
-    answer.notes.iter().for_each(|note| table.note(note));
-    table
+/// What the time of a step goes to, a bar a share, for each job on the candidate that is put first.
+fn steps(answer: &Answer, look: &Look) -> Vec<String> {
+    let of_job = |job: &JobRow| {
+        let chart = breakdown(answer, &job.name);
+        let best = chart.bars.first()?;
+        let parts = chart.parts.iter().zip(&best.parts);
+        let parts = parts.map(|(name, &us)| Part { name: name.clone(), time: Picos::from_us(us) });
+        let parts: Vec<Part> = parts.filter(|part| part.time > Picos::ZERO).collect();
+        let heading = format!("where the time of a step goes: {} on {}", job.name, best.name);
+        (!parts.is_empty()).then(|| format!("{heading}\n{}", share::bars(&parts, BAR, look.glyphs)))
+    };
+    answer.jobs.iter().filter_map(of_job).collect()
 }
 
 /// What comes first under each setting.

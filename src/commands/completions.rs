@@ -1,0 +1,148 @@
+//! `completions`: what a shell offers behind `fabricast`, made from the definitions that parse the command line.
+
+use clap_complete::{Shell, generate};
+
+use crate::args::{CompletionsArgs, told_commands};
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub fn run(args: &CompletionsArgs, output: &Output) -> Result<(), Failure> {
+    output.write(&script(args.shell))
+}
+
+fn script(shell: Shell) -> String {
+    let mut bytes = Vec::new();
+    generate(shell, &mut told_commands(), env!("CARGO_PKG_NAME"), &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::every_command;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    /// Asks bash itself what it would offer behind some words, of which the last is being typed.
+    fn offered_by_bash(words: &[Vec<String>]) -> Vec<Vec<String>> {
+        let mut asked = script(Shell::Bash);
+        for words in words {
+            let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+            let before = words.len() - 1;
+            asked += &format!("\nCOMP_WORDS=({}) COMP_CWORD={before} COMPREPLY=()\n", quoted.join(" "));
+            asked += &format!("_fabricast fabricast {} {}\n", quoted[before], quoted[before - 1]);
+            asked += "echo \"${COMPREPLY[*]}\"\n";
+        }
+        let mut bash =
+            Command::new("bash").args(["--norc", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        bash.stdin.take().unwrap().write_all(asked.as_bytes()).unwrap();
+        let said = bash.wait_with_output().unwrap();
+        assert!(said.status.success());
+        let lines = String::from_utf8(said.stdout).unwrap();
+        lines.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    }
+
+    /// Commands below a command, by name.
+    fn below(command: &clap::Command) -> Vec<String> {
+        let told = command.get_subcommands().filter(|below| !below.is_hide_set());
+        told.map(|below| below.get_name().to_owned()).collect()
+    }
+
+    fn long_flags(command: &clap::Command) -> Vec<String> {
+        command.get_arguments().filter_map(|flag| flag.get_long()).map(|long| format!("--{long}")).collect()
+    }
+
+    fn sorted(mut words: Vec<String>) -> Vec<String> {
+        words.sort();
+        words
+    }
+
+    #[test]
+    fn bash_offers_every_command_and_every_flag_where_it_belongs() {
+        let commands = every_command();
+        let typed = |begun: &str| -> Vec<Vec<String>> {
+            let words = |path: &Vec<String>| path.iter().cloned().chain([begun.to_owned()]).collect();
+            commands.iter().map(|(path, _)| words(path)).collect()
+        };
+        let (all, flags) = (offered_by_bash(&typed("")), offered_by_bash(&typed("--")));
+        assert_eq!((all.len(), flags.len()), (commands.len(), commands.len()));
+        for (((path, command), all), flags) in commands.iter().zip(all).zip(flags) {
+            assert_eq!(sorted(flags), sorted(long_flags(command)), "{path:?}");
+            if command.has_subcommands() {
+                let offered = all.into_iter().filter(|word| !word.starts_with('-') && word != "help").collect();
+                assert_eq!(sorted(offered), sorted(below(command)), "{path:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bash_reads_its_script() {
+        let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        bash.stdin.take().unwrap().write_all(script(Shell::Bash).as_bytes()).unwrap();
+        let said = bash.wait_with_output().unwrap();
+        assert!(said.status.success() && said.stderr.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    /// The lines of a script from one that begins so to the next that ends a block so, or nothing.
+    fn block<'a>(script: &'a str, begins: &str, ends: &str) -> &'a str {
+        let rest = script.find(begins).and_then(|start| script.get(start..)).unwrap_or_default();
+        rest.split(ends).next().unwrap_or_default()
+    }
+
+    #[test]
+    fn zsh_lists_every_command_and_knows_every_flag() {
+        let zsh = script(Shell::Zsh);
+        for (path, command) in every_command() {
+            let listed = block(&zsh, &format!("\n_{}_commands() {{", path.join("__subcmd__")), "\n}");
+            assert!(!listed.is_empty(), "{path:?}");
+            for name in below(&command) {
+                assert!(listed.contains(&format!("\n'{name}:")), "{path:?} {name}");
+            }
+            // The flags of a command stand in its branch, those of the whole before the first.
+            let branch = match path.as_slice() {
+                [_] => block(&zsh, "_arguments", "&& ret=0").to_owned(),
+                [.., last] => {
+                    let begins = format!("({last})\n_arguments");
+                    let branches = zsh.split(&begins).skip(1);
+                    branches.map(|rest| rest.split("&& ret=0").next().unwrap_or_default()).collect()
+                }
+                [] => String::new(),
+            };
+            for long in long_flags(&command) {
+                let is_known = ["[", "=[", "=-["].iter().any(|end| branch.contains(&format!("{long}{end}")));
+                assert!(is_known, "{path:?} {long}");
+            }
+        }
+    }
+
+    #[test]
+    fn fish_lists_every_command_and_knows_every_flag() {
+        let fish = script(Shell::Fish);
+        for (path, command) in every_command() {
+            // What a line is for stands in its condition.
+            let condition = match path.as_slice() {
+                [_, one] => format!("\"__fish_fabricast_using_subcommand {one}"),
+                [_, one, two] => {
+                    format!("\"__fish_fabricast_using_subcommand {one}; and __fish_seen_subcommand_from {two}\"")
+                }
+                _ => "\"__fish_fabricast_needs_command\"".to_owned(),
+            };
+            let lines: Vec<&str> = fish.lines().filter(|line| line.contains(&condition)).collect();
+            let is_known = |words: &str| lines.iter().any(|line| format!("{line} ").contains(words));
+            for name in below(&command) {
+                assert!(is_known(&format!(" -a \"{name}\" ")), "{path:?} {name}");
+            }
+            for long in long_flags(&command) {
+                assert!(is_known(&format!(" -l {} ", long.trim_start_matches('-'))), "{path:?} {long}");
+            }
+        }
+    }
+
+    #[test]
+    fn scripts_are_always_the_same() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
+            assert!(script(shell).contains("fabricast"), "{shell}");
+            assert_eq!(script(shell), script(shell), "{shell}");
+        }
+    }
+}

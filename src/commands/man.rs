@@ -1,0 +1,78 @@
+//! `man`: manual pages, made from the definitions that parse the command line. One page a command, as `git` has them
+//! (`man fabricast-fabric-show`); without dates, so that the same definitions make the same pages.
+
+use clap::Command;
+use clap_mangen::Man;
+
+use crate::args::told_commands;
+use crate::failure::Failure;
+use crate::files;
+use crate::output::Output;
+
+/// Writes all pages into a folder, or the first to standard output.
+pub fn run(output: &Output) -> Result<(), Failure> {
+    let pages = pages().map_err(|error| Failure::Failed(format!("cannot write manual pages: {error}")))?;
+    match (&output.file, pages.first()) {
+        (Some(folder), _) => files::write_folder(folder, &pages),
+        (None, Some((_, page))) => output.write(page),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Every command's page under the name of its file, that of `fabricast` itself first.
+fn pages() -> std::io::Result<Vec<(String, String)>> {
+    let mut all = told_commands().disable_help_subcommand(true);
+    all.build();
+    let mut pages = Vec::new();
+    add(&all, &mut pages)?;
+    Ok(pages)
+}
+
+fn add(command: &Command, pages: &mut Vec<(String, String)>) -> std::io::Result<()> {
+    let page = Man::new(command.clone()).source(concat!("fabricast ", env!("CARGO_PKG_VERSION")));
+    let mut bytes = Vec::new();
+    page.render(&mut bytes)?;
+    pages.push((page.get_filename(), String::from_utf8_lossy(&bytes).into_owned()));
+    command.get_subcommands().try_for_each(|below| add(below, pages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::every_command;
+
+    #[test]
+    fn every_command_has_a_page_with_every_flag_and_what_is_below_it() {
+        let pages = pages().unwrap();
+        let commands = every_command();
+        assert_eq!(pages.len(), commands.len());
+        for (path, command) in commands {
+            let name = format!("{}.1", path.join("-"));
+            let (_, page) = pages.iter().find(|(file, _)| *file == name).unwrap_or_else(|| panic!("no {name}"));
+            let page = page.replace("\\-", "-");
+            let options = page.split(".SH OPTIONS").nth(1).unwrap_or_default();
+            for flag in command.get_arguments().filter(|flag| flag.get_long().is_some()) {
+                let long = flag.get_long().unwrap_or_default();
+                assert!(options.contains(&format!("\\fB--{long}\\fR")), "{name}: --{long}");
+                let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+                let mut plain = help.split(|letter: char| !letter.is_alphanumeric() && letter != ' ');
+                let first = plain.find(|words| words.len() > 3).unwrap_or_default();
+                assert!(!first.is_empty() && options.contains(first), "{name}: what --{long} does");
+            }
+            for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+                assert!(
+                    page.contains(&format!("{}-{}(1)", path.join("-"), below.get_name())),
+                    "{name}: {}",
+                    below.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_page_is_the_command_itself_and_pages_are_always_the_same() {
+        let made = pages().unwrap();
+        assert_eq!(made.first().map(|(name, _)| name.as_str()), Some("fabricast.1"));
+        assert_eq!(made, pages().unwrap());
+    }
+}

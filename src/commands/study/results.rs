@@ -1,0 +1,164 @@
+//! Every job on every candidate, a row each: as tables of text, and as the one table of CSV.
+
+use fabricast_planner::study::answer::{Answer, JobKind, ResultRow};
+use fabricast_reports::table::{Cell, Column, Table, Unit, Value};
+
+/// A column, and what it holds of a row.
+struct Field<'a> {
+    column: Column,
+    cell: Box<dyn Fn(&ResultRow) -> Cell + 'a>,
+}
+
+/// A table of all results.
+fn table(answer: &Answer, fields: Vec<Field<'_>>) -> Table {
+    let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().map(|field| (field.column, field.cell)).unzip();
+    let mut table = Table::new(columns);
+    answer.results.iter().for_each(|row| table.row(cells.iter().map(|cell| cell(row)).collect()));
+    table
+}
+
+fn text<'a>(key: &str, title: &str, of: impl Fn(&ResultRow) -> String + 'a) -> Field<'a> {
+    let cell = Box::new(move |row: &ResultRow| Value::text(of(row)).into());
+    Field { column: Column::new(key, title, Unit::Text), cell }
+}
+
+fn number<'a>(key: &str, title: &str, of: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
+    let cell = Box::new(move |row: &ResultRow| Value::or_missing(of(row), Value::Number).into());
+    Field { column: Column::new(key, title, Unit::Number), cell }
+}
+
+fn percent<'a>(key: &str, title: &str, of: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
+    let cell = Box::new(move |row: &ResultRow| Value::or_missing(of(row), Value::Share).into());
+    Field { column: Column::new(key, title, Unit::Percent), cell }
+}
+
+impl Field<'_> {
+    /// The same, left out first where a terminal is narrow.
+    fn spare(self) -> Self {
+        Self { column: self.column.spare(), ..self }
+    }
+}
+
+/// Which candidate and job a row is of.
+fn names<'a>() -> Vec<Field<'a>> {
+    vec![text("candidate", "candidate", |row| row.candidate.clone()), text("job", "job", |row| row.job.clone())]
+}
+
+fn fits(row: &ResultRow) -> String {
+    let lacking = row.memory_beyond_gb.map(|over| format!("no, by {over:.1} GB"));
+    let late = (!row.late.is_empty()).then(|| format!("too late: {}", row.late.join(", ")));
+    let why: Vec<String> = lacking.into_iter().chain(late).collect();
+    if why.is_empty() { "yes".to_owned() } else { why.join("; ") }
+}
+
+/// Which of the columns that are of some kinds of jobs only are there.
+struct Wanted {
+    /// What requests see.
+    requests: bool,
+    /// A step's cost beside those of an hour and of tokens.
+    step_cost: bool,
+}
+
+/// How fast, how well and for how much.
+fn main_fields<'a>(wanted: &Wanted) -> Vec<Field<'a>> {
+    let parallel = |row: &ResultRow| Cell::from(Value::or_missing(row.parallel, |own| Value::text(own.to_string())));
+    let mut fields = vec![
+        Field {
+            column: Column::new("ranks", "GPUs", Unit::Number),
+            cell: Box::new(|row| Value::Count(row.ranks).into()),
+        },
+        Field { column: Column::new("parallel", "parallel", Unit::Text), cell: Box::new(parallel) },
+        number("step_time_s", "step s", |row| Some(row.step_time_s)),
+        number("tokens_per_s", "tokens/s", |row| row.tokens_per_s),
+    ];
+    if wanted.requests {
+        fields.push(number("ttft_s", "first token s", |row| row.ttft_s));
+        fields.push(number("tpot_s", "per token s", |row| row.tpot_s));
+    }
+    fields.extend([
+        percent("exposed_comm_share", "exposed", |row| Some(row.exposed_comm_share)),
+        percent("total_comm_share", "comm", |row| Some(row.total_comm_share)).spare(),
+        percent("efficiency", "of 1 GPU", |row| row.efficiency).spare(),
+        percent("efficiency_node", "of 1 node", |row| row.efficiency_node).spare(),
+        number("memory_gb", "memory GB", |row| row.memory_gb).spare(),
+        text("fits", "fits", fits),
+        number("cost_per_hour", "USD/h", |row| row.cost_per_hour),
+    ]);
+    if wanted.step_cost {
+        fields.push(number("cost_per_step", "USD/step", |row| row.cost_per_step));
+    }
+    fields.push(number("cost_per_million_tokens", "USD/M tokens", |row| row.cost_per_million_tokens));
+    fields.push(text("binds", "binds", |row| row.binds.clone()));
+    fields
+}
+
+/// What a step, tokens and the whole training come to.
+fn whole_fields<'a>() -> Vec<Field<'a>> {
+    vec![
+        number("samples_per_s", "samples/s", |row| row.samples_per_s),
+        number("kwh_per_million_tokens", "kWh/M tokens", |row| row.kwh_per_million_tokens),
+        number("time_to_train_h", "hours to train", |row| row.time_to_train_h),
+        number("cost_to_train", "USD to train", |row| row.cost_to_train),
+    ]
+}
+
+/// The table of the CSV: every figure of every job on every candidate with the candidate's place, the same columns whatever the
+/// study.
+pub fn csv(answer: &Answer) -> Table {
+    let ranked = |row: &ResultRow| answer.ranking.iter().find(|one| one.candidate == row.candidate);
+    let rank = move |row: &ResultRow| Cell::from(Value::or_missing(ranked(row), |one| Value::Count(one.rank as u64)));
+    let pareto = move |row: &ResultRow| {
+        let front = ranked(row).and_then(|one| one.pareto);
+        Cell::from(Value::or_missing(front, |front| Value::text(if front { "yes" } else { "no" })))
+    };
+    let mut fields = vec![Field { column: Column::new("rank", "rank", Unit::Number), cell: Box::new(rank) }];
+    fields.extend(names());
+    fields.extend(main_fields(&Wanted { requests: true, step_cost: true }));
+    fields.extend(whole_fields());
+    fields.push(number("score", "score", move |row| ranked(row)?.score));
+    fields.push(percent("probability_best", "best with", move |row| ranked(row)?.probability_best));
+    fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
+    table(answer, fields)
+}
+
+/// Every job on every candidate.
+pub fn results(answer: &Answer) -> Table {
+    // What requests see stands where there are any, a step's cost where there is no other to tell.
+    let has = |kind: JobKind| answer.results.iter().any(|one| one.kind == kind);
+    let wanted = Wanted { requests: has(JobKind::Inference), step_cost: has(JobKind::Trace) };
+    let mut table = table(answer, names().into_iter().chain(main_fields(&wanted)).collect());
+    if wanted.requests {
+        table.note("tokens of inference are those of answers; a step is the mean one, with prompts in it or not");
+    }
+    if wanted.step_cost {
+        table.note(
+            "a step of a trace is all of it, its ranks on the first GPUs; what it brings about and holds is not in it",
+        );
+    }
+    if answer.is_priced() {
+        let own = &answer.assumptions;
+        table.note(format!(
+            "costs: middle of the price bands; purchases over {} years at {:.0} % of the time, {} USD a kWh",
+            own.years,
+            own.utilization * 100.0,
+            own.usd_per_kwh
+        ));
+    }
+    answer.notes.iter().for_each(|note| table.note(note));
+    table
+}
+
+/// Samples, energy and the whole training, as far as anything of that is known.
+pub fn whole(answer: &Answer) -> Option<Table> {
+    let is_trace = |row: &ResultRow| row.kind == JobKind::Trace;
+    let mut fields = whole_fields();
+    // Beside traces it stands in the table above.
+    if !answer.results.iter().any(is_trace) {
+        fields.insert(1, number("cost_per_step", "USD/step", |row| row.cost_per_step));
+    }
+    fields.retain(|field| answer.results.iter().any(|row| (field.cell)(row).is_known()));
+    let known = fields.len();
+    let mut table = table(answer, names().into_iter().chain(fields).collect());
+    table.heading("samples, steps, energy, and the training as a whole");
+    (known > 0).then_some(table)
+}
