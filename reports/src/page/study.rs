@@ -297,7 +297,7 @@ fn assumptions(answer: &Answer) -> Vec<String> {
 /// How often a candidate pays a listed price.
 fn counted(candidate: &CandidateRow) -> Option<String> {
     let price = candidate.price.as_ref()?;
-    Some(format!("{} {} × {}", candidate.name, format::significant(price.count?), price.item.as_ref()?))
+    Some(format!("{}: {} × {}", candidate.name, price.count?, price.item.as_ref()?))
 }
 
 /// Where the figures of fabrics come from, each once.
