@@ -120,8 +120,8 @@ mod tests {
         let costs = parts(&[7_500_000_000_000, 2_250_000_000_000, 250_000_000_000, 0]);
         insta::assert_snapshot!(bars(&costs, 20, Glyphs::Unicode), @r"
         software  ███████████████       75 %   7.50 s
-        latency   ████▌                 22 %   2.25 s
-        bandwidth ▌                      3 %  0.250 s
+        latency   ████▌                 23 %   2.25 s
+        bandwidth ▌                      2 %  0.250 s
         waiting                          0 %      0 s
         ");
         assert!(bars(&parts(&[999_999_999_999]), 1, Glyphs::Ascii).ends_with(" us\n"));
