@@ -121,14 +121,14 @@ fn a_folder_gets_the_same() {
     // The CSV says what the JSON says, and its columns are those of any study.
     let found: Value = serde_json::from_str(&printed.stdout).unwrap();
     let csv = read("ranking.csv");
-    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
-    let header = lines.next().unwrap();
-    let rows: Vec<Vec<&str>> = lines.collect();
+    let mut csv = csv::Reader::from_reader(csv.as_bytes());
+    let header = csv.headers().unwrap().clone();
+    let rows: Vec<csv::StringRecord> = csv.records().map(Result::unwrap).collect();
     let results = found["results"].as_array().unwrap();
     assert_eq!(rows.len(), results.len());
     for (row, result) in rows.iter().zip(results) {
         let ranked = found["ranking"].as_array().unwrap().iter().find(|one| one["candidate"] == result["candidate"]);
-        let cell = |key: &str| row[header.iter().position(|one| *one == key).unwrap_or_else(|| panic!("no {key}"))];
+        let cell = |key: &str| &row[header.iter().position(|one| one == key).unwrap_or_else(|| panic!("no {key}"))];
         let of_ranking = ["rank", "score", "probability_best"].map(|key| (key, &ranked.unwrap()[key]));
         let of_result = [
             "step_time_s",
