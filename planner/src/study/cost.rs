@@ -108,22 +108,6 @@ fn rounded(number: f64) -> String {
     format!("{number:.decimals$}").parse().map_or_else(|_| written(number), written)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn demands_are_told_in_digits_that_say_something() {
-        let told = |value, most| Demand { what: "power kW", key: "power_kw", value, most }.to_string();
-        assert_eq!(told(Some(40.0), 0.001), "power kW 40 of 0.001");
-        assert_eq!(told(Some(4.0), 0.1), "power kW 4 of 0.1");
-        assert_eq!(told(Some(123_456.7), 50_000.0), "power kW 123457 of 50000");
-        assert_eq!(told(Some(8.0 / 3.0), 2.5), "power kW 2.66667 of 2.5");
-        assert_eq!(told(Some(1_000_000.5), 1_000_000.0), "power kW 1000000.5 of 1000000");
-        assert_eq!(told(None, 1.0), "power kW not stated: expected power_kw");
-    }
-}
-
 /// Fills in what a run costs on a candidate of so many GPUs.
 pub fn price(row: &mut ResultRow, candidate: &Candidate, extent: Extent, job: &Job, terms: &Terms) {
     let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
@@ -146,4 +130,20 @@ pub fn price(row: &mut ResultRow, candidate: &Candidate, extent: Extent, job: &J
     row.kwh_per_million_tokens_high = energy.filter(|band| band.is_wide()).map(|band| band.high);
     row.time_to_train_h = train_tokens.zip(row.tokens_per_s).map(|(all, tokens)| all as f64 / tokens / 3600.0);
     row.cost_to_train = row.time_to_train_h.zip(hour).map(|(hours, band)| hours * band.middle());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demands_are_told_in_digits_that_say_something() {
+        let told = |value, most| Demand { what: "power kW", key: "power_kw", value, most }.to_string();
+        assert_eq!(told(Some(40.0), 0.001), "power kW 40 of 0.001");
+        assert_eq!(told(Some(4.0), 0.1), "power kW 4 of 0.1");
+        assert_eq!(told(Some(123_456.7), 50_000.0), "power kW 123457 of 50000");
+        assert_eq!(told(Some(8.0 / 3.0), 2.5), "power kW 2.66667 of 2.5");
+        assert_eq!(told(Some(1_000_000.5), 1_000_000.0), "power kW 1000000.5 of 1000000");
+        assert_eq!(told(None, 1.0), "power kW not stated: expected power_kw");
+    }
 }
