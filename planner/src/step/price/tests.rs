@@ -1,0 +1,94 @@
+//! Prices against the calls themselves, and picks against all that was looked at.
+
+use fabricast_topologies::route::RouteOptions;
+use fabricast_topologies::{FabricRequest, load};
+
+use super::*;
+use crate::job::Degrees;
+use crate::step::tests::{rails, read};
+
+#[test]
+fn few_digits_are_near() {
+    for part in (1..5000).chain((0..1000).map(|i| 1_000_003 * i + 1)) {
+        let rounded = few_digits(part);
+        assert!(rounded.abs_diff(part) * 128 <= part, "{part} {rounded}");
+        assert!((rounded >> rounded.trailing_zeros()) < 128, "{part} {rounded}");
+    }
+}
+
+/// Gradients between neighbours of a host stay inside; those of the same GPU of each host do not.
+#[test]
+fn calls_reach_as_far_as_their_groups() {
+    let fabric = rails(2);
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    let job = read(
+        "name = \"j\"\nglobal_batch = 16\nparallel = \"auto\"\n\
+         model = { layers = 8, hidden = 1024, heads = 8, vocab = 1024, seq = 64 }\n",
+    );
+    let exchange = Exchange { dimension: Dimension::Data, collective: Collective::AllReduce, bytes: Bytes(25 << 20) };
+    let claim = |degrees: Degrees| {
+        let layout = Layout::new(&job, 16, degrees).unwrap();
+        simulated.allowing(Collectives::Library).claim(&layout, exchange).unwrap()
+    };
+    let inside = claim(Degrees { pipeline: 2, data: 8, ..Degrees::default() });
+    let beyond = claim(Degrees { tensor: 8, data: 2, ..Degrees::default() });
+    assert_eq!((inside.reach, beyond.reach), (Reach::Inside, Reach::Beyond));
+    assert!(inside.sms > 0 && beyond.sms > 0, "{inside:?} {beyond:?}");
+}
+
+/// Eight groups on one NIC: what is picked takes no longer with all of them than any other way that was looked at, and is not
+/// always what is fastest for one of them alone.
+#[test]
+fn picks_are_the_fastest_with_all_groups_at_once() {
+    let network = Some("rail,nics_per_node=1,nic=400Gb/s".parse().unwrap());
+    let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    let layout = Layout { degrees: Degrees { tensor: 8, data: 2, ..Degrees::default() } };
+    let parties = simulated.together(&layout.groups(Dimension::Data), Collective::AllReduce);
+    assert_eq!(parties.len(), 8);
+    let mut others = 0;
+    for collective in [Collective::AllReduce, Collective::AllGather] {
+        for bytes in (14..24).step_by(3).map(|power| Bytes(1 << power)) {
+            let asked = (2, 8, collective, bytes, Collectives::Library);
+            let found = simulated.price_whole(&parties, asked).unwrap();
+            let row = simulated.row(&parties[0], collective, bytes, Collectives::Library, OwnChoice::Inside);
+            let row = row.unwrap().unwrap();
+            let slowest = |way: Priced| simulated.slowest(&parties, (collective, bytes), way.strategy).unwrap();
+            let best = super::simulated(&row).map(slowest).min();
+            assert_eq!(Some(found.time), best, "{collective} {bytes}");
+            others += u32::from(found.strategy != Some(fastest(&row).strategy));
+        }
+    }
+    assert!(others > 0);
+}
+
+/// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves.
+#[test]
+fn prices_are_those_of_the_calls_themselves() {
+    let fabric = rails(8);
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    let job = read(
+        "name = \"j\"\nglobal_batch = 64\nparallel = \"auto\"\n\
+         model = { layers = 8, hidden = 1024, heads = 8, vocab = 1024, seq = 64 }\n",
+    );
+    for tensor in [2, 4] {
+        let degrees = Degrees { tensor, data: 64 / tensor, ..Degrees::default() };
+        let layout = Layout::new(&job, 64, degrees).unwrap();
+        let groups = layout.groups(Dimension::Data);
+        for collective in [Collective::AllGather, Collective::ReduceScatter] {
+            for bytes in [26_116_096, 100_000_007, 634_408_960, 3_303_669_760].map(Bytes) {
+                let asked = (64 / tensor, tensor, collective, bytes, Collectives::Library);
+                let priced = simulated.price(&groups, asked).unwrap();
+                let whole = simulated.price_whole(&simulated.together(&groups, collective), asked).unwrap();
+                let error = priced.time.0 as f64 / whole.time.0 as f64 - 1.0;
+                assert!(error.abs() < 0.06, "{collective} {bytes:?} {tensor}: {error:+.4}");
+            }
+        }
+    }
+}
