@@ -293,9 +293,11 @@ impl Layout {
         (0..self.degrees.interleave).map(|stretch| self.stretch_layers(model, stage, stretch)).sum()
     }
 
-    /// The stages of which one holds the most: the first, which has the words, and the second, which may have more layers.
-    pub(crate) fn fullest_stages(&self) -> std::ops::Range<u32> {
-        0..self.degrees.pipeline.clamp(1, 2)
+    /// The stages of which one holds the most: the last, which scores tokens, the second, which may have more layers, and the first,
+    /// which has the words and stands behind the others, so that it is the greatest of equals.
+    pub(crate) fn fullest_stages(&self) -> [u32; 3] {
+        let last = self.degrees.pipeline.saturating_sub(1);
+        [last, last.min(1), 0]
     }
 
     /// Whether no stage comes after this one.

@@ -40,8 +40,8 @@ impl Footprint {
 
 /// Parameters of a rank of the fullest stage: those that all copies hold, and its experts.
 pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
-    let stages = layout.fullest_stages().rev().map(|stage| of_stage(job, layout, stage));
-    stages.max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
+    let stages = layout.fullest_stages().map(|stage| of_stage(job, layout, stage));
+    stages.into_iter().max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
 }
 
 fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
@@ -61,9 +61,8 @@ fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
 /// The footprint of the fullest rank.
 #[must_use]
 pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
-    let last = layout.degrees.pipeline.saturating_sub(1);
-    let stages = [last].into_iter().chain(layout.fullest_stages().rev()).map(|stage| footprint_of(job, layout, stage));
-    stages.max_by_key(Footprint::total).unwrap_or_default()
+    let stages = layout.fullest_stages().map(|stage| footprint_of(job, layout, stage));
+    stages.into_iter().max_by_key(Footprint::total).unwrap_or_default()
 }
 
 fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
@@ -106,12 +105,10 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     };
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     let words = if stage == 0 { tokens * job.model.hidden / degrees.token_shares() * in_flight } else { 0 };
-    let logits = match is_last {
-        // The product with the words, and its gradient in 32 bits.
-        true => 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor),
-        false => 0,
-    };
-    Bytes(chunk * held + at_work + words + logits)
+    // The product with the words, and its gradient in 32 bits.
+    let scores = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
+    let scores = if is_last { scores } else { 0 };
+    Bytes(chunk * held + at_work + words + scores)
 }
 
 /// The input of a layer.

@@ -159,7 +159,7 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
         };
         let of_stage = |stage| layer * layout.stage_layers(&job.model, stage) + if stage == 0 { once } else { 0 };
-        let all = layout.fullest_stages().map(of_stage).max().unwrap_or_default();
+        let all = layout.fullest_stages().into_iter().map(of_stage).max().unwrap_or_default();
         if job.zero == Zero::None {
             add(Phase::Gradients, Collective::AllReduce, gradient(all));
             continue;

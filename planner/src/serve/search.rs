@@ -8,7 +8,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Clock, Service, courses, serve, tier};
-use crate::job::{Degrees, Ends, Footprint, Layout, Order, Sequence, Serving, room, serving_footprint};
+use crate::job::{Degrees, Footprint, Layout, Serving, room, serving_footprint};
 use crate::step::{Course, Estimated, Machine, Speeds, Step, Tariff, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
@@ -98,17 +98,7 @@ fn possible(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
             let data = ranks / tensor / pipeline;
             let most = u32::try_from(job.expert_slots()).unwrap_or(u32::MAX).max(1);
             for expert in divisors(data, most) {
-                let degrees = Degrees {
-                    tensor,
-                    pipeline,
-                    data,
-                    expert,
-                    context: 1,
-                    interleave: 1,
-                    sequence: Sequence::Whole,
-                    ends: Ends::default(),
-                    order: Order::default(),
-                };
+                let degrees = Degrees { tensor, pipeline, data, expert, ..Degrees::default() };
                 found.extend(Layout::serving(job, ranks, degrees).ok());
             }
         }

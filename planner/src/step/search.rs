@@ -14,7 +14,7 @@ pub use super::TimeError as StepError;
 use super::least::LeastTimes;
 use super::timing::can_be_followed;
 use super::{Course, Efficiency, Estimated, Simulated, Speeds, Step, TimeError, course, step};
-use crate::job::{Degrees, Ends, Footprint, JobError, Layout, Order, Processes, Training, footprint};
+use crate::job::{Degrees, Footprint, JobError, Layout, Processes, Sequence, Training, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
@@ -184,21 +184,11 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
             let data = ranks / tensor / pipeline;
             let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
             let expert = divisors(data, experts.clamp(1, data)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
-            let sequence = if tensor > 1 { crate::job::Sequence::Divided } else { crate::job::Sequence::Whole };
+            let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
             let layers = (job.model.layers / u64::from(pipeline)) as u32;
             let stretches = divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
             found.extend(stretches.filter_map(|interleave| {
-                let degrees = Degrees {
-                    tensor,
-                    pipeline,
-                    data,
-                    expert,
-                    context: 1,
-                    interleave,
-                    sequence,
-                    ends: Ends::default(),
-                    order: Order::default(),
-                };
+                let degrees = Degrees { tensor, pipeline, data, expert, interleave, sequence, ..Degrees::default() };
                 Layout::new(job, ranks, degrees).ok().filter(|layout| can_be_followed(job, layout))
             }));
         }

@@ -1,7 +1,6 @@
 //! What is paid for a candidate: a price, and how many times it counts, which its unit tells of the hosts and GPUs.
 
 use fabricast_topologies::Fabric;
-use rustc_hash::FxHashSet;
 
 use super::Band;
 
@@ -19,8 +18,7 @@ impl Extent {
     #[must_use]
     pub fn of(fabric: &Fabric) -> Self {
         let gpus = fabric.gpus();
-        let hosts: FxHashSet<_> = gpus.iter().map(|&gpu| fabric.node(gpu).host).collect();
-        Self { gpus: gpus.len(), hosts: hosts.len() }
+        Self { gpus: gpus.len(), hosts: fabric.by_host(gpus).len() }
     }
 }
 

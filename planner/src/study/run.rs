@@ -197,33 +197,29 @@ pub fn run(
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         // Jobs that are placed alike share what calls take.
-        let mut placed: Vec<(&Placement, Cow<'_, [NodeId]>)> = Vec::new();
+        let mut placed: Vec<(&Placement, Ranks<'_>)> = Vec::new();
         for job in group.iter().filter_map(|case| study.jobs.get(case.job)) {
             if placed.iter().all(|(known, _)| *known != job.placement()) {
-                placed.extend(job.ranks_on(fabric).ok().map(|ranks| (job.placement(), ranks)));
+                placed.push((job.placement(), job.ranks_on(fabric)));
             }
         }
-        let simulated: Vec<Simulated<'_>> =
-            placed.iter().map(|(_, ranks)| Simulated::new(&router, &profile, ranks)).collect();
+        let priced = |ranks| (ranks, Simulated::new(&router, &profile, ranks));
+        let placed = placed.iter().map(|(placement, ranks)| (*placement, ranks.as_deref().map(priced)));
+        let placed: Vec<_> = placed.collect();
         let curve = study.efficiency.on(fabric);
-        let on_machine = |job: &Job| -> Result<ResultRow, TimeError> {
-            let mut places = placed.iter().zip(&simulated);
-            match places.find(|((placement, _), _)| *placement == job.placement()) {
-                Some(((_, ranks), simulated)) => one(job, &Machine { router: &router, ranks, simulated, curve }),
-                // Nothing that has a place is without ranks.
-                None => Err(TimeError::Job(
-                    job.ranks_on(fabric)
-                        .err()
-                        .unwrap_or_else(|| JobError::at(&job.places().placement, "placement: no ranks")),
-                )),
-            }
+        let on_machine = |job: &Job| -> Option<Result<ResultRow, TimeError>> {
+            let (_, found) = placed.iter().find(|(placement, _)| *placement == job.placement())?;
+            Some(match found {
+                Ok((ranks, simulated)) => one(job, &Machine { router: &router, ranks, simulated, curve }),
+                Err(error) => Err(TimeError::Job((*error).clone())),
+            })
         };
         let of_case = |case: &Case| -> Option<Run> {
             let job = study.jobs.get(case.job)?;
             if watch.stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let outcome = match on_machine(job) {
+            let outcome = match on_machine(job)? {
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
                 Err(error) => Outcome::Refused(reason(job, &error)),
             };
@@ -237,6 +233,9 @@ pub fn run(
     let all: Vec<Result<Vec<Run>, StudyError>> = groups.par_iter().with_max_len(1).map(of_group).collect();
     Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
+
+/// The devices of a placement, or why it has none.
+type Ranks<'f> = Result<Cow<'f, [NodeId]>, JobError>;
 
 /// A job on a machine.
 fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
