@@ -218,6 +218,7 @@ fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
     let made = Made::of(PAIR);
     let whole: String = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
     let expected = serde_json::to_string(&made.answer()).unwrap();
+    let mut answered = None;
     for cut in 0..=whole.len() {
         let kept = journal::read(&whole.as_bytes()[..cut], "runs.jsonl").unwrap();
         let complete = whole[..cut].matches('\n').count();
@@ -226,6 +227,10 @@ fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
         assert_eq!(kept.runs.len(), complete + usize::from(at_end), "{cut}");
         assert_eq!(kept.torn.is_some(), !at_end && cut > 0 && !whole[..cut].ends_with('\n'), "{cut}");
         assert!(kept.runs == made.runs[..kept.runs.len()] && kept.whole <= cut);
+        // The same runs make the same answer: once is enough.
+        if answered.replace(kept.runs.len()) == Some(kept.runs.len()) {
+            continue;
+        }
         assert_eq!(made.answer_of(&kept.runs).is_some(), kept.runs.len() == made.runs.len());
         let missing = made.runs.iter().filter(|run| kept.runs.iter().all(|other| other.key != run.key)).cloned();
         let all: Vec<Run> = kept.runs.iter().cloned().chain(missing).collect();
