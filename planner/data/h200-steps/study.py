@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the figures of measure.py as a study with measured steps: study.py one.jsonl two.jsonl > steps.toml"""
+"""Writes the figures of measure.py and fsdp.py as a study with measured steps: study.py one.jsonl two.jsonl fsdp.jsonl > steps.toml"""
 
 import json
 import sys
@@ -9,12 +9,19 @@ MODELS = {
     "llama-70b": "layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 128256",
     "train-8-layers": "layers = 8, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000",
     "train-wide": "layers = 3, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000",
+    "gpt-350m": "layers = 24, hidden = 1024, heads = 16, vocab = 50368",
+    "gpt-1b": "layers = 24, hidden = 2048, heads = 16, vocab = 50368",
+    "gpt-3b": "layers = 32, hidden = 2560, heads = 20, vocab = 50368",
+    "gpt-7b": "layers = 32, hidden = 4096, heads = 32, vocab = 50368",
+    "llama-70b, 6 layers": "layers = 6, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 128256",
     "train-small": "layers = 24, hidden = 1024, heads = 16, kv_heads = 16, ffn = 2816, gated = true, vocab = 32000",
 }
 
 print(
     """# Steps of transformers on one and two H200 (HBM3e, NVLink, driver 580, CUDA 13.0, NCCL 2.28.9, NVLS off), PyTorch 2.11, 2026-11-21.
-# How they were timed: measure.py; its lines: one.jsonl, two.jsonl; this file: study.py one.jsonl two.jsonl. What kernels lose to calls beside them: overlap.py; its lines: overlap.jsonl.
+# How they were timed: measure.py; its lines: one.jsonl, two.jsonl; and fsdp.py (2026-11-22); its lines: fsdp.jsonl. This file: study.py one.jsonl two.jsonl fsdp.jsonl.
+# What was launched layer by layer from Python (`eager`) is not here, nor steps of which the longest took twice the shortest.
+# What kernels lose to calls beside them: overlap.py; its lines: overlap.jsonl.
 # A step of answers is that of requests whose contexts have the given length in the mean: so many tokens are prompts and answers chosen here.
 #
 #   fabricast calibrate planner/data/h200-steps/steps.toml
@@ -33,12 +40,12 @@ gpus = 2
 for path in sys.argv[1:]:
     for line in open(path):
         row = json.loads(line)
-        if "ms" not in row:
+        if "ms" not in row or row.get("how") == "eager" or row["high"] > 2 * row["low"]:
             continue
         model, tp, dp, what = row["model"], row["tp"], row["dp"], row["what"]
         requests, tokens = row["requests"], row["tokens"]
         degrees = f"tp = {tp}, pp = 1, dp = {dp}"
-        if what == "train":
+        if what in ("train", "fsdp"):
             turns = row["accumulate"]
             name = f"{model}, tp {tp}, dp {dp}, {requests} x {tokens}" + (f", {turns} turns" if turns > 1 else "")
             lines = [
@@ -47,6 +54,9 @@ for path in sys.argv[1:]:
                 f"model = {{ {MODELS[model]}, seq = {tokens} }}",
                 'precision = "bf16"\nflash_attention = true\nbucket_mb = 25',
             ]
+            if what == "fsdp":
+                name = f"{name}, sharded" + (", recomputed" if row["recompute"] == "full" else "")
+                lines += ["zero = 3", "gradient_bits = 32", f'recompute = "{row["recompute"]}"']
             figure = "step_s"
         else:
             prompt, output, figure = tokens, 2, "prompt_step_s"

@@ -7,6 +7,7 @@
 
 use fabricast_topologies::Bytes;
 
+use super::memory::RUNTIME;
 use super::{Footprint, KvPrecision, KvTier, Layout, Precision, Serving};
 
 impl Serving {
@@ -61,6 +62,7 @@ pub fn serving_footprint(job: &Serving, layout: &Layout) -> Footprint {
             KvTier::Host => Bytes(0),
         },
         activations: Bytes(activations(job, layout)),
+        runtime: RUNTIME,
         ..Footprint::default()
     }
 }
@@ -99,7 +101,7 @@ pub fn room(job: &Serving, layout: &Layout, memory: Bytes) -> Room {
     let lacks = |job: &Serving| serving_footprint(job, layout).beyond(memory);
     let found = serving_footprint(job, layout);
     let replicas = u64::from(layout.degrees.data);
-    let left = memory.0.saturating_sub(found.weights.0 + found.activations.0);
+    let left = memory.0.saturating_sub(found.total().0 - found.kv_cache.0);
     let requests = match job.kv_tier {
         KvTier::Host if left > 0 => job.concurrency,
         _ => left / (job.tokens() * job.kv_bytes_of_rank(layout)).max(1) * replicas,

@@ -22,13 +22,21 @@ pub struct Footprint {
     pub activations: Bytes,
     /// Keys and values of requests that are being answered.
     pub kv_cache: Bytes,
+    /// What CUDA and the libraries have besides.
+    pub runtime: Bytes,
 }
+
+/// What a process holds of a GPU's memory besides its tensors, where it runs PyTorch 2.11 and NCCL 2.28.9 over two H200: 1.58 GiB
+/// (2026-11-22; the driver's figure less PyTorch's), contexts of CUDA and cuBLAS and NCCL's buffers among them. More ranks and groups
+/// have more.
+pub(super) const RUNTIME: Bytes = Bytes(1_700_000_000);
 
 impl Footprint {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> Bytes {
-        Bytes(self.weights.0 + self.gradients.0 + self.optimizer.0 + self.activations.0 + self.kv_cache.0)
+        let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.kv_cache, self.runtime];
+        Bytes(parts.iter().map(|part| part.0).sum())
     }
 
     /// By how much it does not fit; `None` where it does.
@@ -79,6 +87,7 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         optimizer: of(job.precision.state_bytes(), job.zero > Zero::None),
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
+        runtime: RUNTIME,
     }
 }
 
@@ -105,8 +114,10 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     };
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     let words = if stage == 0 { tokens * job.model.hidden / degrees.token_shares() * in_flight } else { 0 };
-    // The product with the words, and its gradient in 32 bits.
-    let scores = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
+    // What the product with the words takes, its scores and their gradient in 32 bits, and the gradient in the precision of products
+    // (`cross_entropy` of scores that are `float()`; Megatron-LM's vocabulary-parallel one reuses the first).
+    let scores = 4 * job.model.hidden + (8 + job.precision.bytes()) * job.model.vocab;
+    let scores = tokens * scores / u64::from(degrees.tensor);
     let scores = if is_last { scores } else { 0 };
     Bytes(chunk * held + at_work + words + scores)
 }

@@ -6,7 +6,7 @@
 //! - Attention of an answer reads all that is kept of its request; that of a chunk of a prompt computes with what came
 //!   before it and, of itself, the lower triangle (Dao, arXiv 2307.08691). Keys and values are written once.
 //!   Where they are compressed, heads of answers work on the compressed ones (DeepSeek-V2, arXiv 2405.04434, section 2.1.2), those of
-//!   prompts as heads do. Attention is taken to be as fast as products in the weights' precision.
+//!   prompts as heads do.
 //! - Of experts only those are read that some token has chosen: of `slots`, each chosen by a token with `k / slots`, all tokens
 //!   `N` of those who share the experts leave `(1 - k / slots)^N` alone.
 //! - Only the last tokens of prompts and those of answers meet the words.
@@ -16,7 +16,7 @@ use fabricast_topologies::Bytes;
 
 use super::rhythm::Mix;
 use crate::job::{Flops, Layout, Serving};
-use crate::step::Kernel;
+use crate::step::{Kernel, Kind};
 
 /// A kernel and what it reads of kept keys and values, wherever they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,9 +52,10 @@ impl Work {
     }
 
     /// Rows by weights of `inner` × `columns` elements, of which so many times as many are read as one row meets.
-    fn product(&mut self, rows: f64, inner: f64, columns: f64, elements: Elements, times: f64) {
+    fn product(&mut self, kind: Kind, (rows, inner, columns): (f64, f64, f64), elements: Elements, times: f64) {
         let moved = elements.activation * rows * (inner + columns) + elements.weight * times * inner * columns;
-        self.kernels.push(Kernel { flops: flops(2.0 * rows * inner * columns), bytes: bytes(moved) });
+        let flops = flops(2.0 * rows * inner * columns);
+        self.kernels.push(Kernel { kind, flops, bytes: bytes(moved) });
     }
 }
 
@@ -106,17 +107,17 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     let mut work = Work::default();
 
     work.stream(4.0 * a * between);
-    work.product(tokens, hidden, query + 2.0 * kv, elements, 1.0);
+    work.product(Kind::Product, (tokens, hidden, query + 2.0 * kv), elements, 1.0);
     attention(job, layout, mix, chunks, &mut work);
-    work.product(tokens, query, hidden, elements, 1.0);
+    work.product(Kind::Product, (tokens, query, hidden), elements, 1.0);
     work.stream(4.0 * a * between);
 
     let ffn = model.ffn as f64 / tensor;
     let matrices = model.ffn_matrices as f64;
     let mut feed_forward = |rows: f64, width: f64, times: f64| {
-        work.product(rows, hidden, width * (matrices - 1.0), elements, times);
+        work.product(Kind::Product, (rows, hidden, width * (matrices - 1.0)), elements, times);
         work.stream(matrices * a * rows * width);
-        work.product(rows, width, hidden, elements, times);
+        work.product(Kind::Product, (rows, width, hidden), elements, times);
     };
     if model.experts == 0 {
         feed_forward(tokens, ffn, 1.0);
@@ -127,7 +128,7 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     }
     let routed = tokens * model.experts_per_token as f64 * skew(job, layout) * busy(job, layout);
     feed_forward(routed, ffn, chosen_experts(job, layout, tokens));
-    work.product(between / hidden, hidden, model.experts as f64, elements, 1.0);
+    work.product(Kind::Wide, (between / hidden, hidden, model.experts as f64), elements, 1.0);
     work
 }
 
@@ -147,6 +148,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
         let width = job.kv_bytes_per_token.map_or(model.head as f64, |bytes| bytes as f64 / elements);
         let heads = model.heads as f64 / tensor;
         let kernel = Kernel {
+            kind: Kind::Attention { keys: context as u64 },
             flops: flops(4.0 * mix.decode * context * width * heads),
             bytes: bytes(2.0 * a * mix.decode * query),
         };
@@ -159,6 +161,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
         // A chunk reads what came before it.
         let before = known + new * (chunks - 1.0) / chunks / 2.0;
         let kernel = Kernel {
+            kind: Kind::Attention { keys: context as u64 },
             flops: flops(4.0 * mix.prefill * context * query),
             bytes: bytes(mix.prefill * (2.0 * a * query + kept)),
         };
@@ -182,7 +185,7 @@ pub fn logits(job: &Serving, layout: &Layout, mix: &Mix) -> Work {
     let words = job.model.vocab as f64 / f64::from(layout.degrees.tensor);
     let a = job.precision.bytes() as f64;
     let mut work = Work::default();
-    work.product(rows, job.model.hidden as f64, words, Elements { activation: a, weight: a }, 1.0);
+    work.product(Kind::Wide, (rows, job.model.hidden as f64, words), Elements { activation: a, weight: a }, 1.0);
     work.stream(3.0 * 4.0 * rows * words);
     work
 }

@@ -20,8 +20,13 @@ impl Tariff for Flat {
     }
 }
 
-const H100: Speeds =
-    Speeds { flops_per_s: 989e12, memory: Bandwidth(3_350_000_000_000), sms: Some(132), blocks: Blocks::OneForEachSm };
+const H100: Speeds = Speeds {
+    flops_per_s: 989e12,
+    wide_flops_per_s: 989e12,
+    memory: Bandwidth(3_350_000_000_000),
+    sms: Some(132),
+    blocks: Blocks::OneForEachSm,
+};
 
 fn laid(job: &Serving) -> Layout {
     let crate::job::Parallel::Given { degrees, data } = job.parallel else { panic!() };
@@ -130,7 +135,7 @@ proptest! {
         let (_, wider) = flat(&job, H100, bandwidth * 1.5);
         let memory = Speeds { memory: Bandwidth(4_800_000_000_000), ..H100 };
         let (_, hbm) = flat(&job, memory, bandwidth);
-        let (_, units) = flat(&job, Speeds { flops_per_s: 2e15, ..H100 }, bandwidth);
+        let (_, units) = flat(&job, Speeds { flops_per_s: 2e15, wide_flops_per_s: 2e15, ..H100 }, bandwidth);
         for faster in [wider, hbm, units] {
             prop_assert!(faster.ttft <= service.ttft && faster.whole <= service.whole, "{faster:?} {service:?}");
             prop_assert!(faster.tokens_per_s >= service.tokens_per_s);

@@ -1,35 +1,43 @@
 //! How long a kernel takes: one curve for all kernels and jobs of a generation of GPUs.
 //!
 //! ```text
-//! time(work, bytes) = start + max(work / (matrix × peak), bytes / (memory × bandwidth))
+//! products    start + max(operations / (matrix × peak), bytes / (memory × bandwidth))
+//! attention   start + max(operations × (1 + 300 / keys) / (attention × peak of 16 bits), bytes / (memory × bandwidth))
+//! others      start + bytes / (stream × bandwidth)
 //! ```
 //!
 //! Operations over that time and the peak are the efficiency, a function of a kernel's work and of its operations per byte:
-//! it rises with both and saturates at `matrix`, as rooflines do (Williams et al., 2009), and small kernels lose what it
-//! takes to start, fill and drain them.
+//! it rises with both and saturates, as rooflines do (Williams et al., 2009), and small kernels lose what it takes to start, fill
+//! and drain them. Attention is one kernel that computes scores, their softmax and the values (Dao, arXiv 2307.08691), the slower the
+//! fewer keys a row of queries meets ([`ROW_ENDS`]). What is between products moves its bytes at a smaller part of the bandwidth than
+//! products that wait for their weights: its exponentials are computed by units that are slow beside those of products.
 //!
 //! **A100 and before**: `matrix` is set by hand to what suits the four step times of `planner/data/scaling.csv` together (arXiv
 //! 2205.05198, table 5). Twenty other published runs on A100, of 1.7 to 1,008 thousand million parameters, are held against it and set
-//! nothing (`planner/data/published.csv`, the test `published`). `memory` and `start` are estimates that these steps hardly tell: what
-//! streams reach on data-sheet bandwidths, and some microseconds to start and drain a kernel.
+//! nothing (`planner/data/published.csv`, the test `published`). `memory`, `stream` and `start` are estimates that these steps hardly
+//! tell: what streams reach on data-sheet bandwidths, and some microseconds to start and drain a kernel. None of them has fused
+//! attention: `attention` is what FlashAttention-2 reaches at most backward, 63 % (arXiv 2307.08691, section 4.1; forward 73 %).
 //!
-//! **Hopper and later**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 37 steps of prompts, answers and training,
+//! **Hopper and later**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 48 steps of prompts, answers and training,
 //! measured with PyTorch on one and two H200. A smaller part of a higher peak: the data sheet's clock is not held under such load.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
+use fabricast_topologies::{Fabric, NodeId, Picos};
 
-use super::Kernel;
-use super::slowing::Blocks;
-use crate::job::{JobError, Places, Precision};
+use super::kernels::{Kernel, Kind};
+use super::speeds::Speeds;
 
 /// The parameters of the curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
     /// What large matrix products reach of the peak, over 0 to 1.
     pub matrix: f64,
-    /// What streams reach of the memory's bandwidth, over 0 to 1.
+    /// What attention reaches of the peak of 16 bits where rows meet many keys, over 0 to 1.
+    pub attention: f64,
+    /// What products and attention that wait for their bytes reach of the memory's bandwidth, over 0 to 1.
     pub memory: f64,
+    /// What kernels between products reach of the memory's bandwidth, over 0 to 1.
+    pub stream: f64,
     /// What each kernel takes besides.
     pub start: Picos,
 }
@@ -41,23 +49,16 @@ impl Default for Efficiency {
     }
 }
 
-/// What a GPU does at most.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Speeds {
-    /// Operations of matrix units a second.
-    pub flops_per_s: f64,
-    /// Of its memory.
-    pub memory: Bandwidth,
-    /// Streaming multiprocessors; `None` where the fabric does not say: kernels are not slowed by calls beside them then.
-    pub sms: Option<u32>,
-    /// How the blocks of its products come to them.
-    pub blocks: Blocks,
-}
+/// What a row of queries costs attention besides its keys, in keys: the blocks that are computed though half of them is masked, and
+/// what it takes to begin and end a row. cuDNN's attention on H200, both passes, heads of 128, reaches 0.27, 0.41, 0.43, 0.47 and
+/// 0.53 of the peak where rows meet 256, 1,024, 2,048, 4,096 and 16,384 keys in the mean (`planner/data/h200-steps/fsdp.jsonl`,
+/// `kinds`; alone it is within 0.05 of that, `sustained.jsonl`); 0.535 / (1 + 300 / keys) is within 0.03 of each.
+const ROW_ENDS: f64 = 300.0;
 
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
 const GENERATIONS: [(u32, Efficiency); 2] = [
-    (0, Efficiency { matrix: 0.715, memory: 0.80, start: Picos(5_000_000) }),
-    (90, Efficiency { matrix: 0.6316, memory: 0.8585, start: Picos(4_768_000) }),
+    (0, Efficiency { matrix: 0.715, attention: 0.63, memory: 0.80, stream: 0.80, start: Picos(5_000_000) }),
+    (90, Efficiency { matrix: 0.7125, attention: 0.5371, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) }),
 ];
 
 impl Efficiency {
@@ -76,15 +77,28 @@ impl Efficiency {
     /// The time of a kernel.
     #[must_use]
     pub fn time(&self, kernel: &Kernel, speeds: &Speeds) -> Picos {
-        let work = kernel.flops.0 as f64 / (speeds.flops_per_s * self.matrix);
-        let stream = kernel.bytes.0 as f64 / (speeds.memory.0 as f64 * self.memory);
-        Picos((work.max(stream) * 1e12).round() as u64) + self.start
+        let (operations, bytes) = self.seconds(kernel, speeds);
+        Picos((operations.max(bytes) * 1e12).round() as u64) + self.start
+    }
+
+    /// Of its operations, and of its bytes.
+    fn seconds(&self, kernel: &Kernel, speeds: &Speeds) -> (f64, f64) {
+        let (flops, bytes) = (kernel.flops.0 as f64, kernel.bytes.0 as f64 / speeds.memory.0 as f64);
+        match kernel.kind {
+            Kind::Stream => (0.0, bytes / self.stream),
+            Kind::Product => (flops / (speeds.flops_per_s * self.matrix), bytes / self.memory),
+            Kind::Wide => (flops / (speeds.wide_flops_per_s * self.matrix), bytes / self.memory),
+            Kind::Attention { keys } => {
+                let ends = 1.0 + ROW_ENDS / keys.max(1) as f64;
+                (flops * ends / (speeds.wide_flops_per_s * self.attention), bytes / self.memory)
+            }
+        }
     }
 
     /// Whether a kernel waits for its operations rather than for its bytes.
     pub(super) fn is_bound_by_units(&self, kernel: &Kernel, speeds: &Speeds) -> bool {
-        let work = kernel.flops.0 as f64 / (speeds.flops_per_s * self.matrix);
-        work >= kernel.bytes.0 as f64 / (speeds.memory.0 as f64 * self.memory)
+        let (operations, bytes) = self.seconds(kernel, speeds);
+        operations >= bytes
     }
 
     /// The time of kernels one after the other.
@@ -94,55 +108,13 @@ impl Efficiency {
     }
 }
 
-impl Speeds {
-    /// Those of a fabric's slowest GPU at the precision of a job, which stands at these places. Data sheets give 16-bit peaks; units for 8 bits, where there are
-    /// any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 32 bits (TF32, xf32) half, before
-    /// them (V100) an eighth.
-    ///
-    /// # Errors
-    /// [`JobError`] at the precision: a figure that the fabric does not state, or no units for it.
-    pub fn of(fabric: &Fabric, precision: Precision, places: &Places) -> Result<Self, JobError> {
-        let mut slowest: Option<Self> = None;
-        for &gpu in fabric.gpus() {
-            let node = fabric.node(gpu);
-            let refuse = |what: &str| {
-                let message = format!("{} of fabric `{}` {what}", node.id, fabric.name());
-                Err(JobError::at(&places.precision, message))
-            };
-            let Figures::Gpu(figures) = &node.figures else { return refuse("states no figures") };
-            let Some(tflops) = figures.bf16_tflops else { return refuse("states no bf16_tflops") };
-            let Some(memory) = figures.memory_bandwidth else { return refuse("states no memory_bandwidth") };
-            let capability = figures.compute_capability.unwrap_or(0);
-            let factor = match precision {
-                // Tensor cores take bf16 from compute capability 8.0 on (CUDA C++ Programming Guide, "Tensor Cores").
-                Precision::Bf16 if (1..80).contains(&capability) => {
-                    return refuse("has no units for bf16: expected precision = \"fp16\"");
-                }
-                Precision::Bf16 | Precision::Fp16 => 1.0,
-                Precision::Fp8 if capability >= 89 => 2.0,
-                Precision::Fp8 => return refuse("has no units for 8-bit floating point"),
-                Precision::Fp32 if capability >= 80 => 0.5,
-                Precision::Fp32 => 0.125,
-            };
-            let flops_per_s = tflops * 1e12 * factor;
-            let own = Self { flops_per_s, memory, sms: figures.sm_count, blocks: Blocks::of(capability) };
-            slowest = Some(slowest.map_or(own, |other| Self {
-                flops_per_s: own.flops_per_s.min(other.flops_per_s),
-                memory: own.memory.min(other.memory),
-                sms: own.sms.zip(other.sms).map(|(own, other)| own.min(other)),
-                blocks: own.blocks.min(other.blocks),
-            }));
-        }
-        slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use fabricast_topologies::Bytes;
+    use fabricast_topologies::{Bandwidth, Bytes};
 
     use super::*;
     use crate::job::Flops;
+    use crate::step::Blocks;
 
     #[test]
     fn efficiency_rises_with_work_and_intensity_and_saturates() {
@@ -150,13 +122,15 @@ mod tests {
             Efficiency::default(),
             Speeds {
                 flops_per_s: 312e12,
+                wide_flops_per_s: 312e12,
                 memory: Bandwidth(2_039_000_000_000),
                 sms: Some(108),
                 blocks: Blocks::AsSmsComeFree,
             },
         );
         let reached = |flops: u128, bytes: u64| {
-            let time = curve.time(&Kernel { flops: Flops(flops), bytes: Bytes(bytes) }, &speeds);
+            let kind = Kind::Product;
+            let time = curve.time(&Kernel { kind, flops: Flops(flops), bytes: Bytes(bytes) }, &speeds);
             flops as f64 / (time.0 as f64 / 1e12) / speeds.flops_per_s
         };
         let mut before = 0.0;
@@ -168,5 +142,29 @@ mod tests {
         assert!(reached(1 << 40, 1 << 20) > 0.99 * curve.matrix);
         // At ten operations a byte memory decides.
         assert!((reached(10_u128.pow(13), 10_u64.pow(12)) / (10.0 * 0.8 * 2.039e12 / 312e12) - 1.0).abs() < 0.01);
+    }
+
+    /// Each kind has its own part of its own peak: of 8 bits, of 16, of the memory's bandwidth.
+    #[test]
+    fn kinds_reach_different_parts() {
+        let curve = Efficiency { matrix: 0.5, attention: 0.25, memory: 0.8, stream: 0.4, start: Picos(0) };
+        let speeds = Speeds {
+            flops_per_s: 2e15,
+            wide_flops_per_s: 1e15,
+            memory: Bandwidth(1_000_000_000_000),
+            sms: None,
+            blocks: Blocks::AsSmsComeFree,
+        };
+        let ms = |kind, flops: u128, bytes| {
+            let kernel = Kernel { kind, flops: Flops(flops), bytes: Bytes(bytes) };
+            curve.time(&kernel, &speeds).0 as f64 / 1e9
+        };
+        let work = 10u128.pow(12);
+        assert_eq!([ms(Kind::Product, work, 0), ms(Kind::Wide, work, 0)], [1.0, 2.0]);
+        // As many keys as a row costs besides: half of what it reaches with many.
+        assert_eq!(ms(Kind::Attention { keys: 300 }, work, 0), 8.0);
+        assert!(ms(Kind::Attention { keys: 1 << 30 }, work, 0) < 4.01);
+        let bytes = 10u64.pow(9);
+        assert_eq!([ms(Kind::Stream, 0, bytes), ms(Kind::Product, 0, bytes)], [2.5, 1.25]);
     }
 }

@@ -9,18 +9,45 @@
 
 use fabricast_topologies::Bytes;
 
-use crate::job::{Attention, Flops, Layout, Recompute, Training};
+use crate::job::{Attention, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
 
 /// Bytes of a number in 32 bits.
 const WHOLE: u64 = 4;
 
+/// What a kernel is, by which it reaches more or less of the GPU ([`Efficiency`](super::Efficiency)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// What is between products, the optimizer's, copies.
+    #[default]
+    Stream,
+    /// A matrix product.
+    Product,
+    /// One that keeps 16 bits where others have 8: with all words, of a router, of attention in several kernels (Transformer Engine
+    /// and vLLM leave them so).
+    Wide,
+    /// Attention in one kernel.
+    Attention {
+        /// That a row of queries meets, in the mean.
+        keys: u64,
+    },
+}
+
 /// What one kernel does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
+    /// What it is.
+    pub kind: Kind,
     /// Operations of matrix units; those of others hide behind memory.
     pub flops: Flops,
     /// Bytes read and written.
     pub bytes: Bytes,
+}
+
+impl Kernel {
+    /// One that streams so many bytes.
+    pub(super) fn stream(bytes: u64) -> Self {
+        Self { bytes: Bytes(bytes), ..Self::default() }
+    }
 }
 
 /// The kernels of both passes.
@@ -35,26 +62,36 @@ pub struct Passes {
 impl Passes {
     /// A product of an m × k by a k × n matrix in elements of so many bytes, `times` over; backward there are two of it, for
     /// both operands.
-    fn product(&mut self, (m, n, k): (u64, u64, u64), element: u64, times: u64) {
+    fn product(&mut self, kind: Kind, (m, n, k): (u64, u64, u64), element: u64, times: u64) {
         let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
         let bytes = Bytes(element * times * (m * k + k * n + m * n));
-        let kernel = Kernel { flops, bytes };
+        let kernel = Kernel { kind, flops, bytes };
         self.forward.push(kernel);
         self.backward.extend([kernel, kernel]);
     }
 
-    /// The same with weights, the k × n matrix: what is computed of their gradient is read from a buffer of this width and added to it.
-    fn weights(&mut self, shape: (u64, u64, u64), element: u64, gradient: u64, times: u64) {
-        self.product(shape, element, times);
-        let (_, n, k) = shape;
+    /// The same with weights of a job, the k × n matrix: what is computed of their gradient is read from a buffer of its width and
+    /// added to it.
+    fn weights(&mut self, job: &Training, kind: Kind, shape: (u64, u64, u64), times: u64) {
+        let ((m, n, k), element, gradient) = (shape, job.precision.bytes(), job.gradient_bytes());
+        if (job.precision, kind) == (Precision::Fp8, Kind::Product) {
+            self.cast(times * m * k, times * m * n);
+        }
+        self.product(kind, shape, element, times);
         if let Some(last) = self.backward.last_mut() {
             last.bytes = Bytes(last.bytes.0 + (2 * gradient - element) * n * k * times);
         }
     }
 
+    /// What products of 8 bits are given: operands of 16 read, and written in 8 as they are and transposed, those of the forward
+    /// pass once for both passes, gradients for both products (TransformerEngine, transformer_engine/common/transpose/cast_transpose.cu).
+    fn cast(&mut self, input: u64, output: u64) {
+        self.stream(4 * input, 4 * output);
+    }
+
     fn stream(&mut self, forward: u64, backward: u64) {
-        self.forward.push(Kernel { bytes: Bytes(forward), ..Kernel::default() });
-        self.backward.push(Kernel { bytes: Bytes(backward), ..Kernel::default() });
+        self.forward.push(Kernel::stream(forward));
+        self.backward.push(Kernel::stream(backward));
     }
 }
 
@@ -62,7 +99,7 @@ impl Passes {
 #[must_use]
 pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
-    let (e, g, tensor) = (job.precision.bytes(), job.gradient_bytes(), u64::from(degrees.tensor));
+    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let between = tokens * model.hidden / degrees.token_shares();
     let (h, q, kv) = (model.hidden, model.query_width(), model.kv_width());
@@ -71,11 +108,11 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let dropout = ((3 * e + 1) * between, (2 * e + 1) * between);
 
     passes.stream(norm.0, norm.1);
-    passes.weights((tokens, (q + 2 * kv) / tensor, h), e, g, 1);
+    passes.weights(job, Kind::Product, (tokens, (q + 2 * kv) / tensor, h), 1);
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
-    passes.weights((tokens, h, q / tensor), e, g, 1);
+    passes.weights(job, Kind::Product, (tokens, h, q / tensor), 1);
     passes.stream(dropout.0, dropout.1);
 
     passes.stream(norm.0, norm.1);
@@ -84,23 +121,23 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let (routed, matrices) = match model.experts {
         0 => (tokens, 1),
         experts => {
-            passes.weights((between / h, experts, h), e, g, 1);
+            passes.weights(job, Kind::Wide, (between / h, experts, h), 1);
             (routed, (experts / u64::from(degrees.expert)).max(1))
         }
     };
     // Experts that all tokens go to are one of their joint width.
     if model.shared_experts > 0 {
         let shared = f * model.shared_experts;
-        passes.weights((tokens, shared * (model.ffn_matrices - 1), h), e, g, 1);
+        passes.weights(job, Kind::Product, (tokens, shared * (model.ffn_matrices - 1), h), 1);
         passes.stream(model.ffn_matrices * e * tokens * shared, (2 * model.ffn_matrices - 1) * e * tokens * shared);
-        passes.weights((tokens, h, shared), e, g, 1);
+        passes.weights(job, Kind::Product, (tokens, h, shared), 1);
     }
     // The rank's experts have a share of the tokens each.
     let each = routed.div_ceil(matrices);
-    passes.weights((each, f * (model.ffn_matrices - 1), h), e, g, matrices);
+    passes.weights(job, Kind::Product, (each, f * (model.ffn_matrices - 1), h), matrices);
     let activated = e * routed * f;
     passes.stream(model.ffn_matrices * activated, (2 * model.ffn_matrices - 1) * activated);
-    passes.weights((each, h, f), e, g, matrices);
+    passes.weights(job, Kind::Product, (each, h, f), matrices);
     passes.stream(dropout.0, dropout.1);
 
     match (job.recompute, job.attention) {
@@ -133,17 +170,19 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
     match job.attention {
         Attention::Unfused => {
             let scores = heads * rows * model.seq;
-            passes.product((rows, model.seq, head), e, heads);
+            passes.product(Kind::Wide, (rows, model.seq, head), e, heads);
             passes.stream(2 * e * scores, 3 * e * scores);
             passes.stream((2 * e + 1) * scores, (2 * e + 1) * scores);
-            passes.product((rows, head, model.seq), e, heads);
+            passes.product(Kind::Wide, (rows, head, model.seq), e, heads);
         }
         Attention::Flash => {
             // Half of the products forward; backward five in place of two (Dao, arXiv 2307.08691, section 4.1).
             let half = u128::from(heads) * u128::from(rows) * u128::from(model.seq) * u128::from(head) * 2;
             let bytes = e * tokens * (2 * model.query_width() + 2 * model.kv_width()) / tensor;
-            passes.forward.push(Kernel { flops: Flops(half), bytes: Bytes(bytes) });
-            passes.backward.push(Kernel { flops: Flops(half * 5 / 2), bytes: Bytes(2 * bytes) });
+            // Rounds of a context-parallel group are kernels of their own, each with the keys of a rank.
+            let kind = Kind::Attention { keys: rows / 2 };
+            passes.forward.push(Kernel { kind, flops: Flops(half), bytes: Bytes(bytes) });
+            passes.backward.push(Kernel { kind, flops: Flops(half * 5 / 2), bytes: Bytes(2 * bytes) });
         }
     }
     passes
@@ -166,15 +205,28 @@ pub fn words(job: &Training, layout: &Layout) -> Passes {
 #[must_use]
 pub fn logits(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
-    let (e, g, tensor) = (job.precision.bytes(), job.gradient_bytes(), u64::from(degrees.tensor));
+    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let mut passes = Passes::default();
-    passes.weights((tokens, model.vocab / tensor, model.hidden), e, g, 1);
+    passes.weights(job, Kind::Wide, (tokens, model.vocab / tensor, model.hidden), 1);
     let scores = tokens * model.vocab / tensor;
     passes.stream((e + 4) * scores, (4 + e) * scores);
     passes.stream(4 * scores, 0);
     passes.stream(8 * scores, 8 * scores);
     passes
+}
+
+/// What copies a layer's weights out of the buffer in which they were gathered, and its gradients into the one from which they are
+/// reduced, in its precision, as PyTorch's FSDP does with each unit (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
+/// `split_with_sizes_copy`, `chunk_cat`); nothing for other calls.
+#[must_use]
+pub fn copied(job: &Training, call: &GroupCall) -> Option<Kernel> {
+    let (weight, gradient) = (job.precision.bytes(), job.gradient_bytes());
+    match call.phase {
+        Phase::WeightsForward | Phase::WeightsBackward => Some(Kernel::stream(2 * call.bytes.0)),
+        Phase::LayerGradients => Some(Kernel::stream(call.bytes.0 / gradient.max(1) * (weight + gradient))),
+        _ => None,
+    }
 }
 
 /// Adam over a rank's own part of the parameters, as PyTorch and Megatron-LM do it: gradients are read for their norm, and
@@ -183,7 +235,7 @@ pub fn logits(job: &Training, layout: &Layout) -> Passes {
 #[must_use]
 pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
-    let stream = |bytes: u64| Kernel { bytes: Bytes(parameters * bytes), ..Kernel::default() };
+    let stream = |bytes: u64| Kernel::stream(parameters * bytes);
     let normed = if gradient < WHOLE { gradient + WHOLE } else { gradient };
     // Weights of 32 bits are the step's own, beside the state.
     let (masters, narrowed) = if weight < WHOLE { (0, WHOLE + weight) } else { (2 * weight, 0) };
@@ -194,7 +246,7 @@ pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Job, read_job};
+    use crate::job::{Job, read_job, traffic};
 
     fn flops(kernels: &[Kernel]) -> u128 {
         kernels.iter().map(|kernel| kernel.flops.0).sum()
@@ -244,6 +296,38 @@ mod tests {
             optimizer(&job(&format!("parallel = {{ tp = 1 }}\n{lines}")), 1000).iter().map(|one| one.bytes.0).sum()
         };
         assert_eq!([of(""), of("gradient_bits = 32\n"), of("precision = \"fp32\"\n")], [42_000, 42_000, 36_000]);
+    }
+
+    /// FSDP's copies read what was gathered and write it in place, 4 bytes of a weight in 16 bits, each pass; and read gradients of
+    /// 16 bits and write them in 32, 6 bytes.
+    #[test]
+    fn sharded_weights_and_gradients_are_copied() {
+        let job = job("zero = 3\ngradient_bits = 32\nparallel = { dp = 4 }\n");
+        let layout = Layout::given(&job, 4).unwrap().unwrap();
+        let copied: Vec<u64> =
+            traffic(&job, &layout).iter().filter_map(|call| copied(&job, call)).map(|one| one.bytes.0).collect();
+        let weights = job.model.shared_layer_parameters();
+        assert_eq!(copied, [6 * weights, 4 * weights, 4 * weights]);
+        let whole = self::job("zero = 1\nparallel = { dp = 4 }\n");
+        assert!(traffic(&whole, &layout).iter().all(|call| super::copied(&whole, call).is_none()));
+    }
+
+    /// Of each operand of a product with weights 2 bytes are read and 1 written twice: inputs of 3 h, h, h and 4 h columns forward,
+    /// backward gradients of as many outputs. Products with words and attention stay as they are.
+    #[test]
+    fn products_of_8_bits_are_given_them() {
+        let of = |precision: &str| {
+            let job = job(&format!("precision = \"{precision}\"\nflash_attention = true\nparallel = {{ tp = 1 }}\n"));
+            let layout = Layout::given(&job, 1).unwrap().unwrap();
+            let bytes = |kernels: &[Kernel]| kernels.iter().map(|one| one.bytes.0).sum::<u64>();
+            let (layer, logits) = (layer(&job, &layout), logits(&job, &layout));
+            assert!(logits.forward.iter().all(|one| one.kind != Kind::Product));
+            [bytes(&layer.forward), bytes(&layer.backward), bytes(&logits.forward) + bytes(&logits.backward)]
+        };
+        let ([forward, backward, words], wide) = (of("fp8"), of("bf16"));
+        assert_eq!(forward - wide[0], 4 * 512 * (1 + 1 + 1 + 4) * 1024);
+        assert_eq!(backward - wide[1], 4 * 512 * (3 + 1 + 4 + 1) * 1024);
+        assert_eq!(words, wide[2]);
     }
 
     /// The gradient of weights is added where it is kept: in all backward passes 2 reads and a write, less the write of the product.

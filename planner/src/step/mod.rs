@@ -26,15 +26,16 @@ mod pipeline;
 mod price;
 mod search;
 mod slowing;
+mod speeds;
 mod timing;
 mod together;
 
 pub(crate) use calls::exchange;
 pub use calls::{Often, PricedCall, StepCall, calls};
 pub use course::{Course, Doing, Interval, Lane};
-pub use efficiency::{Efficiency, Speeds};
+pub use efficiency::Efficiency;
 pub use estimated::Estimated;
-pub use kernels::{Kernel, Passes, layer, logits, optimizer, words};
+pub use kernels::{Kernel, Kind, Passes, copied, layer, logits, optimizer, words};
 pub use load::Load;
 pub(crate) use own_choice::{Listed, ListedCall};
 pub use price::{Allowed, Exchange, Simulated, Tariff};
@@ -42,6 +43,7 @@ pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
 pub use slowing::{Blocks, Claim, Reach};
+pub use speeds::Speeds;
 pub(crate) use together::Planned;
 
 use fabricast_topologies::Picos;

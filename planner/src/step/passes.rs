@@ -4,7 +4,7 @@ use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::gradients::buckets;
-use super::kernels::{Kernel, Passes, logits, words};
+use super::kernels::{Kernel, Passes, copied, logits, words};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
 use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
@@ -143,6 +143,13 @@ impl StagePasses {
             .zip(&mut travelling)
             .zip([(Phase::LayerForward, &layer.forward), (Phase::LayerBackward, &layer.backward)])
         {
+            let beside: &[Phase] = match phase {
+                Phase::LayerBackward => &[Phase::WeightsBackward, Phase::LayerGradients],
+                _ => &[Phase::WeightsForward],
+            };
+            let copies = beside.iter().flat_map(|&travels| prices.during(travels, None));
+            let copies = copies.filter_map(|call| copied(job, call));
+            let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();
             spent.compute = of(kernels);
             spent.tensor = prices.of(phase, Some(Dimension::Tensor))?;
             spent.expert = prices.of(phase, Some(Dimension::Expert))?;
@@ -154,10 +161,6 @@ impl StagePasses {
             (spent.slowed, spent.context) = match job.overlap {
                 Overlap::On => context.work(spent.compute),
                 Overlap::Off => (Picos::ZERO, context.call),
-            };
-            let beside: &[Phase] = match phase {
-                Phase::LayerBackward => &[Phase::WeightsBackward, Phase::LayerGradients],
-                _ => &[Phase::WeightsForward],
             };
             for &travels in beside {
                 let calls =

@@ -20,9 +20,10 @@
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::efficiency::{Efficiency, Speeds};
+use super::efficiency::Efficiency;
 use super::kernels::Kernel;
 use super::price::Exchange;
+use super::speeds::Speeds;
 use crate::strategy::Strategy;
 
 /// How far a call goes.
@@ -174,12 +175,14 @@ mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::job::{Dimension, Flops};
+    use crate::step::Kind;
     use crate::strategy::Strategy;
 
-    const CURVE: Efficiency = Efficiency { matrix: 0.5, memory: 0.5, start: Picos(0) };
+    const CURVE: Efficiency = Efficiency { matrix: 0.5, attention: 0.5, memory: 0.5, stream: 0.5, start: Picos(0) };
 
     const SPEEDS: Speeds = Speeds {
         flops_per_s: 2e12,
+        wide_flops_per_s: 2e12,
         memory: Bandwidth(2_000_000_000_000),
         sms: Some(100),
         blocks: Blocks::AsSmsComeFree,
@@ -193,11 +196,11 @@ mod tests {
 
     /// A product of so many picoseconds, and a stream.
     fn product(time: u64) -> Kernel {
-        Kernel { flops: Flops(u128::from(time)), bytes: Bytes(0) }
+        Kernel { kind: Kind::Product, flops: Flops(u128::from(time)), bytes: Bytes(0) }
     }
 
     fn stream(time: u64) -> Kernel {
-        Kernel { flops: Flops(0), bytes: Bytes(time) }
+        Kernel::stream(time)
     }
 
     #[test]

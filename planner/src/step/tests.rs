@@ -99,6 +99,7 @@ impl Tariff for Flat {
 
 pub(super) const SPEEDS: Speeds = Speeds {
     flops_per_s: 312e12,
+    wide_flops_per_s: 312e12,
     memory: fabricast_topologies::Bandwidth(2_039_000_000_000),
     sms: Some(108),
     blocks: Blocks::AsSmsComeFree,
@@ -336,7 +337,7 @@ fn accumulation_and_overlap_hide_gradients() {
     let boxes = fabric("hgx-h100", 4);
     let of = |batch: u32, rest: &str| format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{rest}");
     let jobs =
-        [of(32, ""), of(32 * 16, ""), of(192, "micro_batch = 2\noverlap = false\n"), of(192, "micro_batch = 2\n")];
+        [of(32, ""), of(32 * 16, ""), of(128, "micro_batch = 2\noverlap = false\n"), of(128, "micro_batch = 2\n")];
     let [small, many, waiting, hiding] = &steps(&boxes, &jobs)[..] else { panic!() };
     assert!(small.exposed() > 0.25 && many.exposed() < small.exposed() / 3.0, "{} {}", small.exposed(), many.exposed());
     assert!(many.efficiency() > small.efficiency() * 1.3);

@@ -21,7 +21,7 @@ pub use result::{MemoryRow, ResultRow};
 use serde::{Deserialize, Serialize};
 
 /// The number of this format; another one means other things by the same names.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// A study and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,8 +120,12 @@ impl MeasuredRow {
 pub struct KernelsRow {
     /// What large matrix products reach of the peak.
     pub matrix: f64,
-    /// What streams reach of the memory's bandwidth.
+    /// What attention reaches of the peak of 16 bits where rows meet many keys.
+    pub attention: f64,
+    /// What products and attention that wait for their bytes reach of the memory's bandwidth.
     pub memory: f64,
+    /// What kernels between products reach of it.
+    pub stream: f64,
     /// What each kernel takes besides, µs.
     pub start_us: f64,
 }

@@ -73,8 +73,12 @@ pub struct Study {
 pub struct GivenEfficiency {
     /// What large matrix products reach of the peak, over 0 to 1.
     pub matrix: Option<f64>,
-    /// What streams reach of the memory's bandwidth, over 0 to 1.
+    /// What attention reaches of the peak of 16 bits where rows meet many keys, over 0 to 1.
+    pub attention: Option<f64>,
+    /// What products and attention that wait for their bytes reach of the memory's bandwidth, over 0 to 1.
     pub memory: Option<f64>,
+    /// What kernels between products reach of it, over 0 to 1.
+    pub stream: Option<f64>,
     /// What each kernel takes besides.
     pub start: Option<Picos>,
 }
@@ -86,7 +90,9 @@ impl GivenEfficiency {
         let own = Efficiency::of(fabric);
         Efficiency {
             matrix: self.matrix.unwrap_or(own.matrix),
+            attention: self.attention.unwrap_or(own.attention),
             memory: self.memory.unwrap_or(own.memory),
+            stream: self.stream.unwrap_or(own.stream),
             start: self.start.unwrap_or(own.start),
         }
     }

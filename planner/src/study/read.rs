@@ -71,7 +71,9 @@ struct AssumptionsText {
 #[serde(deny_unknown_fields)]
 struct EfficiencyText {
     matrix: Option<Spanned<f64>>,
+    attention: Option<Spanned<f64>>,
     memory: Option<Spanned<f64>>,
+    stream: Option<Spanned<f64>>,
     start: Option<Spanned<String>>,
 }
 
@@ -281,7 +283,9 @@ impl Reader<'_> {
         };
         Ok(GivenEfficiency {
             matrix: self.positive("matrix", text.matrix.as_ref(), 1.0)?,
+            attention: self.positive("attention", text.attention.as_ref(), 1.0)?,
             memory: self.positive("memory", text.memory.as_ref(), 1.0)?,
+            stream: self.positive("stream", text.stream.as_ref(), 1.0)?,
             start: text.start.as_ref().map(parsed).transpose()?,
         })
     }

@@ -149,6 +149,7 @@ fn memory(footprint: &Footprint) -> MemoryRow {
         optimizer_gb: gb(footprint.optimizer),
         activations_gb: gb(footprint.activations),
         kv_cache_gb: gb(footprint.kv_cache),
+        runtime_gb: gb(footprint.runtime),
     }
 }
 

@@ -237,10 +237,13 @@ fn kernels(answer: &Answer) -> Vec<String> {
     let several = curves.len() > 1;
     let sentence = |(curve, names): (KernelsRow, Vec<&str>)| {
         format!(
-            "Kernels{}: large matrix products reach {} % of the GPU's peak, streams {} % of its memory's bandwidth, and each takes {} µs besides.",
+            "Kernels{}: large matrix products reach {} % of the GPU's peak, attention over long sequences {} % of that for 16 bits, what waits for \
+             weights {} % of the memory's bandwidth, what is between products {} %, and each takes {} µs besides.",
             if several { format!(" of {}", names.join(", ")) } else { String::new() },
             format::percent(curve.matrix),
+            format::percent(curve.attention),
             format::percent(curve.memory),
+            format::percent(curve.stream),
             format::significant(curve.start_us)
         )
     };
@@ -286,9 +289,9 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     profiles.dedup();
     facts.push(format!("Communication is simulated with the costs of {}.", profiles.join(", ")));
     facts.push(
-        "Figures are forecasts: prompts and answers measured on H200, and training that was published for A100, hold to some ten \
-         percent; training on newer GPUs comes out up to a fifth too fast, with software of other years more. The order of near \
-         neighbours need not hold."
+        "Figures are forecasts: steps measured on H200, and training that was published for A100, hold to some ten percent; \
+         training that was published for H100 comes out up to a sixth too fast, with software of other years more, of which \
+         [efficiency] can be told. The order of near neighbours need not hold."
             .to_owned(),
     );
     facts

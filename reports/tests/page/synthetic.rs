@@ -85,12 +85,12 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
         json!({ "name": what, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
     };
     let text = json!({
-        "format": 2, "currency": "USD",
+        "format": 3, "currency": "USD",
         "candidates": (0..candidates).map(|c| json!({
             "name": machine(c), "fabric": "hgx-h200", "fabric_name": "hgx-h200 x4", "nodes": 4, "gpus": 32, "network": "kind=rail",
             "price": { "paid": "once", "low": 1e6, "high": 2e6, "item": name("item", c) }, "power_kw": 40.0, "racks": 1.0,
             "place": "study.toml:3:1", "profile": "nccl-2.28-h200",
-            "kernels": { "matrix": 0.7, "memory": 0.8, "start_us": 5.0 }, "sources": [name("source", c % 3)]
+            "kernels": { "matrix": 0.7, "attention": 0.6, "memory": 0.8, "stream": 0.8, "start_us": 5.0 }, "sources": [name("source", c % 3)]
         })).collect::<Vec<_>>(),
         "jobs": (0..jobs).map(|j| json!({
             "name": name("job", j), "kind": "training", "weight": 1.0, "precision": "bf16", "global_batch": 64, "micro_batch": 1,

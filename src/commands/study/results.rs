@@ -159,6 +159,10 @@ pub fn whole(answer: &Answer) -> Option<Table> {
     fields.retain(|field| answer.results.iter().any(|row| (field.cell)(row).is_known()));
     let known = fields.len();
     let mut table = table(answer, names().into_iter().chain(fields).collect());
-    table.heading("samples, steps, energy, and the training as a whole");
+    let is_whole = |row: &ResultRow| row.time_to_train_h.or(row.cost_to_train).is_some();
+    table.heading(match answer.results.iter().any(is_whole) {
+        true => "samples, steps, energy, and the training as a whole",
+        false => "samples, steps and energy",
+    });
     (known > 0).then_some(table)
 }

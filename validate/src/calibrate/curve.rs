@@ -1,6 +1,6 @@
 //! The efficiency curve of kernels, fitted to measured steps of jobs.
 //!
-//! The three figures of [`Efficiency`] are fitted as logarithms, and residuals are logarithms of predicted ÷ measured, all
+//! The figures of [`Efficiency`] are fitted as logarithms, and residuals are logarithms of predicted ÷ measured, all
 //! steps counting alike. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
 //! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %.
 
@@ -41,7 +41,7 @@ pub enum CurveError {
 pub struct CurveFigure {
     /// As the table `[efficiency]` of a study names it.
     pub name: &'static str,
-    /// Its value: a part of the peak, a part of the memory's bandwidth, µs.
+    /// Its value: a part of a peak or of the memory's bandwidth, µs.
     pub value: f64,
     /// Lower end.
     pub low: f64,
@@ -74,21 +74,22 @@ pub struct CurveFit {
 }
 
 /// Figures of the curve.
-const FIGURES: usize = 3;
+const FIGURES: usize = 5;
 /// How far from its first value, in logarithms, a figure costs a residual of one.
 const FAR: f64 = 100.0;
-/// The least and most that is tried of each figure: parts, parts, µs.
-const RANGES: [(f64, f64); FIGURES] = [(0.05, 1.0), (0.05, 1.0), (0.05, 1_000.0)];
+/// The least and most that is tried of each figure: parts, and µs.
+const RANGES: [(f64, f64); FIGURES] = [(0.05, 1.0), (0.05, 1.0), (0.05, 1.0), (0.05, 1.0), (0.05, 1_000.0)];
 /// By how much a logarithm is moved for a derivative.
 const NUDGE: f64 = 1e-3;
 
 fn figures(curve: &Efficiency) -> [f64; FIGURES] {
-    [curve.matrix, curve.memory, curve.start.us()]
+    [curve.matrix, curve.attention, curve.memory, curve.stream, curve.start.us()]
 }
 
 fn curve(logarithms: &[f64]) -> Efficiency {
-    let [matrix, memory, start] = std::array::from_fn(|number| logarithms.get(number).copied().unwrap_or(0.0).exp());
-    Efficiency { matrix, memory, start: Picos((start * 1e6).round() as u64) }
+    let [matrix, attention, memory, stream, start] =
+        std::array::from_fn(|number| logarithms.get(number).copied().unwrap_or(0.0).exp());
+    Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6).round() as u64) }
 }
 
 /// Fits a curve to a study's measured steps, beginning with that of the first's candidate; `fabrics` are those of its candidates.
@@ -222,7 +223,7 @@ fn fit(steps: &[Measured<'_>], start: Efficiency) -> CurveFit {
     };
     let errors = steps.par_iter().enumerate().with_max_len(1).map(of).collect();
     let spreads = spreads(&found);
-    let names = [("matrix", ""), ("memory", ""), ("start", "us")];
+    let names = [("matrix", ""), ("attention", ""), ("memory", ""), ("stream", ""), ("start", "us")];
     let figures = std::array::from_fn(|number| {
         let (name, unit) = names[number];
         let (value, (least, most)) = (figures(&fitted)[number], RANGES[number]);
@@ -246,14 +247,29 @@ mod tests {
     const CANDIDATE: &str = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h200\"\ngpus = 1\n\
                              [[candidate]]\nname = \"two\"\nfabric = \"hgx-h200\"\ngpus = 2\n";
 
-    /// Steps that wait for different things: products, memory, many small kernels; and calls between.
-    const JOBS: [(&str, &str, &str, &str); 4] = [
+    /// Steps that wait for different things: products, attention, memory, what is between products, many small kernels; and calls
+    /// between.
+    const JOBS: [(&str, &str, &str, &str); 6] = [
         (
             "products",
             "one",
             "step_s",
             "global_batch = 2\nflash_attention = true\nparallel = { tp = 1 }\n\
           model = { layers = 2, hidden = 8192, heads = 64, vocab = 32000, seq = 4096 }",
+        ),
+        (
+            "attention",
+            "one",
+            "step_s",
+            "global_batch = 1\nflash_attention = true\nparallel = { tp = 1 }\n\
+          model = { layers = 4, hidden = 1024, heads = 8, vocab = 1000, seq = 65536 }",
+        ),
+        (
+            "between",
+            "one",
+            "step_s",
+            "global_batch = 8\nflash_attention = true\nparallel = { tp = 1 }\n\
+          model = { layers = 8, hidden = 512, heads = 4, vocab = 1000, seq = 2048 }",
         ),
         (
             "memory",
@@ -278,7 +294,7 @@ mod tests {
         ),
     ];
 
-    fn study(times: [f64; 4]) -> Study {
+    fn study(times: [f64; JOBS.len()]) -> Study {
         let entry = |((name, candidate, figure, lines), time): (&(&str, &str, &str, &str), f64)| {
             format!(
                 "[[job]]\nname = \"{name}\"\n{lines}\n[[measured]]\ncandidate = \"{candidate}\"\njob = \"{name}\"\n{figure} = {time:e}\n"
@@ -293,10 +309,10 @@ mod tests {
     }
 
     /// What a curve makes of the jobs, seconds.
-    fn made_by(curve: Efficiency) -> [f64; 4] {
-        let study = study([1.0; 4]);
+    fn made_by(curve: Efficiency) -> [f64; JOBS.len()] {
+        let study = study([1.0; JOBS.len()]);
         let fabrics = fabrics(&study);
-        let mut times = [0.0; 4];
+        let mut times = [0.0; JOBS.len()];
         for (time, one) in times.iter_mut().zip(&study.measured) {
             let fabric = &fabrics[one.candidate];
             let (router, profile) =
@@ -311,11 +327,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
         #[test]
-        fn a_curve_comes_back_from_the_steps_that_it_makes(matrix in 0.4f64..0.95, memory in 0.4f64..0.95, start in 1.0f64..20.0) {
-            let wanted = Efficiency { matrix, memory, start: Picos((start * 1e6) as u64) };
+        fn a_curve_comes_back_from_the_steps_that_it_makes(
+            [matrix, attention, memory, stream] in prop::array::uniform4(0.4f64..0.95),
+            start in 1.0f64..20.0,
+        ) {
+            let wanted = Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6) as u64) };
             let study = study(made_by(wanted));
             let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
-            for (figure, wanted) in found.figures.iter().zip([matrix, memory, start]) {
+            for (figure, wanted) in found.figures.iter().zip([matrix, attention, memory, stream, start]) {
                 prop_assert!((figure.value / wanted - 1.0).abs() < 0.01, "{figure:?}, not {wanted}");
                 prop_assert!(figure.low <= figure.value && figure.value <= figure.high);
             }
@@ -326,7 +345,7 @@ mod tests {
         fn noise_widens_intervals(part in 0.02f64..0.2) {
             let exact = made_by(Efficiency::default());
             let width = |part: f64| {
-                let signs = [1.0, -1.0, 1.0, -1.0];
+                let signs = [1.0, -1.0, 1.0, -1.0, 1.0, -1.0];
                 let study = study(std::array::from_fn(|number| exact[number] * (1.0 + signs[number] * part)));
                 let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
                 (found.figures[0].high / found.figures[0].low).ln()
@@ -348,8 +367,8 @@ mod tests {
         }
         let mut errors: Vec<f64> = found.errors.iter().map(|one| one.left_out.abs()).collect();
         errors.sort_by(f64::total_cmp);
-        assert_eq!(errors.len(), 37);
-        assert!(errors[18] < 0.07 && errors[36] < 0.25, "{errors:?}");
+        assert_eq!(errors.len(), 48);
+        assert!(errors[24] < 0.04 && errors[47] < 0.20, "{errors:?}");
     }
 
     #[test]
@@ -363,12 +382,13 @@ mod tests {
         );
         let few = few.unwrap();
         let refused = calibrate_curve(&few, &fabrics(&few)).unwrap_err().to_string();
-        assert!(refused.starts_with("1 measured steps cannot tell the 3 figures"), "{refused}");
+        assert!(refused.starts_with("1 measured steps cannot tell the 5 figures"), "{refused}");
         // All steps of a job whose answers are one token carry prompts.
         let text = format!(
             "{CANDIDATE}[[job]]\nname = \"j\"\nkind = \"inference\"\nconcurrency = 4\nprompt_tokens = 64\noutput_tokens = 1\n\
              max_batched_tokens = 4096\nparallel = {{ tp = 1 }}\nmodel = {{ layers = 2, hidden = 512, heads = 8, vocab = 1000 }}\n\
-             [[measured]]\ncandidate = \"one\"\njob = \"j\"\nprompt_step_s = 1\nanswer_step_s = 1\nttft_s = 1\n"
+             [[measured]]\ncandidate = \"one\"\njob = \"j\"\nprompt_step_s = 1\nanswer_step_s = 1\nttft_s = 1\n\
+             [[measured]]\ncandidate = \"two\"\njob = \"j\"\nprompt_step_s = 1\nttft_s = 1\n"
         );
         let without = read_study(&text, "steps.toml").unwrap();
         let refused = calibrate_curve(&without, &fabrics(&without)).unwrap_err().to_string();

@@ -202,7 +202,13 @@ fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEffici
         place: place(&candidate.place),
         // None is missing but for a defect of a file that ships, which running has told by now.
         profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
-        kernels: KernelsRow { matrix: curve.matrix, memory: curve.memory, start_us: curve.start.us() },
+        kernels: KernelsRow {
+            matrix: curve.matrix,
+            attention: curve.attention,
+            memory: curve.memory,
+            stream: curve.stream,
+            start_us: curve.start.us(),
+        },
         sources: fabric.sources().to_vec(),
     }
 }

@@ -175,4 +175,7 @@ pub struct MemoryRow {
     /// Keys and values of requests.
     #[serde(default)]
     pub kv_cache_gb: f64,
+    /// What CUDA and the libraries have.
+    #[serde(default)]
+    pub runtime_gb: f64,
 }

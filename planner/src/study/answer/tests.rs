@@ -25,7 +25,10 @@ fn what_is_written_is_read_back() {
     for result in &answer.results {
         let memory = result.memory.unwrap();
         let parts = memory.weights_gb + memory.gradients_gb + memory.optimizer_gb;
-        assert!((parts + memory.activations_gb + memory.kv_cache_gb - result.memory_gb.unwrap()).abs() < 1e-9);
+        assert!(
+            (parts + memory.activations_gb + memory.kv_cache_gb + memory.runtime_gb - result.memory_gb.unwrap()).abs()
+                < 1e-9
+        );
         assert!((result.step_s.values().sum::<f64>() / result.step_time_s - 1.0).abs() < 1e-9);
         // Steps in time end with the step, in ns; one GPU says nothing to anyone.
         let ends = result.courses[0].lanes.iter().flat_map(|lane| lane.intervals.last()).map(|one| one.end_ns);

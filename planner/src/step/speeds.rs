@@ -1,0 +1,72 @@
+//! What a GPU does at most: its peaks at the precision of a job, and its memory's bandwidth.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bandwidth, Fabric};
+
+use super::slowing::Blocks;
+use crate::job::{JobError, Places, Precision};
+
+/// What a GPU does at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speeds {
+    /// Operations of matrix units a second, in the precision of products.
+    pub flops_per_s: f64,
+    /// Of those that keep 16 bits where products have 8.
+    pub wide_flops_per_s: f64,
+    /// Of its memory.
+    pub memory: Bandwidth,
+    /// Streaming multiprocessors; `None` where the fabric does not say: kernels are not slowed by calls beside them then.
+    pub sms: Option<u32>,
+    /// How the blocks of its products come to them.
+    pub blocks: Blocks,
+}
+
+impl Speeds {
+    /// Those of a fabric's slowest GPU at the precision of a job, which stands at these places. Data sheets give 16-bit peaks; units for 8 bits, where there are
+    /// any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 32 bits (TF32, xf32) half, before
+    /// them (V100) an eighth.
+    ///
+    /// # Errors
+    /// [`JobError`] at the precision: a figure that the fabric does not state, or no units for it.
+    pub fn of(fabric: &Fabric, precision: Precision, places: &Places) -> Result<Self, JobError> {
+        let mut slowest: Option<Self> = None;
+        for &gpu in fabric.gpus() {
+            let node = fabric.node(gpu);
+            let refuse = |what: &str| {
+                let message = format!("{} of fabric `{}` {what}", node.id, fabric.name());
+                Err(JobError::at(&places.precision, message))
+            };
+            let Figures::Gpu(figures) = &node.figures else { return refuse("states no figures") };
+            let Some(tflops) = figures.bf16_tflops else { return refuse("states no bf16_tflops") };
+            let Some(memory) = figures.memory_bandwidth else { return refuse("states no memory_bandwidth") };
+            let capability = figures.compute_capability.unwrap_or(0);
+            let factor = match precision {
+                // Tensor cores take bf16 from compute capability 8.0 on (CUDA C++ Programming Guide, "Tensor Cores").
+                Precision::Bf16 if (1..80).contains(&capability) => {
+                    return refuse("has no units for bf16: expected precision = \"fp16\"");
+                }
+                Precision::Bf16 | Precision::Fp16 => 1.0,
+                Precision::Fp8 if capability >= 89 => 2.0,
+                Precision::Fp8 => return refuse("has no units for 8-bit floating point"),
+                Precision::Fp32 if capability >= 80 => 0.5,
+                Precision::Fp32 => 0.125,
+            };
+            let flops_per_s = tflops * 1e12 * factor;
+            let own = Self {
+                flops_per_s,
+                wide_flops_per_s: tflops * 1e12 * factor.min(1.0),
+                memory,
+                sms: figures.sm_count,
+                blocks: Blocks::of(capability),
+            };
+            slowest = Some(slowest.map_or(own, |other| Self {
+                flops_per_s: own.flops_per_s.min(other.flops_per_s),
+                wide_flops_per_s: own.wide_flops_per_s.min(other.wide_flops_per_s),
+                memory: own.memory.min(other.memory),
+                sms: own.sms.zip(other.sms).map(|(own, other)| own.min(other)),
+                blocks: own.blocks.min(other.blocks),
+            }));
+        }
+        slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
+    }
+}
