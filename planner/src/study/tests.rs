@@ -11,6 +11,7 @@ use super::cases::Cases;
 use super::key::Key;
 use super::*;
 
+mod documented;
 mod paying;
 
 /// A study that was run.
