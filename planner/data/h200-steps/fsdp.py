@@ -2,17 +2,21 @@
 """Times training steps whose two copies divide weights, gradients and optimizer (PyTorch's FSDP2), and tells what they spend time on.
 
     torchrun --nproc-per-node 2 fsdp.py > fsdp.jsonl         # six minutes; NCCL_NVLS_ENABLE=0
+    torchrun --nproc-per-node 2 fsdp.py memory > memory.jsonl   # two: what steps hold instead
 
 Models as MPT's (norm, attention, GELU; no biases) and as Llama's, each layer a unit of `fully_shard`, gathered in bf16, gradients
 reduced in 32 bits, fused AdamW, attention of cuDNN, layers compiled (`eager`: not). `ms` is the median of steps, by events on the
 device; `kinds` are milliseconds of kernels in one step of the profiler, by their names: products, attention, `stream` what is
 between them, `copies` those of FSDP into and out of its buffers, the optimizer's, collectives' (beside others; `exposed`: alone).
+Of memory: `tensors_gb` is the most that PyTorch gave to tensors, `reserved_gb` what it took from the driver for them, and
+`used_gb` what the driver says that is used, in units of 10^9 bytes.
 Prints a line of JSON a figure.
 """
 
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -179,6 +183,14 @@ def measure(name, tokens, micro, turns, recompute, how):
 
     for _ in range(4):
         step()
+    case = dict(model=name, tokens=tokens, requests=micro, accumulate=turns, recompute=recompute, how=how)
+    if sys.argv[1:] == ["memory"]:
+        torch.cuda.synchronize()
+        free, whole = torch.cuda.mem_get_info()
+        held = dict(tensors_gb=torch.cuda.max_memory_allocated(), reserved_gb=torch.cuda.memory_reserved(), used_gb=whole - free)
+        say(what="fsdp", tp=1, dp=WORLD, **case, **{of: round(size / 1e9, 2) for of, size in held.items()})
+        torch.cuda.reset_peak_memory_stats()
+        return
     times, until = [], time.time() + 6
     goes_on = torch.ones((), dtype=torch.int32, device=DEVICE)
     while len(times) < 5 or goes_on.item():
@@ -193,7 +205,6 @@ def measure(name, tokens, micro, turns, recompute, how):
         goes_on.fill_(time.time() < until)
         dist.all_reduce(goes_on, op=dist.ReduceOp.MIN)
     ms, low, high = (round(of(times), 3) for of in (statistics.median, min, max))
-    case = dict(model=name, tokens=tokens, requests=micro, accumulate=turns, recompute=recompute, how=how)
     profiled = spent(step)
     say(what="fsdp", tp=1, dp=WORLD, **case, ms=ms, low=low, high=high, **profiled)
 

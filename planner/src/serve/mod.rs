@@ -30,7 +30,7 @@ use rayon::prelude::*;
 use crate::job::{Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
 use crate::plan::PlanError;
 use crate::step::{
-    Course, Efficiency, Exchange, Kernel, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
+    Course, Efficiency, Exchange, Kernel, Kind, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
 };
 use way::{Spent, Way};
 
@@ -289,8 +289,8 @@ impl Clock<'_> {
         self.curve.total(&work.kernels, self.speeds) + attention.sum()
     }
 
-    /// A kernel that waits for what it reads of elsewhere; links are taken to carry that part of their rate which streams
-    /// reach of memory.
+    /// A kernel that waits for what it reads of elsewhere; links are taken to carry that part of their rate which kernels that wait
+    /// for their bytes reach of memory.
     fn reading(&self, reading: &Reading) -> Picos {
         let Reading { kernel, kept } = *reading;
         match self.elsewhere {
@@ -300,7 +300,7 @@ impl Clock<'_> {
             }
             Some(rate) => {
                 let far = Speeds { memory: rate, ..*self.speeds };
-                let fetched = Kernel { bytes: kept, ..Kernel::default() };
+                let fetched = Kernel { kind: Kind::Product, bytes: kept, ..Kernel::default() };
                 self.curve.time(&kernel, self.speeds).max(self.curve.time(&fetched, &far))
             }
         }

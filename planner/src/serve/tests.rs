@@ -2,7 +2,7 @@
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{FabricRequest, load};
+use fabricast_topologies::{Bytes, FabricRequest, load};
 use proptest::prelude::*;
 
 use super::*;
@@ -283,6 +283,16 @@ fn tiers_cost_what_their_ways_cost() {
     let [(_, near, hbm), (_, _, peer), (_, far, host)] = on_a_host(["hbm", "peer", "host"].map(of));
     assert!(hbm.tpot < peer.tpot && peer.tpot < host.tpot, "{hbm:?} {peer:?} {host:?}");
     assert_eq!((near.kv_cache.0 > 0, far.kv_cache.0), (true, 0));
+}
+
+/// As much of a link's rate as of memory's by kernels that wait for it, whatever others reach.
+#[test]
+fn what_is_kept_elsewhere_comes_at_its_rate() {
+    let curve = Efficiency { memory: 0.5, stream: 0.1, start: Picos(0), ..Efficiency::default() };
+    let clock =
+        Clock { speeds: &H100, curve: &curve, elsewhere: Some(Bandwidth(100_000_000_000)), tariff: &Flat(1e12) };
+    let reading = Reading { kernel: Kernel::default(), kept: Bytes(1_000_000_000) };
+    assert_eq!(clock.reading(&reading), Picos(20_000_000_000));
 }
 
 #[test]
