@@ -48,7 +48,7 @@ fn flops(count: f64) -> Flops {
 
 impl Work {
     fn stream(&mut self, count: f64) {
-        self.kernels.push(Kernel { bytes: bytes(count), ..Kernel::default() });
+        self.kernels.push(Kernel::stream(bytes(count).0));
     }
 
     /// Rows by weights of `inner` × `columns` elements, of which so many times as many are read as one row meets.

@@ -45,7 +45,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// One that streams so many bytes.
-    pub(super) fn stream(bytes: u64) -> Self {
+    pub(crate) fn stream(bytes: u64) -> Self {
         Self { bytes: Bytes(bytes), ..Self::default() }
     }
 }
@@ -74,19 +74,15 @@ impl Passes {
     /// added to it.
     fn weights(&mut self, job: &Training, kind: Kind, shape: (u64, u64, u64), times: u64) {
         let ((m, n, k), element, gradient) = (shape, job.precision.bytes(), job.gradient_bytes());
+        // Products of 8 bits are given operands of 16, read, and written in 8 as they are and transposed: those of the forward pass once
+        // for both passes, gradients for both products (TransformerEngine, transformer_engine/common/transpose/cast_transpose.cu).
         if (job.precision, kind) == (Precision::Fp8, Kind::Product) {
-            self.cast(times * m * k, times * m * n);
+            self.stream(4 * times * m * k, 4 * times * m * n);
         }
         self.product(kind, shape, element, times);
         if let Some(last) = self.backward.last_mut() {
             last.bytes = Bytes(last.bytes.0 + (2 * gradient - element) * n * k * times);
         }
-    }
-
-    /// What products of 8 bits are given: operands of 16 read, and written in 8 as they are and transposed, those of the forward
-    /// pass once for both passes, gradients for both products (TransformerEngine, transformer_engine/common/transpose/cast_transpose.cu).
-    fn cast(&mut self, input: u64, output: u64) {
-        self.stream(4 * input, 4 * output);
     }
 
     fn stream(&mut self, forward: u64, backward: u64) {
@@ -219,8 +215,7 @@ pub fn logits(job: &Training, layout: &Layout) -> Passes {
 /// What copies a layer's weights out of the buffer in which they were gathered, and its gradients into the one from which they are
 /// reduced, in its precision, as PyTorch's FSDP does with each unit (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
 /// `split_with_sizes_copy`, `chunk_cat`); nothing for other calls.
-#[must_use]
-pub fn copied(job: &Training, call: &GroupCall) -> Option<Kernel> {
+pub(super) fn copied(job: &Training, call: &GroupCall) -> Option<Kernel> {
     let (weight, gradient) = (job.precision.bytes(), job.gradient_bytes());
     match call.phase {
         Phase::WeightsForward | Phase::WeightsBackward => Some(Kernel::stream(2 * call.bytes.0)),

@@ -138,15 +138,10 @@ impl StagePasses {
         let mut each = [Spent::default(); 2];
         // Weights and gradients, beside all that a pass does.
         let mut travelling = [Beside::default(); 2];
-        for ((spent, travelling), (phase, kernels)) in each
-            .iter_mut()
-            .zip(&mut travelling)
-            .zip([(Phase::LayerForward, &layer.forward), (Phase::LayerBackward, &layer.backward)])
-        {
-            let beside: &[Phase] = match phase {
-                Phase::LayerBackward => &[Phase::WeightsBackward, Phase::LayerGradients],
-                _ => &[Phase::WeightsForward],
-            };
+        for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
+            (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
+            (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
+        ]) {
             let copies = beside.iter().flat_map(|&travels| prices.during(travels, None));
             let copies = copies.filter_map(|call| copied(job, call));
             let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();

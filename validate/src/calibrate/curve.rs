@@ -77,8 +77,14 @@ pub struct CurveFit {
 const FIGURES: usize = 5;
 /// How far from its first value, in logarithms, a figure costs a residual of one.
 const FAR: f64 = 100.0;
-/// The least and most that is tried of each figure: parts, and µs.
-const RANGES: [(f64, f64); FIGURES] = [(0.05, 1.0), (0.05, 1.0), (0.05, 1.0), (0.05, 1.0), (0.05, 1_000.0)];
+/// What each figure is called and measured in, and the least and most that is tried of it.
+const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
+    ("matrix", "", (0.05, 1.0)),
+    ("attention", "", (0.05, 1.0)),
+    ("memory", "", (0.05, 1.0)),
+    ("stream", "", (0.05, 1.0)),
+    ("start", "us", (0.05, 1_000.0)),
+];
 /// By how much a logarithm is moved for a derivative.
 const NUDGE: f64 = 1e-3;
 
@@ -193,7 +199,7 @@ impl Problem for Curve<'_> {
     }
 
     fn clamp(&self, at: &mut [f64]) {
-        for (figure, (least, most)) in at.iter_mut().zip(RANGES) {
+        for (figure, (_, _, (least, most))) in at.iter_mut().zip(KEYS) {
             *figure = figure.clamp(least.ln(), most.ln());
         }
     }
@@ -223,10 +229,8 @@ fn fit(steps: &[Measured<'_>], start: Efficiency) -> CurveFit {
     };
     let errors = steps.par_iter().enumerate().with_max_len(1).map(of).collect();
     let spreads = spreads(&found);
-    let names = [("matrix", ""), ("attention", ""), ("memory", ""), ("stream", ""), ("start", "us")];
     let figures = std::array::from_fn(|number| {
-        let (name, unit) = names[number];
-        let (value, (least, most)) = (figures(&fitted)[number], RANGES[number]);
+        let (value, (name, unit, (least, most))) = (figures(&fitted)[number], KEYS[number]);
         let (low, high) = match spreads.get(number).copied().flatten() {
             Some(spread) => ((value * (-spread).exp()).max(least), (value * spread.exp()).min(most)),
             None => (least, most),
