@@ -213,13 +213,15 @@ pub fn logits(job: &Training, layout: &Layout) -> Passes {
 }
 
 /// What copies a layer's weights out of the buffer in which they were gathered, and its gradients into the one from which they are
-/// reduced, in its precision, as PyTorch's FSDP does with each unit (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
-/// `split_with_sizes_copy`, `chunk_cat`); nothing for other calls.
+/// reduced, in as many bits as travel, as PyTorch's FSDP does with each unit
+/// (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: `split_with_sizes_copy`, `chunk_cat`); nothing for other calls.
 pub(super) fn copied(job: &Training, call: &GroupCall) -> Option<Kernel> {
-    let (weight, gradient) = (job.precision.bytes(), job.gradient_bytes());
     match call.phase {
         Phase::WeightsForward | Phase::WeightsBackward => Some(Kernel::stream(2 * call.bytes.0)),
-        Phase::LayerGradients => Some(Kernel::stream(call.bytes.0 / gradient.max(1) * (weight + gradient))),
+        Phase::LayerGradients => {
+            let gradients = 8 * call.bytes.0 / u64::from(job.gradient_bits.max(1));
+            Some(Kernel::stream(gradients * job.precision.bytes() + call.bytes.0))
+        }
         _ => None,
     }
 }
@@ -294,17 +296,20 @@ mod tests {
     }
 
     /// FSDP's copies read what was gathered and write it in place, 4 bytes of a weight in 16 bits, each pass; and read gradients of
-    /// 16 bits and write them in 32, 6 bytes.
+    /// 16 bits and write them in the 32, 16 or 8 that travel, 6, 4 or 3 bytes.
     #[test]
     fn sharded_weights_and_gradients_are_copied() {
-        let job = job("zero = 3\ngradient_bits = 32\nparallel = { dp = 4 }\n");
-        let layout = Layout::given(&job, 4).unwrap().unwrap();
-        let copied: Vec<u64> =
-            traffic(&job, &layout).iter().filter_map(|call| copied(&job, call)).map(|one| one.bytes.0).collect();
-        let weights = job.model.shared_layer_parameters();
-        assert_eq!(copied, [6 * weights, 4 * weights, 4 * weights]);
-        let whole = self::job("zero = 1\nparallel = { dp = 4 }\n");
-        assert!(traffic(&whole, &layout).iter().all(|call| super::copied(&whole, call).is_none()));
+        for (bits, bytes) in [(32, 6), (16, 4), (8, 3)] {
+            let job = job(&format!("zero = 3\ngradient_bits = {bits}\nparallel = {{ dp = 4 }}\n"));
+            let layout = Layout::given(&job, 4).unwrap().unwrap();
+            let copied: Vec<u64> =
+                traffic(&job, &layout).iter().filter_map(|call| copied(&job, call)).map(|one| one.bytes.0).collect();
+            let weights = job.model.shared_layer_parameters();
+            assert_eq!(copied, [bytes * weights, 4 * weights, 4 * weights]);
+        }
+        let whole = job("zero = 1\nparallel = { dp = 4 }\n");
+        let layout = Layout::given(&whole, 4).unwrap().unwrap();
+        assert!(traffic(&whole, &layout).iter().all(|call| copied(&whole, call).is_none()));
     }
 
     /// Of each operand of a product with weights 2 bytes are read and 1 written twice: inputs of 3 h, h, h and 4 h columns forward,
