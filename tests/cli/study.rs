@@ -439,7 +439,6 @@ fn ranks_sit_where_a_job_says() {
         std::fs::write(folder.path().join("s.toml"), text).unwrap();
     };
     for (placement, expected) in [
-        ("\"0-7\"", "s.toml:8:13: placement: 8 ranks, and the candidate has 16 GPUs: GPU 8 has no rank"),
         ("\"0-7,16-23\"", "s.toml:8:13: placement: GPU 23 of rank 15: the candidate has 16 GPUs, 0 to 15"),
         ("[0, 1, 2, 99]", "s.toml:8:23: placement: GPU 99 of rank 3"),
         ("[0, 1, 0]", "s.toml:8:20: placement: GPU 0 is that of rank 0 and of rank 2"),
@@ -448,8 +447,12 @@ fn ranks_sit_where_a_job_says() {
         study(placement);
         refused(folder.path(), "study s.toml -o out", expected);
     }
+    study("\"0-31\"");
+    refused(folder.path(), "study s.toml", "name GPUs that the candidate has, or take \"cyclic\" or \"block\"");
+    // GPUs without a rank are spares.
     study("\"0-7\"");
-    refused(folder.path(), "study s.toml", "name each once, or take \"cyclic\" or \"block\"");
+    let some = run_in(folder.path(), "study s.toml --format json");
+    assert_eq!(serde_json::from_str::<Value>(&some.stdout).unwrap()["results"][0]["ranks"], 8, "{some:?}");
     study("\"0-15:8,1-15:8,2-15:8,3-15:8,4-15:8,5-15:8,6-15:8,7-15:8\"");
     let listed = run_in(folder.path(), "study s.toml --format json");
     study("\"cyclic\"");

@@ -1,12 +1,13 @@
 //! Where a job's ranks sit: which GPU of a candidate each rank has.
 //!
-//! A job is on all GPUs of its candidate, each of which has one rank; what may be chosen is who sits where. Schedulers and
-//! launchers have three ways to say so, and jobs have the same three:
+//! No GPU has more than one rank; what may be chosen is who sits where. Schedulers and launchers have three ways to say so, and jobs
+//! have the same three:
 //!
 //! - `"block"` (the default): host by host, as `srun --distribution=block`, `mpirun --map-by slot` and `torchrun` place;
 //! - `"cyclic"`: one rank to each host in turn, as `srun --distribution=cyclic` and `mpirun --map-by node` do;
 //! - the GPU of each rank, as `srun --distribution=arbitrary`, a rankfile of Open MPI and `CUDA_VISIBLE_DEVICES` list places:
-//!   `[0, 4, 1, 5]`, or ranges of GPUs in the order of the ranks, `"0-3,8-11"`, with steps `"0-15:8"`.
+//!   `[0, 4, 1, 5]`, or ranges of GPUs in the order of the ranks, `"0-3,8-11"`, with steps `"0-15:8"`. GPUs that are not named are
+//!   spares: they are paid for and do nothing, as eight of each rack of 72 in jobs of powers of two.
 //!
 //! There is no file of its own for it: ranges say in a line what rankfiles need a line a rank for, and a job that stands in one file
 //! can be passed on. GPUs are numbered as the fabric numbers them, host by host from 0. `parallel.order` says something else: which
@@ -43,8 +44,8 @@ pub(crate) struct Twice {
 }
 
 /// What to do about a list that does not fit.
-const EACH_ONCE: &str = "a job is on all GPUs of its candidate: name each once, or take \"cyclic\" or \"block\", which suit \
-    candidates of any size";
+const WHAT_THERE_IS: &str =
+    "name GPUs that the candidate has, or take \"cyclic\" or \"block\", which suit candidates of any size";
 
 impl Placement {
     /// Of different numbers.
@@ -74,7 +75,7 @@ impl Placement {
     /// The device of each rank on a fabric.
     ///
     /// # Errors
-    /// [`JobError`] at the placement: GPUs that the fabric has not, or that have no rank.
+    /// [`JobError`] at the placement: GPUs that the fabric has not.
     pub(crate) fn on<'f>(&self, fabric: &'f Fabric, places: &Places) -> Result<Cow<'f, [NodeId]>, JobError> {
         let gpus = fabric.gpus();
         let listed = match self {
@@ -85,7 +86,7 @@ impl Placement {
         let wrong = |place, message: String| JobError {
             place,
             message: format!("placement: {message}"),
-            help: Some(EACH_ONCE.to_owned()),
+            help: Some(WHAT_THERE_IS.to_owned()),
         };
         let (count, last) = (gpus.len(), gpus.len().saturating_sub(1));
         if listed.len() > count {
@@ -101,12 +102,6 @@ impl Placement {
         // The farthest is the one whose place is known.
         let farthest = listed.iter().enumerate().max_by_key(|one| one.1);
         farthest.map(device).transpose()?;
-        if listed.len() < count {
-            let named: std::collections::BTreeSet<u32> = listed.iter().copied().collect();
-            let free = (0..).find(|gpu| !named.contains(gpu)).unwrap_or_default();
-            let message = format!("{} ranks, and the candidate has {count} GPUs: GPU {free} has no rank", listed.len());
-            return Err(wrong(places.placement.clone(), message));
-        }
         listed.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
     }
 }
@@ -200,7 +195,9 @@ mod tests {
         assert_eq!(placed(&Placement::Cyclic, &two), Ok(cyclic));
         assert_eq!(placed(&Placement::Cyclic, &fabric(1)), Ok((0..8).collect()));
         let listed: Vec<u32> = (0..16).rev().collect();
-        assert_eq!(placed(&Placement::listed(listed.clone()).unwrap(), &two), Ok(listed));
+        for some in [listed.clone(), vec![0, 1, 8, 9]] {
+            assert_eq!(placed(&Placement::listed(some.clone()).unwrap(), &two), Ok(some));
+        }
     }
 
     #[test]
@@ -209,7 +206,6 @@ mod tests {
         let wrong = |text: &str| placed(&Placement::listed(numbers(text, "GPU").unwrap()).unwrap(), &one).unwrap_err();
         assert_eq!(wrong("0-8"), "placement: 9 ranks, and the candidate has 8 GPUs, 0 to 7");
         assert_eq!(wrong("0-6,8"), "placement: GPU 8 of rank 7: the candidate has 8 GPUs, 0 to 7");
-        assert_eq!(wrong("0,1,3-7"), "placement: 7 ranks, and the candidate has 8 GPUs: GPU 2 has no rank");
         let twice = Placement::listed(vec![0, 2, 1, 2]).unwrap_err();
         assert_eq!(twice, Twice { gpu: 2, ranks: [1, 3] });
         assert_eq!(twice.to_string(), "placement: GPU 2 is that of rank 1 and of rank 3: expected each once");

@@ -61,6 +61,34 @@ fn ranks_in_order_are_ranks_that_nobody_placed() {
     }
 }
 
+/// GPUs without a rank change nothing: a job on two of four hosts takes what it takes on two.
+#[test]
+fn spare_gpus_change_nothing() {
+    let (two, four) = (fabric("hgx-h100", 2), fabric("hgx-h100", 4));
+    for text in [&of_all_kinds as &dyn Fn(&str) -> String, &|placement| job("{ tp = 4 }", placement), &|placement| {
+        job("\"auto\"", placement)
+    }] {
+        let time = |fabric, placement: &str| placed(fabric, &text(placement)).0.time;
+        assert_eq!(time(&four, "\"16-31\""), time(&two, "\"block\""));
+    }
+}
+
+/// Of racks of 72 GPUs jobs take 64 each: their groups of experts stay inside of racks then, which some leave where all are taken.
+#[test]
+fn spares_keep_groups_inside_of_racks() {
+    let racks = fabric("gb200-nvl72", 32);
+    let text = |placement: &str| {
+        format!(
+            "name = \"j\"\nglobal_batch = 128\nflash_attention = true\nplacement = {placement}\nparallel = {{ dp = 128, ep = 32 }}\n\
+             model = {{ layers = 4, hidden = 1024, heads = 16, vocab = 32000, seq = 512, experts = 32, experts_per_token = 2 }}\n"
+        )
+    };
+    let spare = fabric("gb200-nvl72", 36);
+    let [torn, whole] = [placed(&racks, &text("\"block\"")), placed(&spare, &text("\"0-63,72-135\""))]
+        .map(|one| one.0.of(Share::Expert));
+    assert!(whole.0 * 2 < torn.0, "{whole:?} {torn:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 

@@ -113,10 +113,11 @@ type Asked = (u32, u32, Collective, Bytes, Collectives);
 /// Ranks by domain and by host.
 type Form = [Vec<usize>; 2];
 
-/// Whether ranks are numbered as the fabric numbers its GPUs, some left out or not.
+/// Whether ranks are numbered as the fabric numbers its GPUs, with none between them left out.
 pub(super) fn are_in_order(router: &Router<'_>, ranks: &[NodeId]) -> bool {
-    let mut rest = router.fabric().gpus().iter();
-    ranks.iter().all(|rank| rest.any(|gpu| gpu == rank))
+    let gpus = router.fabric().gpus();
+    let first = gpus.iter().position(|gpu| Some(gpu) == ranks.first()).unwrap_or_default();
+    gpus.get(first..).is_some_and(|from| from.starts_with(ranks))
 }
 
 /// Times by plan and simulation.

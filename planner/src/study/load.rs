@@ -32,7 +32,7 @@ pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
 
 /// How the ranks of a row were divided.
 pub(super) fn layout_of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Layout> {
-    let ranks = fabric.gpus().len() as u32;
+    let ranks = job.ranks_on(fabric).ok()?.len() as u32;
     let found = Layout { degrees: row.parallel.as_ref()?.degrees() };
     let given = match job {
         Job::Training(job) => Layout::given(job, ranks),

@@ -92,10 +92,9 @@ pub struct Watch<'a> {
 /// [`StudyError::Job`]: the first in the order of the study.
 pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
-        let ranks = fabric.gpus().len() as u32;
         for job in &study.jobs {
             let refused = |error| StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) };
-            job.ranks_on(fabric).map_err(refused)?;
+            let ranks = job.ranks_on(fabric).map_err(refused)?.len() as u32;
             let given = match job {
                 Job::Training(job) => Layout::given(job, ranks),
                 Job::Inference(job) => Layout::given_to_serve(job, ranks),
