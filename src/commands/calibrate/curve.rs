@@ -86,7 +86,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
     let fit = calibrate_curve(&asked.study, &asked.fabrics).map_err(|error| match error {
         CurveError::Study(error) => error.into(),
         CurveError::NoSuchStep { ref place, .. } => Failure::at(error.to_string(), None, Some(place.as_ref())),
-        CurveError::TooFewSteps(_) => Failure::input(format!("{}: {error}", path.display())),
+        CurveError::TooFewSteps { .. } => Failure::input(format!("{}: {error}", path.display())),
     })?;
     let study = &asked.study;
     let row = |(one, &errors)| -> Option<Row<'_>> {

@@ -2,13 +2,14 @@
 //!
 //! The figures of [`Efficiency`] are fitted as logarithms, and residuals are logarithms of predicted ÷ measured, all
 //! steps counting alike. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
-//! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %.
+//! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %. Figures that the study gives
+//! stay as they are, so that few steps, or steps that do not tell some, can tell the others.
 
 use std::borrow::Cow;
 
 use fabricast_planner::job::{Job, Placement};
 use fabricast_planner::step::{Efficiency, Machine, Simulated, TimeError};
-use fabricast_planner::study::{MeasuredStep, Study, StudyError};
+use fabricast_planner::study::{GivenEfficiency, MeasuredStep, Study, StudyError};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId, Picos, Place};
@@ -20,9 +21,14 @@ use super::solve::{Minimum, Problem, Start, minimise};
 /// Why a curve cannot be fitted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CurveError {
-    /// Fewer steps than the curve has figures.
-    #[error("{0} measured steps cannot tell the {FIGURES} figures of the curve: expected {FIGURES} or more")]
-    TooFewSteps(usize),
+    /// Fewer steps than the curve has figures that are to be found.
+    #[error("{steps} measured steps cannot tell the {figures} figures of the curve: expected {figures} or more")]
+    TooFewSteps {
+        /// Measured.
+        steps: usize,
+        /// To be found.
+        figures: usize,
+    },
     /// No profile for a candidate, a job that cannot be on it, or a call without a price.
     #[error(transparent)]
     Study(#[from] StudyError),
@@ -43,9 +49,9 @@ pub struct CurveFigure {
     pub name: &'static str,
     /// Its value: a part of a peak or of the memory's bandwidth, µs.
     pub value: f64,
-    /// Lower end.
+    /// Lower end; the value where the study gives it.
     pub low: f64,
-    /// Upper end.
+    /// Upper end; the value where the study gives it.
     pub high: f64,
     /// What it is measured in; nothing for parts.
     pub unit: &'static str,
@@ -103,8 +109,10 @@ fn curve(logarithms: &[f64]) -> Efficiency {
 /// # Errors
 /// [`CurveError`]: too few steps, or one that cannot be predicted.
 pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, CurveError> {
-    if study.measured.len() < FIGURES {
-        return Err(CurveError::TooFewSteps(study.measured.len()));
+    let given = given(&study.efficiency);
+    let (steps, figures) = (study.measured.len(), given.into_iter().filter(|given| !given).count());
+    if steps < figures.max(1) {
+        return Err(CurveError::TooFewSteps { steps, figures });
     }
     let mut places = Vec::with_capacity(fabrics.len());
     for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
@@ -152,7 +160,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         steps.push(step);
     }
     let first = steps.first().map_or_else(Efficiency::default, |step| step.machine.curve);
-    Ok(fit(&steps, first))
+    Ok(fit(&steps, first, given))
 }
 
 /// A measured step on its machine.
@@ -175,10 +183,18 @@ impl Measured<'_> {
     }
 }
 
+/// Which figures a study gives.
+fn given(study: &GivenEfficiency) -> [bool; FIGURES] {
+    let GivenEfficiency { matrix, attention, memory, stream, start } = study;
+    [matrix.is_some(), attention.is_some(), memory.is_some(), stream.is_some(), start.is_some()]
+}
+
 /// The curve that suits steps.
 struct Curve<'a> {
     steps: &'a [Measured<'a>],
     start: [f64; FIGURES],
+    /// Which figures stay where they are.
+    given: [bool; FIGURES],
 }
 
 impl Problem for Curve<'_> {
@@ -189,6 +205,9 @@ impl Problem for Curve<'_> {
 
     fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
         let along = |number: usize| {
+            if self.given.get(number).copied().unwrap_or(true) {
+                return vec![0.0; residuals.len()];
+            }
             let mut nudged = at.to_vec();
             // Downwards: a figure may stand at its most.
             nudged.iter_mut().skip(number).take(1).for_each(|figure| *figure -= NUDGE);
@@ -199,8 +218,9 @@ impl Problem for Curve<'_> {
     }
 
     fn clamp(&self, at: &mut [f64]) {
-        for (figure, (_, _, (least, most))) in at.iter_mut().zip(KEYS) {
-            *figure = figure.clamp(least.ln(), most.ln());
+        for (((figure, (_, _, (least, most))), given), start) in at.iter_mut().zip(KEYS).zip(self.given).zip(self.start)
+        {
+            *figure = if given { start } else { figure.clamp(least.ln(), most.ln()) };
         }
     }
 
@@ -209,13 +229,13 @@ impl Problem for Curve<'_> {
     }
 }
 
-fn minimum(steps: &[Measured<'_>], start: Efficiency) -> Minimum {
+fn minimum(steps: &[Measured<'_>], start: Efficiency, given: [bool; FIGURES]) -> Minimum {
     let start = figures(&start).map(|figure| figure.max(f64::MIN_POSITIVE).ln());
-    minimise(&Curve { steps, start }, &start, Start::Far)
+    minimise(&Curve { steps, start, given }, &start, Start::Far)
 }
 
-fn fit(steps: &[Measured<'_>], start: Efficiency) -> CurveFit {
-    let found = minimum(steps, start);
+fn fit(steps: &[Measured<'_>], start: Efficiency, given: [bool; FIGURES]) -> CurveFit {
+    let found = minimum(steps, start, given);
     let fitted = curve(&found.at);
     let error = |step: &Measured<'_>, curve: Efficiency| step.residual(curve).exp_m1();
     let of = |(number, step): (usize, &Measured<'_>)| {
@@ -224,7 +244,7 @@ fn fit(steps: &[Measured<'_>], start: Efficiency) -> CurveFit {
         StepErrors {
             before: error(step, start),
             fitted: error(step, fitted),
-            left_out: error(step, curve(&minimum(&others, fitted).at)),
+            left_out: error(step, curve(&minimum(&others, fitted, given).at)),
         }
     };
     let errors = steps.par_iter().enumerate().with_max_len(1).map(of).collect();
@@ -232,6 +252,7 @@ fn fit(steps: &[Measured<'_>], start: Efficiency) -> CurveFit {
     let figures = std::array::from_fn(|number| {
         let (value, (name, unit, (least, most))) = (figures(&fitted)[number], KEYS[number]);
         let (low, high) = match spreads.get(number).copied().flatten() {
+            _ if given[number] => (value, value),
             Some(spread) => ((value * (-spread).exp()).max(least), (value * spread.exp()).min(most)),
             None => (least, most),
         };
@@ -356,6 +377,27 @@ mod tests {
             };
             prop_assert!(width(part) > width(part / 8.0));
         }
+    }
+
+    /// Given figures stay, to the last digit, and fewer steps tell the others.
+    #[test]
+    fn given_figures_stay() {
+        let wanted = Efficiency { matrix: 0.6, attention: 0.45, ..Efficiency::default() };
+        let whole = study(made_by(wanted));
+        let given = GivenEfficiency {
+            memory: Some(wanted.memory),
+            stream: Some(wanted.stream),
+            start: Some(wanted.start),
+            ..GivenEfficiency::default()
+        };
+        let few = Study { efficiency: given, measured: whole.measured[..3].to_vec(), ..whole.clone() };
+        let found = calibrate_curve(&few, &fabrics(&few)).unwrap();
+        assert_eq!(figures(&found.curve)[2..], figures(&wanted)[2..]);
+        assert!(found.figures[2..].iter().all(|figure| (figure.low, figure.high) == (figure.value, figure.value)));
+        assert!((found.curve.matrix / 0.6 - 1.0).abs() < 0.01 && (found.curve.attention / 0.45 - 1.0).abs() < 0.01);
+        let one = Study { measured: whole.measured[..1].to_vec(), ..few };
+        let refused = calibrate_curve(&one, &fabrics(&one)).unwrap_err().to_string();
+        assert!(refused.starts_with("1 measured steps cannot tell the 2 figures"), "{refused}");
     }
 
     /// The file's header says how the steps were measured.
