@@ -77,6 +77,7 @@ pub(crate) struct JobText {
     recompute: Option<Spanned<Recompute>>,
     flash_attention: Option<Spanned<bool>>,
     overlap: Option<Spanned<bool>>,
+    tensor_overlap: Option<Spanned<bool>>,
     train_tokens: Option<Spanned<f64>>,
     processes: Option<Spanned<Processes>>,
     // Of inference.

@@ -35,6 +35,9 @@ pub struct Training {
     pub attention: Attention,
     /// Whether gradients, gathered weights and hand-offs travel while ranks compute.
     pub overlap: Overlap,
+    /// Whether what tensor-parallel ranks that divide sequences gather and reduce travels in pieces beside the products that it is for
+    /// (Megatron-LM's `--tp-comm-overlap`).
+    pub tensor_overlap: Overlap,
     /// Which GPU each rank has.
     pub placement: Placement,
     /// What calls may be done by.

@@ -118,7 +118,13 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
         0 => (tokens, 1),
         experts => {
             passes.weights(job, Kind::Wide, (between / h, experts, h), 1);
-            (routed, (experts / u64::from(degrees.expert)).max(1))
+            let matrices = (experts / u64::from(degrees.expert)).max(1);
+            // Tokens are sorted by the ranks of their experts, what comes is sorted by experts where there are several, and both are
+            // undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`, `unpermute`).
+            let sent = e * (between + between * model.experts_per_token);
+            let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
+            passes.stream(2 * (sent + sorted), 2 * (sent + sorted));
+            (routed, matrices)
         }
     };
     // Experts that all tokens go to are one of their joint width.
@@ -143,6 +149,13 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
         _ => {}
     }
     passes
+}
+
+/// The products of a pass that tensor-parallel ranks divide among them with what they gather before and reduce after, in this order: of
+/// experts that tokens choose none, whose tokens travel otherwise.
+pub(super) fn divided(job: &Training, passes: &Passes) -> Vec<Kernel> {
+    let products = if job.model.experts == 0 || job.model.shared_experts > 0 { 4 } else { 2 };
+    passes.forward.iter().filter(|kernel| kernel.kind == Kind::Product).take(products).copied().collect()
 }
 
 trait Front {
@@ -352,5 +365,51 @@ mod tests {
         let many = layer(&experts, &Layout::given(&experts, 4).unwrap().unwrap());
         let ffn = 2 * 2 * 512 * 1024 * 4096u128;
         assert_eq!(flops(&many.forward), flops(&one.forward) + ffn + 2 * 512 * 1024 * 8);
+    }
+
+    /// Of 512 tokens of 1,024 numbers in 16 bits 2 copies each go away and come back, and are sorted by the two experts of a rank and
+    /// back; where a rank has one, or all experts, they are sorted once.
+    #[test]
+    fn tokens_of_experts_are_sorted() {
+        let bytes = |experts: u32, ranks: u32| {
+            let text = format!(
+                "name = \"j\"\nglobal_batch = 64\nparallel = {{ dp = {ranks}, ep = {ranks} }}\nmodel = {{ layers = 4, hidden = 1024, \
+                 heads = 16, vocab = 51200, seq = 512, experts = {experts}, experts_per_token = 2 }}\n"
+            );
+            let job = read(&text);
+            let passes = layer(&job, &Layout::given(&job, ranks).unwrap().unwrap());
+            // What streams beside a layer that is not of experts: these.
+            let streams = |kernels: &[Kernel]| -> u64 {
+                kernels.iter().filter(|one| one.kind == Kind::Stream).map(|one| one.bytes.0).sum()
+            };
+            (streams(&passes.forward), streams(&passes.backward))
+        };
+        let (one, several, alone) = (bytes(4, 4), bytes(8, 4), bytes(8, 1));
+        let (token, copies) = (2 * 512 * 1024, 2 * 2 * 512 * 1024);
+        assert_eq!((several.0 - one.0, several.1 - one.1), (4 * copies, 4 * copies));
+        assert_eq!(one, alone);
+        let dense = job("parallel = { tp = 1 }\n");
+        let dense = layer(&dense, &Layout::given(&dense, 1).unwrap().unwrap());
+        let streams = dense.forward.iter().filter(|one| one.kind == Kind::Stream).map(|one| one.bytes.0).sum::<u64>();
+        // Two feed-forwards of a token activate twice as much: 2 reads and writes of 4,096 numbers.
+        assert_eq!(alone.0 - streams, 2 * (token + copies) + 2 * 4 * token);
+    }
+
+    /// Products whose operands tensor-parallel ranks gather and whose results they reduce: all of a layer, or those of attention where
+    /// tokens choose experts.
+    #[test]
+    fn divided_products_are_those_that_all_tokens_meet() {
+        let flops = |model: &str| -> Vec<u128> {
+            let job = read(&format!(
+                "name = \"j\"\nglobal_batch = 64\nflash_attention = true\nparallel = {{ tp = 2, sequence = true }}\n\
+                 model = {{ layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512{model} }}\n"
+            ));
+            let passes = layer(&job, &Layout::given(&job, 2).unwrap().unwrap());
+            divided(&job, &passes).iter().map(|one| one.flops.0 / (512 * 1024 * 1024)).collect()
+        };
+        assert_eq!(flops(""), [3, 1, 4, 4]);
+        assert_eq!(flops(", gated = true"), [3, 1, 8, 4]);
+        assert_eq!(flops(", experts = 4, experts_per_token = 2"), [3, 1]);
+        assert_eq!(flops(", experts = 4, experts_per_token = 2, shared_experts = 1"), [3, 1, 4, 4]);
     }
 }

@@ -232,6 +232,8 @@ fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
 }
 
 #[cfg(test)]
+mod experts;
+#[cfg(test)]
 mod llama3;
 #[cfg(test)]
 mod placed;

@@ -1,10 +1,11 @@
 //! What passes of a stretch of layers take: their kernels, the calls that they wait for, and what travels beside them.
 
+use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::gradients::buckets;
-use super::kernels::{Kernel, Passes, copied, logits, words};
+use super::kernels::{Kernel, Passes, copied, divided, logits, words};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
 use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
@@ -22,6 +23,7 @@ pub(super) struct Spent {
     pub context: Picos,
     pub data: Picos,
     /// Hidden or not.
+    pub tensor_all: Picos,
     pub context_all: Picos,
     pub data_all: Picos,
 }
@@ -32,7 +34,7 @@ impl Spent {
     }
 
     pub(super) fn communication(&self) -> Picos {
-        self.tensor + self.expert + self.context_all + self.data_all
+        self.tensor_all + self.expert + self.context_all + self.data_all
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
@@ -43,6 +45,7 @@ impl Spent {
             expert: self.expert + other.expert,
             context: self.context + other.context,
             data: self.data + other.data,
+            tensor_all: self.tensor_all + other.tensor_all,
             context_all: self.context_all + other.context_all,
             data_all: self.data_all + other.data_all,
         }
@@ -57,6 +60,7 @@ impl Spent {
             expert: of(self.expert),
             context: of(self.context),
             data: of(self.data),
+            tensor_all: of(self.tensor_all),
             context_all: of(self.context_all),
             data_all: of(self.data_all),
         }
@@ -74,6 +78,28 @@ impl Prices<'_> {
     /// What the calls of a phase take, one after the other; of a dimension, or of all.
     pub(super) fn of(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
         self.during(phase, dimension).map(|call| Ok(times(self.time(call, call.bytes)?, call.count))).sum()
+    }
+
+    /// What is waited for of tensor-parallel calls in as many pieces as ranks, each beside a part of the product that it is for: a piece
+    /// at least, and what the other parts of the product are too short for. What is gathered is for the first and the third product of a
+    /// layer, what is reduced is of the second and the fourth; backward it is the other way round, with products as long. (Transformer
+    /// Engine's user buffers; copy engines move the pieces, so the products lose nothing.)
+    fn in_pieces(&self, phase: Phase, products: &[Picos]) -> Result<Picos, PlanError> {
+        let ranks = u64::from(self.layout.size(Dimension::Tensor)).max(1);
+        let waited = |call: &GroupCall| {
+            let time = self.time(call, call.bytes)?;
+            let first = match call.collective {
+                Collective::AllGather => 0,
+                Collective::ReduceScatter => 1,
+                _ => return Ok(times(time, call.count)),
+            };
+            let each = [first, first + 2].map(|number| {
+                let product = products.get(number).copied().unwrap_or_default();
+                (time - Picos(times(product, ranks - 1).0 / ranks)).max(Picos(time.0 / ranks))
+            });
+            Ok(each.into_iter().map(|one| times(one, call.count / 2)).sum())
+        };
+        self.during(phase, Some(Dimension::Tensor)).map(waited).sum()
     }
 
     /// What travels of a phase beside kernels, one call after the other; `lose` says what these lose to a call.
@@ -136,6 +162,7 @@ impl StagePasses {
         let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
+        let products: Vec<Picos> = divided(job, layer).iter().map(|product| of(&[*product])).collect();
         // Weights and gradients, beside all that a pass does.
         let mut travelling = [Beside::default(); 2];
         for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
@@ -146,7 +173,11 @@ impl StagePasses {
             let copies = copies.filter_map(|call| copied(job, call));
             let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();
             spent.compute = of(kernels);
-            spent.tensor = prices.of(phase, Some(Dimension::Tensor))?;
+            spent.tensor_all = prices.of(phase, Some(Dimension::Tensor))?;
+            spent.tensor = match job.tensor_overlap {
+                Overlap::On => prices.in_pieces(phase, &products)?,
+                Overlap::Off => spent.tensor_all,
+            };
             spent.expert = prices.of(phase, Some(Dimension::Expert))?;
             let context = prices.beside(phase, Some(Dimension::Context), |time, claim| {
                 Beside::of(time, claim, kernels, curve, speeds)
@@ -189,8 +220,13 @@ impl StagePasses {
         let ends = |passes: &Passes, phase| -> Result<[Spent; 2], PlanError> {
             let tensor = prices.of(phase, None)?;
             let waits = |wanted| if phase == wanted { tensor } else { Picos::ZERO };
-            let forward = Spent { compute: of(&passes.forward), tensor: waits(Phase::Words), ..Spent::default() };
-            Ok([forward, Spent { compute: of(&passes.backward), tensor: waits(Phase::Logits), ..Spent::default() }])
+            let spent = |kernels: &[Kernel], call: Picos| Spent {
+                compute: of(kernels),
+                tensor: call,
+                tensor_all: call,
+                ..Spent::default()
+            };
+            Ok([spent(&passes.forward, waits(Phase::Words)), spent(&passes.backward, waits(Phase::Logits))])
         };
         let add = |to: Option<&mut [Spent; 2]>, more: [Spent; 2]| {
             if let Some([forward, backward]) = to {

@@ -384,3 +384,31 @@ fn degrees_are_found_that_fit() {
     let given = text.replace("\"auto\"", "{ tp = 1, pp = 16 }");
     assert!(timed(&boxes, &given).time >= step.time);
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    /// Of calls in pieces a piece of each is waited for at least, and no more than all; what travels stays the same. Of ranks that do not
+    /// divide sequences nothing changes.
+    #[test]
+    fn tensor_calls_in_pieces_wait_for_a_piece(tensor in 1u32..4, hidden in 2u64..9, micro in 1u64..5) {
+        let host = fabric("hgx-h100", 1);
+        let job = |sequence: bool, overlap: bool| {
+            format!(
+                "name = \"j\"\nglobal_batch = 32\nmicro_batch = {micro}\nflash_attention = true\ntensor_overlap = {overlap}\n\
+                 model = {{ layers = 2, hidden = {}, heads = 8, vocab = 1024, seq = 2048 }}\n\
+                 parallel = {{ tp = {}, dp = {}, sequence = {sequence} }}\n",
+                hidden * 1024, 1 << tensor, 8 >> tensor
+            )
+        };
+        prop_assume!(32 % (micro * (8 >> tensor)) == 0);
+        let jobs: Vec<String> = [(true, false), (true, true), (false, false), (false, true)].map(|(s, o)| job(s, o)).into();
+        let found = steps(&host, &jobs);
+        let (whole, pieces) = (found[0].of(Share::Tensor).0, found[1].of(Share::Tensor).0);
+        // Words and scores are no part of a layer.
+        prop_assert!(pieces < whole && pieces >= whole >> tensor, "{pieces} of {whole}");
+        prop_assert_eq!(found[0].communication, found[1].communication);
+        prop_assert!(found[1].time < found[0].time);
+        prop_assert_eq!(&found[2], &found[3]);
+    }
+}

@@ -21,7 +21,7 @@ pub use result::{MemoryRow, ResultRow};
 use serde::{Deserialize, Serialize};
 
 /// The number of this format; another one means other things by the same names.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// A study and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,5 +1,7 @@
 //! What a training job makes of its keys.
 
+use toml::Spanned;
+
 use super::super::{Attention, JobError, Overlap, Places, Processes, Reshard, Training, Zero};
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
 
@@ -17,6 +19,7 @@ impl JobText {
             own("recompute", &self.recompute),
             own("flash_attention", &self.flash_attention),
             own("overlap", &self.overlap),
+            own("tensor_overlap", &self.tensor_overlap),
             own("train_tokens", &self.train_tokens),
             own("processes", &self.processes),
         ]
@@ -40,7 +43,11 @@ impl JobText {
         };
         let tokens = check.within("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
         let flash = self.flash_attention.as_ref().is_some_and(|flash| *flash.get_ref());
-        let overlap = self.overlap.as_ref().is_none_or(|overlap| *overlap.get_ref());
+        let overlap = |said: &Option<Spanned<bool>>, unsaid| match said.as_ref().map_or(unsaid, |said| *said.get_ref())
+        {
+            true => Overlap::On,
+            false => Overlap::Off,
+        };
         let job = Training {
             name: self.name.get_ref().clone(),
             model,
@@ -58,7 +65,8 @@ impl JobText {
             gradient_bits,
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
             attention: if flash { Attention::Flash } else { Attention::Unfused },
-            overlap: if overlap { Overlap::On } else { Overlap::Off },
+            overlap: overlap(&self.overlap, true),
+            tensor_overlap: overlap(&self.tensor_overlap, false),
             placement,
             collectives: self.collectives,
             processes: self.processes(check, zero)?,
