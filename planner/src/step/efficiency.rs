@@ -18,8 +18,12 @@
 //! tell: what streams reach on data-sheet bandwidths, and some microseconds to start and drain a kernel. None of them has fused
 //! attention: `attention` is what FlashAttention-2 reaches at most backward, 63 % (arXiv 2307.08691, section 4.1; forward 73 %).
 //!
-//! **Hopper and later**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 48 steps of prompts, answers and training,
+//! **Hopper**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 48 steps of prompts, answers and training,
 //! measured with PyTorch on one and two H200. A smaller part of a higher peak: the data sheet's clock is not held under such load.
+//!
+//! **Blackwell**: `matrix` and `attention` are fitted to training in 8 bits that NVIDIA published, of dense models on B200 and GB200
+//! (`fabricast calibrate planner/data/megatron-bridge/blackwell.toml`, 33 steps) and on GB300 (`gb300.toml`, 8); those steps do not tell
+//! the other three, which are Hopper's. Boards of 1,000 and 1,200 W reach half of their peak, those of 1,400 W two thirds.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Fabric, NodeId, Picos};
@@ -44,7 +48,7 @@ pub struct Efficiency {
 
 impl Default for Efficiency {
     fn default() -> Self {
-        let [(_, oldest), _] = GENERATIONS;
+        let [(_, oldest), ..] = GENERATIONS;
         oldest
     }
 }
@@ -56,9 +60,11 @@ impl Default for Efficiency {
 const ROW_ENDS: f64 = 300.0;
 
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
-const GENERATIONS: [(u32, Efficiency); 2] = [
+const GENERATIONS: [(u32, Efficiency); 4] = [
     (0, Efficiency { matrix: 0.715, attention: 0.63, memory: 0.80, stream: 0.80, start: Picos(5_000_000) }),
     (90, Efficiency { matrix: 0.7125, attention: 0.5371, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) }),
+    (100, Efficiency { matrix: 0.4940, attention: 0.6268, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) }),
+    (103, Efficiency { matrix: 0.6433, attention: 0.6227, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) }),
 ];
 
 impl Efficiency {

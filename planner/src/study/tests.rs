@@ -13,6 +13,7 @@ use super::*;
 
 mod documented;
 mod paying;
+mod published;
 
 /// A study that was run.
 pub(crate) struct Made {
