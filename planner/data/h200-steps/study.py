@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the figures of measure.py and fsdp.py as a study with measured steps: study.py one.jsonl two.jsonl fsdp.jsonl > steps.toml"""
+"""Writes the figures of measure.py and fsdp.py as a study with measured steps:
+
+    study.py one.jsonl two.jsonl fsdp.jsonl > steps.toml    # by which the curve was set
+    study.py fsdp-4.jsonl > four.toml                       # by which nothing was set
+"""
 
 import json
 import sys
@@ -17,59 +21,54 @@ MODELS = {
     "train-small": "layers = 24, hidden = 1024, heads = 16, kv_heads = 16, ffn = 2816, gated = true, vocab = 32000",
 }
 
-print(
-    """# Steps of transformers on one and two H200 (HBM3e, NVLink, driver 580, CUDA 13.0, NCCL 2.28.9, NVLS off), PyTorch 2.11, 2026-11-21.
+HEADER = """# Steps of transformers on one and two H200 (HBM3e, NVLink, driver 580, CUDA 13.0, NCCL 2.28.9, NVLS off), PyTorch 2.11, 2026-11-21.
 # How they were timed: measure.py; its lines: one.jsonl, two.jsonl; and fsdp.py (2026-11-22); its lines: fsdp.jsonl. This file: study.py one.jsonl two.jsonl fsdp.jsonl.
 # What was launched layer by layer from Python (`eager`) is not here, nor steps of which the longest took twice the shortest.
 # What kernels lose to calls beside them: overlap.py; its lines: overlap.jsonl.
 # A step of answers is that of requests whose contexts have the given length in the mean: so many tokens are prompts and answers chosen here.
 #
 #   fabricast calibrate planner/data/h200-steps/steps.toml
-
-[[candidate]]
-name = "1 x H200"
-fabric = "hgx-h200"
-gpus = 1
-
-[[candidate]]
-name = "2 x H200"
-fabric = "hgx-h200"
-gpus = 2
 """
-)
-for path in sys.argv[1:]:
-    for line in open(path):
-        row = json.loads(line)
-        if "ms" not in row or row.get("how") == "eager" or row["high"] > 2 * row["low"]:
-            continue
-        model, tp, dp, what = row["model"], row["tp"], row["dp"], row["what"]
-        requests, tokens = row["requests"], row["tokens"]
-        degrees = f"tp = {tp}, pp = 1, dp = {dp}"
-        if what in ("train", "fsdp"):
-            turns = row["accumulate"]
-            name = f"{model}, tp {tp}, dp {dp}, {requests} x {tokens}" + (f", {turns} turns" if turns > 1 else "")
-            lines = [
-                f"global_batch = {requests * dp * turns}",
-                f"micro_batch = {requests}",
-                f"model = {{ {MODELS[model]}, seq = {tokens} }}",
-                'precision = "bf16"\nflash_attention = true\nbucket_mb = 25',
-            ]
-            if what == "fsdp":
-                name = f"{name}, sharded" + (", recomputed" if row["recompute"] == "full" else "")
-                lines += ["zero = 3", "gradient_bits = 32", f'recompute = "{row["recompute"]}"']
-            figure = "step_s"
-        else:
-            prompt, output, figure = tokens, 2, "prompt_step_s"
-            if what == "answer":
-                output = 2 * requests
-                prompt, figure = tokens - requests, "answer_step_s"
-            of = f"{requests} at {tokens}" if what == "answer" else f"a prompt of {tokens}"
-            name = f"{model}, tp {tp}, {of}"
-            lines = [
-                'kind = "inference"',
-                f"concurrency = {requests}\nprompt_tokens = {prompt}\noutput_tokens = {output}\nmax_batched_tokens = 16384",
-                f"model = {{ {MODELS[model]} }}",
-                'precision = "bf16"',
-            ]
-        print("[[job]]", f'name = "{name}"', *lines, f"parallel = {{ {degrees} }}\n", sep="\n")
-        print("[[measured]]", f'candidate = "{tp * dp} x H200"', f'job = "{name}"', f"{figure} = {row['ms'] / 1e3:.7g}\n", sep="\n")
+OF_FOUR = """# Steps of transformers on four H200, the models and shapes of fsdp.py in steps.toml over twice the GPUs, measured and written as those
+# (fsdp.py, 2026-11-22; fsdp-4.jsonl; study.py fsdp-4.jsonl). Nothing that ships was set by them.
+#
+#   fabricast calibrate planner/data/h200-steps/four.toml
+"""
+print(OF_FOUR if sys.argv[1:] == ["fsdp-4.jsonl"] else HEADER)
+lines_of = [json.loads(line) for path in sys.argv[1:] for line in open(path)]
+for gpus in sorted({row["tp"] * row["dp"] for row in lines_of if "ms" in row}):
+    print(f'[[candidate]]\nname = "{gpus} x H200"\nfabric = "hgx-h200"\ngpus = {gpus}\n')
+for row in lines_of:
+    if "ms" not in row or row.get("how") == "eager" or row["high"] > 2 * row["low"]:
+        continue
+    model, tp, dp, what = row["model"], row["tp"], row["dp"], row["what"]
+    requests, tokens = row["requests"], row["tokens"]
+    degrees = f"tp = {tp}, pp = 1, dp = {dp}"
+    if what in ("train", "fsdp"):
+        turns = row["accumulate"]
+        name = f"{model}, tp {tp}, dp {dp}, {requests} x {tokens}" + (f", {turns} turns" if turns > 1 else "")
+        lines = [
+            f"global_batch = {requests * dp * turns}",
+            f"micro_batch = {requests}",
+            f"model = {{ {MODELS[model]}, seq = {tokens} }}",
+            'precision = "bf16"\nflash_attention = true\nbucket_mb = 25',
+        ]
+        if what == "fsdp":
+            name = f"{name}, sharded" + (", recomputed" if row["recompute"] == "full" else "")
+            lines += ["zero = 3", "gradient_bits = 32", f'recompute = "{row["recompute"]}"']
+        figure = "step_s"
+    else:
+        prompt, output, figure = tokens, 2, "prompt_step_s"
+        if what == "answer":
+            output = 2 * requests
+            prompt, figure = tokens - requests, "answer_step_s"
+        of = f"{requests} at {tokens}" if what == "answer" else f"a prompt of {tokens}"
+        name = f"{model}, tp {tp}, {of}"
+        lines = [
+            'kind = "inference"',
+            f"concurrency = {requests}\nprompt_tokens = {prompt}\noutput_tokens = {output}\nmax_batched_tokens = 16384",
+            f"model = {{ {MODELS[model]} }}",
+            'precision = "bf16"',
+        ]
+    print("[[job]]", f'name = "{name}"', *lines, f"parallel = {{ {degrees} }}\n", sep="\n")
+    print("[[measured]]", f'candidate = "{tp * dp} x H200"', f'job = "{name}"', f"{figure} = {row['ms'] / 1e3:.7g}\n", sep="\n")

@@ -1,4 +1,4 @@
-//! Studies whose steps others published, against the curves that ship.
+//! Studies whose steps others published, or that were measured and set nothing, against the curves that ship.
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::load;
@@ -28,6 +28,14 @@ fn errors(text: &str) -> (Vec<f64>, f64) {
     sorted.sort_by(f64::total_cmp);
     let middle = sorted[sorted.len() / 2];
     (errors, middle)
+}
+
+/// The models that set the curve on two GPUs, on four.
+#[test]
+fn steps_on_four_gpus_are_predicted() {
+    let (errors, middle) = errors(include_str!("../../../data/h200-steps/four.toml"));
+    assert_eq!(errors.len(), 11);
+    assert!(middle < 0.02 && errors.iter().all(|error| error.abs() < 0.04), "{errors:?}");
 }
 
 /// Thirteen by the curve that two H200 set: all too fast, and evenly so, since software of 2024 was slower between products.
