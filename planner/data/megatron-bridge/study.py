@@ -2,7 +2,7 @@
 """Writes rows of rows.csv as a study with measured steps, of some GPUs and of models with experts or without:
 
     study.py h100 dense > h100.toml; study.py b200,gb200 dense > blackwell.toml; study.py gb300 dense > gb300.toml
-    study.py b200,gb200,gb300 experts > experts.toml
+    study.py h100,b200,gb200,gb300 experts > experts.toml
 """
 
 import csv
@@ -35,7 +35,9 @@ MACHINES = {
 gpus_of, kind = sys.argv[1:]
 lines = [line for line in Path(__file__).with_name("rows.csv").read_text().splitlines() if not line.startswith("#")]
 is_wanted = lambda row: row["gpu"] in gpus_of.split(",") and (int(row["ep"]) > 1) == (kind == "experts")
-rows = [row for row in csv.DictReader(lines) if is_wanted(row)]
+# Experts over tensor-parallel ranks, too, are no job here.
+is_job = lambda row: int(row["gpus"]) % (int(row["tp"]) * int(row["pp"]) * int(row["cp"]) * int(row["ep"])) == 0
+rows = [row for row in csv.DictReader(lines) if is_wanted(row) and is_job(row)]
 
 print(f"# {len(rows)} training runs that NVIDIA published (rows.csv beside this file says which), by study.py {gpus_of} {kind}.\n")
 if "h100" not in gpus_of and kind == "dense":

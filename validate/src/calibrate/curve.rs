@@ -60,7 +60,7 @@ pub struct CurveFigure {
 /// Predicted ÷ measured − 1 of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepErrors {
-    /// With the curve where the fit began.
+    /// With the curve that the study says, or that of the candidate's own GPUs.
     pub before: f64,
     /// With the curve fitted.
     pub fitted: f64,
@@ -242,7 +242,7 @@ fn fit(steps: &[Measured<'_>], start: Efficiency, given: [bool; FIGURES]) -> Cur
         let others: Vec<Measured<'_>> =
             steps.iter().enumerate().filter(|(other, _)| *other != number).map(|(_, step)| *step).collect();
         StepErrors {
-            before: error(step, start),
+            before: error(step, step.machine.curve),
             fitted: error(step, fitted),
             left_out: error(step, curve(&minimum(&others, fitted, given).at)),
         }
@@ -264,7 +264,7 @@ fn fit(steps: &[Measured<'_>], start: Efficiency, given: [bool; FIGURES]) -> Cur
 #[cfg(test)]
 mod tests {
     use fabricast_planner::study::read_study;
-    use fabricast_topologies::load;
+    use fabricast_topologies::{FabricRequest, load};
     use proptest::prelude::*;
 
     use super::*;
@@ -377,6 +377,22 @@ mod tests {
             };
             prop_assert!(width(part) > width(part / 8.0));
         }
+    }
+
+    /// Before anything is fitted each step has the curve of its own machine's GPUs, whatever the first is.
+    #[test]
+    fn steps_of_different_gpus_begin_with_their_own_curves() {
+        let study = study(made_by(Efficiency::default()));
+        let before = |first: &str| {
+            let mut fabrics = fabrics(&study);
+            fabrics[0] = load(&FabricRequest { gpus: Some(1), ..FabricRequest::of(first) }).unwrap();
+            let errors = calibrate_curve(&study, &fabrics).unwrap().errors;
+            errors.into_iter().map(|one| one.before).collect::<Vec<_>>()
+        };
+        let (same, other) = (before("hgx-h200"), before("hgx-b200"));
+        // Only the last step is on the second machine.
+        assert_eq!(same.last(), other.last());
+        assert!((same[0] - other[0]).abs() > 0.05, "{same:?} {other:?}");
     }
 
     /// Given figures stay, to the last digit, and fewer steps tell the others.
