@@ -8,14 +8,11 @@ Layers as experts.py has them; each rank has its tokens and a part of the expert
 Prints a line of JSON a figure.
 """
 
-import statistics
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import experts
 import fsdp
@@ -52,60 +49,14 @@ class Experts(nn.Module):
         return (back * weights.unsqueeze(-1)).sum(1).view_as(x)
 
 
-experts.Experts = Experts
-# Those of experts.py but one.
-CASES = [case for case in experts.CASES if "16 experts" not in case[0]]
-
-
-def measure(name, tokens, micro):
-    torch.manual_seed(1)
-    shape = experts.MODELS[name]
-    with torch.device(fsdp.DEVICE):
-        model = experts.Model(shape).to(torch.bfloat16)
-    with torch.no_grad():
-        for w in model.parameters():
-            w.normal_(0, 0.02) if w.ndim > 1 else w.fill_(1)
-    for layer in model.layers:
-        layer.compile(dynamic=False)
-    of_scores = torch.compile(fsdp.loss, dynamic=False)
-    ids, wanted = (torch.randint(0, shape["vocab"], (micro, tokens), device=fsdp.DEVICE) for _ in range(2))
-    n, k, e = micro * tokens, shape["chosen"], shape["experts"]
-    best = (torch.arange(n * k, device=fsdp.DEVICE) % e).view(n, k)[torch.randperm(n, device=fsdp.DEVICE)]
-
-    def step():
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            of_scores(model(ids, best), wanted).backward()
-        for w in model.parameters():
-            w.grad = None
-
-    for _ in range(5):
-        step()
-    times = []
-    for _ in range(25):
-        torch.cuda.synchronize()
-        dist.barrier()
-        b, en = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        b.record()
-        step()
-        en.record()
-        torch.cuda.synchronize()
-        times.append(b.elapsed_time(en))
-    ms, low, high = (round(of(times), 3) for of in (statistics.median, min, max))
-    fsdp.say(what="experts", tp=1, dp=W, ep=W, model=name, tokens=tokens, requests=micro, ms=ms, low=low, high=high, **fsdp.spent(step))
-
-
-def main():
-    of_fsdp = fsdp.kind
-    fsdp.kind = lambda name: "experts" if "grouped" in name.lower() or "GemmUniversal" in name else of_fsdp(name)
-    torch.cuda.set_device(fsdp.DEVICE)
-    dist.init_process_group("nccl", device_id=fsdp.DEVICE)
-    nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    fsdp.say(gpu=torch.cuda.get_device_name(), gpus=W, torch=torch.__version__, cuda=torch.version.cuda, nccl=nccl)
-    for case in CASES:
-        measure(*case)
-        torch.cuda.empty_cache()
-    dist.destroy_process_group()
+def balanced(tokens, shape):
+    """The experts of each token: all equally many, in no order."""
+    best = torch.arange(tokens * shape["chosen"], device=fsdp.DEVICE) % shape["experts"]
+    return best.view(tokens, -1)[torch.randperm(tokens, device=fsdp.DEVICE)]
 
 
 if __name__ == "__main__":
-    main()
+    experts.Experts = Experts
+    # Those of experts.py but one.
+    cases = [case for case in experts.CASES if "16 experts" not in case[0]]
+    fsdp.main(cases, lambda *case: experts.measure(*case, balanced))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times training steps of models with experts on one GPU, and tells what they spend time on.
 
-    torchrun --nproc-per-node 1 experts.py > experts.jsonl      # three minutes
+    torchrun --nproc-per-node 1 experts.py > experts.jsonl      # two minutes
 
 Layers as fsdp.py has them, with a router and experts (SwiGLU) in place of the feed-forward: scores by softmax, the best few of them,
 tokens sorted by expert, products of all experts by one kernel (`torch._grouped_mm`), and back, weighted. Which experts are best is drawn
@@ -9,16 +9,14 @@ evenly, as published benchmarks balance theirs. Layers are compiled. `kinds` and
 Prints a line of JSON a figure.
 """
 
-import statistics
-import time
-
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fsdp
+
+fsdp.KINDS = {"experts": ["grouped", "gemmuniversal"], **fsdp.KINDS}
 
 
 def qwen(layers, hidden, heads, ffn, experts):
@@ -103,7 +101,12 @@ class Model(nn.Module):
         return self.scores(self.norm(x))
 
 
-def measure(name, tokens, micro):
+def drawn(tokens, shape):
+    """What the best experts of each token are drawn by."""
+    return torch.rand(tokens, shape["experts"], device=fsdp.DEVICE)
+
+
+def measure(name, tokens, micro, choice=drawn):
     torch.manual_seed(1)
     shape = MODELS[name]
     with torch.device(fsdp.DEVICE):
@@ -115,42 +118,19 @@ def measure(name, tokens, micro):
         layer.compile(dynamic=False)
     of_scores = torch.compile(fsdp.loss, dynamic=False)
     ids, wanted = (torch.randint(0, shape["vocab"], (micro, tokens), device=fsdp.DEVICE) for _ in range(2))
-    noise = torch.rand(micro * tokens, shape["experts"], device=fsdp.DEVICE)
+    chosen = choice(micro * tokens, shape)
 
     def step():
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            of_scores(model(ids, noise), wanted).backward()
+            of_scores(model(ids, chosen), wanted).backward()
         for weights in model.parameters():
             weights.grad = None
 
     for _ in range(4):
         step()
-    times, until = [], time.time() + 5
-    while len(times) < 5 or time.time() < until:
-        torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    ms, low, high = (round(of(times), 3) for of in (statistics.median, min, max))
     case = dict(model=name, tokens=tokens, requests=micro)
-    fsdp.say(what="experts", tp=1, dp=1, **case, ms=ms, low=low, high=high, **fsdp.spent(step))
-
-
-def main():
-    of_fsdp = fsdp.kind
-    fsdp.kind = lambda name: "experts" if "grouped" in name.lower() or "GemmUniversal" in name else of_fsdp(name)
-    torch.cuda.set_device(fsdp.DEVICE)
-    fsdp.say(gpu=torch.cuda.get_device_name(), gpus=1, torch=torch.__version__, cuda=torch.version.cuda)
-    for case in CASES:
-        try:
-            measure(*case)
-        except Exception as error:
-            fsdp.say(case=case, error=repr(error)[:600])
-        torch.cuda.empty_cache()
+    fsdp.say(what="experts", tp=1, dp=fsdp.WORLD, ep=fsdp.WORLD, **case, **fsdp.timed(step), **fsdp.spent(step))
 
 
 if __name__ == "__main__":
-    main()
+    fsdp.main(CASES, measure)

@@ -114,15 +114,19 @@ def loss(scores, wanted):
     return F.cross_entropy(scores.flatten(0, 1).float(), wanted.flatten())
 
 
+# Kinds of kernels by parts of their names; the first that has one.
+KINDS = {
+    "calls": ["nccl"],
+    "attention": ["sdpa", "flash", "fmha"],
+    "products": ["nvjet", "gemm", "cutlass"],
+    "optimizer": ["multi_tens"],
+    "copies": ["chunk_cat", "split_with_sizes", "memcpy", "memset"],
+}
+
+
 def kind(name):
     name = name.lower()
-    for kind, parts in {
-        "calls": ["nccl"],
-        "attention": ["sdpa", "flash", "fmha"],
-        "products": ["nvjet", "gemm", "cutlass"],
-        "optimizer": ["multi_tens"],
-        "copies": ["chunk_cat", "split_with_sizes", "memcpy", "memset"],
-    }.items():
+    for kind, parts in KINDS.items():
         if any(part in name for part in parts):
             return kind
     return "stream"
@@ -153,6 +157,24 @@ def spent(step):
     span = max(until for _, until in every) - min(begin for begin, _ in every)
     figures = dict(span=span, exposed=length(every) - length(work), idle=span - length(every), kinds=kinds)
     return {name: {k: round(v, 2) for k, v in of.items()} if name == "kinds" else round(of, 2) for name, of in figures.items()}
+
+
+def timed(step):
+    """Steps of some seconds, all ranks together."""
+    times, until = [], time.time() + 6
+    goes_on = torch.ones((), dtype=torch.int32, device=DEVICE)
+    while len(times) < 5 or goes_on.item():
+        torch.cuda.synchronize()
+        dist.barrier()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+        goes_on.fill_(time.time() < until)
+        dist.all_reduce(goes_on, op=dist.ReduceOp.MIN)
+    return {name: round(of(times), 3) for name, of in dict(ms=statistics.median, low=min, high=max).items()}
 
 
 def measure(name, tokens, micro, turns, recompute, how):
@@ -191,22 +213,7 @@ def measure(name, tokens, micro, turns, recompute, how):
         say(what="fsdp", tp=1, dp=WORLD, **case, **{of: round(size / 1e9, 2) for of, size in held.items()})
         torch.cuda.reset_peak_memory_stats()
         return
-    times, until = [], time.time() + 6
-    goes_on = torch.ones((), dtype=torch.int32, device=DEVICE)
-    while len(times) < 5 or goes_on.item():
-        torch.cuda.synchronize()
-        dist.barrier()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-        goes_on.fill_(time.time() < until)
-        dist.all_reduce(goes_on, op=dist.ReduceOp.MIN)
-    ms, low, high = (round(of(times), 3) for of in (statistics.median, min, max))
-    profiled = spent(step)
-    say(what="fsdp", tp=1, dp=WORLD, **case, ms=ms, low=low, high=high, **profiled)
+    say(what="fsdp", tp=1, dp=WORLD, **case, **timed(step), **spent(step))
 
 
 def say(**figure):
@@ -214,17 +221,17 @@ def say(**figure):
         print(json.dumps(figure), flush=True)
 
 
-def main():
+def main(cases, measure):
     torch.cuda.set_device(DEVICE)
     dist.init_process_group("nccl", device_id=DEVICE)
     torch._dynamo.config.recompile_limit = 256
     nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
     say(gpu=torch.cuda.get_device_name(), gpus=WORLD, torch=torch.__version__, cuda=torch.version.cuda, nccl=nccl)
-    for case in CASES:
+    for case in cases:
         measure(*case)
         torch.cuda.empty_cache()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    main(CASES, measure)

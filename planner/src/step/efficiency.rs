@@ -59,12 +59,15 @@ impl Default for Efficiency {
 /// `kinds`; alone it is within 0.05 of that, `sustained.jsonl`); 0.535 / (1 + 300 / keys) is within 0.03 of each.
 const ROW_ENDS: f64 = 300.0;
 
+const HOPPER: Efficiency =
+    Efficiency { matrix: 0.7125, attention: 0.5371, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) };
+
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
 const GENERATIONS: [(u32, Efficiency); 4] = [
     (0, Efficiency { matrix: 0.715, attention: 0.63, memory: 0.80, stream: 0.80, start: Picos(5_000_000) }),
-    (90, Efficiency { matrix: 0.7125, attention: 0.5371, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) }),
-    (100, Efficiency { matrix: 0.4940, attention: 0.6268, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) }),
-    (103, Efficiency { matrix: 0.6433, attention: 0.6227, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) }),
+    (90, HOPPER),
+    (100, Efficiency { matrix: 0.4940, attention: 0.6268, ..HOPPER }),
+    (103, Efficiency { matrix: 0.6433, attention: 0.6227, ..HOPPER }),
 ];
 
 impl Efficiency {

@@ -12,24 +12,18 @@ const MEASURED: [(&str, u32); 2] = [
 ];
 
 /// A model of the script, as a job has it.
-fn model(name: &str) -> &'static str {
+fn model(name: &str) -> String {
+    let of = |[layers, hidden, heads, kv_heads, ffn, vocab, experts, chosen]: [u32; 8]| {
+        format!(
+            "layers = {layers}, hidden = {hidden}, heads = {heads}, kv_heads = {kv_heads}, head_dim = 128, ffn = {ffn}, \
+             gated = true, vocab = {vocab}, experts = {experts}, experts_per_token = {chosen}"
+        )
+    };
     match name {
-        "qwen3-30b, 6 layers" => {
-            "layers = 6, hidden = 2048, heads = 32, kv_heads = 4, head_dim = 128, ffn = 768, vocab = 151936, experts = 128, \
-             experts_per_token = 8"
-        }
-        "qwen3-30b, 6 layers, 16 experts" => {
-            "layers = 6, hidden = 2048, heads = 32, kv_heads = 4, head_dim = 128, ffn = 768, vocab = 151936, experts = 16, \
-             experts_per_token = 8"
-        }
-        "qwen3-235b, 2 layers, 32 experts" => {
-            "layers = 2, hidden = 4096, heads = 64, kv_heads = 4, head_dim = 128, ffn = 1536, vocab = 151936, experts = 32, \
-             experts_per_token = 8"
-        }
-        "mixtral-8x7b, 2 layers" => {
-            "layers = 2, hidden = 4096, heads = 32, kv_heads = 8, head_dim = 128, ffn = 14336, vocab = 32000, experts = 8, \
-             experts_per_token = 2"
-        }
+        "qwen3-30b, 6 layers" => of([6, 2048, 32, 4, 768, 151_936, 128, 8]),
+        "qwen3-30b, 6 layers, 16 experts" => of([6, 2048, 32, 4, 768, 151_936, 16, 8]),
+        "qwen3-235b, 2 layers, 32 experts" => of([2, 4096, 64, 4, 1536, 151_936, 32, 8]),
+        "mixtral-8x7b, 2 layers" => of([2, 4096, 32, 8, 14_336, 32_000, 8, 2]),
         other => panic!("{other}"),
     }
 }
@@ -45,7 +39,7 @@ fn measured_steps_of_experts_are_met() {
             let (requests, tokens) = (line["requests"].as_u64().unwrap(), &line["tokens"]);
             jobs.push(format!(
                 "name = \"j\"\nglobal_batch = {}\nmicro_batch = {requests}\nflash_attention = true\n\
-                 parallel = {{ dp = {gpus}, ep = {gpus} }}\nmodel = {{ {}, gated = true, seq = {tokens} }}\n",
+                 parallel = {{ dp = {gpus}, ep = {gpus} }}\nmodel = {{ {}, seq = {tokens} }}\n",
                 u64::from(gpus) * requests,
                 model(line["model"].as_str().unwrap())
             ));

@@ -82,8 +82,9 @@ impl Prices<'_> {
 
     /// What is waited for of tensor-parallel calls in as many pieces as ranks, each beside a part of the product that it is for: a piece
     /// at least, and what the other parts of the product are too short for. What is gathered is for the first and the third product of a
-    /// layer, what is reduced is of the second and the fourth; backward it is the other way round, with products as long. (Transformer
-    /// Engine's user buffers; copy engines move the pieces, so the products lose nothing.)
+    /// layer, what is reduced is of the second and the fourth. Backward it is the other way round, and counted the same: gathering takes
+    /// about as long as reducing, and products as long as forward. (Transformer Engine's user buffers; copy engines move the pieces, so the
+    /// products lose nothing.)
     fn in_pieces(&self, phase: Phase, products: &[Picos]) -> Result<Picos, PlanError> {
         let ranks = u64::from(self.layout.size(Dimension::Tensor)).max(1);
         let waited = |call: &GroupCall| {
@@ -162,7 +163,7 @@ impl StagePasses {
         let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
-        let products: Vec<Picos> = divided(job, layer).iter().map(|product| of(&[*product])).collect();
+        let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
         // Weights and gradients, beside all that a pass does.
         let mut travelling = [Beside::default(); 2];
         for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
@@ -175,7 +176,7 @@ impl StagePasses {
             spent.compute = of(kernels);
             spent.tensor_all = prices.of(phase, Some(Dimension::Tensor))?;
             spent.tensor = match job.tensor_overlap {
-                Overlap::On => prices.in_pieces(phase, &products)?,
+                Overlap::On => prices.in_pieces(phase, &products())?,
                 Overlap::Off => spent.tensor_all,
             };
             spent.expert = prices.of(phase, Some(Dimension::Expert))?;

@@ -109,8 +109,8 @@ fn curve(logarithms: &[f64]) -> Efficiency {
 /// # Errors
 /// [`CurveError`]: too few steps, or one that cannot be predicted.
 pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, CurveError> {
-    let given = given(&study.efficiency);
-    let (steps, figures) = (study.measured.len(), given.into_iter().filter(|given| !given).count());
+    let limits = limits(&study.efficiency);
+    let (steps, figures) = (study.measured.len(), limits.into_iter().filter(|(least, most)| least < most).count());
     if steps < figures.max(1) {
         return Err(CurveError::TooFewSteps { steps, figures });
     }
@@ -160,7 +160,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         steps.push(step);
     }
     let first = steps.first().map_or_else(Efficiency::default, |step| step.machine.curve);
-    Ok(fit(&steps, first, given))
+    Ok(fit(&steps, first, limits))
 }
 
 /// A measured step on its machine.
@@ -183,18 +183,18 @@ impl Measured<'_> {
     }
 }
 
-/// Which figures a study gives.
-fn given(study: &GivenEfficiency) -> [bool; FIGURES] {
+/// The least and most that is tried of each figure; of those that a study gives nothing else.
+fn limits(study: &GivenEfficiency) -> [(f64, f64); FIGURES] {
     let GivenEfficiency { matrix, attention, memory, stream, start } = study;
-    [matrix.is_some(), attention.is_some(), memory.is_some(), stream.is_some(), start.is_some()]
+    let given = [*matrix, *attention, *memory, *stream, start.map(Picos::us)];
+    std::array::from_fn(|number| given[number].map_or(KEYS[number].2, |value| (value, value)))
 }
 
 /// The curve that suits steps.
 struct Curve<'a> {
     steps: &'a [Measured<'a>],
     start: [f64; FIGURES],
-    /// Which figures stay where they are.
-    given: [bool; FIGURES],
+    limits: [(f64, f64); FIGURES],
 }
 
 impl Problem for Curve<'_> {
@@ -205,7 +205,8 @@ impl Problem for Curve<'_> {
 
     fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
         let along = |number: usize| {
-            if self.given.get(number).copied().unwrap_or(true) {
+            // What stays where it is needs none.
+            if self.limits.get(number).is_none_or(|(least, most)| least == most) {
                 return vec![0.0; residuals.len()];
             }
             let mut nudged = at.to_vec();
@@ -218,9 +219,8 @@ impl Problem for Curve<'_> {
     }
 
     fn clamp(&self, at: &mut [f64]) {
-        for (((figure, (_, _, (least, most))), given), start) in at.iter_mut().zip(KEYS).zip(self.given).zip(self.start)
-        {
-            *figure = if given { start } else { figure.clamp(least.ln(), most.ln()) };
+        for (figure, (least, most)) in at.iter_mut().zip(self.limits) {
+            *figure = figure.clamp(least.ln(), most.ln());
         }
     }
 
@@ -229,13 +229,13 @@ impl Problem for Curve<'_> {
     }
 }
 
-fn minimum(steps: &[Measured<'_>], start: Efficiency, given: [bool; FIGURES]) -> Minimum {
+fn minimum(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> Minimum {
     let start = figures(&start).map(|figure| figure.max(f64::MIN_POSITIVE).ln());
-    minimise(&Curve { steps, start, given }, &start, Start::Far)
+    minimise(&Curve { steps, start, limits }, &start, Start::Far)
 }
 
-fn fit(steps: &[Measured<'_>], start: Efficiency, given: [bool; FIGURES]) -> CurveFit {
-    let found = minimum(steps, start, given);
+fn fit(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> CurveFit {
+    let found = minimum(steps, start, limits);
     let fitted = curve(&found.at);
     let error = |step: &Measured<'_>, curve: Efficiency| step.residual(curve).exp_m1();
     let of = |(number, step): (usize, &Measured<'_>)| {
@@ -244,15 +244,15 @@ fn fit(steps: &[Measured<'_>], start: Efficiency, given: [bool; FIGURES]) -> Cur
         StepErrors {
             before: error(step, step.machine.curve),
             fitted: error(step, fitted),
-            left_out: error(step, curve(&minimum(&others, fitted, given).at)),
+            left_out: error(step, curve(&minimum(&others, fitted, limits).at)),
         }
     };
     let errors = steps.par_iter().enumerate().with_max_len(1).map(of).collect();
     let spreads = spreads(&found);
     let figures = std::array::from_fn(|number| {
-        let (value, (name, unit, (least, most))) = (figures(&fitted)[number], KEYS[number]);
+        let (value, (name, unit, _), (least, most)) = (figures(&fitted)[number], KEYS[number], limits[number]);
         let (low, high) = match spreads.get(number).copied().flatten() {
-            _ if given[number] => (value, value),
+            _ if least == most => (value, value),
             Some(spread) => ((value * (-spread).exp()).max(least), (value * spread.exp()).min(most)),
             None => (least, most),
         };

@@ -1,5 +1,7 @@
 //! Studies whose steps others published, or that were measured and set nothing, against the curves that ship.
 
+use std::ops::Range;
+
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::load;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -7,8 +9,9 @@ use fabricast_topologies::route::{RouteOptions, Router};
 use super::super::read_study;
 use crate::step::{Efficiency, Machine, Simulated};
 
-/// Predicted over measured less 1, of each step, by the curve of its candidate's GPUs; and how far off the middle one is.
-fn errors(text: &str) -> (Vec<f64>, f64) {
+/// Asks so many steps to be predicted, by the curve of their candidates' GPUs, off by less than `middle` in the median, and each over
+/// measured less 1 to be within `range`.
+fn are_met(text: &str, steps: usize, middle: f64, range: Range<f64>) {
     let study = read_study(text, "s.toml").unwrap();
     let mut errors = Vec::new();
     for (number, candidate) in study.candidates.iter().enumerate() {
@@ -24,44 +27,32 @@ fn errors(text: &str) -> (Vec<f64>, f64) {
             errors.push(predicted.0 as f64 / one.time.0 as f64 - 1.0);
         }
     }
+    assert_eq!(errors.len(), steps);
     let mut sorted: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sorted.sort_by(f64::total_cmp);
-    let middle = sorted[sorted.len() / 2];
-    (errors, middle)
+    assert!(sorted[steps / 2] < middle && errors.iter().all(|error| range.contains(error)), "{errors:?}");
 }
 
 /// The models that set the curve on two GPUs, on four.
 #[test]
 fn steps_on_four_gpus_are_predicted() {
-    let (errors, middle) = errors(include_str!("../../../data/h200-steps/four.toml"));
-    assert_eq!(errors.len(), 11);
-    assert!(middle < 0.02 && errors.iter().all(|error| error.abs() < 0.04), "{errors:?}");
+    are_met(include_str!("../../../data/h200-steps/four.toml"), 11, 0.02, -0.04..0.04);
 }
 
 /// Thirteen by the curve that two H200 set: all too fast, and evenly so, since software of 2024 was slower between products.
 #[test]
 fn runs_of_nemo_are_ranked_as_they_were_measured() {
-    let (errors, middle) = errors(include_str!("../../../data/nemo.toml"));
-    assert_eq!(errors.len(), 13);
-    assert!(middle < 0.14 && errors.iter().all(|error| (-0.19..-0.07).contains(error)), "{errors:?}");
+    are_met(include_str!("../../../data/nemo.toml"), 13, 0.14, -0.19..-0.07);
 }
 
 #[test]
 fn newer_runs_on_h100_are_met() {
-    let (errors, middle) = errors(include_str!("../../../data/megatron-bridge/h100.toml"));
-    assert_eq!(errors.len(), 8);
-    assert!(middle < 0.13 && errors.iter().all(|error| error.abs() < 0.20), "{errors:?}");
+    are_met(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.13, -0.20..0.20);
 }
 
-/// Two figures of their curve were set by these runs; those of calls were not.
+/// Two figures of their curves were set by these runs; those of calls were not.
 #[test]
-fn runs_on_blackwell_are_met_with_one_curve() {
-    for (text, steps, most) in [
-        (include_str!("../../../data/megatron-bridge/blackwell.toml"), 33, 0.23),
-        (include_str!("../../../data/megatron-bridge/gb300.toml"), 8, 0.08),
-    ] {
-        let (errors, middle) = errors(text);
-        assert_eq!(errors.len(), steps);
-        assert!(middle < 0.05 && errors.iter().all(|error| error.abs() < most), "{errors:?}");
-    }
+fn runs_on_blackwell_are_met() {
+    are_met(include_str!("../../../data/megatron-bridge/blackwell.toml"), 33, 0.05, -0.23..0.23);
+    are_met(include_str!("../../../data/megatron-bridge/gb300.toml"), 8, 0.05, -0.08..0.08);
 }
