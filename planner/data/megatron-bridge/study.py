@@ -35,9 +35,7 @@ MACHINES = {
 gpus_of, kind = sys.argv[1:]
 lines = [line for line in Path(__file__).with_name("rows.csv").read_text().splitlines() if not line.startswith("#")]
 is_wanted = lambda row: row["gpu"] in gpus_of.split(",") and (int(row["ep"]) > 1) == (kind == "experts")
-# Experts over tensor-parallel ranks, too, are no job here.
-is_job = lambda row: int(row["gpus"]) % (int(row["tp"]) * int(row["pp"]) * int(row["cp"]) * int(row["ep"])) == 0
-rows = [row for row in csv.DictReader(lines) if is_wanted(row) and is_job(row)]
+rows = [row for row in csv.DictReader(lines) if is_wanted(row)]
 
 print(f"# {len(rows)} training runs that NVIDIA published (rows.csv beside this file says which), by study.py {gpus_of} {kind}.\n")
 if "h100" not in gpus_of and kind == "dense":
@@ -66,7 +64,8 @@ for row in rows:
     name = f"{model} in {row['precision']}, {row['container']}, {number['gpus']} {gpu.upper()}"
     racks = ",".join(f"{rack * domain}-{rack * domain + 63}" for rack in range(-(-number["gpus"] // 64)))
     placement = f'placement = "{racks}"\n' if number["gpus"] > domain > host else ""
-    sequence = "true" if number["tp"] > 1 else "false"
+    # Experts over tensor-parallel ranks, too, are whole.
+    sequence = ("true" if number["tp"] > 1 else "false") + (", etp = 1" if number["tp"] > 1 and number["ep"] > data else "")
     print(
         "[[job]]",
         f'name = "{name}"',

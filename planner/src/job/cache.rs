@@ -8,7 +8,7 @@
 use fabricast_topologies::Bytes;
 
 use super::memory::RUNTIME;
-use super::{Footprint, KvPrecision, KvTier, Layout, Precision, Serving};
+use super::{Footprint, KvPrecision, Layout, Precision, Serving, Tier};
 
 impl Serving {
     /// Bytes of keys and values of a token, in all layers and heads.
@@ -58,8 +58,8 @@ pub fn serving_footprint(job: &Serving, layout: &Layout) -> Footprint {
     Footprint {
         weights: Bytes(job.weights_of_rank(layout)),
         kv_cache: match job.kv_tier {
-            KvTier::Hbm | KvTier::Peer => job.kv_of_rank(layout),
-            KvTier::Host => Bytes(0),
+            Tier::Hbm | Tier::Peer => job.kv_of_rank(layout),
+            Tier::Host => Bytes(0),
         },
         activations: Bytes(activations(job, layout)),
         runtime: RUNTIME,
@@ -103,7 +103,7 @@ pub fn room(job: &Serving, layout: &Layout, memory: Bytes) -> Room {
     let replicas = u64::from(layout.degrees.data);
     let left = memory.0.saturating_sub(found.total().0 - found.kv_cache.0);
     let requests = match job.kv_tier {
-        KvTier::Host if left > 0 => job.concurrency,
+        Tier::Host if left > 0 => job.concurrency,
         _ => left / (job.tokens() * job.kv_bytes_of_rank(layout)).max(1) * replicas,
     };
     let beyond = lacks(job);
@@ -120,8 +120,8 @@ pub fn room(job: &Serving, layout: &Layout, memory: Bytes) -> Room {
         if job.precision != Precision::Fp8 && lacks(&smaller).is_none() {
             remedies.push("precision = \"fp8\"".to_owned());
         }
-        let elsewhere = Serving { kv_tier: KvTier::Host, ..job.clone() };
-        if job.kv_tier != KvTier::Host && lacks(&elsewhere).is_none() {
+        let elsewhere = Serving { kv_tier: Tier::Host, ..job.clone() };
+        if job.kv_tier != Tier::Host && lacks(&elsewhere).is_none() {
             remedies.push("kv_tier = \"host\"".to_owned());
         }
     }

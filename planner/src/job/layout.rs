@@ -2,8 +2,10 @@
 //!
 //! Ranks are numbered over the fabric's GPUs, host by host, and a group's stride decides how far apart its ranks are.
 //! Innermost, so on neighbouring GPUs, are those who talk most: tensor, then context, then data, then pipeline (as
-//! Megatron-LM orders them: tp-cp-ep-dp-pp), unless a job says otherwise ([`Order`]). Experts are divided among neighbours of the data dimension, so their
-//! degree divides that of data and does not multiply the ranks.
+//! Megatron-LM orders them: tp-cp-ep-dp-pp), unless a job says otherwise ([`Order`]). Experts are divided among ranks that have
+//! different tokens, so their degree does not multiply the ranks: among those of the context and data dimensions, and where
+//! tensor-parallel ranks have whole experts ([`Experts`]) among these too, innermost first (Megatron Core's
+//! `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv 2504.14960).
 
 use fabricast_topologies::Place;
 
@@ -18,8 +20,10 @@ pub struct Degrees {
     pub pipeline: u32,
     /// Copies of the model.
     pub data: u32,
-    /// Ranks, of those of `data`, that divide a layer's experts.
+    /// Ranks that divide a layer's experts.
     pub expert: u32,
+    /// Whether tensor-parallel ranks divide the matrices of experts.
+    pub experts: Experts,
     /// Ranks that share each sequence.
     pub context: u32,
     /// Stretches of layers on each stage.
@@ -73,6 +77,11 @@ impl Default for Order {
 }
 
 impl Order {
+    /// Whether neighbours of tensor groups are copies.
+    fn has_tensor_inside_data(self) -> bool {
+        self.0.windows(2).any(|axes| axes == [Axis::Tensor, Axis::Data])
+    }
+
     /// Of words, innermost first: `tp`, `dp` and `pp` each once; `cp` and `ep`, where they are named, right before `dp`.
     ///
     /// # Errors
@@ -116,6 +125,16 @@ pub enum Sequence {
     Divided,
 }
 
+/// What tensor-parallel ranks do with experts that tokens choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Experts {
+    /// Each has a part of the matrices of the same experts, as of all others (Megatron-LM's default).
+    #[default]
+    Divided,
+    /// Each has other experts, whole, for its part of the sequence (Megatron-LM's `--expert-tensor-parallel-size 1`).
+    Whole,
+}
+
 impl Default for Degrees {
     fn default() -> Self {
         Self {
@@ -123,6 +142,7 @@ impl Default for Degrees {
             pipeline: 1,
             data: 1,
             expert: 1,
+            experts: Experts::default(),
             context: 1,
             interleave: 1,
             sequence: Sequence::Whole,
@@ -137,6 +157,24 @@ impl Degrees {
     #[must_use]
     pub fn ranks(&self) -> u64 {
         [self.tensor, self.pipeline, self.data, self.context].into_iter().map(u64::from).product()
+    }
+
+    /// Ranks that share the matrices of an expert.
+    #[must_use]
+    pub fn expert_tensor(&self) -> u32 {
+        match self.experts {
+            Experts::Divided => self.tensor,
+            Experts::Whole => 1,
+        }
+    }
+
+    /// Ranks of a stage that have other tokens, or the same ones to do other experts for.
+    fn expert_ranks(&self) -> u32 {
+        let among = match self.experts {
+            Experts::Divided => 1,
+            Experts::Whole => self.tensor,
+        };
+        among * self.context * self.data
     }
 
     /// What tensor-parallel ranks divide the tokens by between matrices.
@@ -157,7 +195,10 @@ impl std::fmt::Display for Degrees {
                 write!(f, ", {name} {degree}")?;
             }
         }
-        Ok(())
+        match self.experts {
+            Experts::Divided => Ok(()),
+            Experts::Whole => f.write_str(", etp 1"),
+        }
     }
 }
 
@@ -220,6 +261,14 @@ impl Layout {
             parts.divide("tokens of a sequence", seq, "cp × tp", u64::from(context) * u64::from(tensor))?;
         }
         let wrong = |message: String| Err(JobError::at(&job.places.parallel, message));
+        if degrees.experts == Experts::Whole && degrees.sequence == Sequence::Whole {
+            return wrong("etp 1: ranks of a tensor group have the same tokens: expected sequence = true".to_owned());
+        }
+        if degrees.experts == Experts::Whole && !degrees.order.has_tensor_inside_data() {
+            return wrong(
+                "etp 1: experts go round tensor groups first: expected tp right before dp in order".to_owned(),
+            );
+        }
         if interleave > 1 && pipeline == 1 {
             return wrong(format!("interleave {interleave} needs stages, and pp is 1"));
         }
@@ -311,6 +360,16 @@ impl Layout {
         self.shape(dimension).0
     }
 
+    /// Parts of a layer that tensor-parallel ranks divide: attention, and the feed-forward, or those experts that all tokens go to, where
+    /// the others are whole.
+    #[must_use]
+    pub fn tensor_parts(&self, model: &Model) -> u64 {
+        match self.degrees.experts {
+            Experts::Whole if model.shared_experts == 0 => 1,
+            Experts::Whole | Experts::Divided => 2,
+        }
+    }
+
     /// Size and stride of groups. Ranks of a data group include those that share sequences: both hold the same weights.
     pub(crate) fn shape(&self, dimension: Dimension) -> (u32, u32) {
         let Degrees { tensor, pipeline, data, expert, context, order, .. } = self.degrees;
@@ -324,12 +383,17 @@ impl Layout {
                 })
                 .product::<u32>()
         };
+        // Whole experts are divided among tensor-parallel ranks first, which are right inside of copies then.
+        let experts = stride(match self.degrees.experts {
+            Experts::Divided => Axis::Data,
+            Experts::Whole => Axis::Tensor,
+        });
         match dimension {
             Dimension::Tensor => (tensor, stride(Axis::Tensor)),
             Dimension::Context => (context, stride(Axis::Data)),
-            Dimension::Expert => (expert, stride(Axis::Data) * context),
+            Dimension::Expert => (expert, experts),
             Dimension::Data => (data * context, stride(Axis::Data)),
-            Dimension::ExpertData => (data / expert.max(1), stride(Axis::Data) * context * expert),
+            Dimension::ExpertData => (self.degrees.expert_ranks() / expert.max(1), experts * expert),
             Dimension::Pipeline => (pipeline, stride(Axis::Pipeline)),
         }
     }
@@ -401,7 +465,12 @@ impl Parts<'_> {
             return wrong(format!("ep {expert}, and the model has no experts"));
         }
         self.divide("experts", self.experts, "ep", expert.into())?;
-        self.divide("data-parallel ranks", data.into(), "ep", expert.into())
+        let among = match degrees.experts {
+            Experts::Divided if context == 1 => "data-parallel ranks",
+            Experts::Divided => "ranks of cp × dp",
+            Experts::Whole => "ranks of tp × cp × dp",
+        };
+        self.divide(among, degrees.expert_ranks().into(), "ep", expert.into())
     }
 }
 

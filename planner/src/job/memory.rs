@@ -9,7 +9,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::{Accumulate, Attention, Gathered, Layout, Recompute, Training, Zero};
+use super::{Accumulate, Attention, Dimension, Gathered, Layout, Recompute, Tier, Training, Zero};
 
 /// What fills a rank's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
     };
     let shared = layers * job.model.shared_layer_parameters() + words;
     let experts = layers * job.model.expert_layer_parameters() / u64::from(degrees.expert);
-    (shared.div_ceil(tensor), experts.div_ceil(tensor))
+    (shared.div_ceil(tensor), experts.div_ceil(degrees.expert_tensor().into()))
 }
 
 /// The footprint of the fullest rank.
@@ -77,8 +77,7 @@ pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
 
 fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     let (shared, experts) = of_stage(job, layout, stage);
-    let copies = u64::from(layout.degrees.data) * u64::from(layout.degrees.context);
-    let expert_copies = u64::from(layout.degrees.data / layout.degrees.expert.max(1));
+    let [copies, expert_copies] = [Dimension::Data, Dimension::ExpertData].map(|of| u64::from(layout.size(of)));
     let of = |bytes: u64, divided: bool| {
         let part = |parameters: u64, by: u64| (parameters * bytes).div_ceil(if divided { by.max(1) } else { 1 });
         Bytes(part(shared, copies) + part(experts, expert_copies))
@@ -86,7 +85,10 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     Footprint {
         weights: of(job.precision.bytes(), job.gathered(layout) == Gathered::Pass),
         gradients: of(job.gradient_bytes(), job.accumulated(layout) == Accumulate::Shards),
-        optimizer: of(job.precision.state_bytes(), job.zero > Zero::None),
+        optimizer: match job.optimizer_tier {
+            Tier::Hbm | Tier::Peer => of(job.precision.state_bytes(), job.zero > Zero::None),
+            Tier::Host => Bytes(0),
+        },
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
         runtime: RUNTIME,

@@ -23,23 +23,25 @@ mod placement;
 mod read;
 mod serving;
 mod sharding;
+mod tier;
 mod traced;
 mod traffic;
 mod training;
 
 pub use cache::{Room, room, serving_footprint};
 pub use error::JobError;
-pub use layout::{Degrees, Dimension, Ends, Layout, Order, Sequence};
+pub use layout::{Degrees, Dimension, Ends, Experts, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
 pub use placement::{Placement, numbers};
-pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
 pub(crate) use read::{Beside, JobText, refused, written};
-pub use serving::{KvPrecision, KvTier, Limits, Serving};
+pub use read::{read_job, read_only_job};
+pub use serving::{KvPrecision, Limits, Serving};
 pub use sharding::{Accumulate, Gathered, Reshard, Zero};
+pub use tier::Tier;
 pub use traced::Traced;
 pub use traffic::{GroupCall, Phase, traffic};
 pub use training::{Attention, Overlap, Processes, Recompute, Training};
@@ -127,6 +129,16 @@ impl Job {
     /// [`JobError`] at `placement`, where that is of other GPUs.
     pub fn ranks_on<'f>(&self, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId]>, JobError> {
         self.placement().on(fabric, self.places())
+    }
+
+    /// What its calls may be done by.
+    #[must_use]
+    pub fn collectives(&self) -> Collectives {
+        match self {
+            Self::Training(job) => job.collectives,
+            Self::Inference(job) => job.collectives,
+            Self::Trace(job) => job.collectives,
+        }
     }
 
     /// Where it stands.

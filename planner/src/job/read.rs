@@ -22,10 +22,9 @@ use toml::Spanned;
 
 use placement::PlacementText;
 
-use super::layout::{Degrees, Ends, Order, Sequence};
+use super::layout::{Degrees, Ends, Experts, Order, Sequence};
 use super::{
-    Accumulate, Collectives, Job, JobError, KvPrecision, KvTier, Model, Parallel, Places, Precision, Processes,
-    Recompute,
+    Accumulate, Collectives, Job, JobError, KvPrecision, Model, Parallel, Places, Precision, Processes, Recompute, Tier,
 };
 
 use crate::trace::Contents;
@@ -52,6 +51,30 @@ pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
     read.job(origin, origin.place(0..0), Beside::NOTHING)
 }
 
+/// Reads the one job of a file: its keys by themselves, or the `[[job]]` of a study.
+///
+/// # Errors
+/// [`JobError`] as [`read_job`], and where a study has several jobs or none.
+pub fn read_only_job(text: &str, source: &str) -> Result<Job, JobError> {
+    #[derive(Deserialize)]
+    struct Jobs {
+        job: Option<Vec<Spanned<JobText>>>,
+    }
+    let origin = Origin { source, text };
+    let Jobs { job: Some(jobs) } = toml::from_str(text).map_err(|error| refused(origin, &error))? else {
+        return read_job(text, source);
+    };
+    match jobs.as_slice() {
+        [one] => one.get_ref().job(origin, origin.place(one.span()), Beside::NOTHING),
+        several => {
+            let names: Vec<&str> = several.iter().map(|one| one.get_ref().name.get_ref().as_str()).collect();
+            let place = several.get(1).map_or_else(|| Place::of_source(source), |one| origin.place(one.span()));
+            let message = format!("{} jobs ({}), and one is meant", several.len(), names.join(", "));
+            Err(JobError { place, message, help: Some("keep one of them in a file of its own".to_owned()) })
+        }
+    }
+}
+
 /// A job as it is written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +93,7 @@ pub(crate) struct JobText {
     global_batch: Option<Spanned<u64>>,
     micro_batch: Option<Spanned<u64>>,
     zero: Option<Spanned<u8>>,
+    optimizer_tier: Option<Spanned<Tier>>,
     reshard_after_forward: Option<Spanned<bool>>,
     accumulate: Option<Spanned<Accumulate>>,
     bucket_mb: Option<Spanned<u64>>,
@@ -87,7 +111,7 @@ pub(crate) struct JobText {
     max_batched_tokens: Option<Spanned<u64>>,
     prefix_hit: Option<Spanned<f64>>,
     kv_precision: Option<Spanned<KvPrecision>>,
-    kv_tier: Option<Spanned<KvTier>>,
+    kv_tier: Option<Spanned<Tier>>,
     kv_bytes_per_token: Option<Spanned<u64>>,
     redundant_experts: Option<Spanned<u64>>,
     gpu_memory_utilization: Option<Spanned<f64>>,
@@ -143,6 +167,7 @@ struct DegreesText {
     pp: Spanned<u32>,
     dp: Option<Spanned<u32>>,
     ep: Spanned<u32>,
+    etp: Option<Spanned<u32>>,
     cp: Option<Spanned<u32>>,
     interleave: Option<Spanned<u32>>,
     sequence: bool,
@@ -158,6 +183,7 @@ impl Default for DegreesText {
             pp: one(),
             dp: None,
             ep: one(),
+            etp: None,
             cp: None,
             interleave: None,
             sequence: false,
@@ -318,6 +344,14 @@ impl JobText {
             pipeline: degree("pp", &text.pp)?,
             data: 1,
             expert: degree("ep", &text.ep)?,
+            experts: match &text.etp {
+                Some(own) if *own.get_ref() == 1 && *text.tp.get_ref() > 1 => Experts::Whole,
+                Some(own) if own.get_ref() != text.tp.get_ref() => {
+                    let message = format!("etp: {} is neither 1 nor tp {}", own.get_ref(), text.tp.get_ref());
+                    return Err(check.wrong(own.span(), message));
+                }
+                Some(_) | None => Experts::Divided,
+            },
             context: degree("cp", text.cp.as_ref().unwrap_or(&one))?,
             interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&one))?,
             sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
@@ -511,6 +545,7 @@ pub(crate) mod tests {
                 "too large",
             ),
             ("model = 3", "job.toml:1:9", ""),
+            ("parallel = { tp = 4, etp = 2 }", "job.toml:1:28", "etp: 2 is neither 1 nor tp 4"),
             ("recompute = ", "job.toml:1:13", ""),
         ] {
             let error = read_job(&text(&format!("{line}\n")), "job.toml").unwrap_err().to_string();
@@ -530,6 +565,12 @@ pub(crate) mod tests {
             ("parallel = { interleave = 2 }", 1, "needs stages"),
             ("parallel = { cp = 3 }", 3, "cannot be divided by cp 3"),
             ("parallel = { dp = 2, ep = 2 }", 2, "no experts"),
+            ("parallel = { tp = 2, etp = 1 }", 2, "expected sequence = true"),
+            (
+                "parallel = { tp = 2, etp = 1, sequence = true, order = [\"dp\", \"tp\", \"pp\"] }",
+                2,
+                "tp right before dp",
+            ),
         ] {
             let error = Layout::given(&job(&format!("{line}\n")), ranks).unwrap_err();
             assert!(error.to_string().contains(expected) && error.place.line > 0, "{line}: {error}");

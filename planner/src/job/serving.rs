@@ -6,7 +6,7 @@
 use fabricast_topologies::Picos;
 use serde::Deserialize;
 
-use super::{Collectives, Model, Parallel, Placement, Places, Precision};
+use super::{Collectives, Model, Parallel, Placement, Places, Precision, Tier};
 
 /// A model that answers requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub struct Serving {
     /// What keys and values are kept in.
     pub kv_precision: KvPrecision,
     /// Where they are kept.
-    pub kv_tier: KvTier,
+    pub kv_tier: Tier,
     /// Bytes of keys and values of a token in all layers, where they are compressed; then every tensor-parallel rank has
     /// all of them. Absent: those of the model's heads.
     pub kv_bytes_per_token: Option<u64>,
@@ -103,32 +103,6 @@ impl KvPrecision {
             Self::Fp32 => 4,
             Self::Bf16 | Self::Fp16 => 2,
             Self::Fp8 => 1,
-        }
-    }
-}
-
-/// Where keys and values are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum KvTier {
-    /// In the GPU's own memory.
-    #[default]
-    Hbm,
-    /// In another GPU's, which has the same to keep: read over the fabric, and no room is gained.
-    Peer,
-    /// In the memory of the CPU next to it (Grace's, over NVLink-C2C; others', over PCIe), of which there is taken to be
-    /// enough, since fabrics do not state how much there is.
-    Host,
-}
-
-impl KvTier {
-    /// As it is written.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Hbm => "hbm",
-            Self::Peer => "peer",
-            Self::Host => "host",
         }
     }
 }

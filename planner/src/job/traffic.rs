@@ -106,11 +106,12 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
         let mut add = |dimension, collective, bytes, count| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
         };
+        let parts = layout.tensor_parts(&job.model) * times;
         match layout.degrees.sequence {
-            Sequence::Whole => add(Dimension::Tensor, Collective::AllReduce, whole, 2 * times),
+            Sequence::Whole => add(Dimension::Tensor, Collective::AllReduce, whole, parts),
             Sequence::Divided => {
-                add(Dimension::Tensor, Collective::AllGather, whole, 2 * times);
-                add(Dimension::Tensor, Collective::ReduceScatter, whole, 2 * times);
+                add(Dimension::Tensor, Collective::AllGather, whole, parts);
+                add(Dimension::Tensor, Collective::ReduceScatter, whole, parts);
             }
         }
         if job.model.experts > 0 {
@@ -150,7 +151,8 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
     let tensor = u64::from(degrees.tensor);
     let shared = job.model.shared_layer_parameters().div_ceil(tensor);
-    let experts = (job.model.expert_layer_parameters() / u64::from(degrees.expert)).div_ceil(tensor);
+    let experts =
+        (job.model.expert_layer_parameters() / u64::from(degrees.expert)).div_ceil(degrees.expert_tensor().into());
     let words = job.model.embedding_parameters().div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
@@ -186,7 +188,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::read::tests::{job, text, trained};
-    use super::super::{Degrees, footprint};
+    use super::super::{Degrees, Experts, footprint};
     use super::*;
 
     /// Bytes that a rank's groups of a dimension move in a step, times as often as the phase comes.
@@ -319,11 +321,43 @@ mod tests {
             prop_assert_eq!(bytes(&job, &layout, Dimension::ExpertData), 0);
         }
 
+        /// Tensor-parallel ranks that have whole experts send each token from one of them only, share no matrices after attention, and
+        /// hold as many parameters as those that divide experts among as many ranks more: those of a stage once, over all of its ranks.
+        #[test]
+        fn whole_experts_exchange_the_closed_form(tp in 1u32..3, dp in 0u32..3, ep in 0u32..4, shared in 0u64..2) {
+            let (tp, dp, ep) = (1 << tp, 1 << dp, 1u32 << ep);
+            prop_assume!(tp * dp >= ep);
+            let of = |lines: &str| {
+                let job = job(&format!(
+                    "zero = 1\nparallel = {{ tp = {tp}, dp = {dp}, sequence = true{lines} }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, \
+                     vocab = 32000, seq = 512, experts = 8, experts_per_token = 2, shared_experts = {shared} }}\n"
+                ));
+                let layout = Layout::given(&job, tp * dp).unwrap().unwrap();
+                (job, layout)
+            };
+            let (job, whole) = of(&format!(", ep = {ep}, etp = 1"));
+            let micro = whole.micro_batches(&job);
+            let out = if ep > 1 { micro * 4 * 4 * (2 * 512 * 1024 * 2) / u64::from(tp) } else { 0 };
+            prop_assert_eq!(bytes(&job, &whole, Dimension::Expert), out);
+            let (divided_job, divided) = of("");
+            let of_a_layer = |job, layout| bytes(job, layout, Dimension::Tensor) - micro * 2 * (2 * 512 * 1024);
+            let parts = if shared == 0 { 1 } else { 2 };
+            prop_assert_eq!(2 * of_a_layer(&job, &whole), parts * of_a_layer(&divided_job, &divided));
+            let experts = 2 * 4 * 8 * job.model.ffn_parameters() / u64::from(ep);
+            let copies = u64::from(tp * dp / ep);
+            prop_assert_eq!(bytes(&job, &whole, Dimension::ExpertData), if copies > 1 { 2 * experts } else { 0 });
+            let shared = footprint(&divided_job, &divided).weights.0 - 2 * 4 * 8 * job.model.ffn_parameters() / u64::from(tp);
+            prop_assert_eq!(footprint(&job, &whole).weights.0, shared + experts);
+        }
+
         /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
         #[test]
-        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
+        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
+            let whole = whole && order == ["tp", "dp", "pp"];
             let order = crate::job::Order::parse(&order).unwrap();
-            let degrees = Degrees { order, tensor: tp, pipeline: pp, data: ep * rest, expert: ep, context: cp, ..Degrees::default() };
+            let (data, experts) = if whole { (rest, Experts::Whole) } else { (ep * rest, Experts::Divided) };
+            let tp = if whole { tp * ep } else { tp };
+            let degrees = Degrees { order, tensor: tp, pipeline: pp, data, expert: ep, experts, context: cp, ..Degrees::default() };
             let layout = Layout { degrees };
             for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Pipeline] {
                 let groups = layout.groups(dimension);
@@ -345,6 +379,13 @@ mod tests {
         assert_eq!(first(Dimension::Data), [0, 2, 4, 6]);
         assert_eq!(first(Dimension::ExpertData), [0, 4]);
         assert_eq!(first(Dimension::Pipeline), [0, 8]);
+        // Experts go round tensor groups where these have whole ones, and round what shares sequences before copies.
+        let whole = Layout { degrees: Degrees { experts: Experts::Whole, expert: 4, ..degrees } };
+        assert_eq!(whole.groups(Dimension::Expert)[..2], [[0, 1, 2, 3], [4, 5, 6, 7]]);
+        assert_eq!(whole.groups(Dimension::ExpertData)[1], [1, 5]);
+        let folded = Layout { degrees: Degrees { tensor: 2, context: 2, data: 2, expert: 4, ..Degrees::default() } };
+        assert_eq!(folded.groups(Dimension::Expert), [[0, 2, 4, 6], [1, 3, 5, 7]]);
+        assert_eq!(folded.size(Dimension::ExpertData), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Accumulate, Collectives, Model, Parallel, Placement, Places, Precision, Reshard, Zero};
+use super::{Accumulate, Collectives, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero};
 
 /// A training job.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Training {
     pub parallel: Parallel,
     /// What data-parallel ranks share of the optimizer's state.
     pub zero: Zero,
+    /// Where the optimizer's state is kept. The GPU updates it wherever that is: it comes and goes meanwhile.
+    pub optimizer_tier: Tier,
     /// Whether gathered weights are given away after a forward pass; absent: [`Training::gathered`] says.
     pub reshard: Option<Reshard>,
     /// What gradients are added up in; absent: [`Training::accumulated`] says.

@@ -14,7 +14,6 @@
 mod kernels;
 mod rhythm;
 mod search;
-mod tier;
 mod traffic;
 mod way;
 
@@ -24,13 +23,13 @@ pub(crate) use search::step_of;
 pub use search::{best_service, courses_of_steps};
 pub use traffic::traffic;
 
-use fabricast_topologies::{Bandwidth, Picos};
+use fabricast_topologies::Picos;
 use rayon::prelude::*;
 
 use crate::job::{Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
 use crate::plan::PlanError;
 use crate::step::{
-    Course, Efficiency, Exchange, Kernel, Kind, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
+    Course, Efficiency, Exchange, Kernel, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
 };
 use way::{Spent, Way};
 
@@ -62,8 +61,6 @@ pub struct Clock<'a> {
     pub speeds: &'a Speeds,
     /// How long kernels take.
     pub curve: &'a Efficiency,
-    /// How fast keys and values are read that are kept elsewhere than in the GPU's own memory.
-    pub elsewhere: Option<Bandwidth>,
     /// What calls take.
     pub tariff: &'a dyn Tariff,
 }
@@ -273,7 +270,7 @@ impl Clock<'_> {
             return Picos::ZERO;
         }
         let layout = Layout { degrees: Degrees::default() };
-        let near = Clock { elsewhere: None, ..*self };
+        let near = Clock { speeds: &Speeds { elsewhere: None, ..*self.speeds }, ..*self };
         times(near.work(&layer(job, &layout, mix, chunks)), job.model.layers)
             + near.work(&words(job, mix))
             + near.work(&logits(job, &layout, mix))
@@ -289,20 +286,15 @@ impl Clock<'_> {
         self.curve.total(&work.kernels, self.speeds) + attention.sum()
     }
 
-    /// A kernel that waits for what it reads of elsewhere; links are taken to carry that part of their rate which kernels that wait
-    /// for their bytes reach of memory.
+    /// A kernel that waits for what it reads of elsewhere.
     fn reading(&self, reading: &Reading) -> Picos {
         let Reading { kernel, kept } = *reading;
-        match self.elsewhere {
+        match self.speeds.elsewhere {
             None => {
                 let whole = Kernel { bytes: fabricast_topologies::Bytes(kernel.bytes.0 + kept.0), ..kernel };
                 self.curve.time(&whole, self.speeds)
             }
-            Some(rate) => {
-                let far = Speeds { memory: rate, ..*self.speeds };
-                let fetched = Kernel { kind: Kind::Product, bytes: kept, ..Kernel::default() };
-                self.curve.time(&kernel, self.speeds).max(self.curve.time(&fetched, &far))
-            }
+            Some(rate) => self.curve.time(&kernel, self.speeds).max(self.curve.fetched(kept, rate)),
         }
     }
 }

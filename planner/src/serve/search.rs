@@ -7,9 +7,9 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Clock, Service, courses, serve, tier};
+use super::{Clock, Service, courses, serve};
 use crate::job::{Degrees, Footprint, Layout, Serving, room, serving_footprint};
-use crate::step::{Course, Estimated, Machine, Speeds, Step, Tariff, TimeError, indivisible, shortlist};
+use crate::step::{Course, Estimated, Machine, Step, Tariff, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
 /// GPU's memory.
@@ -17,10 +17,9 @@ use crate::step::{Course, Estimated, Machine, Speeds, Step, Tariff, TimeError, i
 /// # Errors
 /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
 pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footprint, Service), TimeError> {
-    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
-    let elsewhere = tier::reach(job, machine)?;
+    let speeds = machine.speeds_to_serve(job)?;
     let allowed = machine.simulated.allowing(job.collectives);
-    let clock = Clock { speeds: &speeds, curve: &machine.curve, elsewhere, tariff: &allowed };
+    let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
     let memory = machine.memory();
     let timed = |layout: &Layout| {
         let (step, service) = serve(job, layout, &clock)?;
@@ -46,10 +45,9 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
 /// # Errors
 /// As [`best_service`].
 pub fn courses_of_steps(job: &Serving, machine: &Machine<'_>, found: &Step) -> Result<[Option<Course>; 2], TimeError> {
-    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
-    let elsewhere = tier::reach(job, machine)?;
+    let speeds = machine.speeds_to_serve(job)?;
     let allowed = machine.simulated.allowing(job.collectives);
-    let clock = Clock { speeds: &speeds, curve: &machine.curve, elsewhere, tariff: &allowed };
+    let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
     Ok(courses(job, &found.layout, &clock)?)
 }
 
@@ -63,8 +61,8 @@ pub(crate) fn step_of(
     machine: &Machine<'_>,
     tariff: &dyn Tariff,
 ) -> Result<Step, TimeError> {
-    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
-    let clock = Clock { speeds: &speeds, curve: &machine.curve, elsewhere: tier::reach(job, machine)?, tariff };
+    let speeds = machine.speeds_to_serve(job)?;
+    let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff };
     Ok(serve(job, layout, &clock)?.0)
 }
 

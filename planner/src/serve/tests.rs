@@ -2,7 +2,7 @@
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bytes, FabricRequest, load};
+use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, load};
 use proptest::prelude::*;
 
 use super::*;
@@ -26,6 +26,7 @@ const H100: Speeds = Speeds {
     memory: Bandwidth(3_350_000_000_000),
     sms: Some(132),
     blocks: Blocks::OneForEachSm,
+    elsewhere: None,
 };
 
 fn laid(job: &Serving) -> Layout {
@@ -36,7 +37,7 @@ fn laid(job: &Serving) -> Layout {
 
 fn flat(job: &Serving, speeds: Speeds, bandwidth: f64) -> (Step, Service) {
     let tariff = Flat(bandwidth);
-    let clock = Clock { speeds: &speeds, curve: &Efficiency::default(), elsewhere: None, tariff: &tariff };
+    let clock = Clock { speeds: &speeds, curve: &Efficiency::default(), tariff: &tariff };
     serve(job, &laid(job), &clock).unwrap()
 }
 
@@ -54,7 +55,7 @@ proptest! {
     fn courses_are_those_of_the_steps(drawn in drawn(), bandwidth in 1.0..400.0f64) {
         let job = drawn.job();
         let tariff = Flat(bandwidth * 1e9);
-        let clock = Clock { speeds: &H100, curve: &Efficiency::default(), elsewhere: None, tariff: &tariff };
+        let clock = Clock { speeds: &H100, curve: &Efficiency::default(), tariff: &tariff };
         let layout = laid(&job);
         let (_, service) = serve(&job, &layout, &clock).unwrap();
         let (streams, rhythm) = steady(&job, &layout);
@@ -289,8 +290,8 @@ fn tiers_cost_what_their_ways_cost() {
 #[test]
 fn what_is_kept_elsewhere_comes_at_its_rate() {
     let curve = Efficiency { memory: 0.5, stream: 0.1, start: Picos(0), ..Efficiency::default() };
-    let clock =
-        Clock { speeds: &H100, curve: &curve, elsewhere: Some(Bandwidth(100_000_000_000)), tariff: &Flat(1e12) };
+    let speeds = Speeds { elsewhere: Some(Bandwidth(100_000_000_000)), ..H100 };
+    let clock = Clock { speeds: &speeds, curve: &curve, tariff: &Flat(1e12) };
     let reading = Reading { kernel: Kernel::default(), kept: Bytes(1_000_000_000) };
     assert_eq!(clock.reading(&reading), Picos(20_000_000_000));
 }

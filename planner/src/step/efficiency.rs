@@ -26,7 +26,7 @@
 //! the other three, which are Hopper's. Boards of 1,000 and 1,200 W reach half of their peak, those of 1,400 W two thirds.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Fabric, NodeId, Picos};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, NodeId, Picos};
 
 use super::kernels::{Kernel, Kind};
 use super::speeds::Speeds;
@@ -104,6 +104,12 @@ impl Efficiency {
         }
     }
 
+    /// What bytes take that come from elsewhere, or go there, at so much at most: links are taken to carry that part of their rate which
+    /// kernels that wait for their bytes reach of memory.
+    pub(crate) fn fetched(&self, bytes: Bytes, rate: Bandwidth) -> Picos {
+        Picos((bytes.0 as f64 / (rate.0 as f64 * self.memory) * 1e12).round() as u64) + self.start
+    }
+
     /// Whether a kernel waits for its operations rather than for its bytes.
     pub(super) fn is_bound_by_units(&self, kernel: &Kernel, speeds: &Speeds) -> bool {
         let (operations, bytes) = self.seconds(kernel, speeds);
@@ -119,8 +125,6 @@ impl Efficiency {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_topologies::{Bandwidth, Bytes};
-
     use super::*;
     use crate::job::Flops;
     use crate::step::Blocks;
@@ -135,6 +139,7 @@ mod tests {
                 memory: Bandwidth(2_039_000_000_000),
                 sms: Some(108),
                 blocks: Blocks::AsSmsComeFree,
+                elsewhere: None,
             },
         );
         let reached = |flops: u128, bytes: u64| {
@@ -163,6 +168,7 @@ mod tests {
             memory: Bandwidth(1_000_000_000_000),
             sms: None,
             blocks: Blocks::AsSmsComeFree,
+            elsewhere: None,
         };
         let ms = |kind, flops: u128, bytes| {
             let kernel = Kernel { kind, flops: Flops(flops), bytes: Bytes(bytes) };

@@ -7,9 +7,10 @@
 //! (Megatron-LM's fused softmax; Korthikanti et al., figure 3). Gradients of weights are added to a buffer of them, by
 //! the product that computes them (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a kernel of its own.
 
-use fabricast_topologies::Bytes;
+use fabricast_topologies::{Bytes, Picos};
 
-use crate::job::{Attention, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
+use super::{Efficiency, Speeds};
+use crate::job::{Attention, Experts, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
 
 /// Bytes of a number in 32 bits.
 const WHOLE: u64 = 4;
@@ -112,8 +113,12 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     passes.stream(dropout.0, dropout.1);
 
     passes.stream(norm.0, norm.1);
-    let f = model.ffn / tensor;
-    let routed = (tokens as f64 * model.experts_per_token.max(1) as f64 * job.skew).round() as u64;
+    let f = model.ffn / u64::from(degrees.expert_tensor());
+    let chosen_by = match degrees.experts {
+        Experts::Divided => tokens,
+        Experts::Whole => between / h,
+    };
+    let routed = (chosen_by as f64 * model.experts_per_token.max(1) as f64 * job.skew).round() as u64;
     let (routed, matrices) = match model.experts {
         0 => (tokens, 1),
         experts => {
@@ -129,7 +134,7 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     };
     // Experts that all tokens go to are one of their joint width.
     if model.shared_experts > 0 {
-        let shared = f * model.shared_experts;
+        let shared = model.ffn / tensor * model.shared_experts;
         passes.weights(job, Kind::Product, (tokens, shared * (model.ffn_matrices - 1), h), 1);
         passes.stream(model.ffn_matrices * e * tokens * shared, (2 * model.ffn_matrices - 1) * e * tokens * shared);
         passes.weights(job, Kind::Product, (tokens, h, shared), 1);
@@ -251,6 +256,14 @@ pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     let (masters, narrowed) = if weight < WHOLE { (0, WHOLE + weight) } else { (2 * weight, 0) };
     let kernels = [normed, WHOLE + 2 * state + masters, narrowed, gradient];
     kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
+}
+
+/// What the optimizer takes for a rank's own part of the parameters: its kernels, or what its state takes to come and go where that
+/// is kept elsewhere.
+pub(super) fn update(job: &Training, parameters: u64, speeds: &Speeds, curve: &Efficiency) -> Picos {
+    let kernels = curve.total(&optimizer(job, parameters), speeds);
+    let state = Bytes(parameters * job.precision.state_bytes());
+    kernels.max(speeds.elsewhere.map_or(Picos::ZERO, |rate| curve.fetched(state, rate)))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod price;
 mod search;
 mod slowing;
 mod speeds;
+mod tier;
 mod timing;
 mod together;
 

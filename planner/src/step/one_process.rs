@@ -12,7 +12,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::kernels::{Kernel, Passes, layer, logits, optimizer, words};
+use super::kernels::{Kernel, Passes, layer, logits, update, words};
 use super::{Course, Doing, Efficiency, Exchange, Lane, Share, Speeds, Step, Tariff, alone, times};
 use crate::job::{Dimension, Layout, Training, parameters};
 use crate::plan::PlanError;
@@ -93,7 +93,7 @@ impl<'a> Parts<'a> {
             layout,
             each,
             micro: layout.micro_batches(job),
-            optimizer: curve.total(&optimizer(job, own), speeds),
+            optimizer: update(job, own, speeds, curve),
             alone: alone(job, speeds, curve),
         })
     }

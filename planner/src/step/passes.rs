@@ -82,10 +82,10 @@ impl Prices<'_> {
 
     /// What is waited for of tensor-parallel calls in as many pieces as ranks, each beside a part of the product that it is for: a piece
     /// at least, and what the other parts of the product are too short for. What is gathered is for the first and the third product of a
-    /// layer, what is reduced is of the second and the fourth. Backward it is the other way round, and counted the same: gathering takes
+    /// layer, what is reduced is of the second and the fourth, where both `parts` of it are divided. Backward it is the other way round, and counted the same: gathering takes
     /// about as long as reducing, and products as long as forward. (Transformer Engine's user buffers; copy engines move the pieces, so the
     /// products lose nothing.)
-    fn in_pieces(&self, phase: Phase, products: &[Picos]) -> Result<Picos, PlanError> {
+    fn in_pieces(&self, phase: Phase, products: &[Picos], parts: u64) -> Result<Picos, PlanError> {
         let ranks = u64::from(self.layout.size(Dimension::Tensor)).max(1);
         let waited = |call: &GroupCall| {
             let time = self.time(call, call.bytes)?;
@@ -94,11 +94,11 @@ impl Prices<'_> {
                 Collective::ReduceScatter => 1,
                 _ => return Ok(times(time, call.count)),
             };
-            let each = [first, first + 2].map(|number| {
-                let product = products.get(number).copied().unwrap_or_default();
+            let each = (0..parts).map(|part| {
+                let product = products.get(first + 2 * part as usize).copied().unwrap_or_default();
                 (time - Picos(times(product, ranks - 1).0 / ranks)).max(Picos(time.0 / ranks))
             });
-            Ok(each.into_iter().map(|one| times(one, call.count / 2)).sum())
+            Ok(each.map(|one| times(one, call.count / parts)).sum())
         };
         self.during(phase, Some(Dimension::Tensor)).map(waited).sum()
     }
@@ -176,7 +176,7 @@ impl StagePasses {
             spent.compute = of(kernels);
             spent.tensor_all = prices.of(phase, Some(Dimension::Tensor))?;
             spent.tensor = match job.tensor_overlap {
-                Overlap::On => prices.in_pieces(phase, &products())?,
+                Overlap::On => prices.in_pieces(phase, &products(), layout.tensor_parts(&job.model))?,
                 Overlap::Off => spent.tensor_all,
             };
             spent.expert = prices.of(phase, Some(Dimension::Expert))?;

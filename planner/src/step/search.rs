@@ -2,7 +2,7 @@
 //! one that was (`least`).
 //!
 //! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, each with the
-//! stretches of layers (`interleave`) that the estimate likes best, and experts divided as far as they go; sequences are divided
+//! stretches of layers (`interleave`) that the estimate likes best, and experts divided as far as they go, in parts by tensor-parallel ranks or whole; sequences are divided
 //! between tensor-parallel ranks, since that costs nothing. Contexts are divided only by who names it. What does not fit the memory
 //! is left out; where nothing fits, what comes nearest is taken.
 
@@ -14,7 +14,7 @@ pub use super::TimeError as StepError;
 use super::least::LeastTimes;
 use super::timing::can_be_followed;
 use super::{Course, Efficiency, Estimated, Simulated, Speeds, Step, TimeError, course, step};
-use crate::job::{Degrees, Footprint, JobError, Layout, Processes, Sequence, Training, footprint};
+use crate::job::{Degrees, Experts, Footprint, JobError, Layout, Processes, Sequence, Training, footprint};
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
@@ -106,7 +106,7 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
         return Err(JobError::at(&job.places.parallel, message).into());
     }
     match Layout::given(job, ranks)? {
-        Some(layout) => timed(job, machine, &Speeds::of(machine.router.fabric(), job.precision, &job.places)?, &layout),
+        Some(layout) => timed(job, machine, &machine.speeds_to_train(job)?, &layout),
         None => searched(job, machine, machine.memory().unwrap_or(Bytes::MAX)),
     }
 }
@@ -116,7 +116,7 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
 /// # Errors
 /// As [`best_step`].
 pub fn course_of_step(job: &Training, machine: &Machine<'_>, found: &Step) -> Result<Course, TimeError> {
-    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
+    let speeds = machine.speeds_to_train(job)?;
     course(job, &found.layout, &speeds, &machine.curve, &machine.simulated.allowing(job.collectives))
 }
 
@@ -146,7 +146,7 @@ fn least_step(job: &Training, machine: &Machine<'_>, speeds: &Speeds, layout: &L
 }
 
 fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Step, Footprint), TimeError> {
-    let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places)?;
+    let speeds = machine.speeds_to_train(job)?;
     let mut best: Option<(Step, Footprint)> = None;
     for layout in promising(job, machine, &speeds, memory)? {
         if let Some((known, _)) = &best
@@ -183,14 +183,19 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
         for pipeline in divisors(ranks / tensor, stages) {
             let data = ranks / tensor / pipeline;
             let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
-            let expert = divisors(data, experts.clamp(1, data)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
             let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
             let layers = (job.model.layers / u64::from(pipeline)) as u32;
-            let stretches = divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
-            found.extend(stretches.filter_map(|interleave| {
-                let degrees = Degrees { tensor, pipeline, data, expert, interleave, sequence, ..Degrees::default() };
-                Layout::new(job, ranks, degrees).ok().filter(|layout| can_be_followed(job, layout))
-            }));
+            let whole = (tensor > 1 && experts > 0).then_some((Experts::Whole, tensor * data));
+            for (how, among) in [(Experts::Divided, data)].into_iter().chain(whole) {
+                let expert =
+                    divisors(among, experts.clamp(1, among)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
+                let stretches = divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
+                found.extend(stretches.filter_map(|interleave| {
+                    let (one, experts) = (Degrees::default(), how);
+                    let degrees = Degrees { tensor, pipeline, data, expert, experts, interleave, sequence, ..one };
+                    Layout::new(job, ranks, degrees).ok().filter(|layout| can_be_followed(job, layout))
+                }));
+            }
         }
     }
     found
@@ -221,7 +226,7 @@ mod tests {
                 "name = \"j\"\nglobal_batch = {batch}\nzero = {zero}\nflash_attention = true\nparallel = \"auto\"\n\
                  model = {{ layers = {layers}, hidden = {hidden}, heads = 32, vocab = 32000, seq = 2048 }}\n",
             ));
-            let speeds = Speeds::of(&fabric, job.precision, &job.places).unwrap();
+            let speeds = machine.speeds_to_train(&job).unwrap();
             let layouts = promising(&job, &machine, &speeds, Bytes::MAX).unwrap();
             let all: Vec<Step> =
                 layouts.iter().map(|layout| timed(&job, &machine, &speeds, layout).unwrap().0).collect();

@@ -186,6 +186,7 @@ mod tests {
         memory: Bandwidth(2_000_000_000_000),
         sms: Some(100),
         blocks: Blocks::AsSmsComeFree,
+        elsewhere: None,
     };
 
     const MEASURED: &str = include_str!("../../data/h200-steps/overlap.jsonl");

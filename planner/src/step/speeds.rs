@@ -19,11 +19,13 @@ pub struct Speeds {
     pub sms: Option<u32>,
     /// How the blocks of its products come to them.
     pub blocks: Blocks,
+    /// How fast it reads, and writes beside, what its job keeps elsewhere; `None`: all is in its own memory.
+    pub elsewhere: Option<Bandwidth>,
 }
 
 impl Speeds {
-    /// Those of a fabric's slowest GPU at the precision of a job, which stands at these places. Data sheets give 16-bit peaks; units for 8 bits, where there are
-    /// any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 32 bits (TF32, xf32) half, before
+    /// Those of a fabric's slowest GPU at the precision of a job, which stands at these places and keeps all in its own memory. Data
+    /// sheets give 16-bit peaks; units for 8 bits, where there are any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 32 bits (TF32, xf32) half, before
     /// them (V100) an eighth.
     ///
     /// # Errors
@@ -58,6 +60,7 @@ impl Speeds {
                 memory,
                 sms: figures.sm_count,
                 blocks: Blocks::of(capability),
+                elsewhere: None,
             };
             slowest = Some(slowest.map_or(own, |other| Self {
                 flops_per_s: own.flops_per_s.min(other.flops_per_s),
@@ -65,6 +68,7 @@ impl Speeds {
                 memory: own.memory.min(other.memory),
                 sms: own.sms.zip(other.sms).map(|(own, other)| own.min(other)),
                 blocks: own.blocks.min(other.blocks),
+                elsewhere: None,
             }));
         }
         slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))

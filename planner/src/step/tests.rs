@@ -103,6 +103,7 @@ pub(super) const SPEEDS: Speeds = Speeds {
     memory: fabricast_topologies::Bandwidth(2_039_000_000_000),
     sms: Some(108),
     blocks: Blocks::AsSmsComeFree,
+    elsewhere: None,
 };
 
 fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
@@ -357,6 +358,30 @@ fn tensor_parallelism_stays_inside_hosts() {
     };
     let [inside, across] = &steps(&boxes, &[job(8, 2), job(16, 1)])[..] else { panic!() };
     assert!(across.time.0 > inside.time.0 * 3 / 2, "{across:?} {inside:?}");
+}
+
+/// Twelve bytes of state for each parameter of a GPU come over PCIe and go, and take no place in its memory.
+#[test]
+fn states_that_are_kept_elsewhere_come_and_go() {
+    let host = fabric("hgx-h200", 1);
+    let router = Router::new(&host, RouteOptions::default());
+    let profile = Profile::for_fabric(&host).unwrap();
+    let simulated = Simulated::new(&router, &profile, host.gpus());
+    let curve = Efficiency::of(&host);
+    let machine = Machine { router: &router, ranks: host.gpus(), simulated: &simulated, curve };
+    let of = |tier: &str| {
+        let job = read(&format!("{SMALL}global_batch = 8\nparallel = {{ tp = 8 }}\noptimizer_tier = \"{tier}\"\n"));
+        let rate = machine.speeds_to_train(&job).unwrap().elsewhere;
+        let (step, footprint) = best_step(&job, &machine).unwrap();
+        (step, footprint, rate.map_or(0.0, |rate| rate.0 as f64))
+    };
+    let [(near, in_hbm, _), (_, in_peers, at_once), (far, in_host, slowly)] = ["hbm", "peer", "host"].map(of);
+    let state = in_hbm.optimizer.0 as f64;
+    assert_eq!((in_peers.optimizer, in_host.optimizer.0), (in_hbm.optimizer, 0));
+    assert_eq!(in_host.total().0, in_hbm.total().0 - in_hbm.optimizer.0);
+    let waited = far.of(Share::Optimizer).us() - curve.start.us();
+    assert!((waited - state / (slowly * curve.memory) * 1e6).abs() < 1.0 && at_once > slowly, "{waited} {slowly}");
+    assert_eq!(far.time - far.of(Share::Optimizer), near.time - near.of(Share::Optimizer));
 }
 
 /// One-sided collectives help where tensor-parallel calls are small.

@@ -3,7 +3,7 @@
 use fabricast_topologies::Picos;
 
 use super::gradients::Buckets;
-use super::kernels::{layer, optimizer};
+use super::kernels::{layer, update};
 use super::passes::{Prices, Spent, StagePasses};
 use super::pipeline::{Pass, Passed, Pipeline, StageTime};
 use super::slowing::Beside;
@@ -84,7 +84,7 @@ impl<'a> Timing<'a> {
         let (shared, experts) = parameters(job, layout);
         let own = shard(shared, u64::from(layout.size(Dimension::Data)))
             + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
-        let updating = curve.total(&optimizer(job, own), speeds);
+        let updating = update(job, own, speeds, curve);
         let updated = prices.of(Phase::Updated, None)?;
         let beside = Self { job, layout, speeds, curve, passes, pipeline, buckets, updating, updated };
         beside.or_after()

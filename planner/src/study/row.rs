@@ -3,7 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::answer::{CallRow, JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Ends, Footprint, Layout, Phase, Serving, Traced, Training, Zero};
+use crate::job::{Ends, Experts, Footprint, Layout, Phase, Serving, Traced, Training, Zero};
 use crate::serve::Service;
 use crate::step::{Exchange, PricedCall, Share, Step};
 use crate::trace::Outcome;
@@ -160,6 +160,7 @@ fn parallel(layout: &Layout) -> ParallelRow {
         pp: degrees.pipeline,
         dp: degrees.data,
         ep: degrees.expert,
+        etp: (degrees.experts == Experts::Whole).then_some(1),
         cp: degrees.context,
         interleave: degrees.interleave,
         sequence: degrees.token_shares() > 1,

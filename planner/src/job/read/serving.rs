@@ -32,6 +32,7 @@ impl JobText {
         if let Some(ParallelText::Given(degrees)) = self.parallel.as_ref().map(Spanned::get_ref) {
             let keys = [
                 own("cp", &degrees.cp),
+                own("etp", &degrees.etp),
                 own("interleave", &degrees.interleave),
                 own("ends_as_layers", &degrees.ends_as_layers),
             ];
@@ -108,7 +109,7 @@ impl JobText {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::super::{Job, KvPrecision, KvTier, Layout, Precision};
+    use super::super::super::{Job, KvPrecision, Layout, Precision, Tier};
     use super::super::read_job;
     use super::*;
 
@@ -152,10 +153,7 @@ pub(crate) mod tests {
              parallel = { tp = 2, pp = 2, dp = 6, ep = 3, sequence = true }\n",
         );
         assert_eq!((job.precision, job.max_batched_tokens, job.prefix_hit), (Precision::Fp8, 2048, 0.25));
-        assert_eq!(
-            (job.kv_precision, job.kv_tier, job.kv_bytes_per_token),
-            (KvPrecision::Fp8, KvTier::Host, Some(1000))
-        );
+        assert_eq!((job.kv_precision, job.kv_tier, job.kv_bytes_per_token), (KvPrecision::Fp8, Tier::Host, Some(1000)));
         assert_eq!((job.redundant_experts, job.expert_slots(), job.memory_share), (2, 6, 0.8));
         assert_eq!((job.limits.ttft, job.limits.tpot), (Some(Picos(2_000_000_000_000)), Some(Picos(50_000_000_000))));
         assert_eq!((job.model.query_width(), job.model.kv_width(), job.model.ffns_per_token()), (128, 32, 3));
@@ -164,7 +162,7 @@ pub(crate) mod tests {
         // What is left out.
         let job = served("");
         assert_eq!((job.max_batched_tokens, job.memory_share, job.model.seq), (8192, 0.9, 2500));
-        assert_eq!((job.kv_precision, job.kv_tier, job.limits), (KvPrecision::Bf16, KvTier::Hbm, Limits::default()));
+        assert_eq!((job.kv_precision, job.kv_tier, job.limits), (KvPrecision::Bf16, Tier::Hbm, Limits::default()));
         // The last token of a prompt is always computed.
         assert_eq!(served("prefix_hit = 1.0\n").new_tokens(), 1);
     }
@@ -180,6 +178,7 @@ pub(crate) mod tests {
             ("recompute = \"none\"", "job.toml:2:13", "recompute: is of jobs of kind training"),
             ("overlap = true", "job.toml:2:11", "overlap: is of jobs of kind training"),
             ("parallel = { tp = 2, cp = 1 }", "job.toml:2:27", "cp: is of jobs of kind training"),
+            ("parallel = { tp = 2, etp = 1 }", "job.toml:2:28", "etp: is of jobs of kind training"),
             ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: is of jobs of kind training"),
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),

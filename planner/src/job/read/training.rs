@@ -12,6 +12,7 @@ impl JobText {
             own("global_batch", &self.global_batch),
             own("micro_batch", &self.micro_batch),
             own("zero", &self.zero),
+            own("optimizer_tier", &self.optimizer_tier),
             own("reshard_after_forward", &self.reshard_after_forward),
             own("accumulate", &self.accumulate),
             own("bucket_mb", &self.bucket_mb),
@@ -56,6 +57,7 @@ impl JobText {
             micro_batch: self.micro_batch.as_ref().map_or(Ok(1), |micro| check.count("micro_batch", micro))?,
             parallel,
             zero,
+            optimizer_tier: self.optimizer_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
             reshard: self.reshard_after_forward.as_ref().map(|reshard| match *reshard.get_ref() {
                 true => Reshard::AfterForward,
                 false => Reshard::AfterBackward,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Degrees, Ends, Order, Sequence};
+use crate::job::{Degrees, Ends, Experts, Order, Sequence};
 
 /// What kind of work a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +94,9 @@ pub struct ParallelRow {
     pub dp: u32,
     /// Ranks that divide a layer's experts.
     pub ep: u32,
+    /// Ranks that share the matrices of an expert, where these are fewer than share others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etp: Option<u32>,
     /// Ranks that share each sequence.
     pub cp: u32,
     /// Stretches of layers on each stage.
@@ -116,6 +119,7 @@ impl ParallelRow {
             pipeline: self.pp,
             data: self.dp,
             expert: self.ep,
+            experts: if self.etp.is_some() { Experts::Whole } else { Experts::Divided },
             context: self.cp,
             interleave: self.interleave,
             sequence: if self.sequence { Sequence::Divided } else { Sequence::Whole },

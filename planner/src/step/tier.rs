@@ -1,0 +1,159 @@
+//! What is kept elsewhere than in a GPU's own memory, and how fast it comes from there and goes.
+//!
+//! In its own memory: as all else. In another GPU's or a CPU's: over the way that the fabric has there, with all GPUs of the
+//! host at it, so that links and the CPU's memory are shared by those who use them. A GPU's peer is that of the next rank of its
+//! host.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bandwidth, LinkId, NodeId, Place};
+use rustc_hash::FxHashMap;
+
+use super::{Machine, Speeds};
+use crate::job::{JobError, Placement, Serving, Tier, Training};
+
+/// What a job keeps where.
+struct Kept<'a> {
+    tier: Tier,
+    work: Work,
+    /// The job's word for it.
+    key: &'static str,
+    placement: &'a Placement,
+    place: &'a Place,
+}
+
+/// What is done with what is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Read,
+    /// Read and written, both at once.
+    Updated,
+}
+
+impl Machine<'_> {
+    /// What GPUs do at most that train a job.
+    ///
+    /// # Errors
+    /// [`JobError`]: as [`Speeds::of`], or where a GPU has no way to what it keeps elsewhere.
+    pub fn speeds_to_train(&self, job: &Training) -> Result<Speeds, JobError> {
+        let (tier, placement) = (job.optimizer_tier, &job.placement);
+        let (key, place) = ("optimizer_tier", &job.places.job);
+        let elsewhere = self.reach(&Kept { tier, work: Work::Updated, key, placement, place })?;
+        Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), job.precision, &job.places)? })
+    }
+
+    /// What GPUs do at most that serve a job.
+    ///
+    /// # Errors
+    /// As [`Machine::speeds_to_train`].
+    pub fn speeds_to_serve(&self, job: &Serving) -> Result<Speeds, JobError> {
+        let (tier, placement) = (job.kv_tier, &job.placement);
+        let (key, place) = ("kv_tier", &job.places.job);
+        let elsewhere = self.reach(&Kept { tier, work: Work::Read, key, placement, place })?;
+        Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), job.precision, &job.places)? })
+    }
+
+    /// How fast each GPU reads what is kept elsewhere, and writes it beside where it does; `None`: it is kept in its own memory.
+    fn reach(&self, kept: &Kept<'_>) -> Result<Option<Bandwidth>, JobError> {
+        if kept.tier == Tier::Hbm {
+            return Ok(None);
+        }
+        let fabric = self.router.fabric();
+        let refuse = |why: String| JobError::at(kept.place, format!("{} \"{}\": {why}", kept.key, kept.tier.name()));
+        let mut ways = Vec::new();
+        let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
+        let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
+        for near in self.neighbours(kept) {
+            for (number, &gpu) in near.iter().enumerate() {
+                let keeper = match kept.tier {
+                    Tier::Host => self.router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
+                    _ => near
+                        .get((number + 1) % near.len())
+                        .copied()
+                        .filter(|&peer| peer != gpu)
+                        .ok_or_else(|| refuse(format!("{} has no peer", fabric.node(gpu).id)))?,
+                };
+                let back = (kept.work == Work::Updated).then_some((gpu, keeper));
+                for (from, to) in [(keeper, gpu)].into_iter().chain(back) {
+                    let path = self.router.path(from, to).map_err(|error| refuse(error.to_string()))?;
+                    for hop in &path.hops {
+                        *users.entry(hop.link).or_default() += hop.share.fraction();
+                    }
+                    *keepers.entry(keeper).or_default() += 1.0;
+                    ways.push((keeper, path));
+                }
+            }
+        }
+        let mut slowest: Option<f64> = None;
+        for (keeper, path) in &ways {
+            let links = path.hops.iter().filter_map(|hop| {
+                let all = users.get(&hop.link).copied().unwrap_or(1.0);
+                fabric.link(hop.link).bandwidth.map(|link| link.0 as f64 / all)
+            });
+            let memory = match &fabric.node(*keeper).figures {
+                Figures::Cpu(figures) => figures.memory_bandwidth,
+                Figures::Gpu(figures) => figures.memory_bandwidth,
+                _ => None,
+            };
+            let shared = keepers.get(keeper).copied().unwrap_or(1.0);
+            let own = memory.map(|memory| memory.0 as f64 / shared);
+            slowest = links.chain(own).chain(slowest).min_by(f64::total_cmp);
+        }
+        let nothing = || refuse("the fabric states no bandwidth on the way".to_owned());
+        slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(nothing)
+    }
+
+    /// The GPUs of a host in the order of their ranks: of the first rank's, which stands for all, or of each, where somebody placed ranks.
+    /// Where a host has one GPU its peer is on another.
+    fn neighbours(&self, kept: &Kept<'_>) -> Vec<Vec<NodeId>> {
+        let mut hosts = self.router.fabric().by_host(self.ranks);
+        if kept.placement.is_in_order() {
+            hosts.truncate(1);
+        }
+        match kept.tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
+            true => vec![self.ranks.to_vec()],
+            false => hosts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::profile::Profile;
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::super::tests::read;
+    use super::super::{Efficiency, Simulated};
+    use super::*;
+    use crate::job::serving_tests::served;
+
+    /// Of keys and values, and of an optimizer's state.
+    fn rates(fabric: &str, tier: &str) -> [Option<u64>; 2] {
+        let fabric = load(&FabricRequest::of(fabric)).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let machine =
+            Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::default() };
+        let served = served(&format!("kv_tier = \"{tier}\"\n"));
+        let trained = read(&format!(
+            "name = \"j\"\nglobal_batch = 8\noptimizer_tier = \"{tier}\"\nparallel = {{ tp = 1 }}\n\
+             model = {{ layers = 1, hidden = 64, heads = 1, vocab = 64, seq = 64 }}\n"
+        ));
+        [machine.speeds_to_serve(&served), machine.speeds_to_train(&trained)]
+            .map(|speeds| speeds.unwrap().elsewhere.map(|rate| rate.0))
+    }
+
+    #[test]
+    fn places_are_as_fast_as_the_way_there() {
+        assert_eq!(rates("hgx-h200", "hbm"), [None, None]);
+        // 900 GB/s of NVLink 4 are 450 each way; every GPU reads from the next, and writes there what the one before reads beside.
+        assert_eq!(rates("hgx-h200", "peer"), [Some(450_000_000_000), Some(225_000_000_000)]);
+        // A Grace has 225 GB/s each way for each of its two GPUs on NVL72, and 500 GB/s of memory for both, there and back.
+        assert_eq!(rates("gb200-nvl72", "host"), [Some(225_000_000_000), Some(125_000_000_000)]);
+        // PCIe 5 x16 and its switches at most.
+        for pcie in rates("hgx-h200", "host").map(Option::unwrap) {
+            assert!(pcie <= 64_000_000_000 && pcie > 10_000_000_000, "{pcie}");
+        }
+    }
+}
