@@ -1,9 +1,11 @@
 //! `report`: what other commands wrote, as one page to read and to pass on.
 
+use fabricast_planner::job::Job;
 use fabricast_planner::study::answer::Answer;
 use fabricast_reports::chart;
-use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, pareto, report};
+use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, of_study, pareto, report};
 
+use super::study::{Asked, page};
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::files;
@@ -17,18 +19,30 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
         return Err(Failure::input_with_help("a report is a page of HTML", "leave --format out"));
     }
     let mut inputs = Vec::with_capacity(args.inputs.len());
+    let mut studies = Vec::new();
     for path in &args.inputs {
         let text = fabricast_topologies::read::text_up_to(path, MOST)?;
         let name = path.display().to_string();
-        let input = Input::read(&text, &name).map_err(refused)?;
-        inputs.push((name, input));
+        match Input::read(&text, &name) {
+            Err(InputError::Study { name }) => studies.push((name, path)),
+            input => inputs.push((name, input.map_err(refused)?)),
+        }
     }
-    let page = report(&inputs).map_err(refused)?.html();
+    let mut asked = Vec::with_capacity(studies.len());
+    for (name, path) in studies {
+        let study = if answers(&inputs).next().is_some() { Some(Asked::read(path, output)?) } else { None };
+        match study.filter(|study| answers(&inputs).any(|answer| is_of(study, answer))) {
+            Some(study) => asked.push(study),
+            None => return Err(refused(InputError::Study { name })),
+        }
+    }
+    let page_of = |answer: &Answer| match asked.iter().find(|asked| is_of(asked, answer)) {
+        Some(asked) => page::page(&asked.study, answer, &asked.fabrics),
+        None => of_study(answer, &[]),
+    };
+    let page = report(&inputs, &page_of).map_err(refused)?.html();
     if let Some(folder) = &args.charts {
-        let answers = inputs
-            .iter()
-            .filter_map(|(_, input)| if let Input::Study(answer) = input { Some(&**answer) } else { None });
-        let charts = charts(answers)?;
+        let charts = charts(answers(&inputs))?;
         if charts.is_empty() {
             let message = "--charts draws the charts of studies, and none of the inputs is one";
             return Err(Failure::input_with_help(
@@ -39,6 +53,19 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
         files::write_folder(folder, &charts)?;
     }
     output.write(&page)
+}
+
+/// What studies found.
+fn answers(inputs: &[(String, Input)]) -> impl Iterator<Item = &Answer> {
+    inputs.iter().filter_map(|(_, input)| if let Input::Study(answer) = input { Some(&**answer) } else { None })
+}
+
+/// Whether a study asks what was answered.
+fn is_of(asked: &Asked<'_>, answer: &Answer) -> bool {
+    let candidates = asked.study.candidates.iter().map(|candidate| &candidate.name);
+    let jobs = asked.study.jobs.iter().map(Job::name);
+    candidates.eq(answer.candidates.iter().map(|candidate| &candidate.name))
+        && jobs.eq(answer.jobs.iter().map(|job| job.name.as_str()))
 }
 
 /// The charts of studies with the names of their files: `cost-2.svg` is of the second job, `course-2-1.svg` of its step on the best

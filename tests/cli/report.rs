@@ -27,9 +27,13 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
     {
         assert!(page.contains(text), "{text}");
     }
-    for text in
-        ["A step in time", "forward, micro-batch 3", "how busy its links are; the busiest, n0/", "calls of a step"]
-    {
+    for text in [
+        "A step in time",
+        "forward, micro-batch 3",
+        "how busy its links are; the busiest, n0/",
+        "calls of a step",
+        "what ranks send each other",
+    ] {
         assert!(page.contains(text), "{text}");
     }
     made(folder.path(), "report out-1/results.json -o report.html --charts charts");
@@ -41,6 +45,9 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
             && report.contains("A step in time")
             && !report.contains("class=\"fabric\"")
     );
+    // With the study beside them it is there.
+    made(folder.path(), &format!("report {} out-1/results.json -o whole.html", study.display()));
+    assert_eq!(read(folder.path(), "whole.html"), page);
     for name in ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"] {
         assert!(read(folder.path(), &format!("charts/{name}.svg")).starts_with("<svg"));
         assert!(std::fs::read(folder.path().join(format!("charts/{name}.png"))).unwrap().starts_with(b"\x89PNG"));

@@ -2,7 +2,7 @@
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Rank, Schedule};
 use fabricast_sim::{Folding, LaunchMode, Party, Surroundings, simulate_together};
 use fabricast_topologies::route::{BufferPlace, Router};
 use fabricast_topologies::{Bytes, NodeId, Picos};
@@ -55,8 +55,7 @@ impl Simulated<'_> {
             let per_node = fabric.most_on_a_host(devices);
             written.mode.gpus_per_host = written.mode.gpus_per_host.max(per_node);
             let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
-            let buffers = BufferUse::OutOfPlace;
-            let call = Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers };
+            let call = call(collective, bytes, devices);
             let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
             let place = self.router.options().buffers;
             // A group that is spread otherwise may be unable to do what was picked for the first: it goes round a ring, or straight.
@@ -68,6 +67,18 @@ impl Simulated<'_> {
             });
         }
         written
+    }
+
+    /// All that the ranks of one call do.
+    pub(crate) fn schedule(&self, planned: Planned, devices: &[NodeId]) -> Option<Schedule> {
+        let Planned { collective, bytes, strategy } = planned;
+        let fabric = self.router.fabric();
+        let per_node = fabric.most_on_a_host(devices);
+        let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
+        let shape = strategy.shape(call(collective, bytes, devices), self.profile, per_node, &abilities);
+        let shape = Shape { grid: fabric.host_grid().to_vec(), ..shape };
+        let generator = algorithm::generator(strategy.algorithm, &shape).ok()?;
+        Schedule::build(generator.as_ref()).ok()
     }
 
     /// When each of several calls is done; `first` is one of them, for errors.
@@ -89,6 +100,10 @@ impl Simulated<'_> {
                 source: source.into(),
             })
     }
+}
+
+fn call(collective: Collective, bytes: Bytes, devices: &[NodeId]) -> Call {
+    Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers: BufferUse::OutOfPlace }
 }
 
 /// Calls of several groups. Groups of one shape do the same, which is written once.

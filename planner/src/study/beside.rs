@@ -5,7 +5,7 @@
 //! step of the same kernels with other prices of calls.
 
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::Collective;
+use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use rayon::prelude::*;
@@ -17,7 +17,7 @@ use crate::export::SavedPlan;
 use crate::job::{Collectives, Dimension, Job, Layout};
 use crate::library::Library;
 use crate::serve;
-use crate::step::{self, Exchange, Listed, ListedCall, Machine, Simulated, Speeds, StepCall};
+use crate::step::{self, Exchange, Listed, ListedCall, Machine, Planned, Simulated, StepCall};
 use crate::strategy::Strategy;
 
 /// Kinds of call that are shown over sizes, those that take the most of a step.
@@ -35,6 +35,12 @@ const MOST_BETWEEN: usize = 32;
 /// Larger calls are chosen for as those of this size are: what a library chooses no longer depends on it.
 const MOST_BYTES: Bytes = Bytes(4 << 30);
 
+/// Ranks of a call that is shown at most.
+const MOST_SHOWN: usize = 32;
+
+/// Bytes of each rank in a call that is shown at most: no more than a round or two of any algorithm.
+const SHOWN_BYTES: u64 = 64 << 10;
+
 /// What a library would do, beside what is picked.
 #[derive(Clone, Debug)]
 pub struct Beside {
@@ -46,6 +52,21 @@ pub struct Beside {
     pub step_s: (f64, f64),
     /// Calls over sizes, those that take the most of a step first.
     pub curves: Vec<Curve>,
+    /// What ranks do in the call that takes the most of a step; `None` where all are of many ranks.
+    pub shown: Option<Shown>,
+}
+
+/// What the ranks of a group do in a call: on one channel, and in few rounds of those that a large call takes.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Among whom.
+    pub among: Dimension,
+    /// The size of the call in the step.
+    pub bytes: Bytes,
+    /// How it is done there.
+    pub pick: Strategy,
+    /// The schedule.
+    pub schedule: Schedule,
 }
 
 /// The library's choice of a call.
@@ -77,18 +98,13 @@ pub struct Curve {
 pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Beside> {
     let layout = layout_of_row(job, row, fabric)?;
     let calls = calls_of_row(job, row, &layout)?;
-    let collectives = match job {
-        Job::Training(job) => job.collectives,
-        Job::Inference(job) => job.collectives,
-        Job::Trace(_) => return None,
-    };
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).ok()?;
     let ranks = job.ranks_on(fabric).ok()?;
     let simulated = Simulated::new(&router, &profile, &ranks);
     let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve: study.efficiency.on(fabric) };
     let kinds = kinds(&calls, &row.calls);
-    let asked = Asked { simulated: &simulated, layout: &layout, collectives };
+    let asked = Asked { simulated: &simulated, layout: &layout, collectives: job.collectives() };
     let plans: Vec<Option<SavedPlan>> = kinds
         .par_iter()
         .enumerate()
@@ -121,7 +137,8 @@ pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Opt
         let plan = plan.filter(|plan| plan.rows.len() > 1)?;
         Some(Curve { among: kind.dimension, collective: kind.collective, called: kind.sizes, plan })
     });
-    Some(Beside { library, calls: own, step_s, curves: curves.collect() })
+    let shown = asked.shown(&calls, &row.calls);
+    Some(Beside { library, calls: own, step_s, curves: curves.collect(), shown })
 }
 
 /// Calls of one collective among the groups of a dimension.
@@ -188,6 +205,23 @@ impl Asked<'_> {
         plan.ok().map(|plan| SavedPlan::of(&plan, date, hosts as u32))
     }
 
+    /// The call that takes the most of a step, of those whose groups are small enough to be looked at.
+    fn shown(&self, calls: &[StepCall], told: &[CallRow]) -> Option<Shown> {
+        let mut heaviest: Vec<(&StepCall, &CallRow)> = calls.iter().zip(told).collect();
+        heaviest.sort_by(|(_, a), (_, b)| (b.time_us * b.times).total_cmp(&(a.time_us * a.times)));
+        heaviest.into_iter().find_map(|(call, told)| {
+            let Exchange { dimension, collective, bytes } = call.exchange;
+            let group = self.simulated.first_group(self.layout, dimension, collective)?;
+            if group.len() > MOST_SHOWN {
+                return None;
+            }
+            let least = bytes.min(Bytes(SHOWN_BYTES * group.len() as u64));
+            let planned = Planned { collective, bytes: least, strategy: Strategy { channels: 1, ..told.pick } };
+            let schedule = self.simulated.schedule(planned, &group)?;
+            Some(Shown { among: dimension, bytes, pick: told.pick, schedule })
+        })
+    }
+
     /// The library's choice of a call, with all groups at once.
     fn own(&self, plan: &SavedPlan, exchange: Exchange, told: &CallRow) -> Option<OwnChoice> {
         let row = plan.rows.iter().find(|row| row.bytes == exchange.bytes.min(MOST_BYTES))?;
@@ -206,7 +240,7 @@ impl Asked<'_> {
 fn step_time(job: &Job, layout: &Layout, machine: &Machine<'_>, tariff: &Listed) -> Option<f64> {
     let time = match job {
         Job::Training(job) => {
-            let speeds = Speeds::of(machine.router.fabric(), job.precision, &job.places).ok()?;
+            let speeds = machine.speeds_to_train(job).ok()?;
             step::step(job, layout, &speeds, &machine.curve, tariff).ok()?.time
         }
         Job::Inference(job) => serve::step_of(job, layout, machine, tariff).ok()?.time,

@@ -520,6 +520,12 @@ fn the_librarys_choices_stand_beside_what_is_picked() {
                 );
             }
         }
+        // What is shown is a call of the step, which the schedule does.
+        let shown = found.shown.unwrap();
+        let most = row.calls.iter().max_by(|a, b| (a.time_us * a.times).total_cmp(&(b.time_us * b.times))).unwrap();
+        assert_eq!((shown.bytes.0, shown.pick), (most.bytes, most.pick));
+        assert_eq!(shown.schedule.header().call.collective.to_string(), most.collective);
+        fabricast_sim::verify::verify(&shown.schedule, &fabricast_sim::verify::VerifyOptions::default()).unwrap();
         // Another job's result says nothing.
         let other = ResultRow { calls: Vec::new(), ..row.clone() };
         assert!(beside::of_row(&made.study, job, &other, fabric).is_none());

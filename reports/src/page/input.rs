@@ -14,7 +14,7 @@ use super::comparison::Comparison;
 use super::picture::Picture;
 use super::run::Run;
 use super::timeline::Trace;
-use super::{Block, Page, Section, comparison, plan, run, study, timeline};
+use super::{Block, Page, Section, comparison, plan, run, timeline};
 use crate::topology;
 
 /// A file that was understood.
@@ -46,6 +46,12 @@ pub enum InputError {
         name: String,
         /// What it looks like and what would do.
         help: String,
+    },
+    /// A study: what it asks, not what it found.
+    #[error("{name}: a study, and none of the inputs is its results.json")]
+    Study {
+        /// The file.
+        name: String,
     },
     /// It looks like something, and is not.
     #[error("{name}:{line}:{column}: {message}")]
@@ -79,6 +85,7 @@ impl InputError {
     pub fn help(&self) -> Option<&str> {
         match self {
             Self::Unknown { help, .. } => Some(help),
+            Self::Study { .. } => Some("`fabricast study FILE -o DIR` runs it and writes the page"),
             _ => None,
         }
     }
@@ -103,9 +110,7 @@ impl Input {
             return Self::json(text, name);
         }
         if text.contains("[[candidate]]") {
-            return unknown(
-                "this is a study that has not run: `fabricast study FILE -o DIR` runs it and writes the page",
-            );
+            return Err(InputError::Study { name: name.to_owned() });
         }
         if text.contains("[[measurement]]") {
             return unknown("this is a manifest: take what `fabricast compare MANIFEST --format json` writes");
@@ -156,16 +161,17 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str, name: &str) -> Result<T, InputErr
     })
 }
 
-/// A page of all inputs, in their order; studies first answer. What is beside a run (its fabric) shows the run's load.
+/// A page of all inputs, in their order; studies first answer, by the page that `of_study` makes of each. What is beside a run (its
+/// fabric) shows the run's load.
 ///
 /// # Errors
 /// [`InputError`]: a schedule that cannot be drawn.
-pub fn report(inputs: &[(String, Input)]) -> Result<Page, InputError> {
+pub fn report(inputs: &[(String, Input)], of_study: &dyn Fn(&Answer) -> Page) -> Result<Page, InputError> {
     let mut pages: Vec<Page> = Vec::new();
     let runs = || inputs.iter().filter_map(|(_, input)| if let Input::Run(run) = input { Some(run) } else { None });
     for (name, input) in inputs {
         pages.push(match input {
-            Input::Study(answer) => study::page(answer, &[]),
+            Input::Study(answer) => of_study(answer),
             Input::Plan(found) => plan::page(found),
             Input::Comparison(found) => comparison::page(found),
             Input::Run(found) => run::page(found),

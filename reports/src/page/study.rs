@@ -75,6 +75,7 @@ pub fn page_beside(answer: &Answer, pictures: &[(String, Picture)], besides: &[(
     };
     for (title, blocks) in [
         ("What the library would choose", of_besides(&|job, one| beside::choices(answer, job, one))),
+        ("The call that takes the most", of_besides(&|_, one| beside::schedule(one))),
         ("Bus bandwidth of calls", of_besides(&|_, one| beside::curves(one))),
     ] {
         if !blocks.is_empty() {

@@ -73,7 +73,10 @@ fn results_are_read_back_and_shown_alike() {
     let answer = study(3, 2);
     let text = serde_json::to_string(&answer).unwrap();
     let input = Input::read(&text, "results.json").unwrap();
-    assert_eq!(report(&[("results.json".into(), input)]).unwrap(), of_study(&answer, &[]));
+    assert_eq!(
+        report(&[("results.json".into(), input)], &|answer| of_study(answer, &[])).unwrap(),
+        of_study(&answer, &[])
+    );
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn what_is_none_is_refused_with_what_would_do() {
         ("[[measurement]]\nfile = \"a\"", "compare MANIFEST"),
     ] {
         let error = refused(text);
-        assert!(matches!(error, InputError::Unknown { .. }), "{text}: {error}");
+        assert!(matches!(error, InputError::Unknown { .. } | InputError::Study { .. }), "{text}: {error}");
         assert!(error.to_string().starts_with("file: "), "{error}");
         assert!(error.help().is_some_and(|found| found.contains(help)), "{text}: {:?}", error.help());
     }
@@ -150,9 +153,14 @@ fn what_the_library_would_choose_is_said() {
                 2.20 s instead of 2 s, 10 % more. What it would do in 1 of 10 calls is not known";
     assert!(html.contains(said), "{}", &html[html.find("left to itself").unwrap_or(0)..][..400]);
     assert!(
-        html.contains("all_reduce among 4 ranks of a tensor group: bus bandwidth")
+        html.contains("all_reduce among the 4 ranks of one tensor group: bus bandwidth")
             && html.contains("The step calls it at 1 MiB")
     );
+    let pick = answer.results[0].calls[0].pick;
+    let caption = format!(
+        "send_recv of 8 MiB among the 2 ranks of each tensor group by {pick}: what ranks send each other on one channel"
+    );
+    assert!(html.contains(&caption), "{caption}");
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
     let same: Vec<_> = besides.into_iter().map(|(job, one)| (job, Beside { step_s: (2.0, 2.002), ..one })).collect();
     assert!(of_study_beside(&answer, &[], &same).html().contains("a step takes the same time within half a per cent"));

@@ -3,8 +3,8 @@
 use fabricast_planner::export::SavedPlan;
 use fabricast_planner::job::Dimension;
 use fabricast_planner::study::answer::Answer;
-use fabricast_planner::study::beside::{Beside, Curve, OwnChoice};
-use fabricast_sim::schedule::Collective;
+use fabricast_planner::study::beside::{Beside, Curve, OwnChoice, Shown};
+use fabricast_sim::schedule::{Collective, Schedule, json};
 use fabricast_topologies::Bytes;
 use serde_json::{Value, json};
 
@@ -110,12 +110,30 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
     Answer::read(&text.to_string(), "synthetic").expect("a study as it is written")
 }
 
+/// Two ranks that send each other half of what they have.
+fn schedule() -> Schedule {
+    let program = |peer: u32| {
+        format!(
+            r#"[{{"kind":"put","len":1,"channel":0,"peer":{peer},"src":["input",0],"dst":["output",0],"span":1,"after":[]}}]"#
+        )
+    };
+    let text = format!(
+        r#"{{"fabricast_schedule":1,"name":"<swap>","call":{{"collective":"send_recv","bytes":64,"ranks":2,
+        "root":0,"buffers":"out_of_place"}},"protocol":"simple","channels":1,"layout":[{{"bytes":64,"parts":1}}],
+        "scratch_chunks":0,"programs":[{},{}]}}"#,
+        program(1),
+        program(0)
+    );
+    json::from_json(&text, "swap").expect("a schedule")
+}
+
 /// What a library would choose, by job: every other call more slowly, one not known; three curves of a plan that was saved.
 pub fn besides(answer: &Answer) -> Vec<(String, Beside)> {
     let mut plan = SavedPlan::read(include_str!("data/plan.json"), "plan.json").expect("a plan");
     plan.rows.retain(|row| row.collective == Collective::AllReduce);
     let of_job = |job: &str| {
         let calls = answer.results.first().map(|row| row.calls.as_slice()).unwrap_or_default();
+        let pick = calls.first().expect("calls").pick;
         let own = |(number, call): (usize, &fabricast_planner::study::answer::CallRow)| {
             let time_us = call.time_us * if number % 2 == 1 { 1.5 } else { 1.0 };
             (number > 0).then(|| OwnChoice { name: "Ring LL".to_owned(), strategy: call.pick, time_us })
@@ -131,6 +149,7 @@ pub fn besides(answer: &Answer) -> Vec<(String, Beside)> {
             calls: calls.iter().enumerate().map(own).collect(),
             step_s: (2.0, 2.2),
             curves: vec![curve; 3],
+            shown: Some(Shown { among: Dimension::Tensor, bytes: Bytes(8 << 20), pick, schedule: schedule() }),
         };
         (job.to_owned(), one)
     };

@@ -2,7 +2,7 @@
 
 mod asked;
 mod book;
-mod page;
+pub(super) mod page;
 mod parts;
 mod results;
 mod text;
@@ -62,7 +62,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
         return output.write(&shown(&answer, output, &output.look())?);
     };
     files.push(("results.json", output::json(&answer)?));
-    files.push(("index.html", page::html(study, &answer, fabrics)));
+    files.push(("index.html", page::page(study, &answer, fabrics).html()));
     match output.format {
         Format::Text => files.push(("ranking.txt", shown(&answer, output, &Look::default())?)),
         Format::Csv => files.push(("ranking.csv", shown(&answer, output, &Look::default())?)),

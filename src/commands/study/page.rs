@@ -6,16 +6,16 @@ use fabricast_planner::study::answer::{Answer, ResultRow};
 use fabricast_planner::study::beside::Beside;
 use fabricast_planner::study::{Study, beside, load};
 use fabricast_reports::format;
-use fabricast_reports::page::{self, Picture};
+use fabricast_reports::page::{self, Page, Picture};
 use fabricast_reports::topology::{Options, counts};
 use fabricast_topologies::Fabric;
 use rayon::prelude::*;
 
 /// The page; fabrics stand in the order of the candidates.
-pub fn html(study: &Study, answer: &Answer, fabrics: &[Fabric]) -> String {
-    let Some(first) = First::of(answer, fabrics) else { return page::of_study(answer, &[]).html() };
+pub fn page(study: &Study, answer: &Answer, fabrics: &[Fabric]) -> Page {
+    let Some(first) = First::of(answer, fabrics) else { return page::of_study(answer, &[]) };
     let (pictures, besides) = rayon::join(|| first.pictures(study, answer), || first.besides(study, answer));
-    page::of_study_beside(answer, &pictures, &besides).html()
+    page::of_study_beside(answer, &pictures, &besides)
 }
 
 /// The candidate that is ranked first.

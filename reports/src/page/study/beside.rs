@@ -2,11 +2,11 @@
 
 use fabricast_planner::library::Library;
 use fabricast_planner::study::answer::{Answer, ResultRow};
-use fabricast_planner::study::beside::{Beside, Curve};
+use fabricast_planner::study::beside::{Beside, Curve, Shown};
 use fabricast_topologies::{Bytes, Picos};
 
-use super::super::Block;
 use super::super::plan::busbw;
+use super::super::{Block, Picture};
 use super::tables::{number, text};
 use crate::format;
 use crate::table::{Cell, Column, Table, Tone, Unit, Value};
@@ -109,6 +109,20 @@ fn table(row: &ResultRow, beside: &Beside) -> Table {
     table
 }
 
+/// What ranks do in the call that takes the most of a step.
+pub(super) fn schedule(beside: &Beside) -> Vec<Block> {
+    let Some(Shown { among, bytes, pick, schedule }) = &beside.shown else { return Vec::new() };
+    let call = &schedule.header().call;
+    let caption = format!(
+        "{} of {} among the {} ranks of each {} group by {pick}: what ranks send each other on one channel, in the first rounds",
+        call.collective,
+        format::bytes(*bytes),
+        call.ranks,
+        among.name(),
+    );
+    Picture::of_schedule(caption, schedule).map(Block::Picture).into_iter().collect()
+}
+
 /// Bus bandwidth of the calls that take the most of a step.
 pub(super) fn curves(beside: &Beside) -> Vec<Block> {
     beside.curves.iter().map(curve).collect()
@@ -118,7 +132,7 @@ fn curve(one: &Curve) -> Block {
     let rows: Vec<_> = one.plan.rows.iter().collect();
     let mut lines = busbw(&one.plan, one.collective, &rows);
     lines.chart.title = format!(
-        "{} among {} ranks of a {} group: bus bandwidth, GB/s",
+        "{} among the {} ranks of one {} group: bus bandwidth, GB/s",
         one.collective,
         one.plan.ranks,
         one.among.name()
