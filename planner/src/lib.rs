@@ -19,6 +19,7 @@ pub mod bound;
 pub mod export;
 pub mod job;
 pub mod library;
+pub mod mix;
 pub mod plan;
 pub mod serve;
 pub mod step;

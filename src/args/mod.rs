@@ -315,7 +315,7 @@ pub struct PlanArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
-    /// Plan the calls of a job, each as often as it occurs: calls and computations of ranks in a CSV (columns collective, bytes, time_us, ranks, count,
+    /// Plan the calls of a job, each as often as it occurs: a job as studies have it (.toml), calls and computations of ranks in a CSV (columns collective, bytes, time_us, ranks, count,
     /// name, after, start_us), a log of NCCL (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL), or Chakra traces (any of
     /// NAME.0.et, NAME.1.et, …)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "measured", "chart"])]

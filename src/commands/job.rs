@@ -11,7 +11,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use serde::Serialize;
 
-use super::job_file;
+use super::job_file::{self, JobFile};
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -22,7 +22,10 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
     let profile = setup::profile_of(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
-    let trace = job_file::read(path, ranks.len(), output)?;
+    let JobFile::Trace(trace) = job_file::read(path, ranks.len(), output)? else {
+        let message = format!("{}: what happens in a job of TOML is not written down", path.display());
+        return Err(Failure::input_with_help(message, "`study` tells its step in time, `plan --job` plans its calls"));
+    };
     let simulated = Simulated::new(&router, &profile, &ranks);
     let source = path.display().to_string();
     let outcome = trace.run(&simulated, ranks.len(), job_file::collectives(&args.library), &source)?;
@@ -32,7 +35,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         Format::Csv => output.write(&super::csv(&answer.events())?),
         Format::Text => {
             let mut table = answer.calls();
-            table.heading(job_file::heading(&source, &trace, fabric, &profile));
+            table.heading(job_file::heading(&source, trace.ranks, fabric, &profile));
             let part = |time: Picos| 100.0 * time.0 as f64 / outcome.time.0.max(1) as f64;
             table.note(format!(
                 "all done after {}; the busiest rank computes for {:.1} % of it, calls are under way for {:.1} %",

@@ -1,8 +1,8 @@
-//! The file of `--job`: a table, a log of NCCL, or the Chakra traces of all ranks.
+//! The file of `--job`: a job of TOML, a table, a log of NCCL, or the Chakra traces of all ranks.
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::job::Collectives;
+use fabricast_planner::job::{Collectives, Job, read_only_job};
 use fabricast_planner::trace::{self, Contents, Trace};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
@@ -15,18 +15,30 @@ use crate::output::Output;
 /// The most ranks whose traces are looked for.
 const MOST_FILES: u32 = 1 << 17;
 
+/// What a file has.
+pub enum JobFile {
+    /// A job that a study may have, to be divided.
+    Job(Box<Job>),
+    /// What was written down.
+    Trace(Trace),
+}
+
 /// Reads it; `ranks` is what a line of a table means that names none.
-pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<Trace, Failure> {
+pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failure> {
+    if path.extension().is_some_and(|extension| extension == "toml") {
+        let text = fabricast_topologies::read::text_of_file(path)?;
+        return Ok(JobFile::Job(Box::new(read_only_job(&text, &path.display().to_string())?)));
+    }
     let trace = trace::read(&contents(path)?, Some(ranks as u32))?;
     for reason in &trace.left_out {
         output.warn(reason);
     }
-    Ok(trace)
+    Ok(JobFile::Trace(trace))
 }
 
 /// What stands above the table of an answer: which job, where, on how many ranks, at which costs.
-pub fn heading(source: &str, trace: &Trace, fabric: &Fabric, profile: &Profile) -> String {
-    let ranks = counted(trace.ranks.into(), "rank");
+pub fn heading(source: &str, ranks: u32, fabric: &Fabric, profile: &Profile) -> String {
+    let ranks = counted(ranks.into(), "rank");
     format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name)
 }
 

@@ -1,16 +1,19 @@
-//! `plan --job`: what a job calls, how often, and what is picked for it.
+//! `plan --job`: what a job calls, how often, and what is picked for it. A job of TOML is divided first, as studies divide it; others
+//! were written down.
 
 use std::path::Path;
 
-use fabricast_planner::step::Simulated;
-use fabricast_planner::trace::Weighted;
+use fabricast_planner::job::Collectives;
+use fabricast_planner::mix::{self, Weighted};
+use fabricast_planner::step::{Efficiency, Machine, Simulated};
 use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Table, Tone, Unit, Value};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;
 
-use super::{job_file, library_default};
+use super::job_file::{self, JobFile};
+use super::library_default;
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -22,17 +25,42 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
     let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
-    let trace = job_file::read(path, ranks.len(), output)?;
-    let simulated = Simulated::new(&router, &profile, &ranks);
     let source = path.display().to_string();
-    let rows = trace.plan(&simulated, ranks.len(), job_file::collectives(&args.library), &source)?;
+    let (heading, ranks, rows) = match job_file::read(path, ranks.len(), output)? {
+        JobFile::Trace(trace) => {
+            trace.check_ranks(ranks.len(), &source)?;
+            let simulated = Simulated::new(&router, &profile, &ranks);
+            let calls = mix::of_trace(&trace, &simulated);
+            let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library))?;
+            (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows)
+        }
+        JobFile::Job(job) => {
+            if args.fabric.ranks_per_gpu > 1 {
+                let message = format!("--ranks-per-gpu: {source} has a rank on each GPU");
+                return Err(Failure::input_with_help(message, "leave it out"));
+            }
+            let ranks = job.ranks_on(&fabric)?;
+            let simulated = Simulated::new(&router, &profile, &ranks);
+            let curve = Efficiency::of(&fabric);
+            let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
+            let (layout, calls) = mix::of_job(&job, &machine)?;
+            let collectives = match args.library.library {
+                Some(_) => Collectives::Library,
+                None => job.collectives(),
+            };
+            let rows = mix::weighed(calls, &simulated, collectives)?;
+            let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
+            let divided = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
+            (format!("{heading}{divided}"), ranks.len() as u32, rows)
+        }
+    };
     let answer = Answer { rows: &rows };
     match output.format {
         Format::Json => output.write_json(&PlanJobJson {
             fabric: fabric.name(),
             profile: &profile.name,
             job: &source,
-            ranks: trace.ranks,
+            ranks,
             rows: rows.iter().map(RowJson::new).collect(),
             total_us: answer.picks(),
             library_total_us: answer.library(),
@@ -40,7 +68,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
         Format::Csv => output.write(&super::csv(&answer.table())?),
         Format::Text => {
             let mut table = answer.table();
-            table.heading(job_file::heading(&source, &trace, &fabric, &profile));
+            table.heading(heading);
             let time = |us: f64| format::time(Picos::from_us(us));
             table.note(match answer.library() {
                 Some(library) => format!(
@@ -107,12 +135,12 @@ impl RowJson {
     fn new(one: &Weighted) -> Self {
         let (pick, repeated) = (&one.row.pick, &one.repeated);
         Self {
-            collective: repeated.call.collective.name(),
-            bytes: repeated.call.bytes,
-            ranks: repeated.call.group.len(),
+            collective: repeated.collective.name(),
+            bytes: repeated.bytes,
+            ranks: repeated.devices.len(),
             groups: repeated.groups,
-            calls: repeated.calls,
-            calls_each: repeated.each(),
+            calls: (repeated.each * repeated.groups as f64).round() as u64,
+            calls_each: repeated.each,
             algorithm: pick.strategy.algorithm.name(),
             protocol: pick.strategy.protocol.name(),
             channels: pick.strategy.channels,
@@ -133,7 +161,7 @@ impl RowJson {
 
 /// What a group's calls take, in µs.
 fn total(one: &Weighted, time: Picos) -> f64 {
-    one.repeated.each() * time.us()
+    one.repeated.each * time.us()
 }
 
 impl Answer<'_> {
@@ -165,11 +193,11 @@ impl Answer<'_> {
             let (pick, repeated) = (&one.row.pick, &one.repeated);
             let own = one.row.library_default.as_ref();
             table.row(vec![
-                Value::text(repeated.call.collective.name()).into(),
-                Value::Bytes(repeated.call.bytes).into(),
-                Value::Count(repeated.call.group.len() as u64).into(),
+                Value::text(repeated.collective.name()).into(),
+                Value::Bytes(repeated.bytes).into(),
+                Value::Count(repeated.devices.len() as u64).into(),
                 Value::Count(repeated.groups as u64).into(),
-                Value::Number(repeated.each()).into(),
+                Value::Number(repeated.each).into(),
                 Cell::from(Value::text(pick.strategy.algorithm.name())).tone(Tone::Strong),
                 Cell::from(Value::text(pick.strategy.protocol.name())).tone(Tone::Strong),
                 Value::Count(pick.strategy.channels.into()).into(),

@@ -12,7 +12,6 @@
 mod chakra;
 mod file;
 mod messages;
-mod mix;
 mod nccl_log;
 mod ranks;
 mod run;
@@ -23,7 +22,6 @@ mod wire;
 
 pub use chakra::{RankFile, read_chakra};
 pub use file::{Contents, read};
-pub use mix::{Repeated, Weighted};
 pub use nccl_log::read_nccl_log;
 pub use run::{Outcome, Span};
 pub use table::read_table;

@@ -68,7 +68,11 @@ impl Trace {
 }
 
 impl Trace {
-    pub(super) fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
+    /// Whether there is a device for each rank.
+    ///
+    /// # Errors
+    /// [`JobError`]: there are fewer; `source` names the trace.
+    pub fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
         if self.ranks as usize > devices {
             let message = format!("ranks 0 to {}, and the fabric has {devices} GPUs in use", self.ranks - 1);
             return Err(JobError::at(&Place::of_source(source), message));

@@ -1,0 +1,186 @@
+//! What a job calls, and how often: the sizes and weights of a plan for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, NodeId};
+use rayon::prelude::*;
+
+use crate::job::{Collectives, Job, Layout};
+use crate::plan::{PlanError, Row};
+use crate::serve;
+use crate::step::{self, Exchange, Machine, OwnChoice, Simulated, StepCall, TimeError};
+use crate::trace::{Trace, What};
+
+/// The same call of groups that lie alike on the fabric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeated {
+    /// What is called.
+    pub collective: Collective,
+    /// Its size: the larger buffer, as nccl-tests counts.
+    pub bytes: Bytes,
+    /// The devices of the first of the groups.
+    pub devices: Vec<NodeId>,
+    /// Groups that call it.
+    pub groups: usize,
+    /// How often a group does, in the mean.
+    pub each: f64,
+}
+
+/// A call with its plan.
+#[derive(Clone, Debug)]
+pub struct Weighted {
+    /// How often it occurs.
+    pub repeated: Repeated,
+    /// What is picked for it, and what the library would choose.
+    pub row: Row,
+}
+
+/// Collective, ranks, then how many ranks of a group are on each NVLink domain, in the group's order: `8`, `2 2`.
+type Alike = (Collective, usize, Vec<usize>, Bytes);
+
+/// The ranks of each.
+type Groups = Vec<Arc<[u32]>>;
+
+/// The calls of a trace by collective, group and size.
+#[must_use]
+pub fn of_trace(trace: &Trace, simulated: &Simulated<'_>) -> Vec<Repeated> {
+    let mut found: BTreeMap<Alike, (Repeated, Groups)> = BTreeMap::new();
+    for event in &trace.events {
+        let What::Call(call) = &event.what else { continue };
+        let devices = simulated.devices(&call.group);
+        let mut spread: BTreeMap<u32, usize> = BTreeMap::new();
+        for &device in &devices {
+            let island = simulated.islands(&[device]).first().copied().unwrap_or_default();
+            *spread.entry(island).or_default() += 1;
+        }
+        let key = (call.collective, call.group.len(), spread.into_values().collect(), call.bytes);
+        let first = Repeated { collective: call.collective, bytes: call.bytes, devices, groups: 0, each: 0.0 };
+        let (repeated, known) = found.entry(key).or_insert_with(|| (first, Groups::new()));
+        // Of all groups together, until all are known.
+        repeated.each += 1.0;
+        if !known.contains(&call.group) {
+            known.push(Arc::clone(&call.group));
+        }
+    }
+    let of = |(repeated, groups): (Repeated, Groups)| Repeated {
+        groups: groups.len(),
+        each: repeated.each / groups.len().max(1) as f64,
+        ..repeated
+    };
+    found.into_values().map(of).collect()
+}
+
+/// The calls of a job's step, with how the job is divided: as it says, or as is found best. Of a trace as [`of_trace`].
+///
+/// # Errors
+/// [`TimeError`]: a job that cannot be on these ranks.
+pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<Repeated>), TimeError> {
+    let ranks = machine.ranks.len() as u32;
+    let (layout, calls) = match job {
+        Job::Training(job) => {
+            let layout = match Layout::given(job, ranks)? {
+                Some(layout) => layout,
+                None => step::best_step(job, machine)?.0.layout,
+            };
+            (layout, step::calls(job, &layout))
+        }
+        Job::Inference(job) => {
+            let layout = match Layout::given_to_serve(job, ranks)? {
+                Some(layout) => layout,
+                None => serve::best_service(job, machine)?.0.layout,
+            };
+            (layout, serve::calls(job, &layout))
+        }
+        Job::Trace(job) => return Ok((None, of_trace(&job.trace, machine.simulated))),
+    };
+    Ok((Some(layout), of_step(&layout, &calls, machine.simulated)))
+}
+
+/// Calls of the same groups and size are one, whenever they happen: the larger ones first.
+fn of_step(layout: &Layout, calls: &[StepCall], simulated: &Simulated<'_>) -> Vec<Repeated> {
+    let mut found: Vec<(Exchange, Repeated)> = Vec::new();
+    for call in calls {
+        let Exchange { dimension, collective, bytes } = call.exchange;
+        if let Some((_, known)) = found.iter_mut().find(|(exchange, _)| *exchange == call.exchange) {
+            known.each += call.times();
+            continue;
+        }
+        let Some(devices) = simulated.first_group(layout, dimension, collective) else { continue };
+        let groups = layout.groups(dimension).len();
+        found.push((call.exchange, Repeated { collective, bytes, devices, groups, each: call.times() }));
+    }
+    found.sort_by_key(|(exchange, _)| (exchange.dimension, exchange.collective, exchange.bytes));
+    found.into_iter().map(|(_, repeated)| repeated).collect()
+}
+
+/// A plan for calls, on all threads of the current pool.
+///
+/// # Errors
+/// [`PlanError`]: a call that nothing can be planned for.
+pub fn weighed(
+    calls: Vec<Repeated>,
+    simulated: &Simulated<'_>,
+    collectives: Collectives,
+) -> Result<Vec<Weighted>, PlanError> {
+    let of = |repeated: Repeated| {
+        let Repeated { collective, bytes, devices, .. } = &repeated;
+        let row = simulated.row(devices, *collective, *bytes, collectives, OwnChoice::Everywhere)?;
+        Ok(row.map(|row| Weighted { repeated, row }))
+    };
+    let found: Vec<Result<Option<Weighted>, PlanError>> = calls.into_par_iter().with_max_len(1).map(of).collect();
+    Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::profile::Profile;
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+    use crate::job::read_job;
+    use crate::step::Efficiency;
+    use crate::trace::read_table;
+
+    #[test]
+    fn groups_that_lie_alike_are_counted_together() {
+        let fabric = load(&FabricRequest { nodes: Some(2), ..FabricRequest::of("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::ideal();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let text = "collective,bytes,ranks,count\nall_reduce,1MiB,0-3,10\nall_reduce,1MiB,8-11,10\nall_reduce,1MiB,2-3 8-9,5\n\
+                    all_reduce,2MiB,0-3,1\ncompute,,0,\n".replace("compute,,0,\n", "");
+        let mix = of_trace(&read_table(&text, "t.csv", 16).unwrap(), &simulated);
+        let found: Vec<(u64, usize, f64)> = mix.iter().map(|one| (one.bytes.0 >> 20, one.groups, one.each)).collect();
+        assert_eq!(found, [(1, 1, 5.0), (1, 2, 10.0), (2, 1, 1.0)]);
+    }
+
+    /// Four layers and two micro-batches of tensor pairs, forward and backward, are one call; copies reduce their gradients once.
+    #[test]
+    fn calls_of_a_step_are_counted_together() {
+        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::ideal();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let curve = Efficiency::default();
+        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+        let job = |parallel: &str| {
+            let text = format!(
+                "name = \"j\"\nglobal_batch = 8\nbucket_mb = 1000\nparallel = {parallel}\n\
+                 model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512 }}\n"
+            );
+            read_job(&text, "j").unwrap()
+        };
+        let (layout, mix) = of_job(&job("{ tp = 2, dp = 4 }"), &machine).unwrap();
+        assert_eq!(layout.unwrap().degrees.data, 4);
+        let found: Vec<_> = mix.iter().map(|one| (one.collective, one.devices.len(), one.groups, one.each)).collect();
+        let all = Collective::AllReduce;
+        // Two calls of a layer each way, and those of words and scores.
+        assert_eq!(found, [(all, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all, 4, 2, 1.0)]);
+        assert_eq!(mix[0].bytes, Bytes(2 * 512 * 1024));
+        let (found, mix) = of_job(&job("\"auto\""), &machine).unwrap();
+        assert_eq!((found.unwrap().degrees.ranks(), mix.is_empty()), (8, false));
+    }
+}
