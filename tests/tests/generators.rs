@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use fabricast_planner::algorithm::facts::{Count, Facts, Time, Traffic, facts};
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::least_traffic;
+use fabricast_sim::lower::sent;
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Call, ChunkRef, Collective, Generate, OpId, OpKind, Operation, Program, Protocol, Rank,
+    Buffer, BufferUse, Call, ChunkRef, Collective, Generate, Header, OpId, OpKind, Operation, Program, Protocol, Rank,
     RotationDigit, Run, RunId, Schedule, Symmetry, fifo, json,
 };
 use fabricast_sim::verify::{FaultKind, VerifyOptions, verify};
@@ -164,6 +166,14 @@ proptest! {
         }
     }
 
+    /// What ranks send each other is the same whether each is looked at or one for those that it stands for.
+    #[test]
+    fn what_is_sent_by_symmetry_is_what_is_sent(case in cases(24)) {
+        let generator = case.generator();
+        let profile = Profile::ideal();
+        prop_assert_eq!(sent(&*generator, &profile), sent(&WithoutSymmetry(&*generator), &profile));
+    }
+
     #[test]
     fn json_gives_the_same_schedule_back(case in cases(12)) {
         let schedule = case.schedule();
@@ -281,6 +291,19 @@ fn every_call_of_few_ranks_is_computed() {
                 }
             }
         }
+    }
+}
+
+/// A generator that claims nothing.
+struct WithoutSymmetry<'a>(&'a dyn Generate);
+
+impl Generate for WithoutSymmetry<'_> {
+    fn header(&self) -> &Header {
+        self.0.header()
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        self.0.program(rank, program);
     }
 }
 

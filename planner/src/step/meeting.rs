@@ -40,7 +40,8 @@ pub(super) fn that_stand_for_all(router: &Router<'_>, generator: &dyn Generate, 
 fn pairs(generator: &dyn Generate) -> Option<BTreeSet<(u32, u32)>> {
     let mut pairs = BTreeSet::default();
     let mut scratch = Program::default();
-    for rank in (0..generator.header().call.ranks).map(Rank) {
+    let symmetry = generator.symmetry();
+    for rank in symmetry.standing(generator.header().call.ranks) {
         let mut last = None;
         for run in generator.read(rank, &mut scratch).runs().iter().filter(|run| run.kind.is_transfer()) {
             if run.kind.is_multicast() || pairs.len() > MOST_PAIRS {
@@ -48,12 +49,17 @@ fn pairs(generator: &dyn Generate) -> Option<BTreeSet<(u32, u32)>> {
             }
             for peer in (0..run.peer.steps_apart(run.len)).map(|i| run.peer.at(i)) {
                 if last.replace(peer) != Some(peer) {
-                    pairs.insert((rank.0, peer));
+                    pairs.insert((rank, Rank(peer)));
                 }
             }
         }
     }
-    Some(pairs)
+    if pairs.len().saturating_mul(symmetry.turns() as usize) > MOST_PAIRS {
+        return None;
+    }
+    let turned = |turn| pairs.iter().map(move |&(rank, peer)| (turn, rank, peer));
+    let turned = (0..symmetry.turns()).flat_map(turned);
+    Some(turned.map(|(turn, rank, peer)| (symmetry.turned(rank, turn).0, symmetry.turned(peer, turn).0)).collect())
 }
 
 /// The ways of a group.
@@ -134,7 +140,7 @@ impl<'a> Form<'a> {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol};
+    use fabricast_sim::schedule::{BufferUse, Call, Collective, Header, Protocol};
     use fabricast_topologies::route::RouteOptions;
     use fabricast_topologies::{Bytes, FabricRequest, load};
 
@@ -158,6 +164,35 @@ mod tests {
         let ring = generator(Algorithm::Ring, &Shape::new(call, Protocol::Simple)).unwrap();
         let groups: Vec<&[NodeId]> = placed.iter().map(<[NodeId; 4]>::as_slice).collect();
         that_stand_for_all(&router, ring.as_ref(), &groups)
+    }
+
+    /// A generator's programs, and no word of its symmetry.
+    struct Silent<'a>(&'a dyn Generate);
+
+    impl Generate for Silent<'_> {
+        fn header(&self) -> &Header {
+            self.0.header()
+        }
+
+        fn program(&self, rank: Rank, program: &mut Program) {
+            self.0.program(rank, program);
+        }
+    }
+
+    #[test]
+    fn ranks_that_stand_for_others_have_their_pairs() {
+        for (collective, algorithm, ranks) in [
+            (Collective::AllGather, Algorithm::Ring, 5),
+            (Collective::AllReduce, Algorithm::Tree, 8),
+            (Collective::ReduceScatter, Algorithm::Pat, 12),
+            (Collective::AllToAll, Algorithm::Direct, 6),
+        ] {
+            let call = Call { collective, bytes: Bytes(1000), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+            let one = generator(algorithm, &Shape::new(call, Protocol::Simple)).unwrap();
+            let found = pairs(one.as_ref()).unwrap();
+            assert_eq!(Some(&found), pairs(&Silent(one.as_ref())).as_ref(), "{algorithm:?}");
+            assert!(found.len() >= ranks as usize - 1);
+        }
     }
 
     #[test]

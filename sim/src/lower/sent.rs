@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::{Framing, payload, sized_by};
 use crate::profile::Profile;
 use crate::quantity::Work;
-use crate::schedule::{Generate, Program, Rank};
+use crate::schedule::{Generate, Program, Rank, Symmetry};
 
 /// What goes over the wire from each rank to each other in all, framing included; `None` where teams take part, whose ways branch
-/// in switches.
+/// in switches. Of ranks that are turned into each other ([`Symmetry`]) one is looked at, where all chunks are equal.
 #[must_use]
 pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Rank, Rank), Work>> {
     let header = generator.header();
@@ -18,7 +18,8 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
     let is_even = header.layout.segments().len() <= 1;
     // The size of each chunk, which ranks send again and again.
     let mut sizes: Vec<Option<Work>> = vec![None; header.layout.chunks().max(1) as usize];
-    for rank in (0..header.call.ranks).map(Rank) {
+    let symmetry = if is_even { generator.symmetry() } else { Symmetry::None };
+    for rank in symmetry.standing(header.call.ranks) {
         for run in generator.read(rank, &mut scratch).runs().iter().filter(|run| run.kind.is_transfer()) {
             if run.kind.is_multicast() {
                 return None;
@@ -48,6 +49,12 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
             }
         }
     }
-    sent.values_mut().for_each(|work| *work = framing.on_wire(*work));
-    Some(sent)
+    let mut all: BTreeMap<(Rank, Rank), Work> = BTreeMap::new();
+    for turn in 0..symmetry.turns() {
+        for (&(from, to), work) in &sent {
+            all.entry((symmetry.turned(from, turn), symmetry.turned(to, turn))).or_default().0 += work.0;
+        }
+    }
+    all.values_mut().for_each(|work| *work = framing.on_wire(*work));
+    Some(all)
 }

@@ -4,7 +4,7 @@
 
 use super::{
     Blocks, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, Matrix, OpId, Operation, Protocol,
-    Rank, Run, RunId, TeamId,
+    Rank, Run, RunId, Symmetry, TeamId,
 };
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
@@ -88,27 +88,6 @@ impl Program {
     }
 }
 
-/// Ranks that may be interchanged: rank `r` has the digit `(r / stride) mod length`, and adding 1 to that digit
-/// (modulo `length`) in every rank at once leaves the schedule as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RotationDigit {
-    /// Distance between ranks that differ by 1 in this digit.
-    pub stride: u32,
-    /// Number of values of the digit.
-    pub length: u32,
-}
-
-/// What a generator declares of its schedule's symmetry. A claim, not a proof: tests hold it against the programs, and
-/// folding does not rely on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Symmetry {
-    /// None is claimed.
-    #[default]
-    None,
-    /// Independent rotations (one digit: a ring; two: nodes and GPUs within them).
-    Rotations(Vec<RotationDigit>),
-}
-
 /// Anything that can say what each rank does.
 pub trait Generate {
     /// What holds for all ranks.
@@ -124,7 +103,7 @@ pub trait Generate {
         scratch
     }
 
-    /// Which ranks may be interchanged.
+    /// Which ranks may be interchanged; a claim.
     fn symmetry(&self) -> Symmetry {
         Symmetry::None
     }

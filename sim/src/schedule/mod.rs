@@ -24,13 +24,15 @@ mod places;
 mod plain;
 mod precedence;
 mod run;
+mod symmetry;
 mod text;
 mod units;
 
 pub use blocks::{BlockSplit, Blocks, Workplace};
 pub(crate) use builder::Written;
-pub use builder::{Generate, Header, Program, RotationDigit, Schedule, ScheduleError, Symmetry};
+pub use builder::{Generate, Header, Program, Schedule, ScheduleError};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownWord};
 pub use layout::{ChunkSize, Layout, Segment};
 pub use matrix::{Boundary, Matrix, MatrixError};
 pub use run::{Buffer, Channel, ChunkRef, Dependency, OpId, OpKind, Operation, Rank, Run, RunId, TeamId, Walk};
+pub use symmetry::{RotationDigit, Symmetry};

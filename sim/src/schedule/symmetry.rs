@@ -1,0 +1,95 @@
+//! Which ranks do the same with others in their place, as generators claim it.
+//!
+//! A claim, not a proof: tests hold it against the programs of every generator, and folding does not rely on it. What only looks at who
+//! sends to whom need not read the programs of ranks that others stand for.
+
+use super::Rank;
+
+/// Ranks that may be interchanged: rank `r` has the digit `(r / stride) mod length`, and adding 1 to that digit
+/// (modulo `length`) in every rank at once leaves the schedule as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotationDigit {
+    /// Distance between ranks that differ by 1 in this digit.
+    pub stride: u32,
+    /// Number of values of the digit.
+    pub length: u32,
+}
+
+impl RotationDigit {
+    fn of(self, rank: u32) -> u32 {
+        rank / self.stride.max(1) % self.length.max(1)
+    }
+
+    /// A rank with so much added to its digit.
+    fn turned(self, rank: u32, by: u32) -> u32 {
+        let (digit, length) = (u64::from(self.of(rank)), u64::from(self.length.max(1)));
+        let turned = (digit + u64::from(by)) % length;
+        (u64::from(rank) - digit * u64::from(self.stride) + turned * u64::from(self.stride)) as u32
+    }
+}
+
+/// What a generator declares of its schedule's symmetry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Symmetry {
+    /// None is claimed.
+    #[default]
+    None,
+    /// Independent rotations (one digit: a ring; two: nodes and GPUs within them).
+    Rotations(Vec<RotationDigit>),
+}
+
+impl Symmetry {
+    fn digits(&self) -> &[RotationDigit] {
+        match self {
+            Self::None => &[],
+            Self::Rotations(digits) => digits,
+        }
+    }
+
+    /// The ranks, of so many, that are turned into all others.
+    pub fn standing(&self, ranks: u32) -> impl Iterator<Item = Rank> {
+        (0..ranks).filter(|&rank| self.digits().iter().all(|digit| digit.of(rank) == 0)).map(Rank)
+    }
+
+    /// How many turns there are, the first of which changes nothing.
+    #[must_use]
+    pub fn turns(&self) -> u32 {
+        self.digits().iter().map(|digit| digit.length.max(1)).product()
+    }
+
+    /// Who is where a rank was after a turn, by its number.
+    #[must_use]
+    pub fn turned(&self, rank: Rank, turn: u32) -> Rank {
+        let (turned, _) = self.digits().iter().fold((rank.0, turn), |(rank, left), digit| {
+            (digit.turned(rank, left % digit.length.max(1)), left / digit.length.max(1))
+        });
+        Rank(turned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hosts of three ranks: every rank is one that stands, turned once.
+    #[test]
+    fn standing_ranks_turn_into_all_once() {
+        let all: Vec<Rank> = (0..6).map(Rank).collect();
+        let digit = |stride, length| RotationDigit { stride, length };
+        for (digits, standing) in
+            [(vec![], 6), (vec![digit(1, 6)], 1), (vec![digit(3, 2), digit(1, 3)], 1), (vec![digit(3, 2)], 3)]
+        {
+            let symmetry = Symmetry::Rotations(digits);
+            let found: Vec<Rank> = symmetry.standing(6).collect();
+            assert_eq!(found.len(), standing);
+            let turned = |rank| (0..symmetry.turns()).map(move |turn| (rank, turn));
+            let mut ranks: Vec<Rank> =
+                found.into_iter().flat_map(turned).map(|(rank, turn)| symmetry.turned(rank, turn)).collect();
+            ranks.sort_unstable();
+            assert_eq!(ranks, all);
+        }
+        let ring = Symmetry::Rotations(vec![digit(1, 6)]);
+        assert_eq!((ring.turned(Rank(4), 3), ring.turned(Rank(4), 0)), (Rank(1), Rank(4)));
+        assert_eq!((Symmetry::None.standing(6).count(), Symmetry::None.turns()), (6, 1));
+    }
+}
