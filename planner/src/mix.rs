@@ -7,7 +7,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId};
 use rayon::prelude::*;
 
-use crate::job::{Collectives, Job, Layout};
+use crate::job::{Collectives, Job, JobError, Layout, Processes};
 use crate::plan::{PlanError, Row};
 use crate::serve;
 use crate::step::{self, Exchange, Machine, OwnChoice, Simulated, StepCall, TimeError};
@@ -37,7 +37,7 @@ pub struct Weighted {
     pub row: Row,
 }
 
-/// Collective, ranks, then how many ranks of a group are on each NVLink domain, in the group's order: `8`, `2 2`.
+/// Collective, ranks, then how many ranks of a group are on each of its NVLink domains: `8`, `2 2`.
 type Alike = (Collective, usize, Vec<usize>, Bytes);
 
 /// The ranks of each.
@@ -79,6 +79,10 @@ pub fn of_trace(trace: &Trace, simulated: &Simulated<'_>) -> Vec<Repeated> {
 pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<Repeated>), TimeError> {
     let ranks = machine.ranks.len() as u32;
     let (layout, calls) = match job {
+        Job::Training(job) if job.processes == Processes::Single => {
+            let message = "processes: the calls of one process are not planned: expected \"per_gpu\"";
+            return Err(JobError::at(&job.places.parallel, message).into());
+        }
         Job::Training(job) => {
             let layout = match Layout::given(job, ranks)? {
                 Some(layout) => layout,
@@ -93,7 +97,10 @@ pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<R
             };
             (layout, serve::calls(job, &layout))
         }
-        Job::Trace(job) => return Ok((None, of_trace(&job.trace, machine.simulated))),
+        Job::Trace(job) => {
+            job.trace.check_ranks(machine.ranks.len(), &job.file)?;
+            return Ok((None, of_trace(&job.trace, machine.simulated)));
+        }
     };
     Ok((Some(layout), of_step(&layout, &calls, machine.simulated)))
 }
@@ -103,13 +110,14 @@ fn of_step(layout: &Layout, calls: &[StepCall], simulated: &Simulated<'_>) -> Ve
     let mut found: Vec<(Exchange, Repeated)> = Vec::new();
     for call in calls {
         let Exchange { dimension, collective, bytes } = call.exchange;
+        let each = call.times() / f64::from(call.stages(layout));
         if let Some((_, known)) = found.iter_mut().find(|(exchange, _)| *exchange == call.exchange) {
-            known.each += call.times();
+            known.each += each;
             continue;
         }
         let Some(devices) = simulated.first_group(layout, dimension, collective) else { continue };
         let groups = layout.groups(dimension).len();
-        found.push((call.exchange, Repeated { collective, bytes, devices, groups, each: call.times() }));
+        found.push((call.exchange, Repeated { collective, bytes, devices, groups, each }));
     }
     found.sort_by_key(|(exchange, _)| (exchange.dimension, exchange.collective, exchange.bytes));
     found.into_iter().map(|(_, repeated)| repeated).collect()
@@ -180,6 +188,10 @@ mod tests {
         // Two calls of a layer each way, and those of words and scores.
         assert_eq!(found, [(all, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all, 4, 2, 1.0)]);
         assert_eq!(mix[0].bytes, Bytes(2 * 512 * 1024));
+        // Words are looked up on the first of two stages and scored on the last; half of the layers are on each.
+        let (_, mix) = of_job(&job("{ tp = 2, pp = 2, dp = 2 }"), &machine).unwrap();
+        let tensor = mix.iter().find(|one| one.collective == all && one.bytes == Bytes(2 * 512 * 1024)).unwrap();
+        assert_eq!((tensor.groups, tensor.each), (4, 4.0 * (2.0 * 4.0 + 2.0 / 2.0)));
         let (found, mix) = of_job(&job("\"auto\""), &machine).unwrap();
         assert_eq!((found.unwrap().degrees.ranks(), mix.is_empty()), (8, false));
     }

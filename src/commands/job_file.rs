@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::job::{Collectives, Job, read_only_job};
+use fabricast_planner::job::{Collectives, Job};
+use fabricast_planner::study::{GivenEfficiency, read_only_job};
 use fabricast_planner::trace::{self, Contents, Trace};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
@@ -17,17 +18,19 @@ const MOST_FILES: u32 = 1 << 17;
 
 /// What a file has.
 pub enum JobFile {
-    /// A job that a study may have, to be divided.
-    Job(Box<Job>),
+    /// A job that a study may have, to be divided, and what the study says of kernels.
+    Job(Box<Job>, GivenEfficiency),
     /// What was written down.
     Trace(Trace),
 }
 
 /// Reads it; `ranks` is what a line of a table means that names none.
 pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failure> {
-    if path.extension().is_some_and(|extension| extension == "toml") {
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
         let text = fabricast_topologies::read::text_of_file(path)?;
-        return Ok(JobFile::Job(Box::new(read_only_job(&text, &path.display().to_string())?)));
+        let traces = |name: &str| contents(&path.with_file_name(name)).map_err(|failure| failure.to_string());
+        let (job, efficiency) = read_only_job(&text, &path.display().to_string(), &traces)?;
+        return Ok(JobFile::Job(Box::new(job), efficiency));
     }
     let trace = trace::read(&contents(path)?, Some(ranks as u32))?;
     for reason in &trace.left_out {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fabricast_planner::job::Collectives;
 use fabricast_planner::mix::{self, Weighted};
-use fabricast_planner::step::{Efficiency, Machine, Simulated};
+use fabricast_planner::step::{Machine, Simulated};
 use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Table, Tone, Unit, Value};
 use fabricast_topologies::route::Router;
@@ -34,14 +34,14 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library))?;
             (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows)
         }
-        JobFile::Job(job) => {
+        JobFile::Job(job, efficiency) => {
             if args.fabric.ranks_per_gpu > 1 {
                 let message = format!("--ranks-per-gpu: {source} has a rank on each GPU");
                 return Err(Failure::input_with_help(message, "leave it out"));
             }
             let ranks = job.ranks_on(&fabric)?;
             let simulated = Simulated::new(&router, &profile, &ranks);
-            let curve = Efficiency::of(&fabric);
+            let curve = efficiency.on(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
             let (layout, calls) = mix::of_job(&job, &machine)?;
             let collectives = match args.library.library {

@@ -1,7 +1,7 @@
 //! `report`: what other commands wrote, as one page to read and to pass on.
 
-use fabricast_planner::job::Job;
 use fabricast_planner::study::answer::Answer;
+use fabricast_planner::study::load;
 use fabricast_reports::chart;
 use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, of_study, pareto, report};
 
@@ -31,15 +31,18 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     let mut asked = Vec::with_capacity(studies.len());
     for (name, path) in studies {
         let study = if answers(&inputs).next().is_some() { Some(Asked::read(path, output)?) } else { None };
-        match study.filter(|study| answers(&inputs).any(|answer| is_of(study, answer))) {
+        match study
+            .filter(|study| answers(&inputs).any(|answer| load::is_answered(&study.study, &study.fabrics, answer)))
+        {
             Some(study) => asked.push(study),
             None => return Err(refused(InputError::Study { name })),
         }
     }
-    let page_of = |answer: &Answer| match asked.iter().find(|asked| is_of(asked, answer)) {
-        Some(asked) => page::page(&asked.study, answer, &asked.fabrics),
-        None => of_study(answer, &[]),
-    };
+    let page_of =
+        |answer: &Answer| match asked.iter().find(|asked| load::is_answered(&asked.study, &asked.fabrics, answer)) {
+            Some(asked) => page::page(&asked.study, answer, &asked.fabrics),
+            None => of_study(answer, &[]),
+        };
     let page = report(&inputs, &page_of).map_err(refused)?.html();
     if let Some(folder) = &args.charts {
         let charts = charts(answers(&inputs))?;
@@ -58,14 +61,6 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
 /// What studies found.
 fn answers(inputs: &[(String, Input)]) -> impl Iterator<Item = &Answer> {
     inputs.iter().filter_map(|(_, input)| if let Input::Study(answer) = input { Some(&**answer) } else { None })
-}
-
-/// Whether a study asks what was answered.
-fn is_of(asked: &Asked<'_>, answer: &Answer) -> bool {
-    let candidates = asked.study.candidates.iter().map(|candidate| &candidate.name);
-    let jobs = asked.study.jobs.iter().map(Job::name);
-    candidates.eq(answer.candidates.iter().map(|candidate| &candidate.name))
-        && jobs.eq(answer.jobs.iter().map(|job| job.name.as_str()))
 }
 
 /// The charts of studies with the names of their files: `cost-2.svg` is of the second job, `course-2-1.svg` of its step on the best

@@ -45,9 +45,18 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
             && report.contains("A step in time")
             && !report.contains("class=\"fabric\"")
     );
-    // With the study beside them it is there.
+    // With the study beside them it is there; one of other machines is none.
     made(folder.path(), &format!("report {} out-1/results.json -o whole.html", study.display()));
     assert_eq!(read(folder.path(), "whole.html"), page);
+    let text = std::fs::read_to_string(&study).unwrap();
+    for (from, to) in [("hgx-h200", "hgx-h100"), ("nodes = 4", "nodes = 8")] {
+        std::fs::write(folder.path().join("other.toml"), text.replace(from, to)).unwrap();
+        refused(
+            folder.path(),
+            "report out-1/results.json other.toml -o p.html",
+            "none of the inputs is its results.json",
+        );
+    }
     for name in ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"] {
         assert!(read(folder.path(), &format!("charts/{name}.svg")).starts_with("<svg"));
         assert!(std::fs::read(folder.path().join(format!("charts/{name}.png"))).unwrap().starts_with(b"\x89PNG"));

@@ -65,7 +65,7 @@ for row in rows:
     racks = ",".join(f"{rack * domain}-{rack * domain + 63}" for rack in range(-(-number["gpus"] // 64)))
     placement = f'placement = "{racks}"\n' if number["gpus"] > domain > host else ""
     # Experts over tensor-parallel ranks, too, are whole.
-    sequence = ("true" if number["tp"] > 1 else "false") + (", etp = 1" if number["tp"] > 1 and number["ep"] > data else "")
+    sequence = ("true" if number["tp"] > 1 else "false") + (", etp = 1" if number["tp"] > 1 and number["ep"] > data * number["cp"] else "")
     print(
         "[[job]]",
         f'name = "{name}"',

@@ -77,7 +77,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Whether neighbours of tensor groups are copies.
+    /// Whether tensor-parallel ranks are numbered right before copies.
     fn has_tensor_inside_data(self) -> bool {
         self.0.windows(2).any(|axes| axes == [Axis::Tensor, Axis::Data])
     }
@@ -168,7 +168,7 @@ impl Degrees {
         }
     }
 
-    /// Ranks of a stage that have other tokens, or the same ones to do other experts for.
+    /// Ranks of a stage among which experts may be divided, or copied.
     fn expert_ranks(&self) -> u32 {
         let among = match self.experts {
             Experts::Divided => 1,
@@ -268,6 +268,9 @@ impl Layout {
             return wrong(
                 "etp 1: experts go round tensor groups first: expected tp right before dp in order".to_owned(),
             );
+        }
+        if degrees.experts == Experts::Whole && job.model.experts == 0 {
+            return wrong("etp 1, and the model has no experts".to_owned());
         }
         if interleave > 1 && pipeline == 1 {
             return wrong(format!("interleave {interleave} needs stages, and pp is 1"));

@@ -35,10 +35,10 @@ pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
 pub use model::{Flops, Model};
 pub use placement::{Placement, numbers};
+pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
 pub(crate) use read::{Beside, JobText, refused, written};
-pub use read::{read_job, read_only_job};
 pub use serving::{KvPrecision, Limits, Serving};
 pub use sharding::{Accumulate, Gathered, Reshard, Zero};
 pub use tier::Tier;

@@ -51,30 +51,6 @@ pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
     read.job(origin, origin.place(0..0), Beside::NOTHING)
 }
 
-/// Reads the one job of a file: its keys by themselves, or the `[[job]]` of a study.
-///
-/// # Errors
-/// [`JobError`] as [`read_job`], and where a study has several jobs or none.
-pub fn read_only_job(text: &str, source: &str) -> Result<Job, JobError> {
-    #[derive(Deserialize)]
-    struct Jobs {
-        job: Option<Vec<Spanned<JobText>>>,
-    }
-    let origin = Origin { source, text };
-    let Jobs { job: Some(jobs) } = toml::from_str(text).map_err(|error| refused(origin, &error))? else {
-        return read_job(text, source);
-    };
-    match jobs.as_slice() {
-        [one] => one.get_ref().job(origin, origin.place(one.span()), Beside::NOTHING),
-        several => {
-            let names: Vec<&str> = several.iter().map(|one| one.get_ref().name.get_ref().as_str()).collect();
-            let place = several.get(1).map_or_else(|| Place::of_source(source), |one| origin.place(one.span()));
-            let message = format!("{} jobs ({}), and one is meant", several.len(), names.join(", "));
-            Err(JobError { place, message, help: Some("keep one of them in a file of its own".to_owned()) })
-        }
-    }
-}
-
 /// A job as it is written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -502,6 +478,8 @@ pub(crate) mod tests {
             ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
             ("zero = 2\nreshard_after_forward = true", "job.toml:2:25", "expected zero = 3"),
+            ("optimizer_tier = \"disk\"", "job.toml:1:18", "hbm"),
+            ("optimizer_tier = \"host\"\nprocesses = \"single\"", "job.toml:2:13", "expected optimizer_tier"),
             ("accumulate = \"whole\"\nzero = 1", "job.toml:1:14", "expected zero = 2 or 3"),
             ("zero = 2\naccumulate = \"halves\"", "job.toml:2:14", "expected `shards` or `whole`"),
             ("kind = \"serving\"", "job.toml:1:8", "expected training, inference or trace"),
@@ -566,6 +544,7 @@ pub(crate) mod tests {
             ("parallel = { cp = 3 }", 3, "cannot be divided by cp 3"),
             ("parallel = { dp = 2, ep = 2 }", 2, "no experts"),
             ("parallel = { tp = 2, etp = 1 }", 2, "expected sequence = true"),
+            ("parallel = { tp = 2, etp = 1, sequence = true }", 2, "etp 1, and the model has no experts"),
             (
                 "parallel = { tp = 2, etp = 1, sequence = true, order = [\"dp\", \"tp\", \"pp\"] }",
                 2,

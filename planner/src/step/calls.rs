@@ -46,6 +46,14 @@ pub struct PricedCall {
 }
 
 impl StepCall {
+    /// Stages of which one makes the call: words are looked up on one stage, and scored on another.
+    pub(crate) fn stages(&self, layout: &Layout) -> u32 {
+        match self.phase {
+            Phase::Words | Phase::Logits => layout.degrees.pipeline,
+            _ => 1,
+        }
+    }
+
     /// How often a rank takes part, hand-offs either way.
     #[must_use]
     pub fn times(&self) -> f64 {

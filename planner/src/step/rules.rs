@@ -112,7 +112,8 @@ fn two_by_two_by_two_reaches_four_fifths() {
 /// One-sided calls take a third of the library's where a model is so small that calls are: hidden sizes of 768 (GPT-2 as first
 /// published, Radford et al., 2019) and 1,024, 32 tokens at once in 16 bits, on eight GPUs. Where the smaller model's calls are 15 % of
 /// the time by the library's own choice, these are under 5 %. In a training step of 128 tokens, whose kernels are short as well,
-/// the share falls by half from far more than that.
+/// the share falls by half from far more than that. In steps of thousands of tokens calls are no longer small: what takes 16.8 % of a step
+/// with a hidden size of 12,288 takes 3.5 % where one-sided pieces travel beside the products.
 #[test]
 fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
     let host = fabric("hgx-h100", 1);
@@ -135,6 +136,15 @@ fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
     let [library, any] = one(&host, &[job("library"), job("any")]);
     assert!(library.of(Share::Tensor).0 > any.of(Share::Tensor).0 * 2, "{library:?} {any:?}");
     assert!(any.part(any.of(Share::Tensor)) < 0.5 * library.part(library.of(Share::Tensor)), "{library:?} {any:?}");
+
+    let job = |how: &str| {
+        format!(
+            "name = \"wide\"\nflash_attention = true\nglobal_batch = 4\nmicro_batch = 4\n{how}\n\
+             parallel = {{ tp = 8, sequence = true }}\nmodel = {{ layers = 8, hidden = 12288, heads = 96, vocab = 32000, seq = 2048 }}\n"
+        )
+    };
+    let [library, pieces] = one(&host, &[job("collectives = \"library\""), job("tensor_overlap = true")]);
+    assert!((0.14..0.18).contains(&library.exposed()) && pieces.exposed() < 0.05, "{library:?} {pieces:?}");
 }
 
 /// A NIC of 200 Gb/s gives a pair of GPUs some 23 GB/s and one of 100 Gb/s Ethernet some 11, far under NVLink: 25 and 12.5 GB/s less

@@ -3,8 +3,8 @@
 //!
 //! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, each with the
 //! stretches of layers (`interleave`) that the estimate likes best, and experts divided as far as they go, in parts by tensor-parallel ranks or whole; sequences are divided
-//! between tensor-parallel ranks, since that costs nothing. Contexts are divided only by who names it. What does not fit the memory
-//! is left out; where nothing fits, what comes nearest is taken.
+//! between tensor-parallel ranks, since that costs nothing. Contexts are divided where parts stay long ([`LEAST_PART`]). What does not fit
+//! the memory is left out; where nothing fits, what comes nearest is taken.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
@@ -18,6 +18,9 @@ use crate::job::{Degrees, Experts, Footprint, JobError, Layout, Processes, Seque
 
 /// How many are simulated.
 const SIMULATED: usize = 3;
+
+/// Tokens that a rank keeps of a sequence at least where contexts are looked for: shorter sequences are trained whole.
+const LEAST_PART: u64 = 8192;
 
 /// More stretches of layers on a stage are not tried: each hands over as often again.
 const MOST_STRETCHES: u32 = 10;
@@ -177,28 +180,40 @@ fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds, memory: Byt
 fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of.is_multiple_of(*by));
+    let contexts = u32::try_from(job.model.seq / LEAST_PART).unwrap_or(u32::MAX).max(1);
     let mut found = Vec::new();
     for tensor in divisors(ranks, machine.ranks_per_host()) {
-        let stages = ranks.min(job.model.layers as u32);
+        let stages = (ranks / tensor).min(job.model.layers as u32);
         for pipeline in divisors(ranks / tensor, stages) {
-            let data = ranks / tensor / pipeline;
-            let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
-            let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
             let layers = (job.model.layers / u64::from(pipeline)) as u32;
-            let whole = (tensor > 1 && experts > 0).then_some((Experts::Whole, tensor * data));
-            for (how, among) in [(Experts::Divided, data)].into_iter().chain(whole) {
-                let expert =
-                    divisors(among, experts.clamp(1, among)).rfind(|by| experts.is_multiple_of(*by)).unwrap_or(1);
-                let stretches = divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
-                found.extend(stretches.filter_map(|interleave| {
-                    let (one, experts) = (Degrees::default(), how);
-                    let degrees = Degrees { tensor, pipeline, data, expert, experts, interleave, sequence, ..one };
-                    Layout::new(job, ranks, degrees).ok().filter(|layout| can_be_followed(job, layout))
-                }));
+            let stretches = || divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
+            let copies = ranks / tensor / pipeline;
+            for context in divisors(copies, contexts.min(copies)) {
+                let data = copies / context;
+                let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
+                let one = Degrees { tensor, pipeline, context, data, sequence, ..Degrees::default() };
+                for degrees in with_experts(job, one) {
+                    found.extend(stretches().filter_map(|interleave| {
+                        let layout = Layout::new(job, ranks, Degrees { interleave, ..degrees }).ok();
+                        layout.filter(|layout| can_be_followed(job, layout))
+                    }));
+                }
             }
         }
     }
     found
+}
+
+/// With experts divided as far as they go: in parts by tensor-parallel ranks, and whole where there are several of these.
+fn with_experts(job: &Training, degrees: Degrees) -> impl Iterator<Item = Degrees> {
+    let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
+    let copies = degrees.context * degrees.data;
+    let whole = (degrees.tensor > 1 && experts > 0).then_some((Experts::Whole, copies * degrees.tensor));
+    [(Experts::Divided, copies)].into_iter().chain(whole).map(move |(how, among)| {
+        let divides = |by: &u32| among.is_multiple_of(*by) && experts.is_multiple_of(*by);
+        let expert = (1..=experts.clamp(1, among)).rev().find(divides).unwrap_or(1);
+        Degrees { expert, experts: how, ..degrees }
+    })
 }
 
 #[cfg(test)]
@@ -208,6 +223,31 @@ mod tests {
 
     use super::*;
     use crate::step::tests::{rails, read};
+
+    /// Long sequences are divided into parts of 8,192 tokens at least, shorter ones are not; experts go round all that have other tokens.
+    #[test]
+    fn contexts_and_experts_are_divided_as_far_as_they_go() {
+        let fabric = rails(2);
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let curve = Efficiency::of(&fabric);
+        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+        let found = |seq: u64, experts: u64| {
+            let job = read(&format!(
+                "name = \"j\"\nglobal_batch = 16\nparallel = \"auto\"\nmodel = {{ layers = 8, hidden = 1024, heads = 8, vocab = 1024, \
+                 seq = {seq}, experts = {experts}, experts_per_token = {} }}\n",
+                experts.min(1)
+            ));
+            possible(&job, &machine).into_iter().map(|layout| layout.degrees).collect::<Vec<_>>()
+        };
+        let most = |found: &[Degrees]| found.iter().map(|degrees| degrees.context).max().unwrap();
+        assert_eq!([8192, 65_536, 1 << 20].map(|seq| most(&found(seq, 0))), [1, 8, 16]);
+        let ways = found(65_536, 64);
+        let has = |of: Degrees| ways.contains(&of);
+        let one = Degrees { tensor: 4, data: 2, context: 2, sequence: Sequence::Divided, ..Degrees::default() };
+        assert!(has(Degrees { expert: 4, ..one }) && has(Degrees { expert: 16, experts: Experts::Whole, ..one }));
+    }
 
     /// What is left out could not have been the best.
     #[test]

@@ -56,7 +56,7 @@ pub struct Beside {
     pub shown: Option<Shown>,
 }
 
-/// What the ranks of a group do in a call: on one channel, and in few rounds of those that a large call takes.
+/// What the ranks of a group do in a call: on one channel, and of a large call what they do in one that takes a round or two.
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// Among whom.

@@ -7,7 +7,8 @@ use fabricast_topologies::fabric::Link;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind, Picos};
 
-use super::answer::{CallRow, LoadRow, ResultRow};
+use super::answer::{Answer, CallRow, CandidateRow, LoadRow, ResultRow};
+use super::{Candidate, Study};
 use crate::job::{Job, Layout};
 use crate::serve;
 use crate::step::{self, PricedCall, Simulated, StepCall};
@@ -40,6 +41,30 @@ pub(super) fn layout_of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Opti
         Job::Trace(_) => return None,
     };
     Some(given.ok()?.unwrap_or(found))
+}
+
+/// Whether an answer is a study's: the same jobs, divided as they may be, on the same machines, whatever these cost.
+#[must_use]
+pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
+    let is_same = |((asked, fabric), told): ((&Candidate, &Fabric), &CandidateRow)| {
+        let size = (fabric.name(), fabric.gpus().len() as u64, &asked.network);
+        (&asked.name, &asked.fabric.fabric) == (&told.name, &told.fabric)
+            && size == (told.fabric_name.as_str(), told.gpus, &told.network)
+    };
+    let is_told = |row: &ResultRow| {
+        let number = study.candidates.iter().position(|one| one.name == row.candidate)?;
+        let job = study.jobs.iter().find(|job| job.name() == row.job)?;
+        match job {
+            Job::Trace(_) => Some(()),
+            _ if row.calls.is_empty() => Some(()),
+            _ => calls_of_row(job, row, &layout_of_row(job, row, fabrics.get(number)?)?).map(drop),
+        }
+    };
+    let names = study.jobs.iter().map(Job::name);
+    study.candidates.len() == answer.candidates.len()
+        && study.candidates.iter().zip(fabrics).zip(&answer.candidates).all(is_same)
+        && names.eq(answer.jobs.iter().map(|job| job.name.as_str()))
+        && answer.results.iter().all(|row| is_told(row).is_some())
 }
 
 /// The calls that a row tells, in its order.

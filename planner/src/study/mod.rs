@@ -33,7 +33,7 @@ pub use measured::{Figure, MeasuredStep};
 pub use paid::{Counted, Extent, Payment, Price};
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
-pub use read::{Lists, Traces, is_study, read_study, read_study_with};
+pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_with};
 pub use row::served;
 pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
 

@@ -14,7 +14,7 @@ use sensitivity::SensitivityText;
 
 use super::prices::{self, Listed};
 use super::{Assumptions, Candidate, Constraints, GivenEfficiency, Study};
-use crate::job::{Beside, JobError, JobText, refused, written};
+use crate::job::{Beside, Job, JobError, JobText, refused, written};
 use crate::study::setting::Setting;
 use crate::trace::Contents;
 
@@ -140,7 +140,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     let mut jobs = Vec::new();
     for one in &read.job {
         let job = one.get_ref().job(origin, origin.place(one.span()), Beside { traces })?;
-        if jobs.iter().any(|known: &crate::job::Job| known.name() == job.name()) {
+        if jobs.iter().any(|known: &Job| known.name() == job.name()) {
             return Err(JobError::at(&job.places().job, format!("name: `{}` stands twice", job.name())));
         }
         jobs.push(job);
@@ -164,6 +164,30 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         return Err(JobError::at(&whole, format!("sensitivity: {}, and no candidate has a price", setting.name())));
     }
     Ok(Study { candidates, jobs, measured, constraints, assumptions, efficiency, sensitivities })
+}
+
+/// Reads the one job of a file, its keys by themselves or the `[[job]]` of a study, and what the study says of kernels.
+///
+/// # Errors
+/// [`JobError`] as [`read_study_with`], and where a study has several jobs.
+pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Job, GivenEfficiency), JobError> {
+    let origin = Origin { source, text };
+    let refused = |error| refused(origin, &error);
+    if !is_study(text) {
+        let job: JobText = toml::from_str(text).map_err(refused)?;
+        return Ok((job.job(origin, origin.place(0..0), Beside { traces })?, GivenEfficiency::default()));
+    }
+    let read: StudyText = toml::from_str(text).map_err(refused)?;
+    let efficiency = Reader { origin }.efficiency(read.efficiency.as_ref())?;
+    match read.job.as_slice() {
+        [one] => Ok((one.get_ref().job(origin, origin.place(one.span()), Beside { traces })?, efficiency)),
+        [] => Err(JobError::at(&Place::of_source(source), "no job: expected one `[[job]]`")),
+        [_, second, ..] => Err(JobError {
+            place: origin.place(second.span()),
+            message: format!("{} jobs, and one is meant", read.job.len()),
+            help: Some("keep one of them in a file of its own".to_owned()),
+        }),
+    }
 }
 
 /// Less than anything that is paid, drawn or counted.

@@ -3,7 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::answer::{CallRow, JobKind, MemoryRow, ParallelRow, ResultRow};
-use crate::job::{Ends, Experts, Footprint, Layout, Phase, Serving, Traced, Training, Zero};
+use crate::job::{Ends, Experts, Footprint, Layout, Serving, Traced, Training, Zero};
 use crate::serve::Service;
 use crate::step::{Exchange, PricedCall, Share, Step};
 use crate::trace::Outcome;
@@ -116,18 +116,13 @@ fn stepped(
 pub fn call(one: &PricedCall, layout: &Layout) -> CallRow {
     let Exchange { dimension, collective, bytes } = one.call.exchange;
     let (ranks, all) = (u64::from(layout.size(dimension)), layout.degrees.ranks());
-    // Words are looked up on one stage, and scored on another.
-    let stages = match one.call.phase {
-        Phase::Words | Phase::Logits => u64::from(layout.degrees.pipeline),
-        _ => 1,
-    };
     CallRow {
         phase: one.call.phase.name().to_owned(),
         among: dimension.name().to_owned(),
         collective: collective.to_string(),
         bytes: bytes.0,
         ranks,
-        groups: all / ranks.max(1) / stages,
+        groups: all / ranks.max(1) / u64::from(one.call.stages(layout)),
         times: one.call.times(),
         pick: one.strategy,
         time_us: one.time.us(),

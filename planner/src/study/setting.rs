@@ -1,5 +1,6 @@
 //! What is changed to see how the answer changes: each setting of `[sensitivity]`, and what it makes of a candidate.
 
+use fabricast_topologies::fabric::LinkKind;
 use fabricast_topologies::{Fabric, FabricRequest, NetworkSpec, Place, preset};
 
 use super::{Assumptions, Candidate};
@@ -11,6 +12,8 @@ pub enum Setting {
     AsGiven,
     /// Cables between hosts carry so many times as much.
     LinkRate(f64),
+    /// NVLink, or xGMI between AMD's GPUs, carries so many times as much.
+    NvlinkRate(f64),
     /// Bandwidth below a leaf over bandwidth above it.
     Oversubscription(f64),
     /// NICs of each host.
@@ -54,6 +57,7 @@ impl Setting {
         match self {
             Self::AsGiven => "as_given",
             Self::LinkRate(_) => "link_rate",
+            Self::NvlinkRate(_) => "nvlink_rate",
             Self::Oversubscription(_) => "oversubscription",
             Self::NicsPerNode(_) => "nics_per_node",
             Self::Failed { .. } => "fail",
@@ -69,6 +73,7 @@ impl Setting {
         match self {
             Self::AsGiven => String::new(),
             Self::LinkRate(value)
+            | Self::NvlinkRate(value)
             | Self::Oversubscription(value)
             | Self::GpuPrice(value)
             | Self::Utilization(value)
@@ -89,7 +94,7 @@ impl Setting {
     pub fn fabric(&self, candidate: &Candidate, given: &Fabric, load: Load<'_>) -> Under {
         let unchanged = |why: &str| Under::Unchanged { why: why.to_owned() };
         let with = |change: &dyn Fn(&mut NetworkSpec)| {
-            if given.with_network_times(1.0).is_none() {
+            if given.with_rates_times(&LinkKind::NETWORK, 1.0).is_none() {
                 return unchanged(ALONE);
             }
             let request = &candidate.fabric;
@@ -105,9 +110,13 @@ impl Setting {
         };
         match self {
             Self::AsGiven | Self::GpuPrice(_) | Self::Utilization(_) | Self::PerKwh(_) => Under::Same,
-            Self::LinkRate(factor) => match given.with_network_times(*factor) {
+            Self::LinkRate(factor) => match given.with_rates_times(&LinkKind::NETWORK, *factor) {
                 Some(fabric) => Under::Changed(fabric.into()),
                 None => unchanged(ALONE),
+            },
+            Self::NvlinkRate(factor) => match given.with_rates_times(&[LinkKind::Nvlink], *factor) {
+                Some(fabric) => Under::Changed(fabric.into()),
+                None => unchanged("no NVLink"),
             },
             Self::Oversubscription(factor) => with(&|network| network.oversubscription = Some(*factor)),
             Self::NicsPerNode(count) => with(&|network| network.nics_per_node = Some(*count)),

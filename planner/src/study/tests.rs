@@ -136,7 +136,7 @@ fn prices_rerun_nothing_and_change_the_order_as_they_should() {
 #[test]
 fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     let made = Made::of(&format!(
-        "{PAIR}[sensitivity]\nlink_rate = [0.5, 1, 2]\noversubscription = [1, 4]\nnics_per_node = [1]\nfail = [[\"n1/nic0\"], [\"n1\"], [\"gpu3\"]]\n"
+        "{PAIR}[sensitivity]\nlink_rate = [0.5, 1, 2]\nnvlink_rate = [0.5]\noversubscription = [1, 4]\nnics_per_node = [1]\nfail = [[\"n1/nic0\"], [\"n1\"], [\"gpu3\"]]\n"
     ));
     let answer = made.answer();
     let row = |name: &str, setting: &str| {
@@ -150,6 +150,7 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     // A slower network costs the pair more, a faster one less, and the single host has none.
     assert!(score("link_rate", "0.5", "two") > given("two") && score("link_rate", "2", "two") < given("two"));
     assert_eq!(score("link_rate", "1", "two"), given("two"));
+    assert!(score("nvlink_rate", "0.5", "two") > given("two"));
     for (name, setting) in [("link_rate", "0.5"), ("oversubscription", "4"), ("nics_per_node", "1")] {
         assert_eq!(score(name, setting, "one"), given("one"));
         assert_eq!(row(name, setting).unchanged, ["one: no network between its hosts"]);

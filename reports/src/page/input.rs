@@ -109,10 +109,10 @@ impl Input {
         if text.trim_start().starts_with('{') {
             return Self::json(text, name);
         }
-        if text.contains("[[candidate]]") {
+        if has_table(text, "candidate") {
             return Err(InputError::Study { name: name.to_owned() });
         }
-        if text.contains("[[measurement]]") {
+        if has_table(text, "measurement") {
             return unknown("this is a manifest: take what `fabricast compare MANIFEST --format json` writes");
         }
         if text.contains("<algo") {
@@ -150,6 +150,13 @@ impl Input {
             return Err(InputError::Unknown { name: name.to_owned(), help });
         })
     }
+}
+
+/// Whether a line begins tables of this name, as `[[name]]` or as `name = [`.
+fn has_table(text: &str, name: &str) -> bool {
+    let lines = text.lines().map(|line| line.chars().filter(|c| !c.is_whitespace()).collect::<String>());
+    let (heading, value) = (format!("[[{name}]]"), format!("{name}=["));
+    lines.into_iter().any(|line| line.starts_with(&heading) || line.starts_with(&value))
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str, name: &str) -> Result<T, InputError> {

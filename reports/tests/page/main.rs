@@ -88,6 +88,8 @@ fn what_is_none_is_refused_with_what_would_do() {
         ("{\"colour\": 1}", "the keys colour"),
         ("# title\nsome words = more", "a page is made of"),
         ("[[candidate]]\nname = \"a\"", "study FILE -o DIR"),
+        (" [[ candidate ]]\nname = \"a\"", "study FILE -o DIR"),
+        ("candidate = [{ name = \"a\" }]", "study FILE -o DIR"),
         ("[[measurement]]\nfile = \"a\"", "compare MANIFEST"),
     ] {
         let error = refused(text);

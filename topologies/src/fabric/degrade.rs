@@ -83,14 +83,13 @@ impl Fabric {
         Ok(copy)
     }
 
-    /// A copy whose cables between hosts and network switches (InfiniBand, Ethernet) carry so many times as much; `None`
-    /// where there are none. What is known of the NICs, their line rate too, stays: only the links change.
+    /// A copy whose links of some kinds carry so many times as much; `None` where there are none. What is known of devices, the line rate
+    /// of NICs too, stays: only the links change.
     #[must_use]
-    pub fn with_network_times(&self, factor: f64) -> Option<Self> {
-        let is_network = |link: &Link| matches!(link.kind, LinkKind::Infiniband | LinkKind::Ethernet);
+    pub fn with_rates_times(&self, kinds: &[LinkKind], factor: f64) -> Option<Self> {
         let mut copy = self.clone();
         let mut any = false;
-        for link in copy.graph.edge_weights_mut().filter(|link| is_network(link)) {
+        for link in copy.graph.edge_weights_mut().filter(|link| kinds.contains(&link.kind)) {
             any = true;
             link.bandwidth = link.bandwidth.map(|rate| Bandwidth(((rate.0 as f64 * factor).round() as u64).max(1)));
         }
@@ -117,9 +116,9 @@ mod tests {
     #[test]
     fn a_faster_network_is_the_same_fabric_with_other_cables() {
         let one = FabricRequest::of("hgx-h100");
-        assert!(load(&one).unwrap().with_network_times(2.0).is_none());
+        assert!(load(&one).unwrap().with_rates_times(&LinkKind::NETWORK, 2.0).is_none());
         let two = load(&FabricRequest { nodes: Some(2), ..one }).unwrap();
-        let fast = two.with_network_times(2.0).unwrap();
+        let fast = two.with_rates_times(&LinkKind::NETWORK, 2.0).unwrap();
         let mut cables = 0;
         for ((_, before), (_, after)) in two.links().zip(fast.links()) {
             let is_cable = matches!(before.kind, LinkKind::Infiniband | LinkKind::Ethernet);

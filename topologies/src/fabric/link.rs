@@ -24,6 +24,9 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
+    /// Those between hosts and switches of a network.
+    pub const NETWORK: [Self; 2] = [Self::Infiniband, Self::Ethernet];
+
     /// What people call it.
     #[must_use]
     pub fn title(self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use toml::Spanned;
 
-use super::super::{Attention, JobError, Overlap, Places, Processes, Reshard, Training, Zero};
+use super::super::{Attention, JobError, Overlap, Places, Processes, Reshard, Tier, Training, Zero};
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
 
 impl JobText {
@@ -93,7 +93,13 @@ impl JobText {
     }
 
     fn processes(&self, check: Checked<'_>, zero: Zero) -> Result<Processes, JobError> {
+        let elsewhere = self.optimizer_tier.as_ref().filter(|tier| *tier.get_ref() != Tier::Hbm);
         match &self.processes {
+            Some(how) if *how.get_ref() == Processes::Single && elsewhere.is_some() => {
+                let message =
+                    "processes: one process keeps its optimizer on the first GPU: expected optimizer_tier \"hbm\"";
+                Err(check.wrong(how.span(), message.to_owned()))
+            }
             Some(how) if *how.get_ref() == Processes::Single && zero > Zero::None => {
                 let message =
                     "processes: one process keeps one copy of the optimizer, and zero divides many: expected zero 0";

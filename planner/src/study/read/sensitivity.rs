@@ -13,6 +13,8 @@ pub(super) struct SensitivityText {
     #[serde(default)]
     link_rate: Vec<Spanned<f64>>,
     #[serde(default)]
+    nvlink_rate: Vec<Spanned<f64>>,
+    #[serde(default)]
     oversubscription: Vec<Spanned<f64>>,
     #[serde(default)]
     nics_per_node: Vec<Spanned<u32>>,
@@ -42,6 +44,7 @@ impl Reader<'_> {
         let figure = |name, values, most, setting| Figure { name, values, most, setting };
         let rates = [
             figure("link_rate", &text.link_rate, 1000.0, Setting::LinkRate as fn(f64) -> Setting),
+            figure("nvlink_rate", &text.nvlink_rate, 1000.0, Setting::NvlinkRate),
             figure("oversubscription", &text.oversubscription, 1000.0, Setting::Oversubscription),
         ];
         let costs = [

@@ -113,8 +113,12 @@ fn table(row: &ResultRow, beside: &Beside) -> Table {
 pub(super) fn schedule(beside: &Beside) -> Vec<Block> {
     let Some(Shown { among, bytes, pick, schedule }) = &beside.shown else { return Vec::new() };
     let call = &schedule.header().call;
+    let drawn = match call.bytes < *bytes {
+        true => format!("on one channel, in a call of {}", format::bytes(call.bytes)),
+        false => "on one channel".to_owned(),
+    };
     let caption = format!(
-        "{} of {} among the {} ranks of each {} group by {pick}: what ranks send each other on one channel, in the first rounds",
+        "{} of {} among the {} ranks of each {} group by {pick}: what ranks send each other {drawn}",
         call.collective,
         format::bytes(*bytes),
         call.ranks,
