@@ -21,11 +21,10 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use many::{MANY, of_many};
-
 use super::calls::{PricedCall, StepCall};
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
+use crate::algorithm::Algorithm;
 use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
 use crate::library::{Chooser, Conditions, Library, Offer, Registered};
@@ -57,6 +56,12 @@ pub(crate) fn fastest(row: &Row) -> Priced {
     row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
 }
 
+/// All that was simulated for a row.
+fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
+    let named = row.library_default.iter().map(|own| own.priced).chain(row.runner_up).chain([row.pick]);
+    row.pairs.iter().copied().chain(named).chain(row.preference.passed_over().copied())
+}
+
 /// Who knows what calls take.
 pub trait Tariff: Sync {
     /// The time of a call.
@@ -73,6 +78,18 @@ pub trait Tariff: Sync {
         Ok(Claim::default())
     }
 }
+
+/// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
+/// time than they are worth.
+const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
+
+/// From so many ranks on in groups that leave their NVLink domain.
+const MANY: usize = 16;
+
+/// What such groups do not try: each rank sends to every other, so that messages grow with the square of the ranks, for bytes
+/// that rings move as fast.
+const BETWEEN_ALL: [Algorithm; 5] =
+    [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
 /// The most bytes for each rank of groups of many at which strategies are compared. A ring then moves chunks of this size,
 /// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
@@ -334,8 +351,14 @@ impl<'a> Simulated<'a> {
         collectives: Collectives,
     ) -> Result<Timed, PlanError> {
         let first = parties.first().map(Vec::as_slice).unwrap_or_default();
+        let Some(row) = self.row(first, collective, bytes, collectives, OwnChoice::Inside)? else {
+            return Ok(Timed::default());
+        };
+        let mut ways: Vec<(Picos, Strategy)> = simulated(&row).map(|way| (way.time, way.strategy)).collect();
+        ways.sort_unstable();
+        ways.dedup();
         let mut best: Option<(Picos, Strategy)> = None;
-        for (alone, strategy) in self.ways(first, (collective, bytes), collectives)? {
+        for (alone, strategy) in ways {
             if best.is_some_and(|(time, _)| time <= alone) {
                 break;
             }
@@ -431,39 +454,16 @@ impl<'a> Simulated<'a> {
         collectives: Collectives,
         own: OwnChoice,
     ) -> Result<Plan, PlanError> {
-        self.plan_within(first, collective, sizes, &self.restriction(first, collective, collectives), own)
-    }
-
-    /// What may be picked for a group.
-    fn restriction(&self, first: &[NodeId], collective: Collective, collectives: Collectives) -> Restriction {
-        let library = self.library();
-        Restriction {
-            library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            ..match self.is_spread(first) {
-                true => of_many(collective, self.router.fabric().most_on_a_host(first)),
-                false => Restriction::default(),
-            }
-        }
-    }
-
-    fn library(&self) -> Library {
-        self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
-    }
-
-    fn plan_within(
-        &self,
-        first: &[NodeId],
-        collective: Collective,
-        sizes: &[Bytes],
-        restriction: &Restriction,
-        own: OwnChoice,
-    ) -> Result<Plan, PlanError> {
         let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
-        let library = self.library();
+        let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
         let inside = !self.leaves_its_domain(first);
         // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
         let chooser = (inside || own == OwnChoice::Everywhere)
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
+        let restriction = Restriction {
+            library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
+            ..if self.is_spread(first) { of_many(collective, mode.gpus_per_host) } else { Restriction::default() }
+        };
         let request = PlanRequest {
             fabric: self.router.fabric(),
             router: self.router,
@@ -476,7 +476,7 @@ impl<'a> Simulated<'a> {
             matrix: None,
             collectives: &[collective],
             sizes,
-            restriction,
+            restriction: &restriction,
             library: chooser.as_ref(),
             effort: Effort::Contenders,
         };
@@ -499,6 +499,20 @@ impl<'a> Simulated<'a> {
 fn few_digits(part: u64) -> u64 {
     let unit = 1u64 << part.checked_ilog2().unwrap_or(0).saturating_sub(6);
     ((part + unit / 2) / unit * unit).max(1)
+}
+
+/// What groups of many try that have so many ranks on a host. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
+/// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
+fn of_many(collective: Collective, on_a_host: u32) -> Restriction {
+    let algorithms = match collective.is_between_pairs() {
+        // (There every rank has something for every other.)
+        true => Vec::new(),
+        false => Algorithm::ALL
+            .into_iter()
+            .filter(|one| !BETWEEN_ALL.contains(one) && (*one != Algorithm::Pat || on_a_host == 1))
+            .collect(),
+    };
+    Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }
 
 impl Allowed<'_> {
@@ -550,8 +564,6 @@ impl Tariff for Allowed<'_> {
         Ok(strategy.map_or_else(Claim::default, |strategy| self.simulated.claim_of(layout, exchange, &strategy)))
     }
 }
-
-mod many;
 
 #[cfg(test)]
 mod tests;

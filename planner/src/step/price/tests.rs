@@ -58,38 +58,12 @@ fn picks_are_the_fastest_with_all_groups_at_once() {
             let row = simulated.row(&parties[0], collective, bytes, Collectives::Library, OwnChoice::Inside);
             let row = row.unwrap().unwrap();
             let slowest = |way: Priced| simulated.slowest(&parties, (collective, bytes), way.strategy).unwrap();
-            let best = many::simulated(&row).map(slowest).min();
+            let best = super::simulated(&row).map(slowest).min();
             assert_eq!(Some(found.time), best, "{collective} {bytes}");
             others += u32::from(found.strategy != Some(fastest(&row).strategy));
         }
     }
     assert!(others > 0);
-}
-
-/// Of groups of many more channels are tried with what is fastest with few: that loses nothing to speak of against trying all with all.
-#[test]
-fn the_fastest_with_few_channels_are_the_fastest_with_more() {
-    let fabric = rails(8);
-    let router = Router::new(&fabric, RouteOptions::default());
-    let profile = Profile::for_fabric(&fabric).unwrap();
-    let simulated = Simulated::new(&router, &profile, fabric.gpus());
-    let mut channels = Vec::new();
-    for tensor in [1, 2] {
-        let layout = Layout { degrees: Degrees { tensor, data: 64 / tensor, ..Degrees::default() } };
-        let group = simulated.first_group(&layout, Dimension::Data, Collective::AllReduce).unwrap();
-        assert!(simulated.is_spread(&group));
-        for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter] {
-            for bytes in (16..28).step_by(3).map(|power| Bytes(1 << power)) {
-                let ways = simulated.ways(&group, (collective, bytes), Collectives::Library).unwrap();
-                let row = simulated.row(&group, collective, bytes, Collectives::Library, OwnChoice::Inside);
-                let best = many::simulated(&row.unwrap().unwrap()).map(|way| way.time).min().unwrap();
-                let found = ways[0].0.0 as f64 / best.0 as f64 - 1.0;
-                assert!(found.abs() < 0.02, "{collective} {bytes} {tensor}: {:?} {best} {found}", ways[0]);
-                channels.push(ways[0].1.channels);
-            }
-        }
-    }
-    assert!([8, 16].iter().all(|count| channels.contains(count)), "{channels:?}");
 }
 
 /// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves.
