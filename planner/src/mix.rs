@@ -105,7 +105,7 @@ pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<R
     Ok((Some(layout), of_step(&layout, &calls, machine.simulated)))
 }
 
-/// Calls of the same groups and size are one, whenever they happen: the larger ones first.
+/// Calls of the same groups and size are one, whenever they happen: by dimension, collective and size.
 fn of_step(layout: &Layout, calls: &[StepCall], simulated: &Simulated<'_>) -> Vec<Repeated> {
     let mut found: Vec<(Exchange, Repeated)> = Vec::new();
     for call in calls {

@@ -28,7 +28,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     };
     let simulated = Simulated::new(&router, &profile, &ranks);
     let source = path.display().to_string();
-    let outcome = trace.run(&simulated, ranks.len(), job_file::collectives(&args.library), &source)?;
+    let outcome = trace.run(&simulated, ranks.len(), job_file::collectives(&args.library, None), &source)?;
     let answer = Answer { trace: &trace, outcome: &outcome };
     match output.format {
         Format::Json => output.write_json(&answer.json()),

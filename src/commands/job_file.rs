@@ -45,11 +45,12 @@ pub fn heading(source: &str, ranks: u32, fabric: &Fabric, profile: &Profile) -> 
     format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name)
 }
 
-/// What calls may be done by: what the library can run where one is named, anything otherwise, as in `plan`.
-pub fn collectives(library: &LibraryArgs) -> Collectives {
+/// What calls may be done by: what the library can run where one is named, what the job says otherwise; a trace says nothing, and
+/// anything may be, as in `plan`.
+pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> Collectives {
     match library.library {
         Some(_) => Collectives::Library,
-        None => Collectives::Any,
+        None => job.map_or(Collectives::Any, Job::collectives),
     }
 }
 

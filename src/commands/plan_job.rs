@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use fabricast_planner::job::Collectives;
 use fabricast_planner::mix::{self, Weighted};
 use fabricast_planner::step::{Machine, Simulated};
 use fabricast_reports::format;
@@ -31,7 +30,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             trace.check_ranks(ranks.len(), &source)?;
             let simulated = Simulated::new(&router, &profile, &ranks);
             let calls = mix::of_trace(&trace, &simulated);
-            let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library))?;
+            let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library, None))?;
             (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows)
         }
         JobFile::Job(job, efficiency) => {
@@ -44,11 +43,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             let curve = efficiency.on(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
             let (layout, calls) = mix::of_job(&job, &machine)?;
-            let collectives = match args.library.library {
-                Some(_) => Collectives::Library,
-                None => job.collectives(),
-            };
-            let rows = mix::weighed(calls, &simulated, collectives)?;
+            let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library, Some(&job)))?;
             let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
             let divided = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
             (format!("{heading}{divided}"), ranks.len() as u32, rows)

@@ -1,7 +1,6 @@
 //! `report`: what other commands wrote, as one page to read and to pass on.
 
 use fabricast_planner::study::answer::Answer;
-use fabricast_planner::study::load;
 use fabricast_reports::chart;
 use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, of_study, pareto, report};
 
@@ -30,19 +29,20 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     }
     let mut asked = Vec::with_capacity(studies.len());
     for (name, path) in studies {
-        let study = if answers(&inputs).next().is_some() { Some(Asked::read(path, output)?) } else { None };
-        match study
-            .filter(|study| answers(&inputs).any(|answer| load::is_answered(&study.study, &study.fabrics, answer)))
-        {
-            Some(study) => asked.push(study),
-            None => return Err(refused(InputError::Study { name })),
+        // What is in a study is of no account where there are no results.
+        if answers(&inputs).next().is_none() {
+            return Err(refused(InputError::Study { name }));
         }
+        let study = Asked::read(path, output)?;
+        if !answers(&inputs).any(|answer| study.is_answered_by(answer)) {
+            return Err(refused(InputError::Study { name }));
+        }
+        asked.push(study);
     }
-    let page_of =
-        |answer: &Answer| match asked.iter().find(|asked| load::is_answered(&asked.study, &asked.fabrics, answer)) {
-            Some(asked) => page::page(&asked.study, answer, &asked.fabrics),
-            None => of_study(answer, &[]),
-        };
+    let page_of = |answer: &Answer| match asked.iter().find(|asked| asked.is_answered_by(answer)) {
+        Some(asked) => page::page(&asked.study, answer, &asked.fabrics),
+        None => of_study(answer, &[]),
+    };
     let page = report(&inputs, &page_of).map_err(refused)?.html();
     if let Some(folder) = &args.charts {
         let charts = charts(answers(&inputs))?;

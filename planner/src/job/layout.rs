@@ -169,12 +169,8 @@ impl Degrees {
     }
 
     /// Ranks of a stage among which experts may be divided, or copied.
-    fn expert_ranks(&self) -> u32 {
-        let among = match self.experts {
-            Experts::Divided => 1,
-            Experts::Whole => self.tensor,
-        };
-        among * self.context * self.data
+    pub(crate) fn expert_ranks(&self) -> u32 {
+        self.tensor / self.expert_tensor().max(1) * self.context * self.data
     }
 
     /// What tensor-parallel ranks divide the tokens by between matrices.

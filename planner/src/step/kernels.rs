@@ -10,7 +10,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Efficiency, Speeds};
-use crate::job::{Attention, Experts, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
+use crate::job::{Attention, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
 
 /// Bytes of a number in 32 bits.
 const WHOLE: u64 = 4;
@@ -114,11 +114,9 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
 
     passes.stream(norm.0, norm.1);
     let f = model.ffn / u64::from(degrees.expert_tensor());
-    let chosen_by = match degrees.experts {
-        Experts::Divided => tokens,
-        Experts::Whole => between / h,
-    };
-    let routed = (chosen_by as f64 * model.experts_per_token.max(1) as f64 * job.skew).round() as u64;
+    // Ranks that have whole experts send their own part of the tokens to them.
+    let sending = tokens * u64::from(degrees.expert_tensor()) / tensor;
+    let routed = (sending as f64 * model.experts_per_token.max(1) as f64 * job.skew).round() as u64;
     let (routed, matrices) = match model.experts {
         0 => (tokens, 1),
         experts => {

@@ -206,40 +206,33 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
 
 /// With experts divided as far as they go: in parts by tensor-parallel ranks, and whole where there are several of these.
 fn with_experts(job: &Training, degrees: Degrees) -> impl Iterator<Item = Degrees> {
-    let experts = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
-    let copies = degrees.context * degrees.data;
-    let whole = (degrees.tensor > 1 && experts > 0).then_some((Experts::Whole, copies * degrees.tensor));
-    [(Experts::Divided, copies)].into_iter().chain(whole).map(move |(how, among)| {
-        let divides = |by: &u32| among.is_multiple_of(*by) && experts.is_multiple_of(*by);
-        let expert = (1..=experts.clamp(1, among)).rev().find(divides).unwrap_or(1);
-        Degrees { expert, experts: how, ..degrees }
+    let all = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
+    let whole = (degrees.tensor > 1 && all > 0).then_some(Experts::Whole);
+    [Experts::Divided].into_iter().chain(whole).map(move |experts| {
+        let degrees = Degrees { experts, ..degrees };
+        let among = degrees.expert_ranks();
+        let divides = |by: &u32| among.is_multiple_of(*by) && all.is_multiple_of(*by);
+        let expert = (1..=all.clamp(1, among)).rev().find(divides).unwrap_or(1);
+        Degrees { expert, ..degrees }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use fabricast_sim::profile::Profile;
-    use fabricast_topologies::route::RouteOptions;
-
     use super::*;
-    use crate::step::tests::{rails, read};
+    use crate::step::tests::{on, rails, read};
 
     /// Long sequences are divided into parts of 8,192 tokens at least, shorter ones are not; experts go round all that have other tokens.
     #[test]
     fn contexts_and_experts_are_divided_as_far_as_they_go() {
         let fabric = rails(2);
-        let router = Router::new(&fabric, RouteOptions::default());
-        let profile = Profile::for_fabric(&fabric).unwrap();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
-        let curve = Efficiency::of(&fabric);
-        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
         let found = |seq: u64, experts: u64| {
             let job = read(&format!(
                 "name = \"j\"\nglobal_batch = 16\nparallel = \"auto\"\nmodel = {{ layers = 8, hidden = 1024, heads = 8, vocab = 1024, \
                  seq = {seq}, experts = {experts}, experts_per_token = {} }}\n",
                 experts.min(1)
             ));
-            possible(&job, &machine).into_iter().map(|layout| layout.degrees).collect::<Vec<_>>()
+            on(&fabric, |machine| possible(&job, machine)).into_iter().map(|layout| layout.degrees).collect::<Vec<_>>()
         };
         let most = |found: &[Degrees]| found.iter().map(|degrees| degrees.context).max().unwrap();
         assert_eq!([8192, 65_536, 1 << 20].map(|seq| most(&found(seq, 0))), [1, 8, 16]);
@@ -253,31 +246,29 @@ mod tests {
     #[test]
     fn searches_find_what_is_best_of_all_that_are_promising() {
         let fabric = rails(4);
-        let router = Router::new(&fabric, RouteOptions::default());
-        let profile = Profile::for_fabric(&fabric).unwrap();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
-        let curve = Efficiency::of(&fabric);
-        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
-        let mut left_out = 0;
-        for (layers, hidden, batch, zero) in
-            [(8, 1024, 64, 1), (32, 4096, 256, 0), (16, 8192, 64, 3), (24, 2048, 32, 2)]
-        {
-            let job = read(&format!(
-                "name = \"j\"\nglobal_batch = {batch}\nzero = {zero}\nflash_attention = true\nparallel = \"auto\"\n\
-                 model = {{ layers = {layers}, hidden = {hidden}, heads = 32, vocab = 32000, seq = 2048 }}\n",
-            ));
-            let speeds = machine.speeds_to_train(&job).unwrap();
-            let layouts = promising(&job, &machine, &speeds, Bytes::MAX).unwrap();
-            let all: Vec<Step> =
-                layouts.iter().map(|layout| timed(&job, &machine, &speeds, layout).unwrap().0).collect();
-            let best = all.iter().min_by_key(|step| step.time).unwrap();
-            assert_eq!(&unbounded_step(&job, &machine).unwrap().0, best);
-            for (layout, step) in layouts.iter().zip(&all) {
-                let least = least_step(&job, &machine, &speeds, layout).unwrap();
-                assert!(least <= step.time, "{least} {}", step.time);
-                left_out += usize::from(least >= best.time && step != best);
+        let left_out = on(&fabric, |machine| {
+            let mut left_out = 0;
+            for (layers, hidden, batch, zero) in
+                [(8, 1024, 64, 1), (32, 4096, 256, 0), (16, 8192, 64, 3), (24, 2048, 32, 2)]
+            {
+                let job = read(&format!(
+                    "name = \"j\"\nglobal_batch = {batch}\nzero = {zero}\nflash_attention = true\nparallel = \"auto\"\n\
+                     model = {{ layers = {layers}, hidden = {hidden}, heads = 32, vocab = 32000, seq = 2048 }}\n",
+                ));
+                let speeds = machine.speeds_to_train(&job).unwrap();
+                let layouts = promising(&job, machine, &speeds, Bytes::MAX).unwrap();
+                let all: Vec<Step> =
+                    layouts.iter().map(|layout| timed(&job, machine, &speeds, layout).unwrap().0).collect();
+                let best = all.iter().min_by_key(|step| step.time).unwrap();
+                assert_eq!(&unbounded_step(&job, machine).unwrap().0, best);
+                for (layout, step) in layouts.iter().zip(&all) {
+                    let least = least_step(&job, machine, &speeds, layout).unwrap();
+                    assert!(least <= step.time, "{least} {}", step.time);
+                    left_out += usize::from(least >= best.time && step != best);
+                }
             }
-        }
+            left_out
+        });
         assert!(left_out > 0);
     }
 }

@@ -27,14 +27,18 @@ pub(super) fn rails(nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of("hgx-h100") }).unwrap()
 }
 
-pub(super) fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
+/// What comes of all GPUs of a fabric, at its own curve and costs.
+pub(super) fn on<T>(fabric: &Fabric, with: impl FnOnce(&Machine<'_>) -> T) -> T {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
     let simulated = Simulated::new(&router, &profile, fabric.gpus());
-    let machine =
-        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::of(fabric) };
-    let of = |text: &String| best_step(&read(text), &machine).unwrap().0;
-    jobs.iter().map(of).collect()
+    let curve = Efficiency::of(fabric);
+    with(&Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve })
+}
+
+pub(super) fn steps(fabric: &Fabric, jobs: &[String]) -> Vec<Step> {
+    let of = |text: &String, machine: &Machine<'_>| best_step(&read(text), machine).unwrap().0;
+    on(fabric, |machine| jobs.iter().map(|text| of(text, machine)).collect())
 }
 
 fn timed(fabric: &Fabric, job: &str) -> Step {
@@ -364,18 +368,15 @@ fn tensor_parallelism_stays_inside_hosts() {
 #[test]
 fn states_that_are_kept_elsewhere_come_and_go() {
     let host = fabric("hgx-h200", 1);
-    let router = Router::new(&host, RouteOptions::default());
-    let profile = Profile::for_fabric(&host).unwrap();
-    let simulated = Simulated::new(&router, &profile, host.gpus());
     let curve = Efficiency::of(&host);
-    let machine = Machine { router: &router, ranks: host.gpus(), simulated: &simulated, curve };
-    let of = |tier: &str| {
+    let of = |tier: &str, machine: &Machine<'_>| {
         let job = read(&format!("{SMALL}global_batch = 8\nparallel = {{ tp = 8 }}\noptimizer_tier = \"{tier}\"\n"));
         let rate = machine.speeds_to_train(&job).unwrap().elsewhere;
-        let (step, footprint) = best_step(&job, &machine).unwrap();
+        let (step, footprint) = best_step(&job, machine).unwrap();
         (step, footprint, rate.map_or(0.0, |rate| rate.0 as f64))
     };
-    let [(near, in_hbm, _), (_, in_peers, at_once), (far, in_host, slowly)] = ["hbm", "peer", "host"].map(of);
+    let [(near, in_hbm, _), (_, in_peers, at_once), (far, in_host, slowly)] =
+        on(&host, |machine| ["hbm", "peer", "host"].map(|tier| of(tier, machine)));
     let state = in_hbm.optimizer.0 as f64;
     assert_eq!((in_peers.optimizer, in_host.optimizer.0), (in_hbm.optimizer, 0));
     assert_eq!(in_host.total().0, in_hbm.total().0 - in_hbm.optimizer.0);

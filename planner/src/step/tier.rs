@@ -9,7 +9,7 @@ use fabricast_topologies::{Bandwidth, LinkId, NodeId, Place};
 use rustc_hash::FxHashMap;
 
 use super::{Machine, Speeds};
-use crate::job::{JobError, Placement, Serving, Tier, Training};
+use crate::job::{JobError, Placement, Places, Precision, Serving, Tier, Training};
 
 /// What a job keeps where.
 struct Kept<'a> {
@@ -18,7 +18,6 @@ struct Kept<'a> {
     /// The job's word for it.
     key: &'static str,
     placement: &'a Placement,
-    place: &'a Place,
 }
 
 /// What is done with what is kept.
@@ -35,10 +34,8 @@ impl Machine<'_> {
     /// # Errors
     /// [`JobError`]: as [`Speeds::of`], or where a GPU has no way to what it keeps elsewhere.
     pub fn speeds_to_train(&self, job: &Training) -> Result<Speeds, JobError> {
-        let (tier, placement) = (job.optimizer_tier, &job.placement);
-        let (key, place) = ("optimizer_tier", &job.places.job);
-        let elsewhere = self.reach(&Kept { tier, work: Work::Updated, key, placement, place })?;
-        Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), job.precision, &job.places)? })
+        let (tier, key, placement) = (job.optimizer_tier, "optimizer_tier", &job.placement);
+        self.speeds(job.precision, &job.places, &Kept { tier, work: Work::Updated, key, placement })
     }
 
     /// What GPUs do at most that serve a job.
@@ -46,19 +43,22 @@ impl Machine<'_> {
     /// # Errors
     /// As [`Machine::speeds_to_train`].
     pub fn speeds_to_serve(&self, job: &Serving) -> Result<Speeds, JobError> {
-        let (tier, placement) = (job.kv_tier, &job.placement);
-        let (key, place) = ("kv_tier", &job.places.job);
-        let elsewhere = self.reach(&Kept { tier, work: Work::Read, key, placement, place })?;
-        Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), job.precision, &job.places)? })
+        let (tier, key, placement) = (job.kv_tier, "kv_tier", &job.placement);
+        self.speeds(job.precision, &job.places, &Kept { tier, work: Work::Read, key, placement })
+    }
+
+    fn speeds(&self, precision: Precision, places: &Places, kept: &Kept<'_>) -> Result<Speeds, JobError> {
+        let elsewhere = self.reach(kept, &places.job)?;
+        Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), precision, places)? })
     }
 
     /// How fast each GPU reads what is kept elsewhere, and writes it beside where it does; `None`: it is kept in its own memory.
-    fn reach(&self, kept: &Kept<'_>) -> Result<Option<Bandwidth>, JobError> {
+    fn reach(&self, kept: &Kept<'_>, place: &Place) -> Result<Option<Bandwidth>, JobError> {
         if kept.tier == Tier::Hbm {
             return Ok(None);
         }
         let fabric = self.router.fabric();
-        let refuse = |why: String| JobError::at(kept.place, format!("{} \"{}\": {why}", kept.key, kept.tier.name()));
+        let refuse = |why: String| JobError::at(place, format!("{} \"{}\": {why}", kept.key, kept.tier.name()));
         let mut ways = Vec::new();
         let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
         let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
@@ -118,29 +118,20 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_sim::profile::Profile;
-    use fabricast_topologies::route::{RouteOptions, Router};
     use fabricast_topologies::{FabricRequest, load};
 
-    use super::super::tests::read;
-    use super::super::{Efficiency, Simulated};
-    use super::*;
+    use super::super::tests::{on, read};
     use crate::job::serving_tests::served;
 
     /// Of keys and values, and of an optimizer's state.
     fn rates(fabric: &str, tier: &str) -> [Option<u64>; 2] {
         let fabric = load(&FabricRequest::of(fabric)).unwrap();
-        let router = Router::new(&fabric, RouteOptions::default());
-        let profile = Profile::for_fabric(&fabric).unwrap();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
-        let machine =
-            Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::default() };
         let served = served(&format!("kv_tier = \"{tier}\"\n"));
         let trained = read(&format!(
             "name = \"j\"\nglobal_batch = 8\noptimizer_tier = \"{tier}\"\nparallel = {{ tp = 1 }}\n\
              model = {{ layers = 1, hidden = 64, heads = 1, vocab = 64, seq = 64 }}\n"
         ));
-        [machine.speeds_to_serve(&served), machine.speeds_to_train(&trained)]
+        on(&fabric, |machine| [machine.speeds_to_serve(&served), machine.speeds_to_train(&trained)])
             .map(|speeds| speeds.unwrap().elsewhere.map(|rate| rate.0))
     }
 

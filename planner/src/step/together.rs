@@ -49,21 +49,17 @@ impl Simulated<'_> {
 
     /// What several calls do.
     pub(super) fn written<'c>(&self, calls: &[(Planned, &'c [NodeId], Picos)]) -> Calls<'c> {
-        let fabric = self.router.fabric();
         let mut written = Calls::default();
-        for &(Planned { collective, bytes, strategy }, devices, begin) in calls {
-            let per_node = fabric.most_on_a_host(devices);
+        for &(planned, devices, begin) in calls {
+            let per_node = self.router.fabric().most_on_a_host(devices);
             written.mode.gpus_per_host = written.mode.gpus_per_host.max(per_node);
-            let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
-            let call = call(collective, bytes, devices);
+            let shape = self.shaper(devices, per_node);
             let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
             let place = self.router.options().buffers;
             // A group that is spread otherwise may be unable to do what was picked for the first: it goes round a ring, or straight.
-            [strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
-                let strategy = Strategy { algorithm, ..strategy };
-                let shape = strategy.shape(call, self.profile, per_node, &abilities);
-                let shape = Shape { grid: fabric.host_grid().to_vec(), ..shape };
-                written.add((algorithm, shape), place, devices, delays.clone())
+            [planned.strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
+                let planned = Planned { strategy: Strategy { algorithm, ..planned.strategy }, ..planned };
+                written.add((algorithm, shape(planned)), place, devices, delays.clone())
             });
         }
         written
@@ -71,14 +67,20 @@ impl Simulated<'_> {
 
     /// All that the ranks of one call do.
     pub(crate) fn schedule(&self, planned: Planned, devices: &[NodeId]) -> Option<Schedule> {
-        let Planned { collective, bytes, strategy } = planned;
-        let fabric = self.router.fabric();
-        let per_node = fabric.most_on_a_host(devices);
-        let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
-        let shape = strategy.shape(call(collective, bytes, devices), self.profile, per_node, &abilities);
-        let shape = Shape { grid: fabric.host_grid().to_vec(), ..shape };
-        let generator = algorithm::generator(strategy.algorithm, &shape).ok()?;
+        let shape = self.shaper(devices, self.router.fabric().most_on_a_host(devices))(planned);
+        let generator = algorithm::generator(planned.strategy.algorithm, &shape).ok()?;
         Schedule::build(generator.as_ref()).ok()
+    }
+
+    /// What generators are told of calls of a group, so many ranks of which are on a host.
+    fn shaper(&self, devices: &[NodeId], per_node: u32) -> impl Fn(Planned) -> Shape {
+        let (fabric, ranks) = (self.router.fabric(), devices.len() as u32);
+        let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
+        move |Planned { collective, bytes, strategy }| {
+            let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+            let shape = strategy.shape(call, self.profile, per_node, &abilities);
+            Shape { grid: fabric.host_grid().to_vec(), ..shape }
+        }
     }
 
     /// When each of several calls is done; `first` is one of them, for errors.
@@ -100,10 +102,6 @@ impl Simulated<'_> {
                 source: source.into(),
             })
     }
-}
-
-fn call(collective: Collective, bytes: Bytes, devices: &[NodeId]) -> Call {
-    Call { collective, bytes, ranks: devices.len() as u32, root: Rank(0), buffers: BufferUse::OutOfPlace }
 }
 
 /// Calls of several groups. Groups of one shape do the same, which is written once.

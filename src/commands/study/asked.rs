@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fabricast_planner::job::Job;
+use fabricast_planner::study::answer::Answer;
 use fabricast_planner::study::{self, Extent, Study, read_study_with};
 use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
 use rayon::prelude::*;
@@ -50,6 +51,11 @@ impl<'a> Asked<'a> {
         study::check(&self.study, &self.fabrics)?;
         self.check_constraints()?;
         Ok(self)
+    }
+
+    /// Whether an answer is this study's.
+    pub fn is_answered_by(&self, answer: &Answer) -> bool {
+        study::load::is_answered(&self.study, &self.fabrics, answer)
     }
 
     /// Loads a fabric; files are relative to the study.
