@@ -55,11 +55,12 @@ fn agree_on(fabric: &str) {
         for algorithm in ALGORITHMS {
             for bytes in SIZES {
                 let call = format!("{fabric} --collective {collective} --algorithm {algorithm} --bytes {bytes}");
-                if run(&format!("plan {call} --channels 3 --format json")).code != 0 {
+                let planned = run(&format!("plan {call} --channels 3 --format json"));
+                if planned.code != 0 {
                     // Not offered.
                     continue;
                 }
-                let plan = json(&format!("plan {call} --channels 3"));
+                let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
                 for row in plan["rows"].as_array().unwrap() {
                     for strategy in [row, &row["runner_up"]].into_iter().filter(|strategy| !strategy.is_null()) {
                         agree(&call, strategy);

@@ -132,11 +132,15 @@ fn what_the_model_made_comes_back() {
 
 /// The greatest error on two GPUs where factors of another device are fitted without them.
 fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
-    let (base, hold_out) = (base(), ["gpus=2".parse().unwrap()]);
-    let task = Task { device, launches: &[], base: &base, prior: Prior::Proportional, hold_out: &hold_out };
-    let found = calibrate(task).unwrap().held_out.remove(0).residuals;
-    assert!(!found.is_empty());
-    found.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
+    let base = Prior::Proportional.start(&base());
+    let reruns: Vec<Rerun<'_>> = device.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let (points, cases) = points(&reruns, &base);
+    let all: Vec<_> = points.iter().collect();
+    let parameters = super::told_by(&all, &base);
+    let fit = Fit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Proportional };
+    let (found, _) = super::hold_out::predict(&"gpus=2".parse().unwrap(), &fit);
+    assert!(!found.residuals.is_empty());
+    found.residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
 }
 
 /// A device that answers 1.5 times as slowly and moves data 1.2 times as slowly, on slower links: eight GPUs tell what two
