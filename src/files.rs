@@ -52,6 +52,8 @@ enum Waiting {
     Neighbour(PathBuf),
     /// The bytes, for what cannot be replaced: a device such as `/dev/stdout`.
     Bytes(Vec<u8>),
+    /// Nothing: the file is there already, byte for byte.
+    Nothing,
 }
 
 impl Staged {
@@ -67,6 +69,10 @@ impl Staged {
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if path.exists() && !path.is_file() {
             return Ok(Self { path, waiting: Waiting::Bytes(parts.concat()) });
+        }
+        // What takes a file's place makes the file system write it out at once, which is most of the time of many files.
+        if has(&path, &parts) {
+            return Ok(Self { path, waiting: Waiting::Nothing });
         }
         let mut name = OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
@@ -121,6 +127,19 @@ impl Drop for Staged {
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::input(format!("cannot write {}: {error}", path.display()))
+}
+
+/// Whether a file has these bytes and no others.
+fn has(path: &Path, parts: &[&[u8]]) -> bool {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    if !std::fs::metadata(path).is_ok_and(|old| old.len() == len as u64) {
+        return false;
+    }
+    let begins_with = |rest: &mut &[u8], part: &[u8]| rest.split_off(..part.len()).is_some_and(|head| head == part);
+    std::fs::read(path).is_ok_and(|old| {
+        let mut rest = old.as_slice();
+        parts.iter().all(|part| begins_with(&mut rest, part)) && rest.is_empty()
+    })
 }
 
 /// The folder that a path is in.

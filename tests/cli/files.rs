@@ -71,6 +71,29 @@ fn what_cannot_be_written_leaves_nothing() {
     }
 }
 
+/// A file that has the bytes already stays the same file; one that differs in a byte, or is cut, is replaced.
+#[cfg(unix)]
+#[test]
+fn what_is_there_already_is_left_alone() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("list.txt");
+    let number = || std::fs::metadata(&path).unwrap().ino();
+    let write = || assert_eq!(run_in(folder.path(), "fabric list -o list.txt").code, 0);
+    write();
+    let (text, first) = (std::fs::read(&path).unwrap(), number());
+    write();
+    assert_eq!(number(), first);
+    let mut other = text.clone();
+    *other.last_mut().unwrap() = b'!';
+    for changed in [&other[..], &text[..text.len() - 1], &[&text[..], b"!"].concat(), b""] {
+        std::fs::write(&path, changed).unwrap();
+        write();
+        assert_eq!(std::fs::read(&path).unwrap(), text);
+    }
+    assert_eq!(names(folder.path()), ["list.txt"]);
+}
+
 #[test]
 fn a_failed_run_keeps_the_old_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -57,6 +57,10 @@ pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
                 "`fabricast table --check {name} --fabric …` checks and prices it; `plan --format json` makes plans"
             ),
         ),
+        Err(_) if !text.trim_start().starts_with('{') => {
+            let help = "a plan is what `plan … --format json -o FILE` writes";
+            Failure::at(error.to_string(), Some(help.to_owned()), Some(&error.place))
+        }
         _ => refused(&error),
     })
 }
