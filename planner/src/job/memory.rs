@@ -2,8 +2,8 @@
 //!
 //! States after Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations after Korthikanti et
 //! al. (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts fit in.
-//! Tensors of eleven measured steps of FSDP are told 15 % too small to 22 % too large, in the median 5 % too large (the test
-//! `tensors_are_those_of_measured_steps`): each unit's weights are whole for a while, and scores that are not fused take more.
+//! Tensors of eleven measured steps of FSDP are told 11 % too small to 23 % too large, in the median 5 % too large (the test
+//! `tensors_are_those_of_measured_steps`).
 //! The first stage counts, which holds the most micro-batches at once, and the words; or the second, where that has more layers; or
 //! the last, which has a copy of the words and scores its tokens with it.
 
@@ -82,8 +82,10 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         let part = |parameters: u64, by: u64| (parameters * bytes).div_ceil(if divided { by.max(1) } else { 1 });
         Bytes(part(shared, copies) + part(experts, expert_copies))
     };
+    let passes = job.gathered(layout) == Gathered::Pass;
+    let Bytes(weights) = of(job.precision.bytes(), passes);
     Footprint {
-        weights: of(job.precision.bytes(), job.gathered(layout) == Gathered::Pass),
+        weights: Bytes(weights + if passes { gathered(job, layout) } else { 0 }),
         gradients: of(job.gradient_bytes(), job.accumulated(layout) == Accumulate::Shards),
         optimizer: match job.optimizer_tier {
             Tier::Hbm | Tier::Peer => of(job.precision.state_bytes(), job.zero > Zero::None),
@@ -93,6 +95,20 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         kv_cache: Bytes(0),
         runtime: RUNTIME,
     }
+}
+
+/// What copies that divide their weights have whole for a while: those of the layer at work and of the next, which is gathered beside it
+/// (as PyTorch's FSDP2 does).
+fn gathered(job: &Training, layout: &Layout) -> u64 {
+    let degrees = layout.degrees;
+    let whole = |parameters: u64, copies: Dimension, ranks: u32| match layout.size(copies) {
+        0 | 1 => 0,
+        _ => parameters.div_ceil(u64::from(ranks.max(1))),
+    };
+    let shared = whole(job.model.shared_layer_parameters(), Dimension::Data, degrees.tensor);
+    let experts =
+        whole(job.model.expert_layer_parameters(), Dimension::ExpertData, degrees.expert * degrees.expert_tensor());
+    2 * job.precision.bytes() * (shared + experts)
 }
 
 /// Activations of a stage.
@@ -206,12 +222,25 @@ mod tests {
             let job = job(&text);
             let layout = Layout::given(&job, 64).unwrap().unwrap();
             let found = footprint(&job, &layout);
-            let states = found.weights.0 + found.gradients.0 + found.optimizer.0;
+            let whole = if zero == 3 { gathered(&job, &layout) } else { 0 };
+            let states = found.weights.0 - whole + found.gradients.0 + found.optimizer.0;
             states as f64 / job.model.parameters() as f64
         };
         for (zero, bytes) in [(0, 16.0), (1, 4.0 + 12.0 / 64.0), (2, 2.0 + 14.0 / 64.0), (3, 16.0 / 64.0)] {
             assert!((whole(zero) - bytes).abs() < 1e-6, "{zero}: {}", whole(zero));
         }
+    }
+
+    /// Two layers of 12 h² + 13 h parameters of 2 bytes, half of them on each rank of two; a rank without copies has nothing to gather.
+    #[test]
+    fn two_layers_are_whole_where_weights_are_divided() {
+        let gathered = |copies: u32| {
+            let job = job(&format!(
+                "model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\nzero = 3\nparallel = {{ tp = 2, dp = {copies} }}\n"
+            ));
+            gathered(&job, &Layout::given(&job, 2 * copies).unwrap().unwrap())
+        };
+        assert_eq!((gathered(1), gathered(4)), (0, 2 * 2 * (12 * 1024 * 1024 + 13 * 1024) / 2));
     }
 
     /// planner/data/h200-steps/fsdp.py: the most that PyTorch gave to tensors, of the steps that were compiled; the jobs are those of the
@@ -235,7 +264,7 @@ mod tests {
             errors.push(told / line["tensors_gb"].as_f64().unwrap() - 1.0);
         }
         assert_eq!(errors.len(), 11);
-        assert!(errors.iter().all(|error| (-0.16..0.23).contains(error)), "{errors:?}");
+        assert!(errors.iter().all(|error| (-0.11..0.23).contains(error)), "{errors:?}");
         errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
         assert!(errors[5].abs() < 0.06, "{errors:?}");
     }
