@@ -1,17 +1,16 @@
 //! Runs a schedule on a fabric and says what happened: the front door of this crate.
 
 use fabricast_topologies::Picos;
-use fabricast_topologies::route::{BufferPlace, Ecmp};
 
 use crate::critical::{self, CriticalStep};
 use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workload};
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, LowerError, Lowered, OneBlock, Party, Resource, Setting, Traffic};
+use crate::lower::{self, LowerError, Lowered, Party, Resource, Setting, Traffic};
 use crate::profile::{Band, Circumstances, Decides, HostWork, Launch, Processes, Profile};
 use crate::quantity::Work;
-use crate::schedule::{Generate, Header, Rank, Written};
+use crate::schedule::{Generate, Header, Rank};
 use crate::sharing::{ResourceId, System};
 use crate::spans::Spans;
 
@@ -84,7 +83,8 @@ pub enum Folding {
     /// Where the symmetry is proved on the fabric at hand.
     #[default]
     WhereProved,
-    /// The same, and thread blocks that are alike are not even lowered: for a time, costs and utilisations only. Of the
+    /// The same, and thread blocks that are alike are not even lowered: for a time, costs and utilisations only. What a generator claims
+    /// of its symmetry ([`Symmetry`](crate::schedule::Symmetry)) is believed then. Of the
     /// channels' own capacities those of the first block are listed. (With spans or traffic beside them, as [`Self::WhereProved`], and
     /// with several schedules unless each has as many blocks.)
     BlocksFirst,
@@ -215,18 +215,13 @@ pub fn simulate_together(
     let recording =
         if parties.len() > 1 && watch.recording == Recording::End { Recording::RunEnds } else { watch.recording };
     let watch = Watch { recording, ..watch };
-    let ones = match surroundings.folding {
+    let (mut lowered, blocks) = match surroundings.folding {
         Folding::BlocksFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
-            OneBlocks::of(parties)
+            lower::lower_first_blocks(parties)?
         }
-        _ => None,
+        _ => (lower::lower(parties)?, None),
     };
-    let blocks = ones.as_ref().map_or(1, OneBlocks::blocks);
-    let mut lowered = match &ones {
-        None => lower::lower(parties)?,
-        Some(ones) => ones.lowered(parties)?,
-    };
-    let operations = lowered.workload.operation_count() * blocks;
+    let operations = lowered.workload.operation_count() * blocks.unwrap_or(1);
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
     let folded = match surroundings.folding {
@@ -248,8 +243,8 @@ pub fn simulate_together(
     let band = band(parties, mode, decides);
     costs.software += launch;
     let fold_factor = match &folded {
-        None => ones.as_ref().map(|_| blocks as f64),
-        Some(folded) => Some(folded.factor() * blocks as f64),
+        None => blocks.map(|blocks| blocks as f64),
+        Some(folded) => Some(folded.factor() * blocks.unwrap_or(1) as f64),
     };
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
@@ -272,57 +267,6 @@ pub fn simulate_together(
         load,
         rank_starts,
     })
-}
-
-/// The first blocks of several schedules.
-struct OneBlocks<'a> {
-    /// Of each schedule once.
-    ones: Vec<OneBlock<'a>>,
-    /// Which of them each party has.
-    of_party: Vec<usize>,
-}
-
-impl<'a> OneBlocks<'a> {
-    /// `None` where one has none, or another number of them, so that what the first blocks share is not shared as often.
-    fn of(parties: &[Party<'a>]) -> Option<Self> {
-        let mut found = Self { ones: Vec::new(), of_party: Vec::with_capacity(parties.len()) };
-        let mut firsts: Vec<&Party<'a>> = Vec::new();
-        for party in parties {
-            let is_it = |first: &&Party<'a>| std::ptr::addr_eq(first.generator, party.generator);
-            let number = firsts.iter().position(is_it).unwrap_or(firsts.len());
-            if number == firsts.len() {
-                found.ones.push(one_block(party)?);
-                firsts.push(party);
-            }
-            found.of_party.push(number);
-        }
-        found.ones.windows(2).all(|pair| pair[0].blocks() == pair[1].blocks()).then_some(found)
-    }
-
-    /// How many blocks each stands for.
-    fn blocks(&self) -> u64 {
-        self.ones.first().map_or(1, OneBlock::blocks)
-    }
-
-    /// The same parties with one block each.
-    fn lowered(&self, parties: &[Party<'a>]) -> Result<Lowered, LowerError> {
-        let written: Vec<Written<'_>> = self.ones.iter().map(OneBlock::written).collect();
-        let one = |(&number, party): (&usize, &Party<'a>)| {
-            written.get(number).map(|generator| Party { generator, setting: party.setting })
-        };
-        let firsts: Vec<Party<'_>> = self.of_party.iter().zip(parties).filter_map(one).collect();
-        let mut lowered = lower::lower(&firsts)?;
-        lower::counted_for_all(self.blocks(), &mut lowered);
-        Ok(lowered)
-    }
-}
-
-/// The block that stands for all of a schedule's, where they are alike and take the same ways.
-pub(crate) fn one_block<'a>(party: &Party<'a>) -> Option<OneBlock<'a>> {
-    let options = party.setting.router.options();
-    // Ways by hash are chosen channel by channel, and what is in managed memory moves when it is first touched.
-    let by_channel = matches!(options.ecmp, Ecmp::Hashed { .. }) || options.buffers == BufferPlace::Managed;
-    if by_channel { None } else { OneBlock::of(party.generator) }
 }
 
 /// What was recorded of a run, told of the whole workload.

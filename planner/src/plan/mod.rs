@@ -1,5 +1,6 @@
 //! The plan: which strategy for which collective and size, how sure, and how far from the bound.
 
+mod ahead;
 mod default;
 mod kept;
 mod least;

@@ -12,6 +12,7 @@ use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+use super::ahead::Ahead;
 use super::kept::Kept;
 use super::least::LeastTimes;
 use super::measured::{self, Measurements};
@@ -207,8 +208,14 @@ enum Glance {
     Whole(Option<Found>),
 }
 
+impl Looked {
+    fn is_whole(&self) -> bool {
+        matches!(self.glance, Glance::Whole(_))
+    }
+}
+
 /// What a simulation says of a strategy.
-enum Outcome {
+pub(super) enum Outcome {
     Time(Priced),
     /// It takes longer than was asked.
     TooLate,
@@ -242,6 +249,7 @@ impl<'a> Search<'a> {
         let mut looked: FxHashMap<Strategy, Looked> = FxHashMap::default();
         let mut rejected = Vec::new();
         let mut kept = Kept::default();
+        let mut ahead = Ahead::default();
         let picky = self.request.effort == Effort::Contenders;
         // More channels than those that are good enough for their pair; looked at again once all others are known.
         let mut put_off: Vec<(Picos, Strategy)> = Vec::new();
@@ -287,13 +295,28 @@ impl<'a> Search<'a> {
                 open.insert((known.least, strategy));
                 continue;
             }
-            match self.simulated(strategy, known, until, watcher)? {
+            let known_least = known.least;
+            let run = |(strategy, until): (Strategy, Option<Picos>)| match looked.get(&strategy) {
+                Some(looked) => self.simulated(strategy, looked, until, watcher),
+                None => Ok(Outcome::TooLate),
+            };
+            let outcome = ahead.or_run((strategy, until), self.call.ranks, run, || {
+                let is_ready = |&&(least, strategy): &&(Picos, Strategy)| {
+                    let is_wanted = kept.can_matter(least, strategy) && !kept.is_settled(least, strategy);
+                    is_wanted && looked.get(&strategy).is_some_and(|known| known.is_whole() && known.least <= least)
+                };
+                let &(_, next) = open.iter().find(is_ready)?;
+                Some((next, kept.latest(next).filter(|_| picky)))
+            })?;
+            match outcome {
                 Outcome::Time(priced) => kept.keep(priced),
                 // (Once too late for what it could be it is not looked at again but for something else.)
                 Outcome::TooLate => {
-                    let after = Picos(until.unwrap_or_default().0.saturating_add(1));
-                    known.least = known.least.max(after);
-                    passed_over.push((known.least, strategy));
+                    let least = known_least.max(Picos(until.unwrap_or_default().0.saturating_add(1)));
+                    if let Some(known) = looked.get_mut(&strategy) {
+                        known.least = least;
+                    }
+                    passed_over.push((least, strategy));
                 }
             }
         }

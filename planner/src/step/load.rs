@@ -3,7 +3,7 @@
 //! Bytes are those on the wire, framing included, and follow from the schedules and the routes; nothing is run for them. So they are
 //! those of all groups, also where one was simulated for others, and of whole calls, also where a part was timed.
 
-use fabricast_sim::lower::{Party, Resource, Setting, lower, sent};
+use fabricast_sim::lower::{Party, Resource, Setting, lower_first_blocks, sent};
 use fabricast_sim::quantity::WORK_PER_BYTE;
 use fabricast_sim::schedule::Rank;
 use fabricast_sim::sharing::ResourceId;
@@ -120,7 +120,7 @@ impl Simulated<'_> {
                         Party { generator, setting }
                     };
                     let parties: Vec<Party<'_>> = groups.into_iter().map(party).collect();
-                    let Ok(lowered) = lower(&parties) else { continue };
+                    let Ok((lowered, _)) = lower_first_blocks(&parties) else { continue };
                     for (id, resource) in (0..).zip(&lowered.resources) {
                         if let Resource::Link(link) = *resource {
                             let passed = lowered.traffic.through(ResourceId(id)).0 as f64 / WORK_PER_BYTE as f64;

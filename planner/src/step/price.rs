@@ -19,6 +19,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, NodeId, Picos};
+use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
@@ -107,6 +108,10 @@ const TIMED_BETWEEN: u64 = 1 << 30;
 /// network that is oversubscribed is not counted then.
 const MOST_TOGETHER: usize = 4096;
 
+/// Ways that are then simulated at once, before it is known whether the first leaves anything to the second: each takes seconds, and few
+/// calls are asked about.
+const AT_ONCE: usize = 2;
+
 /// Size, stride, collective, bytes, what may be used.
 type Asked = (u32, u32, Collective, Bytes, Collectives);
 
@@ -153,6 +158,16 @@ enum Sample {
     /// Calls of `before` and of `last` bytes for each of `ranks`; from the second up to `part` a byte takes what it takes from
     /// the first to the second.
     Part { ranks: u64, before: u64, last: u64, part: u64 },
+}
+
+impl Sample {
+    /// The largest size that is timed.
+    fn last(&self) -> Bytes {
+        match *self {
+            Self::Whole(bytes) => bytes,
+            Self::Part { ranks, last, .. } => Bytes(last * ranks),
+        }
+    }
 }
 
 /// Answers that were worked out before.
@@ -264,14 +279,17 @@ impl<'a> Simulated<'a> {
         let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups, collective);
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
-        let mut strategy = None;
-        let time = self.in_parts(first, bytes, |bytes| {
+        let at = |bytes| {
             let asked = (size, stride, collective, bytes, collectives);
-            let time = || self.price_whole(&parties, asked).map(Some);
-            let timed = self.timed.or_find(asked, time)?.unwrap_or_default();
-            strategy = timed.strategy;
-            Ok(timed.time)
-        })?;
+            Ok(self.timed.or_find(asked, || self.price_whole(&parties, asked).map(Some))?.unwrap_or_default())
+        };
+        let last = self.sample(first, bytes).last();
+        if !self.differ(&parties) {
+            // Before two threads ask for it.
+            self.pick(&parties, (size, stride, collective, last, collectives))?;
+        }
+        let time = self.in_parts(first, bytes, |bytes| at(bytes).map(|timed| timed.time))?;
+        let strategy = at(last)?.strategy;
         Ok(Timed { time, strategy })
     }
 
@@ -280,12 +298,13 @@ impl<'a> Simulated<'a> {
         &self,
         first: &[NodeId],
         bytes: Bytes,
-        mut at: impl FnMut(Bytes) -> Result<Picos, PlanError>,
+        at: impl Fn(Bytes) -> Result<Picos, PlanError> + Sync,
     ) -> Result<Picos, PlanError> {
         match self.sample(first, bytes) {
             Sample::Whole(bytes) => at(bytes),
             Sample::Part { ranks, before, last, part } => {
-                let (before_took, took) = (at(Bytes(before * ranks))?, at(Bytes(last * ranks))?);
+                let (before_took, took) = rayon::join(|| at(Bytes(before * ranks)), || at(Bytes(last * ranks)));
+                let (before_took, took) = (before_took?, took?);
                 let more = u128::from((took - before_took).0) * u128::from(part - last);
                 Ok(took + Picos((more / u128::from(last - before)) as u64))
             }
@@ -313,10 +332,7 @@ impl<'a> Simulated<'a> {
         let parties = self.together(groups, collective);
         let first = parties.first().filter(|first| self.leaves_its_domain(first))?;
         // Of a large call what is added to the part that is timed is no less than nothing.
-        let bytes = match self.sample(first, bytes) {
-            Sample::Whole(bytes) => bytes,
-            Sample::Part { ranks, last, .. } => Bytes(last * ranks),
-        };
+        let bytes = self.sample(first, bytes).last();
         let (ranks, buffers) = (first.len() as u32, BufferUse::OutOfPlace);
         let call = Call { collective, bytes, ranks, root: Rank(0), buffers };
         Some(self.bounds(first).of(&call).time)
@@ -324,22 +340,27 @@ impl<'a> Simulated<'a> {
 
     /// The same of a call as it is.
     fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
-        let (size, stride, collective, bytes, collectives) = asked;
+        let (.., collective, bytes, collectives) = asked;
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
-        if self.numbers.is_some() && parties.iter().any(|other| self.form(other) != self.form(first)) {
+        if self.differ(parties) {
             return self.price_each(parties, asked);
         }
         if !self.is_spread(first) {
             return self.best(parties, (collective, bytes), collectives);
         }
+        let Some(strategy) = self.pick(parties, asked)? else { return Ok(Timed::default()) };
+        let time = self.slowest(parties, (collective, bytes), strategy)?;
+        Ok(Timed { time, strategy: Some(strategy) })
+    }
+
+    /// What calls near this one are done with, of groups of many; `None` of others.
+    fn pick(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Option<Strategy>, PlanError> {
+        let (size, stride, collective, bytes, collectives) = asked;
+        let Some(first) = parties.first().filter(|first| self.is_spread(first)) else { return Ok(None) };
         let most = LOOKED_AT * first.len() as u64;
         let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
         let find = || Ok(self.best(parties, (collective, near), collectives)?.strategy);
-        let Some(strategy) = self.picked.or_find((size, stride, collective, near, collectives), find)? else {
-            return Ok(Timed::default());
-        };
-        let time = self.slowest(parties, (collective, bytes), strategy)?;
-        Ok(Timed { time, strategy: Some(strategy) })
+        self.picked.or_find((size, stride, collective, near, collectives), find)
     }
 
     /// What is best with all groups at once, of what was simulated for the first alone. Alone nothing takes longer than with
@@ -358,15 +379,19 @@ impl<'a> Simulated<'a> {
         ways.sort_unstable();
         ways.dedup();
         let mut best: Option<(Picos, Strategy)> = None;
-        for (alone, strategy) in ways {
-            if best.is_some_and(|(time, _)| time <= alone) {
+        let is_beaten = |best: Option<(Picos, Strategy)>, alone| best.is_some_and(|(time, _)| time <= alone);
+        for some in ways.chunks(if self.ranks.len() > MOST_TOGETHER { AT_ONCE } else { 1 }) {
+            if some.first().is_some_and(|&(alone, _)| is_beaten(best, alone)) {
                 break;
             }
-            let time = match parties {
-                [_] => alone,
-                _ => self.slowest(parties, (collective, bytes), strategy)?,
-            };
-            best = best.into_iter().chain([(time, strategy)]).min();
+            let of = |&way| self.slowest_knowing(parties, (collective, bytes), way);
+            let times = some.par_iter().with_max_len(1).map(of);
+            for (&(alone, strategy), time) in some.iter().zip(times.collect::<Vec<Result<Picos, PlanError>>>()) {
+                // As if each had waited for those before it.
+                if !is_beaten(best, alone) {
+                    best = best.into_iter().chain([(time?, strategy)]).min();
+                }
+            }
         }
         let (time, strategy) = best.unzip();
         Ok(Timed { time: time.unwrap_or_default(), strategy })
@@ -394,6 +419,11 @@ impl<'a> Simulated<'a> {
         let times = self.together_at(&calls)?;
         let slowest = times.into_iter().zip(&calls).max_by_key(|&(time, _)| time);
         Ok(slowest.map_or_else(Timed::default, |(time, call)| Timed { time, strategy: Some(call.0.strategy) }))
+    }
+
+    /// Whether groups are of several forms, since somebody placed them.
+    fn differ(&self, parties: &[Vec<NodeId>]) -> bool {
+        self.numbers.is_some() && parties.windows(2).any(|pair| self.form(&pair[0]) != self.form(&pair[1]))
     }
 
     /// How many ranks of a group each of its domains has, and each of its hosts: what strategies hang on.

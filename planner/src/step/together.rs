@@ -32,11 +32,32 @@ impl Simulated<'_> {
         strategy: Strategy,
     ) -> Result<Picos, PlanError> {
         let call = Planned { collective, bytes, strategy };
+        self.slowest_of(&self.that_stand(groups, call), call)
+    }
+
+    /// The same where it is known what the first group takes by itself: where it stands for all that is it.
+    pub(super) fn slowest_knowing(
+        &self,
+        groups: &[Vec<NodeId>],
+        (collective, bytes): (Collective, Bytes),
+        (alone, strategy): (Picos, Strategy),
+    ) -> Result<Picos, PlanError> {
+        let call = Planned { collective, bytes, strategy };
+        let calls = if groups.len() > 1 { self.that_stand(groups, call) } else { return Ok(alone) };
+        if calls.parties.len() == 1 { Ok(alone) } else { self.slowest_of(&calls, call) }
+    }
+
+    /// The calls of groups that stand for all of them.
+    fn that_stand<'c>(&self, groups: &'c [Vec<NodeId>], call: Planned) -> Calls<'c> {
         let at_once: Vec<(Planned, &[NodeId], Picos)> =
             groups.iter().map(|devices| (call, devices.as_slice(), Picos::ZERO)).collect();
         let mut calls = self.written(&at_once);
         calls.only_what_stands_for_all(self.router);
-        Ok(self.run(&calls, call)?.into_iter().max().unwrap_or_default())
+        calls
+    }
+
+    fn slowest_of(&self, calls: &Calls<'_>, call: Planned) -> Result<Picos, PlanError> {
+        Ok(self.run(calls, call)?.into_iter().max().unwrap_or_default())
     }
 
     /// When each of several calls is done that begin at these times and share the fabric.

@@ -5,10 +5,12 @@
 //! alike, and meet alike traffic (each channel's own capacity the part of its channel, every other capacity that of all
 //! channels), so they start, flow and end together, by the argument of [`crate::fold`]. One block's channels (one; two where blocks are
 //! split) are lowered, and what they put on the capacities that all share counts as often as there are blocks. What
-//! this saves is the lowering, which for an exchange of all pairs on 32 channels is all of the time.
+//! this saves is the lowering, which for an exchange of all pairs on 32 channels is all of the time. Of ranks that are turned into each
+//! other ([`Symmetry`]) one is looked at, and what the others do is what it does, turned; the chunks that they are then said to move are
+//! others than theirs, of the same sizes.
 
 use super::{Lowered, Resource, payload, sized_by};
-use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Walk, Written};
+use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Symmetry, Walk, Written};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
 /// Runs of all channels up to which blocks are compared.
@@ -42,21 +44,14 @@ impl<'a> OneBlock<'a> {
         if blocks < 2 || blocks * header.blocks.split.channels() != header.channels {
             return None;
         }
-        let mut places: Vec<Vec<Place>> = Vec::new();
-        let mut scratch = Program::default();
-        let mut runs = 0;
-        for rank in (0..header.call.ranks).map(Rank) {
-            let program = generator.read(rank, &mut scratch);
-            runs += program.runs().len();
-            if runs > MOST_RUNS {
-                return None;
-            }
-            places.push(places_of(header, blocks, program)?);
-        }
-        let mut programs = Vec::with_capacity(places.len());
-        for rank in (0..header.call.ranks).map(Rank) {
-            programs.push(first_block(header, generator.read(rank, &mut scratch), rank, &places)?);
-        }
+        let whole = Symmetry::None;
+        // Where chunks are equal, ranks that are turned into each other do the same with others of the same sizes.
+        let symmetry = if header.layout.segments().len() <= 1 { generator.symmetry() } else { whole.clone() };
+        let standing = first_blocks(generator, blocks, &symmetry)?;
+        let programs = match symmetry.turns() {
+            1 => standing,
+            _ => turned(&standing, header.call.ranks, &symmetry).or_else(|| first_blocks(generator, blocks, &whole))?,
+        };
         Some(Self { header, blocks, programs })
     }
 
@@ -103,6 +98,55 @@ pub(crate) fn counted_for_all(blocks: u64, lowered: &mut Lowered) {
     lowered.workload.system = all;
 }
 
+/// What the first block does, of each rank that stands for others, in their order.
+fn first_blocks(generator: &dyn Generate, blocks: u16, symmetry: &Symmetry) -> Option<Vec<Program>> {
+    let header = generator.header();
+    let ranks = header.call.ranks;
+    let standing: Vec<Rank> = symmetry.standing(ranks).collect();
+    let mut places = Places { of: Vec::with_capacity(standing.len()), stands_for: vec![0; ranks as usize] };
+    for (number, &rank) in (0..).zip(&standing) {
+        for turn in 0..symmetry.turns() {
+            *places.stands_for.get_mut(symmetry.turned(rank, turn).0 as usize)? = number;
+        }
+    }
+    let mut scratch = Program::default();
+    let mut runs = 0;
+    for &rank in &standing {
+        let program = generator.read(rank, &mut scratch);
+        runs += program.runs().len() * symmetry.turns() as usize;
+        if runs > MOST_RUNS {
+            return None;
+        }
+        places.of.push(places_of(header, blocks, program)?);
+    }
+    standing.iter().map(|&rank| first_block(header, generator.read(rank, &mut scratch), rank, &places)).collect()
+}
+
+/// The programs of all ranks, from those of the ranks that stand for others; `None` where one cannot be turned.
+fn turned(standing: &[Program], ranks: u32, symmetry: &Symmetry) -> Option<Vec<Program>> {
+    let mut programs = vec![Program::default(); ranks as usize];
+    for (rank, program) in symmetry.standing(ranks).zip(standing) {
+        for turn in 0..symmetry.turns() {
+            *programs.get_mut(symmetry.turned(rank, turn).0 as usize)? = symmetry.turned_program(program, turn)?;
+        }
+    }
+    Some(programs)
+}
+
+/// Where runs stand.
+struct Places {
+    /// Of each rank that stands for others.
+    of: Vec<Vec<Place>>,
+    /// By rank: which of them stands for it.
+    stands_for: Vec<u32>,
+}
+
+impl Places {
+    fn of_rank(&self, rank: Rank) -> Option<&Vec<Place>> {
+        self.of.get(*self.stands_for.get(rank.0 as usize)? as usize)
+    }
+}
+
 /// Where each run of a program stands; `None` where a block has more runs than another.
 fn places_of(header: &Header, blocks: u16, program: &Program) -> Option<Vec<Place>> {
     let split = header.blocks.split.channels();
@@ -120,10 +164,9 @@ fn places_of(header: &Header, blocks: u16, program: &Program) -> Option<Vec<Plac
 
 /// The runs of a rank's first block, waiting for each other by their places there; `None` where a run of another block
 /// is not like it.
-fn first_block(header: &Header, program: &Program, rank: Rank, places: &[Vec<Place>]) -> Option<Program> {
-    let own = places.get(rank.0 as usize)?;
-    let place_of =
-        |dependency: &Dependency| places.get(dependency.rank.0 as usize)?.get(dependency.run as usize).copied();
+fn first_block(header: &Header, program: &Program, rank: Rank, places: &Places) -> Option<Program> {
+    let own = places.of_rank(rank)?;
+    let place_of = |dependency: &Dependency| places.of_rank(dependency.rank)?.get(dependency.run as usize).copied();
     let firsts: Vec<usize> = (0..own.len()).filter(|&run| own[run].block == 0).collect();
     for (number, (run, &at)) in program.runs().iter().zip(own).enumerate() {
         if at.block == 0 {

@@ -1,9 +1,9 @@
 //! Which ranks do the same with others in their place, as generators claim it.
 //!
 //! A claim, not a proof: tests hold it against the programs of every generator, and folding does not rely on it. What only looks at who
-//! sends to whom need not read the programs of ranks that others stand for.
+//! sends how much to whom need not read the programs of ranks that others stand for, nor need a simulation of first blocks alone.
 
-use super::Rank;
+use super::{Dependency, Program, Rank, Run, Walk};
 
 /// Ranks that may be interchanged: rank `r` has the digit `(r / stride) mod length`, and adding 1 to that digit
 /// (modulo `length`) in every rank at once leaves the schedule as it is.
@@ -49,6 +49,22 @@ impl Symmetry {
     /// The ranks, of so many, that are turned into all others.
     pub fn standing(&self, ranks: u32) -> impl Iterator<Item = Rank> {
         (0..ranks).filter(|&rank| self.digits().iter().all(|digit| digit.of(rank) == 0)).map(Rank)
+    }
+
+    /// What a rank that does this is turned into does, but for which chunks it moves: those are others of the same number. `None` where
+    /// peers are teams, or change from one operation of a run to the next.
+    pub(crate) fn turned_program(&self, program: &Program, turn: u32) -> Option<Program> {
+        let mut turned = program.clone();
+        for run in &mut turned.runs {
+            if run.kind.is_multicast() || !run.peer.is_fixed() {
+                return None;
+            }
+            *run = Run { peer: Walk::fixed(self.turned(Rank(run.peer.at(0)), turn).0), ..*run };
+        }
+        for on in &mut turned.dependencies {
+            *on = Dependency { rank: self.turned(on.rank, turn), ..*on };
+        }
+        Some(turned)
     }
 
     /// How many turns there are, the first of which changes nothing.

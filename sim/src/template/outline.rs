@@ -4,9 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::size_of;
 use crate::fold::{Colours, Signature};
-use crate::lower::{Party, Setting, sized_by};
+use crate::lower::{Party, Setting, one_block, sized_by};
 use crate::schedule::{Generate, Header, Program, Rank, Written};
-use crate::timeline::one_block;
 
 /// What a template is good for: all schedules whose blocks have this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,10 +52,8 @@ impl Outline {
         if !size_of(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
             return None;
         }
-        let all = written(generator);
-        let one = one_block(&Party { generator: &Written { header, programs: &all }, setting })
-            .map(|one| (one.blocks() as u16, one.into_programs()));
-        let (blocks, programs) = one.unwrap_or((1, all));
+        let one = one_block(&Party { generator, setting }).map(|one| (one.blocks() as u16, one.into_programs()));
+        let (blocks, programs) = one.unwrap_or_else(|| (1, written(generator)));
         let whole = Written { header, programs: &programs };
         let spans = spans_of(&whole)?;
         if let Some(known) = known {
