@@ -4,10 +4,18 @@ use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Protocol;
 
 use super::cases::Cases;
-use super::parameters::Parameter;
+use super::parameters::{Cost, Parameter};
 use super::points::Point;
 use super::prior::Prior;
-use super::solve::{Minimum, Problem, Start, minimise};
+use super::solve::{Alike, Minimum, Problem, Start, minimise};
+
+/// How often each pass goes to memory for every line it moves: sending reads what lies there and writes to a peer, forwarding
+/// reads what arrived and writes to a peer, taking reads what arrived, storing writes. What a line costs is thought alike.
+const ACCESSES: [(Cost, f64); 4] = [(Cost::Send, 2.0), (Cost::Forward, 2.0), (Cost::Take, 1.0), (Cost::Store, 1.0)];
+/// The least step of a difference, of what is usual.
+const LEAST_STEP: f64 = 0.006;
+/// No access is thought to be faster than this, in microseconds.
+const LEAST_ACCESS: f64 = 0.05;
 
 /// Parameters to fit to points, from a profile on.
 pub(super) struct Fit<'a, 'p> {
@@ -56,11 +64,11 @@ impl Fit<'_, '_> {
     }
 }
 
-/// Residuals of points with a profile.
+/// Residuals of points with a profile, each as much as its row counts.
 pub(super) fn residuals(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<f64> {
     let wanted: Vec<usize> = points.iter().map(|point| point.case).collect();
     let devices = cases.run(&wanted, profile);
-    points.iter().zip(devices).map(|(point, device)| point.residual(device, profile)).collect()
+    points.iter().zip(devices).map(|(point, device)| point.trust * point.residual(device, profile)).collect()
 }
 
 impl Problem for Fit<'_, '_> {
@@ -68,11 +76,12 @@ impl Problem for Fit<'_, '_> {
         residuals(self.cases, &self.points, &self.profile(at))
     }
 
-    /// Differences over a step of a hundredth, or of a few nanoseconds where the parameter is small.
+    /// Differences over a step of a hundredth, or of a small part of what is usual where the parameter is small.
     fn derivatives(&self, at: &[f64], found: &[f64]) -> Vec<Vec<f64>> {
         let column = |(number, &parameter): (usize, &Parameter)| {
             let value = at.get(number).copied().unwrap_or_default();
-            let step = (value.abs() * 0.01).max(0.003);
+            // What counts for each warp of a block needs finer steps.
+            let step = (value.abs() * 0.01).max(LEAST_STEP * parameter.usual().min(1.0));
             // Fractions have no room above one.
             let step = if value + step > parameter.most() { -step } else { step };
             let mut moved = at.to_vec();
@@ -98,6 +107,21 @@ impl Problem for Fit<'_, '_> {
             (value, value.abs().max(parameter.usual()) / self.prior.held())
         };
         self.parameters.iter().map(of).collect()
+    }
+
+    fn alike(&self) -> Vec<Alike> {
+        let Some(held) = self.prior.alike() else { return Vec::new() };
+        let place = |wanted| self.parameters.iter().position(|&parameter| parameter == wanted);
+        let ties = Protocol::ALL.into_iter().flat_map(|protocol| {
+            let passes = ACCESSES.map(|(cost, accesses)| (Parameter::Protocol(protocol, cost), 1.0 / accesses));
+            let each = passes.map(|(parameter, times)| parameter.get(self.base) * times);
+            let far = (each.iter().sum::<f64>() / each.len() as f64).max(LEAST_ACCESS) / held;
+            let pairs = (0..passes.len()).flat_map(move |one| (0..one).map(move |other| (passes[one], passes[other])));
+            pairs.filter_map(move |(one, other)| {
+                Some(Alike { of: (place(one.0)?, place(other.0)?), times: (one.1, other.1), far })
+            })
+        });
+        ties.collect()
     }
 
     fn clamp(&self, at: &mut [f64]) {

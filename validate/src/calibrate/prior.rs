@@ -8,7 +8,8 @@ use fabricast_sim::profile::{LaunchCosts, Profile};
 /// What is thought of the figures of the profile where a fit begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prior {
-    /// They may be anything; only what no row feels stays. For data that tell nearly everything.
+    /// They may be anything; only what no row feels stays, and of passes that rows cannot tell apart each access to memory is
+    /// thought to take as long. For data that tell nearly everything.
     #[default]
     Open,
     /// Another device or host differs by two common factors, one of the times of passes and one of all other device times,
@@ -39,6 +40,15 @@ impl Prior {
         match self {
             Self::Open => 0.01,
             Self::Proportional => 0.25,
+        }
+    }
+
+    /// How many times the usual residual it costs that accesses of two kinds of pass differ by as much as one takes; `None` where
+    /// they stay as different as they are.
+    pub(super) fn alike(self) -> Option<f64> {
+        match self {
+            Self::Open => Some(7.0),
+            Self::Proportional => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::Compared;
+use crate::measured::neighbours;
 
 /// How far a row may be off.
 const MOST: f64 = 0.25;
@@ -23,10 +24,9 @@ pub(super) fn mark(rows: &mut [Compared]) {
         sweep.sort_by_key(|&number| rows.get(number).map(|row| (row.bytes, row.line)));
         let points: Vec<(Bytes, Picos)> =
             sweep.iter().filter_map(|&number| rows.get(number)).map(|row| (row.bytes, row.measured)).collect();
-        for (number, neighbours) in sweep.iter().skip(1).zip(points.windows(3)) {
-            if let (Some(row), [before, own, after]) = (rows.get_mut(*number), neighbours) {
-                let between = between(*before, own.0, *after);
-                row.accident = between.filter(|&between| is_off(own.1, between));
+        for (&number, expected) in sweep.iter().zip(neighbours::expected(&points)) {
+            if let Some(row) = rows.get_mut(number) {
+                row.accident = expected.filter(|&expected| is_off(row.measured, expected));
             }
         }
     }
@@ -36,29 +36,9 @@ fn is_off(measured: Picos, expected: Picos) -> bool {
     (measured.0 as f64 / expected.0.max(1) as f64 - 1.0).abs() > MOST
 }
 
-/// What lies between two points at a size; `None` where they do not lie apart.
-fn between(before: (Bytes, Picos), at: Bytes, after: (Bytes, Picos)) -> Option<Picos> {
-    let ln = |value: u64| (value.max(1) as f64).ln();
-    let length = ln(after.0.0) - ln(before.0.0);
-    if length <= 0.0 {
-        return None;
-    }
-    let part = (ln(at.0) - ln(before.0.0)) / length;
-    let time = ln(before.1.0) * (1.0 - part) + ln(after.1.0) * part;
-    Some(Picos(time.exp().round() as u64))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_through_logarithms() {
-        let at = |bytes, time| (Bytes(bytes), Picos(time));
-        assert_eq!(between(at(1 << 10, 1_000), Bytes(1 << 12), at(1 << 14, 4_000)), Some(Picos(2_000)));
-        assert_eq!(between(at(1 << 10, 500), Bytes(1 << 11), at(1 << 14, 4_000)), Some(Picos(841)));
-        assert_eq!(between(at(1 << 10, 500), Bytes(1 << 10), at(1 << 10, 600)), None);
-    }
 
     #[test]
     fn a_quarter_is_not_too_far() {

@@ -9,6 +9,7 @@ mod error;
 mod library;
 pub mod manifest;
 mod nccl_tests;
+pub(crate) mod neighbours;
 mod number;
 mod rejected;
 mod size_rule;
