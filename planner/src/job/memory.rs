@@ -85,7 +85,7 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     let passes = job.gathered(layout) == Gathered::Pass;
     let Bytes(weights) = of(job.precision.bytes(), passes);
     Footprint {
-        weights: Bytes(weights + if passes { gathered(job, layout) } else { 0 }),
+        weights: Bytes(weights + if passes { gathered(job, layout, stage) } else { 0 }),
         gradients: of(job.gradient_bytes(), job.accumulated(layout) == Accumulate::Shards),
         optimizer: match job.optimizer_tier {
             Tier::Hbm | Tier::Peer => of(job.precision.state_bytes(), job.zero > Zero::None),
@@ -97,9 +97,9 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     }
 }
 
-/// What copies that divide their weights have whole for a while: those of the layer at work and of the next, which is gathered beside it
-/// (as PyTorch's FSDP2 does).
-fn gathered(job: &Training, layout: &Layout) -> u64 {
+/// What copies that divide their weights have whole for a while, beside their shares: the weights of the layer at work and of the stage's
+/// next, which is gathered beside it (as PyTorch's FSDP2 does).
+fn gathered(job: &Training, layout: &Layout, stage: u32) -> u64 {
     let degrees = layout.degrees;
     let whole = |parameters: u64, copies: Dimension, ranks: u32| match layout.size(copies) {
         0 | 1 => 0,
@@ -108,7 +108,7 @@ fn gathered(job: &Training, layout: &Layout) -> u64 {
     let shared = whole(job.model.shared_layer_parameters(), Dimension::Data, degrees.tensor);
     let experts =
         whole(job.model.expert_layer_parameters(), Dimension::ExpertData, degrees.expert * degrees.expert_tensor());
-    2 * job.precision.bytes() * (shared + experts)
+    layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
 }
 
 /// Activations of a stage.
@@ -222,7 +222,7 @@ mod tests {
             let job = job(&text);
             let layout = Layout::given(&job, 64).unwrap().unwrap();
             let found = footprint(&job, &layout);
-            let whole = if zero == 3 { gathered(&job, &layout) } else { 0 };
+            let whole = if zero == 3 { gathered(&job, &layout, 0) } else { 0 };
             let states = found.weights.0 - whole + found.gradients.0 + found.optimizer.0;
             states as f64 / job.model.parameters() as f64
         };
@@ -231,16 +231,19 @@ mod tests {
         }
     }
 
-    /// Two layers of 12 h² + 13 h parameters of 2 bytes, half of them on each rank of two; a rank without copies has nothing to gather.
+    /// Two layers of 12 h² + 13 h parameters of 2 bytes, half of them on each rank of two; one where a stage has no more; and a rank
+    /// without copies has nothing to gather.
     #[test]
     fn two_layers_are_whole_where_weights_are_divided() {
-        let gathered = |copies: u32| {
+        let gathered = |copies: u32, stages: u32| {
             let job = job(&format!(
-                "model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\nzero = 3\nparallel = {{ tp = 2, dp = {copies} }}\n"
+                "model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\nzero = 3\nreshard_after_forward = true\n\
+                 parallel = {{ tp = 2, pp = {stages}, dp = {copies} }}\n"
             ));
-            gathered(&job, &Layout::given(&job, 2 * copies).unwrap().unwrap())
+            gathered(&job, &Layout::given(&job, 2 * copies * stages).unwrap().unwrap(), 0)
         };
-        assert_eq!((gathered(1), gathered(4)), (0, 2 * 2 * (12 * 1024 * 1024 + 13 * 1024) / 2));
+        let layer = 2 * (12 * 1024 * 1024 + 13 * 1024) / 2;
+        assert_eq!([gathered(1, 1), gathered(4, 1), gathered(4, 2), gathered(4, 4)], [0, 2 * layer, 2 * layer, layer]);
     }
 
     /// planner/data/h200-steps/fsdp.py: the most that PyTorch gave to tensors, of the steps that were compiled; the jobs are those of the

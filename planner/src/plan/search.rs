@@ -412,8 +412,8 @@ impl<'a> Search<'a> {
         let mode = request.mode;
         // What is not done on the device by then is later still once it is launched.
         let launch = request.profile.launch(mode.launch, mode.processes);
-        let until = until.map(|until| Picos(until.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
-        let watch = Watch { interrupt: watcher.interrupt, until, ..Watch::default() };
+        let on_device = until.map(|until| Picos(until.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
+        let watch = Watch { interrupt: watcher.interrupt, until: on_device, ..Watch::default() };
         let header = looked.generator.header();
         let found = match &looked.glance {
             Glance::First => None,
@@ -435,6 +435,7 @@ impl<'a> Search<'a> {
             }
         };
         match timed {
+            Ok((time, ..)) if until.is_some_and(|until| time > until) => Ok(Outcome::TooLate),
             Ok((time, band, busiest)) => Ok(Outcome::Time(self.priced(strategy, (time, band), busiest))),
             Err(SimulateError::Engine(EngineError::Abandoned { .. })) => Ok(Outcome::TooLate),
             Err(source) => Err(self.failed(strategy, source)),

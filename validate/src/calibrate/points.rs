@@ -89,7 +89,8 @@ const USUAL_SCATTER: f64 = 0.06;
 /// How much the residual of each row counts: less where it does not go with its neighbours in size, since its moment had a
 /// part in it.
 fn trusts(rows: &[Row]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let is_timed = |&place: &usize| rows.get(place).is_some_and(|row| row.measured() > Picos::ZERO);
+    let mut order: Vec<usize> = (0..rows.len()).filter(is_timed).collect();
     order.sort_by_key(|&place| rows.get(place).map(|row| row.bytes));
     let sweep: Vec<_> =
         order.iter().filter_map(|&place| rows.get(place)).map(|row| (row.bytes, row.measured())).collect();
@@ -170,6 +171,9 @@ mod tests {
         assert!((smooth[2] - (1.0 + (2f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5)).abs() < 1e-12, "{smooth:?}");
         assert!(smooth[2] < smooth[1] && smooth[1] < 1.0, "the neighbour of a stray row is in doubt, too: {smooth:?}");
         assert_eq!((smooth[0], smooth[4], smooth[5]), (1.0, 1.0, 1.0));
+        // A row without a time says nothing of its neighbours.
+        let untimed: Vec<Row> = rows.iter().cloned().chain([Row::of(Bytes(3 << 10), Picos(0), 9)]).collect();
+        assert_eq!(trusts(&untimed)[..6], smooth);
         // In whatever order the rows stand.
         let mut backwards = trusts(&rows.into_iter().rev().collect::<Vec<_>>());
         backwards.reverse();
