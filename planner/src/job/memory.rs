@@ -55,8 +55,6 @@ pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
 }
 
 fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
-    let degrees = layout.degrees;
-    let tensor = u64::from(degrees.tensor);
     let layers = layout.stage_layers(&job.model, stage);
     let words = match stage {
         0 => job.model.embedding_parameters(),
@@ -64,8 +62,14 @@ fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
         _ => 0,
     };
     let shared = layers * job.model.shared_layer_parameters() + words;
-    let experts = layers * job.model.expert_layer_parameters() / u64::from(degrees.expert);
-    (shared.div_ceil(tensor), experts.div_ceil(degrees.expert_tensor().into()))
+    of_rank(layout, shared, layers * job.model.expert_layer_parameters())
+}
+
+/// What each rank has of parameters that all copies hold, and of experts'.
+fn of_rank(layout: &Layout, shared: u64, experts: u64) -> (u64, u64) {
+    let degrees = layout.degrees;
+    let experts = experts / u64::from(degrees.expert);
+    (shared.div_ceil(u64::from(degrees.tensor)), experts.div_ceil(degrees.expert_tensor().into()))
 }
 
 /// The footprint of the fullest rank.
@@ -100,14 +104,9 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
 /// What copies that divide their weights have whole for a while, beside their shares: the weights of the layer at work and of the stage's
 /// next, which is gathered beside it (as PyTorch's FSDP2 does).
 fn gathered(job: &Training, layout: &Layout, stage: u32) -> u64 {
-    let degrees = layout.degrees;
-    let whole = |parameters: u64, copies: Dimension, ranks: u32| match layout.size(copies) {
-        0 | 1 => 0,
-        _ => parameters.div_ceil(u64::from(ranks.max(1))),
-    };
-    let shared = whole(job.model.shared_layer_parameters(), Dimension::Data, degrees.tensor);
-    let experts =
-        whole(job.model.expert_layer_parameters(), Dimension::ExpertData, degrees.expert * degrees.expert_tensor());
+    let (shared, experts) = of_rank(layout, job.model.shared_layer_parameters(), job.model.expert_layer_parameters());
+    let divided = |parameters: u64, copies: Dimension| if layout.size(copies) > 1 { parameters } else { 0 };
+    let (shared, experts) = (divided(shared, Dimension::Data), divided(experts, Dimension::ExpertData));
     layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
 }
 

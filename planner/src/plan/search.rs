@@ -12,7 +12,7 @@ use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Limited};
 use super::kept::Kept;
 use super::least::LeastTimes;
 use super::measured::{self, Measurements};
@@ -296,7 +296,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let known_least = known.least;
-            let run = |(strategy, until): (Strategy, Option<Picos>)| match looked.get(&strategy) {
+            let run = |(strategy, until): Limited| match looked.get(&strategy) {
                 Some(looked) => self.simulated(strategy, looked, until, watcher),
                 None => Ok(Outcome::TooLate),
             };

@@ -44,13 +44,12 @@ impl<'a> OneBlock<'a> {
         if blocks < 2 || blocks * header.blocks.split.channels() != header.channels {
             return None;
         }
-        let whole = Symmetry::None;
-        // Where chunks are equal, ranks that are turned into each other do the same with others of the same sizes.
-        let symmetry = if header.layout.segments().len() <= 1 { generator.symmetry() } else { whole.clone() };
+        let symmetry = Symmetry::of_sizes(generator);
         let standing = first_blocks(generator, blocks, &symmetry)?;
         let programs = match symmetry.turns() {
             1 => standing,
-            _ => turned(&standing, header.call.ranks, &symmetry).or_else(|| first_blocks(generator, blocks, &whole))?,
+            _ => turned(&standing, header.call.ranks, &symmetry)
+                .or_else(|| first_blocks(generator, blocks, &Symmetry::None))?,
         };
         Some(Self { header, blocks, programs })
     }

@@ -18,7 +18,7 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
     let is_even = header.layout.segments().len() <= 1;
     // The size of each chunk, which ranks send again and again.
     let mut sizes: Vec<Option<Work>> = vec![None; header.layout.chunks().max(1) as usize];
-    let symmetry = if is_even { generator.symmetry() } else { Symmetry::None };
+    let symmetry = Symmetry::of_sizes(generator);
     for rank in symmetry.standing(header.call.ranks) {
         for run in generator.read(rank, &mut scratch).runs().iter().filter(|run| run.kind.is_transfer()) {
             if run.kind.is_multicast() {

@@ -3,7 +3,7 @@
 //! A claim, not a proof: tests hold it against the programs of every generator, and folding does not rely on it. What only looks at who
 //! sends how much to whom need not read the programs of ranks that others stand for, nor need a simulation of first blocks alone.
 
-use super::{Dependency, Program, Rank, Run, Walk};
+use super::{Dependency, Generate, Program, Rank, Run, Walk};
 
 /// Ranks that may be interchanged: rank `r` has the digit `(r / stride) mod length`, and adding 1 to that digit
 /// (modulo `length`) in every rank at once leaves the schedule as it is.
@@ -39,6 +39,11 @@ pub enum Symmetry {
 }
 
 impl Symmetry {
+    /// What a generator claims where chunks are equal, so that ranks that are turned into each other move as much; elsewhere nothing.
+    pub(crate) fn of_sizes(generator: &dyn Generate) -> Self {
+        if generator.header().layout.segments().len() <= 1 { generator.symmetry() } else { Self::None }
+    }
+
     fn digits(&self) -> &[RotationDigit] {
         match self {
             Self::None => &[],
