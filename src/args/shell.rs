@@ -1,6 +1,6 @@
 //! Arguments of `completions`, and the commands that completions and manual pages tell of.
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Arg, Args, Command, CommandFactory, Id};
 use clap_complete::Shell;
 
 use super::Cli;
@@ -13,22 +13,23 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// The definitions of the command line without what `--help` hides: processes that commands start for themselves.
+/// The definitions of the command line without what `--help` hides: processes that commands start for themselves, faults for tests.
 pub fn told_commands() -> Command {
     told(Cli::command())
 }
 
-/// Clap takes no command out again, so one with something hidden below it is made anew.
+/// Clap takes no command and no flag out again, so a command with something hidden is made anew.
 fn told(command: Command) -> Command {
     let command = command.mut_subcommands(told);
-    if !command.get_subcommands().any(Command::is_hide_set) {
+    if !command.get_subcommands().any(Command::is_hide_set) && !command.get_arguments().any(Arg::is_hide_set) {
         return command;
     }
+    let is_told = |id: &Id| command.get_arguments().all(|flag| flag.get_id() != id || !flag.is_hide_set());
     Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
         .subcommand_required(command.is_subcommand_required_set())
-        .args(command.get_arguments().cloned())
-        .groups(command.get_groups().cloned())
+        .args(command.get_arguments().filter(|flag| !flag.is_hide_set()).cloned())
+        .groups(command.get_groups().filter(|group| group.get_args().all(is_told)).cloned())
         .subcommands(command.get_subcommands().filter(|below| !below.is_hide_set()).cloned())
 }
 
