@@ -7,7 +7,7 @@ use super::cases::Cases;
 use super::parameters::{Cost, Parameter};
 use super::points::Point;
 use super::prior::Prior;
-use super::solve::{Alike, Minimum, Problem, Start, minimise};
+use super::solve::{Alike, Minimum, Nothing, Problem, Start, minimise};
 
 /// How often each pass goes to memory for every line it moves: sending reads what lies there and writes to a peer, forwarding
 /// reads what arrived and writes to a peer, taking reads what arrived, storing writes. What a line costs is thought alike.
@@ -122,6 +122,13 @@ impl Problem for Fit<'_, '_> {
             })
         });
         ties.collect()
+    }
+
+    fn nothing(&self) -> Vec<Nothing> {
+        let Some(held) = self.prior.nothing() else { return Vec::new() };
+        let corrects = |&(_, parameter): &(usize, &Parameter)| parameter.corrects();
+        let of = |(of, parameter): (usize, &Parameter)| Nothing { of, far: parameter.usual() / held };
+        self.parameters.iter().enumerate().filter(corrects).map(of).collect()
     }
 
     fn clamp(&self, at: &mut [f64]) {

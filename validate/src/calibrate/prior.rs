@@ -8,8 +8,8 @@ use fabricast_sim::profile::{LaunchCosts, Profile};
 /// What is thought of the figures of the profile where a fit begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prior {
-    /// They may be anything; only what no row feels stays, and of passes that rows cannot tell apart each access to memory is
-    /// thought to take as long. For data that tell nearly everything.
+    /// They may be anything; only what no row feels stays. Of what rows cannot tell apart the plainest is thought: each access of a
+    /// pass to memory takes as long, and what corrects other costs (by warps, say) is nothing. For data that tell nearly everything.
     #[default]
     Open,
     /// Another device or host differs by two common factors, one of the times of passes and one of all other device times,
@@ -47,7 +47,17 @@ impl Prior {
     /// they stay as different as they are.
     pub(super) fn alike(self) -> Option<f64> {
         match self {
-            Self::Open => Some(7.0),
+            Self::Open => Some(14.0),
+            Self::Proportional => None,
+        }
+    }
+
+    /// How many times the usual residual it costs that what only corrects others is as large as it may well be; `None` where it
+    /// stays what it is. Rows of one number of GPUs cannot tell a cost of a call from one of each warp or of the first receive, and those of
+    /// other numbers are predicted best where the plainer of the two has all of it.
+    pub(super) fn nothing(self) -> Option<f64> {
+        match self {
+            Self::Open => Some(2.0),
             Self::Proportional => None,
         }
     }

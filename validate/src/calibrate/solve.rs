@@ -31,6 +31,10 @@ pub(super) trait Problem: Sync {
     fn alike(&self) -> Vec<Alike> {
         Vec::new()
     }
+    /// Coordinates thought to be nothing.
+    fn nothing(&self) -> Vec<Nothing> {
+        Vec::new()
+    }
 }
 
 /// Two coordinates thought to be alike, each times a factor.
@@ -50,10 +54,20 @@ impl Alike {
     }
 }
 
+/// A coordinate thought to be nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Nothing {
+    /// Its number.
+    pub of: usize,
+    /// How large it costs a residual as large as the usual one.
+    pub far: f64,
+}
+
 /// What is thought of coordinates before any residual is seen.
 struct Thought {
     expected: Vec<(f64, f64)>,
     alike: Vec<Alike>,
+    nothing: Vec<Nothing>,
 }
 
 /// No residuals are thought to be larger usually, so that a bad start does not tie coordinates for good.
@@ -63,15 +77,21 @@ impl Thought {
     /// What is thought where residuals are these: the better rows are explained, the less a thought counts against them.
     fn of(problem: &impl Problem, residuals: &[f64]) -> Self {
         let usual = usual(residuals).clamp(f64::MIN_POSITIVE, MOST_USUAL);
-        let tie = |tie: Alike| Alike { far: tie.far / usual, ..tie };
-        Self { expected: problem.expected(), alike: problem.alike().into_iter().map(tie).collect() }
+        Self {
+            expected: problem.expected(),
+            alike: problem.alike().into_iter().map(|tie| Alike { far: tie.far / usual, ..tie }).collect(),
+            nothing: problem.nothing().into_iter().map(|one| Nothing { far: one.far / usual, ..one }).collect(),
+        }
     }
 
     /// What a point costs that is not as thought.
     fn loss(&self, at: &[f64]) -> f64 {
         let off = |(x, (value, far)): (&f64, &(f64, f64))| ((x - value) / far).powi(2);
         let apart = |tie: &Alike| (tie.apart(at) / tie.far).powi(2);
-        at.iter().zip(&self.expected).map(off).sum::<f64>() + self.alike.iter().map(apart).sum::<f64>()
+        let size = |one: &Nothing| (at[one.of] / one.far).powi(2);
+        at.iter().zip(&self.expected).map(off).sum::<f64>()
+            + self.alike.iter().map(apart).sum::<f64>()
+            + self.nothing.iter().map(size).sum::<f64>()
     }
 
     /// Adds it to the normal equations at a point.
@@ -80,6 +100,11 @@ impl Thought {
             let weight = far.powi(-2);
             normal[(i, i)] += weight;
             gradient[i] += weight * (at[i] - value);
+        }
+        for one in &self.nothing {
+            let weight = one.far.powi(-2);
+            normal[(one.of, one.of)] += weight;
+            gradient[one.of] += weight * at[one.of];
         }
         for tie in &self.alike {
             let weight = tie.far.powi(-2);
@@ -267,6 +292,7 @@ mod tests {
     struct Sum {
         rows: usize,
         alike: Vec<Alike>,
+        nothing: Vec<Nothing>,
     }
 
     const TOLD: f64 = 3.0;
@@ -292,17 +318,23 @@ mod tests {
         fn alike(&self) -> Vec<Alike> {
             self.alike.clone()
         }
+
+        fn nothing(&self) -> Vec<Nothing> {
+            self.nothing.clone()
+        }
     }
 
     /// ± 1 % of what is told, as rows scatter.
     const SCATTER: f64 = 0.01;
 
     #[test]
-    fn what_rows_leave_open_is_as_alike_as_thought_and_what_they_tell_stays() {
-        let solve = |alike| minimise(&Sum { rows: 40, alike }, &[2.0, 0.1], Start::Far).at;
-        let tied = solve(vec![Alike { of: (0, 1), times: (0.5, 1.0), far: 0.05 }]);
+    fn what_rows_leave_open_is_as_thought_and_what_they_tell_stays() {
+        let solve = |alike, nothing| minimise(&Sum { rows: 40, alike, nothing }, &[2.0, 0.1], Start::Far).at;
+        let tied = solve(vec![Alike { of: (0, 1), times: (0.5, 1.0), far: 0.05 }], Vec::new());
         assert!((tied[0] - 2.0).abs() < 0.02 && (tied[1] - 1.0).abs() < 0.02, "{tied:?}");
-        let free = solve(Vec::new());
+        let free = solve(Vec::new(), Vec::new());
         assert!((free[0] + free[1] - TOLD).abs() < 0.01 && (free[1] - 1.0).abs() > 0.3, "{free:?}");
+        let plain = solve(Vec::new(), vec![Nothing { of: 0, far: 0.05 }]);
+        assert!(plain[0] < 0.05 && (plain[0] + plain[1] - TOLD).abs() < 0.01, "{plain:?}");
     }
 }
