@@ -22,6 +22,8 @@ MODELS = {
     "Mixtral-8x7B": "layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000, seq = 4096, experts = 8, experts_per_token = 2",
     "Qwen3-30B-A3B": "layers = 48, hidden = 2048, heads = 32, " + QWEN3.format(768),
     "Qwen3-235B-A22B": "layers = 94, hidden = 4096, heads = 64, " + QWEN3.format(1536),
+    # With the layer that predicts a second token, and its three dense layers as the others.
+    "DeepSeek-V3": "layers = 62, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, seq = 4096, experts = 256, experts_per_token = 8, shared_experts = 1, latent = { q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 }",
     "GPT-OSS-120B": "layers = 36, hidden = 2880, heads = 64, kv_heads = 8, head_dim = 64, ffn = 2880, gated = true, vocab = 201088, seq = 4096, experts = 128, experts_per_token = 4",
 }
 # Fabric, the GPUs of a host and of an NVLink domain, and what joins domains.
@@ -64,8 +66,8 @@ for row in rows:
     name = f"{model} in {row['precision']}, {row['container']}, {number['gpus']} {gpu.upper()}"
     racks = ",".join(f"{rack * domain}-{rack * domain + 63}" for rack in range(-(-number["gpus"] // 64)))
     placement = f'placement = "{racks}"\n' if number["gpus"] > domain > host else ""
-    # Experts over tensor-parallel ranks, too, are whole.
-    sequence = ("true" if number["tp"] > 1 else "false") + (", etp = 1" if number["tp"] > 1 and number["ep"] > data * number["cp"] else "")
+    # Experts over tensor-parallel ranks, too, are whole (Megatron Bridge's recipes: expert_tensor_parallel_size = 1).
+    sequence = ("true" if number["tp"] > 1 else "false") + (", etp = 1" if number["tp"] > 1 and number["ep"] > 1 else "")
     print(
         "[[job]]",
         f'name = "{name}"',

@@ -14,17 +14,18 @@ impl Serving {
     /// Bytes of keys and values of a token, in all layers and heads.
     #[must_use]
     pub fn kv_bytes(&self) -> u64 {
-        let heads = 2 * self.model.kv_width() * self.kv_precision.bytes() * self.model.layers;
-        self.kv_bytes_per_token.unwrap_or(heads)
+        let model = &self.model;
+        let kept = model.latent.map_or(model.key_width() + model.value_width(), |latent| latent.kept());
+        self.kv_bytes_per_token.unwrap_or(kept * self.kv_precision.bytes() * model.layers)
     }
 
     /// Bytes of keys and values of a token on one rank.
     #[must_use]
     pub fn kv_bytes_of_rank(&self, layout: &Layout) -> u64 {
         let whole = self.kv_bytes().div_ceil(u64::from(layout.degrees.pipeline));
-        match self.kv_bytes_per_token {
-            Some(_) => whole,
-            None => whole.div_ceil(u64::from(layout.degrees.tensor).min(self.model.kv_heads)),
+        match (self.kv_bytes_per_token, self.model.latent) {
+            (Some(_), _) | (_, Some(_)) => whole,
+            (None, None) => whole.div_ceil(u64::from(layout.degrees.tensor).min(self.model.kv_heads)),
         }
     }
 
@@ -72,7 +73,7 @@ fn activations(job: &Serving, layout: &Layout) -> u64 {
     let model = &job.model;
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let tokens = job.max_batched_tokens;
-    let attention = (2 * model.query_width() + 2 * model.kv_width()).div_ceil(tensor);
+    let attention = model.attention_width().div_ceil(tensor);
     let ffns = (model.ffns_per_token() as f64 * job.skew).ceil() as u64;
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
@@ -134,6 +135,10 @@ mod tests {
 
     use super::super::read::serving_tests::served;
     use super::*;
+
+    const DEEPSEEK_V3: &str = "{ layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, experts = 256, \
+        experts_per_token = 8, shared_experts = 1, latent = { q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, \
+        qk_rope_head_dim = 64, v_head_dim = 128 } }";
 
     fn laid(job: &Serving, ranks: u32) -> Layout {
         Layout::given_to_serve(job, ranks).unwrap().unwrap()
@@ -205,5 +210,8 @@ mod tests {
         // Compressed keys and values are whole on each rank.
         let latent = served("kv_bytes_per_token = 70272\nparallel = { tp = 8 }\n");
         assert_eq!(latent.kv_bytes_of_rank(&laid(&latent, 8)), 70_272);
+        // Those of DeepSeek-V3 are as many (arXiv 2505.09343, table 1).
+        let told = served(&format!("parallel = {{ tp = 8 }}\nmodel = {DEEPSEEK_V3}\n"));
+        assert_eq!((told.kv_bytes(), told.kv_bytes_of_rank(&laid(&told, 8))), (70_272, 70_272));
     }
 }

@@ -152,7 +152,9 @@ fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     // Inputs of attention, feed-forward and both norms, and two masks of a byte.
     let between = tokens * model.hidden * (4 * e + 2) / degrees.token_shares();
-    let attention = tokens * (2 * model.query_width() + 2 * model.kv_width()) * e / tensor;
+    // What is compressed each rank has whole.
+    let latent = model.latent.map_or(0, |latent| latent.query.unwrap_or(0) + latent.kept());
+    let attention = tokens * model.attention_width() * e / tensor + tokens * latent * e;
     let experts = model.ffns_per_token();
     let ffn = tokens * experts * model.ffn * model.ffn_matrices * e / tensor;
     let scores = match (recompute, job.attention) {

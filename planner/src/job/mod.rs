@@ -33,7 +33,7 @@ pub use error::JobError;
 pub use layout::{Degrees, Dimension, Ends, Experts, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, footprint};
-pub use model::{Flops, Model};
+pub use model::{Flops, Latent, Model};
 pub use placement::{Placement, numbers};
 pub use read::read_job;
 #[cfg(test)]

@@ -22,6 +22,28 @@ impl std::ops::Mul<u64> for Flops {
     }
 }
 
+/// Attention whose keys and values are made of one short vector of each token, which is all that is kept of it (multi-head latent
+/// attention; DeepSeek-V2, arXiv 2405.04434, section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Latent {
+    /// Width of the vector of which queries are made; `None`: of the token itself.
+    pub query: Option<u64>,
+    /// Width of the vector of which keys and values are made.
+    pub kv: u64,
+    /// Width of what is rotated by place: of each head's query besides its [`Model::head`], of one key for all heads.
+    pub rope: u64,
+    /// Width of a head's value.
+    pub value: u64,
+}
+
+impl Latent {
+    /// What the first product makes of a token besides queries: the vector that is kept, with its key of places.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.kv + self.rope
+    }
+}
+
 /// A decoder of equal layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Model {
@@ -35,6 +57,8 @@ pub struct Model {
     pub head: u64,
     /// Heads of keys and values, which groups of heads share.
     pub kv_heads: u64,
+    /// Where keys and values are compressed, how; then `head` is the width of what is not rotated.
+    pub latent: Option<Latent>,
     /// Width of the feed-forward, of each expert where there are several.
     pub ffn: u64,
     /// Whether a third matrix gates the feed-forward (SwiGLU), as a factor: matrices, 2 or 3.
@@ -52,16 +76,58 @@ pub struct Model {
 }
 
 impl Model {
+    /// Width of a head's query and of its key, whose product is a score.
+    #[must_use]
+    pub fn score_width(&self) -> u64 {
+        self.head + self.latent.map_or(0, |latent| latent.rope)
+    }
+
+    /// Width of a head's value.
+    #[must_use]
+    pub fn head_value(&self) -> u64 {
+        self.latent.map_or(self.head, |latent| latent.value)
+    }
+
     /// Width of all queries.
     #[must_use]
     pub fn query_width(&self) -> u64 {
-        self.head * self.heads
+        self.score_width() * self.heads
     }
 
-    /// Width of all keys, or of all values.
+    /// Width of all keys.
     #[must_use]
-    pub fn kv_width(&self) -> u64 {
-        self.head * self.kv_heads
+    pub fn key_width(&self) -> u64 {
+        self.score_width() * self.kv_heads
+    }
+
+    /// Width of all values.
+    #[must_use]
+    pub fn value_width(&self) -> u64 {
+        self.head_value() * self.kv_heads
+    }
+
+    /// Width of what all heads found.
+    #[must_use]
+    pub fn found_width(&self) -> u64 {
+        self.head_value() * self.heads
+    }
+
+    /// Width of what attention is given and gives, of a token: queries, keys, values, what heads found.
+    #[must_use]
+    pub fn attention_width(&self) -> u64 {
+        self.query_width() + self.key_width() + self.value_width() + self.found_width()
+    }
+
+    /// Elements of the matrices that make queries, keys and values of a token.
+    fn projections(&self) -> u64 {
+        let h = self.hidden;
+        match self.latent {
+            None => h * (self.query_width() + self.key_width() + self.value_width()),
+            Some(latent) => {
+                let queries = latent.query.map_or(h * self.query_width(), |rank| rank * (h + self.query_width()));
+                queries + h * latent.kept() + latent.kv * self.heads * (self.head + latent.value)
+            }
+        }
     }
 
     /// Feed-forwards that a token goes through.
@@ -78,10 +144,11 @@ impl Model {
     /// Parameters of a layer outside of its feed-forwards: attention and the two norms.
     #[must_use]
     pub fn attention_parameters(&self) -> u64 {
-        let (h, q, kv) = (self.hidden, self.query_width(), self.kv_width());
-        let biases = self.biases() * (q + 2 * kv + h);
+        let (h, found) = (self.hidden, self.found_width());
+        let biases = self.biases() * (self.attention_width() - found + h);
         let norms = if self.ffn_matrices == 2 { 4 * h } else { 2 * h };
-        2 * h * q + 2 * h * kv + biases + norms
+        let latent = self.latent.map_or(0, |latent| latent.query.unwrap_or(0) + latent.kv);
+        self.projections() + h * found + biases + norms + latent
     }
 
     /// Parameters of one feed-forward.
@@ -123,10 +190,10 @@ impl Model {
     /// as they are counted, whether or not the upper triangle is left out), each token through its experts.
     #[must_use]
     pub fn layer_flops(&self, sequences: u64) -> Flops {
-        let (h, kv) = (u128::from(self.hidden), u128::from(self.kv_width()));
-        let q = u128::from(self.query_width());
+        let (h, found) = (u128::from(self.hidden), u128::from(self.found_width()));
         let (s, tokens) = (u128::from(self.seq), u128::from(sequences) * u128::from(self.seq));
-        let attention = 2 * tokens * (2 * h * q + 2 * h * kv) + 4 * tokens * s * q;
+        let products = u128::from(self.projections()) + h * found;
+        let attention = 2 * tokens * (products + s * (u128::from(self.query_width()) + found));
         let ffn = 2 * tokens * u128::from(self.ffn_matrices) * h * u128::from(self.ffn);
         let (experts, each) = (u128::from(self.experts), u128::from(self.ffns_per_token()));
         Flops(if experts == 0 { attention + ffn } else { attention + ffn * each + 2 * tokens * h * experts })
@@ -156,6 +223,7 @@ pub(crate) mod tests {
             heads,
             head: hidden / heads,
             kv_heads: heads,
+            latent: None,
             ffn: 4 * hidden,
             ffn_matrices: 2,
             vocab: 51_200,
@@ -199,6 +267,7 @@ pub(crate) mod tests {
             heads: 64,
             head: 128,
             kv_heads: 8,
+            latent: None,
             ffn: 28_672,
             ffn_matrices: 3,
             vocab: 32_000,
@@ -214,5 +283,37 @@ pub(crate) mod tests {
         let more = experts.parameters() - llama.parameters();
         assert_eq!(more, 80 * (7 * llama.ffn_parameters() + 8 * 8192));
         assert!(experts.layer_flops(1).0 < llama.layer_flops(1).0 * 2);
+    }
+
+    /// DeepSeek-V3 (arXiv 2412.19437, sections 4.2 and 2.2): 61 layers, of which the first 3 have one feed-forward of 18,432 in place
+    /// of experts; 671e9 parameters with two matrices of words of 129,280, 37e9 of them at work on a token.
+    #[test]
+    fn compressed_keys_and_values_are_counted() {
+        let model = Model {
+            layers: 61,
+            hidden: 7168,
+            heads: 128,
+            head: 128,
+            kv_heads: 128,
+            latent: Some(Latent { query: Some(1536), kv: 512, rope: 64, value: 128 }),
+            ffn: 2048,
+            ffn_matrices: 3,
+            vocab: 129_280,
+            seq: 4096,
+            experts: 256,
+            experts_per_token: 8,
+            shared_experts: 1,
+        };
+        // config.json and modeling_deepseek.py of the published weights: q_a 7168 × 1536, q_b 1536 × 128 × 192, kv_a 7168 × 576,
+        // kv_b 512 × 128 × 256, o 128 × 128 × 7168, and four norms.
+        let attention = 7168 * 1536 + 1536 * 24_576 + 7168 * 576 + 512 * 32_768 + 16_384 * 7168;
+        assert_eq!(model.attention_parameters(), attention + 2 * 7168 + 1536 + 512);
+        let (dense, chosen) = (3 * 7168 * 18_432, 257 * model.ffn_parameters() + 256 * 7168);
+        let published = (model.parameters() + 3 * dense - 3 * chosen + 129_280 * 7168) as f64;
+        assert!((published / 671.03e9 - 1.0).abs() < 1e-3, "{published}");
+        // Two operations for each parameter at work on a token, those of words among them once, and the scores.
+        let ffns = 9 * model.ffn_parameters() + 256 * 7168;
+        let at_work = 2 * 4096 * (attention + ffns) + 2 * 4096 * 4096 * 128 * (192 + 128);
+        assert_eq!(model.layer_flops(1), Flops(u128::from(at_work)));
     }
 }

@@ -3,6 +3,7 @@
 //! All keys of all kinds are read alike; what only another kind has is then refused by name where it stands. What each kind
 //! makes of its own is in `read/training` and `read/serving`.
 
+mod model;
 mod placement;
 mod serving;
 mod traced;
@@ -20,11 +21,12 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
+use model::{ModelText, largest};
 use placement::PlacementText;
 
 use super::layout::{Degrees, Ends, Experts, Order, Sequence};
 use super::{
-    Accumulate, Collectives, Job, JobError, KvPrecision, Model, Parallel, Places, Precision, Processes, Recompute, Tier,
+    Accumulate, Collectives, Job, JobError, KvPrecision, Parallel, Places, Precision, Processes, Recompute, Tier,
 };
 
 use crate::trace::Contents;
@@ -115,25 +117,6 @@ type Own = (&'static str, Option<Range<usize>>);
 
 fn own<T>(name: &'static str, value: &Option<Spanned<T>>) -> Own {
     (name, value.as_ref().map(Spanned::span))
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ModelText {
-    layers: Spanned<u64>,
-    hidden: Spanned<u64>,
-    heads: Spanned<u64>,
-    kv_heads: Option<Spanned<u64>>,
-    ffn: Option<Spanned<u64>>,
-    #[serde(default)]
-    gated: bool,
-    vocab: Spanned<u64>,
-    seq: Option<Spanned<u64>>,
-    head_dim: Option<Spanned<u64>>,
-    #[serde(default)]
-    experts: u64,
-    experts_per_token: Option<Spanned<u64>>,
-    shared_experts: Option<Spanned<u64>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -256,57 +239,6 @@ impl JobText {
         self.precision.as_ref().map_or(Precision::Bf16, |precision| *precision.get_ref())
     }
 
-    /// The model; `seq` is what it takes where it does not say itself.
-    fn model(&self, check: Checked<'_>, seq: Option<u64>) -> Result<Model, JobError> {
-        let model = self.of_model("model", &self.model, check)?;
-        let text = model.get_ref();
-        let hidden = check.count("hidden", &text.hidden)?;
-        let heads = check.count("heads", &text.heads)?;
-        let absent = |value: u64| Spanned::new(model.span(), value);
-        let kv_heads = check.count("kv_heads", text.kv_heads.as_ref().unwrap_or(&absent(heads)))?;
-        if text.head_dim.is_none() && hidden % heads != 0 {
-            return Err(check.wrong(text.heads.span(), format!("heads: hidden {hidden} cannot be divided by {heads}")));
-        }
-        if heads % kv_heads != 0 {
-            let bytes = text.kv_heads.as_ref().map_or(model.span(), Spanned::span);
-            return Err(check.wrong(bytes, format!("kv_heads: heads {heads} cannot be divided by {kv_heads}")));
-        }
-        let head = check.count("head_dim", text.head_dim.as_ref().unwrap_or(&absent(hidden / heads)))?;
-        let shared = text.shared_experts.as_ref().map_or(0, |shared| *shared.get_ref());
-        if shared > text.experts {
-            let bytes = text.shared_experts.as_ref().map_or(model.span(), Spanned::span);
-            let message = format!("shared_experts: {shared} beside {} experts; expected fewer", text.experts);
-            return Err(check.wrong(bytes, message));
-        }
-        let per_token = text.experts_per_token.as_ref().map_or(0, |each| *each.get_ref());
-        if (text.experts > 0) != (per_token > 0) || per_token > text.experts {
-            let bytes = text.experts_per_token.as_ref().map_or(model.span(), Spanned::span);
-            let message = format!("experts_per_token: {per_token} of {} experts; expected 1 to experts", text.experts);
-            return Err(check.wrong(bytes, message));
-        }
-        if text.experts > MOST {
-            return Err(check.wrong(model.span(), format!("experts: {} is more than {MOST}", text.experts)));
-        }
-        Ok(Model {
-            layers: check.count("layers", &text.layers)?,
-            hidden,
-            heads,
-            head,
-            kv_heads,
-            ffn: check.count("ffn", text.ffn.as_ref().unwrap_or(&absent(4 * hidden)))?,
-            ffn_matrices: if text.gated { 3 } else { 2 },
-            vocab: check.count("vocab", &text.vocab)?,
-            seq: match (&text.seq, seq) {
-                (Some(given), _) => check.count("seq", given)?,
-                (None, Some(seq)) => seq,
-                (None, None) => return Err(check.wrong(model.span(), "model: missing field `seq`".to_owned())),
-            },
-            experts: text.experts,
-            experts_per_token: per_token,
-            shared_experts: shared,
-        })
-    }
-
     fn parallel(&self, check: Checked<'_>) -> Result<Parallel, JobError> {
         let parallel = self.of_model("parallel", &self.parallel, check)?;
         let ParallelText::Given(text) = parallel.get_ref() else { return Ok(Parallel::Auto) };
@@ -344,19 +276,6 @@ impl JobText {
         let data = text.dp.as_ref().map(|data| degree("dp", data)).transpose()?;
         Ok(Parallel::Given { degrees, data })
     }
-}
-
-/// More than any number of bytes or operations that is counted in 64 bits: activations of so many tokens, each of which
-/// meets so many others, and weights of all layers.
-fn largest(model: &Model, tokens: f64, others: u64, skew: f64) -> f64 {
-    let of = |count: u64| count.max(1) as f64;
-    let ffn = of(model.ffn) * of(model.ffns_per_token()) * skew;
-    let width = of(model.hidden) + of(model.query_width());
-    let wide = 8.0 * width + 4.0 * ffn + of(model.heads) * of(others) + of(model.vocab) + of(model.experts);
-    let ffns = of(model.experts + model.shared_experts);
-    let layer = 4.0 * of(model.hidden) * width + 3.0 * ffns * of(model.hidden) * of(model.ffn + 1);
-    let weights = of(model.layers) * layer + of(model.hidden) * of(model.vocab + model.seq);
-    64.0 * (tokens * wide * of(model.layers)).max(weights)
 }
 
 /// The most that is counted.
@@ -464,7 +383,7 @@ pub(crate) mod tests {
         assert_eq!((job.gradient_bits, job.recompute, job.attention), (8, Recompute::Full, Attention::Flash));
         assert_eq!((job.overlap, job.collectives, job.skew), (Overlap::Off, Collectives::Any, 1.5));
         assert_eq!((job.weight, job.train_tokens), (2.0, Some(300_000_000_000)));
-        assert_eq!((job.model.kv_width(), job.model.ffn_matrices, job.model.experts), (16, 3, 4));
+        assert_eq!((job.model.key_width(), job.model.ffn_matrices, job.model.experts), (16, 3, 4));
         assert!(Layout::given(&job, 16).unwrap().is_some());
         assert!(Layout::given(&self::job("parallel = \"auto\"\n"), 7).unwrap().is_none());
     }
@@ -523,6 +442,16 @@ pub(crate) mod tests {
                 "too large",
             ),
             ("model = 3", "job.toml:1:9", ""),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, head_dim = 8, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, qk_rope_head_dim = 4, v_head_dim = 8 } }",
+                "job.toml:1:79",
+                "head_dim: `latent` says it",
+            ),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, v_head_dim = 8 } }",
+                "job.toml:1:77",
+                "missing field `qk_rope_head_dim`",
+            ),
             ("parallel = { tp = 4, etp = 2 }", "job.toml:1:28", "etp: 2 is neither 1 nor tp 4"),
             ("recompute = ", "job.toml:1:13", ""),
         ] {

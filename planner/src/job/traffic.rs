@@ -119,7 +119,8 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
             add(Dimension::Expert, Collective::AllToAll, (tokens as f64 * job.skew).round() as u64, 2 * times);
         }
         // Keys and values forward; backward they come by again with their gradients.
-        let kv = 2 * whole / job.model.hidden * job.model.kv_width() / u64::from(layout.degrees.tensor);
+        let width = job.model.key_width() + job.model.value_width();
+        let kv = whole / job.model.hidden * width / u64::from(layout.degrees.tensor);
         let rounds = u64::from(layout.degrees.context) - 1;
         let passes = if phase == Phase::LayerForward { 1 } else { times + 1 };
         add(Dimension::Context, Collective::SendRecv, kv, rounds * passes);

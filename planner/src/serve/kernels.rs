@@ -100,16 +100,13 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     let (a, tensor) = (elements.activation, f64::from(degrees.tensor));
     let tokens = mix.decode + mix.prefill;
     let hidden = model.hidden as f64;
-    let query = model.query_width() as f64 / tensor;
-    // Each rank has a head of keys and values at least.
-    let kv = model.head as f64 * (model.kv_heads as f64 / tensor).max(1.0);
     let between = tokens * hidden / degrees.token_shares() as f64;
     let mut work = Work::default();
 
     work.stream(4.0 * a * between);
-    work.product(Kind::Product, (tokens, hidden, query + 2.0 * kv), elements, 1.0);
+    projections(job, layout, mix, &mut work);
     attention(job, layout, mix, chunks, &mut work);
-    work.product(Kind::Product, (tokens, query, hidden), elements, 1.0);
+    work.product(Kind::Product, (tokens, model.found_width() as f64 / tensor, hidden), elements, 1.0);
     work.stream(4.0 * a * between);
 
     let ffn = model.ffn as f64 / tensor;
@@ -132,10 +129,38 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     work
 }
 
+/// What makes queries, keys and values. Where these are compressed, every rank makes the short vectors and its own heads' queries of
+/// them; prompts have keys and values made of theirs, while queries of answers are brought to the width of what is kept and what heads
+/// find is brought back (vLLM, `vllm/v1/attention/backends/mla/common.py`: `_forward_prefill`, `W_UK_T`, `_v_up_proj`).
+fn projections(job: &Serving, layout: &Layout, mix: &Mix, work: &mut Work) {
+    let (model, elements) = (&job.model, Elements::of(job));
+    let tensor = f64::from(layout.degrees.tensor);
+    let (tokens, hidden) = (mix.decode + mix.prefill, model.hidden as f64);
+    let queries = model.query_width() as f64 / tensor;
+    let Some(latent) = model.latent else {
+        // Each rank has a head of keys and values at least.
+        let kv = (model.score_width() + model.head_value()) as f64 * (model.kv_heads as f64 / tensor).max(1.0);
+        return work.product(Kind::Product, (tokens, hidden, queries + kv), elements, 1.0);
+    };
+    let down = latent.query.map_or(queries, |rank| rank as f64) + latent.kept() as f64;
+    work.product(Kind::Product, (tokens, hidden, down), elements, 1.0);
+    work.stream(2.0 * elements.activation * tokens * (latent.query.unwrap_or(0) + latent.kv) as f64);
+    if let Some(rank) = latent.query {
+        work.product(Kind::Product, (tokens, rank as f64, queries), elements, 1.0);
+    }
+    let (heads, kv) = (model.heads as f64 / tensor, latent.kv as f64);
+    let unfolded = heads * (model.head + latent.value) as f64;
+    for rows in [mix.prefill, mix.decode].into_iter().filter(|&rows| rows > 0.0) {
+        work.product(Kind::Product, (rows, kv, unfolded), elements, 1.0);
+    }
+}
+
 fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut Work) {
     let model = &job.model;
     let (a, tensor) = (job.precision.bytes() as f64, f64::from(layout.degrees.tensor));
-    let query = model.query_width() as f64 / tensor;
+    let heads = model.heads as f64 / tensor;
+    // What a head is given of a token and finds, of a score and of what it adds: queries and results have the same widths.
+    let widths = (model.score_width() + model.head_value()) as f64 * heads;
     // What a rank of this stage keeps of a token, in one of its layers.
     let layers = (model.layers / u64::from(layout.degrees.pipeline)).max(1) as f64;
     let kept = job.kv_bytes_of_rank(layout) as f64 / layers;
@@ -145,12 +170,16 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
         let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
         // Each head meets the whole of what is compressed.
         let elements = (model.layers * job.kv_precision.bytes()) as f64;
-        let width = job.kv_bytes_per_token.map_or(model.head as f64, |bytes| bytes as f64 / elements);
-        let heads = model.heads as f64 / tensor;
+        let met = match (job.kv_bytes_per_token, model.latent) {
+            (Some(bytes), _) => 2.0 * bytes as f64 / elements * heads,
+            (None, Some(latent)) => (latent.kept() + latent.kv) as f64 * heads,
+            (None, None) => widths,
+        };
+        let given = if model.latent.is_some() { met } else { widths };
         let kernel = Kernel {
             kind: Kind::Attention { keys: context as u64 },
-            flops: flops(4.0 * mix.decode * context * width * heads),
-            bytes: bytes(2.0 * a * mix.decode * query),
+            flops: flops(2.0 * mix.decode * context * met),
+            bytes: bytes(a * mix.decode * given),
         };
         work.attention.push(Reading { kernel, kept: bytes(mix.decode * context * kept) });
     }
@@ -162,8 +191,8 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
         let before = known + new * (chunks - 1.0) / chunks / 2.0;
         let kernel = Kernel {
             kind: Kind::Attention { keys: context as u64 },
-            flops: flops(4.0 * mix.prefill * context * query),
-            bytes: bytes(mix.prefill * (2.0 * a * query + kept)),
+            flops: flops(2.0 * mix.prefill * context * widths),
+            bytes: bytes(mix.prefill * (a * widths + kept)),
         };
         work.attention.push(Reading { kernel, kept: bytes(mix.chunks * before * kept) });
     }

@@ -211,8 +211,10 @@ proptest! {
 /// A prompt that is computed whole is a forward pass of training: the same operations in each layer.
 #[test]
 fn a_prompt_is_a_forward_pass() {
-    let model = "model = { layers = 4, hidden = 1024, heads = 16, kv_heads = 4, ffn = 4096, gated = true, vocab = 51200, seq = 512";
-    for experts in ["", ", experts = 8, experts_per_token = 2, shared_experts = 1"] {
+    let model = "model = { layers = 4, hidden = 1024, heads = 16, ffn = 4096, gated = true, vocab = 51200, seq = 512";
+    let latent = "latent = { q_lora_rank = 96, kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }";
+    let [grouped, latent] = [", kv_heads = 4".to_owned(), format!(", {latent}")];
+    for experts in [grouped.clone(), grouped + ", experts = 8, experts_per_token = 2, shared_experts = 1", latent] {
         let text = format!(
             "name = \"j\"\nglobal_batch = 1\nflash_attention = true\nparallel = {{ tp = 4 }}\n{model}{experts} }}\n"
         );
@@ -229,6 +231,23 @@ fn a_prompt_is_a_forward_pass() {
         // The diagonal of the scores is counted here, half of it there.
         assert!((own as f64 / forward as f64 - 1.0).abs() < 1e-3, "{own} {forward}");
     }
+}
+
+/// DeepSeek-V2 (arXiv 2405.04434, section 2.1.2 and appendix C): a query is brought to the width of what is kept by its head's part of
+/// one matrix, meets it with its rotated part, and what it finds is brought back by the head's part of another.
+#[test]
+fn answers_meet_what_is_compressed() {
+    let job = served(
+        "model = { layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, latent = { q_lora_rank = 1536, \
+         kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 } }\nparallel = { tp = 4 }\n",
+    );
+    let work = layer(&job, &laid(&job), &Mix { decode: 10.0, ..Mix::default() }, 1.0);
+    let [reading] = work.attention[..] else { panic!("{work:?}") };
+    assert_eq!(reading.kept.0, 10 * 2250 * 576 * 2);
+    assert_eq!(reading.kernel.flops.0, 2 * 10 * 2250 * 32 * (576 + 512));
+    let products: u128 = work.kernels.iter().map(|one| one.flops.0).sum();
+    let attention = 7168 * (1536 + 576) + 1536 * 32 * 192 + 32 * 512 * (128 + 128) + 32 * 128 * 7168;
+    assert_eq!(products, 2 * 10 * (attention + 3 * 7168 * 512));
 }
 
 /// An answer reads what is kept of its request and computes 4 operations for each element of it and head; keys and values that

@@ -99,17 +99,17 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let between = tokens * model.hidden / degrees.token_shares();
-    let (h, q, kv) = (model.hidden, model.query_width(), model.kv_width());
+    let h = model.hidden;
     let mut passes = Passes::default();
     let norm = (2 * e * between, 3 * e * between);
     let dropout = ((3 * e + 1) * between, (2 * e + 1) * between);
 
     passes.stream(norm.0, norm.1);
-    passes.weights(job, Kind::Product, (tokens, (q + 2 * kv) / tensor, h), 1);
+    projections(job, layout, tokens, &mut passes);
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
-    passes.weights(job, Kind::Product, (tokens, h, q / tensor), 1);
+    passes.weights(job, Kind::Product, (tokens, h, model.found_width() / tensor), 1);
     passes.stream(dropout.0, dropout.1);
 
     passes.stream(norm.0, norm.1);
@@ -154,11 +154,38 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     passes
 }
 
+/// The products that make queries, keys and values. Where these are compressed, every rank makes the short vectors of all tokens, norms
+/// them, and its own heads' of them (Megatron Core, `MLASelfAttention`: both ways down are `TELinear` that ranks duplicate).
+fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes) {
+    let (model, tensor) = (&job.model, u64::from(layout.degrees.tensor));
+    let heads = model.query_width() / tensor;
+    let Some(latent) = model.latent else {
+        let columns = (model.query_width() + model.key_width() + model.value_width()) / tensor;
+        return passes.weights(job, Kind::Product, (tokens, columns, model.hidden), 1);
+    };
+    let short = latent.query.unwrap_or(0) + latent.kv;
+    let down = latent.query.unwrap_or(heads) + latent.kept();
+    passes.weights(job, Kind::Product, (tokens, down, model.hidden), 1);
+    let e = job.precision.bytes();
+    passes.stream(2 * e * tokens * short, 3 * e * tokens * short);
+    if let Some(rank) = latent.query {
+        passes.weights(job, Kind::Product, (tokens, heads, rank), 1);
+    }
+    let columns = model.heads / tensor * (model.head + latent.value);
+    passes.weights(job, Kind::Product, (tokens, columns, latent.kv), 1);
+    // The key of places is written to all heads beside what they made, and both parts of queries are put together.
+    let joined = 2 * e * tokens * (model.query_width() + model.key_width()) / tensor;
+    passes.stream(joined, joined);
+}
+
 /// The products of a pass that tensor-parallel ranks divide among them with what they gather before and reduce after, in this order: of
 /// experts that tokens choose none, whose tokens travel otherwise.
 pub(super) fn divided(job: &Training, passes: &Passes) -> Vec<Kernel> {
     let products = if job.model.experts == 0 || job.model.shared_experts > 0 { 4 } else { 2 };
-    passes.forward.iter().filter(|kernel| kernel.kind == Kind::Product).take(products).copied().collect()
+    // Between the first that is made of tokens and the last of attention are those that are made of short vectors.
+    let short = job.model.latent.map_or(0, |latent| 1 + usize::from(latent.query.is_some()));
+    let all = passes.forward.iter().filter(|kernel| kernel.kind == Kind::Product).enumerate();
+    all.filter(|(place, _)| !(1..=short).contains(place)).map(|(_, kernel)| *kernel).take(products).collect()
 }
 
 trait Front {
@@ -175,22 +202,22 @@ impl Front for Vec<Kernel> {
 fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
     let model = &job.model;
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
-    let head = model.head;
+    let (score, value) = (model.score_width(), model.head_value());
     let rows = model.seq / u64::from(layout.degrees.context);
     let heads = job.micro_batch * model.heads / tensor;
     let mut passes = Passes::default();
     match job.attention {
         Attention::Unfused => {
             let scores = heads * rows * model.seq;
-            passes.product(Kind::Wide, (rows, model.seq, head), e, heads);
+            passes.product(Kind::Wide, (rows, model.seq, score), e, heads);
             passes.stream(2 * e * scores, 3 * e * scores);
             passes.stream((2 * e + 1) * scores, (2 * e + 1) * scores);
-            passes.product(Kind::Wide, (rows, head, model.seq), e, heads);
+            passes.product(Kind::Wide, (rows, value, model.seq), e, heads);
         }
         Attention::Flash => {
             // Half of the products forward; backward five in place of two (Dao, arXiv 2307.08691, section 4.1).
-            let half = u128::from(heads) * u128::from(rows) * u128::from(model.seq) * u128::from(head) * 2;
-            let bytes = e * tokens * (2 * model.query_width() + 2 * model.kv_width()) / tensor;
+            let half = u128::from(heads) * u128::from(rows) * u128::from(model.seq) * u128::from(score + value);
+            let bytes = e * tokens * model.attention_width() / tensor;
             // Rounds of a context-parallel group are kernels of their own, each with the keys of a rank.
             let kind = Kind::Attention { keys: rows / 2 };
             passes.forward.push(Kernel { kind, flops: Flops(half), bytes: Bytes(bytes) });
@@ -294,6 +321,33 @@ mod tests {
             assert_eq!(flops(&layer.forward) * u128::from(tp), job.model.layer_flops(1).0);
             assert_eq!(flops(&layer.backward), 2 * flops(&layer.forward));
             assert_eq!(flops(&logits.forward) * u128::from(tp), job.model.logit_flops(1).0);
+        }
+    }
+
+    /// Compressed keys and values: what all ranks make of tokens is made on each, the rest divided.
+    #[test]
+    fn short_vectors_are_made_on_every_rank() {
+        for (rank, queries) in [("q_lora_rank = 96, ", 96), ("", 0)] {
+            let model = format!(
+                "model = {{ layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512, latent = {{ {rank}kv_lora_rank = 64, \
+                 qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
+            );
+            let of = |tp: u32| {
+                let lines =
+                    format!("name = \"j\"\nglobal_batch = 64\nparallel = {{ tp = {tp}, sequence = true }}\n{model}");
+                let job = read(&lines);
+                let passes = layer(&job, &Layout::given(&job, tp).unwrap().unwrap());
+                assert_eq!(flops(&passes.backward), 2 * flops(&passes.forward));
+                (flops(&passes.forward), divided(&job, &passes).iter().map(|one| one.flops.0).collect::<Vec<_>>(), job)
+            };
+            let ((whole, _, job), (half, divided, _)) = (of(1), of(2));
+            assert_eq!(whole, job.model.layer_flops(1).0);
+            // Both short vectors and the key of places, which each of two ranks makes.
+            let twice = 2 * 512 * 1024 * (queries + 64 + 16);
+            assert_eq!(2 * half, whole + twice);
+            // Queries that are made of tokens at once are divided like others.
+            let down = if queries > 0 { twice } else { twice + 2 * 512 * 1024 * 16 * 48 / 2 };
+            assert_eq!(divided, [down, 2 * 512 * 1024 * 16 * 24 / 2, 2 * 512 * 1024 * 2048, 2 * 512 * 1024 * 2048]);
         }
     }
 

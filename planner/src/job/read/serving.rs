@@ -156,7 +156,7 @@ pub(crate) mod tests {
         assert_eq!((job.kv_precision, job.kv_tier, job.kv_bytes_per_token), (KvPrecision::Fp8, Tier::Host, Some(1000)));
         assert_eq!((job.redundant_experts, job.expert_slots(), job.memory_share), (2, 6, 0.8));
         assert_eq!((job.limits.ttft, job.limits.tpot), (Some(Picos(2_000_000_000_000)), Some(Picos(50_000_000_000))));
-        assert_eq!((job.model.query_width(), job.model.kv_width(), job.model.ffns_per_token()), (128, 32, 3));
+        assert_eq!((job.model.query_width(), job.model.key_width(), job.model.ffns_per_token()), (128, 32, 3));
         assert_eq!((job.new_tokens(), job.tokens(), job.model.seq), (1500, 2500, 9000));
         assert!(Layout::given_to_serve(&job, 24).unwrap().is_some());
         // What is left out.

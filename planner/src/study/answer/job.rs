@@ -69,6 +69,9 @@ pub struct ModelRow {
     pub heads: u64,
     /// Heads of keys and values.
     pub kv_heads: u64,
+    /// Numbers that are kept of a token in a layer where keys and values are compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latent: Option<u64>,
     /// Width of the feed-forward, of each expert where there are several.
     pub ffn: u64,
     /// Words of the vocabulary.

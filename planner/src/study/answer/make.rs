@@ -281,6 +281,7 @@ fn model_row(model: &Model) -> ModelRow {
         hidden: model.hidden,
         heads: model.heads,
         kv_heads: model.kv_heads,
+        latent: model.latent.map(|latent| latent.kept()),
         ffn: model.ffn,
         vocab: model.vocab,
         seq: model.seq,

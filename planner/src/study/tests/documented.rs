@@ -28,6 +28,7 @@ fn all_keys_are_on_the_page() {
         format!("{CANDIDATE}network = {{ wrong = 1 }}\n{JOB}model = {{ {MODEL} }}\nparallel = \"auto\"\n"),
         format!("{CANDIDATE}{JOB}wrong = 1\n"),
         format!("{CANDIDATE}{JOB}model = {{ {MODEL}, wrong = 1 }}\n"),
+        format!("{CANDIDATE}{JOB}model = {{ {MODEL}, latent = {{ wrong = 1 }} }}\n"),
         format!("{CANDIDATE}{JOB}parallel = {{ wrong = 1 }}\n"),
         format!("{CANDIDATE}{JOB}kv_tier = \"wrong\"\n"),
         format!("{CANDIDATE}{JOB}processes = \"wrong\"\n"),
