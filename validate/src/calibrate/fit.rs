@@ -126,9 +126,8 @@ impl Problem for Fit<'_, '_> {
 
     fn nothing(&self) -> Vec<Nothing> {
         let Some(held) = self.prior.nothing() else { return Vec::new() };
-        let corrects = |&(_, parameter): &(usize, &Parameter)| parameter.corrects();
-        let of = |(of, parameter): (usize, &Parameter)| Nothing { of, far: parameter.usual() / held };
-        self.parameters.iter().enumerate().filter(corrects).map(of).collect()
+        let of = |(of, parameter): (usize, &Parameter)| Some(Nothing { of, far: parameter.correction()? / held });
+        self.parameters.iter().enumerate().filter_map(of).collect()
     }
 
     fn clamp(&self, at: &mut [f64]) {

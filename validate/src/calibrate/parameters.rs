@@ -390,21 +390,23 @@ impl Parameter {
         }
     }
 
-    /// Whether it corrects another cost of its protocol by circumstances: warps, children, the first receive, the chunk before.
-    pub(super) fn corrects(self) -> bool {
-        let Self::Protocol(_, cost) = self else { return false };
-        matches!(
-            cost,
-            Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp | Cost::FirstTake | Cost::Fan | Cost::Reload
-        )
+    /// How large it may well be where it corrects another cost of its protocol by circumstances (warps, children, the first receive,
+    /// the chunk before), which would be as far off without it; `None` where it is a cost of its own.
+    pub(super) fn correction(self) -> Option<f64> {
+        let Self::Protocol(_, cost) = self else { return None };
+        match cost {
+            Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp => Some(0.05),
+            Cost::FirstTake | Cost::Fan => Some(0.5),
+            // Half a microsecond of a step, which the 16 warps of a block share.
+            Cost::Reload => Some(8.0),
+            _ => None,
+        }
     }
 
     /// A size that it may well have.
     pub(super) fn usual(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp) => 0.05,
-            // All warps of a block share it.
-            Self::Protocol(_, Cost::Reload) => 8.0,
             Self::Protocol(..) => 0.5,
             _ if self.unit() == Unit::Fraction => 0.1,
             _ => 2.0,

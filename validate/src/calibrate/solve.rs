@@ -31,7 +31,7 @@ pub(super) trait Problem: Sync {
     fn alike(&self) -> Vec<Alike> {
         Vec::new()
     }
-    /// Coordinates thought to be nothing.
+    /// Coordinates thought to be nothing, as far as residuals feel them: others stay where they are expected.
     fn nothing(&self) -> Vec<Nothing> {
         Vec::new()
     }
@@ -75,12 +75,17 @@ const MOST_USUAL: f64 = 0.05;
 
 impl Thought {
     /// What is thought where residuals are these: the better rows are explained, the less a thought counts against them.
-    fn of(problem: &impl Problem, residuals: &[f64]) -> Self {
+    fn of(problem: &impl Problem, residuals: &[f64], slopes: &DMatrix<f64>) -> Self {
         let usual = usual(residuals).clamp(f64::MIN_POSITIVE, MOST_USUAL);
         Self {
             expected: problem.expected(),
             alike: problem.alike().into_iter().map(|tie| Alike { far: tie.far / usual, ..tie }).collect(),
-            nothing: problem.nothing().into_iter().map(|one| Nothing { far: one.far / usual, ..one }).collect(),
+            nothing: problem
+                .nothing()
+                .into_iter()
+                .filter(|one| slopes.column(one.of).iter().any(|slope| *slope != 0.0))
+                .map(|one| Nothing { far: one.far / usual, ..one })
+                .collect(),
         }
     }
 
@@ -181,9 +186,9 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Min
     let mut at = start.to_vec();
     problem.clamp(&mut at);
     let mut residuals = problem.residuals(&at);
-    let thought = Thought::of(problem, &residuals);
-    let (mut damping, mut growth) = (1e-3, 2.0);
     let mut slopes = slopes_at(problem, &at, &residuals);
+    let thought = Thought::of(problem, &residuals, &slopes);
+    let (mut damping, mut growth) = (1e-3, 2.0);
     // Steps that the slopes have been carried over.
     let mut carried = 0;
     for _ in 0..MOST_STEPS {
@@ -288,7 +293,7 @@ fn weighted(slopes: &DMatrix<f64>, residuals: &[f64], soft: f64) -> DMatrix<f64>
 mod tests {
     use super::*;
 
-    /// Rows that tell the sum of two coordinates and nothing else.
+    /// Rows that tell the sum of two coordinates and nothing of a third.
     struct Sum {
         rows: usize,
         alike: Vec<Alike>,
@@ -304,7 +309,8 @@ mod tests {
         }
 
         fn derivatives(&self, at: &[f64], _: &[f64]) -> Vec<Vec<f64>> {
-            vec![vec![1.0 / (at[0] + at[1]); self.rows]; 2]
+            let felt = vec![1.0 / (at[0] + at[1]); self.rows];
+            vec![felt.clone(), felt, vec![0.0; self.rows]]
         }
 
         fn clamp(&self, at: &mut [f64]) {
@@ -312,7 +318,7 @@ mod tests {
         }
 
         fn expected(&self) -> Vec<(f64, f64)> {
-            vec![(2.0, 1e3), (0.1, 1e3)]
+            vec![(2.0, 1e3), (0.1, 1e3), (7.0, 1e3)]
         }
 
         fn alike(&self) -> Vec<Alike> {
@@ -329,12 +335,14 @@ mod tests {
 
     #[test]
     fn what_rows_leave_open_is_as_thought_and_what_they_tell_stays() {
-        let solve = |alike, nothing| minimise(&Sum { rows: 40, alike, nothing }, &[2.0, 0.1], Start::Far).at;
+        let solve = |alike, nothing| minimise(&Sum { rows: 40, alike, nothing }, &[2.0, 0.1, 7.0], Start::Far).at;
         let tied = solve(vec![Alike { of: (0, 1), times: (0.5, 1.0), far: 0.05 }], Vec::new());
         assert!((tied[0] - 2.0).abs() < 0.02 && (tied[1] - 1.0).abs() < 0.02, "{tied:?}");
         let free = solve(Vec::new(), Vec::new());
         assert!((free[0] + free[1] - TOLD).abs() < 0.01 && (free[1] - 1.0).abs() > 0.3, "{free:?}");
-        let plain = solve(Vec::new(), vec![Nothing { of: 0, far: 0.05 }]);
+        let nothing = [0, 2].map(|of| Nothing { of, far: 0.05 });
+        let plain = solve(Vec::new(), nothing.to_vec());
         assert!(plain[0] < 0.05 && (plain[0] + plain[1] - TOLD).abs() < 0.01, "{plain:?}");
+        assert!((plain[2] - 7.0).abs() < 1e-6, "no row feels it, and it stays: {plain:?}");
     }
 }
