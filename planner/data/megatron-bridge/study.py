@@ -22,7 +22,7 @@ MODELS = {
     "Mixtral-8x7B": "layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000, seq = 4096, experts = 8, experts_per_token = 2",
     "Qwen3-30B-A3B": "layers = 48, hidden = 2048, heads = 32, " + QWEN3.format(768),
     "Qwen3-235B-A22B": "layers = 94, hidden = 4096, heads = 64, " + QWEN3.format(1536),
-    # With the layer that predicts a second token, and its three dense layers as the others.
+    # With the layer that predicts a second token (not its own product with all words), and the three dense layers as the others.
     "DeepSeek-V3": "layers = 62, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, seq = 4096, experts = 256, experts_per_token = 8, shared_experts = 1, latent = { q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 }",
     "GPT-OSS-120B": "layers = 36, hidden = 2880, heads = 64, kv_heads = 8, head_dim = 64, ffn = 2880, gated = true, vocab = 201088, seq = 4096, experts = 128, experts_per_token = 4",
 }

@@ -35,15 +35,20 @@ impl Serving {
         self.concurrency.div_ceil(u64::from(layout.degrees.data).max(1))
     }
 
-    /// Bytes of the weights of a rank of the first stage. Words are kept as activations are.
+    /// Bytes of the weights of a rank of the first stage. Words are kept as activations are. What makes short vectors each
+    /// tensor-parallel rank has whole, and the matrices that queries and results of answers meet in 16 bits besides (vLLM,
+    /// `vllm/v1/attention/backends/mla/common.py`: `process_weights_after_loading`).
     #[must_use]
     pub fn weights_of_rank(&self, layout: &Layout) -> u64 {
         let degrees = layout.degrees;
         let (model, tensor) = (&self.model, u64::from(degrees.tensor));
         let layers = model.layers / u64::from(degrees.pipeline);
         let experts = self.expert_slots() / u64::from(degrees.expert) * model.ffn_parameters();
-        let of_layers = layers * (model.shared_layer_parameters() + experts) * self.precision.served_bytes();
-        (of_layers + model.embedding_parameters() * self.precision.bytes()).div_ceil(tensor)
+        let whole = layers * model.whole_layer_parameters() * self.precision.served_bytes();
+        let of_layers = layers * (model.shared_layer_parameters() + experts) * self.precision.served_bytes() - whole;
+        let unfolding = model.latent.map_or(0, |latent| latent.kv * model.heads * (model.head + latent.value));
+        let kept = (model.embedding_parameters() + layers * unfolding) * self.precision.bytes();
+        whole + (of_layers + kept).div_ceil(tensor)
     }
 
     /// Keys and values of the replica that has the most requests, on one rank, wherever they are kept.

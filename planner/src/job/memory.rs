@@ -9,7 +9,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::{Accumulate, Attention, Dimension, Gathered, Layout, Recompute, Tier, Training, Zero};
+use super::{Accumulate, Attention, Dimension, Gathered, Layout, Model, Recompute, Tier, Training, Zero};
 
 /// What fills a rank's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,15 +61,16 @@ fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
         _ if layout.is_last(stage) => job.model.vocab * job.model.hidden,
         _ => 0,
     };
-    let shared = layers * job.model.shared_layer_parameters() + words;
-    of_rank(layout, shared, layers * job.model.expert_layer_parameters())
+    of_rank(&job.model, layout, layers, words)
 }
 
-/// What each rank has of parameters that all copies hold, and of experts'.
-fn of_rank(layout: &Layout, shared: u64, experts: u64) -> (u64, u64) {
+/// What each rank has of the parameters of so many layers and of so many others that all copies hold, and of experts'.
+pub(super) fn of_rank(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
     let degrees = layout.degrees;
-    let experts = experts / u64::from(degrees.expert);
-    (shared.div_ceil(u64::from(degrees.tensor)), experts.div_ceil(degrees.expert_tensor().into()))
+    let whole = layers * model.whole_layer_parameters();
+    let divided = layers * model.shared_layer_parameters() - whole + others;
+    let experts = layers * model.expert_layer_parameters() / u64::from(degrees.expert);
+    (divided.div_ceil(u64::from(degrees.tensor)) + whole, experts.div_ceil(degrees.expert_tensor().into()))
 }
 
 /// The footprint of the fullest rank.
@@ -104,7 +105,7 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
 /// What copies that divide their weights have whole for a while, beside their shares: the weights of the layer at work and of the stage's
 /// next, which is gathered beside it (as PyTorch's FSDP2 does).
 fn gathered(job: &Training, layout: &Layout, stage: u32) -> u64 {
-    let (shared, experts) = of_rank(layout, job.model.shared_layer_parameters(), job.model.expert_layer_parameters());
+    let (shared, experts) = of_rank(&job.model, layout, 1, 0);
     let divided = |parameters: u64, copies: Dimension| if layout.size(copies) > 1 { parameters } else { 0 };
     let (shared, experts) = (divided(shared, Dimension::Data), divided(experts, Dimension::ExpertData));
     layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
@@ -152,9 +153,8 @@ fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     // Inputs of attention, feed-forward and both norms, and two masks of a byte.
     let between = tokens * model.hidden * (4 * e + 2) / degrees.token_shares();
-    // What is compressed each rank has whole.
-    let latent = model.latent.map_or(0, |latent| latent.query.unwrap_or(0) + latent.kept());
-    let attention = tokens * model.attention_width() * e / tensor + tokens * latent * e;
+    let short = model.latent.map_or(0, |latent| latent.short());
+    let attention = tokens * model.attention_width() * e / tensor + tokens * short * e / degrees.token_shares();
     let experts = model.ffns_per_token();
     let ffn = tokens * experts * model.ffn * model.ffn_matrices * e / tensor;
     let scores = match (recompute, job.attention) {
@@ -245,6 +245,20 @@ mod tests {
         };
         let layer = 2 * (12 * 1024 * 1024 + 13 * 1024) / 2;
         assert_eq!([gathered(1, 1), gathered(4, 1), gathered(4, 2), gathered(4, 4)], [0, 2 * layer, 2 * layer, layer]);
+    }
+
+    /// What makes short vectors every tensor-parallel rank has whole, with their norms; it divides the rest.
+    #[test]
+    fn ways_down_to_short_vectors_are_whole() {
+        let of = |tp: u32| {
+            let job = job(&format!(
+                "parallel = {{ tp = {tp} }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512, latent = {{ q_lora_rank = 96, \
+                 kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
+            ));
+            parameters(&job, &Layout::given(&job, tp).unwrap().unwrap()).0
+        };
+        let whole = 4 * (1024 * (96 + 64 + 16) + 96 + 64);
+        assert_eq!(of(8), (of(1) - whole) / 8 + whole);
     }
 
     /// planner/data/h200-steps/fsdp.py: the most that PyTorch gave to tensors, of the steps that were compiled; the jobs are those of the

@@ -37,10 +37,16 @@ pub struct Latent {
 }
 
 impl Latent {
-    /// What the first product makes of a token besides queries: the vector that is kept, with its key of places.
+    /// What is kept of a token: the vector of keys and values, and the key of places.
     #[must_use]
     pub fn kept(&self) -> u64 {
         self.kv + self.rope
+    }
+
+    /// All that is made of a token first: the vector of queries besides, where there is one.
+    #[must_use]
+    pub fn short(&self) -> u64 {
+        self.query.unwrap_or(0) + self.kept()
     }
 }
 
@@ -149,6 +155,13 @@ impl Model {
         let norms = if self.ffn_matrices == 2 { 4 * h } else { 2 * h };
         let latent = self.latent.map_or(0, |latent| latent.query.unwrap_or(0) + latent.kv);
         self.projections() + h * found + biases + norms + latent
+    }
+
+    /// Parameters of a layer that every tensor-parallel rank has whole: what makes short vectors, and their norms (Megatron Core,
+    /// `MLASelfAttention`: both ways down are duplicated; vLLM: `ReplicatedLinear`).
+    #[must_use]
+    pub fn whole_layer_parameters(&self) -> u64 {
+        self.latent.map_or(0, |latent| self.hidden * latent.short() + latent.query.unwrap_or(0) + latent.kv)
     }
 
     /// Parameters of one feed-forward.

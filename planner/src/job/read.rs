@@ -1,7 +1,7 @@
 //! From the TOML of a job to a job: every value that cannot be is named with its line and column.
 //!
 //! All keys of all kinds are read alike; what only another kind has is then refused by name where it stands. What each kind
-//! makes of its own is in `read/training` and `read/serving`.
+//! makes of its own is in `read/training` and `read/serving`, what a model is made of in `read/model`.
 
 mod model;
 mod placement;
@@ -445,7 +445,7 @@ pub(crate) mod tests {
             (
                 "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, head_dim = 8, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, qk_rope_head_dim = 4, v_head_dim = 8 } }",
                 "job.toml:1:79",
-                "head_dim: `latent` says it",
+                "head_dim: not beside `latent`",
             ),
             (
                 "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, v_head_dim = 8 } }",

@@ -13,6 +13,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::layout::Sequence;
+use super::memory::of_rank;
 use super::{Accumulate, Dimension, Gathered, Layout, Recompute, Training, Zero};
 
 /// When calls happen.
@@ -110,8 +111,11 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
         match layout.degrees.sequence {
             Sequence::Whole => add(Dimension::Tensor, Collective::AllReduce, whole, parts),
             Sequence::Divided => {
-                add(Dimension::Tensor, Collective::AllGather, whole, parts);
-                add(Dimension::Tensor, Collective::ReduceScatter, whole, parts);
+                let Short { bytes, gathered, reduced } = Short::of(job, whole, phase);
+                add(Dimension::Tensor, Collective::AllGather, whole, parts - gathered);
+                add(Dimension::Tensor, Collective::ReduceScatter, whole, parts - reduced);
+                add(Dimension::Tensor, Collective::AllGather, bytes, gathered);
+                add(Dimension::Tensor, Collective::ReduceScatter, bytes, reduced);
             }
         }
         if job.model.experts > 0 {
@@ -124,6 +128,28 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
         let rounds = u64::from(layout.degrees.context) - 1;
         let passes = if phase == Phase::LayerForward { 1 } else { times + 1 };
         add(Dimension::Context, Collective::SendRecv, kv, rounds * passes);
+    }
+}
+
+/// Where keys and values are compressed and sequences divided, ranks make short vectors of their own tokens and gather those before
+/// attention, not the tokens (Megatron Core, `MLASelfAttention`); queries that are made of tokens at once still need these.
+struct Short {
+    bytes: u64,
+    /// How often they are gathered in a pass of a layer.
+    gathered: u64,
+    /// How often their gradients are reduced.
+    reduced: u64,
+}
+
+impl Short {
+    fn of(job: &Training, whole: u64, phase: Phase) -> Self {
+        let Some(latent) = job.model.latent else { return Self { bytes: 0, gathered: 0, reduced: 0 } };
+        let width = latent.query.unwrap_or(job.model.hidden) + latent.kept();
+        let bytes = whole / job.model.hidden * width;
+        match phase {
+            Phase::LayerForward => Self { bytes, gathered: 1, reduced: 0 },
+            _ => Self { bytes, gathered: u64::from(job.recompute == Recompute::Full), reduced: 1 },
+        }
     }
 }
 
@@ -151,9 +177,7 @@ fn ends(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
 fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
     let tensor = u64::from(degrees.tensor);
-    let shared = job.model.shared_layer_parameters().div_ceil(tensor);
-    let experts =
-        (job.model.expert_layer_parameters() / u64::from(degrees.expert)).div_ceil(degrees.expert_tensor().into());
+    let (shared, experts) = of_rank(&job.model, layout, 1, 0);
     let words = job.model.embedding_parameters().div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
@@ -221,6 +245,28 @@ mod tests {
             let gathered = if !divided && pp > 1 { 1 } else { 0 };
             let expected = 8 * each * (96 / u64::from(pp) * per_layer + 2 + gathered);
             prop_assert_eq!(bytes(&job, &layout, Dimension::Tensor), expected);
+        }
+
+        /// Of short vectors 2 b s (query + kept) bytes in place of 2 b s h are gathered before attention, and as many gradients reduced;
+        /// queries that are made of tokens need these besides. Recomputation gathers once more.
+        #[test]
+        fn short_vectors_are_gathered(rank in prop_oneof![Just(0u64), 16..900u64], kept in 8..600u64, again in any::<bool>()) {
+            let query = if rank > 0 { format!("q_lora_rank = {rank}, ") } else { String::new() };
+            let recompute = if again { "full" } else { "none" };
+            let of = |latent: &str| {
+                let job = job(&format!(
+                    "recompute = \"{recompute}\"\nparallel = {{ tp = 4, sequence = true }}\n\
+                     model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 256{latent} }}\n"
+                ));
+                bytes(&job, &Layout::given(&job, 4).unwrap().unwrap(), Dimension::Tensor)
+            };
+            let latent = format!(
+                ", latent = {{ {query}kv_lora_rank = {kept}, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 32 }}"
+            );
+            let width = (if rank > 0 { rank } else { 1024 }) + kept + 16;
+            let times = if again { 3 } else { 2 };
+            let layers_and_batches = 4 * 64;
+            prop_assert_eq!(of(&latent) + layers_and_batches * times * 2 * 256 * 1024, of("") + layers_and_batches * times * 2 * 256 * width);
         }
 
         /// A hand-off is 2 b s h / t bytes.

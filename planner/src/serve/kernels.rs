@@ -104,7 +104,7 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     let mut work = Work::default();
 
     work.stream(4.0 * a * between);
-    projections(job, layout, mix, &mut work);
+    projections(job, layout, mix, chunks, &mut work);
     attention(job, layout, mix, chunks, &mut work);
     work.product(Kind::Product, (tokens, model.found_width() as f64 / tensor, hidden), elements, 1.0);
     work.stream(4.0 * a * between);
@@ -129,10 +129,17 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     work
 }
 
+/// Tokens that each chunk of a prompt finds known, in the mean: of the prefix, and of chunks before it.
+fn known_before(job: &Serving, chunks: f64) -> f64 {
+    let new = job.new_tokens() as f64;
+    job.prompt_tokens as f64 - new + new * (chunks - 1.0) / chunks / 2.0
+}
+
 /// What makes queries, keys and values. Where these are compressed, every rank makes the short vectors and its own heads' queries of
-/// them; prompts have keys and values made of theirs, while queries of answers are brought to the width of what is kept and what heads
-/// find is brought back (vLLM, `vllm/v1/attention/backends/mla/common.py`: `_forward_prefill`, `W_UK_T`, `_v_up_proj`).
-fn projections(job: &Serving, layout: &Layout, mix: &Mix, work: &mut Work) {
+/// them; prompts have keys and values made of theirs and, for each chunk, of all that are known, while queries of answers are brought to
+/// the width of what is kept and what heads find is brought back, in 16 bits (vLLM, `vllm/v1/attention/backends/mla/common.py`:
+/// `_forward_prefill`, `_compute_prefill_context`, `W_UK_T`, `_v_up_proj`).
+fn projections(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut Work) {
     let (model, elements) = (&job.model, Elements::of(job));
     let tensor = f64::from(layout.degrees.tensor);
     let (tokens, hidden) = (mix.decode + mix.prefill, model.hidden as f64);
@@ -150,8 +157,13 @@ fn projections(job: &Serving, layout: &Layout, mix: &Mix, work: &mut Work) {
     }
     let (heads, kv) = (model.heads as f64 / tensor, latent.kv as f64);
     let unfolded = heads * (model.head + latent.value) as f64;
-    for rows in [mix.prefill, mix.decode].into_iter().filter(|&rows| rows > 0.0) {
+    if mix.prefill > 0.0 {
+        let rows = mix.prefill + mix.chunks * known_before(job, chunks);
         work.product(Kind::Product, (rows, kv, unfolded), elements, 1.0);
+    }
+    if mix.decode > 0.0 {
+        let kept = Elements { weight: elements.activation, ..elements };
+        work.product(Kind::Wide, (mix.decode, kv, unfolded), kept, 1.0);
     }
 }
 
@@ -168,14 +180,12 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     if mix.decode > 0.0 {
         // A request is half answered on average.
         let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
-        // Each head meets the whole of what is compressed.
+        // Each head meets the whole of what is compressed, with a query as wide.
         let elements = (model.layers * job.kv_precision.bytes()) as f64;
-        let met = match (job.kv_bytes_per_token, model.latent) {
-            (Some(bytes), _) => 2.0 * bytes as f64 / elements * heads,
-            (None, Some(latent)) => (latent.kept() + latent.kv) as f64 * heads,
-            (None, None) => widths,
-        };
-        let given = if model.latent.is_some() { met } else { widths };
+        let of_latent = model.latent.map(|latent| (latent.kept() + latent.kv) as f64 * heads);
+        let given = of_latent.unwrap_or(widths);
+        let of_bytes = job.kv_bytes_per_token.map(|bytes| 2.0 * bytes as f64 / elements * heads);
+        let met = of_latent.or(of_bytes).unwrap_or(widths);
         let kernel = Kernel {
             kind: Kind::Attention { keys: context as u64 },
             flops: flops(2.0 * mix.decode * context * met),
@@ -185,14 +195,17 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     }
     if mix.prefill > 0.0 {
         let new = job.new_tokens() as f64;
-        let known = job.prompt_tokens as f64 - new;
-        let context = known + (new + 1.0) / 2.0;
-        // A chunk reads what came before it.
-        let before = known + new * (chunks - 1.0) / chunks / 2.0;
+        let context = job.prompt_tokens as f64 - new + (new + 1.0) / 2.0;
+        // A chunk reads what came before it, where it is compressed as it was made of that.
+        let before = known_before(job, chunks);
+        let read = match model.latent {
+            Some(_) => a * widths * (mix.prefill + mix.chunks * before),
+            None => mix.prefill * kept,
+        };
         let kernel = Kernel {
             kind: Kind::Attention { keys: context as u64 },
             flops: flops(2.0 * mix.prefill * context * widths),
-            bytes: bytes(mix.prefill * (a * widths + kept)),
+            bytes: bytes(mix.prefill * a * widths + read),
         };
         work.attention.push(Reading { kernel, kept: bytes(mix.chunks * before * kept) });
     }

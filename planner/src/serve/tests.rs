@@ -246,8 +246,29 @@ fn answers_meet_what_is_compressed() {
     assert_eq!(reading.kept.0, 10 * 2250 * 576 * 2);
     assert_eq!(reading.kernel.flops.0, 2 * 10 * 2250 * 32 * (576 + 512));
     let products: u128 = work.kernels.iter().map(|one| one.flops.0).sum();
+    // What is stored in other bytes is met as it is.
+    let packed = Serving { kv_bytes_per_token: Some(656 * 61), ..job.clone() };
+    let other = layer(&packed, &laid(&packed), &Mix { decode: 10.0, ..Mix::default() }, 1.0);
+    assert_eq!((other.attention[0].kernel, other.attention[0].kept.0), (reading.kernel, 10 * 2250 * 656));
     let attention = 7168 * (1536 + 576) + 1536 * 32 * 192 + 32 * 512 * (128 + 128) + 32 * 128 * 7168;
     assert_eq!(products, 2 * 10 * (attention + 3 * 7168 * 512));
+}
+
+/// Each of two chunks of a prompt of 1,000 new tokens makes keys and values of the 1,000 that are known anew, and the second of the first's:
+/// 2 × 1,000 + 500, besides those of its own.
+#[test]
+fn chunks_make_keys_and_values_of_all_that_is_known() {
+    let of = |hit: f64, chunks: f64| {
+        let job = served(&format!(
+            "prompt_tokens = 2000\nprefix_hit = {hit}\nparallel = {{ tp = 1 }}\nmodel = {{ layers = 2, hidden = 1024, heads = 8, vocab = 128, \
+             latent = {{ kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
+        ));
+        let mix = Mix { prefill: job.new_tokens() as f64, chunks, ..Mix::default() };
+        layer(&job, &laid(&job), &mix, chunks).kernels.iter().map(|one| one.flops.0).sum::<u128>()
+    };
+    let unfolded = 2 * 64 * 8 * (32 + 24);
+    assert_eq!(of(0.5, 2.0) - of(0.5, 1.0), (2500 - 1000) * unfolded);
+    assert_eq!(of(0.0, 2.0) - of(0.0, 1.0), 1000 * 2 / 2 * unfolded);
 }
 
 /// An answer reads what is kept of its request and computes 4 operations for each element of it and head; keys and values that

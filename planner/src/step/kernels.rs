@@ -154,8 +154,9 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     passes
 }
 
-/// The products that make queries, keys and values. Where these are compressed, every rank makes the short vectors of all tokens, norms
-/// them, and its own heads' of them (Megatron Core, `MLASelfAttention`: both ways down are `TELinear` that ranks duplicate).
+/// The products that make queries, keys and values. Where these are compressed, every rank makes the short vectors of its tokens (of all,
+/// where sequences are whole), norms them, and makes its own heads' of all (Megatron Core, `MLASelfAttention`: both ways down are
+/// `TELinear` that ranks duplicate, and what they made is gathered).
 fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes) {
     let (model, tensor) = (&job.model, u64::from(layout.degrees.tensor));
     let heads = model.query_width() / tensor;
@@ -163,14 +164,11 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes
         let columns = (model.query_width() + model.key_width() + model.value_width()) / tensor;
         return passes.weights(job, Kind::Product, (tokens, columns, model.hidden), 1);
     };
-    let short = latent.query.unwrap_or(0) + latent.kv;
-    let down = latent.query.unwrap_or(heads) + latent.kept();
-    passes.weights(job, Kind::Product, (tokens, down, model.hidden), 1);
-    let e = job.precision.bytes();
-    passes.stream(2 * e * tokens * short, 3 * e * tokens * short);
-    if let Some(rank) = latent.query {
-        passes.weights(job, Kind::Product, (tokens, heads, rank), 1);
-    }
+    let own = tokens / layout.degrees.token_shares();
+    passes.weights(job, Kind::Product, (own, latent.short(), model.hidden), 1);
+    let (e, normed) = (job.precision.bytes(), own * (latent.short() - latent.rope));
+    passes.stream(2 * e * normed, 3 * e * normed);
+    passes.weights(job, Kind::Product, (tokens, heads, latent.query.unwrap_or(model.hidden)), 1);
     let columns = model.heads / tensor * (model.head + latent.value);
     passes.weights(job, Kind::Product, (tokens, columns, latent.kv), 1);
     // The key of places is written to all heads beside what they made, and both parts of queries are put together.
@@ -182,10 +180,10 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes
 /// experts that tokens choose none, whose tokens travel otherwise.
 pub(super) fn divided(job: &Training, passes: &Passes) -> Vec<Kernel> {
     let products = if job.model.experts == 0 || job.model.shared_experts > 0 { 4 } else { 2 };
-    // Between the first that is made of tokens and the last of attention are those that are made of short vectors.
-    let short = job.model.latent.map_or(0, |latent| 1 + usize::from(latent.query.is_some()));
+    // Of short vectors: what makes them is of a rank's own tokens, and keys and values follow queries.
+    let aside: &[usize] = if job.model.latent.is_some() { &[0, 2] } else { &[] };
     let all = passes.forward.iter().filter(|kernel| kernel.kind == Kind::Product).enumerate();
-    all.filter(|(place, _)| !(1..=short).contains(place)).map(|(_, kernel)| *kernel).take(products).collect()
+    all.filter(|(place, _)| !aside.contains(place)).map(|(_, kernel)| *kernel).take(products).collect()
 }
 
 trait Front {
@@ -216,12 +214,14 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
         }
         Attention::Flash => {
             // Half of the products forward; backward five in place of two (Dao, arXiv 2307.08691, section 4.1).
-            let half = u128::from(heads) * u128::from(rows) * u128::from(model.seq) * u128::from(score + value);
+            let met = u128::from(heads) * u128::from(rows) * u128::from(model.seq);
             let bytes = e * tokens * model.attention_width() / tensor;
             // Rounds of a context-parallel group are kernels of their own, each with the keys of a rank.
             let kind = Kind::Attention { keys: rows / 2 };
-            passes.forward.push(Kernel { kind, flops: Flops(half), bytes: Bytes(bytes) });
-            passes.backward.push(Kernel { kind, flops: Flops(half * 5 / 2), bytes: Bytes(2 * bytes) });
+            // Scores, and their gradients by queries and keys, are of the one width; values and gradients of both of the other.
+            let (forward, backward) = (met * u128::from(score + value), met * u128::from(3 * score + 2 * value));
+            passes.forward.push(Kernel { kind, flops: Flops(forward), bytes: Bytes(bytes) });
+            passes.backward.push(Kernel { kind, flops: Flops(backward), bytes: Bytes(2 * bytes) });
         }
     }
     passes
@@ -324,30 +324,27 @@ mod tests {
         }
     }
 
-    /// Compressed keys and values: what all ranks make of tokens is made on each, the rest divided.
+    /// Compressed keys and values: where sequences are whole every rank makes the short vectors of all tokens, the rest is divided.
     #[test]
-    fn short_vectors_are_made_on_every_rank() {
+    fn short_vectors_are_made_of_a_ranks_tokens() {
         for (rank, queries) in [("q_lora_rank = 96, ", 96), ("", 0)] {
             let model = format!(
                 "model = {{ layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512, latent = {{ {rank}kv_lora_rank = 64, \
                  qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
             );
-            let of = |tp: u32| {
-                let lines =
-                    format!("name = \"j\"\nglobal_batch = 64\nparallel = {{ tp = {tp}, sequence = true }}\n{model}");
-                let job = read(&lines);
+            let of = |tp: u32, sequence: bool| {
+                let parallel = format!("parallel = {{ tp = {tp}, sequence = {sequence} }}");
+                let job = read(&format!("name = \"j\"\nglobal_batch = 64\n{parallel}\n{model}"));
                 let passes = layer(&job, &Layout::given(&job, tp).unwrap().unwrap());
                 assert_eq!(flops(&passes.backward), 2 * flops(&passes.forward));
                 (flops(&passes.forward), divided(&job, &passes).iter().map(|one| one.flops.0).collect::<Vec<_>>(), job)
             };
-            let ((whole, _, job), (half, divided, _)) = (of(1), of(2));
+            let ((whole, _, job), (half, products, _), (more, ..)) = (of(1, false), of(2, true), of(2, false));
             assert_eq!(whole, job.model.layer_flops(1).0);
-            // Both short vectors and the key of places, which each of two ranks makes.
-            let twice = 2 * 512 * 1024 * (queries + 64 + 16);
-            assert_eq!(2 * half, whole + twice);
-            // Queries that are made of tokens at once are divided like others.
-            let down = if queries > 0 { twice } else { twice + 2 * 512 * 1024 * 16 * 48 / 2 };
-            assert_eq!(divided, [down, 2 * 512 * 1024 * 16 * 24 / 2, 2 * 512 * 1024 * 2048, 2 * 512 * 1024 * 2048]);
+            assert_eq!(2 * half, whole);
+            assert_eq!(2 * more, whole + 2 * 512 * 1024 * (queries + 64 + 16));
+            let up = 2 * 512 * if queries > 0 { 96 } else { 1024 } * 16 * 48 / 2;
+            assert_eq!(products, [up, 2 * 512 * 1024 * 16 * 24 / 2, 2 * 512 * 1024 * 2048, 2 * 512 * 1024 * 2048]);
         }
     }
 

@@ -94,6 +94,10 @@ impl Prices<'_> {
                 Collective::ReduceScatter => 1,
                 _ => return Ok(times(time, call.count)),
             };
+            // Short vectors of keys and values are gathered at once (Megatron Core duplicates what makes them, without buffers).
+            if !call.count.is_multiple_of(parts.max(1)) {
+                return Ok(times(time, call.count));
+            }
             let each = (0..parts).map(|part| {
                 let product = products.get(first + 2 * part as usize).copied().unwrap_or_default();
                 (time - Picos(times(product, ranks - 1).0 / ranks)).max(Picos(time.0 / ranks))

@@ -111,7 +111,7 @@ impl ModelText {
     fn compressed(&self, check: Checked<'_>, heads: u64, text: &LatentText) -> Result<Heads, JobError> {
         for (name, said) in [("kv_heads", &self.kv_heads), ("head_dim", &self.head_dim)] {
             if let Some(said) = said {
-                let message = format!("{name}: `latent` says it of all heads: expected one of the two keys");
+                let message = format!("{name}: not beside `latent`, which gives every head its own");
                 return Err(check.wrong(said.span(), message));
             }
         }
@@ -133,7 +133,9 @@ pub(super) fn largest(model: &Model, tokens: f64, others: u64, skew: f64) -> f64
     let ffn = of(model.ffn) * of(model.ffns_per_token()) * skew;
     let attention = match model.latent {
         None => of(model.query_width()),
-        Some(latent) => of(model.attention_width()) + of(latent.query.unwrap_or(0)) + of(latent.kept()),
+        Some(latent) => {
+            of(model.attention_width()) + of(latent.short()) + of(model.heads) * of(latent.kept() + latent.kv)
+        }
     };
     let width = of(model.hidden) + attention;
     let wide = 8.0 * width + 4.0 * ffn + of(model.heads) * of(others) + of(model.vocab) + of(model.experts);
