@@ -55,7 +55,7 @@ pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
 
 /// A job as it is written.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(crate) struct JobText {
     name: Spanned<String>,
     kind: Option<Spanned<String>>,
@@ -441,7 +441,7 @@ pub(crate) mod tests {
                 "job.toml:1:9",
                 "too large",
             ),
-            ("model = 3", "job.toml:1:9", ""),
+            ("model = 3", "job.toml:1:9", "expected a table of keys"),
             (
                 "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, head_dim = 8, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, qk_rope_head_dim = 4, v_head_dim = 8 } }",
                 "job.toml:1:79",

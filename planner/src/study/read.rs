@@ -35,7 +35,7 @@ struct StudyText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 struct CandidateText {
     name: Spanned<String>,
     fabric: Spanned<String>,
@@ -51,7 +51,7 @@ struct CandidateText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 struct ConstraintsText {
     budget_usd: Option<Spanned<f64>>,
     cost_per_hour_usd: Option<Spanned<f64>>,
@@ -60,7 +60,7 @@ struct ConstraintsText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 struct AssumptionsText {
     years: Option<Spanned<f64>>,
     utilization: Option<Spanned<f64>>,
@@ -68,7 +68,7 @@ struct AssumptionsText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 struct EfficiencyText {
     matrix: Option<Spanned<f64>>,
     attention: Option<Spanned<f64>>,

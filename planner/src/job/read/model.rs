@@ -7,7 +7,7 @@ use super::super::{JobError, Latent, Model};
 use super::{Checked, JobText, MOST};
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(super) struct ModelText {
     layers: Spanned<u64>,
     hidden: Spanned<u64>,
@@ -28,7 +28,7 @@ pub(super) struct ModelText {
 
 /// Compressed keys and values, by the names that models' `config.json` have for them (transformers, `DeepseekV3Config`).
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 struct LatentText {
     q_lora_rank: Option<Spanned<u64>>,
     kv_lora_rank: Spanned<u64>,

@@ -11,7 +11,7 @@ use crate::study::Candidate;
 use crate::study::measured::{Figure, MeasuredStep};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(super) struct MeasuredText {
     candidate: Spanned<String>,
     job: Spanned<String>,

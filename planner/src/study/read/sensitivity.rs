@@ -8,7 +8,7 @@ use crate::job::JobError;
 use crate::study::setting::Setting;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(super) struct SensitivityText {
     #[serde(default)]
     link_rate: Vec<Spanned<f64>>,
