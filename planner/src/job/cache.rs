@@ -46,7 +46,7 @@ impl Serving {
         let experts = self.expert_slots() / u64::from(degrees.expert) * model.ffn_parameters();
         let whole = layers * model.whole_layer_parameters() * self.precision.served_bytes();
         let of_layers = layers * (model.shared_layer_parameters() + experts) * self.precision.served_bytes() - whole;
-        let unfolding = model.latent.map_or(0, |latent| latent.kv * model.heads * (model.head + latent.value));
+        let unfolding = model.latent.map_or(0, |latent| latent.kv * model.unfolded_width());
         let kept = (model.embedding_parameters() + layers * unfolding) * self.precision.bytes();
         whole + (of_layers + kept).div_ceil(tensor)
     }

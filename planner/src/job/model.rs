@@ -43,10 +43,16 @@ impl Latent {
         self.kv + self.rope
     }
 
-    /// All that is made of a token first: the vector of queries besides, where there is one.
+    /// Vectors that are normed: of keys and values, and of queries where there is one.
+    #[must_use]
+    pub fn normed(&self) -> u64 {
+        self.query.unwrap_or(0) + self.kv
+    }
+
+    /// All that is made of a token first: these, and the key of places.
     #[must_use]
     pub fn short(&self) -> u64 {
-        self.query.unwrap_or(0) + self.kept()
+        self.normed() + self.rope
     }
 }
 
@@ -124,6 +130,12 @@ impl Model {
         self.query_width() + self.key_width() + self.value_width() + self.found_width()
     }
 
+    /// Width of what is made of a short vector of keys and values: keys of all heads, but for their part that is rotated, and values.
+    #[must_use]
+    pub fn unfolded_width(&self) -> u64 {
+        self.heads * (self.head + self.head_value())
+    }
+
     /// Elements of the matrices that make queries, keys and values of a token.
     fn projections(&self) -> u64 {
         let h = self.hidden;
@@ -131,7 +143,7 @@ impl Model {
             None => h * (self.query_width() + self.key_width() + self.value_width()),
             Some(latent) => {
                 let queries = latent.query.map_or(h * self.query_width(), |rank| rank * (h + self.query_width()));
-                queries + h * latent.kept() + latent.kv * self.heads * (self.head + latent.value)
+                queries + h * latent.kept() + latent.kv * self.unfolded_width()
             }
         }
     }
@@ -153,7 +165,7 @@ impl Model {
         let (h, found) = (self.hidden, self.found_width());
         let biases = self.biases() * (self.attention_width() - found + h);
         let norms = if self.ffn_matrices == 2 { 4 * h } else { 2 * h };
-        let latent = self.latent.map_or(0, |latent| latent.query.unwrap_or(0) + latent.kv);
+        let latent = self.latent.map_or(0, |latent| latent.normed());
         self.projections() + h * found + biases + norms + latent
     }
 
@@ -161,7 +173,7 @@ impl Model {
     /// `MLASelfAttention`: both ways down are duplicated; vLLM: `ReplicatedLinear`).
     #[must_use]
     pub fn whole_layer_parameters(&self) -> u64 {
-        self.latent.map_or(0, |latent| self.hidden * latent.short() + latent.query.unwrap_or(0) + latent.kv)
+        self.latent.map_or(0, |latent| self.hidden * latent.short() + latent.normed())
     }
 
     /// Parameters of one feed-forward.

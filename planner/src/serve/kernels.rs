@@ -151,12 +151,11 @@ fn projections(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mu
     };
     let down = latent.query.map_or(queries, |rank| rank as f64) + latent.kept() as f64;
     work.product(Kind::Product, (tokens, hidden, down), elements, 1.0);
-    work.stream(2.0 * elements.activation * tokens * (latent.query.unwrap_or(0) + latent.kv) as f64);
+    work.stream(2.0 * elements.activation * tokens * latent.normed() as f64);
     if let Some(rank) = latent.query {
         work.product(Kind::Product, (tokens, rank as f64, queries), elements, 1.0);
     }
-    let (heads, kv) = (model.heads as f64 / tensor, latent.kv as f64);
-    let unfolded = heads * (model.head + latent.value) as f64;
+    let (kv, unfolded) = (latent.kv as f64, model.unfolded_width() as f64 / tensor);
     if mix.prefill > 0.0 {
         let rows = mix.prefill + mix.chunks * known_before(job, chunks);
         work.product(Kind::Product, (rows, kv, unfolded), elements, 1.0);

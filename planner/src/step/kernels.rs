@@ -159,18 +159,16 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
 /// `TELinear` that ranks duplicate, and what they made is gathered).
 fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes) {
     let (model, tensor) = (&job.model, u64::from(layout.degrees.tensor));
-    let heads = model.query_width() / tensor;
     let Some(latent) = model.latent else {
         let columns = (model.query_width() + model.key_width() + model.value_width()) / tensor;
         return passes.weights(job, Kind::Product, (tokens, columns, model.hidden), 1);
     };
     let own = tokens / layout.degrees.token_shares();
     passes.weights(job, Kind::Product, (own, latent.short(), model.hidden), 1);
-    let (e, normed) = (job.precision.bytes(), own * (latent.short() - latent.rope));
+    let (e, normed) = (job.precision.bytes(), own * latent.normed());
     passes.stream(2 * e * normed, 3 * e * normed);
-    passes.weights(job, Kind::Product, (tokens, heads, latent.query.unwrap_or(model.hidden)), 1);
-    let columns = model.heads / tensor * (model.head + latent.value);
-    passes.weights(job, Kind::Product, (tokens, columns, latent.kv), 1);
+    passes.weights(job, Kind::Product, (tokens, model.query_width() / tensor, latent.query.unwrap_or(model.hidden)), 1);
+    passes.weights(job, Kind::Product, (tokens, model.unfolded_width() / tensor, latent.kv), 1);
     // The key of places is written to all heads beside what they made, and both parts of queries are put together.
     let joined = 2 * e * tokens * (model.query_width() + model.key_width()) / tensor;
     passes.stream(joined, joined);
