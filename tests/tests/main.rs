@@ -26,6 +26,7 @@ mod mutations;
 mod nccl;
 mod network;
 mod nvls;
+mod one_rank;
 mod parties;
 mod pipelines;
 mod sharing;

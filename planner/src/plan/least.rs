@@ -51,17 +51,22 @@ impl LeastTimes<'_> {
         self.launched(strategy, costs.least_startup(call.collective) + (step + fabric.max(lanes).max(port)).max(steps))
     }
 
+    /// The same where the device's side is known to take so long at least.
+    pub(super) fn by_device(&self, strategy: Strategy, device: Picos) -> Picos {
+        self.at_sight(strategy).max(self.launched(strategy, device))
+    }
+
     /// The same of the schedule with this header, and what its template says.
     pub(super) fn by_template(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
         let least = found.template().and_then(|template| template.least(header, found.blocks, self.request.profile));
-        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(strategy, least)))
+        self.by_device(strategy, least.unwrap_or_default())
     }
 
     /// The same where the template is that of a single channel, which is all that is known of the first.
     pub(super) fn by_first_channel(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
         let (template, profile) = (found.template(), self.request.profile);
         let least = template.and_then(|template| template.least_of_first(header, strategy.channels, profile));
-        self.at_sight(strategy).max(least.map_or(Picos::ZERO, |least| self.launched(strategy, least)))
+        self.by_device(strategy, least.unwrap_or_default())
     }
 
     fn launched(&self, strategy: Strategy, device: Picos) -> Picos {

@@ -146,7 +146,9 @@ pub fn least_time(
     let templates = Templates::new(request, abilities);
     let search = Search::new(&templates, abilities, &bounds, collective, bytes);
     let Ok(mut looked) = search.look_at(strategy)? else { return Ok(None) };
-    search.look_closer(strategy, &mut looked)?;
+    while !looked.is_whole() {
+        search.look_closer(strategy, &mut looked)?;
+    }
     Ok(Some(looked.least))
 }
 
@@ -202,8 +204,10 @@ struct Looked {
 
 /// How closely a schedule was looked at.
 enum Glance {
+    /// At its first rank.
+    FirstRank,
     /// At its first channel, as that of a schedule of one.
-    First,
+    FirstChannel,
     /// At all of it.
     Whole(Option<Found>),
 }
@@ -290,7 +294,7 @@ impl<'a> Search<'a> {
                 open.insert((known.least, strategy));
                 continue;
             }
-            if let Glance::First = known.glance {
+            if !known.is_whole() {
                 self.look_closer(strategy, known)?;
                 open.insert((known.least, strategy));
                 continue;
@@ -349,28 +353,32 @@ impl<'a> Search<'a> {
         LeastTimes { request: self.request, bounds: &self.bounds, call: self.call, matrix: self.matrix.as_ref() }
     }
 
-    /// A strategy's schedule, and what its first channel takes at least.
+    /// A strategy's schedule, and what it takes at least by what its first rank sends: that is added up in a fraction of the time that
+    /// folding takes, and sees what all channels have for one NIC and its proxy.
     fn look_at(&self, strategy: Strategy) -> Result<Result<Looked, Unsupported>, PlanError> {
         let shape = Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.abilities) };
         let generator = match algorithm::timed(strategy.algorithm, &shape, self.request.router.options().buffers) {
             Ok(generator) => generator,
             Err(why) => return Ok(Err(why)),
         };
-        let least = match strategy.algorithm.divides_by_channels(self.call.collective) {
-            true => {
-                let found =
-                    self.found(Strategy { channels: 1, ..strategy }, (strategy.channels, generator.header()))?;
-                found.map(|found| self.least_times().by_first_channel(strategy, generator.header(), &found))
-            }
-            false => None,
-        };
-        let least = least.unwrap_or_else(|| self.least_times().at_sight(strategy));
-        Ok(Ok(Looked { generator, glance: Glance::First, least }))
+        let of_rank = self.templates.least_of_first_rank(generator.as_ref());
+        let least = self.least_times().by_device(strategy, of_rank);
+        Ok(Ok(Looked { generator, glance: Glance::FirstRank, least }))
     }
 
-    /// What the schedule folds to, and what all of it takes at least.
+    /// The same by its first channel, and then by what all of the schedule folds to.
     fn look_closer(&self, strategy: Strategy, looked: &mut Looked) -> Result<(), PlanError> {
         let header = looked.generator.header();
+        if let (Glance::FirstRank, true) =
+            (&looked.glance, strategy.algorithm.divides_by_channels(self.call.collective))
+        {
+            let found = self.found(Strategy { channels: 1, ..strategy }, (strategy.channels, header))?;
+            if let Some(found) = &found {
+                looked.least = looked.least.max(self.least_times().by_first_channel(strategy, header, found));
+            }
+            looked.glance = Glance::FirstChannel;
+            return Ok(());
+        }
         let found = self.found(strategy, (1, header))?;
         if let Some(found) = &found {
             looked.least = looked.least.max(self.least_times().by_template(strategy, header, found));
@@ -393,7 +401,9 @@ impl<'a> Search<'a> {
             Ok(looked) => looked,
             Err(why) => return Ok(Err(why)),
         };
-        self.look_closer(strategy, &mut looked)?;
+        while !looked.is_whole() {
+            self.look_closer(strategy, &mut looked)?;
+        }
         match self.simulated(strategy, &looked, None, watcher)? {
             Outcome::Time(priced) => Ok(Ok(priced)),
             Outcome::TooLate => Err(self.failed(strategy, EngineError::Interrupted.into())),
@@ -416,7 +426,7 @@ impl<'a> Search<'a> {
         let watch = Watch { interrupt: watcher.interrupt, until: on_device, ..Watch::default() };
         let header = looked.generator.header();
         let found = match &looked.glance {
-            Glance::First => None,
+            Glance::FirstRank | Glance::FirstChannel => None,
             Glance::Whole(found) => found.as_ref(),
         };
         let template = found.and_then(|found| Some((found.template().filter(|one| one.is_exact())?, found.blocks)));

@@ -7,11 +7,11 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabricast_sim::SimulateError;
-use fabricast_sim::lower::Setting;
+use fabricast_sim::lower::{OneRank, Setting};
 use fabricast_sim::schedule::{Call, Collective, Generate, Header, Protocol, Rank};
 use fabricast_sim::template::{Fingerprint, Known, Outline, Template};
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bytes, NodeId};
+use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
 use super::PlanRequest;
@@ -59,6 +59,7 @@ pub(super) struct Templates<'a> {
     known: Mutex<FxHashMap<Key, Once<Option<Known>>>>,
     outlines: Recent<Key>,
     made: Made,
+    one_rank: Option<OneRank<'a>>,
 }
 
 /// A template, and the number of blocks that do what it does.
@@ -82,7 +83,13 @@ impl<'a> Templates<'a> {
             known: Mutex::default(),
             outlines: Recent::default(),
             made: Mutex::default(),
+            one_rank: OneRank::new(request.setting()),
         }
+    }
+
+    /// What a schedule takes at least on the device, by what its first rank puts on others.
+    pub(super) fn least_of_first_rank(&self, generator: &dyn Generate) -> Picos {
+        self.one_rank.as_ref().map_or(Picos::ZERO, |one| one.least(generator, Rank(0)))
     }
 
     /// The template of a strategy's schedule; nothing where it has none. The schedule at hand is the strategy's, or one of

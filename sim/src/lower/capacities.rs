@@ -279,7 +279,7 @@ impl Known {
 }
 
 /// A bandwidth times an efficiency, in whole units.
-fn scaled(bandwidth: Bandwidth, efficiency: f64) -> Rate {
+pub(super) fn scaled(bandwidth: Bandwidth, efficiency: f64) -> Rate {
     let millionths = (efficiency * 1e6).round() as u128;
     Rate(u64::try_from(u128::from(Rate::from(bandwidth).0) * millionths / 1_000_000).unwrap_or(u64::MAX).max(1))
 }

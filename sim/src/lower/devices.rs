@@ -369,6 +369,6 @@ impl<'a> Devices<'a> {
 }
 
 /// The part of a transfer that takes a hop, in units of [`WHOLE`].
-fn share_of(hop: &Hop) -> u64 {
+pub(super) fn share_of(hop: &Hop) -> u64 {
     (WHOLE * u64::from(hop.share.numerator)).div_ceil(u64::from(hop.share.denominator.max(1)))
 }
