@@ -64,6 +64,8 @@ pub struct Places {
     pub batch: Place,
     /// `precision`.
     pub precision: Place,
+    /// What says where something is kept: `optimizer_tier` of training, `kv_tier` of inference.
+    pub tier: Place,
     /// `placement`.
     pub placement: Place,
     /// The GPU of `placement` with the largest number.
@@ -141,6 +143,16 @@ impl Job {
         }
     }
 
+    /// Of its products; `None` where it has none.
+    #[must_use]
+    pub fn precision(&self) -> Option<Precision> {
+        match self {
+            Self::Training(job) => Some(job.precision),
+            Self::Inference(job) => Some(job.precision),
+            Self::Trace(_) => None,
+        }
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn places(&self) -> &Places {
@@ -164,6 +176,8 @@ pub enum Precision {
     Fp16,
     /// 8-bit products. Training keeps weights and activations in 16 bits, inference weights in 8.
     Fp8,
+    /// 4-bit products of answers: weights in 4 bits, and for sixteen of them a factor of 8.
+    Nvfp4,
 }
 
 impl Precision {
@@ -172,16 +186,18 @@ impl Precision {
     pub fn bytes(self) -> u64 {
         match self {
             Self::Fp32 => 4,
-            Self::Bf16 | Self::Fp16 | Self::Fp8 => 2,
+            Self::Bf16 | Self::Fp16 | Self::Fp8 | Self::Nvfp4 => 2,
         }
     }
 
     /// Bytes of a weight that is only read, while a model answers.
     #[must_use]
-    pub fn served_bytes(self) -> u64 {
+    pub fn served_bytes(self) -> f64 {
         match self {
-            Self::Fp8 => 1,
-            other => other.bytes(),
+            // (NVIDIA, cuDNN documentation, "Block Scaling": NVFP4.)
+            Self::Nvfp4 => (4.0 + 8.0 / 16.0) / 8.0,
+            Self::Fp8 => 1.0,
+            other => other.bytes() as f64,
         }
     }
 
@@ -191,7 +207,7 @@ impl Precision {
     pub fn state_bytes(self) -> u64 {
         match self {
             Self::Fp32 => 8,
-            Self::Bf16 | Self::Fp16 | Self::Fp8 => 12,
+            Self::Bf16 | Self::Fp16 | Self::Fp8 | Self::Nvfp4 => 12,
         }
     }
 }

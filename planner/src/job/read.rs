@@ -198,6 +198,7 @@ impl JobText {
             parallel: at(self.parallel.as_ref().map(Spanned::span)),
             batch: origin.place(self.batch()),
             precision: at(self.precision.as_ref().map(Spanned::span)),
+            tier: at(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
             placement: at(self.placement.as_ref().map(Spanned::span)),
             farthest: at(self.farthest()),
         };
@@ -395,6 +396,7 @@ pub(crate) mod tests {
             ("micro_batch = 0", "job.toml:1:15", "from 1 to"),
             ("micro_batch = 5", "job.toml:4:16", "no whole number of times micro_batch 5"),
             ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
+            ("precision = \"nvfp4\"", "job.toml:1:13", "for inference"),
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
             ("zero = 2\nreshard_after_forward = true", "job.toml:2:25", "expected zero = 3"),
             ("optimizer_tier = \"disk\"", "job.toml:1:18", "hbm"),

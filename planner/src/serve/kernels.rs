@@ -68,7 +68,7 @@ struct Elements {
 
 impl Elements {
     fn of(job: &Serving) -> Self {
-        Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() as f64 }
+        Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() }
     }
 }
 

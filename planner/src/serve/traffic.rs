@@ -37,7 +37,7 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &Mix) -> Vec<GroupCall> {
     if model.experts > 0 {
         let copies = tokens / degrees.token_shares() as f64 * model.experts_per_token as f64 * skew(job, layout);
         let elements = copies * model.hidden as f64;
-        let there = elements * job.precision.served_bytes() as f64;
+        let there = elements * job.precision.served_bytes();
         add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, there, 1);
         let back = elements * job.precision.bytes() as f64;
         add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, back, 1);

@@ -45,6 +45,7 @@ pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
 pub use slowing::{Blocks, Claim, Reach};
 pub use speeds::Speeds;
+pub use tier::check_tier;
 pub(crate) use together::Planned;
 
 use fabricast_topologies::Picos;

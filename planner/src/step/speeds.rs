@@ -6,6 +6,9 @@ use fabricast_topologies::{Bandwidth, Fabric};
 use super::slowing::Blocks;
 use crate::job::{JobError, Places, Precision};
 
+/// Compute capability × 10 of Blackwell Ultra.
+const ULTRA: u32 = 103;
+
 /// What a GPU does at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speeds {
@@ -25,8 +28,9 @@ pub struct Speeds {
 
 impl Speeds {
     /// Those of a fabric's slowest GPU at the precision of a job, which stands at these places and keeps all in its own memory. Data
-    /// sheets give 16-bit peaks; units for 8 bits, where there are any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 32 bits (TF32, xf32) half, before
-    /// them (V100) an eighth.
+    /// sheets give 16-bit peaks; units for 8 bits, where there are any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 4 bits four
+    /// times, of B300 and GB300 six times as much (NVIDIA GB200 and GB300 NVL72 data sheets, dense), for 32 bits (TF32, xf32) half, before them (V100) an
+    /// eighth.
     ///
     /// # Errors
     /// [`JobError`] at the precision: a figure that the fabric does not state, or no units for it.
@@ -50,6 +54,9 @@ impl Speeds {
                 Precision::Bf16 | Precision::Fp16 => 1.0,
                 Precision::Fp8 if capability >= 89 => 2.0,
                 Precision::Fp8 => return refuse("has no units for 8-bit floating point"),
+                Precision::Nvfp4 if capability == ULTRA => 6.0,
+                Precision::Nvfp4 if capability >= 100 => 4.0,
+                Precision::Nvfp4 => return refuse("has no units for 4-bit floating point"),
                 Precision::Fp32 if capability >= 80 => 0.5,
                 Precision::Fp32 => 0.125,
             };
@@ -72,5 +79,23 @@ impl Speeds {
             }));
         }
         slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::preset;
+
+    use super::*;
+
+    /// Dense NVFP4 of the data sheets: 10 petaFLOP/s of a GB200's GPU, 9 of a B200, 15 of a GB300's, 13.5 of a B300.
+    #[test]
+    fn products_of_four_bits_are_those_of_the_data_sheets() {
+        let of = |name: &str| Speeds::of(&preset::load(name).unwrap(), Precision::Nvfp4, &Places::default());
+        for (name, petaflops) in [("gb200-nvl72", 10.0), ("hgx-b200", 9.0), ("gb300-nvl72", 15.0), ("hgx-b300", 13.5)] {
+            let found = of(name).unwrap().flops_per_s / 1e15;
+            assert!((found / petaflops - 1.0).abs() < 0.02, "{name}: {found}");
+        }
+        assert!(of("hgx-h200").unwrap_err().to_string().contains("no units for 4-bit floating point"));
     }
 }

@@ -5,11 +5,12 @@
 //! host.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, LinkId, NodeId, Place};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeId, Place};
 use rustc_hash::FxHashMap;
 
 use super::{Machine, Speeds};
-use crate::job::{JobError, Placement, Places, Precision, Serving, Tier, Training};
+use crate::job::{Job, JobError, Placement, Places, Precision, Serving, Tier, Training};
 
 /// What a job keeps where.
 struct Kept<'a> {
@@ -28,14 +29,42 @@ enum Work {
     Updated,
 }
 
+impl<'a> Kept<'a> {
+    fn by_training(job: &'a Training) -> Self {
+        let (tier, placement) = (job.optimizer_tier, &job.placement);
+        Self { tier, work: Work::Updated, key: "optimizer_tier", placement }
+    }
+
+    fn by_serving(job: &'a Serving) -> Self {
+        let (tier, placement) = (job.kv_tier, &job.placement);
+        Self { tier, work: Work::Read, key: "kv_tier", placement }
+    }
+}
+
+/// Whether GPUs of a fabric have a way to what a job keeps elsewhere.
+///
+/// # Errors
+/// [`JobError`] at the job's word for where; at its placement, which the fabric has no GPUs for.
+pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
+    let kept = match job {
+        Job::Training(job) => Kept::by_training(job),
+        Job::Inference(job) => Kept::by_serving(job),
+        Job::Trace(_) => return Ok(()),
+    };
+    if kept.tier == Tier::Hbm {
+        return Ok(());
+    }
+    let router = Router::new(fabric, RouteOptions::default());
+    reach(&kept, (&router, &job.ranks_on(fabric)?), &job.places().tier).map(drop)
+}
+
 impl Machine<'_> {
     /// What GPUs do at most that train a job.
     ///
     /// # Errors
     /// [`JobError`]: as [`Speeds::of`], or where a GPU has no way to what it keeps elsewhere.
     pub fn speeds_to_train(&self, job: &Training) -> Result<Speeds, JobError> {
-        let (tier, key, placement) = (job.optimizer_tier, "optimizer_tier", &job.placement);
-        self.speeds(job.precision, &job.places, &Kept { tier, work: Work::Updated, key, placement })
+        self.speeds(job.precision, &job.places, &Kept::by_training(job))
     }
 
     /// What GPUs do at most that serve a job.
@@ -43,79 +72,81 @@ impl Machine<'_> {
     /// # Errors
     /// As [`Machine::speeds_to_train`].
     pub fn speeds_to_serve(&self, job: &Serving) -> Result<Speeds, JobError> {
-        let (tier, key, placement) = (job.kv_tier, "kv_tier", &job.placement);
-        self.speeds(job.precision, &job.places, &Kept { tier, work: Work::Read, key, placement })
+        self.speeds(job.precision, &job.places, &Kept::by_serving(job))
     }
 
     fn speeds(&self, precision: Precision, places: &Places, kept: &Kept<'_>) -> Result<Speeds, JobError> {
-        let elsewhere = self.reach(kept, &places.job)?;
+        let elsewhere = reach(kept, (self.router, self.ranks), &places.tier)?;
         Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), precision, places)? })
-    }
-
-    /// How fast each GPU reads what is kept elsewhere, and writes it beside where it does; `None`: it is kept in its own memory.
-    fn reach(&self, kept: &Kept<'_>, place: &Place) -> Result<Option<Bandwidth>, JobError> {
-        if kept.tier == Tier::Hbm {
-            return Ok(None);
-        }
-        let fabric = self.router.fabric();
-        let refuse = |why: String| JobError::at(place, format!("{} \"{}\": {why}", kept.key, kept.tier.name()));
-        let mut ways = Vec::new();
-        let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
-        let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
-        for near in self.neighbours(kept) {
-            for (number, &gpu) in near.iter().enumerate() {
-                let keeper = match kept.tier {
-                    Tier::Host => self.router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
-                    _ => near
-                        .get((number + 1) % near.len())
-                        .copied()
-                        .filter(|&peer| peer != gpu)
-                        .ok_or_else(|| refuse(format!("{} has no peer", fabric.node(gpu).id)))?,
-                };
-                let back = (kept.work == Work::Updated).then_some((gpu, keeper));
-                for (from, to) in [(keeper, gpu)].into_iter().chain(back) {
-                    let path = self.router.path(from, to).map_err(|error| refuse(error.to_string()))?;
-                    for hop in &path.hops {
-                        *users.entry(hop.link).or_default() += hop.share.fraction();
-                    }
-                    *keepers.entry(keeper).or_default() += 1.0;
-                    ways.push((keeper, path));
-                }
-            }
-        }
-        let mut slowest: Option<f64> = None;
-        for (keeper, path) in &ways {
-            let links = path.hops.iter().filter_map(|hop| {
-                let all = users.get(&hop.link).copied().unwrap_or(1.0);
-                fabric.link(hop.link).bandwidth.map(|link| link.0 as f64 / all)
-            });
-            let memory = match &fabric.node(*keeper).figures {
-                Figures::Cpu(figures) => figures.memory_bandwidth,
-                Figures::Gpu(figures) => figures.memory_bandwidth,
-                _ => None,
-            };
-            let shared = keepers.get(keeper).copied().unwrap_or(1.0);
-            let own = memory.map(|memory| memory.0 as f64 / shared);
-            slowest = links.chain(own).chain(slowest).min_by(f64::total_cmp);
-        }
-        let nothing = || refuse("the fabric states no bandwidth on the way".to_owned());
-        slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(nothing)
-    }
-
-    /// The GPUs of a host in the order of their ranks: of the first rank's, which stands for all, or of each, where somebody placed ranks.
-    /// Where a host has one GPU its peer is on another.
-    fn neighbours(&self, kept: &Kept<'_>) -> Vec<Vec<NodeId>> {
-        let mut hosts = self.router.fabric().by_host(self.ranks);
-        if kept.placement.is_in_order() {
-            hosts.truncate(1);
-        }
-        match kept.tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
-            true => vec![self.ranks.to_vec()],
-            false => hosts,
-        }
     }
 }
 
+/// How fast each GPU reads what is kept elsewhere, and writes it beside where it does; `None`: it is kept in its own memory.
+fn reach(
+    kept: &Kept<'_>,
+    (router, ranks): (&Router<'_>, &[NodeId]),
+    place: &Place,
+) -> Result<Option<Bandwidth>, JobError> {
+    if kept.tier == Tier::Hbm {
+        return Ok(None);
+    }
+    let fabric = router.fabric();
+    let refuse = |why: String| JobError::at(place, format!("{} \"{}\": {why}", kept.key, kept.tier.name()));
+    let mut ways = Vec::new();
+    let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
+    let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
+    for near in neighbours(kept, router.fabric(), ranks) {
+        for (number, &gpu) in near.iter().enumerate() {
+            let keeper = match kept.tier {
+                Tier::Host => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
+                _ => near
+                    .get((number + 1) % near.len())
+                    .copied()
+                    .filter(|&peer| peer != gpu)
+                    .ok_or_else(|| refuse(format!("{} has no peer", fabric.node(gpu).id)))?,
+            };
+            let back = (kept.work == Work::Updated).then_some((gpu, keeper));
+            for (from, to) in [(keeper, gpu)].into_iter().chain(back) {
+                let path = router.path(from, to).map_err(|error| refuse(error.to_string()))?;
+                for hop in &path.hops {
+                    *users.entry(hop.link).or_default() += hop.share.fraction();
+                }
+                *keepers.entry(keeper).or_default() += 1.0;
+                ways.push((keeper, path));
+            }
+        }
+    }
+    let mut slowest: Option<f64> = None;
+    for (keeper, path) in &ways {
+        let links = path.hops.iter().filter_map(|hop| {
+            let all = users.get(&hop.link).copied().unwrap_or(1.0);
+            fabric.link(hop.link).bandwidth.map(|link| link.0 as f64 / all)
+        });
+        let memory = match &fabric.node(*keeper).figures {
+            Figures::Cpu(figures) => figures.memory_bandwidth,
+            Figures::Gpu(figures) => figures.memory_bandwidth,
+            _ => None,
+        };
+        let shared = keepers.get(keeper).copied().unwrap_or(1.0);
+        let own = memory.map(|memory| memory.0 as f64 / shared);
+        slowest = links.chain(own).chain(slowest).min_by(f64::total_cmp);
+    }
+    let nothing = || refuse("the fabric states no bandwidth on the way".to_owned());
+    slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(nothing)
+}
+
+/// The GPUs of a host in the order of their ranks: of the first rank's, which stands for all, or of each, where somebody placed ranks.
+/// Where a host has one GPU its peer is on another.
+fn neighbours(kept: &Kept<'_>, fabric: &Fabric, ranks: &[NodeId]) -> Vec<Vec<NodeId>> {
+    let mut hosts = fabric.by_host(ranks);
+    if kept.placement.is_in_order() {
+        hosts.truncate(1);
+    }
+    match kept.tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
+        true => vec![ranks.to_vec()],
+        false => hosts,
+    }
+}
 #[cfg(test)]
 mod tests {
     use fabricast_topologies::{FabricRequest, load};

@@ -18,7 +18,7 @@ use crate::job::{Collectives, Job, JobError, Layout, Placement, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
 use crate::step::{
-    Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, course_of_step, unbounded_step,
+    Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, check_tier, course_of_step, unbounded_step,
 };
 
 /// A run that was made.
@@ -86,7 +86,7 @@ pub struct Watch<'a> {
 }
 
 /// Whether the degrees that jobs name fit the candidates' ranks, and whether each job finds a candidate with units for its
-/// precision, and how many of its listed price each takes: told before anything runs.
+/// precision and a way to what it keeps elsewhere, and how many of its listed price each takes: told before anything runs.
 ///
 /// # Errors
 /// [`StudyError::Job`]: the first in the order of the study.
@@ -105,7 +105,11 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
         }
     }
     study.candidates.iter().zip(fabrics).try_for_each(|(candidate, fabric)| counted(candidate, fabric))?;
-    study.jobs.iter().try_for_each(|job| some_units(study, fabrics, job))
+    study.jobs.iter().try_for_each(|job| {
+        let Some(precision) = job.precision() else { return Ok(()) };
+        on_some(study, fabrics, job, |fabric| Speeds::of(fabric, precision, job.places()).map(drop))?;
+        on_some(study, fabrics, job, |fabric| check_tier(job, fabric))
+    })
 }
 
 /// Several hosts have to be told apart from one where a price's unit does not.
@@ -120,17 +124,17 @@ fn counted(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
     Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })
 }
 
-/// A candidate without units for a job's precision is told among the others, unless there is no other.
-fn some_units(study: &Study, fabrics: &[Fabric], job: &Job) -> Result<(), StudyError> {
-    let precision = match job {
-        Job::Training(job) => job.precision,
-        Job::Inference(job) => job.precision,
-        Job::Trace(_) => return Ok(()),
-    };
+/// A candidate that lacks what a job needs is told among the others, unless there is no other.
+fn on_some(
+    study: &Study,
+    fabrics: &[Fabric],
+    job: &Job,
+    has_it: impl Fn(&Fabric) -> Result<(), JobError>,
+) -> Result<(), StudyError> {
     let mut first = None;
     for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
-        match Speeds::of(fabric, precision, job.places()) {
-            Ok(_) => return Ok(()),
+        match has_it(fabric) {
+            Ok(()) => return Ok(()),
             Err(error) => drop(first.get_or_insert((candidate, error))),
         }
     }

@@ -216,6 +216,24 @@ fn a_precision_that_one_candidate_lacks_stops_nothing() {
     assert!(error.starts_with("s.toml:13:13: ") && error.contains("no units for 8-bit"), "{error}");
 }
 
+/// The same of a way to what is kept elsewhere, at the job's word for it.
+#[test]
+fn a_tier_that_no_candidate_reaches_is_named_where_it_stands() {
+    let machine =
+        |gpus: u32| format!("[[candidate]]\nname = \"{gpus}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_usd = 1\n");
+    let checked = |study: &str| {
+        let study = read_study(study, "s.toml").unwrap();
+        let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
+        check(&study, &fabrics).map_err(|error| error.to_string())
+    };
+    let job = format!("{}optimizer_tier = \"peer\"\n", JOB.replace("layers = 32", "layers = 2"));
+    let study = format!("{}{job}", machine(1));
+    let line = 1 + study.lines().position(|line| line.starts_with("optimizer_tier")).unwrap();
+    let error = checked(&study).unwrap_err();
+    assert!(error.starts_with(&format!("s.toml:{line}:18: ")) && error.contains("gpu0 has no peer"), "{error}");
+    assert_eq!(checked(&format!("{}{}{job}", machine(1), machine(2))), Ok(()));
+}
+
 #[test]
 fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
     let made = Made::of(PAIR);

@@ -2,7 +2,7 @@
 
 use toml::Spanned;
 
-use super::super::{Attention, JobError, Overlap, Places, Processes, Reshard, Tier, Training, Zero};
+use super::super::{Attention, JobError, Overlap, Places, Precision, Processes, Reshard, Tier, Training, Zero};
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
 
 impl JobText {
@@ -35,6 +35,10 @@ impl JobText {
         self.fills(check, &parallel, &placement)?;
         self.sharding(check, zero)?;
         let precision = self.precision();
+        if let (Precision::Nvfp4, Some(said)) = (precision, &self.precision) {
+            let expected = "training keeps to bf16, fp16, fp8 or fp32 here: nvfp4 is for inference";
+            return Err(check.wrong(said.span(), format!("precision: {expected}")));
+        }
         let gradient_bits = match &self.gradient_bits {
             None => 8 * precision.bytes() as u32,
             Some(bits) if (1..=32).contains(bits.get_ref()) => *bits.get_ref(),

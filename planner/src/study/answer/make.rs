@@ -248,6 +248,7 @@ fn job(job: &Job) -> JobRow {
         Precision::Bf16 => "bf16",
         Precision::Fp16 => "fp16",
         Precision::Fp8 => "fp8",
+        Precision::Nvfp4 => "nvfp4",
     };
     let recompute = |of: Recompute| match of {
         Recompute::None => "none",
