@@ -93,6 +93,7 @@ proptest! {
         what in select(vec![
             (Algorithm::Direct, Collective::AllToAll),
             (Algorithm::Direct, Collective::AllGather),
+            (Algorithm::Direct, Collective::ReduceScatter),
             (Algorithm::TwoShot, Collective::AllReduce),
             (Algorithm::Ring, Collective::AllReduce),
             (Algorithm::Tree, Collective::AllReduce),

@@ -124,7 +124,7 @@ pub fn room(job: &Serving, layout: &Layout, memory: Bytes) -> Room {
             remedies.push("kv_precision = \"fp8\"".to_owned());
         }
         let smaller = Serving { precision: Precision::Fp8, ..job.clone() };
-        if job.precision != Precision::Fp8 && lacks(&smaller).is_none() {
+        if job.precision.served_bytes() > smaller.precision.served_bytes() && lacks(&smaller).is_none() {
             remedies.push("precision = \"fp8\"".to_owned());
         }
         let elsewhere = Serving { kv_tier: Tier::Host, ..job.clone() };

@@ -190,7 +190,7 @@ impl Precision {
         }
     }
 
-    /// Bytes of a weight that is only read, while a model answers.
+    /// Bytes of a weight that is only read, while a model answers, and of a token's element on its way to an expert.
     #[must_use]
     pub fn served_bytes(self) -> f64 {
         match self {

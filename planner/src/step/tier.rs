@@ -95,7 +95,7 @@ fn reach(
     let mut ways = Vec::new();
     let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
     let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
-    for near in neighbours(kept, router.fabric(), ranks) {
+    for near in neighbours(kept, fabric, ranks) {
         for (number, &gpu) in near.iter().enumerate() {
             let keeper = match kept.tier {
                 Tier::Host => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
@@ -147,6 +147,7 @@ fn neighbours(kept: &Kept<'_>, fabric: &Fabric, ranks: &[NodeId]) -> Vec<Vec<Nod
         false => hosts,
     }
 }
+
 #[cfg(test)]
 mod tests {
     use fabricast_topologies::{FabricRequest, load};

@@ -107,8 +107,10 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     study.candidates.iter().zip(fabrics).try_for_each(|(candidate, fabric)| counted(candidate, fabric))?;
     study.jobs.iter().try_for_each(|job| {
         let Some(precision) = job.precision() else { return Ok(()) };
-        on_some(study, fabrics, job, |fabric| Speeds::of(fabric, precision, job.places()).map(drop))?;
-        on_some(study, fabrics, job, |fabric| check_tier(job, fabric))
+        on_some(study, fabrics, job, |fabric| {
+            Speeds::of(fabric, precision, job.places())?;
+            check_tier(job, fabric)
+        })
     })
 }
 

@@ -27,7 +27,7 @@ pub enum Resource {
     Processors(NodeId),
     /// The copy engines of a GPU or a MIG instance together.
     CopyEngines(NodeId),
-    /// The time of the host's thread that posts a GPU's messages to the network, counted so that a byte is a nanosecond.
+    /// The time of the host's thread that posts a GPU's messages to the network, counted so that a byte is ten picoseconds.
     Proxy(NodeId),
 }
 

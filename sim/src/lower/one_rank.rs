@@ -1,18 +1,20 @@
-//! What one rank's program tells of the time of a schedule: a bound that needs none of the others, nor folding, where every rank
-//! sends to thousands, or on so many channels that those differ.
+//! What one rank's program tells of the time of a schedule: a bound that needs neither the other ranks nor folding. It pays where every
+//! rank sends to thousands, or on so many channels that those differ.
+
+use std::sync::{Mutex, PoisonError};
 
 use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::route::{BufferPlace, Ecmp};
-use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
+use fabricast_topologies::{Fabric, LinkId, LinkKind, Picos};
 use rustc_hash::FxHashMap;
 
 use super::capacities::scaled;
 use super::devices::share_of;
 use super::effort::BLOCK_TIME;
-use super::{Effort, Framing, Setting, payload, sized_by};
+use super::{Effort, Framing, Setting, is_in_one_segment, payload, sized_by};
 use crate::profile::{NetworkCosts, Role};
 use crate::quantity::Work;
-use crate::schedule::{Generate, Program, Rank, Run, Workplace};
+use crate::schedule::{Generate, Program, Rank, Workplace};
 use crate::sharing::WHOLE;
 
 /// Bounds by one rank's program, on a fabric where what ranks send to other hosts passes their proxies.
@@ -20,16 +22,28 @@ pub struct OneRank<'a> {
     setting: Setting<'a>,
     /// Of each rank's device, of which some are joined by the network alone.
     islands: Vec<u32>,
+    /// What ways take of their links, in units of [`WHOLE`].
+    ways: Mutex<FxHashMap<Way, Shares>>,
 }
 
-/// What a rank puts on others.
+/// From one rank to another, and the channel where ways are chosen by hash.
+type Way = (Rank, Rank, u64);
+/// Links, and what a way takes of each.
+type Shares = Vec<(LinkId, u64)>;
+
+/// What a rank puts on others, and reads from them.
 #[derive(Default)]
 struct Sent {
     /// What its proxy has to do for it.
     posted: Work,
-    /// What passes each link of its ways to peers that stay the same.
-    links: FxHashMap<LinkId, Work>,
+    /// On the wire.
+    by_way: FxHashMap<Way, Work>,
 }
+
+/// Programs of more chunks for each rank, on all channels and in all loops, take as long to write as their first loop takes to fold.
+const MOST_CHUNKS: u32 = 1024;
+/// A run of more operations that differ in size is left out: the rest is a bound as well.
+const MOST_DIFFERENT: u32 = 4096;
 
 impl<'a> OneRank<'a> {
     /// `None` where nothing passes a proxy, or what does depends on more than who sends to whom.
@@ -42,79 +56,103 @@ impl<'a> OneRank<'a> {
         }
         let islands: Vec<u32> = placement.iter().map(|&device| router.island_of(device)).collect();
         let is_several = islands.iter().any(|island| Some(island) != islands.first());
-        (is_several && networks_are_named(fabric)).then_some(Self { setting, islands })
+        let ways = Mutex::default();
+        (is_several && networks_are_named(fabric)).then_some(Self { setting, islands, ways })
     }
 
-    /// What a call takes at least: start-up, and what the rank's proxy has to post, or what passes the links that its data take.
+    /// What a call takes at least: start-up, and what the rank's proxy has to post, or what passes a link that its data take.
+    /// Lowering charges the same for each operation that puts data on a peer, rounded up where this is rounded down, and nothing is
+    /// sent before start-up. Zero where nothing can be said.
     #[must_use]
     pub fn least(&self, generator: &dyn Generate, rank: Rank) -> Picos {
         let header = generator.header();
-        let Some(&device) = self.setting.placement.get(rank.0 as usize) else { return Picos::ZERO };
-        if header.blocks.workplace != Workplace::Device {
+        let chunks_of_rank = header.layout.chunks() / header.call.ranks.max(1);
+        if header.blocks.workplace != Workplace::Device || chunks_of_rank > MOST_CHUNKS {
             return Picos::ZERO;
         }
         let effort = Effort::new(self.setting.profile, header);
-        let Sent { posted, links } = self.sent(generator, &effort, (rank, device));
-        let passes = links.into_iter().map(|(link, work)| {
+        let Sent { posted, by_way } = self.sent(generator, &effort, rank);
+        let passes = self.passing(by_way).into_iter().map(|(link, work)| {
             let link = self.setting.fabric.link(link);
             let rate = link.bandwidth.map(|nominal| scaled(nominal, self.setting.profile.links.of(link.kind)));
             rate.map_or(0, |rate| work.0 / u128::from(rate.0.max(1)))
         });
         let needed = passes.max().unwrap_or(0).max(posted.0 / u128::from(BLOCK_TIME.0));
-        effort.startup() + Picos(u64::try_from(needed).unwrap_or(u64::MAX))
+        // (What takes longer than can be told is left to the engine, which says so.)
+        u64::try_from(needed).map_or(Picos::ZERO, |needed| effort.startup() + Picos(needed))
     }
 
-    fn sent(&self, generator: &dyn Generate, effort: &Effort<'_>, (rank, device): (Rank, NodeId)) -> Sent {
+    fn sent(&self, generator: &dyn Generate, effort: &Effort<'_>, rank: Rank) -> Sent {
         let header = generator.header();
         let framing = Framing::new(self.setting.profile.protocol(header.protocol).wire_efficiency);
+        let is_hashed = matches!(self.setting.router.options().ecmp, Ecmp::Hashed { .. });
         let island = |rank: u32| self.islands.get(rank as usize);
         let home = island(rank.0);
         let mut scratch = Program::default();
         let program = generator.read(rank, &mut scratch);
         let mut sent = Sent::default();
-        for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.kind.writes_peer()) {
-            let order = effort.order(rank, number, run, program.dependencies(number as usize));
-            // (Its role says how soon a message is whole, not what it takes of the proxy.)
-            let task = Effort::task(run, Role::Send, order);
-            let sizes = sized_by(run);
-            let (mut all, mut before) = (Work(0), None);
-            for i in 0..run.len {
-                let on_wire = framing.on_wire(payload(header, sizes.at(i), run.span));
-                all.0 += on_wire.0;
-                if island(run.peer.at(i)) == home {
-                    continue;
-                }
-                // Of operations that are as large as the one before the proxy has as much to do.
-                let one = match before {
-                    Some((size, one)) if size == on_wire => one,
-                    _ => {
-                        let proxy = effort.of(task, framing.payload(on_wire), on_wire).crossing.proxy;
-                        on_wire.0 * u128::from(proxy) / u128::from(WHOLE)
-                    }
-                };
-                before = Some((on_wire, one));
-                sent.posted.0 += one;
+        for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.len > 0) {
+            let (writes, reads) = (run.kind.writes_peer(), run.kind.reads_peer());
+            if !writes && !reads {
+                continue;
             }
-            self.count(run, device, all, &mut sent.links);
+            let order = effort.order(rank, number, run, program.dependencies(number as usize));
+            // (What the proxy has to do does not depend on the role.)
+            let task = Effort::task(run, Role::Send, order);
+            let label = if is_hashed { run.channel.0.into() } else { 0 };
+            let sizes = sized_by(run);
+            let at = |i: u32| {
+                let on_wire = framing.on_wire(payload(header, sizes.at(i), run.span));
+                let proxy = effort.of(task, framing.payload(on_wire), on_wire).crossing.proxy;
+                (on_wire.0, on_wire.0 * u128::from(proxy) / u128::from(WHOLE))
+            };
+            let mut add = |peer: u32, (on_wire, posting): (u128, u128), times: u32| {
+                let peer = Rank(peer);
+                let way = if reads { (peer, rank, label) } else { (rank, peer, label) };
+                sent.by_way.entry(way).or_default().0 += on_wire * u128::from(times);
+                // (What is read is posted by the peers.)
+                if writes && island(peer.0) != home {
+                    sent.posted.0 += posting * u128::from(times);
+                }
+            };
+            let is_same =
+                header.layout.segments().len() <= 1 || sizes.is_fixed() || is_in_one_segment(header, sizes, run);
+            match (is_same, run.peer.is_fixed()) {
+                (true, true) => add(run.peer.at(0), at(0), run.len),
+                (true, false) => {
+                    let one = at(0);
+                    (0..run.len).for_each(|i| add(run.peer.at(i), one, 1));
+                }
+                (false, _) if run.len > MOST_DIFFERENT => {}
+                (false, _) => (0..run.len).for_each(|i| add(run.peer.at(i), at(i), 1)),
+            }
         }
         sent
     }
 
-    /// Adds what a run with one peer sends to the links on its way.
-    fn count(&self, run: &Run, device: NodeId, work: Work, links: &mut FxHashMap<LinkId, Work>) {
+    /// What passes each link.
+    fn passing(&self, by_way: FxHashMap<Way, Work>) -> FxHashMap<LinkId, Work> {
         let Setting { router, placement, .. } = self.setting;
-        let peer = placement.get(run.peer.at(0) as usize).filter(|_| run.peer.is_fixed() && run.len > 0);
-        let label = if matches!(router.options().ecmp, Ecmp::Hashed { .. }) { run.channel.0.into() } else { 0 };
-        let mut hops = Vec::new();
-        if peer.is_some_and(|&peer| router.route_into(device, peer, label, &mut hops).is_ok()) {
-            for hop in hops {
-                links.entry(hop.link).or_default().0 += work.0 * u128::from(share_of(&hop)) / u128::from(WHOLE);
+        let device = |rank: Rank| placement.get(rank.0 as usize).copied();
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links: FxHashMap<LinkId, Work> = FxHashMap::default();
+        for ((from, to, label), work) in by_way {
+            let way = ways.entry((from, to, label)).or_insert_with(|| {
+                let mut hops = Vec::new();
+                let ends = device(from).zip(device(to));
+                let is_joined = ends.is_some_and(|(from, to)| router.route_into(from, to, label, &mut hops).is_ok());
+                hops.iter().filter(|_| is_joined).map(|hop| (hop.link, share_of(hop))).collect()
+            });
+            for &(link, share) in way.iter() {
+                links.entry(link).or_default().0 += work.0 * u128::from(share) / u128::from(WHOLE);
             }
         }
+        links
     }
 }
 
-/// Whether all links between NICs and switches are those of a network, as they are for who pays for crossing them.
+/// Whether all links that leave islands (`route::islands`: those between NICs and switches) are of a kind for which lowering charges
+/// proxies (`network::crosses`).
 fn networks_are_named(fabric: &Fabric) -> bool {
     fabric.links().all(|(id, link)| {
         let (from, to) = fabric.ends(id);
