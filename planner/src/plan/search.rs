@@ -145,11 +145,7 @@ pub fn least_time(
     let (bounds, abilities) = surveyed(request);
     let templates = Templates::new(request, abilities);
     let search = Search::new(&templates, abilities, &bounds, collective, bytes);
-    let Ok(mut looked) = search.look_at(strategy)? else { return Ok(None) };
-    while !looked.is_whole() {
-        search.look_closer(strategy, &mut looked)?;
-    }
-    Ok(Some(looked.least))
+    Ok(search.look_at_all(strategy)?.ok().map(|looked| looked.least))
 }
 
 /// What calls take with strategies that are given, on all threads; each with the reason where there is no such schedule.
@@ -387,6 +383,17 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
+    /// A strategy's schedule, looked at as closely as can be.
+    fn look_at_all(&self, strategy: Strategy) -> Result<Result<Looked, Unsupported>, PlanError> {
+        let mut looked = self.look_at(strategy)?;
+        if let Ok(looked) = &mut looked {
+            while !looked.is_whole() {
+                self.look_closer(strategy, looked)?;
+            }
+        }
+        Ok(looked)
+    }
+
     fn found(&self, strategy: Strategy, schedule: (u16, &Header)) -> Result<Option<Found>, PlanError> {
         self.templates.of(&self.call, strategy, schedule).map_err(|error| self.failed(strategy, error))
     }
@@ -397,13 +404,10 @@ impl<'a> Search<'a> {
         strategy: Strategy,
         watcher: Watcher<'_>,
     ) -> Result<Result<Priced, Unsupported>, PlanError> {
-        let mut looked = match self.look_at(strategy)? {
+        let looked = match self.look_at_all(strategy)? {
             Ok(looked) => looked,
             Err(why) => return Ok(Err(why)),
         };
-        while !looked.is_whole() {
-            self.look_closer(strategy, &mut looked)?;
-        }
         match self.simulated(strategy, &looked, None, watcher)? {
             Outcome::Time(priced) => Ok(Ok(priced)),
             Outcome::TooLate => Err(self.failed(strategy, EngineError::Interrupted.into())),

@@ -1,6 +1,6 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
-use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Staging, Summary};
+use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Router, Staging, Summary};
 use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, Shared};
@@ -122,9 +122,9 @@ impl<'a> Devices<'a> {
         self.capacities.has_lanes()
     }
 
-    /// Whether flows between the same devices may take different ways.
-    pub(super) fn tells_flows_apart(&self) -> bool {
-        matches!(self.setting.router.options().ecmp, Ecmp::Hashed { .. })
+    /// What tells flows between the same two devices apart.
+    pub(super) fn label(&self, channel: Channel) -> u64 {
+        label(self.setting.router, channel)
     }
 
     pub(super) fn codes(&self) -> Codes {
@@ -365,6 +365,14 @@ impl<'a> Devices<'a> {
             }
             same
         });
+    }
+}
+
+/// What tells flows between the same two devices apart: their channel, where ways are chosen by hash.
+pub(super) fn label(router: &Router<'_>, channel: Channel) -> u64 {
+    match router.options().ecmp {
+        Ecmp::Hashed { .. } => channel.0.into(),
+        Ecmp::Averaged => 0,
     }
 }
 

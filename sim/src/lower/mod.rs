@@ -325,11 +325,7 @@ impl Tables {
         let sized_by = sized_by(run);
         let work_at = |i: u32| framing.on_wire(payload(header, sized_by.at(i), run.span));
         let first = work_at(0);
-        let is_same = header.layout.segments().len() <= 1
-            || sized_by.is_fixed()
-            || is_in_one_segment(header, sized_by, run)
-            || (1..run.len).all(|i| work_at(i) == first);
-        if is_same {
+        if is_surely_even(header, run) || (1..run.len).all(|i| work_at(i) == first) {
             return PerOp::Same(self.work(first, works));
         }
         let offset = works.len() as u32;
@@ -341,6 +337,12 @@ impl Tables {
 /// The walk over chunks that say how large a run's operations are.
 pub(crate) fn sized_by(run: &Run) -> Walk {
     if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst }
+}
+
+/// Whether a run's operations are all as large as the first, as far as that shows without looking at each.
+fn is_surely_even(header: &Header, run: &Run) -> bool {
+    let walk = sized_by(run);
+    header.layout.segments().len() <= 1 || walk.is_fixed() || is_in_one_segment(header, walk, run)
 }
 
 /// Whether all chunks that a run moves lie in one segment, where they are equal, and it goes up through the buffer.

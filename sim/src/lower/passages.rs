@@ -193,7 +193,7 @@ impl<'a> Passages<'a> {
             OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput | OpKind::Signal => (rank, peer),
         };
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
-        let label = if self.devices.tells_flows_apart() { run.channel.0.into() } else { 0 };
+        let label = self.devices.label(run.channel);
         let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: efforts.lane(index) });
         // Charged where the way takes the network, which it does inside a host too where links have failed.
         let crossing = efforts.crossing(index);
