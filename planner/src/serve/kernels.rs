@@ -16,7 +16,7 @@ use fabricast_topologies::Bytes;
 
 use super::rhythm::Mix;
 use crate::job::{Flops, Layout, Serving};
-use crate::step::{Kernel, Kind};
+use crate::step::{Kernel, Kind, tiled};
 
 /// A kernel and what it reads of kept keys and values, wherever they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,9 +53,23 @@ impl Work {
 
     /// Rows by weights of `inner` × `columns` elements, of which so many times as many are read as one row meets.
     fn product(&mut self, kind: Kind, (rows, inner, columns): (f64, f64, f64), elements: Elements, times: f64) {
-        let moved = elements.activation * rows * (inner + columns) + elements.weight * times * inner * columns;
+        let given = elements.weight.min(elements.activation);
+        if given < elements.activation {
+            self.stream((elements.activation + given) * rows * inner);
+        }
+        let moved = rows * (given * inner + elements.activation * columns) + elements.weight * times * inner * columns;
         let flops = flops(2.0 * rows * inner * columns);
         self.kernels.push(Kernel { kind, flops, bytes: bytes(moved) });
+    }
+}
+
+impl Work {
+    /// Rows of all experts that some token has chosen, by the `inner` × `columns` elements of each of them, in one kernel.
+    fn experts(&mut self, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, chosen: f64) {
+        self.product(Kind::Experts { inner: (elements.weight * inner) as u64 }, shape, elements, chosen);
+        if let Some(kernel) = self.kernels.last_mut() {
+            kernel.flops = flops(2.0 * chosen * tiled(rows / chosen.max(f64::MIN_POSITIVE)) * inner * columns);
+        }
     }
 }
 
@@ -111,20 +125,29 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
 
     let ffn = model.ffn as f64 / tensor;
     let matrices = model.ffn_matrices as f64;
-    let mut feed_forward = |rows: f64, width: f64, times: f64| {
-        work.product(Kind::Product, (rows, hidden, width * (matrices - 1.0)), elements, times);
+    let feed_forward = |work: &mut Work, rows: f64, width: f64| {
+        work.product(Kind::Product, (rows, hidden, width * (matrices - 1.0)), elements, 1.0);
         work.stream(matrices * a * rows * width);
-        work.product(Kind::Product, (rows, width, hidden), elements, times);
+        work.product(Kind::Product, (rows, width, hidden), elements, 1.0);
     };
     if model.experts == 0 {
-        feed_forward(tokens, ffn, 1.0);
+        feed_forward(&mut work, tokens, ffn);
         return work;
     }
     if model.shared_experts > 0 {
-        feed_forward(tokens, ffn * model.shared_experts as f64, 1.0);
+        feed_forward(&mut work, tokens, ffn * model.shared_experts as f64);
     }
     let routed = tokens * model.experts_per_token as f64 * skew(job, layout) * busy(job, layout);
-    feed_forward(routed, ffn, chosen_experts(job, layout, tokens));
+    let chosen = chosen_experts(job, layout, tokens);
+    // Tokens are sorted by the ranks of their experts, what comes by experts, and both are undone, as in training (`step/kernels`).
+    let sent = a * between * (1 + model.experts_per_token) as f64;
+    let slots = job.expert_slots() / u64::from(degrees.expert);
+    let sorted = if degrees.expert > 1 && slots > 1 { 2.0 * a * routed * hidden } else { 0.0 };
+    work.stream(sent + sorted);
+    work.experts((routed, hidden, ffn * (matrices - 1.0)), elements, chosen);
+    work.stream(matrices * a * routed * ffn);
+    work.experts((routed, ffn, hidden), elements, chosen);
+    work.stream(sent + sorted);
     work.product(Kind::Wide, (between / hidden, hidden, model.experts as f64), elements, 1.0);
     work
 }

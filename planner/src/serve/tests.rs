@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::job::serving_tests::served;
 use crate::job::{Footprint, Job, read_job};
-use crate::step::{Blocks, Doing, Interval, Machine, Simulated};
+use crate::step::{Blocks, Doing, Interval, Kind, Machine, Simulated};
 
 /// A tariff by the bytes alone, at a bandwidth.
 struct Flat(f64);
@@ -297,6 +297,58 @@ fn chosen_experts_are_counted_once() {
     // One token of all ranks chooses eight experts, one on each rank; many leave none alone.
     assert!((of(1.0 / 8.0) - 1.0).abs() < 1e-9, "{}", of(1.0 / 8.0));
     assert!((of(1e4) - 32.0).abs() < 1e-9 && of(8.0) < 32.0);
+}
+
+/// Of eight bits, what a product is given in 16 is read and written in 8 before it, and read in 8.
+#[test]
+fn products_of_fewer_bits_are_given_what_is_cast() {
+    let mix = Mix { prefill: 100.0, chunks: 1.0, ..Mix::default() };
+    let model = "model = { layers = 4, hidden = 1024, heads = 8, ffn = 4096, gated = true, vocab = 128 }\nparallel = { tp = 1 }\n";
+    let of = |precision: &str| {
+        let job = served(&format!("precision = \"{precision}\"\nprompt_tokens = 100\noutput_tokens = 1\n{model}"));
+        let work = layer(&job, &laid(&job), &mix, 1.0);
+        let bytes = |is_product: bool| -> u64 {
+            let own = work.kernels.iter().filter(|one| (one.kind == Kind::Product) == is_product);
+            own.map(|one| one.bytes.0).sum()
+        };
+        (bytes(true), bytes(false), work.kernels.len())
+    };
+    let (wide, narrow) = (of("bf16"), of("fp8"));
+    let weights = 4 * 1024 * 1024 + 3 * 1024 * 4096;
+    let given = 100 * (1024 + 1024 + 1024 + 4096);
+    assert_eq!((wide.0 - narrow.0, narrow.1 - wide.1, narrow.2 - wide.2), (weights + given, 3 * given, 4));
+}
+
+/// Tokens of experts are sorted there and back: a token and its copies, and what came from other ranks where a rank has several experts.
+#[test]
+fn tokens_of_experts_are_sorted() {
+    let mix = Mix { prefill: 100.0, chunks: 1.0, ..Mix::default() };
+    let of = |ranks: u32| {
+        let job = served(&format!(
+            "concurrency = 64\nparallel = {{ dp = {ranks}, ep = {ranks} }}\n\
+             model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 2 }}\n"
+        ));
+        let streams = layer(&job, &laid(&job), &mix, 1.0).kernels;
+        streams.iter().filter(|one| one.kind == Kind::Stream).map(|one| one.bytes.0).sum::<u64>()
+    };
+    let copies = 2 * 2 * 100 * 1024;
+    assert_eq!((of(4) - of(1), of(8) - of(1)), (2 * 2 * copies, 0));
+}
+
+/// An expert with few rows computes a tile of 128 whole, one with many half a tile more.
+#[test]
+fn tiles_of_experts_are_computed_whole() {
+    let of = |prefill: f64| {
+        let job = served(
+            "parallel = { tp = 1 }\n\
+             model = { layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 8 }\n",
+        );
+        let work = layer(&job, &laid(&job), &Mix { prefill, chunks: 1.0, ..Mix::default() }, 1.0);
+        let experts = work.kernels.iter().filter(|one| matches!(one.kind, Kind::Experts { .. }));
+        experts.map(|one| one.flops.0).sum::<u128>()
+    };
+    let row = 8 * 2 * 2 * 1024 * 512;
+    assert_eq!([of(1.0), of(64.0), of(1000.0)], [128 * row, 128 * row, 1064 * row]);
 }
 
 #[test]

@@ -31,6 +31,20 @@ pub enum Kind {
         /// That a row of queries meets, in the mean.
         keys: u64,
     },
+    /// Products of all experts by one kernel, each with the rows that are its own.
+    Experts {
+        /// Bytes of a row of an operand: what an element of the result is summed over.
+        inner: u64,
+    },
+}
+
+/// Rows of a tile of such products; an expert's last tile is computed whole and is filled by half in the mean (`torch._grouped_mm`
+/// takes as long for 192 rows of each as for 256, `planner/data/h200-steps/products.jsonl`).
+const TILE: f64 = 128.0;
+
+/// The rows that are computed for an expert that has so many.
+pub(crate) fn tiled(rows: f64) -> f64 {
+    (rows + TILE / 2.0).max(TILE)
 }
 
 /// What one kernel does.
@@ -83,6 +97,25 @@ impl Passes {
         self.product(kind, shape, element, times);
         if let Some(last) = self.backward.last_mut() {
             last.bytes = Bytes(last.bytes.0 + (2 * gradient - element) * n * k * times);
+        }
+    }
+
+    /// The products of so many experts, each with so many rows of its own, with weights of a job.
+    fn experts(&mut self, job: &Training, (rows, n, k): (u64, u64, u64), experts: u64) {
+        let element = job.precision.bytes();
+        self.weights(job, Kind::Product, (rows, n, k), experts);
+        let computed = tiled(rows as f64) / rows.max(1) as f64;
+        let by_one_kernel = |kernel: &mut Kernel, inner: u64, computed: f64| {
+            kernel.kind = Kind::Experts { inner: element * inner };
+            kernel.flops = Flops((kernel.flops.0 as f64 * computed).round() as u128);
+        };
+        if let Some(forward) = self.forward.last_mut() {
+            by_one_kernel(forward, k, computed);
+        }
+        // Of the gradient of weights an expert's rows are what is summed over.
+        if let [.., of_rows, of_weights] = self.backward.as_mut_slice() {
+            by_one_kernel(of_rows, n, computed);
+            by_one_kernel(of_weights, rows, 1.0);
         }
     }
 
@@ -139,10 +172,14 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     }
     // The rank's experts have a share of the tokens each.
     let each = routed.div_ceil(matrices);
-    passes.weights(job, Kind::Product, (each, f * (model.ffn_matrices - 1), h), matrices);
+    let products = |passes: &mut Passes, n: u64, k: u64| match model.experts {
+        0 => passes.weights(job, Kind::Product, (each, n, k), 1),
+        _ => passes.experts(job, (each, n, k), matrices),
+    };
+    products(&mut passes, f * (model.ffn_matrices - 1), h);
     let activated = e * routed * f;
     passes.stream(model.ffn_matrices * activated, (2 * model.ffn_matrices - 1) * activated);
-    passes.weights(job, Kind::Product, (each, h, f), matrices);
+    products(&mut passes, h, f);
     passes.stream(dropout.0, dropout.1);
 
     match (job.recompute, job.attention) {
@@ -424,7 +461,8 @@ mod tests {
         let one = layer(&dense, &Layout::given(&dense, 1).unwrap().unwrap());
         let many = layer(&experts, &Layout::given(&experts, 4).unwrap().unwrap());
         let ffn = 2 * 2 * 512 * 1024 * 4096u128;
-        assert_eq!(flops(&many.forward), flops(&one.forward) + ffn + 2 * 512 * 1024 * 8);
+        // Each expert has the 512 rows of a dense layer, of which 64 more are computed.
+        assert_eq!(flops(&many.forward), flops(&one.forward) + ffn + 2 * ffn / 8 + 2 * 512 * 1024 * 8);
     }
 
     /// Of 512 tokens of 1,024 numbers in 16 bits 2 copies each go away and come back, and are sorted by the two experts of a rank and

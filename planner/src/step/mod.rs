@@ -36,6 +36,7 @@ pub use calls::{Often, PricedCall, StepCall, calls};
 pub use course::{Course, Doing, Interval, Lane};
 pub use efficiency::Efficiency;
 pub use estimated::Estimated;
+pub(crate) use kernels::tiled;
 pub use kernels::{Kernel, Kind, Passes, layer, logits, optimizer, words};
 pub use load::Load;
 pub(crate) use own_choice::{Listed, ListedCall};
