@@ -189,6 +189,29 @@ mod tests {
         }
     }
 
+    /// Of a batch as many requests are in flight as fit, as there are, or as a replica may have, whatever is least; one where none fits.
+    #[test]
+    fn batches_fill_the_memory() {
+        let filled = |requests: u64, at_once: u64, memory: Option<u64>| {
+            let lines = format!("requests = {requests}\nmax_num_seqs = {at_once}\nparallel = {{ tp = 8, dp = 2 }}\n");
+            let job = served(&lines);
+            let layout = laid(&job, 16);
+            let memory = memory.map(|gigabytes| Bytes(gigabytes * 1_000_000_000));
+            let filled = job.filled(&layout, memory);
+            (filled.concurrency, memory.map(|memory| room(&filled, &layout, memory)))
+        };
+        assert_eq!(filled(100, 64, None).0, 100);
+        assert_eq!(filled(1000, 64, None).0, 128);
+        let (fitting, found) = filled(100_000, 10_000, Some(80));
+        let found = found.unwrap();
+        assert!(fitting < 20_000 && found.beyond.is_none() && found.requests / 2 * 2 >= fitting, "{fitting} {found:?}");
+        let (least, found) = filled(1000, 1000, Some(5));
+        assert!(least == 1 && found.unwrap().beyond.is_some());
+        // Requests that come one by one are as many as are said.
+        let job = served("concurrency = 77\nparallel = { tp = 8 }\n");
+        assert_eq!(job.filled(&laid(&job, 8), Some(Bytes(1))), job);
+    }
+
     /// Llama 2 70B: 137e9 bytes in 16 bits; in fp8 half of that but the words, in nvfp4 9 of 16 parts of this.
     #[test]
     fn weights_are_what_is_known() {

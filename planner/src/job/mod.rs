@@ -39,7 +39,7 @@ pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
 pub(crate) use read::{Beside, JobText, refused, written};
-pub use serving::{KvPrecision, Limits, Serving};
+pub use serving::{Arrivals, KvPrecision, Limits, Serving};
 pub use sharding::{Accumulate, Gathered, Reshard, Zero};
 pub use tier::Tier;
 pub use traced::Traced;
@@ -60,7 +60,7 @@ pub struct Places {
     pub model: Place,
     /// `parallel`.
     pub parallel: Place,
-    /// What says how much there is at once: `global_batch` of training, `concurrency` of inference.
+    /// What says how much there is at once: `global_batch` of training, `concurrency` or `requests` of inference.
     pub batch: Place,
     /// `precision`.
     pub precision: Place,

@@ -86,6 +86,8 @@ pub(crate) struct JobText {
     prompt_tokens: Option<Spanned<u64>>,
     output_tokens: Option<Spanned<u64>>,
     concurrency: Option<Spanned<u64>>,
+    requests: Option<Spanned<u64>>,
+    max_num_seqs: Option<Spanned<u64>>,
     max_batched_tokens: Option<Spanned<u64>>,
     prefix_hit: Option<Spanned<f64>>,
     kv_precision: Option<Spanned<KvPrecision>>,
@@ -233,7 +235,8 @@ impl JobText {
 
     /// Where it stands how much there is at once.
     fn batch(&self) -> Range<usize> {
-        self.global_batch.as_ref().or(self.concurrency.as_ref()).map_or(0..0, Spanned::span)
+        let all = self.global_batch.as_ref().or(self.concurrency.as_ref()).or(self.requests.as_ref());
+        all.map_or(0..0, Spanned::span)
     }
 
     fn precision(&self) -> Precision {

@@ -1,12 +1,13 @@
 //! An inference job: requests that a model answers, as vLLM batches them.
 //!
-//! So many requests are always in flight: where one is answered, the next comes. Each brings its prompt, of which a part may
-//! be known already, and is answered token by token. Replicas (the data-parallel ranks) have equal parts of the requests.
+//! So many requests are always in flight: where one is answered, the next comes. Or so many are there at the start, and as many are in
+//! flight as the memory holds. Each brings its prompt, of which a part may be known already, and is answered token by token. Replicas (the
+//! data-parallel ranks) have equal parts of the requests.
 
-use fabricast_topologies::Picos;
+use fabricast_topologies::{Bytes, Picos};
 use serde::Deserialize;
 
-use super::{Collectives, Model, Parallel, Placement, Places, Precision, Tier};
+use super::{Collectives, Layout, Model, Parallel, Placement, Places, Precision, Tier, room};
 
 /// A model that answers requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,8 +22,10 @@ pub struct Serving {
     pub prompt_tokens: u64,
     /// Tokens of an answer, the first included.
     pub output_tokens: u64,
-    /// Requests in flight, on all replicas together.
+    /// Requests in flight, on all replicas together; of a batch no more than these ([`Serving::filled`]).
     pub concurrency: u64,
+    /// How they come.
+    pub arrivals: Arrivals,
     /// Tokens of a step of a replica at most: vLLM's `max_num_batched_tokens`.
     pub max_batched_tokens: u64,
     /// The part of a prompt whose keys and values are there already, 0 to 1.
@@ -59,6 +62,21 @@ impl Serving {
     pub const MAX_BATCHED_TOKENS: u64 = 8192;
     /// vLLM's `gpu_memory_utilization` (`vllm/config/cache.py`).
     pub const MEMORY_SHARE: f64 = 0.9;
+    /// vLLM's `max_num_seqs` on GPUs of 70 GiB and more (`vllm/engine/arg_utils.py`).
+    pub const MAX_NUM_SEQS: u64 = 1024;
+
+    /// The job with as many requests of its batch in flight as memory holds, at least one; as it is where they come one by one, or the
+    /// memory is not known.
+    #[must_use]
+    pub fn filled(&self, layout: &Layout, memory: Option<Bytes>) -> Self {
+        let mut job = self.clone();
+        if let Arrivals::Together { requests, at_once } = self.arrivals {
+            job.concurrency = requests.min(at_once.saturating_mul(layout.degrees.data.into()));
+            let fitting = memory.map_or(u64::MAX, |memory| room(&job, layout, memory).requests);
+            job.concurrency = job.concurrency.min(fitting).max(1);
+        }
+        job
+    }
 
     /// Tokens of a prompt that must be computed: at least the last, whose answer is the first token (as vLLM does).
     #[must_use]
@@ -78,6 +96,21 @@ impl Serving {
     pub fn expert_slots(&self) -> u64 {
         self.model.experts + self.redundant_experts
     }
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrivals {
+    /// The next where one is answered; their beginnings have spread over time.
+    #[default]
+    OneByOne,
+    /// All are there at the start, and equally long: those in flight begin together, and those that follow them do, too.
+    Together {
+        /// All of them.
+        requests: u64,
+        /// Those of a replica that are in flight, at most: vLLM's `max_num_seqs`.
+        at_once: u64,
+    },
 }
 
 /// What keys and values are kept in.

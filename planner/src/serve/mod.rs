@@ -18,7 +18,7 @@ mod traffic;
 mod way;
 
 pub use kernels::{Reading, Work, chosen_experts, layer, logits, words};
-pub use rhythm::{Load, Mix, Rhythm};
+pub use rhythm::{Beginnings, Load, Mix, Rhythm};
 pub(crate) use search::step_of;
 pub use search::{best_service, courses_of_steps};
 pub use traffic::traffic;
@@ -26,7 +26,7 @@ pub use traffic::traffic;
 use fabricast_topologies::Picos;
 use rayon::prelude::*;
 
-use crate::job::{Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
+use crate::job::{Arrivals, Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
 use crate::plan::PlanError;
 use crate::step::{
     Course, Efficiency, Exchange, Kernel, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
@@ -36,7 +36,7 @@ use way::{Spent, Way};
 /// What becomes of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// From a request to its first token.
+    /// From a request to its first token; of a batch, from where it is taken up.
     pub ttft: Picos,
     /// From one token to the next; `None` where the first is the last.
     pub tpot: Option<Picos>,
@@ -50,6 +50,8 @@ pub struct Service {
     pub without: Option<Picos>,
     /// Limits of the job that it breaks.
     pub late: Vec<String>,
+    /// Requests in flight, on all replicas together.
+    pub in_flight: u64,
     /// Requests that fit the memory; `None` where the memory is not known.
     pub room: Option<Room>,
 }
@@ -74,11 +76,28 @@ fn sum((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
     Picos((a.0 as f64 * often + b.0 as f64 * seldom).round() as u64)
 }
 
-/// The steps of a job and what its requests see of them; `room` is the caller's to fill.
+/// The steps of a job and what its requests see of them; `room` is the caller's to fill. Of a batch each round takes as long as the first,
+/// and the last of fewer requests as long as these; how its batch drains is left out.
 ///
 /// # Errors
 /// [`PlanError`]: a call without a price.
 pub fn serve(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
+    let (step, service) = round(job, layout, clock)?;
+    let Arrivals::Together { requests, .. } = job.arrivals else { return Ok((step, service)) };
+    let in_flight = job.concurrency.clamp(1, requests);
+    let last = match requests % in_flight {
+        0 => Picos::ZERO,
+        rest => round(&Serving { concurrency: rest, ..job.clone() }, layout, clock)?.1.whole,
+    };
+    let all = times(service.whole, requests / in_flight) + last;
+    Ok((
+        step,
+        Service { tokens_per_s: (requests * job.output_tokens) as f64 / (all.0.max(1) as f64 / 1e12), ..service },
+    ))
+}
+
+/// The same while as many requests are in flight as there are at once.
+fn round(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
     let (streams, rhythm) = steady(job, layout);
     let mixes = [rhythm.with_prompts, rhythm.without];
     let [with, without] = clock.ways(job, layout, &rhythm, &streams)?.map(|way| way.spent());
@@ -114,6 +133,7 @@ pub fn serve(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step,
         with_prompts: with,
         without: (rhythm.quiet > 0.0).then_some(without),
         late: late(job, ttft, tpot),
+        in_flight: job.concurrency,
         room: None,
     };
     Ok((step, service))
@@ -168,6 +188,10 @@ fn steady(job: &Serving, layout: &Layout) -> (Streams, Rhythm) {
         output: job.output_tokens as f64,
         requests: streams.requests,
         budget: job.max_batched_tokens as f64,
+        beginnings: match job.arrivals {
+            Arrivals::OneByOne => Beginnings::Spread,
+            Arrivals::Together { .. } => Beginnings::Together,
+        },
     });
     (streams, rhythm)
 }

@@ -12,6 +12,10 @@
 //!   follows from Little's law, `c = x × steps of a request`.
 //!
 //! Both agree where they meet. Numbers of requests are means, so that a part of one is possible.
+//!
+//! Requests of a batch are all there at the start and equally long, so that their beginnings have not spread: a step with prompts takes
+//! as many as fit, until all in flight have begun, and those that follow begin as these end. With `c` of them in a step that has room for
+//! `x` prompts, `x (P - 1) = budget - c`, `c / x` steps of a round carry prompts and the rest, up to `O` in all, none.
 
 /// What is asked of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +28,18 @@ pub struct Load {
     pub requests: f64,
     /// Tokens of a step at most, at least 1.
     pub budget: f64,
+    /// When they begin.
+    pub beginnings: Beginnings,
+}
+
+/// When requests in flight begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beginnings {
+    /// Evenly over time.
+    #[default]
+    Spread,
+    /// As many at once as a step has room for.
+    Together,
 }
 
 /// What a step is made of.
@@ -60,9 +76,12 @@ impl Rhythm {
     /// The steady state of a load.
     #[must_use]
     pub fn of(load: &Load) -> Self {
-        let Load { prompt, output, requests, budget } = *load;
+        let Load { prompt, output, requests, budget, beginnings } = *load;
         let others = requests - 1.0;
         let room = budget - others;
+        if let (Beginnings::Together, Some(rounds)) = (beginnings, Self::in_rounds(load)) {
+            return rounds;
+        }
         let chunks = if room >= 1.0 { (prompt / room).ceil() } else { f64::INFINITY };
         if chunks.is_finite() && requests * chunks <= chunks + output - 1.0 {
             let disturbed = others * chunks;
@@ -101,6 +120,28 @@ impl Rhythm {
         }
     }
 
+    /// Rounds of requests that begin together; `None` where every step carries prompts.
+    fn in_rounds(load: &Load) -> Option<Self> {
+        let Load { prompt, output, requests, budget, .. } = *load;
+        let room = budget - requests;
+        // Prompts that end in a step: several, or one in several steps. (Prompts of one token take the places of answers: all at once.)
+        let ending = if room >= prompt - 1.0 { room / (prompt - 1.0) } else { (room + 1.0) / prompt }.min(requests);
+        if ending <= 0.0 {
+            return None;
+        }
+        let first = (1.0 / ending).max(1.0);
+        let with = requests / ending;
+        let taken = ending.max(1.0);
+        (with <= first + output - 1.0).then(|| Self {
+            with_prompts: Mix { decode: requests - taken, prefill: ending * prompt, chunks: taken, ending },
+            without: Mix { decode: requests, ..Mix::default() },
+            first,
+            disturbed: with - first,
+            quiet: output - 1.0 - (with - first),
+            chunks: first,
+        })
+    }
+
     /// Steps of a request.
     #[must_use]
     pub fn steps(&self) -> f64 {
@@ -115,12 +156,16 @@ mod tests {
     use super::*;
 
     fn load() -> impl Strategy<Value = Load> {
-        (1u32..20_000, 1u32..3000, 1u32..2000, 1u32..20_000).prop_map(|(prompt, output, requests, budget)| Load {
-            prompt: prompt.into(),
-            output: output.into(),
-            requests: requests.into(),
-            budget: budget.into(),
-        })
+        let beginnings = prop_oneof![Just(Beginnings::Spread), Just(Beginnings::Together)];
+        (1u32..20_000, 1u32..3000, 1u32..2000, 1u32..20_000, beginnings).prop_map(
+            |(prompt, output, requests, budget, beginnings)| Load {
+                prompt: prompt.into(),
+                output: output.into(),
+                requests: requests.into(),
+                budget: budget.into(),
+                beginnings,
+            },
+        )
     }
 
     proptest! {
@@ -159,22 +204,47 @@ mod tests {
     impl Rhythm {
         /// Steps of a cycle in which no request has its prompt taken.
         fn quiet_of_all(&self, load: &Load) -> f64 {
-            if self.quiet == 0.0 { 0.0 } else { self.steps() - load.requests * self.chunks }
+            if self.quiet == 0.0 { 0.0 } else { self.steps() - load.requests / self.with_prompts.ending }
         }
     }
 
     #[test]
     fn one_request_is_alone() {
-        let one = Load { prompt: 5000.0, output: 100.0, requests: 1.0, budget: 2048.0 };
+        let one = Load { prompt: 5000.0, output: 100.0, requests: 1.0, budget: 2048.0, beginnings: Beginnings::Spread };
         let rhythm = Rhythm::of(&one);
         assert_eq!((rhythm.first, rhythm.disturbed, rhythm.quiet), (3.0, 0.0, 99.0));
         assert_eq!((rhythm.with_prompts.decode, rhythm.without.decode), (0.0, 1.0));
     }
 
+    /// 40 requests with prompts of 101 tokens in steps of 1,040: ten prompts at once, since each takes 100 tokens more than the answer in
+    /// whose place it is, so that 4 of 50 steps carry prompts, each with 30 answers.
+    #[test]
+    fn a_batch_begins_together() {
+        let load =
+            Load { prompt: 101.0, output: 50.0, requests: 40.0, budget: 1040.0, beginnings: Beginnings::Together };
+        let rhythm = Rhythm::of(&load);
+        assert_eq!(rhythm.with_prompts, Mix { decode: 30.0, prefill: 1010.0, chunks: 10.0, ending: 10.0 });
+        assert_eq!((rhythm.first, rhythm.disturbed, rhythm.quiet, rhythm.without.decode), (1.0, 3.0, 46.0, 40.0));
+        // Spread over time they begin one by one.
+        let spread = Rhythm::of(&Load { beginnings: Beginnings::Spread, ..load });
+        assert_eq!((spread.with_prompts.prefill, spread.disturbed, spread.quiet), (101.0, 39.0, 10.0));
+        // One that takes several steps: four of 251 tokens beside 39 answers.
+        let long = Rhythm::of(&Load { prompt: 4004.0, output: 1000.0, ..load });
+        assert_eq!((long.first, long.with_prompts.decode, long.with_prompts.prefill), (4.0, 39.0, 1001.0));
+    }
+
     #[test]
     fn what_is_beyond_the_budget_waits() {
         // 2048 tokens of a step: 2048 / (1024 + 99) requests end in it.
-        let of = |requests: f64| Rhythm::of(&Load { prompt: 1024.0, output: 100.0, requests, budget: 2048.0 });
+        let of = |requests: f64| {
+            Rhythm::of(&Load {
+                prompt: 1024.0,
+                output: 100.0,
+                requests,
+                budget: 2048.0,
+                beginnings: Beginnings::Spread,
+            })
+        };
         let (some, more) = (of(500.0), of(600.0));
         assert_eq!(some.with_prompts, more.with_prompts);
         let rate = 2048.0 / 1123.0;

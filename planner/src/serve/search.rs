@@ -22,9 +22,10 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
     let memory = machine.memory();
     let timed = |layout: &Layout| {
-        let (step, service) = serve(job, layout, &clock)?;
-        let service = Service { room: memory.map(|memory| room(job, layout, memory)), ..service };
-        Ok::<_, TimeError>((step, serving_footprint(job, layout), service))
+        let job = job.filled(layout, memory);
+        let (step, service) = serve(&job, layout, &clock)?;
+        let service = Service { room: memory.map(|memory| room(&job, layout, memory)), ..service };
+        Ok::<_, TimeError>((step, serving_footprint(&job, layout), service))
     };
     if let Some(layout) = Layout::given_to_serve(job, machine.ranks.len() as u32)? {
         return timed(&layout);
@@ -48,7 +49,7 @@ pub fn courses_of_steps(job: &Serving, machine: &Machine<'_>, found: &Step) -> R
     let speeds = machine.speeds_to_serve(job)?;
     let allowed = machine.simulated.allowing(job.collectives);
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
-    Ok(courses(job, &found.layout, &clock)?)
+    Ok(courses(&job.filled(&found.layout, machine.memory()), &found.layout, &clock)?)
 }
 
 /// The mean step of a job divided so, whose calls take what `tariff` says.
@@ -63,13 +64,13 @@ pub(crate) fn step_of(
 ) -> Result<Step, TimeError> {
     let speeds = machine.speeds_to_serve(job)?;
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff };
-    Ok(serve(job, layout, &clock)?.0)
+    Ok(serve(&job.filled(layout, machine.memory()), layout, &clock)?.0)
 }
 
 /// Less is better.
 fn order(service: &Service) -> (bool, Picos) {
-    // All divisions answer the same requests, so what answers one soonest answers the most.
-    (!service.late.is_empty(), service.whole)
+    let each = 1e12 / service.tokens_per_s.max(f64::MIN_POSITIVE);
+    (!service.late.is_empty(), Picos((each * 1e6) as u64))
 }
 
 /// The best by estimate, of those that fit.
@@ -77,9 +78,9 @@ fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<
     let memory = machine.memory().unwrap_or(Bytes::MAX);
     shortlist(
         possible(job, machine),
-        |layout| room(job, layout, memory).beyond.is_none(),
-        |layout| serving_footprint(job, layout).total(),
-        |layout| Ok(order(&serve(job, layout, clock)?.1)),
+        |layout| room(&job.filled(layout, Some(memory)), layout, memory).beyond.is_none(),
+        |layout| serving_footprint(&job.filled(layout, Some(memory)), layout).total(),
+        |layout| Ok(order(&serve(&job.filled(layout, Some(memory)), layout, clock)?.1)),
     )
 }
 

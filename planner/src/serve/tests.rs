@@ -299,6 +299,27 @@ fn chosen_experts_are_counted_once() {
     assert!((of(1e4) - 32.0).abs() < 1e-9 && of(8.0) < 32.0);
 }
 
+/// A batch whose rounds are all full takes as long for each as one of them, and a request more takes a round of its own.
+#[test]
+fn batches_are_answered_in_rounds() {
+    let of = |requests: u64| {
+        let job = served(&format!("requests = {requests}\nmax_num_seqs = 50\nparallel = {{ tp = 8 }}\n"));
+        let job = job.filled(&laid(&job), None);
+        let (_, service) = flat(&job, H100, 300e9);
+        let seconds = (requests * job.output_tokens) as f64 / service.tokens_per_s;
+        (service.in_flight, seconds, service.whole.0 as f64 / 1e12)
+    };
+    let [(few, one, round), (many, four, _), (_, more, _)] = [50, 200, 201].map(of);
+    let (_, alone, _) = of(1);
+    assert_eq!((few, many), (50, 50));
+    assert!((one / round - 1.0).abs() < 1e-9 && (four / one / 4.0 - 1.0).abs() < 1e-9, "{one} {round} {four}");
+    assert!((more / (four + alone) - 1.0).abs() < 1e-9, "{more} {four} {alone}");
+    // What comes one by one is spread more evenly, and takes no longer.
+    let (_, steady) = flat(&served("concurrency = 50\nparallel = { tp = 8 }\n"), H100, 300e9);
+    let (_, batch) = flat(&served("requests = 50\nparallel = { tp = 8 }\n"), H100, 300e9);
+    assert!(steady.tokens_per_s >= 0.95 * batch.tokens_per_s, "{steady:?} {batch:?}");
+}
+
 /// Of eight bits, what a product is given in 16 is read and written in 8 before it, and read in 8.
 #[test]
 fn products_of_fewer_bits_are_given_what_is_cast() {

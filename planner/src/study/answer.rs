@@ -21,7 +21,7 @@ pub use result::{MemoryRow, ResultRow};
 use serde::{Deserialize, Serialize};
 
 /// The number of this format; another one means other things by the same names.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 /// A study and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,19 +99,19 @@ pub struct MeasuredRow {
     pub candidate: String,
     /// Name of the job.
     pub job: String,
-    /// What was measured: a key of [`ResultRow`].
+    /// What was measured: a key of [`ResultRow`], with its unit.
     pub figure: String,
-    /// Measured, seconds.
-    pub measured_s: f64,
-    /// Predicted, seconds; absent where the job has none such, as a step without prompts where all carry some.
-    pub predicted_s: Option<f64>,
+    /// Measured.
+    pub measured: f64,
+    /// Predicted; absent where the job has none such, as a step without prompts where all carry some.
+    pub predicted: Option<f64>,
 }
 
 impl MeasuredRow {
     /// Predicted ÷ measured − 1.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
-        self.predicted_s.map(|predicted| predicted / self.measured_s - 1.0)
+        self.predicted.map(|predicted| predicted / self.measured - 1.0)
     }
 }
 

@@ -21,13 +21,16 @@ pub enum Figure {
     FirstToken,
     /// From one token of a request to the next.
     PerToken,
+    /// Tokens of answers in a second, of all requests together.
+    Throughput,
 }
 
 impl Figure {
     /// All, as a study's keys are told.
-    pub const ALL: [Self; 5] = [Self::Step, Self::PromptStep, Self::AnswerStep, Self::FirstToken, Self::PerToken];
+    pub const ALL: [Self; 6] =
+        [Self::Step, Self::PromptStep, Self::AnswerStep, Self::FirstToken, Self::PerToken, Self::Throughput];
 
-    /// As it is written, in seconds.
+    /// As it is written, with its unit.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -36,7 +39,37 @@ impl Figure {
             Self::AnswerStep => "answer_step_s",
             Self::FirstToken => "ttft_s",
             Self::PerToken => "tpot_s",
+            Self::Throughput => "tokens_per_s",
         }
+    }
+
+    /// The greatest value that is read: a day, or a token each nanosecond.
+    pub(super) fn most(self) -> f64 {
+        match self {
+            Self::Throughput => 1e9,
+            Self::Step | Self::PromptStep | Self::AnswerStep | Self::FirstToken | Self::PerToken => 86_400.0,
+        }
+    }
+
+    /// The time that a value as it is written stands for: of tokens a second, from one to the next. Twice is what it was: so is a
+    /// time's value had from the time.
+    fn turned(self, value: f64) -> f64 {
+        match self {
+            Self::Throughput => 1.0 / value,
+            Self::Step | Self::PromptStep | Self::AnswerStep | Self::FirstToken | Self::PerToken => value,
+        }
+    }
+
+    /// The time that a value as it is written stands for, seconds or tokens a second.
+    #[must_use]
+    pub fn time(self, value: f64) -> Picos {
+        Picos((self.turned(value) * 1e12).round() as u64)
+    }
+
+    /// As it is written, of a time.
+    #[must_use]
+    pub fn value(self, time: Picos) -> f64 {
+        self.turned(time.0 as f64 / 1e12)
     }
 
     /// Whether jobs of this kind have it.
@@ -50,7 +83,7 @@ impl Figure {
         }
     }
 
-    /// That of a run, seconds; `None` where the job has none such (a step without prompts, where all carry some).
+    /// That of a run, as it is written; `None` where the job has none such (a step without prompts, where all carry some).
     #[must_use]
     pub fn of_row(self, row: &ResultRow) -> Option<f64> {
         match self {
@@ -59,6 +92,7 @@ impl Figure {
             Self::AnswerStep => row.answer_step_s,
             Self::FirstToken => row.ttft_s,
             Self::PerToken => row.tpot_s,
+            Self::Throughput => row.tokens_per_s,
         }
     }
 
@@ -78,6 +112,7 @@ impl Figure {
             Self::AnswerStep => service.without,
             Self::FirstToken => Some(service.ttft),
             Self::PerToken => service.tpot,
+            Self::Throughput => Some(self.time(service.tokens_per_s)),
         })
     }
 }

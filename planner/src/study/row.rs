@@ -51,6 +51,7 @@ pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, s
         prompt_step_s: Some(seconds(service.with_prompts)),
         answer_step_s: service.without.map(seconds),
         late: service.late.clone(),
+        in_flight: Some(service.in_flight),
         requests_that_fit: room.map(|room| room.requests),
         would_fit: room.map(|room| room.remedies.clone()).unwrap_or_default(),
         fits: row.fits && service.late.is_empty(),

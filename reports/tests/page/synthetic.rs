@@ -85,7 +85,7 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
         json!({ "name": what, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
     };
     let text = json!({
-        "format": 4, "currency": "USD",
+        "format": 5, "currency": "USD",
         "candidates": (0..candidates).map(|c| json!({
             "name": machine(c), "fabric": "hgx-h200", "fabric_name": "hgx-h200 x4", "nodes": 4, "gpus": 32, "network": "kind=rail",
             "price": { "paid": "once", "low": 1e6, "high": 2e6, "item": name("item", c) }, "power_kw": 40.0, "racks": 1.0,
@@ -103,7 +103,7 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
         "sources": [{ "item": name("item", 0), "low": 1.0, "high": 2.0, "currency": "USD", "date": "2026-01",
                       "source": name("list of prices", 0) }],
         "results": (0..candidates).flat_map(|c| (0..jobs).map(move |j| (c, j))).map(|(c, j)| result(c, j)).collect::<Vec<_>>(),
-        "measured": [{ "candidate": machine(0), "job": name("job", 0), "figure": "step_s", "measured_s": 9.0, "predicted_s": 9.5 }],
+        "measured": [{ "candidate": machine(0), "job": name("job", 0), "figure": "step_s", "measured": 9.0, "predicted": 9.5 }],
         "ranking": (0..candidates).map(ranking).collect::<Vec<_>>(),
         "sensitivities": [sensitivity("link_rate", "0.5", true), sensitivity("gpu_price", "1.2", false)]
     });

@@ -47,7 +47,7 @@ struct StepJson {
     candidate: String,
     job: String,
     figure: &'static str,
-    measured_s: f64,
+    measured: f64,
     error_before: f64,
     error_fitted: f64,
     error_left_out: f64,
@@ -66,7 +66,7 @@ struct Row<'a> {
     candidate: &'a str,
     job: &'a str,
     figure: &'static str,
-    seconds: f64,
+    measured: f64,
     errors: StepErrors,
 }
 
@@ -95,7 +95,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
             candidate: &study.candidates.get(one.candidate)?.name,
             job: study.jobs.get(one.job)?.name(),
             figure: one.figure.key(),
-            seconds: one.time.0 as f64 / 1e12,
+            measured: one.figure.value(one.time),
             errors,
         })
     };
@@ -145,7 +145,7 @@ fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
         candidate: row.candidate.to_owned(),
         job: row.job.to_owned(),
         figure: row.figure,
-        measured_s: row.seconds,
+        measured: row.measured,
         error_before: row.errors.before,
         error_fitted: row.errors.fitted,
         error_left_out: row.errors.left_out,
@@ -165,7 +165,7 @@ fn steps(rows: &[Row<'_>]) -> Table {
         text("candidate"),
         text("job"),
         text("figure"),
-        Column::new("measured_s", "measured s", Unit::Number),
+        Column::new("measured", "measured", Unit::Number),
         Column::new("error_before", "study's curve", Unit::Percent),
         Column::new("error_fitted", "fitted", Unit::Percent),
         Column::new("error_left_out", "left out", Unit::Percent),
@@ -175,7 +175,7 @@ fn steps(rows: &[Row<'_>]) -> Table {
             Value::text(row.candidate).into(),
             Value::text(row.job).into(),
             Value::text(row.figure).into(),
-            Value::Number(row.seconds).into(),
+            Value::Number(row.measured).into(),
             Value::Deviation(row.errors.before).into(),
             Value::Deviation(row.errors.fitted).into(),
             Value::Deviation(row.errors.left_out).into(),

@@ -3,7 +3,7 @@
 use fabricast_topologies::Picos;
 use toml::Spanned;
 
-use super::super::{JobError, Limits, Places, Serving};
+use super::super::{Arrivals, JobError, Limits, Places, Serving};
 use super::{Checked, JobText, MOST_COUNTED, Own, ParallelText, largest, own};
 
 /// The shortest and the longest limit of a time, in seconds.
@@ -16,6 +16,8 @@ impl JobText {
             own("prompt_tokens", &self.prompt_tokens),
             own("output_tokens", &self.output_tokens),
             own("concurrency", &self.concurrency),
+            own("requests", &self.requests),
+            own("max_num_seqs", &self.max_num_seqs),
             own("max_batched_tokens", &self.max_batched_tokens),
             own("prefix_hit", &self.prefix_hit),
             own("kv_precision", &self.kv_precision),
@@ -41,7 +43,7 @@ impl JobText {
         let needed = |name: &str, value| check.count(name, check.needed(name, value, &places.job)?);
         let prompt_tokens = needed("prompt_tokens", &self.prompt_tokens)?;
         let output_tokens = needed("output_tokens", &self.output_tokens)?;
-        let concurrency = needed("concurrency", &self.concurrency)?;
+        let (concurrency, arrivals) = self.arrivals(check, &places)?;
         let model = self.model(check, Some(prompt_tokens + output_tokens))?;
         if prompt_tokens + output_tokens > model.seq {
             let bytes = self.prompt_tokens.as_ref().map_or(0..0, Spanned::span);
@@ -70,6 +72,7 @@ impl JobText {
             prompt_tokens,
             output_tokens,
             concurrency,
+            arrivals,
             max_batched_tokens: match &self.max_batched_tokens {
                 None => Serving::MAX_BATCHED_TOKENS,
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,
@@ -105,6 +108,31 @@ impl JobText {
         }
         Ok(job)
     }
+
+    /// Requests in flight, and how they come.
+    fn arrivals(&self, check: Checked<'_>, places: &Places) -> Result<(u64, Arrivals), JobError> {
+        let Some(requests) = &self.requests else {
+            if let Some(limit) = &self.max_num_seqs {
+                let message =
+                    "max_num_seqs: is of a batch of `requests`, and here `concurrency` says how many are in flight";
+                return Err(check.wrong(limit.span(), message.to_owned()));
+            }
+            let Some(concurrency) = &self.concurrency else {
+                return Err(JobError::at(&places.job, "missing field `concurrency`, or `requests` of a batch"));
+            };
+            return Ok((check.count("concurrency", concurrency)?, Arrivals::OneByOne));
+        };
+        if let Some(concurrency) = &self.concurrency {
+            let message = "concurrency: there are `requests` of a batch, too: expected one of them";
+            return Err(check.wrong(concurrency.span(), message.to_owned()));
+        }
+        let requests = check.count("requests", requests)?;
+        let at_once = match &self.max_num_seqs {
+            None => Serving::MAX_NUM_SEQS,
+            Some(limit) => check.count("max_num_seqs", limit)?,
+        };
+        Ok((requests, Arrivals::Together { requests, at_once }))
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +155,8 @@ pub(crate) mod tests {
             ("concurrency", "concurrency = 32"),
             ("parallel", "parallel = { tp = 8 }"),
         ] {
-            if !lines.lines().any(|line| line.starts_with(key)) {
+            let is_batch = key == "concurrency" && lines.lines().any(|line| line.starts_with("requests"));
+            if !is_batch && !lines.lines().any(|line| line.starts_with(key)) {
                 text.push_str(line);
                 text.push('\n');
             }
@@ -168,6 +197,14 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn batches_are_read() {
+        assert_eq!(served("").arrivals, Arrivals::OneByOne);
+        assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Together { requests: 3000, at_once: 1024 });
+        let few = served("requests = 3000\nmax_num_seqs = 64\n");
+        assert_eq!((few.arrivals, few.concurrency), (Arrivals::Together { requests: 3000, at_once: 64 }, 3000));
+    }
+
+    #[test]
     fn what_is_wrong_is_named_where_it_stands() {
         for (line, place, expected) in [
             (
@@ -183,6 +220,9 @@ pub(crate) mod tests {
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
             ("kv_tier = \"disk\"", "job.toml:2:11", "hbm"),
+            ("requests = 0", "job.toml:2:12", "from 1 to"),
+            ("requests = 10\nconcurrency = 5", "job.toml:3:15", "there are `requests` of a batch, too"),
+            ("max_num_seqs = 5", "job.toml:2:16", "is of a batch of `requests`"),
             ("kv_precision = \"fp4\"", "job.toml:2:16", "fp8"),
             ("tpot_s = 0", "job.toml:2:10", "tpot_s: 0 is not from"),
             ("redundant_experts = 3", "job.toml:2:21", "more than 0 experts"),

@@ -44,9 +44,12 @@ pub struct JobRow {
     /// Tokens of an answer; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    /// Requests in flight, on all replicas together; inference only.
+    /// Requests in flight, on all replicas together; inference only, and absent for batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
+    /// Requests of a batch; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
     /// Which GPU each rank has: `cyclic`, or the GPUs as ranges; absent where ranks are as GPUs are numbered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,

@@ -11,7 +11,7 @@ use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
     Paid, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
 };
-use crate::job::{Job, Model, Parallel, Precision, Recompute};
+use crate::job::{Arrivals, Job, Model, Parallel, Precision, Recompute};
 use crate::study::cases::Cases;
 use crate::study::cost::{Terms, price};
 use crate::study::key::Key;
@@ -128,8 +128,8 @@ fn measured(study: &Study, rows: &[Row]) -> Vec<MeasuredRow> {
             candidate: name(study, one.candidate),
             job: job.name().to_owned(),
             figure: one.figure.key().to_owned(),
-            measured_s: one.time.0 as f64 / 1e12,
-            predicted_s: one.figure.of_row(run),
+            measured: one.figure.value(one.time),
+            predicted: one.figure.of_row(run),
         })
     };
     study.measured.iter().filter_map(of).collect()
@@ -268,7 +268,11 @@ fn job(job: &Job) -> JobRow {
         recompute: trained.map(|job| recompute(job.recompute).to_owned()),
         prompt_tokens: served.map(|job| job.prompt_tokens),
         output_tokens: served.map(|job| job.output_tokens),
-        concurrency: served.map(|job| job.concurrency),
+        concurrency: served.filter(|job| job.arrivals == Arrivals::OneByOne).map(|job| job.concurrency),
+        requests: served.and_then(|job| match job.arrivals {
+            Arrivals::OneByOne => None,
+            Arrivals::Together { requests, .. } => Some(requests),
+        }),
         placement: Some(placed).filter(|placement| !placement.is_in_order()).map(ToString::to_string),
         auto: computed.is_some_and(|(_, _, parallel)| *parallel == Parallel::Auto),
         train_tokens: trained.and_then(|job| job.train_tokens),

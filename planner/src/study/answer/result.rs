@@ -42,6 +42,9 @@ pub struct ResultRow {
     /// Limits of the job that it breaks: which, what was found, what was asked for; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<String>,
+    /// Requests in flight, on all replicas together; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
     /// Requests in flight that fit the memory, on all replicas together; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_that_fit: Option<u64>,
@@ -130,6 +133,7 @@ impl ResultRow {
             prompt_step_s: None,
             answer_step_s: None,
             late: Vec::new(),
+            in_flight: None,
             requests_that_fit: None,
             would_fit: Vec::new(),
             exposed_comm_share: 0.0,

@@ -1,6 +1,5 @@
 //! `[[measured]]`: steps that were measured, each on a candidate of the study and of one of its jobs.
 
-use fabricast_topologies::Picos;
 use fabricast_topologies::fabric::near_misses;
 use serde::Deserialize;
 use toml::Spanned;
@@ -20,6 +19,7 @@ pub(super) struct MeasuredText {
     answer_step_s: Option<Spanned<f64>>,
     ttft_s: Option<Spanned<f64>>,
     tpot_s: Option<Spanned<f64>>,
+    tokens_per_s: Option<Spanned<f64>>,
 }
 
 impl MeasuredText {
@@ -30,12 +30,10 @@ impl MeasuredText {
             Figure::AnswerStep => self.answer_step_s.as_ref(),
             Figure::FirstToken => self.ttft_s.as_ref(),
             Figure::PerToken => self.tpot_s.as_ref(),
+            Figure::Throughput => self.tokens_per_s.as_ref(),
         }
     }
 }
-
-/// Longer than any step.
-const DAY_S: f64 = 86_400.0;
 
 impl Reader<'_> {
     /// The figures of an entry, each a measured step.
@@ -68,8 +66,8 @@ impl Reader<'_> {
                 let message = format!("{}: a job of {} has none", figure.key(), job.kind());
                 return Err(self.wrong(value.span(), message));
             }
-            let Some(seconds) = self.positive(figure.key(), Some(value), DAY_S)? else { continue };
-            let time = Picos((seconds * 1e12).round() as u64);
+            let Some(told) = self.positive(figure.key(), Some(value), figure.most())? else { continue };
+            let time = figure.time(told);
             steps.push(MeasuredStep { candidate, job: number, figure, time, place: self.origin.place(value.span()) });
         }
         if steps.is_empty() {

@@ -212,9 +212,11 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         let model = job.model.map(model);
         let trained = job.global_batch.zip(job.model);
         let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
-        let served = job.concurrency.zip(job.prompt_tokens).zip(job.output_tokens);
-        let served =
-            served.map(|((all, prompt), output)| format!("{all} requests of {prompt} tokens, {output} answered"));
+        let each = job.prompt_tokens.zip(job.output_tokens);
+        let served = job.concurrency.or(job.requests).zip(each).map(|(all, (prompt, output))| {
+            let batch = if job.requests.is_some() { " of a batch" } else { "" };
+            format!("{all} requests{batch} of {prompt} tokens, {output} answered")
+        });
         let batch = trained.or(served);
         let placed = is_placed
             .then(|| Cell::from(Value::text(job.placement.as_deref().map_or_else(|| "in order".to_owned(), cut))));
@@ -291,8 +293,8 @@ pub fn measured(answer: &Answer) -> Table {
         Column::new("candidate", "candidate", Unit::Text),
         Column::new("job", "job", Unit::Text),
         Column::new("figure", "figure", Unit::Text),
-        Column::new("measured_s", "measured s", Unit::Number),
-        Column::new("predicted_s", "predicted s", Unit::Number),
+        Column::new("measured", "measured", Unit::Number),
+        Column::new("predicted", "predicted", Unit::Number),
         Column::new("error", "error", Unit::Percent),
     ]);
     for one in &answer.measured {
@@ -300,8 +302,8 @@ pub fn measured(answer: &Answer) -> Table {
             Value::text(&one.candidate).into(),
             Value::text(&one.job).into(),
             Value::text(&one.figure).into(),
-            Value::Number(one.measured_s).into(),
-            Value::or_missing(one.predicted_s, Value::Number).into(),
+            Value::Number(one.measured).into(),
+            Value::or_missing(one.predicted, Value::Number).into(),
             Value::or_missing(one.error(), Value::Deviation).into(),
         ]);
     }
