@@ -31,7 +31,7 @@ fn reached(job: &Training, step: &Step) -> [f64; 2] {
         .map(|operations| operations / (step.time.0 as f64 / 1e12) / step.layout.degrees.ranks() as f64 / 1e12)
 }
 
-/// Predicted over published time, less one, in percent, of both ways to count: what README tells. The efficiency curve is that of steps
+/// Predicted over published time, less one, in percent, of both ways to count: what docs/steps.md tells. The efficiency curve is that of steps
 /// on one and two H200. Memory comes out beyond 80 GB, which these runs kept within.
 const TOLD: [[f64; 2]; 3] = [[-16.8, -13.4], [-14.9, -11.4], [-33.7, -7.1]];
 
