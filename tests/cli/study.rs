@@ -103,6 +103,37 @@ fn what_does_not_fit_or_comes_too_late_is_named() {
     refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: is of jobs of kind training");
 }
 
+/// As many requests of a batch are in flight as memory holds, whatever there is of the fabric carries no more than it can, and none of them
+/// has a time to its first token.
+#[test]
+fn a_batch_fills_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\n\
+        [[job]]\nname = \"all of them\"\nkind = \"inference\"\nprompt_tokens = 4000\noutput_tokens = 500\nrequests = 100000\n\
+        max_num_seqs = 10000\nprecision = \"fp8\"\nparallel = { tp = 8 }\n\
+        model = { layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000 }\n\
+        [[measured]]\ncandidate = \"one\"\njob = \"all of them\"\ntokens_per_s = 3803\n";
+    std::fs::write(folder.path().join("s.toml"), text).unwrap();
+    let run = run_in(folder.path(), "study s.toml --format json");
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    let found: Value = serde_json::from_str(&run.stdout).unwrap();
+    let result = &found["results"][0];
+    assert_eq!((&result["fits"], &result["ttft_s"]), (&Value::Bool(true), &Value::Null));
+    let in_flight = result["in_flight"].as_u64().unwrap();
+    assert!((100..10_000).contains(&in_flight) && result["requests_that_fit"] == in_flight, "{result}");
+    let most: Vec<f64> = result["load"].as_array().unwrap().iter().filter_map(|class| class["most"].as_f64()).collect();
+    assert!(!most.is_empty() && most.iter().all(|load| (0.0..1.0).contains(load)), "{most:?}");
+    // What was measured stands as it was written, with the error of the time.
+    let measured = &found["measured"][0];
+    let told = result["tokens_per_s"].as_f64().unwrap();
+    assert_eq!((measured["measured"].as_f64(), measured["predicted"].as_f64()), (Some(3803.0), Some(told)));
+    assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
+    let text = std::fs::read_to_string(folder.path().join("out/ranking.txt")).unwrap();
+    assert!(text.contains("in flight") && text.contains(&in_flight.to_string()), "{text}");
+    let page = std::fs::read_to_string(folder.path().join("out/index.html")).unwrap();
+    assert!(page.contains("500 answered, all there at the start") && page.contains("error of the time"));
+}
+
 #[test]
 fn a_folder_gets_the_same() {
     let folder = tempfile::tempdir().unwrap();

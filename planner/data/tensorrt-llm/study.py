@@ -4,7 +4,9 @@
     study.py h100,h200 dense > hopper.toml; study.py b200,gb200 dense > blackwell.toml; study.py h100,h200,b200,gb200 experts > experts.toml
 
 Most requests in flight and tokens of a step are those that trtllm-bench finds (tensorrt_llm/bench/build/tuning.py, commit 04cba882:
-calc_engine_setting, finetune_setting; latent keys and values by what is kept of them), requests those that the pages state by length.
+calc_engine_setting, finetune_setting: by the memory of all GPUs together, also where each has requests of its own; latent keys and values
+by what is kept of them), requests those that the pages state by length. Memory is filled to 0.95, "in many cases", as the pages say, and
+keys and values have 8 bits, as in ModelOpt's checkpoints.
 """
 
 import csv
@@ -46,7 +48,7 @@ def up(number, step):
 
 
 def limits(row):
-    """Requests of a rank and tokens of a step, at most."""
+    """Requests of a replica and tokens of a step, at most."""
     _, parameters, elements = MODELS[row["model"]]
     prompt, output = int(row["prompt"]), int(row["output"])
     memory = int(row["gpus"]) * GPUS[row["gpu"]][2] * 1e9 - parameters * BYTES[row["precision"]]

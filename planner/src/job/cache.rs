@@ -8,7 +8,7 @@
 use fabricast_topologies::Bytes;
 
 use super::memory::RUNTIME;
-use super::{Footprint, KvPrecision, Layout, Precision, Serving, Tier};
+use super::{Arrivals, Footprint, KvPrecision, Layout, Loaded, Precision, Serving, Tier};
 
 impl Serving {
     /// Bytes of keys and values of a token, in all layers and heads.
@@ -29,10 +29,9 @@ impl Serving {
         }
     }
 
-    /// Requests of the replica that has the most.
-    #[must_use]
-    pub fn requests_of_replica(&self, layout: &Layout) -> u64 {
-        self.concurrency.div_ceil(u64::from(layout.degrees.data).max(1))
+    /// The part of a GPU's memory that may be filled.
+    fn filled_memory(&self, memory: Bytes) -> Bytes {
+        Bytes((memory.0 as f64 * self.memory_share) as u64)
     }
 
     /// Bytes of the weights of a rank of the first stage. Words are kept as activations are. What makes short vectors each
@@ -51,6 +50,14 @@ impl Serving {
         let kept = (model.embedding_parameters() + layers * unfolding) * self.precision.bytes();
         whole + (of_layers + kept).div_ceil(tensor)
     }
+}
+
+impl Loaded<'_> {
+    /// Requests of the replica that has the most.
+    #[must_use]
+    pub fn requests_of_replica(&self, layout: &Layout) -> u64 {
+        self.in_flight.div_ceil(u64::from(layout.degrees.data).max(1))
+    }
 
     /// Keys and values of the replica that has the most requests, on one rank, wherever they are kept.
     #[must_use]
@@ -61,7 +68,7 @@ impl Serving {
 
 /// What fills the memory of the fullest rank.
 #[must_use]
-pub fn serving_footprint(job: &Serving, layout: &Layout) -> Footprint {
+pub fn serving_footprint(job: &Loaded<'_>, layout: &Layout) -> Footprint {
     Footprint {
         weights: Bytes(job.weights_of_rank(layout)),
         kv_cache: match job.kv_tier {
@@ -75,7 +82,7 @@ pub fn serving_footprint(job: &Serving, layout: &Layout) -> Footprint {
 }
 
 /// Activations of a step that is as large as may be: of one layer, since none is kept, and of the words that follow.
-fn activations(job: &Serving, layout: &Layout) -> u64 {
+fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
     let model = &job.model;
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let tokens = job.max_batched_tokens;
@@ -84,8 +91,23 @@ fn activations(job: &Serving, layout: &Layout) -> u64 {
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
     let layer = tokens * e * (2 * model.hidden + attention.max(ffn));
-    // Scores of words in 32 bits, for each request.
-    layer + 4 * job.requests_of_replica(layout) * model.vocab.div_ceil(tensor)
+    layer + job.requests_of_replica(layout) * scores_of_request(job, layout)
+}
+
+/// Scores of words in 32 bits, on one rank.
+fn scores_of_request(job: &Serving, layout: &Layout) -> u64 {
+    4 * job.model.vocab.div_ceil(u64::from(layout.degrees.tensor))
+}
+
+/// Requests in flight that fit GPUs of so much memory, on all replicas together: as many on each as are left room for.
+pub(super) fn fitting(job: &Serving, layout: &Layout, memory: Bytes) -> u64 {
+    let none = serving_footprint(&Loaded { job, in_flight: 0 }, layout);
+    let left = job.filled_memory(memory).0.saturating_sub(none.total().0);
+    let kept = match job.kv_tier {
+        Tier::Hbm | Tier::Peer => job.tokens() * job.kv_bytes_of_rank(layout),
+        Tier::Host => 0,
+    };
+    (left / (kept + scores_of_request(job, layout)).max(1)).saturating_mul(layout.degrees.data.into())
 }
 
 /// Whether all requests fit, and if not, what would.
@@ -103,31 +125,25 @@ pub struct Room {
 
 /// The room in GPUs of so much memory.
 #[must_use]
-pub fn room(job: &Serving, layout: &Layout, memory: Bytes) -> Room {
-    let memory = Bytes((memory.0 as f64 * job.memory_share) as u64);
-    let lacks = |job: &Serving| serving_footprint(job, layout).beyond(memory);
-    let found = serving_footprint(job, layout);
-    let replicas = u64::from(layout.degrees.data);
-    let left = memory.0.saturating_sub(found.total().0 - found.kv_cache.0);
-    let requests = match job.kv_tier {
-        Tier::Host if left > 0 => job.concurrency,
-        _ => left / (job.tokens() * job.kv_bytes_of_rank(layout)).max(1) * replicas,
-    };
+pub fn room(job: &Loaded<'_>, layout: &Layout, memory: Bytes) -> Room {
+    let requests = fitting(job, layout, memory);
+    let memory = job.filled_memory(memory);
+    let lacks = |other: &Serving| serving_footprint(&Loaded { job: other, ..*job }, layout).beyond(memory);
     let beyond = lacks(job);
     let mut remedies = Vec::new();
     if beyond.is_some() {
-        if requests > 0 {
+        if let (1.., Arrivals::OneByOne { .. }) = (requests, job.arrivals) {
             remedies.push(format!("concurrency = {requests}"));
         }
-        let kept = Serving { kv_precision: KvPrecision::Fp8, ..job.clone() };
+        let kept = Serving { kv_precision: KvPrecision::Fp8, ..job.job.clone() };
         if job.kv_bytes_per_token.is_none() && job.kv_precision != KvPrecision::Fp8 && lacks(&kept).is_none() {
             remedies.push("kv_precision = \"fp8\"".to_owned());
         }
-        let smaller = Serving { precision: Precision::Fp8, ..job.clone() };
+        let smaller = Serving { precision: Precision::Fp8, ..job.job.clone() };
         if job.precision.served_bytes() > smaller.precision.served_bytes() && lacks(&smaller).is_none() {
             remedies.push("precision = \"fp8\"".to_owned());
         }
-        let elsewhere = Serving { kv_tier: Tier::Host, ..job.clone() };
+        let elsewhere = Serving { kv_tier: Tier::Host, ..job.job.clone() };
         if job.kv_tier != Tier::Host && lacks(&elsewhere).is_none() {
             remedies.push("kv_tier = \"host\"".to_owned());
         }
@@ -167,7 +183,7 @@ mod tests {
             prop_assert_eq!(job.kv_bytes(), of_token);
             prop_assert_eq!(job.kv_bytes_of_rank(&layout) * u64::from(tp * pp), of_token * copies);
             let most = requests.div_ceil(u64::from(dp));
-            prop_assert_eq!(serving_footprint(&job, &layout).kv_cache.0, most * 2500 * job.kv_bytes_of_rank(&layout));
+            prop_assert_eq!(serving_footprint(&job.filled(&layout, None), &layout).kv_cache.0, most * 2500 * job.kv_bytes_of_rank(&layout));
         }
 
         /// As many requests as are said to fit do, and one more a replica does not.
@@ -176,40 +192,42 @@ mod tests {
             let job = |requests: u64| served(&format!("concurrency = {requests}\nparallel = {{ tp = 8, dp = {dp} }}\n"));
             let (asked, memory) = (job(requests), Bytes(gigabytes * 1_000_000_000));
             let layout = laid(&asked, 8 * dp);
-            let found = room(&asked, &layout, memory);
+            let found = room(&asked.filled(&layout, None), &layout, memory);
             prop_assert_eq!(found.beyond.is_none(), requests.div_ceil(dp.into()) <= found.requests / u64::from(dp) && found.requests > 0);
-            if found.requests > 0 {
-                // The room for words is that of the requests that were asked for.
-                let words = 4 * 32_000 / 8 * requests.max(found.requests);
-                let fewer = room(&job(found.requests), &layout, memory);
-                prop_assert!(fewer.beyond.is_none_or(|over| over.0 <= words));
-                let more = room(&job(found.requests + u64::from(dp)), &layout, memory);
-                prop_assert!(more.beyond.is_some() || found.requests < requests);
-            }
+            let fits = |requests: u64| room(&job(requests).filled(&layout, None), &layout, memory).beyond.is_none();
+            prop_assert!(found.requests == 0 || fits(found.requests));
+            prop_assert!(!fits(found.requests + u64::from(dp)));
         }
     }
 
     /// Of a batch as many requests are in flight as fit, as there are, or as a replica may have, whatever is least; one where none fits.
     #[test]
     fn batches_fill_the_memory() {
-        let filled = |requests: u64, at_once: u64, memory: Option<u64>| {
-            let lines = format!("requests = {requests}\nmax_num_seqs = {at_once}\nparallel = {{ tp = 8, dp = 2 }}\n");
+        let gigabytes = |count: u64| Some(Bytes(count * 1_000_000_000));
+        let filled = |requests: u64, at_once: u64, memory: Option<Bytes>, tier: &str| {
+            let lines = format!(
+                "requests = {requests}\nmax_num_seqs = {at_once}\nkv_tier = \"{tier}\"\nparallel = {{ tp = 8, dp = 2 }}\n"
+            );
             let job = served(&lines);
             let layout = laid(&job, 16);
-            let memory = memory.map(|gigabytes| Bytes(gigabytes * 1_000_000_000));
-            let filled = job.filled(&layout, memory);
-            (filled.concurrency, memory.map(|memory| room(&filled, &layout, memory)))
+            let loaded = job.filled(&layout, memory);
+            (loaded.in_flight, memory.map(|memory| room(&loaded, &layout, memory)))
         };
-        assert_eq!(filled(100, 64, None).0, 100);
-        assert_eq!(filled(1000, 64, None).0, 128);
-        let (fitting, found) = filled(100_000, 10_000, Some(80));
+        assert_eq!(filled(100, 64, None, "hbm").0, 100);
+        assert_eq!(filled(1000, 64, None, "hbm").0, 128);
+        // However many more there might be, as many fit.
+        let (most, found) = filled(100_000, 1024, gigabytes(40), "hbm");
         let found = found.unwrap();
-        assert!(fitting < 20_000 && found.beyond.is_none() && found.requests / 2 * 2 >= fitting, "{fitting} {found:?}");
-        let (least, found) = filled(1000, 1000, Some(5));
+        assert_eq!((found.beyond, found.requests), (None, most));
+        assert!((100..2048).contains(&most), "{most}");
+        assert_eq!(filled(1 << 24, 1 << 24, gigabytes(40), "hbm").0, most);
+        let (least, found) = filled(1000, 1000, gigabytes(5), "hbm");
         assert!(least == 1 && found.unwrap().beyond.is_some());
+        // On the host none is kept here but the scores of its words.
+        assert!(filled(1 << 24, 1 << 24, gigabytes(40), "host").0 > 100 * most);
         // Requests that come one by one are as many as are said.
         let job = served("concurrency = 77\nparallel = { tp = 8 }\n");
-        assert_eq!(job.filled(&laid(&job, 8), Some(Bytes(1))), job);
+        assert_eq!(job.filled(&laid(&job, 8), Some(Bytes(1))).in_flight, 77);
     }
 
     /// Llama 2 70B: 137e9 bytes in 16 bits; in fp8 half of that but the words, in nvfp4 9 of 16 parts of this.
@@ -229,13 +247,13 @@ mod tests {
     fn what_does_not_fit_says_what_would() {
         let job = served("concurrency = 400\nparallel = { tp = 8 }\n");
         let layout = laid(&job, 8);
-        let found = room(&job, &layout, Bytes(60_000_000_000));
+        let found = room(&job.filled(&layout, None), &layout, Bytes(60_000_000_000));
         let over = found.beyond.unwrap();
-        assert_eq!(over.0, serving_footprint(&job, &layout).total().0 - 54_000_000_000);
+        assert_eq!(over.0, serving_footprint(&job.filled(&layout, None), &layout).total().0 - 54_000_000_000);
         assert_eq!(found.remedies[1..], ["kv_precision = \"fp8\"", "precision = \"fp8\"", "kv_tier = \"host\""]);
         assert!(found.remedies[0].starts_with("concurrency = 3"), "{found:?}");
         // Nothing helps where not even the weights fit.
-        let small = room(&job, &layout, Bytes(5_000_000_000));
+        let small = room(&job.filled(&layout, None), &layout, Bytes(5_000_000_000));
         assert_eq!((small.requests, small.remedies.len()), (0, 0));
         // Compressed keys and values are whole on each rank.
         let latent = served("kv_bytes_per_token = 70272\nparallel = { tp = 8 }\n");

@@ -39,7 +39,7 @@ pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
 pub(crate) use read::{Beside, JobText, refused, written};
-pub use serving::{Arrivals, KvPrecision, Limits, Serving};
+pub use serving::{Arrivals, KvPrecision, Limits, Loaded, Serving};
 pub use sharding::{Accumulate, Gathered, Reshard, Zero};
 pub use tier::Tier;
 pub use traced::Traced;

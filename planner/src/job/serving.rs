@@ -4,10 +4,13 @@
 //! flight as the memory holds. Each brings its prompt, of which a part may be known already, and is answered token by token. Replicas (the
 //! data-parallel ranks) have equal parts of the requests.
 
+use std::ops::Deref;
+
 use fabricast_topologies::{Bytes, Picos};
 use serde::Deserialize;
 
-use super::{Collectives, Layout, Model, Parallel, Placement, Places, Precision, Tier, room};
+use super::cache::fitting;
+use super::{Collectives, Layout, Model, Parallel, Placement, Places, Precision, Tier};
 
 /// A model that answers requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,9 +25,7 @@ pub struct Serving {
     pub prompt_tokens: u64,
     /// Tokens of an answer, the first included.
     pub output_tokens: u64,
-    /// Requests in flight, on all replicas together; of a batch no more than these ([`Serving::filled`]).
-    pub concurrency: u64,
-    /// How they come.
+    /// How requests come.
     pub arrivals: Arrivals,
     /// Tokens of a step of a replica at most: vLLM's `max_num_batched_tokens`.
     pub max_batched_tokens: u64,
@@ -62,20 +63,20 @@ impl Serving {
     pub const MAX_BATCHED_TOKENS: u64 = 8192;
     /// vLLM's `gpu_memory_utilization` (`vllm/config/cache.py`).
     pub const MEMORY_SHARE: f64 = 0.9;
-    /// vLLM's `max_num_seqs` on GPUs of 70 GiB and more (`vllm/engine/arg_utils.py`).
+    /// vLLM's `max_num_seqs` on GPUs of 70 GiB and more, the A100 aside (`vllm/engine/arg_utils.py`).
     pub const MAX_NUM_SEQS: u64 = 1024;
 
-    /// The job with as many requests of its batch in flight as memory holds, at least one; as it is where they come one by one, or the
-    /// memory is not known.
+    /// The job with the requests that are in flight on GPUs of so much memory: of a batch as many as that holds, at least one.
     #[must_use]
-    pub fn filled(&self, layout: &Layout, memory: Option<Bytes>) -> Self {
-        let mut job = self.clone();
-        if let Arrivals::Together { requests, at_once } = self.arrivals {
-            job.concurrency = requests.min(at_once.saturating_mul(layout.degrees.data.into()));
-            let fitting = memory.map_or(u64::MAX, |memory| room(&job, layout, memory).requests);
-            job.concurrency = job.concurrency.min(fitting).max(1);
-        }
-        job
+    pub fn filled(&self, layout: &Layout, memory: Option<Bytes>) -> Loaded<'_> {
+        let in_flight = match self.arrivals {
+            Arrivals::OneByOne { concurrency } => concurrency,
+            Arrivals::Together { requests, at_once } => {
+                let fitting = memory.map_or(u64::MAX, |memory| fitting(self, layout, memory));
+                requests.min(at_once.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
+            }
+        };
+        Loaded { job: self, in_flight }
     }
 
     /// Tokens of a prompt that must be computed: at least the last, whose answer is the first token (as vLLM does).
@@ -99,11 +100,13 @@ impl Serving {
 }
 
 /// How requests come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// The next where one is answered; their beginnings have spread over time.
-    #[default]
-    OneByOne,
+    OneByOne {
+        /// Those in flight, on all replicas together.
+        concurrency: u64,
+    },
     /// All are there at the start, and equally long: those in flight begin together, and those that follow them do, too.
     Together {
         /// All of them.
@@ -111,6 +114,23 @@ pub enum Arrivals {
         /// Those of a replica that are in flight, at most: vLLM's `max_num_seqs`.
         at_once: u64,
     },
+}
+
+/// A job and its requests in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Loaded<'a> {
+    /// The job.
+    pub job: &'a Serving,
+    /// On all replicas together.
+    pub in_flight: u64,
+}
+
+impl Deref for Loaded<'_> {
+    type Target = Serving;
+
+    fn deref(&self) -> &Serving {
+        self.job
+    }
 }
 
 /// What keys and values are kept in.

@@ -11,11 +11,14 @@
 //!   `N` of those who share the experts leave `(1 - k / slots)^N` alone.
 //! - Only the last tokens of prompts and those of answers meet the words.
 //! - Sum and norm are one kernel, which reads and writes both.
+//! - What products of 8 or 4 bits are given is cast by a kernel before each (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
+//!   `scaled_fp4_quant`), nothing for two passes.
+//! - Of experts tiles are computed whole ([`tiled`]), and tokens are sorted on their way there and back.
 
 use fabricast_topologies::Bytes;
 
 use super::rhythm::Mix;
-use crate::job::{Flops, Layout, Serving};
+use crate::job::{Flops, Layout, Loaded, Serving};
 use crate::step::{Kernel, Kind, tiled};
 
 /// A kernel and what it reads of kept keys and values, wherever they are.
@@ -52,23 +55,27 @@ impl Work {
     }
 
     /// Rows by weights of `inner` × `columns` elements, of which so many times as many are read as one row meets.
-    fn product(&mut self, kind: Kind, (rows, inner, columns): (f64, f64, f64), elements: Elements, times: f64) {
-        let given = elements.weight.min(elements.activation);
-        if given < elements.activation {
-            self.stream((elements.activation + given) * rows * inner);
-        }
-        let moved = rows * (given * inner + elements.activation * columns) + elements.weight * times * inner * columns;
-        let flops = flops(2.0 * rows * inner * columns);
-        self.kernels.push(Kernel { kind, flops, bytes: bytes(moved) });
+    fn product(&mut self, kind: Kind, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, times: f64) {
+        self.cast(rows * inner, elements);
+        let kernel = Kernel { kind, flops: flops(2.0 * rows * inner * columns), bytes: elements.moved(shape, times) };
+        self.kernels.push(kernel);
     }
-}
 
-impl Work {
     /// Rows of all experts that some token has chosen, by the `inner` × `columns` elements of each of them, in one kernel.
     fn experts(&mut self, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, chosen: f64) {
-        self.product(Kind::Experts { inner: (elements.weight * inner) as u64 }, shape, elements, chosen);
-        if let Some(kernel) = self.kernels.last_mut() {
-            kernel.flops = flops(2.0 * chosen * tiled(rows / chosen.max(f64::MIN_POSITIVE)) * inner * columns);
+        self.cast(rows * inner, elements);
+        let computed = chosen * tiled(rows / chosen.max(f64::MIN_POSITIVE));
+        self.kernels.push(Kernel {
+            kind: Kind::Experts { inner: (elements.weight * inner) as u64 },
+            flops: flops(2.0 * computed * inner * columns),
+            bytes: elements.moved(shape, chosen),
+        });
+    }
+
+    /// Elements that a product is given, where it takes them in fewer bits than they are kept in.
+    fn cast(&mut self, count: f64, elements: Elements) {
+        if elements.weight < elements.activation {
+            self.stream((elements.activation + elements.weight) * count);
         }
     }
 }
@@ -84,11 +91,22 @@ impl Elements {
     fn of(job: &Serving) -> Self {
         Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() }
     }
+
+    /// What a product of rows by so many matrices moves: operands in its own precision, results as activations.
+    fn moved(self, (rows, inner, columns): (f64, f64, f64), matrices: f64) -> Bytes {
+        let given = self.weight.min(self.activation);
+        bytes(rows * (given * inner + self.activation * columns) + self.weight * matrices * inner * columns)
+    }
+
+    /// Those of products that keep 16 bits.
+    fn wide(self) -> Self {
+        Self { weight: self.activation, ..self }
+    }
 }
 
 /// Experts of a rank that some token of those who share them has chosen, on average; `tokens` are those of a replica.
 #[must_use]
-pub fn chosen_experts(job: &Serving, layout: &Layout, tokens: f64) -> f64 {
+pub fn chosen_experts(job: &Loaded<'_>, layout: &Layout, tokens: f64) -> f64 {
     let slots = job.expert_slots() as f64;
     let expert = f64::from(layout.degrees.expert);
     let missed = 1.0 - job.model.experts_per_token as f64 / slots.max(1.0);
@@ -96,8 +114,8 @@ pub fn chosen_experts(job: &Serving, layout: &Layout, tokens: f64) -> f64 {
 }
 
 /// The part of the replicas that have something to do.
-fn busy(job: &Serving, layout: &Layout) -> f64 {
-    (job.concurrency as f64 / f64::from(layout.degrees.data)).min(1.0)
+fn busy(job: &Loaded<'_>, layout: &Layout) -> f64 {
+    (job.in_flight as f64 / f64::from(layout.degrees.data)).min(1.0)
 }
 
 /// The load of the fullest rank of experts over the mean: no more than all of it.
@@ -108,7 +126,7 @@ pub fn skew(job: &Serving, layout: &Layout) -> f64 {
 
 /// A layer.
 #[must_use]
-pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
+pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     let (model, degrees) = (&job.model, layout.degrees);
     let elements = Elements::of(job);
     let (a, tensor) = (elements.activation, f64::from(degrees.tensor));
@@ -148,7 +166,7 @@ pub fn layer(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     work.stream(matrices * a * routed * ffn);
     work.experts((routed, ffn, hidden), elements, chosen);
     work.stream(sent + sorted);
-    work.product(Kind::Wide, (between / hidden, hidden, model.experts as f64), elements, 1.0);
+    work.product(Kind::Wide, (between / hidden, hidden, model.experts as f64), elements.wide(), 1.0);
     work
 }
 
@@ -184,8 +202,7 @@ fn projections(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mu
         work.product(Kind::Product, (rows, kv, unfolded), elements, 1.0);
     }
     if mix.decode > 0.0 {
-        let kept = Elements { weight: elements.activation, ..elements };
-        work.product(Kind::Wide, (mix.decode, kv, unfolded), kept, 1.0);
+        work.product(Kind::Wide, (mix.decode, kv, unfolded), elements.wide(), 1.0);
     }
 }
 
@@ -247,9 +264,8 @@ pub fn words(job: &Serving, mix: &Mix) -> Work {
 pub fn logits(job: &Serving, layout: &Layout, mix: &Mix) -> Work {
     let rows = mix.decode + mix.ending;
     let words = job.model.vocab as f64 / f64::from(layout.degrees.tensor);
-    let a = job.precision.bytes() as f64;
     let mut work = Work::default();
-    work.product(Kind::Wide, (rows, job.model.hidden as f64, words), Elements { activation: a, weight: a }, 1.0);
+    work.product(Kind::Wide, (rows, job.model.hidden as f64, words), Elements::of(job).wide(), 1.0);
     work.stream(3.0 * 4.0 * rows * words);
     work
 }

@@ -11,6 +11,7 @@
 //! Stages of a pipeline each work on the requests of another stream, as vLLM keeps as many batches under way as there are
 //! stages: a stream's step goes through all of them, and begins anew when the slowest stage has done all streams.
 
+mod batch;
 mod kernels;
 mod rhythm;
 mod search;
@@ -26,7 +27,7 @@ pub use traffic::traffic;
 use fabricast_topologies::Picos;
 use rayon::prelude::*;
 
-use crate::job::{Arrivals, Degrees, Dimension, GroupCall, Layout, Phase, Room, Serving};
+use crate::job::{Arrivals, Degrees, Dimension, GroupCall, Layout, Loaded, Phase, Room, Serving};
 use crate::plan::PlanError;
 use crate::step::{
     Course, Efficiency, Exchange, Kernel, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
@@ -36,11 +37,11 @@ use way::{Spent, Way};
 /// What becomes of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// From a request to its first token; of a batch, from where it is taken up.
-    pub ttft: Picos,
+    /// From a request to its first token; `None` of a batch, where they wait for their turn.
+    pub ttft: Option<Picos>,
     /// From one token to the next; `None` where the first is the last.
     pub tpot: Option<Picos>,
-    /// From a request to its last token.
+    /// From a request to its last token; of a batch, from where it is taken up.
     pub whole: Picos,
     /// Tokens of answers in a second, of all replicas.
     pub tokens_per_s: f64,
@@ -76,67 +77,82 @@ fn sum((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
     Picos((a.0 as f64 * often + b.0 as f64 * seldom).round() as u64)
 }
 
-/// The steps of a job and what its requests see of them; `room` is the caller's to fill. Of a batch each round takes as long as the first,
-/// and the last of fewer requests as long as these; how its batch drains is left out.
+/// The steps of a job and what its requests see of them; `room` is the caller's to fill.
 ///
 /// # Errors
 /// [`PlanError`]: a call without a price.
-pub fn serve(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
-    let (step, service) = round(job, layout, clock)?;
-    let Arrivals::Together { requests, .. } = job.arrivals else { return Ok((step, service)) };
-    let in_flight = job.concurrency.clamp(1, requests);
-    let last = match requests % in_flight {
-        0 => Picos::ZERO,
-        rest => round(&Serving { concurrency: rest, ..job.clone() }, layout, clock)?.1.whole,
-    };
-    let all = times(service.whole, requests / in_flight) + last;
-    Ok((
-        step,
-        Service { tokens_per_s: (requests * job.output_tokens) as f64 / (all.0.max(1) as f64 / 1e12), ..service },
-    ))
-}
-
-/// The same while as many requests are in flight as there are at once.
-fn round(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
-    let (streams, rhythm) = steady(job, layout);
-    let mixes = [rhythm.with_prompts, rhythm.without];
-    let [with, without] = clock.ways(job, layout, &rhythm, &streams)?.map(|way| way.spent());
-    let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
-    let shares: Vec<(Share, Picos)> = with
-        .shares()
-        .iter()
-        .zip(without.shares())
-        .map(|(&(share, a), (_, b))| (share, mean((a, often), (b, seldom))))
-        .collect();
-    let all = streams.of_replica * streams.replicas;
-    let [alone_with, alone_without] = mixes.map(|mix| clock.alone(job, &mix.times(all), rhythm.chunks));
-    let time: Picos = shares.iter().map(|share| share.1).sum();
-    let communication = shares.iter().filter(|share| share.0.is_communication()).map(|share| share.1).sum();
-    let step = Step {
-        layout: *layout,
-        time,
-        shares,
-        communication,
-        alone: mean((alone_with, often), (alone_without, seldom)),
-    };
-    let (with, without) = (with.time(), without.time());
-    let ttft = sum((with, rhythm.first), (without, 0.0));
-    let rest = sum((with, rhythm.disturbed), (without, rhythm.quiet));
+pub fn serve(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
+    let round = Round::of(job, layout, clock)?;
+    let step = round.step(job, layout, clock);
+    let [with, without] = round.times();
+    let rest = sum((with, round.rhythm.disturbed), (without, round.rhythm.quiet));
     let after = job.output_tokens - 1;
     let tpot = (after > 0).then(|| Picos(rest.0 / after.max(1)));
-    let whole = ttft + rest;
+    let first = sum((with, round.rhythm.first), (without, 0.0));
+    let (requests, seconds, ttft) = match job.arrivals {
+        Arrivals::OneByOne { .. } => (job.in_flight, round.whole(), Some(first)),
+        Arrivals::Together { requests, .. } => {
+            (requests, batch::seconds(job, layout, clock, (requests, &round))?, None)
+        }
+    };
     let service = Service {
         ttft,
         tpot,
-        whole,
-        tokens_per_s: (job.concurrency * job.output_tokens) as f64 / (whole.0.max(1) as f64 / 1e12),
+        whole: first + rest,
+        tokens_per_s: requests as f64 * job.output_tokens as f64 / seconds.max(1e-12),
         with_prompts: with,
-        without: (rhythm.quiet > 0.0).then_some(without),
+        without: (round.rhythm.quiet > 0.0).then_some(without),
         late: late(job, ttft, tpot),
-        in_flight: job.concurrency,
+        in_flight: job.in_flight,
         room: None,
     };
     Ok((step, service))
+}
+
+/// What happens while as many requests are in flight as there are at once.
+struct Round {
+    streams: Streams,
+    rhythm: Rhythm,
+    /// Steps with prompts, and without.
+    ways: [Way; 2],
+}
+
+impl Round {
+    fn of(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<Self, PlanError> {
+        let (streams, rhythm) = steady(job, layout);
+        let ways = clock.ways(job, layout, &rhythm, &streams)?;
+        Ok(Self { streams, rhythm, ways })
+    }
+
+    fn times(&self) -> [Picos; 2] {
+        self.ways.map(|way| way.spent().time())
+    }
+
+    /// Seconds of a request's steps, of those up to its first token and of all after it.
+    fn whole(&self) -> f64 {
+        let [with, without] = self.times().map(|time| time.0 as f64 / 1e12);
+        with * (self.rhythm.first + self.rhythm.disturbed) + without * self.rhythm.quiet
+    }
+
+    /// The mean step.
+    fn step(&self, job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Step {
+        let Self { streams, rhythm, ways } = self;
+        let [with, without] = ways.map(|way| way.spent().shares());
+        let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
+        let both = with.iter().zip(without);
+        let shares: Vec<(Share, Picos)> =
+            both.map(|(&(share, a), (_, b))| (share, mean((a, often), (b, seldom)))).collect();
+        let all = streams.of_replica * streams.replicas;
+        let [alone_with, alone_without] =
+            [rhythm.with_prompts, rhythm.without].map(|mix| clock.alone(job, &mix.times(all), rhythm.chunks));
+        Step {
+            layout: *layout,
+            time: shares.iter().map(|share| share.1).sum(),
+            communication: shares.iter().filter(|share| share.0.is_communication()).map(|share| share.1).sum(),
+            shares,
+            alone: mean((alone_with, often), (alone_without, seldom)),
+        }
+    }
 }
 
 /// The courses of a stream's step with prompts in it and of one without, by which [`serve`] has its times; `None` where there is
@@ -144,7 +160,7 @@ fn round(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Ser
 ///
 /// # Errors
 /// As [`serve`].
-pub fn courses(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<[Option<Course>; 2], PlanError> {
+pub fn courses(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<[Option<Course>; 2], PlanError> {
     let (streams, rhythm) = steady(job, layout);
     let ways = clock.ways(job, layout, &rhythm, &streams)?;
     let often = [rhythm.first + rhythm.disturbed, rhythm.quiet];
@@ -157,7 +173,7 @@ pub fn courses(job: &Serving, layout: &Layout, clock: &Clock<'_>) -> Result<[Opt
 
 /// The calls of a mean step, of all streams of a replica.
 #[must_use]
-pub fn calls(job: &Serving, layout: &Layout) -> Vec<StepCall> {
+pub fn calls(job: &Loaded<'_>, layout: &Layout) -> Vec<StepCall> {
     let (streams, rhythm) = steady(job, layout);
     let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
     let layers = (job.model.layers / u64::from(layout.degrees.pipeline)) as f64;
@@ -181,7 +197,7 @@ pub fn calls(job: &Serving, layout: &Layout) -> Vec<StepCall> {
 }
 
 /// What a scheduler has to do, and what the steps are made of that do it.
-fn steady(job: &Serving, layout: &Layout) -> (Streams, Rhythm) {
+fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
     let streams = Streams::of(job, layout);
     let rhythm = Rhythm::of(&Load {
         prompt: job.new_tokens() as f64,
@@ -189,7 +205,7 @@ fn steady(job: &Serving, layout: &Layout) -> (Streams, Rhythm) {
         requests: streams.requests,
         budget: job.max_batched_tokens as f64,
         beginnings: match job.arrivals {
-            Arrivals::OneByOne => Beginnings::Spread,
+            Arrivals::OneByOne { .. } => Beginnings::Spread,
             Arrivals::Together { .. } => Beginnings::Together,
         },
     });
@@ -197,8 +213,8 @@ fn steady(job: &Serving, layout: &Layout) -> (Streams, Rhythm) {
 }
 
 /// Limits that are broken.
-fn late(job: &Serving, ttft: Picos, tpot: Option<Picos>) -> Vec<String> {
-    let checks = [("ttft_s", Some(ttft), job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
+fn late(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
+    let checks = [("ttft_s", ttft, job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
     let broken = checks.into_iter().filter_map(|(name, found, limit)| {
         let (found, limit) = (found?, limit?);
         let seconds = |time: Picos| time.0 as f64 / 1e12;
@@ -219,11 +235,17 @@ struct Streams {
 }
 
 impl Streams {
-    fn of(job: &Serving, layout: &Layout) -> Self {
-        let requests = job.concurrency as f64;
+    fn of(job: &Loaded<'_>, layout: &Layout) -> Self {
+        let requests = job.in_flight as f64;
         let replicas = f64::from(layout.degrees.data).min(requests);
         let of_replica = f64::from(layout.degrees.pipeline).min(requests / replicas);
-        Self { replicas, of_replica, requests: requests / replicas / of_replica }
+        let each = requests / replicas / of_replica;
+        // Over time replicas have their turns at one more; a batch ends with those that have it.
+        let requests = match job.arrivals {
+            Arrivals::OneByOne { .. } => each,
+            Arrivals::Together { .. } => each.ceil(),
+        };
+        Self { replicas, of_replica, requests }
     }
 }
 
@@ -245,7 +267,13 @@ impl Mix {
 
 impl Clock<'_> {
     /// Steps with prompts and without.
-    fn ways(&self, job: &Serving, layout: &Layout, rhythm: &Rhythm, streams: &Streams) -> Result<[Way; 2], PlanError> {
+    fn ways(
+        &self,
+        job: &Loaded<'_>,
+        layout: &Layout,
+        rhythm: &Rhythm,
+        streams: &Streams,
+    ) -> Result<[Way; 2], PlanError> {
         let mixes = [rhythm.with_prompts, rhythm.without];
         let ways: Vec<Result<Way, PlanError>> = mixes
             .par_iter()
@@ -256,7 +284,7 @@ impl Clock<'_> {
     }
 
     /// A step of a stream.
-    fn step(&self, job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, streams: f64) -> Result<Way, PlanError> {
+    fn step(&self, job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64, streams: f64) -> Result<Way, PlanError> {
         if mix.is_empty() {
             return Ok(Way::default());
         }
@@ -289,7 +317,7 @@ impl Clock<'_> {
     }
 
     /// What one GPU would compute, were its memory large enough.
-    fn alone(&self, job: &Serving, mix: &Mix, chunks: f64) -> Picos {
+    fn alone(&self, job: &Loaded<'_>, mix: &Mix, chunks: f64) -> Picos {
         if mix.is_empty() {
             return Picos::ZERO;
         }

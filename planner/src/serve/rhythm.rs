@@ -14,8 +14,9 @@
 //! Both agree where they meet. Numbers of requests are means, so that a part of one is possible.
 //!
 //! Requests of a batch are all there at the start and equally long, so that their beginnings have not spread: a step with prompts takes
-//! as many as fit, until all in flight have begun, and those that follow begin as these end. With `c` of them in a step that has room for
-//! `x` prompts, `x (P - 1) = budget - c`, `c / x` steps of a round carry prompts and the rest, up to `O` in all, none.
+//! as many as fit, until all in flight have begun, and those that follow begin as these end. A step has room for `x` prompts beside the
+//! answers of the others, `x (P - 1) = budget - c`, so that `⌈c / x⌉` steps of a round carry prompts, as many each, and the rest, up to `O`
+//! in all, none. Where not one fits, parts of them fill `⌈c P / (budget - c + 1)⌉` steps.
 
 /// What is asked of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,17 +121,20 @@ impl Rhythm {
         }
     }
 
-    /// Rounds of requests that begin together; `None` where every step carries prompts.
+    /// Rounds of requests that begin together; `None` where every step carries prompts, or answers alone fill it.
     fn in_rounds(load: &Load) -> Option<Self> {
         let Load { prompt, output, requests, budget, .. } = *load;
         let room = budget - requests;
-        // Prompts that end in a step: several, or one in several steps. (Prompts of one token take the places of answers: all at once.)
-        let ending = if room >= prompt - 1.0 { room / (prompt - 1.0) } else { (room + 1.0) / prompt }.min(requests);
-        if ending <= 0.0 {
+        if room < 0.0 {
             return None;
         }
-        let first = (1.0 / ending).max(1.0);
-        let with = requests / ending;
+        // Prompts that fit a step beside answers take the places of these; those that do not are taken up in parts, which fill steps.
+        let with = match room >= prompt - 1.0 {
+            true => (requests * (prompt - 1.0) / room.max(1.0)).ceil().max(1.0),
+            false => (requests * prompt / (room + 1.0)).ceil(),
+        };
+        let first = (with / requests).max(1.0);
+        let ending = requests / with;
         let taken = ending.max(1.0);
         (with <= first + output - 1.0).then(|| Self {
             with_prompts: Mix { decode: requests - taken, prefill: ending * prompt, chunks: taken, ending },
@@ -228,9 +232,14 @@ mod tests {
         // Spread over time they begin one by one.
         let spread = Rhythm::of(&Load { beginnings: Beginnings::Spread, ..load });
         assert_eq!((spread.with_prompts.prefill, spread.disturbed, spread.quiet), (101.0, 39.0, 10.0));
-        // One that takes several steps: four of 251 tokens beside 39 answers.
+        // What is over takes a step of its own: 41 requests in five steps of 8.2.
+        let over = Rhythm::of(&Load { requests: 41.0, budget: 1041.0, ..load });
+        assert_eq!((over.disturbed, over.with_prompts.ending), (4.0, 8.2));
+        // Prompts of four steps each, beside 39 answers; ten of two and a half fill 25 steps of 100.
         let long = Rhythm::of(&Load { prompt: 4004.0, output: 1000.0, ..load });
         assert_eq!((long.first, long.with_prompts.decode, long.with_prompts.prefill), (4.0, 39.0, 1001.0));
+        let parts = Rhythm::of(&Load { prompt: 250.0, requests: 10.0, budget: 109.0, ..load });
+        assert_eq!((parts.first, parts.disturbed, parts.with_prompts.prefill), (2.5, 22.5, 100.0));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! the job's limits; where nothing keeps them, what answers the most. What does not fit the memory is left out; where
 //! nothing fits, what comes nearest is taken.
 
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::Bytes;
 
 use super::{Clock, Service, courses, serve};
 use crate::job::{Degrees, Footprint, Layout, Serving, room, serving_footprint};
@@ -67,20 +67,20 @@ pub(crate) fn step_of(
     Ok(serve(&job.filled(layout, machine.memory()), layout, &clock)?.0)
 }
 
-/// Less is better.
-fn order(service: &Service) -> (bool, Picos) {
-    let each = 1e12 / service.tokens_per_s.max(f64::MIN_POSITIVE);
-    (!service.late.is_empty(), Picos((each * 1e6) as u64))
+/// Less is better: limits that are broken, and the time of a token in parts of a second so small that none is the same as another's by
+/// rounding.
+fn order(service: &Service) -> (bool, u128) {
+    (!service.late.is_empty(), (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128)
 }
 
 /// The best by estimate, of those that fit.
 fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<Vec<Layout>, TimeError> {
-    let memory = machine.memory().unwrap_or(Bytes::MAX);
+    let memory = machine.memory();
     shortlist(
         possible(job, machine),
-        |layout| room(&job.filled(layout, Some(memory)), layout, memory).beyond.is_none(),
-        |layout| serving_footprint(&job.filled(layout, Some(memory)), layout).total(),
-        |layout| Ok(order(&serve(&job.filled(layout, Some(memory)), layout, clock)?.1)),
+        |layout| room(&job.filled(layout, memory), layout, memory.unwrap_or(Bytes::MAX)).beyond.is_none(),
+        |layout| serving_footprint(&job.filled(layout, memory), layout).total(),
+        |layout| Ok(order(&serve(&job.filled(layout, memory), layout, clock)?.1)),
     )
 }
 

@@ -35,10 +35,14 @@ fn laid(job: &Serving) -> Layout {
     Layout::serving(job, degrees.ranks() as u32, degrees).unwrap()
 }
 
+fn loaded(job: &Serving) -> Loaded<'_> {
+    job.filled(&laid(job), None)
+}
+
 fn flat(job: &Serving, speeds: Speeds, bandwidth: f64) -> (Step, Service) {
     let tariff = Flat(bandwidth);
     let clock = Clock { speeds: &speeds, curve: &Efficiency::default(), tariff: &tariff };
-    serve(job, &laid(job), &clock).unwrap()
+    serve(&loaded(job), &laid(job), &clock).unwrap()
 }
 
 /// What a course says of a share.
@@ -57,10 +61,10 @@ proptest! {
         let tariff = Flat(bandwidth * 1e9);
         let clock = Clock { speeds: &H100, curve: &Efficiency::default(), tariff: &tariff };
         let layout = laid(&job);
-        let (_, service) = serve(&job, &layout, &clock).unwrap();
-        let (streams, rhythm) = steady(&job, &layout);
-        let ways = clock.ways(&job, &layout, &rhythm, &streams).unwrap();
-        let courses = courses(&job, &layout, &clock).unwrap();
+        let (_, service) = serve(&loaded(&job), &layout, &clock).unwrap();
+        let (streams, rhythm) = steady(&loaded(&job), &layout);
+        let ways = clock.ways(&loaded(&job), &layout, &rhythm, &streams).unwrap();
+        let courses = courses(&loaded(&job), &layout, &clock).unwrap();
         prop_assert_eq!(courses[1].is_some(), service.without.is_some());
         for ((course, way), time) in courses.iter().zip(ways).zip([Some(service.with_prompts), service.without]) {
             let (Some(course), Some(time)) = (course, time) else { continue };
@@ -132,7 +136,7 @@ proptest! {
         prop_assert!(step.exposed() <= step.total_communication() + 1e-9);
         // A request's answer is its first token and those after it.
         let rest = service.tpot.map_or(0, |tpot| tpot.0 * (job.output_tokens - 1));
-        prop_assert!((service.ttft.0 + rest).abs_diff(service.whole.0) <= job.output_tokens);
+        prop_assert!((service.ttft.unwrap().0 + rest).abs_diff(service.whole.0) <= job.output_tokens);
         let (_, wider) = flat(&job, H100, bandwidth * 1.5);
         let memory = Speeds { memory: Bandwidth(4_800_000_000_000), ..H100 };
         let (_, hbm) = flat(&job, memory, bandwidth);
@@ -224,7 +228,7 @@ fn a_prompt_is_a_forward_pass() {
         ));
         let mix = Mix { decode: 0.0, prefill: 512.0, chunks: 1.0, ending: 1.0 };
         let layout = laid(&job);
-        let work = layer(&job, &layout, &mix, 1.0);
+        let work = layer(&loaded(&job), &layout, &mix, 1.0);
         let own: u128 =
             work.kernels.iter().chain(work.attention.iter().map(|one| &one.kernel)).map(|one| one.flops.0).sum();
         let forward: u128 = crate::step::layer(&trained, &layout).forward.iter().map(|one| one.flops.0).sum();
@@ -241,14 +245,14 @@ fn answers_meet_what_is_compressed() {
         "model = { layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, latent = { q_lora_rank = 1536, \
          kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 } }\nparallel = { tp = 4 }\n",
     );
-    let work = layer(&job, &laid(&job), &Mix { decode: 10.0, ..Mix::default() }, 1.0);
+    let work = layer(&loaded(&job), &laid(&job), &Mix { decode: 10.0, ..Mix::default() }, 1.0);
     let [reading] = work.attention[..] else { panic!("{work:?}") };
     assert_eq!(reading.kept.0, 10 * 2250 * 576 * 2);
     assert_eq!(reading.kernel.flops.0, 2 * 10 * 2250 * 32 * (576 + 512));
     let products: u128 = work.kernels.iter().map(|one| one.flops.0).sum();
     // What is stored in other bytes is met as it is.
     let packed = Serving { kv_bytes_per_token: Some(656 * 61), ..job.clone() };
-    let other = layer(&packed, &laid(&packed), &Mix { decode: 10.0, ..Mix::default() }, 1.0);
+    let other = layer(&loaded(&packed), &laid(&packed), &Mix { decode: 10.0, ..Mix::default() }, 1.0);
     assert_eq!((other.attention[0].kernel, other.attention[0].kept.0), (reading.kernel, 10 * 2250 * 656));
     let attention = 7168 * (1536 + 576) + 1536 * 32 * 192 + 32 * 512 * (128 + 128) + 32 * 128 * 7168;
     assert_eq!(products, 2 * 10 * (attention + 3 * 7168 * 512));
@@ -264,7 +268,7 @@ fn chunks_make_keys_and_values_of_all_that_is_known() {
              latent = {{ kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
         ));
         let mix = Mix { prefill: job.new_tokens() as f64, chunks, ..Mix::default() };
-        layer(&job, &laid(&job), &mix, chunks).kernels.iter().map(|one| one.flops.0).sum::<u128>()
+        layer(&loaded(&job), &laid(&job), &mix, chunks).kernels.iter().map(|one| one.flops.0).sum::<u128>()
     };
     let unfolded = 2 * 64 * 8 * (32 + 24);
     assert_eq!(of(0.5, 2.0) - of(0.5, 1.0), (2500 - 1000) * unfolded);
@@ -279,7 +283,7 @@ fn answers_read_what_is_kept() {
     let mix = Mix { decode: 10.0, ..Mix::default() };
     for (lines, elements, kept) in [("", 56, 2 * 32 * 56 * 2), ("kv_bytes_per_token = 70272\n", 576, 576 * 2)] {
         let job = served(&format!("{model}{lines}"));
-        let work = layer(&job, &laid(&job), &mix, 1.0);
+        let work = layer(&loaded(&job), &laid(&job), &mix, 1.0);
         let [reading] = work.attention[..] else { panic!("{work:?}") };
         // 2000 tokens of the prompt, and half of the answer.
         assert_eq!(reading.kept.0, 10 * 2250 * kept, "{lines}");
@@ -293,31 +297,85 @@ fn chosen_experts_are_counted_once() {
         "parallel = { dp = 8, ep = 8 }\n\
          model = { layers = 8, hidden = 64, heads = 8, vocab = 128, experts = 256, experts_per_token = 8 }\n",
     );
-    let of = |tokens: f64| chosen_experts(&job, &laid(&job), tokens);
+    let of = |tokens: f64| chosen_experts(&loaded(&job), &laid(&job), tokens);
     // One token of all ranks chooses eight experts, one on each rank; many leave none alone.
     assert!((of(1.0 / 8.0) - 1.0).abs() < 1e-9, "{}", of(1.0 / 8.0));
     assert!((of(1e4) - 32.0).abs() < 1e-9 && of(8.0) < 32.0);
 }
 
-/// A batch whose rounds are all full takes as long for each as one of them, and a request more takes a round of its own.
+/// A batch whose rounds are all full takes as long for each as one of them, and one more request a round of its own; what it takes at its
+/// end is the same however many rounds there were.
 #[test]
 fn batches_are_answered_in_rounds() {
     let of = |requests: u64| {
         let job = served(&format!("requests = {requests}\nmax_num_seqs = 50\nparallel = {{ tp = 8 }}\n"));
-        let job = job.filled(&laid(&job), None);
         let (_, service) = flat(&job, H100, 300e9);
         let seconds = (requests * job.output_tokens) as f64 / service.tokens_per_s;
-        (service.in_flight, seconds, service.whole.0 as f64 / 1e12)
+        (service.in_flight, seconds, service.whole.0 as f64 / 1e12, service.ttft)
     };
-    let [(few, one, round), (many, four, _), (_, more, _)] = [50, 200, 201].map(of);
-    let (_, alone, _) = of(1);
-    assert_eq!((few, many), (50, 50));
-    assert!((one / round - 1.0).abs() < 1e-9 && (four / one / 4.0 - 1.0).abs() < 1e-9, "{one} {round} {four}");
-    assert!((more / (four + alone) - 1.0).abs() < 1e-9, "{more} {four} {alone}");
-    // What comes one by one is spread more evenly, and takes no longer.
-    let (_, steady) = flat(&served("concurrency = 50\nparallel = { tp = 8 }\n"), H100, 300e9);
-    let (_, batch) = flat(&served("requests = 50\nparallel = { tp = 8 }\n"), H100, 300e9);
-    assert!(steady.tokens_per_s >= 0.95 * batch.tokens_per_s, "{steady:?} {batch:?}");
+    let [(few, one, round, _), (many, four, ..), (_, two, ..), (_, more, ..)] = [50, 200, 100, 101].map(of);
+    let (_, alone, ..) = of(1);
+    assert_eq!((few, many, of(50).3), (50, 50, None));
+    let drained = one - round;
+    assert!(drained > 0.0 && drained < 0.1 * round, "{one} {round}");
+    assert!((two - one - round).abs() < 1e-9 && (four - two - 2.0 * round).abs() < 1e-9, "{one} {two} {four} {round}");
+    // One alone has nothing left when it ends.
+    assert!((more - (two - drained + alone)).abs() < 1e-9, "{more} {two} {alone}");
+}
+
+/// A scheduler step by step, against rounds: a prompt is taken up where there is room for a part of it beside the answers under way.
+fn scheduled(job: &Serving, requests: u64, at_once: u64, mut step: impl FnMut(f64, f64, f64) -> f64) -> f64 {
+    let (prompt, output, budget) = (job.new_tokens(), job.output_tokens, job.max_batched_tokens);
+    // Of those in flight: tokens of the prompt and of the answer that are to come.
+    let mut flying: Vec<(u64, u64)> = Vec::new();
+    let (mut waiting, mut seconds) = (requests, 0.0);
+    while waiting > 0 || !flying.is_empty() {
+        while waiting > 0 && flying.len() < at_once as usize {
+            flying.push((prompt, output));
+            waiting -= 1;
+        }
+        let decode = flying.iter().filter(|one| one.0 == 0).count() as u64;
+        let (mut room, mut prefill, mut ending) = (budget.saturating_sub(decode), 0, 0);
+        for one in &mut flying {
+            let taken = one.0.min(room);
+            match one.0 {
+                0 => one.1 -= 1,
+                all if taken == all && taken > 0 => (one.0, one.1, ending) = (0, one.1 - 1, ending + 1),
+                all => one.0 = all - taken,
+            }
+            if one.0 > 0 || taken > 0 {
+                (room, prefill) = (room - taken, prefill + taken);
+            }
+        }
+        seconds += step(decode as f64, prefill as f64, f64::from(ending));
+        flying.retain(|one| one.0 > 0 || one.1 > 0);
+    }
+    seconds
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Batches against that scheduler, whose steps cost what ours do.
+    #[test]
+    fn batches_take_what_a_scheduler_takes(
+        requests in 1u64..400, at_once in 1u64..120, prompt in 1u64..3000, output in 2u64..300, budget in 512u64..8192,
+    ) {
+        let job = served(&format!(
+            "requests = {requests}\nmax_num_seqs = {at_once}\nprompt_tokens = {prompt}\noutput_tokens = {output}\n\
+             max_batched_tokens = {budget}\nparallel = {{ tp = 1 }}\n\
+             model = {{ layers = 8, hidden = 2048, heads = 16, kv_heads = 4, ffn = 4096, gated = true, vocab = 32000 }}\n"
+        ));
+        let (tariff, layout) = (Flat(300e9), laid(&job));
+        let clock = Clock { speeds: &H100, curve: &Efficiency::default(), tariff: &tariff };
+        let (_, service) = serve(&loaded(&job), &layout, &clock).unwrap();
+        let told = (requests * output) as f64 / service.tokens_per_s;
+        let taken = scheduled(&job, requests, at_once, |decode, prefill, ending| {
+            let mix = Mix { decode, prefill, chunks: prefill / prompt as f64, ending };
+            clock.step(&loaded(&job), &layout, &mix, 1.0, 1.0).unwrap().spent().time().0 as f64 / 1e12
+        });
+        prop_assert!((told / taken - 1.0).abs() < 0.03, "{told} {taken}");
+    }
 }
 
 /// Of eight bits, what a product is given in 16 is read and written in 8 before it, and read in 8.
@@ -327,7 +385,7 @@ fn products_of_fewer_bits_are_given_what_is_cast() {
     let model = "model = { layers = 4, hidden = 1024, heads = 8, ffn = 4096, gated = true, vocab = 128 }\nparallel = { tp = 1 }\n";
     let of = |precision: &str| {
         let job = served(&format!("precision = \"{precision}\"\nprompt_tokens = 100\noutput_tokens = 1\n{model}"));
-        let work = layer(&job, &laid(&job), &mix, 1.0);
+        let work = layer(&loaded(&job), &laid(&job), &mix, 1.0);
         let bytes = |is_product: bool| -> u64 {
             let own = work.kernels.iter().filter(|one| (one.kind == Kind::Product) == is_product);
             own.map(|one| one.bytes.0).sum()
@@ -349,7 +407,7 @@ fn tokens_of_experts_are_sorted() {
             "concurrency = 64\nparallel = {{ dp = {ranks}, ep = {ranks} }}\n\
              model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 2 }}\n"
         ));
-        let streams = layer(&job, &laid(&job), &mix, 1.0).kernels;
+        let streams = layer(&loaded(&job), &laid(&job), &mix, 1.0).kernels;
         streams.iter().filter(|one| one.kind == Kind::Stream).map(|one| one.bytes.0).sum::<u64>()
     };
     let copies = 2 * 2 * 100 * 1024;
@@ -364,7 +422,7 @@ fn tiles_of_experts_are_computed_whole() {
             "parallel = { tp = 1 }\n\
              model = { layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 8 }\n",
         );
-        let work = layer(&job, &laid(&job), &Mix { prefill, chunks: 1.0, ..Mix::default() }, 1.0);
+        let work = layer(&loaded(&job), &laid(&job), &Mix { prefill, chunks: 1.0, ..Mix::default() }, 1.0);
         let experts = work.kernels.iter().filter(|one| matches!(one.kind, Kind::Experts { .. }));
         experts.map(|one| one.flops.0).sum::<u128>()
     };

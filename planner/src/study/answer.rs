@@ -20,6 +20,8 @@ pub use result::{MemoryRow, ResultRow};
 
 use serde::{Deserialize, Serialize};
 
+use super::measured::Figure;
+
 /// The number of this format; another one means other things by the same names.
 pub const FORMAT: u32 = 5;
 
@@ -108,10 +110,15 @@ pub struct MeasuredRow {
 }
 
 impl MeasuredRow {
-    /// Predicted ÷ measured − 1.
+    /// Predicted ÷ measured − 1, of times: of tokens a second measured ÷ predicted − 1.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
-        self.predicted.map(|predicted| predicted / self.measured - 1.0)
+        let predicted = self.predicted?;
+        let ratio = match self.figure == Figure::Throughput.key() {
+            true => self.measured / predicted,
+            false => predicted / self.measured,
+        };
+        Some(ratio - 1.0)
     }
 }
 

@@ -9,7 +9,7 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind
 
 use super::answer::{Answer, CallRow, CandidateRow, LoadRow, ResultRow};
 use super::{Candidate, Study};
-use crate::job::{Job, Layout};
+use crate::job::{Job, Layout, Loaded};
 use crate::serve;
 use crate::step::{self, PricedCall, Simulated, StepCall};
 
@@ -71,7 +71,7 @@ pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
 pub(super) fn calls_of_row(job: &Job, row: &ResultRow, layout: &Layout) -> Option<Vec<StepCall>> {
     let calls = match job {
         Job::Training(job) => step::calls(job, layout),
-        Job::Inference(job) => serve::calls(job, layout),
+        Job::Inference(job) => serve::calls(&Loaded { job, in_flight: row.in_flight? }, layout),
         Job::Trace(_) => return None,
     };
     let is_of_row = |(call, row): (&StepCall, &CallRow)| call.exchange.bytes.0 == row.bytes;

@@ -21,7 +21,7 @@ pub enum Figure {
     FirstToken,
     /// From one token of a request to the next.
     PerToken,
-    /// Tokens of answers in a second, of all requests together.
+    /// Tokens in a second, on all GPUs together: trained on, or of answers.
     Throughput,
 }
 
@@ -47,36 +47,22 @@ impl Figure {
     pub(super) fn most(self) -> f64 {
         match self {
             Self::Throughput => 1e9,
-            Self::Step | Self::PromptStep | Self::AnswerStep | Self::FirstToken | Self::PerToken => 86_400.0,
+            _ => 86_400.0,
         }
     }
 
-    /// The time that a value as it is written stands for: of tokens a second, from one to the next. Twice is what it was: so is a
-    /// time's value had from the time.
-    fn turned(self, value: f64) -> f64 {
-        match self {
-            Self::Throughput => 1.0 / value,
-            Self::Step | Self::PromptStep | Self::AnswerStep | Self::FirstToken | Self::PerToken => value,
-        }
-    }
-
-    /// The time that a value as it is written stands for, seconds or tokens a second.
+    /// The time that a value as it is written stands for: of tokens a second, from one to the next.
     #[must_use]
     pub fn time(self, value: f64) -> Picos {
-        Picos((self.turned(value) * 1e12).round() as u64)
-    }
-
-    /// As it is written, of a time.
-    #[must_use]
-    pub fn value(self, time: Picos) -> f64 {
-        self.turned(time.0 as f64 / 1e12)
+        let seconds = if self == Self::Throughput { 1.0 / value } else { value };
+        Picos((seconds * 1e12).round() as u64)
     }
 
     /// Whether jobs of this kind have it.
     #[must_use]
     pub fn is_of(self, job: &Job) -> bool {
         match job {
-            Job::Training(_) => self == Self::Step,
+            Job::Training(_) => matches!(self, Self::Step | Self::Throughput),
             Job::Inference(_) => self != Self::Step,
             // A trace says itself what its kernels took.
             Job::Trace(_) => false,
@@ -102,7 +88,17 @@ impl Figure {
     /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
     pub fn of_job(self, job: &Job, machine: &Machine<'_>) -> Result<Option<Picos>, TimeError> {
         let service = match job {
-            Job::Training(job) => return Ok((self == Self::Step).then_some(best_step(job, machine)?.0.time)),
+            Job::Training(job) => {
+                let time = best_step(job, machine)?.0.time;
+                return Ok(match self {
+                    Self::Step => Some(time),
+                    Self::Throughput => {
+                        let tokens = (job.global_batch * job.model.seq) as f64;
+                        Some(self.time(tokens / (time.0.max(1) as f64 / 1e12)))
+                    }
+                    _ => None,
+                });
+            }
             Job::Inference(job) => best_service(job, machine)?.2,
             Job::Trace(_) => return Ok(None),
         };
@@ -110,7 +106,7 @@ impl Figure {
             Self::Step => None,
             Self::PromptStep => Some(service.with_prompts),
             Self::AnswerStep => service.without,
-            Self::FirstToken => Some(service.ttft),
+            Self::FirstToken => service.ttft,
             Self::PerToken => service.tpot,
             Self::Throughput => Some(self.time(service.tokens_per_s)),
         })
@@ -126,8 +122,16 @@ pub struct MeasuredStep {
     pub job: usize,
     /// What was measured of it.
     pub figure: Figure,
-    /// How long it took.
-    pub time: Picos,
+    /// Its value as it is written.
+    pub value: f64,
     /// Where it stands.
     pub place: Place,
+}
+
+impl MeasuredStep {
+    /// The time that its value stands for.
+    #[must_use]
+    pub fn time(&self) -> Picos {
+        self.figure.time(self.value)
+    }
 }

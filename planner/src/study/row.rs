@@ -46,7 +46,7 @@ pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, s
     ResultRow {
         tokens_per_s: Some(service.tokens_per_s),
         samples_per_s: Some(service.tokens_per_s / job.output_tokens as f64),
-        ttft_s: Some(seconds(service.ttft)),
+        ttft_s: service.ttft.map(seconds),
         tpot_s: service.tpot.map(seconds),
         prompt_step_s: Some(seconds(service.with_prompts)),
         answer_step_s: service.without.map(seconds),

@@ -14,7 +14,7 @@ use super::cases::{Case, Cases};
 use super::key::Key;
 use super::setting::{Load, Under};
 use super::{Candidate, Counted, Extent, Study, load, row};
-use crate::job::{Collectives, Job, JobError, Layout, Placement, Training};
+use crate::job::{Collectives, Job, JobError, Layout, Loaded, Placement, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
 use crate::step::{
@@ -264,7 +264,8 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
             let (step, footprint, service) = best_service(job, machine)?;
             let courses = courses_of_steps(job, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
             let courses = courses.filter_map(|(course, name)| Some(CourseRow::of(name, course?))).collect();
-            let carried = carried(machine, &step, job.collectives, &serve::calls(job, &step.layout))?;
+            let loaded = Loaded { job, in_flight: service.in_flight };
+            let carried = carried(machine, &step, job.collectives, &serve::calls(&loaded, &step.layout))?;
             Ok(ResultRow {
                 courses,
                 calls: carried.0,

@@ -95,7 +95,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
             candidate: &study.candidates.get(one.candidate)?.name,
             job: study.jobs.get(one.job)?.name(),
             figure: one.figure.key(),
-            measured: one.figure.value(one.time),
+            measured: one.value,
             errors,
         })
     };

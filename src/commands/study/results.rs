@@ -55,6 +55,8 @@ fn fits(row: &ResultRow) -> String {
 struct Wanted {
     /// What requests see.
     requests: bool,
+    /// How many of them are in flight, where the job leaves that to the memory.
+    in_flight: bool,
     /// A step's cost beside those of an hour and of tokens.
     step_cost: bool,
 }
@@ -71,6 +73,10 @@ fn main_fields<'a>(wanted: &Wanted) -> Vec<Field<'a>> {
         number("step_time_s", "step s", |row| Some(row.step_time_s)),
         number("tokens_per_s", "tokens/s", |row| row.tokens_per_s),
     ];
+    if wanted.in_flight {
+        let count = |row: &ResultRow| Cell::from(Value::or_missing(row.in_flight, Value::Count));
+        fields.push(Field { column: Column::new("in_flight", "in flight", Unit::Number), cell: Box::new(count) });
+    }
     if wanted.requests {
         fields.push(number("ttft_s", "first token s", |row| row.ttft_s));
         fields.push(number("tpot_s", "per token s", |row| row.tpot_s));
@@ -113,7 +119,7 @@ pub fn csv(answer: &Answer) -> Table {
     };
     let mut fields = vec![Field { column: Column::new("rank", "rank", Unit::Number), cell: Box::new(rank) }];
     fields.extend(names());
-    fields.extend(main_fields(&Wanted { requests: true, step_cost: true }));
+    fields.extend(main_fields(&Wanted { requests: true, in_flight: true, step_cost: true }));
     fields.extend(whole_fields());
     fields.push(number("score", "score", move |row| ranked(row)?.score));
     fields.push(percent("probability_best", "best with", move |row| ranked(row)?.probability_best));
@@ -125,7 +131,8 @@ pub fn csv(answer: &Answer) -> Table {
 pub fn results(answer: &Answer) -> Table {
     // What requests see stands where there are any, a step's cost where there is no other to tell.
     let has = |kind: JobKind| answer.results.iter().any(|one| one.kind == kind);
-    let wanted = Wanted { requests: has(JobKind::Inference), step_cost: has(JobKind::Trace) };
+    let in_flight = answer.jobs.iter().any(|job| job.requests.is_some());
+    let wanted = Wanted { requests: has(JobKind::Inference), in_flight, step_cost: has(JobKind::Trace) };
     let mut table = table(answer, names().into_iter().chain(main_fields(&wanted)).collect());
     if wanted.requests {
         table.note("tokens of inference are those of answers; a step is the mean one, with prompts in it or not");

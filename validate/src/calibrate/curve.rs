@@ -179,7 +179,7 @@ impl Measured<'_> {
     /// Logarithm of predicted ÷ measured. Every step was predicted before, and calls keep their prices.
     fn residual(&self, curve: Efficiency) -> f64 {
         let predicted = self.predicted(curve).ok().flatten().unwrap_or_default();
-        (predicted.0.max(1) as f64 / self.one.time.0.max(1) as f64).ln()
+        (predicted.0.max(1) as f64 / self.one.time().0.max(1) as f64).ln()
     }
 }
 

@@ -6,6 +6,9 @@ use toml::Spanned;
 use super::super::{Arrivals, JobError, Limits, Places, Serving};
 use super::{Checked, JobText, MOST_COUNTED, Own, ParallelText, largest, own};
 
+/// More replicas than any machine has.
+const MOST_REPLICAS: u64 = 1 << 20;
+
 /// The shortest and the longest limit of a time, in seconds.
 const LIMITS: (f64, f64) = (1e-6, 1e6);
 
@@ -43,7 +46,7 @@ impl JobText {
         let needed = |name: &str, value| check.count(name, check.needed(name, value, &places.job)?);
         let prompt_tokens = needed("prompt_tokens", &self.prompt_tokens)?;
         let output_tokens = needed("output_tokens", &self.output_tokens)?;
-        let (concurrency, arrivals) = self.arrivals(check, &places)?;
+        let arrivals = self.arrivals(check, &places)?;
         let model = self.model(check, Some(prompt_tokens + output_tokens))?;
         if prompt_tokens + output_tokens > model.seq {
             let bytes = self.prompt_tokens.as_ref().map_or(0..0, Spanned::span);
@@ -71,7 +74,6 @@ impl JobText {
             precision: self.precision(),
             prompt_tokens,
             output_tokens,
-            concurrency,
             arrivals,
             max_batched_tokens: match &self.max_batched_tokens {
                 None => Serving::MAX_BATCHED_TOKENS,
@@ -100,17 +102,21 @@ impl JobText {
             model,
             places,
         };
-        let tokens = job.max_batched_tokens.max(job.concurrency) as f64;
-        let kept = job.concurrency as f64 * job.tokens() as f64 * job.kv_bytes() as f64;
+        let most = match arrivals {
+            Arrivals::OneByOne { concurrency } => concurrency,
+            Arrivals::Together { requests, at_once } => requests.min(at_once.saturating_mul(MOST_REPLICAS)),
+        };
+        let tokens = job.max_batched_tokens.max(most) as f64;
+        let kept = most as f64 * job.tokens() as f64 * job.kv_bytes() as f64;
         if largest(&job.model, tokens, job.tokens(), job.skew).max(kept) > MOST_COUNTED {
-            let message = "a model, max_batched_tokens and concurrency too large to count: expected fewer or smaller";
+            let message =
+                "a model, max_batched_tokens and requests in flight too large to count: expected fewer or smaller";
             return Err(JobError::at(&job.places.model, message));
         }
         Ok(job)
     }
 
-    /// Requests in flight, and how they come.
-    fn arrivals(&self, check: Checked<'_>, places: &Places) -> Result<(u64, Arrivals), JobError> {
+    fn arrivals(&self, check: Checked<'_>, places: &Places) -> Result<Arrivals, JobError> {
         let Some(requests) = &self.requests else {
             if let Some(limit) = &self.max_num_seqs {
                 let message =
@@ -120,18 +126,23 @@ impl JobText {
             let Some(concurrency) = &self.concurrency else {
                 return Err(JobError::at(&places.job, "missing field `concurrency`, or `requests` of a batch"));
             };
-            return Ok((check.count("concurrency", concurrency)?, Arrivals::OneByOne));
+            return Ok(Arrivals::OneByOne { concurrency: check.count("concurrency", concurrency)? });
         };
         if let Some(concurrency) = &self.concurrency {
             let message = "concurrency: there are `requests` of a batch, too: expected one of them";
             return Err(check.wrong(concurrency.span(), message.to_owned()));
+        }
+        if let Some(limit) = &self.ttft_s {
+            let message =
+                "ttft_s: requests of a batch wait for their turn, and none of them has a time to its first token";
+            return Err(check.wrong(limit.span(), message.to_owned()));
         }
         let requests = check.count("requests", requests)?;
         let at_once = match &self.max_num_seqs {
             None => Serving::MAX_NUM_SEQS,
             Some(limit) => check.count("max_num_seqs", limit)?,
         };
-        Ok((requests, Arrivals::Together { requests, at_once }))
+        Ok(Arrivals::Together { requests, at_once })
     }
 }
 
@@ -198,10 +209,10 @@ pub(crate) mod tests {
 
     #[test]
     fn batches_are_read() {
-        assert_eq!(served("").arrivals, Arrivals::OneByOne);
+        assert_eq!(served("").arrivals, Arrivals::OneByOne { concurrency: 32 });
         assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Together { requests: 3000, at_once: 1024 });
         let few = served("requests = 3000\nmax_num_seqs = 64\n");
-        assert_eq!((few.arrivals, few.concurrency), (Arrivals::Together { requests: 3000, at_once: 64 }, 3000));
+        assert_eq!(few.arrivals, Arrivals::Together { requests: 3000, at_once: 64 });
     }
 
     #[test]
@@ -222,6 +233,7 @@ pub(crate) mod tests {
             ("kv_tier = \"disk\"", "job.toml:2:11", "hbm"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
             ("requests = 10\nconcurrency = 5", "job.toml:3:15", "there are `requests` of a batch, too"),
+            ("requests = 10\nttft_s = 1", "job.toml:3:10", "wait for their turn"),
             ("max_num_seqs = 5", "job.toml:2:16", "is of a batch of `requests`"),
             ("kv_precision = \"fp4\"", "job.toml:2:16", "fp8"),
             ("tpot_s = 0", "job.toml:2:10", "tpot_s: 0 is not from"),

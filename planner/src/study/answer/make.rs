@@ -128,7 +128,7 @@ fn measured(study: &Study, rows: &[Row]) -> Vec<MeasuredRow> {
             candidate: name(study, one.candidate),
             job: job.name().to_owned(),
             figure: one.figure.key().to_owned(),
-            measured: one.figure.value(one.time),
+            measured: one.value,
             predicted: one.figure.of_row(run),
         })
     };
@@ -268,9 +268,12 @@ fn job(job: &Job) -> JobRow {
         recompute: trained.map(|job| recompute(job.recompute).to_owned()),
         prompt_tokens: served.map(|job| job.prompt_tokens),
         output_tokens: served.map(|job| job.output_tokens),
-        concurrency: served.filter(|job| job.arrivals == Arrivals::OneByOne).map(|job| job.concurrency),
+        concurrency: served.and_then(|job| match job.arrivals {
+            Arrivals::OneByOne { concurrency } => Some(concurrency),
+            Arrivals::Together { .. } => None,
+        }),
         requests: served.and_then(|job| match job.arrivals {
-            Arrivals::OneByOne => None,
+            Arrivals::OneByOne { .. } => None,
             Arrivals::Together { requests, .. } => Some(requests),
         }),
         placement: Some(placed).filter(|placement| !placement.is_in_order()).map(ToString::to_string),

@@ -66,9 +66,9 @@ impl Reader<'_> {
                 let message = format!("{}: a job of {} has none", figure.key(), job.kind());
                 return Err(self.wrong(value.span(), message));
             }
-            let Some(told) = self.positive(figure.key(), Some(value), figure.most())? else { continue };
-            let time = figure.time(told);
-            steps.push(MeasuredStep { candidate, job: number, figure, time, place: self.origin.place(value.span()) });
+            let Some(positive) = self.positive(figure.key(), Some(value), figure.most())? else { continue };
+            let place = self.origin.place(value.span());
+            steps.push(MeasuredStep { candidate, job: number, figure, value: positive, place });
         }
         if steps.is_empty() {
             let keys: Vec<&str> = Figure::ALL.into_iter().filter(|one| one.is_of(job)).map(Figure::key).collect();

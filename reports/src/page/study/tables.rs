@@ -87,6 +87,7 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("ranks", "GPUs") => |row: &ResultRow| Value::Count(row.ranks).into(),
             text("parallel", "parallel") => |row: &ResultRow| Value::or_missing(row.parallel, |own| Value::text(own.to_string())).into(),
             number("step_time_s", "step s") => |row: &ResultRow| Value::Number(row.step_time_s).into(),
+            number("in_flight", "in flight") => |row: &ResultRow| Value::or_missing(row.in_flight, Value::Count).into(),
             number("ttft_s", "first token s") => move |row: &ResultRow| seconds(row.ttft_s),
             number("tpot_s", "per token s") => move |row: &ResultRow| seconds(row.tpot_s),
             number("tokens_per_s", "tokens/s") => |row: &ResultRow| known(row.tokens_per_s),
@@ -214,8 +215,8 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
         let each = job.prompt_tokens.zip(job.output_tokens);
         let served = job.concurrency.or(job.requests).zip(each).map(|(all, (prompt, output))| {
-            let batch = if job.requests.is_some() { " of a batch" } else { "" };
-            format!("{all} requests{batch} of {prompt} tokens, {output} answered")
+            let at_once = if job.requests.is_some() { ", all there at the start" } else { "" };
+            format!("{all} requests of {prompt} tokens, {output} answered{at_once}")
         });
         let batch = trained.or(served);
         let placed = is_placed
@@ -295,7 +296,7 @@ pub fn measured(answer: &Answer) -> Table {
         Column::new("figure", "figure", Unit::Text),
         Column::new("measured", "measured", Unit::Number),
         Column::new("predicted", "predicted", Unit::Number),
-        Column::new("error", "error", Unit::Percent),
+        Column::new("error", "error of the time", Unit::Percent),
     ]);
     for one in &answer.measured {
         table.row(vec![
