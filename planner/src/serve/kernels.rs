@@ -130,7 +130,7 @@ pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work 
     let (model, degrees) = (&job.model, layout.degrees);
     let elements = Elements::of(job);
     let (a, tensor) = (elements.activation, f64::from(degrees.tensor));
-    let tokens = mix.decode + mix.prefill;
+    let tokens = mix.tokens();
     let hidden = model.hidden as f64;
     let between = tokens * hidden / degrees.token_shares() as f64;
     let mut work = Work::default();
@@ -155,8 +155,8 @@ pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work 
     if model.shared_experts > 0 {
         feed_forward(&mut work, tokens, ffn * model.shared_experts as f64);
     }
-    let routed = tokens * model.experts_per_token as f64 * skew(job, layout) * busy(job, layout);
-    let chosen = chosen_experts(job, layout, tokens);
+    let routed = mix.mean_tokens() * model.experts_per_token as f64 * skew(job, layout) * busy(job, layout);
+    let chosen = chosen_experts(job, layout, mix.mean_tokens());
     // Tokens are sorted by the ranks of their experts, what comes by experts, and both are undone, as in training (`step/kernels`).
     let sent = a * between * (1 + model.experts_per_token) as f64;
     let slots = job.expert_slots() / u64::from(degrees.expert);
@@ -183,7 +183,7 @@ fn known_before(job: &Serving, chunks: f64) -> f64 {
 fn projections(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut Work) {
     let (model, elements) = (&job.model, Elements::of(job));
     let tensor = f64::from(layout.degrees.tensor);
-    let (tokens, hidden) = (mix.decode + mix.prefill, model.hidden as f64);
+    let (tokens, hidden) = (mix.tokens(), model.hidden as f64);
     let queries = model.query_width() as f64 / tensor;
     let Some(latent) = model.latent else {
         // Each rank has a head of keys and values at least.
@@ -215,7 +215,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     // What a rank of this stage keeps of a token, in one of its layers.
     let layers = (model.layers / u64::from(layout.degrees.pipeline)).max(1) as f64;
     let kept = job.kv_bytes_of_rank(layout) as f64 / layers;
-    work.stream(2.0 * kept * (mix.decode + mix.prefill));
+    work.stream(2.0 * kept * (mix.tokens()));
     if mix.decode > 0.0 {
         // A request is half answered on average.
         let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
@@ -254,7 +254,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
 #[must_use]
 pub fn words(job: &Serving, mix: &Mix) -> Work {
     let mut work = Work::default();
-    work.stream(2.0 * job.precision.bytes() as f64 * (mix.decode + mix.prefill) * job.model.hidden as f64);
+    work.stream(2.0 * job.precision.bytes() as f64 * (mix.tokens()) * job.model.hidden as f64);
     work
 }
 

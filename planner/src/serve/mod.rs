@@ -199,7 +199,7 @@ pub fn calls(job: &Loaded<'_>, layout: &Layout) -> Vec<StepCall> {
 /// What a scheduler has to do, and what the steps are made of that do it.
 fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
     let streams = Streams::of(job, layout);
-    let rhythm = Rhythm::of(&Load {
+    let load = Load {
         prompt: job.new_tokens() as f64,
         output: job.output_tokens as f64,
         requests: streams.requests,
@@ -208,8 +208,10 @@ fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
             Arrivals::OneByOne { .. } => Beginnings::Spread,
             Arrivals::Together { .. } => Beginnings::Together,
         },
-    });
-    (streams, rhythm)
+    };
+    // (Without experts nothing makes replicas wait for each other.)
+    let together = f64::from(layout.degrees.expert).min(streams.replicas);
+    (streams, Rhythm::of(&load).in_step(&load, together))
 }
 
 /// Limits that are broken.
@@ -256,12 +258,13 @@ impl Mix {
             prefill: self.prefill * count,
             chunks: self.chunks * count,
             ending: self.ending * count,
+            beyond_mean: self.beyond_mean * count,
         }
     }
 
     /// Whether there is anything in it.
     fn is_empty(&self) -> bool {
-        self.decode + self.prefill <= 0.0
+        self.tokens() <= 0.0
     }
 }
 

@@ -13,10 +13,15 @@
 //!
 //! Both agree where they meet. Numbers of requests are means, so that a part of one is possible.
 //!
+//! **Replicas that share experts** take each step together, since tokens of all meet at every layer (vLLM, `vllm/v1/engine/core.py`,
+//! `DPEngineCoreProc`: those with nothing to do take steps of dummies). Each takes up prompts when its own requests make room, so that a
+//! step lasts as long as that of the fullest. With prompts in a part `f` of a replica's steps, some of `R` has them in `1 - (1 - f)^R`, and
+//! the fullest has as many as the greatest of `R` numbers that are Poisson's, as far as a step has room. Experts see the mean of all.
+//!
 //! Requests of a batch are all there at the start and equally long, so that their beginnings have not spread: a step with prompts takes
 //! as many as fit, until all in flight have begun, and those that follow begin as these end. A step has room for `x` prompts beside the
 //! answers of the others, `x (P - 1) = budget - c`, so that `⌈c / x⌉` steps of a round carry prompts, as many each, and the rest, up to `O`
-//! in all, none. Where not one fits, parts of them fill `⌈c P / (budget - c + 1)⌉` steps.
+//! in all, none, on all replicas alike. Where not one fits, parts of them fill `⌈c P / (budget - c + 1)⌉` steps.
 
 /// What is asked of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,6 +59,22 @@ pub struct Mix {
     pub chunks: f64,
     /// Prompts that end.
     pub ending: f64,
+    /// Tokens more than the replicas that take the step together have in the mean: of the fullest of them.
+    pub beyond_mean: f64,
+}
+
+impl Mix {
+    /// Its tokens.
+    #[must_use]
+    pub fn tokens(&self) -> f64 {
+        self.decode + self.prefill
+    }
+
+    /// Tokens of the mean replica that takes the step with it.
+    #[must_use]
+    pub fn mean_tokens(&self) -> f64 {
+        self.tokens() - self.beyond_mean
+    }
 }
 
 /// A request's way through the steps of its replica.
@@ -87,7 +108,13 @@ impl Rhythm {
         if chunks.is_finite() && requests * chunks <= chunks + output - 1.0 {
             let disturbed = others * chunks;
             return Self {
-                with_prompts: Mix { decode: others, prefill: prompt / chunks, chunks: 1.0, ending: 1.0 / chunks },
+                with_prompts: Mix {
+                    decode: others,
+                    prefill: prompt / chunks,
+                    chunks: 1.0,
+                    ending: 1.0 / chunks,
+                    ..Mix::default()
+                },
                 without: Mix { decode: requests, ..Mix::default() },
                 first: chunks,
                 disturbed,
@@ -112,6 +139,7 @@ impl Rhythm {
                 prefill: ending * prompt,
                 chunks: ending * chunks,
                 ending,
+                ..Mix::default()
             },
             without: Mix::default(),
             first: requests / ending - (output - 1.0),
@@ -137,7 +165,13 @@ impl Rhythm {
         let ending = requests / with;
         let taken = ending.max(1.0);
         (with <= first + output - 1.0).then(|| Self {
-            with_prompts: Mix { decode: requests - taken, prefill: ending * prompt, chunks: taken, ending },
+            with_prompts: Mix {
+                decode: requests - taken,
+                prefill: ending * prompt,
+                chunks: taken,
+                ending,
+                ..Mix::default()
+            },
             without: Mix { decode: requests, ..Mix::default() },
             first,
             disturbed: with - first,
@@ -146,12 +180,60 @@ impl Rhythm {
         })
     }
 
+    /// The same where so many replicas take each step together.
+    #[must_use]
+    pub fn in_step(self, load: &Load, replicas: f64) -> Self {
+        if replicas <= 1.0 || load.beginnings == Beginnings::Together {
+            return self;
+        }
+        // Of a replica's steps those with prompts, and of all of theirs those where one of them has some.
+        let own = self.with_prompts;
+        let is_always = self.quiet <= 0.0;
+        let with = if is_always { 1.0 } else { load.requests * self.chunks / self.steps() };
+        let [none, no_other] = [replicas, replicas - 1.0].map(|many| (1.0 - with).powf(many));
+        let some = 1.0 - none;
+        // Chunks of prompts of the fullest in these, as far as there is room, and of the mean.
+        let each = own.prefill / own.chunks;
+        let room = ((load.budget - own.tokens()) / each).max(0.0);
+        let more = (greatest(with * own.chunks, replicas) / some - own.chunks).clamp(0.0, room);
+        let mean = if is_always { own.tokens() } else { load.requests + with / some * (each - 1.0) };
+        let times = 1.0 + more / own.chunks;
+        let decode = if is_always { own.decode } else { (own.decode - more).max(0.0) };
+        let prefill = own.prefill * times;
+        let beyond_mean = decode + prefill - mean;
+        Self {
+            with_prompts: Mix { decode, prefill, chunks: own.chunks * times, ending: own.ending * times, beyond_mean },
+            disturbed: self.disturbed + self.quiet * (1.0 - no_other),
+            quiet: self.quiet * no_other,
+            ..self
+        }
+    }
+
     /// Steps of a request.
     #[must_use]
     pub fn steps(&self) -> f64 {
         self.first + self.disturbed + self.quiet
     }
 }
+
+/// The greatest of so many numbers that are Poisson's, in the mean: the sum over `k` of the probability that one is greater.
+fn greatest(mean: f64, many: f64) -> f64 {
+    let (mut each, mut up_to, mut sum) = ((-mean).exp(), 0.0, 0.0);
+    for k in 1..=MOST_BEGUN {
+        up_to += each;
+        let beyond = 1.0 - f64::min(up_to, 1.0).powf(many);
+        if beyond < 1e-12 {
+            return sum;
+        }
+        sum += beyond;
+        each *= mean / f64::from(k);
+    }
+    // So many differ little from their mean.
+    mean
+}
+
+/// Prompts of a step whose number is still thought to differ from step to step.
+const MOST_BEGUN: u32 = 700;
 
 #[cfg(test)]
 mod tests {
@@ -205,6 +287,73 @@ mod tests {
         }
     }
 
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        /// Replicas in step: the tokens of all are what they were, none is fuller than a step, and more of them never have fewer steps
+        /// with prompts, nor the fullest of them less in these.
+        #[test]
+        fn tokens_of_replicas_in_step_are_conserved(load in load(), replicas in 1u32..200) {
+            let alone = Rhythm::of(&load);
+            let all = alone.in_step(&load, replicas.into());
+            if replicas == 1 || load.beginnings == Beginnings::Together {
+                prop_assert_eq!(all, alone);
+            }
+            let tokens = |rhythm: &Rhythm| {
+                (rhythm.first + rhythm.disturbed) * rhythm.with_prompts.mean_tokens() + rhythm.quiet * rhythm.without.mean_tokens()
+            };
+            prop_assert!((tokens(&all) / tokens(&alone) - 1.0).abs() < 1e-9, "{alone:?} {all:?}");
+            prop_assert!((all.steps() / alone.steps() - 1.0).abs() < 1e-9);
+            prop_assert!(all.with_prompts.tokens() <= load.budget.max(load.requests) * (1.0 + 1e-9));
+            let more = alone.in_step(&load, f64::from(replicas) + 1.0);
+            prop_assert!(more.disturbed >= all.disturbed * (1.0 - 1e-9) && all.disturbed >= alone.disturbed * (1.0 - 1e-9));
+            prop_assert!(more.with_prompts.tokens() >= all.with_prompts.tokens() * (1.0 - 1e-9));
+        }
+    }
+
+    /// Eight replicas of 20 requests of 100 steps each: tokens of the fullest of them in the mean step, against beginnings that are drawn,
+    /// each apart, by a generator of remainders.
+    #[test]
+    fn the_fullest_replica_is_that_of_drawn_beginnings() {
+        let load = Load { prompt: 64.0, output: 100.0, requests: 20.0, budget: 8192.0, beginnings: Beginnings::Spread };
+        let rhythm = Rhythm::of(&load).in_step(&load, 8.0);
+        let with = (rhythm.first + rhythm.disturbed) / rhythm.steps();
+        let told = with * rhythm.with_prompts.tokens() + (1.0 - with) * rhythm.without.tokens();
+        let (mut state, mut fullest) = (12_345_u64, 0);
+        for _ in 0..2000 {
+            let mut most = [0; 100];
+            for _ in 0..8 {
+                let mut begun = [0; 100];
+                for _ in 0..20 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    begun[(state >> 33) as usize % 100] += 1;
+                }
+                most.iter_mut().zip(begun).for_each(|(most, own)| *most = own.max(*most));
+            }
+            fullest += most.iter().map(|one| 20 + 63 * one).sum::<u64>();
+        }
+        let drawn = fullest as f64 / 200_000.0;
+        assert!((told / drawn - 1.0).abs() < 0.01, "{told} {drawn}");
+        // One alone has 20 tokens, and 63 more where one of its own begins.
+        assert!(told > 2.0 * (20.0 + 63.0 * 0.2));
+    }
+
+    /// Of one it is its mean; of two, by all pairs of numbers.
+    #[test]
+    fn the_greatest_of_numbers_of_poisson() {
+        for mean in [0.0, 0.3, 4.0, 30.0, 300.0] {
+            assert!((greatest(mean, 1.0) - mean).abs() < 1e-6 * (1.0 + mean), "{mean}");
+        }
+        let mean: f64 = 3.0;
+        let mut each = vec![(-mean).exp()];
+        (1..60).for_each(|k| each.push(each[k - 1] * mean / k as f64));
+        let pairs = (0..60).flat_map(|a| (0..60).map(move |b| (a, b)));
+        let both: f64 = pairs.map(|(a, b)| a.max(b) as f64 * each[a] * each[b]).sum();
+        assert!((greatest(mean, 2.0) - both).abs() < 1e-9, "{both}");
+        assert!((7.0..10.0).contains(&greatest(3.0, 64.0)));
+        assert_eq!(greatest(2000.0, 64.0), 2000.0);
+    }
+
     impl Rhythm {
         /// Steps of a cycle in which no request has its prompt taken.
         fn quiet_of_all(&self, load: &Load) -> f64 {
@@ -227,7 +376,10 @@ mod tests {
         let load =
             Load { prompt: 101.0, output: 50.0, requests: 40.0, budget: 1040.0, beginnings: Beginnings::Together };
         let rhythm = Rhythm::of(&load);
-        assert_eq!(rhythm.with_prompts, Mix { decode: 30.0, prefill: 1010.0, chunks: 10.0, ending: 10.0 });
+        assert_eq!(
+            rhythm.with_prompts,
+            Mix { decode: 30.0, prefill: 1010.0, chunks: 10.0, ending: 10.0, beyond_mean: 0.0 }
+        );
         assert_eq!((rhythm.first, rhythm.disturbed, rhythm.quiet, rhythm.without.decode), (1.0, 3.0, 46.0, 40.0));
         // Spread over time they begin one by one.
         let spread = Rhythm::of(&Load { beginnings: Beginnings::Spread, ..load });

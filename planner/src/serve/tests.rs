@@ -187,7 +187,7 @@ proptest! {
         let job = drawn.job();
         let layout = laid(&job);
         let (decode, prefill) = (f64::from(decode), f64::from(prefill));
-        let calls = traffic(&job, &layout, &Mix { decode, prefill, chunks: 1.0, ending: 1.0 });
+        let calls = traffic(&job, &layout, &Mix { decode, prefill, chunks: 1.0, ending: 1.0, ..Mix::default() });
         let tokens = decode + prefill;
         let bytes = |phase: Phase, dimension: Dimension| -> Vec<u64> {
             let own = calls.iter().filter(|call| call.phase == phase && call.dimension == dimension);
@@ -226,7 +226,7 @@ fn a_prompt_is_a_forward_pass() {
         let job = served(&format!(
             "prompt_tokens = 511\noutput_tokens = 1\nconcurrency = 1\nparallel = {{ tp = 4 }}\n{model}{experts} }}\n"
         ));
-        let mix = Mix { decode: 0.0, prefill: 512.0, chunks: 1.0, ending: 1.0 };
+        let mix = Mix { prefill: 512.0, chunks: 1.0, ending: 1.0, ..Mix::default() };
         let layout = laid(&job);
         let work = layer(&loaded(&job), &layout, &mix, 1.0);
         let own: u128 =
@@ -371,7 +371,7 @@ proptest! {
         let (_, service) = serve(&loaded(&job), &layout, &clock).unwrap();
         let told = (requests * output) as f64 / service.tokens_per_s;
         let taken = scheduled(&job, requests, at_once, |decode, prefill, ending| {
-            let mix = Mix { decode, prefill, chunks: prefill / prompt as f64, ending };
+            let mix = Mix { decode, prefill, chunks: prefill / prompt as f64, ending, ..Mix::default() };
             clock.step(&loaded(&job), &layout, &mix, 1.0, 1.0).unwrap().spent().time().0 as f64 / 1e12
         });
         prop_assert!((told / taken - 1.0).abs() < 0.03, "{told} {taken}");
@@ -412,6 +412,35 @@ fn tokens_of_experts_are_sorted() {
     };
     let copies = 2 * 2 * 100 * 1024;
     assert_eq!((of(4) - of(1), of(8) - of(1)), (2 * 2 * copies, 0));
+}
+
+/// Experts compute the tokens of all replicas in step, everything else those of the fullest.
+#[test]
+fn experts_see_the_mean_of_replicas() {
+    let job = served(
+        "concurrency = 64\nparallel = { dp = 4, ep = 4 }\n\
+         model = { layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 2 }\n",
+    );
+    let of = |prefill: f64, beyond_mean: f64| {
+        let mix = Mix { prefill, chunks: 1.0, beyond_mean, ..Mix::default() };
+        let kernels = layer(&loaded(&job), &laid(&job), &mix, 1.0).kernels;
+        let (experts, others): (Vec<Kernel>, Vec<Kernel>) =
+            kernels.into_iter().partition(|one| matches!(one.kind, Kind::Experts { .. }));
+        let products = |kernels: &[Kernel]| kernels.iter().map(|one| one.flops.0).sum::<u128>();
+        (products(&experts), products(&others))
+    };
+    let (fullest, mean, mixed) = (of(1000.0, 0.0), of(300.0, 0.0), of(1000.0, 700.0));
+    assert_eq!(mixed, (mean.0, fullest.1));
+    // What takes its steps alone does not wait for others: without experts, or with all of them on each.
+    let steps = |ep: u32| {
+        let job = served(&format!(
+            "concurrency = 64\nparallel = {{ dp = 4, ep = {ep} }}\n\
+             model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 2 }}\n"
+        ));
+        steady(&loaded(&job), &laid(&job)).1
+    };
+    let (alone, two, four) = (steps(1), steps(2), steps(4));
+    assert!(alone.quiet > two.quiet && two.quiet > four.quiet && alone.with_prompts.beyond_mean == 0.0);
 }
 
 /// An expert with few rows computes a tile of 128 whole, one with many half a tile more.

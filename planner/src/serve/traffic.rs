@@ -16,7 +16,7 @@ use crate::job::{Dimension, GroupCall, Layout, Phase, Sequence, Serving};
 #[must_use]
 pub fn traffic(job: &Serving, layout: &Layout, mix: &Mix) -> Vec<GroupCall> {
     let (model, degrees) = (&job.model, layout.degrees);
-    let tokens = mix.decode + mix.prefill;
+    let tokens = mix.tokens();
     let whole = job.precision.bytes() as f64 * tokens * model.hidden as f64;
     let mut calls = Vec::new();
     let mut add = |phase, dimension, collective, bytes: f64, count| {
