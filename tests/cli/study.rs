@@ -130,6 +130,9 @@ fn a_batch_fills_the_memory() {
     assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
     let text = std::fs::read_to_string(folder.path().join("out/ranking.txt")).unwrap();
     assert!(text.contains("in flight") && text.contains(&in_flight.to_string()), "{text}");
+    // Fewer tokens a second than were measured are a time that is told too long.
+    let error = text.lines().find(|line| line.contains("tokens_per_s")).unwrap().split_whitespace().last().unwrap();
+    assert!(told < 3803.0 && error.starts_with('+'), "{text}");
     let page = std::fs::read_to_string(folder.path().join("out/index.html")).unwrap();
     assert!(page.contains("500 answered, all there at the start") && page.contains("error of the time"));
 }

@@ -142,9 +142,10 @@ impl Round {
         let both = with.iter().zip(without);
         let shares: Vec<(Share, Picos)> =
             both.map(|(&(share, a), (_, b))| (share, mean((a, often), (b, seldom)))).collect();
-        let all = streams.of_replica * streams.replicas;
+        // Of as many streams as have the requests in flight, each as the mean.
+        let all = job.in_flight as f64 / streams.requests;
         let [alone_with, alone_without] =
-            [rhythm.with_prompts, rhythm.without].map(|mix| clock.alone(job, &mix.times(all), rhythm.chunks));
+            [rhythm.with_prompts, rhythm.without].map(|mix| clock.alone(job, &mix.mean().times(all), rhythm.chunks));
         Step {
             layout: *layout,
             time: shares.iter().map(|share| share.1).sum(),
@@ -171,7 +172,8 @@ pub fn courses(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<[
     Ok([with, without])
 }
 
-/// The calls of a mean step, of all streams of a replica.
+/// The calls of a mean step, of all streams of a replica; where replicas wait for each other, those of the fullest, as they are priced:
+/// what its own links carry, and more than links that several share do.
 #[must_use]
 pub fn calls(job: &Loaded<'_>, layout: &Layout) -> Vec<StepCall> {
     let (streams, rhythm) = steady(job, layout);
@@ -209,8 +211,9 @@ fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
             Arrivals::Together { .. } => Beginnings::Together,
         },
     };
-    // (Without experts nothing makes replicas wait for each other.)
-    let together = f64::from(layout.degrees.expert).min(streams.replicas);
+    // Those with something to do of the replicas that share experts.
+    let busy = streams.replicas / f64::from(layout.degrees.data);
+    let together = f64::from(layout.degrees.expert) * busy;
     (streams, Rhythm::of(&load).in_step(&load, together))
 }
 

@@ -75,6 +75,19 @@ impl Mix {
     pub fn mean_tokens(&self) -> f64 {
         self.tokens() - self.beyond_mean
     }
+
+    /// The mean replica's, with fewer prompts.
+    #[must_use]
+    pub fn mean(&self) -> Self {
+        let part = if self.prefill > 0.0 { 1.0 - self.beyond_mean / self.prefill } else { 1.0 };
+        Self {
+            prefill: self.prefill * part,
+            chunks: self.chunks * part,
+            ending: self.ending * part,
+            beyond_mean: 0.0,
+            ..*self
+        }
+    }
 }
 
 /// A request's way through the steps of its replica.
@@ -218,22 +231,21 @@ impl Rhythm {
 
 /// The greatest of so many numbers that are Poisson's, in the mean: the sum over `k` of the probability that one is greater.
 fn greatest(mean: f64, many: f64) -> f64 {
+    if mean > MOST_COUNTED {
+        // So many are as numbers of a normal distribution, whose greatest is beyond the mean by so many deviations.
+        return mean + (greatest(MOST_COUNTED, many) - MOST_COUNTED) * (mean / MOST_COUNTED).sqrt();
+    }
     let (mut each, mut up_to, mut sum) = ((-mean).exp(), 0.0, 0.0);
-    for k in 1..=MOST_BEGUN {
+    for k in 1..=2 * MOST_COUNTED as u32 {
         up_to += each;
-        let beyond = 1.0 - f64::min(up_to, 1.0).powf(many);
-        if beyond < 1e-12 {
-            return sum;
-        }
-        sum += beyond;
+        sum += 1.0 - f64::min(up_to, 1.0).powf(many);
         each *= mean / f64::from(k);
     }
-    // So many differ little from their mean.
-    mean
+    sum
 }
 
-/// Prompts of a step whose number is still thought to differ from step to step.
-const MOST_BEGUN: u32 = 700;
+/// Prompts of a step that are counted one by one; the exponential of more is nearly nothing.
+const MOST_COUNTED: f64 = 500.0;
 
 #[cfg(test)]
 mod tests {
@@ -351,7 +363,9 @@ mod tests {
         let both: f64 = pairs.map(|(a, b)| a.max(b) as f64 * each[a] * each[b]).sum();
         assert!((greatest(mean, 2.0) - both).abs() < 1e-9, "{both}");
         assert!((7.0..10.0).contains(&greatest(3.0, 64.0)));
-        assert_eq!(greatest(2000.0, 64.0), 2000.0);
+        // Without a step where they are no longer counted: of 64 normal numbers the greatest is 2.4 deviations beyond.
+        assert!((greatest(500.1, 64.0) - greatest(499.9, 64.0) - 0.2).abs() < 0.02);
+        assert!((greatest(2000.0, 64.0) / (2000.0 + 2.4 * 2000.0f64.sqrt()) - 1.0).abs() < 0.003);
     }
 
     impl Rhythm {

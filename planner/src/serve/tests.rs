@@ -323,6 +323,17 @@ fn batches_are_answered_in_rounds() {
     assert!((more - (two - drained + alone)).abs() < 1e-9, "{more} {two} {alone}");
 }
 
+/// A batch ends with the replica that has one request more than others.
+#[test]
+fn batches_end_with_the_fullest_replica() {
+    let seconds = |requests: u64| {
+        let job = served(&format!("requests = {requests}\nparallel = {{ dp = 8 }}\n"));
+        (requests * job.output_tokens) as f64 / flat(&job, H100, 300e9).1.tokens_per_s
+    };
+    let [eight, nine, sixteen] = [8, 9, 16].map(seconds);
+    assert!(eight < nine && (nine / sixteen - 1.0).abs() < 1e-9, "{eight} {nine} {sixteen}");
+}
+
 /// A scheduler step by step, against rounds: a prompt is taken up where there is room for a part of it beside the answers under way.
 fn scheduled(job: &Serving, requests: u64, at_once: u64, mut step: impl FnMut(f64, f64, f64) -> f64) -> f64 {
     let (prompt, output, budget) = (job.new_tokens(), job.output_tokens, job.max_batched_tokens);

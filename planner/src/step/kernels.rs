@@ -465,6 +465,26 @@ mod tests {
         assert_eq!(flops(&many.forward), flops(&one.forward) + ffn + 2 * ffn / 8 + 2 * 512 * 1024 * 8);
     }
 
+    /// 512 rows of each of two experts by 1,024 × 4,096 weights: results are summed over 1,024 numbers, gradients of rows over 4,096, and
+    /// those of weights over the rows, none of them in tiles that are not full.
+    #[test]
+    fn products_of_experts_sum_over_what_they_are_of() {
+        let experts = read(
+            "name = \"j\"\nglobal_batch = 64\nparallel = { dp = 4, ep = 4 }\nmodel = { layers = 4, hidden = 1024, heads = 16, \
+             vocab = 51200, seq = 512, experts = 8, experts_per_token = 2 }\n",
+        );
+        let passes = layer(&experts, &Layout::given(&experts, 4).unwrap().unwrap());
+        let of = |kernels: &[Kernel]| -> Vec<(u64, u128)> {
+            let own = kernels.iter().filter_map(|one| match one.kind {
+                Kind::Experts { inner } => Some((inner / 2, one.flops.0 / (2 * 2 * 1024 * 4096))),
+                _ => None,
+            });
+            own.collect()
+        };
+        assert_eq!(of(&passes.forward), [(1024, 576), (4096, 576)]);
+        assert_eq!(of(&passes.backward), [(4096, 576), (512, 512), (1024, 576), (512, 512)]);
+    }
+
     /// Of 512 tokens of 1,024 numbers in 16 bits 2 copies each go away and come back, and are sorted by the two experts of a rank and
     /// back; where a rank has one, or all experts, they are sorted once.
     #[test]

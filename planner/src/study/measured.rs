@@ -4,7 +4,7 @@
 use fabricast_topologies::{Picos, Place};
 
 use super::answer::ResultRow;
-use crate::job::Job;
+use crate::job::{Arrivals, Job};
 use crate::serve::best_service;
 use crate::step::{Machine, TimeError, best_step};
 
@@ -63,7 +63,11 @@ impl Figure {
     pub fn is_of(self, job: &Job) -> bool {
         match job {
             Job::Training(_) => matches!(self, Self::Step | Self::Throughput),
-            Job::Inference(_) => self != Self::Step,
+            Job::Inference(job) => match self {
+                Self::Step => false,
+                Self::FirstToken => matches!(job.arrivals, Arrivals::OneByOne { .. }),
+                _ => true,
+            },
             // A trace says itself what its kernels took.
             Job::Trace(_) => false,
         }

@@ -119,8 +119,7 @@ impl JobText {
     fn arrivals(&self, check: Checked<'_>, places: &Places) -> Result<Arrivals, JobError> {
         let Some(requests) = &self.requests else {
             if let Some(limit) = &self.max_num_seqs {
-                let message =
-                    "max_num_seqs: is of a batch of `requests`, and here `concurrency` says how many are in flight";
+                let message = "max_num_seqs: is of a batch of `requests`: expected these in place of `concurrency`, or leave it out";
                 return Err(check.wrong(limit.span(), message.to_owned()));
             }
             let Some(concurrency) = &self.concurrency else {
@@ -133,8 +132,7 @@ impl JobText {
             return Err(check.wrong(concurrency.span(), message.to_owned()));
         }
         if let Some(limit) = &self.ttft_s {
-            let message =
-                "ttft_s: requests of a batch wait for their turn, and none of them has a time to its first token";
+            let message = "ttft_s: requests of a batch wait for their turn: leave it out, or give `concurrency` in place of `requests`";
             return Err(check.wrong(limit.span(), message.to_owned()));
         }
         let requests = check.count("requests", requests)?;
