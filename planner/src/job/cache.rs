@@ -91,23 +91,18 @@ fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
     let layer = tokens * e * (2 * model.hidden + attention.max(ffn));
-    layer + job.requests_of_replica(layout) * scores_of_request(job, layout)
-}
-
-/// Scores of words in 32 bits, on one rank.
-fn scores_of_request(job: &Serving, layout: &Layout) -> u64 {
-    4 * job.model.vocab.div_ceil(u64::from(layout.degrees.tensor))
+    // Scores of words in 32 bits, for each request.
+    layer + 4 * job.requests_of_replica(layout) * model.vocab.div_ceil(tensor)
 }
 
 /// Requests in flight that fit GPUs of so much memory, on all replicas together: as many on each as are left room for.
 pub(super) fn fitting(job: &Serving, layout: &Layout, memory: Bytes) -> u64 {
-    let none = serving_footprint(&Loaded { job, in_flight: 0 }, layout);
-    let left = job.filled_memory(memory).0.saturating_sub(none.total().0);
-    let kept = match job.kv_tier {
-        Tier::Hbm | Tier::Peer => job.tokens() * job.kv_bytes_of_rank(layout),
-        Tier::Host => 0,
-    };
-    (left / (kept + scores_of_request(job, layout)).max(1)).saturating_mul(layout.degrees.data.into())
+    let replicas = u64::from(layout.degrees.data);
+    let of = |in_flight: u64| serving_footprint(&Loaded { job, in_flight }, layout).total().0;
+    // Each request of a replica takes as much as its first.
+    let (none, one_each) = (of(0), of(replicas));
+    let left = job.filled_memory(memory).0.saturating_sub(none);
+    (left / (one_each - none).max(1)).saturating_mul(replicas)
 }
 
 /// Whether all requests fit, and if not, what would.

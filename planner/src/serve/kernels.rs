@@ -114,7 +114,7 @@ pub fn chosen_experts(job: &Loaded<'_>, layout: &Layout, tokens: f64) -> f64 {
 }
 
 /// The part of the replicas that have something to do.
-fn busy(job: &Loaded<'_>, layout: &Layout) -> f64 {
+pub(super) fn busy(job: &Loaded<'_>, layout: &Layout) -> f64 {
     (job.in_flight as f64 / f64::from(layout.degrees.data)).min(1.0)
 }
 
@@ -215,7 +215,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     // What a rank of this stage keeps of a token, in one of its layers.
     let layers = (model.layers / u64::from(layout.degrees.pipeline)).max(1) as f64;
     let kept = job.kv_bytes_of_rank(layout) as f64 / layers;
-    work.stream(2.0 * kept * (mix.tokens()));
+    work.stream(2.0 * kept * mix.tokens());
     if mix.decode > 0.0 {
         // A request is half answered on average.
         let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
@@ -254,7 +254,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
 #[must_use]
 pub fn words(job: &Serving, mix: &Mix) -> Work {
     let mut work = Work::default();
-    work.stream(2.0 * job.precision.bytes() as f64 * (mix.tokens()) * job.model.hidden as f64);
+    work.stream(2.0 * job.precision.bytes() as f64 * mix.tokens() * job.model.hidden as f64);
     work
 }
 

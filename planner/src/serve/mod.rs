@@ -212,8 +212,7 @@ fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
         },
     };
     // Those with something to do of the replicas that share experts.
-    let busy = streams.replicas / f64::from(layout.degrees.data);
-    let together = f64::from(layout.degrees.expert) * busy;
+    let together = f64::from(layout.degrees.expert) * kernels::busy(job, layout);
     (streams, Rhythm::of(&load).in_step(&load, together))
 }
 

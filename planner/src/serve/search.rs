@@ -76,11 +76,12 @@ fn order(service: &Service) -> (bool, u128) {
 /// The best by estimate, of those that fit.
 fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<Vec<Layout>, TimeError> {
     let memory = machine.memory();
+    let filled = |layout: &Layout| job.filled(layout, memory);
     shortlist(
         possible(job, machine),
-        |layout| room(&job.filled(layout, memory), layout, memory.unwrap_or(Bytes::MAX)).beyond.is_none(),
-        |layout| serving_footprint(&job.filled(layout, memory), layout).total(),
-        |layout| Ok(order(&serve(&job.filled(layout, memory), layout, clock)?.1)),
+        |layout| room(&filled(layout), layout, memory.unwrap_or(Bytes::MAX)).beyond.is_none(),
+        |layout| serving_footprint(&filled(layout), layout).total(),
+        |layout| Ok(order(&serve(&filled(layout), layout, clock)?.1)),
     )
 }
 

@@ -255,6 +255,11 @@ fn job(job: &Job) -> JobRow {
         Recompute::Selective => "selective",
         Recompute::Full => "full",
     };
+    let (concurrency, requests) = match served.map(|job| job.arrivals) {
+        Some(Arrivals::OneByOne { concurrency }) => (Some(concurrency), None),
+        Some(Arrivals::Together { requests, .. }) => (None, Some(requests)),
+        None => (None, None),
+    };
     let placed = job.placement();
     JobRow {
         name: job.name().to_owned(),
@@ -268,14 +273,8 @@ fn job(job: &Job) -> JobRow {
         recompute: trained.map(|job| recompute(job.recompute).to_owned()),
         prompt_tokens: served.map(|job| job.prompt_tokens),
         output_tokens: served.map(|job| job.output_tokens),
-        concurrency: served.and_then(|job| match job.arrivals {
-            Arrivals::OneByOne { concurrency } => Some(concurrency),
-            Arrivals::Together { .. } => None,
-        }),
-        requests: served.and_then(|job| match job.arrivals {
-            Arrivals::OneByOne { .. } => None,
-            Arrivals::Together { requests, .. } => Some(requests),
-        }),
+        concurrency,
+        requests,
         placement: Some(placed).filter(|placement| !placement.is_in_order()).map(ToString::to_string),
         auto: computed.is_some_and(|(_, _, parallel)| *parallel == Parallel::Auto),
         train_tokens: trained.and_then(|job| job.train_tokens),
