@@ -52,14 +52,18 @@ const TIMES: [Named<ProtocolCosts, Picos>; 9] = [
     ("settle", |costs| &mut costs.settle),
 ];
 
+/// A time that not every profile has, by its name.
+type Optional = (&'static str, fn(&mut Passes) -> Option<&mut Picos>);
+
 /// Times of blocks that work by passes.
-const PASSES: [Named<Passes, Picos>; 6] = [
-    ("pass.send", |passes| &mut passes.send),
-    ("pass.forward", |passes| &mut passes.forward),
-    ("pass.take", |passes| &mut passes.take),
-    ("pass.per_warp", |passes| &mut passes.per_warp),
-    ("pass.store", |passes| &mut passes.store),
-    ("pass.first_take", |passes| &mut passes.first_take),
+const PASSES: [Optional; 7] = [
+    ("pass.send", |passes| Some(&mut passes.send)),
+    ("pass.forward", |passes| Some(&mut passes.forward)),
+    ("pass.take", |passes| Some(&mut passes.take)),
+    ("pass.per_warp", |passes| Some(&mut passes.per_warp)),
+    ("pass.store", |passes| Some(&mut passes.store)),
+    ("pass.first_take", |passes| Some(&mut passes.first_take)),
+    ("pass.exchange", |passes| passes.exchange.as_mut()),
 ];
 
 /// What links reach: bytes take the longer the less it is. What a protocol's framing adds (`wire_efficiency`), and what of
@@ -150,7 +154,7 @@ pub fn breakdown<E>(
             .get_mut(protocol as usize)
             .map(|costs| &mut costs.lane)
         {
-            Some(LaneSpeed::Passes(passes)) => scale(Some(of(passes)), factor),
+            Some(LaneSpeed::Passes(passes)) => scale(of(passes), factor),
             _ => false,
         })?;
     }

@@ -15,7 +15,8 @@ pub struct CalibrateArgs {
     /// Where the fit begins, and what figures that no row tells are taken from; the best match for the GPUs by default
     #[arg(long, value_name = "NAME|FILE", help_heading = "Software")]
     pub profile: Option<String>,
-    /// How firmly device costs stay at those figures: `open` (for data that tell nearly everything), `proportional` (for few
+    /// How firmly device costs stay at those figures: `open` (for data that tell nearly everything), `plain` (the same, all rows
+    /// counted alike and nothing thought of what they leave open: for several numbers of GPUs), `proportional` (for few
     /// rows of another device: all times by a common factor, single figures only as the rows say so clearly)
     #[arg(long, value_name = "PRIOR", default_value_t, help_heading = "Software")]
     pub prior: Prior,

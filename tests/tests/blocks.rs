@@ -22,8 +22,9 @@ fn nanos(most: u64) -> impl Strategy<Value = Picos> {
 }
 
 fn passes() -> impl Strategy<Value = Passes> {
-    (1u64..256, nanos(2000), nanos(3000), nanos(2000), nanos(900), nanos(20), nanos(500)).prop_map(
-        |(bytes_per_thread, send, forward, take, store, per_warp, first_take)| Passes {
+    let kinds = (nanos(2000), nanos(3000), nanos(2000), nanos(900), proptest::option::of(nanos(3000)));
+    (1u64..256, kinds, nanos(20), nanos(500)).prop_map(
+        |(bytes_per_thread, (send, forward, take, store, exchange), per_warp, first_take)| Passes {
             bytes_per_thread: Bytes(bytes_per_thread),
             send,
             forward,
@@ -31,6 +32,7 @@ fn passes() -> impl Strategy<Value = Passes> {
             store,
             per_warp,
             first_take,
+            exchange,
         },
     )
 }
@@ -176,6 +178,26 @@ impl Setup {
         full * ((chunk - 1e-9).ceil() / 16.0).min(1.0)
     }
 
+    /// A message of `chunk` bytes to a peer, one of `turns`, by half of a block whose other half takes what `partners` send. What has
+    /// flags in every line is taken as it comes; the first and the last of other messages are moved alone, in half of the time.
+    fn exchange(&self, chunk: f64, turns: f64, partners: f64) -> Hop {
+        let passes = self.passes();
+        let half = f64::from((self.threads / 2).max(1));
+        let warps = f64::from(((self.threads / 2).max(1)).div_ceil(32)) * passes.per_warp.0 as f64;
+        let each = (passes.send.0 + passes.take.0) as f64 + 2.0 * warps;
+        let pass = passes.exchange.map_or(each, |pass| pass.0 as f64);
+        let both = (chunk - 1e-9).ceil() / (passes.bytes_per_thread.0 as f64 * half) * pass;
+        let alone = if self.costs.stream.is_some() { 0.0 } else { both / 2.0 };
+        let plain = self.hop(chunk, self.threads, 1.0, (From::Here, Deed::Copy, Kept::No));
+        let wire = chunk / self.costs.wire_efficiency / (LINK.0 as f64 * 1e-12 * REACHED);
+        let busy = both - alone / turns;
+        Hop {
+            software: plain.software + alone * partners,
+            transfer: (wire * partners).max(busy * partners),
+            spacing: busy + self.costs.step.0 as f64,
+        }
+    }
+
     fn startup(&self) -> f64 {
         self.costs.startup.0 as f64 + f64::from(self.threads.div_ceil(32)) * self.costs.startup_per_warp.0 as f64
     }
@@ -263,6 +285,28 @@ proptest! {
             + way(32 * (warps - reducing), Deed::Copy, Kept::Yes);
         let shape = Shape { channels: 2, ..setup.shape(Collective::AllReduce) };
         are_close(&setup, setup.time(Algorithm::Tree, shape), exact, (2.0 * f64::from(setup.ranks), chunk))?;
+    }
+
+    /// Messages that follow each other from every rank to the next, whose block sends and takes at once.
+    #[test]
+    fn messages_between_pairs(setup in setups(), k in 1u64..20) {
+        let chunk = setup.bytes.div_ceil(k);
+        let setup = Setup { bytes: chunk * k, ..setup };
+        let shape = Shape { chunk: Some(Bytes(chunk)), ..setup.shape(Collective::SendRecv) };
+        let message = setup.exchange(chunk as f64, k as f64, 1.0);
+        let exact = setup.startup() + message.whole() + (k - 1) as f64 * message.pace();
+        are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * k as f64, chunk as f64))?;
+    }
+
+    /// A message to each other rank at once, by one block that takes as many.
+    #[test]
+    fn messages_to_all_at_once(setup in setups()) {
+        let block = setup.bytes.div_ceil(u64::from(setup.ranks));
+        let setup = Setup { bytes: block * u64::from(setup.ranks), ..setup };
+        let peers = f64::from(setup.ranks - 1);
+        let exact = setup.startup() + setup.exchange(block as f64, 1.0, peers).whole();
+        let shape = setup.shape(Collective::AllToAll);
+        are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * peers, block as f64))?;
     }
 
     /// A ring takes as long in place as out of place, in one loop or several: its blocks do the same, but that a rank's own

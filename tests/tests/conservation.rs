@@ -68,9 +68,10 @@ impl<'a> Ledger<'a> {
         let block = header.blocks.threads.unwrap_or(costs.threads);
         let warps = block.div_ceil(32).max(2);
         let reducing = ((f64::from(warps) * costs.split) as u16).clamp(1, warps - 1);
+        if pairs && header.blocks.split == BlockSplit::Whole {
+            return self.of_exchange(op, payload, block);
+        }
         let threads = match (header.blocks.split, op.channel.0 % 2) {
-            // Half of a block sends, half receives.
-            (BlockSplit::Whole, _) if pairs => (block / 2).max(1),
             (BlockSplit::Whole, _) => block,
             (BlockSplit::ReduceAndCopy, 0) => 32 * reducing,
             (BlockSplit::ReduceAndCopy, _) => 32 * (warps - reducing),
@@ -87,7 +88,7 @@ impl<'a> Ledger<'a> {
         let call = &header.call;
         let own = matches!(call.collective, Collective::AllGather | Collective::Broadcast)
             && call.buffers == BufferUse::OutOfPlace;
-        let kept = !op.kind.reduces() && op.kind != OpKind::MulticastReduce && if sends_on { !pairs } else { own };
+        let kept = !op.kind.reduces() && op.kind != OpKind::MulticastReduce && (sends_on || own);
         let pass = if kept { pass + passes.store } else { pass };
         let pass = pass.0 as f64 + f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
@@ -95,6 +96,33 @@ impl<'a> Ledger<'a> {
         // Lines with flags take whole passes.
         let passes = if costs.stream.is_some() { passes.ceil() } else { passes };
         (passes - 1.0).max(0.0) * pass * BYTES_OF_A_PICOSECOND
+    }
+
+    /// What one of the messages to a peer takes of a block that sends with half of its threads and takes with the others: a pass of
+    /// each, or of both as stated. What has no flags in its lines is sent alone the first time, in half of that.
+    fn of_exchange(&self, op: &Operation, payload: f64, block: u16) -> f64 {
+        let costs = self.world.profile.protocol(self.schedule.header().protocol);
+        let LaneSpeed::Passes(passes) = costs.lane else { return payload };
+        let half = (block / 2).max(1);
+        let warps = u64::from(half.div_ceil(32)) * passes.per_warp.0;
+        // (In whole picoseconds.)
+        let quantum = passes.bytes_per_thread.0 as f64 * f64::from(half);
+        let took = |pass: u64| ((payload - 1e-9).ceil() * pass as f64 / quantum + 1e-9).floor();
+        let both = match passes.exchange {
+            Some(pass) => took(pass.0),
+            None => took(passes.send.0 + warps) + took(passes.take.0 + warps),
+        };
+        let messages = if self.is_in_turn(op) { f64::from(self.schedule.run(op.run).len) } else { 1.0 };
+        let first = if costs.stream.is_some() { 0.0 } else { ((both / 2.0).floor() / messages).floor() };
+        (both - first) * BYTES_OF_A_PICOSECOND
+    }
+
+    /// Whether an operation is one of several on a connection that go in turn.
+    fn is_in_turn(&self, op: &Operation) -> bool {
+        let run = self.schedule.run(op.run);
+        let before = |awaited: &Dependency| (awaited.start, awaited.step) == (-1, 1);
+        let own = |awaited: &Dependency| self.schedule.run_id(awaited.rank, awaited.run) == op.run && before(awaited);
+        run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(own)
     }
 
     /// The time, in the same unit, that reading the flags of ll takes for so much payload.
@@ -116,11 +144,7 @@ impl<'a> Ledger<'a> {
         let costs = self.world.profile.protocol(protocol);
         let whole = (payload - 1e-9).ceil().max(0.0);
         // Messages of one connection that wait for each other are not sliced.
-        let run = self.schedule.run(op.run);
-        let before = |awaited: &Dependency| (awaited.start, awaited.step) == (-1, 1);
-        let own = |awaited: &Dependency| self.schedule.run_id(awaited.rank, awaited.run) == op.run && before(awaited);
-        let in_turn = run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(own);
-        let slices = if in_turn { 1 } else { costs.slices };
+        let slices = if self.is_in_turn(op) { 1 } else { costs.slices };
         let slice = (whole / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
         let network = &self.world.profile.network;
         let scanned = self.read(payload);

@@ -62,12 +62,12 @@ pub fn call(measurement: &Measurement, row: &Row) -> Call {
     }
 }
 
-/// The library whose rules count: that of the measurement, the newest NCCL where none is named.
+/// The library whose rules count: that of the measurement or the nearest known one, the newest NCCL where none is named.
 fn library(configuration: &Configuration) -> Option<Library> {
     match &configuration.library {
         None => Some(Library::Nccl(Version::NEWEST)),
         Some(library) if library.name == LibraryName::Nccl => {
-            Some(Library::Nccl(library.version.parse().unwrap_or(Version::NEWEST)))
+            Some(Library::Nccl(Version::nearest(&library.version).unwrap_or(Version::NEWEST)))
         }
         Some(_) => None,
     }

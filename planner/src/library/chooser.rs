@@ -216,7 +216,7 @@ impl Chooser {
             Collective::SendRecv => (call.bytes.0, 1),
             _ => (call.bytes.0.div_ceil(ranks), call.ranks.saturating_sub(1).max(1)),
         };
-        let found = p2p(&nccl.communicator, &self.conditions.settings, Bytes(bytes), peers);
+        let found = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, Bytes(bytes), peers);
         let strategy = Strategy {
             algorithm: Algorithm::Direct,
             protocol: found.proto.ours(),

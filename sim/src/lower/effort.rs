@@ -49,6 +49,10 @@ pub(crate) struct Task {
     order: Order,
     /// Of the two halves of a split block, which.
     half: u8,
+    /// How many follow each other to a peer.
+    turns: u32,
+    /// How many peers the block has messages for at once, where ranks exchange data in pairs.
+    partners: u32,
 }
 
 /// What one operation costs its block.
@@ -146,8 +150,6 @@ impl<'a> Effort<'a> {
         let costs = profile.protocol(header.protocol);
         let threads = header.blocks.threads.unwrap_or(costs.threads);
         let lane_threads = match header.blocks.split {
-            // Half of the warps send, half receive (NCCL 2.28 src/device/sendrecv.h).
-            BlockSplit::Whole if header.call.collective.is_between_pairs() => [(threads / 2).max(1); 2],
             BlockSplit::Whole => [threads; 2],
             BlockSplit::ReduceAndCopy => costs.split_threads(threads),
         };
@@ -198,12 +200,11 @@ impl<'a> Effort<'a> {
     pub(super) fn of_run(
         &self,
         run: &Run,
-        (role, order): (Role, Order),
+        task: Task,
         work: PerOp,
         payload: impl Fn(u32) -> Bytes,
         on_wire: impl Fn(u32) -> Work,
     ) -> Efforts {
-        let task = Self::task(run, role, order);
         if run.len == 0 {
             return Efforts::Same(self.of(task, Bytes(0), Work(0)));
         }
@@ -247,8 +248,9 @@ impl<'a> Effort<'a> {
     }
 
     /// What decides the costs of a run's operations, their bytes aside.
-    pub fn task(run: &Run, role: Role, order: Order) -> Task {
-        Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8 }
+    pub fn task(run: &Run, (role, order): (Role, Order), partners: u32) -> Task {
+        let turns = if order == Order::InTurn { run.len } else { 1 };
+        Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8, turns, partners }
     }
 
     /// Whether blocks work by passes, so that what an operation takes of its lane depends on its bytes.
@@ -257,20 +259,23 @@ impl<'a> Effort<'a> {
     }
 
     /// What an operation costs that puts `on_wire` on the wire and carries `bytes`.
-    pub fn of(&self, Task { kind, role, order, half }: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
+    pub fn of(&self, task: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
+        let Task { kind, role, order, half, turns, partners } = task;
         let threads = self.lane_threads[usize::from(half % 2)];
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
         let work = BlockWork { role, deed, kept: self.kept(role, deed), bytes, threads };
         // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
         let alone = self.split == BlockSplit::Whole && order == Order::Free;
-        // Between pairs the threads that receive keep pace with those that send.
-        let pairs = self.collective.is_between_pairs();
-        let takes = alone || pairs;
+        // Between pairs some warps of a block send, others take (NCCL 2.28 src/device/sendrecv.h).
+        let pairs = self.split == BlockSplit::Whole && self.collective.is_between_pairs();
         // Where data flow one way along a chain or tree, who sends what lies there receives nothing.
-        let is_source = alone && role == Role::Send && self.collective.is_one_way() && !pairs;
-        let role_before = if takes { role } else { Role::Forward };
+        let is_source = alone && role == Role::Send && self.collective.is_one_way();
+        let role_before = if alone { role } else { Role::Forward };
         let software = match kind {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
+            kind if kind.is_transfer() && pairs => {
+                self.costs.software_of_exchange(work, Bytes(bytes.0.saturating_mul(partners.into())))
+            }
             kind if kind.is_transfer() && is_source => self.costs.software_of_source(work),
             kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
             // Between a device's memory and that of its host.
@@ -295,9 +300,16 @@ impl<'a> Effort<'a> {
             // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send); between
             // pairs it has blocks of its own (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a rank is its own peer).
             OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
+            _ if pairs => self.costs.busy_exchanging(work, turns),
             _ => self.costs.busy(work),
         };
-        let spacing = if order == Order::InTurn { self.costs.spacing(work, self.message) } else { Picos::ZERO };
+        let spacing = match order {
+            Order::InTurn if pairs => {
+                Picos(self.costs.spacing_of_exchange(work, turns).0.saturating_mul(partners.into()))
+            }
+            Order::InTurn => self.costs.spacing(work, self.message),
+            Order::Free => Picos::ZERO,
+        };
         let lane = busy.map(|busy| {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
@@ -318,6 +330,9 @@ impl<'a> Effort<'a> {
         OneEffort { software, spacing, lane, crossing }
     }
 }
+
+/// The works of a block of sends that run at once (NCCL 2.28 src/include/device.h: NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
+pub(super) const WORKS_OF_BLOCK: u32 = 8;
 
 /// Bytes that a [`Work`] holds, rounded up.
 pub(crate) fn whole_bytes(work: Work) -> Bytes {

@@ -12,6 +12,7 @@ mod first_blocks;
 mod message;
 mod network;
 mod one_rank;
+mod partners;
 mod passages;
 mod reaches;
 mod sent;
@@ -35,6 +36,7 @@ pub use first_blocks::lower_first_blocks;
 pub(crate) use first_blocks::one_block;
 pub(crate) use network::{Crossing, Latency};
 pub use one_rank::OneRank;
+use partners::Partners;
 use passages::Passages;
 use reaches::{Reaches, Results};
 pub use sent::sent;
@@ -179,22 +181,22 @@ fn add_party(
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut scratch = Program::default();
     let mut waits = Vec::new();
+    let mut partners = Partners::default();
     for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let not_before = effort.startup() + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
+        partners.read(header, rank, program);
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
             let dependencies = program.dependencies(number);
             let order = effort.order(rank, number as u32, run, dependencies);
             let role = effort.role(rank, run, dependencies, survey);
+            let task = Effort::task(run, (role, order), partners.of(program, rank, number as u32));
             let on_wire = |i: u32| workload.works[work.entry(i)];
             let efforts = match &mut tables.tasks {
-                None => effort.of_run(run, (role, order), work, |i| passages.framing().payload(on_wire(i)), on_wire),
-                Some(tasks) => {
-                    let task = Effort::task(run, role, order);
-                    Efforts::Same(effort.stand_in(tasks, task, run.span))
-                }
+                None => effort.of_run(run, task, work, |i| passages.framing().payload(on_wire(i)), on_wire),
+                Some(tasks) => Efforts::Same(effort.stand_in(tasks, task, run.span)),
             };
             let reaches = Reaches::of(&header.call, survey.results, (rank, run), dependencies);
             let reaches = passages.reaches(header, rank, run, reaches);

@@ -95,8 +95,8 @@ impl<'a> OneRank<'a> {
                 continue;
             }
             let order = effort.order(rank, number, run, program.dependencies(number as usize));
-            // (What the proxy has to do does not depend on the role.)
-            let task = Effort::task(run, Role::Send, order);
+            // (What the proxy has to do does not depend on the role, nor on how many are sent to.)
+            let task = Effort::task(run, (Role::Send, order), 1);
             let label = label(self.setting.router, run.channel);
             let sizes = sized_by(run);
             let at = |i: u32| {

@@ -152,6 +152,7 @@ struct PassFile {
     store: Option<String>,
     per_warp: String,
     first_take: String,
+    exchange: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -388,6 +389,7 @@ impl Reader<'_> {
             store: self.optional(&at("store"), file.store.as_deref())?.unwrap_or(Picos::ZERO),
             per_warp: self.quantity(&at("per_warp"), &file.per_warp)?,
             first_take: self.quantity(&at("first_take"), &file.first_take)?,
+            exchange: self.optional(&at("exchange"), file.exchange.as_deref())?,
         })
     }
 

@@ -20,8 +20,11 @@
 //! differ in the same way: validate/runs/2026-11-21-4xh200-forced.) A block executes its
 //! operations one after the other: receiving what nobody is told of any more is an operation of its own in NCCL (the
 //! last receive of a loop), which a schedule does not have; it is charged as `take` to the send that the block begins
-//! with. Between ranks in pairs half of a block's threads send and half receive: a message is taken while the next
-//! is under way. An NVLS chunk is copied into the buffer that the switch reads by some warps of the block, and waits for it.
+//! with. Between ranks in pairs half of a block's threads send while half of them take what the peer sends: `exchange` is a pass of
+//! both, which share an SM. Data without flags in every line is taken when a chunk of it is whole, so that what is sent first
+//! and what is taken last are moved alone, in half of that each. (On two H200 a block of send_recv takes 46 ns a KiB of simple, up to a
+//! chunk of 512 KiB one half after the other, beyond both at once; of ll 170 from 2 KiB to 4 MiB:
+//! validate/runs/2026-11-23-2xh200-sends.) An NVLS chunk is copied into the buffer that the switch reads by some warps of the block, and waits for it.
 //!
 //! Sources: NCCL 2.28 src/device/prims_ll.h (8 bytes a thread and pass), prims_ll128.h (16 words of 8 bytes for 8 threads, 15
 //! of them data, 8 times unrolled: 60 bytes), prims_simple.h, all_reduce.h (the sequence of primitives; up and down a
@@ -109,6 +112,8 @@ pub struct Passes {
     pub per_warp: Picos,
     /// Before the first pass that takes.
     pub first_take: Picos,
+    /// A pass of a block that sends with half of its threads and takes with the other half; `None`: as a pass of each.
+    pub exchange: Option<Picos>,
 }
 
 /// What a block does in an operation.
@@ -249,6 +254,33 @@ impl ProtocolCosts {
         Picos((u128::from(full) * u128::from(work.bytes.0.min(ALIGNMENT)) / u128::from(ALIGNMENT)) as u64)
     }
 
+    /// Software time before a message of one pair of ranks: that of a step and, of data that is taken when it is whole, how long the
+    /// receiver has to do with the last message, of so many bytes, when nothing else is under way.
+    #[must_use]
+    pub fn software_of_exchange(&self, work: BlockWork, taken: Bytes) -> Picos {
+        let alone = match self.lane {
+            LaneSpeed::Passes(passes) if self.stream.is_none() => passes.exchanging(taken, work.threads).0 / 2,
+            _ => 0,
+        };
+        self.step_of(work) + Picos(alone)
+    }
+
+    /// How long a block is busy with one of so many messages that follow each other to a peer, while it takes what the peer sends;
+    /// `None` where blocks do not work by passes. The first is sent alone.
+    #[must_use]
+    pub fn busy_exchanging(&self, work: BlockWork, turns: u32) -> Option<Picos> {
+        let LaneSpeed::Passes(passes) = self.lane else { return None };
+        let both = passes.exchanging(work.bytes, work.threads);
+        let alone = if self.stream.is_some() { 0 } else { both.0 / 2 / u64::from(turns.max(1)) };
+        Some(both - Picos(alone))
+    }
+
+    /// How soon after a message's first byte its block can send that of the next to the same peer: it tells of each before.
+    #[must_use]
+    pub fn spacing_of_exchange(&self, work: BlockWork, turns: u32) -> Picos {
+        self.busy_exchanging(work, turns).map_or(Picos::ZERO, |busy| busy + self.step)
+    }
+
     /// How long some threads of a block take to copy what it works on into a buffer of the library's.
     #[must_use]
     pub fn staging(&self, bytes: Bytes, threads: u16) -> Picos {
@@ -322,6 +354,18 @@ impl Passes {
         match work.kept {
             Kept::No => pass,
             Kept::Yes => pass + self.store,
+        }
+    }
+
+    /// So many bytes each way.
+    fn exchanging(&self, bytes: Bytes, threads: u16) -> Picos {
+        let half = (threads / 2).max(1);
+        match self.exchange {
+            Some(pass) => {
+                let all = u128::from(pass.0) * u128::from(bytes.0) / u128::from(self.quantum(half));
+                Picos(u64::try_from(all).unwrap_or(u64::MAX))
+            }
+            None => self.streaming(self.send, bytes, half) + self.streaming(self.take, bytes, half),
         }
     }
 

@@ -94,6 +94,9 @@ impl ProtocolCosts {
                 ("first_take", passes.first_take),
             ];
             write_times(&times, out)?;
+            if let Some(pass) = passes.exchange {
+                write_times(&[("exchange", pass)], out)?;
+            }
         }
         Ok(())
     }

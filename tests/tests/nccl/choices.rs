@@ -4,7 +4,7 @@ use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
 use fabricast_planner::library::nccl::graph::Pattern;
 use fabricast_planner::library::nccl::{
-    Communicator, Function, Proto, Request, Settings, SymmetricKernel, p2p, symmetric,
+    Communicator, Function, Proto, Request, Settings, SymmetricKernel, Version, p2p, symmetric,
 };
 use fabricast_planner::library::{Chooser, Conditions, Library, Offer, Registered, Unknown};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
@@ -67,11 +67,27 @@ fn symmetric_kernels_need_windows_and_one_node() {
 #[test]
 fn sends_share_channels() {
     let of = communicator(1, 8, 90, 12, 30.0);
-    let at = |bytes, peers| p2p(&of, &Settings::default(), Bytes(bytes), peers);
+    let at = |bytes, peers| p2p(&of, Version::V2_30_7, &Settings::default(), Bytes(bytes), peers);
     assert_eq!((at(64 * KIB, 7).per_peer, at(64 * KIB, 7).proto), (1, Proto::Simple));
     assert_eq!((at(16 * KIB, 7).per_peer, at(16 * KIB, 7).proto), (1, Proto::Ll));
     assert_eq!((at(MIB, 7).per_peer, at(MIB, 7).channels), (4, 28));
     assert_eq!(at(512 * MIB, 1).per_peer, 32);
+}
+
+/// By times of 2.28.3 on two H200 (validate/runs/2026-11-23-2xh200-sends): with 16 channels a peer of two gets 8, and what is as fast
+/// as LL is LL up to 256 KiB, in parts of 8 KiB.
+#[test]
+fn sends_of_before_2_29_are_ll_by_what_all_channels_of_a_peer_would_carry() {
+    let of = communicator(1, 2, 90, 24, 20.0);
+    let (settings, _) = Settings::parse("NCCL_MIN_P2P_NCHANNELS=16 NCCL_MAX_P2P_NCHANNELS=16").unwrap();
+    let at = |bytes| p2p(&of, Version::V2_28_9, &settings, Bytes(bytes), 1);
+    let found = |bytes| (at(bytes).proto, at(bytes).per_peer);
+    assert_eq!(found(8 * KIB), (Proto::Ll, 1));
+    assert_eq!(found(16 * KIB), (Proto::Ll, 2));
+    assert_eq!(found(64 * KIB), (Proto::Ll, 8));
+    assert_eq!(found(256 * KIB), (Proto::Ll, 8));
+    assert_eq!(found(512 * KIB), (Proto::Simple, 8));
+    assert_eq!(found(256 * MIB), (Proto::Simple, 16));
 }
 
 fn preset(name: &str, nodes: u32) -> Fabric {

@@ -78,7 +78,7 @@ impl<'p> Rows<'_, 'p> {
             };
             let device_kept = device.clone();
             let mut profile = match self.prior {
-                Prior::Open => fit(device, fitted, self.parameters, self.prior, Start::Near),
+                Prior::Open | Prior::Plain => fit(device, fitted, self.parameters, self.prior, Start::Near),
                 Prior::Proportional => fit(device, self.base, self.parameters, self.prior, Start::Far),
             };
             if !self.modes.is_empty() {

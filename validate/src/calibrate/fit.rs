@@ -30,12 +30,15 @@ impl Fit<'_, '_> {
     /// The profile at the minimum, and the minimum. Of figures that are thought proportional the factors come first: those that
     /// all protocols have in common, then those of each.
     pub fn run(&self, start: Start) -> (Profile, Minimum) {
-        if self.prior == Prior::Open {
+        if self.prior != Prior::Proportional {
             return self.run_from(self.base, start);
         }
-        // What the host keeps waiting is no slower device.
-        let others =
-            self.parameters.iter().copied().filter(|parameter| parameter.is_of_links() || parameter.is_of_launch());
+        // What the host keeps waiting is no slower device, and blocks that send and take at once tell of no others.
+        let others = self
+            .parameters
+            .iter()
+            .copied()
+            .filter(|parameter| parameter.is_of_links() || parameter.is_of_launch() || parameter.is_of_exchanges());
         let others: Vec<Parameter> = others.collect();
         let common = [Parameter::Pace, Parameter::PassPace];
         let of_each = Protocol::ALL.map(Parameter::PaceOf);

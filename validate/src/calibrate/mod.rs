@@ -143,6 +143,9 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let to_check = rows(Role::Check);
     let reruns: Vec<Rerun<'_>> = all().map(|one| Rerun::new(one, RouteOptions::default())).collect();
     let (mut found, cases) = points(&reruns, base);
+    if !task.prior.doubts_rows() {
+        found.iter_mut().for_each(|point| point.trust = 1.0);
+    }
     found.retain(|point| reruns.get(point.of.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit));
     let without_strategy = rows(Role::Fit) - found.len();
     let (device, further): (Vec<&Point>, Vec<&Point>) = found.iter().partition(|point| point.of.0 < task.device.len());

@@ -64,6 +64,8 @@ pub enum Cost {
     PassPerWarp,
     /// `pass.first_take`.
     FirstTake,
+    /// `pass.exchange`.
+    Exchange,
     /// `channel`.
     Rate,
 }
@@ -155,7 +157,7 @@ impl LaunchCost {
 }
 
 /// A cost, its name in a profile file, its unit.
-const COSTS: [(Cost, &str, Unit); 17] = [
+const COSTS: [(Cost, &str, Unit); 18] = [
     (Cost::Startup, "startup", Unit::Microseconds),
     (Cost::StartupP2p, "startup_p2p", Unit::Microseconds),
     (Cost::StartupPerWarp, "startup_per_warp", Unit::Microseconds),
@@ -172,6 +174,7 @@ const COSTS: [(Cost, &str, Unit); 17] = [
     (Cost::Store, "pass.store", Unit::Microseconds),
     (Cost::PassPerWarp, "pass.per_warp", Unit::Microseconds),
     (Cost::FirstTake, "pass.first_take", Unit::Microseconds),
+    (Cost::Exchange, "pass.exchange", Unit::Microseconds),
     (Cost::Rate, "channel", Unit::Gigabytes),
 ];
 
@@ -204,7 +207,7 @@ impl Unit {
 impl Cost {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 17] {
+    pub fn all() -> [Self; 18] {
         COSTS.map(|row| row.0)
     }
 
@@ -259,6 +262,11 @@ impl Parameter {
     #[must_use]
     pub fn is_of_launch(self) -> bool {
         matches!(self, Self::Launch(..))
+    }
+
+    /// Whether it says how fast blocks are that send and take at once.
+    pub(super) fn is_of_exchanges(self) -> bool {
+        matches!(self, Self::Protocol(_, Cost::Exchange))
     }
 
     /// What it is counted in.
@@ -364,6 +372,7 @@ impl Parameter {
         match cost {
             // Blocks that do not work by passes have one number of threads.
             Cost::StartupP2p => profile.protocol(protocol).startup_p2p.is_some(),
+            Cost::Exchange => matches!(lane, LaneSpeed::Passes(Passes { exchange: Some(_), .. })),
             Cost::StartupPerWarp
             | Cost::StepPerWarp
             | Cost::Reload
@@ -434,7 +443,7 @@ const ANSWERING: [Cost; 9] = [
 ];
 
 /// Those of its passes.
-const PASSES: [Cost; 5] = [Cost::Send, Cost::Forward, Cost::Take, Cost::Store, Cost::PassPerWarp];
+const PASSES: [Cost; 6] = [Cost::Send, Cost::Forward, Cost::Take, Cost::Store, Cost::PassPerWarp, Cost::Exchange];
 
 /// Multiplies times of a protocol.
 fn slow_down(costs: &mut ProtocolCosts, which: &[Cost], factor: f64) {
@@ -457,7 +466,7 @@ fn time_of(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
 
 /// The duration that a cost is; `None` for other costs, and where blocks do not work by passes.
 fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
-    let pass: fn(&mut Passes) -> &mut Picos = match cost {
+    let pass: fn(&mut Passes) -> Option<&mut Picos> = match cost {
         Cost::Startup => return Some(&mut costs.startup),
         Cost::StartupP2p => return costs.startup_p2p.as_mut(),
         Cost::StartupPerWarp => return Some(&mut costs.startup_per_warp),
@@ -467,15 +476,16 @@ fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
         Cost::Fan => return Some(&mut costs.fan),
         Cost::Settle => return Some(&mut costs.settle),
         Cost::ReduceOverCopy | Cost::SettleHalf | Cost::Rate => return None,
-        Cost::Send => |passes| &mut passes.send,
-        Cost::Forward => |passes| &mut passes.forward,
-        Cost::Take => |passes| &mut passes.take,
-        Cost::Store => |passes| &mut passes.store,
-        Cost::PassPerWarp => |passes| &mut passes.per_warp,
-        Cost::FirstTake => |passes| &mut passes.first_take,
+        Cost::Send => |passes| Some(&mut passes.send),
+        Cost::Forward => |passes| Some(&mut passes.forward),
+        Cost::Take => |passes| Some(&mut passes.take),
+        Cost::Store => |passes| Some(&mut passes.store),
+        Cost::PassPerWarp => |passes| Some(&mut passes.per_warp),
+        Cost::FirstTake => |passes| Some(&mut passes.first_take),
+        Cost::Exchange => |passes| passes.exchange.as_mut(),
     };
     match &mut costs.lane {
-        LaneSpeed::Passes(passes) => Some(pass(passes)),
+        LaneSpeed::Passes(passes) => pass(passes),
         LaneSpeed::Rate(_) | LaneSpeed::Unlimited => None,
     }
 }

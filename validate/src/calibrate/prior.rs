@@ -12,6 +12,9 @@ pub enum Prior {
     /// pass to memory takes as long, and what corrects other costs (by warps, say) is nothing. For data that tell nearly everything.
     #[default]
     Open,
+    /// As `Open`, but nothing is thought of what rows cannot tell apart, and all rows count alike, whatever their neighbours in size
+    /// are. For data of several numbers of GPUs, which thoughts do not help.
+    Plain,
     /// Another device or host differs by two common factors, one of the times of passes and one of all other device times,
     /// and a figure by more than that only as the rows say so clearly. For data of few sizes, GPU counts or protocols, which would leave most to chance.
     Proportional,
@@ -22,7 +25,7 @@ impl Prior {
     /// take of the device, as if the host kept up.
     pub(super) fn start(self, base: &Profile) -> Profile {
         match self {
-            Self::Open => base.clone(),
+            Self::Open | Self::Plain => base.clone(),
             Self::Proportional => {
                 let [graph, stream] = base.launches;
                 let paced = std::array::from_fn(|mode| match (graph.get(mode), stream.get(mode)) {
@@ -38,7 +41,7 @@ impl Prior {
     /// residual of `Proportional` counts as one row that is off by a quarter.
     pub(super) fn held(self) -> f64 {
         match self {
-            Self::Open => 0.01,
+            Self::Open | Self::Plain => 0.01,
             Self::Proportional => 0.25,
         }
     }
@@ -48,7 +51,7 @@ impl Prior {
     pub(super) fn alike(self) -> Option<f64> {
         match self {
             Self::Open => Some(14.0),
-            Self::Proportional => None,
+            Self::Plain | Self::Proportional => None,
         }
     }
 
@@ -58,32 +61,42 @@ impl Prior {
     pub(super) fn nothing(self) -> Option<f64> {
         match self {
             Self::Open => Some(2.0),
-            Self::Proportional => None,
+            Self::Plain | Self::Proportional => None,
+        }
+    }
+
+    /// Whether a row counts less where it does not go with its neighbours in size.
+    pub(super) fn doubts_rows(self) -> bool {
+        self != Self::Plain
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Plain => "plain",
+            Self::Proportional => "proportional",
         }
     }
 }
 
 /// A word that is no prior.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}`: expected open or proportional")]
+#[error("`{0}`: expected open, plain or proportional")]
 pub struct UnknownPrior(pub String);
 
 impl FromStr for Prior {
     type Err = UnknownPrior;
 
     fn from_str(text: &str) -> Result<Self, UnknownPrior> {
-        [Self::Open, Self::Proportional]
+        [Self::Open, Self::Plain, Self::Proportional]
             .into_iter()
-            .find(|prior| prior.to_string() == text)
+            .find(|prior| prior.name() == text)
             .ok_or_else(|| UnknownPrior(text.to_owned()))
     }
 }
 
 impl fmt::Display for Prior {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "open",
-            Self::Proportional => "proportional",
-        })
+        f.write_str(self.name())
     }
 }

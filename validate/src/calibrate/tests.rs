@@ -213,10 +213,10 @@ fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
 
 #[test]
 fn priors_are_read_as_they_are_written() {
-    for prior in [Prior::Open, Prior::Proportional] {
+    for prior in [Prior::Open, Prior::Plain, Prior::Proportional] {
         assert_eq!(prior.to_string().parse(), Ok(prior));
     }
-    assert_eq!("firm".parse::<Prior>().unwrap_err().to_string(), "`firm`: expected open or proportional");
+    assert_eq!("firm".parse::<Prior>().unwrap_err().to_string(), "`firm`: expected open, plain or proportional");
 }
 
 /// Every combination of parameters that rows tell (the directions in which predictions move, each parameter counted in

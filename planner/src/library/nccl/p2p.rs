@@ -1,19 +1,23 @@
 //! Sends and receives, and the collectives that NCCL makes of them: channels a peer, and when they are LL.
 //!
 //! NCCL 2.30.7 `src/graph/paths.cc` (`ncclTopoComputeP2pChannels`), `src/enqueue.cc` (`scheduleP2pTasksToPlan`,
-//! `addP2pToPlan`). Peers are visited in rounds, eight at a time; all of them share the thread blocks.
+//! `addP2pToPlan`). Peers are visited in rounds, eight at a time; all of them share the thread blocks. Up to 2.28 the protocol is
+//! chosen before the parts are, by what all channels of a peer would carry: on eight GPUs sends of 512 KiB are LL still.
 
 use fabricast_topologies::Bytes;
 
 use super::communicator::{Communicator, MAX_CHANNELS};
 use super::index::Proto;
 use super::settings::Settings;
+use super::version::{SendParts, Version};
 
 /// Bytes a channel up to which sends are LL (NCCL_P2P_LL_THRESHOLD).
 const LL_BYTES: u64 = 16 << 10;
+/// Slots of a connection's buffer (NCCL_STEPS).
+const STEPS: u64 = 8;
 /// Bandwidth of the network that a channel of sends drives (NCCL_P2P_PER_CHANNEL_NET_BW), GB/s.
 const NET_GBPS: f64 = 14.0;
-/// Chunks by what is farthest: NVLink, PCIe, network (NCCL_P2P_NVL_CHUNKSIZE and the like).
+/// Chunks by what is farthest: NVLink, PCIe, network (`ncclParamP2pNvlChunkSize` and the like).
 const CHUNKS: [u64; 3] = [512 << 10, 128 << 10, 128 << 10];
 
 /// How sends run.
@@ -31,28 +35,64 @@ pub struct P2p {
 
 /// Sends of so many bytes to each of so many peers at once.
 #[must_use]
-pub fn p2p(communicator: &Communicator, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
+pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
     let (all, most) = channels(communicator, settings);
+    let fewest = fewest(communicator, (all, most));
+    let several = communicator.nodes > 1;
+    let farthest = match (several, communicator.nvlinks) {
+        (true, _) => 2,
+        (false, 0) => 1,
+        (false, _) => 0,
+    };
+    let simple_step = settings.p2p_chunks[farthest].map_or(CHUNKS[farthest], |given| given.0);
+    let step = |proto| match proto {
+        Proto::Simple => simple_step,
+        proto => settings.buffer(proto).0 / STEPS,
+    };
+    let parts = |proto| {
+        let step = step(proto);
+        let (least_part, most_part) = if several { (step / 2, step) } else { (step / 8, step * 32) };
+        let mut parts = bytes.0.div_ceil(least_part.max(1)).clamp(1, u64::from(fewest)) as u16;
+        while bytes.0.div_ceil(u64::from(parts)) > most_part && parts <= most / 2 {
+            parts *= 2;
+        }
+        parts
+    };
+    let threshold = settings.p2p_ll_threshold.map_or(LL_BYTES, |given| given.0);
+    let proto_of = |channels: u16| match bytes.0 <= threshold.saturating_mul(channels.into()) {
+        true => Proto::Ll,
+        false => Proto::Simple,
+    };
+    let (proto, per_peer) = match version.rules().send_parts {
+        SendParts::AfterProtocol => (proto_of(most), parts(proto_of(most))),
+        SendParts::BeforeProtocol => (proto_of(parts(Proto::Simple)), parts(Proto::Simple)),
+    };
+    let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(all)) as u16;
+    let chunk = step(proto) / (lines(proto) * if several { in_pieces(proto, bytes, step(proto)) } else { 1 });
+    P2p { proto, per_peer, channels, chunk: Bytes(chunk.max(1)) }
+}
+
+/// Into how many pieces a step is cut on its way through a network.
+fn in_pieces(proto: Proto, bytes: Bytes, step: u64) -> u64 {
+    match proto {
+        Proto::Simple if bytes.0 < step => 4,
+        _ if bytes.0 < step.saturating_mul(8) => 2,
+        _ => 1,
+    }
+}
+
+/// Bytes of a step's buffer for each of data.
+fn lines(proto: Proto) -> u64 {
+    if proto == Proto::Ll { 2 } else { 1 }
+}
+
+/// Channels of a peer where each of them is to have some of its own.
+fn fewest(communicator: &Communicator, (all, most): (u16, u16)) -> u16 {
     let mut fewest = most;
     while u32::from(fewest) * communicator.ranks > u32::from(all) && fewest > 1 {
         fewest /= 2;
     }
-    let several = communicator.nodes > 1;
-    let step = match (several, communicator.nvlinks) {
-        (true, _) => CHUNKS[2],
-        (false, 0) => CHUNKS[1],
-        (false, _) => CHUNKS[0],
-    };
-    let (least_part, most_part) = if several { (step / 2, step) } else { (step / 8, step * 32) };
-    let mut per_peer = bytes.0.div_ceil(least_part).clamp(1, u64::from(fewest)) as u16;
-    while bytes.0.div_ceil(u64::from(per_peer)) > most_part && per_peer <= most / 2 {
-        per_peer *= 2;
-    }
-    let threshold = settings.p2p_ll_threshold.map_or(LL_BYTES, |given| given.0);
-    let is_ll = bytes.0 <= u64::from(per_peer) * threshold;
-    let (proto, chunk) = if is_ll { (Proto::Ll, settings.buffer(Proto::Ll).0 / 16) } else { (Proto::Simple, step) };
-    let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(all)) as u16;
-    P2p { proto, per_peer, channels, chunk: Bytes(chunk) }
+    fewest
 }
 
 /// Channels in all, and of a peer: powers of two.

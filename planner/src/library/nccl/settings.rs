@@ -68,6 +68,8 @@ pub struct Settings {
     pub net_overhead: Option<Picos>,
     /// Bytes a channel below which sends are LL (NCCL_P2P_LL_THRESHOLD).
     pub p2p_ll_threshold: Option<Bytes>,
+    /// Chunks of sends, by what is farthest (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
+    pub p2p_chunks: [Option<Bytes>; 3],
     /// Symmetric kernels off (NCCL_WIN_ENABLE=0).
     pub windows: Windows,
 }
@@ -174,6 +176,9 @@ impl Settings {
             "NCCL_NVLS_CHUNKSIZE" => self.nvls_chunk = bytes()?,
             "NCCL_NVLSTREE_MAX_CHUNKSIZE" => self.nvls_tree_chunk = bytes()?,
             "NCCL_P2P_LL_THRESHOLD" => self.p2p_ll_threshold = bytes()?,
+            "NCCL_P2P_NVL_CHUNKSIZE" => self.p2p_chunks[0] = bytes()?,
+            "NCCL_P2P_PCI_CHUNKSIZE" => self.p2p_chunks[1] = bytes()?,
+            "NCCL_P2P_NET_CHUNKSIZE" => self.p2p_chunks[2] = bytes()?,
             "NCCL_NET_OVERHEAD" => self.net_overhead = Some(Picos(number()?.saturating_mul(1000))),
             "NCCL_THREAD_THRESHOLDS" => {
                 let expected = "up to six whole numbers: tree LL, LL128, Simple, ring LL, LL128, Simple";

@@ -1,6 +1,7 @@
 //! Versions of NCCL, and what of the cost model differs between them, as data.
 //!
-//! A version that is not listed is answered by one that decides alike: 2.28.x by 2.28.9, 2.29.x and 2.30.x by 2.30.7.
+//! A version that is not listed is answered by one that decides alike: 2.28.x by 2.28.9, 2.29.x and 2.30.x by 2.30.7. Where a
+//! measurement names one before or after those, the nearest stands for it ([`Version::nearest`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -72,6 +73,16 @@ pub(super) enum RingThreads {
     Whole,
 }
 
+/// What decides between LL and Simple for a send, and into how many parts it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendParts {
+    /// LL up to its threshold × the most channels of a peer, whatever their number then; parts of an eighth of the
+    /// protocol's own step (8 KiB, 64 KiB) or more.
+    AfterProtocol,
+    /// Parts of an eighth of Simple's step or more; LL up to its threshold × as many as there are.
+    BeforeProtocol,
+}
+
 /// What differs between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
@@ -83,11 +94,14 @@ pub(super) struct Rules {
     pub ring_threads: RingThreads,
     /// Least traffic of a channel (`MinTrafficPerChannel`).
     pub channel_traffic: Bytes,
+    pub send_parts: SendParts,
 }
 
-/// 2.28: as 2.30.7, but for the traffic of a channel. That it is this in 2.28 is what NCCL 2.28.3 logged on 2 and 4 GPUs (22 of 24
-/// channels of ll at 512 KiB of all_gather, 24 at 1 MiB); 2.29.7 logs counts of the later one.
-const ENQUEUE_2_28: Rules = Rules { channel_traffic: Bytes(16 << 10), ..ENQUEUE };
+/// 2.28: as 2.30.7, but for the traffic of a channel, and for sends. The traffic is what NCCL 2.28.3 logged on 2 and 4 GPUs (22 of
+/// 24 channels of ll at 512 KiB of all_gather, 24 at 1 MiB); 2.29.7 logs counts of the later one. How sends are cut stands in the
+/// sources of 2.27 (`src/enqueue.cc`, `addP2pToPlan`: `thresholdLL`), and 2.28.3 does so by its times
+/// (validate/runs/2026-11-23-2xh200-sends).
+const ENQUEUE_2_28: Rules = Rules { channel_traffic: Bytes(16 << 10), send_parts: SendParts::AfterProtocol, ..ENQUEUE };
 
 /// 2.29 and 2.30: `src/graph/tuning.cc`, `src/enqueue.cc`.
 const ENQUEUE: Rules = Rules {
@@ -98,6 +112,7 @@ const ENQUEUE: Rules = Rules {
     chain_hop: ChainHop::Slowest,
     ring_threads: RingThreads::BySpeed,
     channel_traffic: Bytes(32 << 10),
+    send_parts: SendParts::BeforeProtocol,
 };
 
 /// 2.31.0: `src/tuning/{cost_model,ring,tree,nvls,pat,tuning}.cc`.
@@ -109,7 +124,11 @@ const TUNING: Rules = Rules {
     chain_hop: ChainHop::Inside,
     ring_threads: RingThreads::Whole,
     channel_traffic: Bytes(32 << 10),
+    send_parts: SendParts::BeforeProtocol,
 };
+
+/// The release of the first known version.
+const OLDEST: (u32, u32) = (2, 28);
 
 impl Version {
     /// All that are known, oldest first.
@@ -126,6 +145,19 @@ impl Version {
             Self::V2_30_7 => "2.30.7",
             Self::V2_31_0 => "2.31.0",
         }
+    }
+
+    /// The one that decides most like a release of this number: the first for what came before it, the last for what came
+    /// after. `None` where that is no number.
+    #[must_use]
+    pub fn nearest(number: &str) -> Option<Self> {
+        let known = number.parse().ok();
+        known.or_else(|| {
+            let mut parts = number.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
+            let release = (parts.next()?, parts.next()?);
+            let [first, .., last] = Self::ALL;
+            Some(if release < OLDEST { first } else { last })
+        })
     }
 
     pub(super) fn rules(self) -> &'static Rules {
@@ -181,5 +213,19 @@ mod tests {
         for wrong in ["", "2", "2.27", "3.0", "2.28.9.1", "2.x"] {
             assert!(wrong.parse::<Version>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn releases_before_and_after_are_taken_for_the_nearest() {
+        for (number, nearest) in [
+            ("2.18.5", Version::V2_28_9),
+            ("2.27.3-1", Version::V2_28_9),
+            ("2.29.2", Version::V2_30_7),
+            ("2.32", Version::V2_31_0),
+            ("3.0.1", Version::V2_31_0),
+        ] {
+            assert_eq!(Version::nearest(number), Some(nearest), "{number}");
+        }
+        assert_eq!(Version::nearest("newest"), None);
     }
 }
