@@ -3,7 +3,7 @@
 //! Device costs (protocols, links) are fitted to the rows of the first manifest, with the launch costs of its modes;
 //! then, with the device costs kept, the launch costs of the modes of further manifests to their rows: the device does
 //! not care how it was launched. A row that does not go with its neighbours in size counts less; what rows leave open is settled by
-//! thinking all accesses of a protocol's passes alike ([`Prior::Open`]). A row counts where it is known what ran: what was forced, and what the library chose
+//! thinking all waits of a protocol's passes alike ([`Prior::Open`]). A row counts where it is known what ran: what was forced, and what the library chose
 //! of the rest by its own rules. Rows with the role `check` are never looked at.
 //!
 //! ```text

@@ -400,12 +400,13 @@ impl Parameter {
     }
 
     /// How large it may well be where it corrects another cost of its protocol by circumstances (warps, children, the first receive,
-    /// the chunk before), which would be as far off without it; `None` where it is a cost of its own.
+    /// the chunk before, sums: all_reduce adds as often as it copies, so that its rows tell what both take together), which would be as far
+    /// off without it; `None` where it is a cost of its own.
     pub(super) fn correction(self) -> Option<f64> {
         let Self::Protocol(_, cost) = self else { return None };
         match cost {
             Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp => Some(0.05),
-            Cost::FirstTake | Cost::Fan => Some(0.5),
+            Cost::FirstTake | Cost::Fan | Cost::ReduceOverCopy => Some(0.5),
             // Half a microsecond of a step, which the 16 warps of a block share.
             Cost::Reload => Some(8.0),
             _ => None,

@@ -8,8 +8,8 @@ use fabricast_sim::profile::{LaunchCosts, Profile};
 /// What is thought of the figures of the profile where a fit begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prior {
-    /// They may be anything; only what no row feels stays. Of what rows cannot tell apart the plainest is thought: each access of a
-    /// pass to memory takes as long, and what corrects other costs (by warps, say) is nothing. For data that tell nearly everything.
+    /// They may be anything; only what no row feels stays. Of what rows cannot tell apart the plainest is thought: each
+    /// pass waits as long, whatever it waits for, and what corrects other costs (by warps, say) is nothing. For data that tell nearly everything.
     #[default]
     Open,
     /// As `Open`, but nothing is thought of what rows cannot tell apart, and all rows count alike, whatever their neighbours in size
@@ -46,7 +46,7 @@ impl Prior {
         }
     }
 
-    /// How many times the usual residual it costs that accesses of two kinds of pass differ by as much as one takes; `None` where
+    /// How many times the usual residual it costs that waits of two kinds of pass differ by as much as one takes; `None` where
     /// they stay as different as they are.
     pub(super) fn alike(self) -> Option<f64> {
         match self {

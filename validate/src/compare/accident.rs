@@ -1,8 +1,8 @@
 //! Accidents of a measurement: rows that do not go with their neighbours in size.
 //!
 //! Times of one sweep grow smoothly. A row that is off by more than a quarter from what its two neighbours make of it, on a
-//! straight line through their logarithms, says more of the moment than of the machine; the first and the last row of a
-//! sweep have one neighbour only and are not judged.
+//! straight line through their logarithms, says more of the moment than of the machine. The first and the last row of a sweep have
+//! one neighbour only: of them that much is known that a smaller call does not take longer.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,30 @@ pub(super) fn mark(rows: &mut [Compared]) {
         sweep.sort_by_key(|&number| rows.get(number).map(|row| (row.bytes, row.line)));
         let points: Vec<(Bytes, Picos)> =
             sweep.iter().filter_map(|&number| rows.get(number)).map(|row| (row.bytes, row.measured)).collect();
-        for (&number, expected) in sweep.iter().zip(neighbours::expected(&points)) {
+        for ((&number, expected), at_end) in sweep.iter().zip(neighbours::expected(&points)).zip(at_ends(&points)) {
+            let expected = expected.or(at_end);
             if let Some(row) = rows.get_mut(number) {
                 row.accident = expected.filter(|&expected| is_off(row.measured, expected));
             }
         }
     }
+}
+
+/// What the neighbour of the first and of the last row of a sweep makes of them: the time of a larger call where the first takes longer,
+/// that of a smaller one where the last is faster.
+fn at_ends(sweep: &[(Bytes, Picos)]) -> impl Iterator<Item = Option<Picos>> {
+    let (first, last) = match sweep {
+        [(_, first), (_, second), .., (_, before), (_, last)] => {
+            (Some((*first).min(*second)), Some((*last).max(*before)))
+        }
+        _ => (None, None),
+    };
+    let end = sweep.len().saturating_sub(1);
+    (0..sweep.len()).map(move |number| match number {
+        0 => first,
+        number if number == end => last,
+        _ => None,
+    })
 }
 
 fn is_off(measured: Picos, expected: Picos) -> bool {
@@ -39,6 +57,24 @@ fn is_off(measured: Picos, expected: Picos) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ends_are_judged_by_what_smaller_and_larger_calls_take() {
+        let sweep = |times: [u64; 4]| {
+            let points: Vec<_> = (0..).zip(times).map(|(place, time)| (Bytes(8 << place), Picos(time))).collect();
+            let judged: Vec<_> = at_ends(&points).collect();
+            judged
+                .iter()
+                .zip(&points)
+                .map(|(end, point)| end.is_some_and(|end| is_off(point.1, end)))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(sweep([83, 35, 35, 36]), [true, false, false, false]);
+        assert_eq!(sweep([30, 60, 120, 80]), [false, false, false, true]);
+        // However much faster a smaller call is, or slower a larger one.
+        assert_eq!(sweep([1, 60, 120, 900]), [false; 4]);
+        assert_eq!(at_ends(&[(Bytes(8), Picos(9)), (Bytes(16), Picos(1))]).collect::<Vec<_>>(), [None, None]);
+    }
 
     #[test]
     fn a_quarter_is_not_too_far() {
