@@ -361,10 +361,7 @@ impl Passes {
     fn exchanging(&self, bytes: Bytes, threads: u16) -> Picos {
         let half = (threads / 2).max(1);
         match self.exchange {
-            Some(pass) => {
-                let all = u128::from(pass.0) * u128::from(bytes.0) / u128::from(self.quantum(half));
-                Picos(u64::try_from(all).unwrap_or(u64::MAX))
-            }
+            Some(pass) => self.passes(pass, bytes, half),
             None => self.streaming(self.send, bytes, half) + self.streaming(self.take, bytes, half),
         }
     }
@@ -381,7 +378,12 @@ impl Passes {
     }
 
     fn streaming(&self, pass: Picos, bytes: Bytes, threads: u16) -> Picos {
-        let all = u128::from(self.each(pass, threads).0) * u128::from(bytes.0) / u128::from(self.quantum(threads));
+        self.passes(self.each(pass, threads), bytes, threads)
+    }
+
+    /// As many passes, each of so long, as bytes take of so many threads, the last in part.
+    fn passes(&self, each: Picos, bytes: Bytes, threads: u16) -> Picos {
+        let all = u128::from(each.0) * u128::from(bytes.0) / u128::from(self.quantum(threads));
         Picos(u64::try_from(all).unwrap_or(u64::MAX))
     }
 

@@ -24,8 +24,8 @@ pub(super) fn mark(rows: &mut [Compared]) {
         sweep.sort_by_key(|&number| rows.get(number).map(|row| (row.bytes, row.line)));
         let points: Vec<(Bytes, Picos)> =
             sweep.iter().filter_map(|&number| rows.get(number)).map(|row| (row.bytes, row.measured)).collect();
-        for ((&number, expected), at_end) in sweep.iter().zip(neighbours::expected(&points)).zip(at_ends(&points)) {
-            let expected = expected.or(at_end);
+        for ((place, &number), expected) in sweep.iter().enumerate().zip(neighbours::expected(&points)) {
+            let expected = expected.or_else(|| at_end(&points, place));
             if let Some(row) = rows.get_mut(number) {
                 row.accident = expected.filter(|&expected| is_off(row.measured, expected));
             }
@@ -33,21 +33,14 @@ pub(super) fn mark(rows: &mut [Compared]) {
     }
 }
 
-/// What the neighbour of the first and of the last row of a sweep makes of them: the time of a larger call where the first takes longer,
-/// that of a smaller one where the last is faster.
-fn at_ends(sweep: &[(Bytes, Picos)]) -> impl Iterator<Item = Option<Picos>> {
-    let (first, last) = match sweep {
-        [(_, first), (_, second), .., (_, before), (_, last)] => {
-            (Some((*first).min(*second)), Some((*last).max(*before)))
-        }
-        _ => (None, None),
-    };
-    let end = sweep.len().saturating_sub(1);
-    (0..sweep.len()).map(move |number| match number {
-        0 => first,
-        number if number == end => last,
+/// What its neighbour makes of the first or the last row of a sweep: the time of a larger call where the first takes longer, that of a
+/// smaller one where the last is faster.
+fn at_end(sweep: &[(Bytes, Picos)], place: usize) -> Option<Picos> {
+    match sweep {
+        [(_, first), (_, second), _, _, ..] if place == 0 => Some(*first.min(second)),
+        [.., _, _, (_, before), (_, last)] if place + 1 == sweep.len() => Some(*last.max(before)),
         _ => None,
-    })
+    }
 }
 
 fn is_off(measured: Picos, expected: Picos) -> bool {
@@ -62,18 +55,17 @@ mod tests {
     fn ends_are_judged_by_what_smaller_and_larger_calls_take() {
         let sweep = |times: [u64; 4]| {
             let points: Vec<_> = (0..).zip(times).map(|(place, time)| (Bytes(8 << place), Picos(time))).collect();
-            let judged: Vec<_> = at_ends(&points).collect();
-            judged
-                .iter()
-                .zip(&points)
-                .map(|(end, point)| end.is_some_and(|end| is_off(point.1, end)))
-                .collect::<Vec<_>>()
+            let judged = |(place, point): (usize, &(Bytes, Picos))| {
+                at_end(&points, place).is_some_and(|end| is_off(point.1, end))
+            };
+            points.iter().enumerate().map(judged).collect::<Vec<_>>()
         };
         assert_eq!(sweep([83, 35, 35, 36]), [true, false, false, false]);
         assert_eq!(sweep([30, 60, 120, 80]), [false, false, false, true]);
         // However much faster a smaller call is, or slower a larger one.
         assert_eq!(sweep([1, 60, 120, 900]), [false; 4]);
-        assert_eq!(at_ends(&[(Bytes(8), Picos(9)), (Bytes(16), Picos(1))]).collect::<Vec<_>>(), [None, None]);
+        let few = [(Bytes(8), Picos(9)), (Bytes(16), Picos(1))];
+        assert_eq!([0, 1].map(|place| at_end(&few, place)), [None, None]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use index::{Algo, Function, Proto};
 pub use kernel::{Kernel, kernel, most_threads, working_channels};
 pub use lists::{ListError, Lists};
 pub use p2p::{P2p, p2p};
-pub use settings::{NvlsSetting, PatSetting, SettingError, Settings, Windows};
+pub use settings::{Farthest, NvlsSetting, PatSetting, SettingError, Settings, Windows};
 pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, symmetric};
 pub use table::{Absent, Cell, Cells, Table};
 pub use time::{Pick, Request, expected, pick};

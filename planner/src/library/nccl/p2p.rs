@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 
 use super::communicator::{Communicator, MAX_CHANNELS};
 use super::index::Proto;
-use super::settings::Settings;
+use super::settings::{Farthest, Settings};
 use super::version::{SendParts, Version};
 
 /// Bytes a channel up to which sends are LL (NCCL_P2P_LL_THRESHOLD).
@@ -17,7 +17,7 @@ const LL_BYTES: u64 = 16 << 10;
 const STEPS: u64 = 8;
 /// Bandwidth of the network that a channel of sends drives (NCCL_P2P_PER_CHANNEL_NET_BW), GB/s.
 const NET_GBPS: f64 = 14.0;
-/// Chunks by what is farthest: NVLink, PCIe, network (`ncclParamP2pNvlChunkSize` and the like).
+/// Chunks, by [`Farthest`] (`ncclParamP2pNvlChunkSize` and the like).
 const CHUNKS: [u64; 3] = [512 << 10, 128 << 10, 128 << 10];
 
 /// How sends run.
@@ -40,11 +40,11 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
     let fewest = fewest(communicator, (all, most));
     let several = communicator.nodes > 1;
     let farthest = match (several, communicator.nvlinks) {
-        (true, _) => 2,
-        (false, 0) => 1,
-        (false, _) => 0,
+        (true, _) => Farthest::Network,
+        (false, 0) => Farthest::Pcie,
+        (false, _) => Farthest::Nvlink,
     };
-    let simple_step = settings.p2p_chunks[farthest].map_or(CHUNKS[farthest], |given| given.0);
+    let simple_step = settings.p2p_chunks[farthest as usize].map_or(CHUNKS[farthest as usize], |given| given.0);
     let step = |proto| match proto {
         Proto::Simple => simple_step,
         proto => settings.buffer(proto).0 / STEPS,
@@ -64,8 +64,14 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
         false => Proto::Simple,
     };
     let (proto, per_peer) = match version.rules().send_parts {
-        SendParts::AfterProtocol => (proto_of(most), parts(proto_of(most))),
-        SendParts::BeforeProtocol => (proto_of(parts(Proto::Simple)), parts(Proto::Simple)),
+        SendParts::AfterProtocol => {
+            let proto = proto_of(most);
+            (proto, parts(proto))
+        }
+        SendParts::BeforeProtocol => {
+            let per_peer = parts(Proto::Simple);
+            (proto_of(per_peer), per_peer)
+        }
     };
     let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(all)) as u16;
     let chunk = step(proto) / (lines(proto) * if several { in_pieces(proto, bytes, step(proto)) } else { 1 });

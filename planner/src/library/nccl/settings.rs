@@ -68,10 +68,21 @@ pub struct Settings {
     pub net_overhead: Option<Picos>,
     /// Bytes a channel below which sends are LL (NCCL_P2P_LL_THRESHOLD).
     pub p2p_ll_threshold: Option<Bytes>,
-    /// Chunks of sends, by what is farthest (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
+    /// Chunks of sends, by [`Farthest`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
     pub p2p_chunks: [Option<Bytes>; 3],
     /// Symmetric kernels off (NCCL_WIN_ENABLE=0).
     pub windows: Windows,
+}
+
+/// What is farthest between two GPUs that send to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farthest {
+    /// NVLinks.
+    Nvlink,
+    /// PCIe.
+    Pcie,
+    /// A network.
+    Network,
 }
 
 /// Whether registered windows are used.
@@ -176,9 +187,9 @@ impl Settings {
             "NCCL_NVLS_CHUNKSIZE" => self.nvls_chunk = bytes()?,
             "NCCL_NVLSTREE_MAX_CHUNKSIZE" => self.nvls_tree_chunk = bytes()?,
             "NCCL_P2P_LL_THRESHOLD" => self.p2p_ll_threshold = bytes()?,
-            "NCCL_P2P_NVL_CHUNKSIZE" => self.p2p_chunks[0] = bytes()?,
-            "NCCL_P2P_PCI_CHUNKSIZE" => self.p2p_chunks[1] = bytes()?,
-            "NCCL_P2P_NET_CHUNKSIZE" => self.p2p_chunks[2] = bytes()?,
+            "NCCL_P2P_NVL_CHUNKSIZE" => self.p2p_chunks[Farthest::Nvlink as usize] = bytes()?,
+            "NCCL_P2P_PCI_CHUNKSIZE" => self.p2p_chunks[Farthest::Pcie as usize] = bytes()?,
+            "NCCL_P2P_NET_CHUNKSIZE" => self.p2p_chunks[Farthest::Network as usize] = bytes()?,
             "NCCL_NET_OVERHEAD" => self.net_overhead = Some(Picos(number()?.saturating_mul(1000))),
             "NCCL_THREAD_THRESHOLDS" => {
                 let expected = "up to six whole numbers: tree LL, LL128, Simple, ring LL, LL128, Simple";
