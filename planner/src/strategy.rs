@@ -39,7 +39,10 @@ impl Strategy {
         let lane = call.bytes.0 / u64::from(self.channels.max(1));
         let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
         let piece = piece.map(|stream| Bytes(stream.0.max(lane / MOST_PIECES)));
-        let chunk = self.chunk.or(costs.chunk);
+        let chunk = self.chunk.or(match self.moves_single_slots(call.collective) {
+            true => costs.slot(),
+            false => costs.chunk,
+        });
         // Chunks stream piece by piece inside a host, and leave it whole.
         let whole = chunk.unwrap_or(Bytes(lane)).min(Bytes(lane.max(1)));
         Shape {
@@ -53,6 +56,17 @@ impl Strategy {
             ..Shape::new(call, self.protocol)
         }
         .over_nics(self.algorithm, abilities.nics_per_host)
+    }
+
+    /// Whether a step moves one slot of a connection's buffer: so in double trees and along chains, while those of other rings move
+    /// four (NCCL 2.28 src/enqueue.cc, `calcCollChunking`; ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and REDUCE_CHUNKSTEPS in
+    /// src/include/collectives.h).
+    fn moves_single_slots(&self, collective: Collective) -> bool {
+        match self.algorithm {
+            Algorithm::Tree => collective == Collective::AllReduce,
+            Algorithm::Ring => matches!(collective, Collective::Broadcast | Collective::Reduce),
+            _ => false,
+        }
     }
 }
 

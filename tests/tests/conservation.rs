@@ -3,18 +3,20 @@
 
 use std::collections::HashMap;
 
-use fabricast_planner::algorithm::Algorithm;
+use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_planner::bound::{Bounds, Efficiency};
 use fabricast_sim::lower::Resource;
-use fabricast_sim::profile::{LaneSpeed, largest_message};
+use fabricast_sim::profile::{LaneSpeed, Profile, largest_message};
 use fabricast_sim::schedule::{
-    BlockSplit, Buffer, BufferUse, Collective, Dependency, OpKind, Operation, Protocol, Rank, Schedule,
+    BlockSplit, Buffer, BufferUse, Collective, Dependency, OpKind, Operation, Protocol, Rank, RunId, Schedule,
 };
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
 use fabricast_topologies::fabric::{Figures, GpuFigures, Link};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, Pxn, Router};
-use fabricast_topologies::{Bandwidth, FabricBuilder, LinkKind, LinkSpec, NodeId, NodeKind, Picos};
+use fabricast_topologies::{
+    Bandwidth, Bytes, FabricBuilder, FabricRequest, LinkKind, LinkSpec, NodeId, NodeKind, Picos, load,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -28,6 +30,15 @@ struct Ledger<'a> {
     schedule: &'a Schedule,
     router: Router<'a>,
     placement: Vec<NodeId>,
+}
+
+/// What else a block does in the passes of an operation.
+#[derive(Clone, Copy)]
+enum Besides {
+    Nothing,
+    AddsAnother,
+    SendsTheSame,
+    DoneByAnother,
 }
 
 /// What a block, or a thread that posts messages, has of time is counted in bytes: ten picoseconds each.
@@ -90,12 +101,45 @@ impl<'a> Ledger<'a> {
             && call.buffers == BufferUse::OutOfPlace;
         let kept = !op.kind.reduces() && op.kind != OpKind::MulticastReduce && (sends_on || own);
         let pass = if kept { pass + passes.store } else { pass };
-        let pass = pass.0 as f64 + f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
+        let synchronised = f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
+        let pass = match self.in_its_passes(op) {
+            Besides::Nothing => pass.0 as f64 + synchronised,
+            Besides::AddsAnother => (pass.0 + passes.take.0.saturating_sub(passes.store.0)) as f64 + synchronised,
+            Besides::SendsTheSame => passes.store.0 as f64,
+            Besides::DoneByAnother => 0.0,
+        };
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
         let passes = (payload - 1e-9).ceil() / quantum;
         // Lines with flags take whole passes.
         let passes = if costs.stream.is_some() { passes.ceil() } else { passes };
         (passes - 1.0).max(0.0) * pass * BYTES_OF_A_PICOSECOND
+    }
+
+    /// What a block of a tree does at once, which receives from several children and sends to several: it adds what both sent as it
+    /// sends the sum, and stores what it loads once for each child.
+    fn in_its_passes(&self, op: &Operation) -> Besides {
+        if self.schedule.header().blocks.split == BlockSplit::Whole {
+            return Besides::Nothing;
+        }
+        let on_block = self.schedule.runs_of(op.rank).filter(|&run| self.schedule.run(run).channel == op.channel);
+        let others: Vec<_> = on_block.filter(|&run| run != op.run && self.schedule.run(run).len > op.index).collect();
+        let waits = |run, awaited| {
+            let runs = self.schedule.dependencies(run).iter().map(|wait| self.schedule.run_id(wait.rank, wait.run));
+            runs.into_iter().any(|run| run == awaited)
+        };
+        let kind = |run| self.schedule.run(run).kind;
+        let same = |&run: &RunId| {
+            let other = self.schedule.run(run);
+            run.0 < op.run.0 && kind(run) == OpKind::Put && other.src.at(op.index) == op.src.index
+        };
+        match op.kind {
+            OpKind::Reduce if others.iter().any(|&run| kind(run).is_transfer() && waits(run, op.run)) => {
+                Besides::DoneByAnother
+            }
+            _ if others.iter().any(|&run| kind(run) == OpKind::Reduce && waits(op.run, run)) => Besides::AddsAnother,
+            OpKind::Put if others.iter().any(same) => Besides::SendsTheSame,
+            _ => Besides::Nothing,
+        }
     }
 
     /// What one of the messages to a peer takes of a block that sends with half of its threads and takes with the others: a pass of
@@ -289,6 +333,74 @@ fn run(world: &World, case: &Case) -> Option<(Schedule, Timeline)> {
     world.run(&schedule, Folding::WhereProved).ok().map(|timeline| (schedule, timeline))
 }
 
+/// Every capacity passes what the schedule sends along its routes, and no more than it could.
+fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> {
+    let Some((schedule, timeline)) = run(world, case) else { return Ok(()) };
+    let ledger = Ledger::new(world, &schedule);
+    let mut expected = ledger.totals();
+    let wire_efficiency = world.profile.protocol(schedule.header().protocol).wire_efficiency;
+    let all = schedule.operations().map(|op| ledger.payload(&op)).sum::<f64>() / wire_efficiency;
+    for used in &timeline.utilization {
+        let bytes = expected.remove(&used.resource).unwrap_or(0.0);
+        // Of a block's time each operation takes a whole number of parts of its bytes.
+        let rounded = match used.resource {
+            Resource::Lane(..) | Resource::Processors(_) => all / WHOLE as f64,
+            // Whole bytes of the payload are read.
+            Resource::Proxy(_) => all / WHOLE as f64 + schedule.operation_count() as f64 * ledger.read(1.0),
+            _ => 0.0,
+        };
+        let bytes = bytes + rounded.min((used.bytes - bytes).max(0.0));
+        prop_assert!(is_close(used.bytes, bytes), "{:?}: {} and {bytes} bytes", used.resource, used.bytes);
+        prop_assert!((0.0..=1.0 + 1e-9).contains(&used.fraction), "{used:?}");
+    }
+    // What is left out limits nothing: it is unlimited, or a memory that its own links cannot fill.
+    for (resource, bytes) in expected {
+        let is_memory = matches!(resource, Resource::Memory(_));
+        prop_assert!(is_memory || bytes == 0.0 || capacity(world, &schedule, resource).is_none(), "{resource:?}");
+    }
+    Ok(())
+}
+
+/// A call of a tree over hosts of so many GPUs each.
+fn tree_over(
+    (hosts, gpus): (u32, u32),
+    protocol: Protocol,
+    channels: u16,
+    (bytes, chunk): (u64, u64),
+) -> (World, Case) {
+    let network = (hosts > 1).then(|| "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+    let request = FabricRequest { nodes: Some(hosts), gpus: Some(gpus), network, ..FabricRequest::of("hgx-h200") };
+    let fabric = load(&request).unwrap();
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let world = World { profile, ..World::ideal(fabric) };
+    let case = plain(Algorithm::Tree, Collective::AllReduce, hosts * gpus, bytes);
+    let shape = Shape { channels, ranks_per_node: gpus, chunk: Some(Bytes(chunk)), ..case.shape };
+    (world, Case { shape: Shape { protocol, ..shape }, ..case })
+}
+
+/// Of ranks with several children, too.
+#[test]
+fn blocks_of_trees_over_hosts_pass_what_their_primitives_do() {
+    for hosts in [(2, 1), (2, 2), (5, 1), (6, 2), (8, 3)] {
+        for protocol in [Protocol::Ll, Protocol::Ll128, Protocol::Simple] {
+            let (world, case) = tree_over(hosts, protocol, 2, (3_000_000, 400_000));
+            passes_what_is_sent(&world, &case).unwrap();
+        }
+    }
+}
+
+/// Chunks follow each other through a tree over hosts in their order: what a block adds does not run ahead of what it sends, so that
+/// large calls take no longer a byte than smaller ones.
+#[test]
+fn chunks_keep_their_order_on_blocks_of_trees() {
+    let time = |bytes: u64| {
+        let (world, case) = tree_over((8, 8), Protocol::Ll128, 16, (bytes, 512 << 10));
+        world.run(&case.schedule(), Folding::WhereProved).unwrap().time.0 as f64
+    };
+    let (small, large) = (time(256 << 20), time(1 << 30));
+    assert!(large < 4.0 * small, "{large} after {small}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
@@ -296,30 +408,7 @@ proptest! {
     #[test]
     fn capacities_pass_what_is_sent(scene in scenes(16), order in orders()) {
         let world = scene.world();
-        let case = order.over(world.ranks(), world.per_host());
-        let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
-        let ledger = Ledger::new(&world, &schedule);
-        let mut expected = ledger.totals();
-        let wire_efficiency = world.profile.protocol(schedule.header().protocol).wire_efficiency;
-        let all = schedule.operations().map(|op| ledger.payload(&op)).sum::<f64>() / wire_efficiency;
-        for used in &timeline.utilization {
-            let bytes = expected.remove(&used.resource).unwrap_or(0.0);
-            // Of a block's time each operation takes a whole number of parts of its bytes.
-            let rounded = match used.resource {
-                Resource::Lane(..) | Resource::Processors(_) => all / WHOLE as f64,
-                // Whole bytes of the payload are read.
-                Resource::Proxy(_) => all / WHOLE as f64 + schedule.operation_count() as f64 * ledger.read(1.0),
-                _ => 0.0,
-            };
-            let bytes = bytes + rounded.min((used.bytes - bytes).max(0.0));
-            prop_assert!(is_close(used.bytes, bytes), "{:?}: {} and {bytes} bytes", used.resource, used.bytes);
-            prop_assert!((0.0..=1.0 + 1e-9).contains(&used.fraction), "{used:?}");
-        }
-        // What is left out limits nothing: it is unlimited, or a memory that its own links cannot fill.
-        for (resource, bytes) in expected {
-            let is_memory = matches!(resource, Resource::Memory(_));
-            prop_assert!(is_memory || bytes == 0.0 || capacity(&world, &schedule, resource).is_none(), "{resource:?}");
-        }
+        passes_what_is_sent(&world, &order.over(world.ranks(), world.per_host()))?;
     }
 
     /// Whatever begins and ends within an interval fits into it: over any interval, no capacity passes more than its

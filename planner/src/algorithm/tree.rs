@@ -121,7 +121,8 @@ impl Generate for DoubleTree {
             program.push(at.transfer(kind, len, Walk::fixed(parent), src, dst), &awaited);
 
             let from_second = second.map(|child| Dependency::shifted(Rank(child), run(UP), 0));
-            let awaited: Vec<Dependency> = from_second.into_iter().chain(from_first).collect();
+            let awaited: Vec<Dependency> =
+                from_second.into_iter().chain(from_first).chain([chunk_before(REDUCE)]).collect();
             program.push(at.local(OpKind::Reduce, if second.is_some() { loops } else { 0 }, slot, output), &awaited);
 
             let result = match family.parent {

@@ -6,7 +6,9 @@ use rustc_hash::FxHashMap;
 use super::Survey;
 use super::network::{Crossing, Message};
 use crate::engine::{Order, Pace, PerOp};
-use crate::profile::{BlockWork, Deed, Kept, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role};
+use crate::profile::{
+    BlockWork, Deed, Kept, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role, Shared,
+};
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
 use crate::schedule::{
     BlockSplit, Buffer, BufferUse, Collective, Dependency, Header, OpKind, Protocol, Rank, Run, Workplace,
@@ -53,6 +55,15 @@ pub(crate) struct Task {
     turns: u32,
     /// How many peers the block has messages for at once, where ranks exchange data in pairs.
     partners: u32,
+    /// What else is done in the same passes.
+    shared: Shared,
+}
+
+impl Task {
+    /// With what else is done in its passes.
+    pub fn sharing(self, shared: Shared) -> Self {
+        Self { shared, ..self }
+    }
 }
 
 /// What one operation costs its block.
@@ -187,11 +198,11 @@ impl<'a> Effort<'a> {
         if passes_on { Role::Forward } else { Role::Send }
     }
 
-    /// How the operations of a run follow each other: those of one connection that wait for the one before go in turn. To
+    /// How the operations of a run follow each other: those of one connection, or sums of a block, that wait for the one before go in turn. To
     /// another peer a rank sends when the operation waited for is done.
     pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
         let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
-        let is_connection = run.kind.is_transfer() && run.peer.is_fixed();
+        let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;
         let in_turn = is_connection && run.len > 1 && waits.iter().any(is_turn);
         if in_turn { Order::InTurn } else { Order::Free }
     }
@@ -250,7 +261,7 @@ impl<'a> Effort<'a> {
     /// What decides the costs of a run's operations, their bytes aside.
     pub fn task(run: &Run, (role, order): (Role, Order), partners: u32) -> Task {
         let turns = if order == Order::InTurn { run.len } else { 1 };
-        Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8, turns, partners }
+        Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8, turns, partners, shared: Shared::Nothing }
     }
 
     /// Whether blocks work by passes, so that what an operation takes of its lane depends on its bytes.
@@ -260,10 +271,10 @@ impl<'a> Effort<'a> {
 
     /// What an operation costs that puts `on_wire` on the wire and carries `bytes`.
     pub fn of(&self, task: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
-        let Task { kind, role, order, half, turns, partners } = task;
+        let Task { kind, role, order, half, turns, partners, shared } = task;
         let threads = self.lane_threads[usize::from(half % 2)];
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
-        let work = BlockWork { role, deed, kept: self.kept(role, deed), bytes, threads };
+        let work = BlockWork { role, deed, kept: self.kept(role, deed), shared, bytes, threads };
         // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
         let alone = self.split == BlockSplit::Whole && order == Order::Free;
         // Between pairs some warps of a block send, others take (NCCL 2.28 src/device/sendrecv.h).

@@ -16,6 +16,7 @@ mod partners;
 mod passages;
 mod reaches;
 mod sent;
+mod together;
 mod traffic;
 
 use fabricast_topologies::route::Router;
@@ -40,6 +41,7 @@ use partners::Partners;
 use passages::Passages;
 use reaches::{Reaches, Results};
 pub use sent::sent;
+use together::Together;
 pub use traffic::Traffic;
 
 /// Where a schedule runs and what its software costs.
@@ -181,18 +183,20 @@ fn add_party(
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut scratch = Program::default();
     let mut waits = Vec::new();
-    let mut partners = Partners::default();
+    let (mut partners, mut together) = (Partners::default(), Together::default());
     for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let not_before = effort.startup() + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
         partners.read(header, rank, program);
+        together.read(header, rank, program);
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
             let dependencies = program.dependencies(number);
             let order = effort.order(rank, number as u32, run, dependencies);
             let role = effort.role(rank, run, dependencies, survey);
             let task = Effort::task(run, (role, order), partners.of(program, rank, number as u32));
+            let task = task.sharing(together.of(number as u32));
             let on_wire = |i: u32| workload.works[work.entry(i)];
             let efforts = match &mut tables.tasks {
                 None => effort.of_run(run, task, work, |i| passages.framing().payload(on_wire(i)), on_wire),

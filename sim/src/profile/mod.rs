@@ -25,7 +25,7 @@ pub(crate) use message::time as time_at_rate;
 pub use message::{Carried, Ends, MessageCosts, Sums};
 pub use network::{NetworkCosts, largest_message};
 pub use network_file::MeasuredNetwork;
-pub use protocol::{BlockWork, Deed, Kept, LaneSpeed, Passes, ProtocolCosts, Role};
+pub use protocol::{BlockWork, Deed, Kept, LaneSpeed, Passes, ProtocolCosts, Role, Shared};
 
 /// How a collective is launched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

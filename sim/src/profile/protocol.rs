@@ -15,7 +15,9 @@
 //! loads, polls for flags and stores before the next begins; the first pass is part of the step, but the
 //! next of messages that follow each other (in trees) flows when all passes of this one are over. What a pass takes is what it
 //! does: `send` loads and sends, `forward` receives and sends (the load of what it adds hides behind the wait), `take` receives
-//! and stores, and `store` comes on top where what is sent stays as well. (On 4 × H200 and one channel a block's pass of ll takes
+//! and stores, and `store` comes on top where what is sent stays as well. In trees over hosts a block receives from two children, or sends
+//! to two, in the same passes ([`Shared`]): what the second one sent is another wait, `take` less its `store`, and what it is sent another
+//! store. (On 4 × H200 and one channel a block's pass of ll takes
 //! 353 ns on average in reduce_scatter of 16 MiB and 534 ns in all_gather, which differ by such stores; ll128 and simple
 //! differ in the same way: validate/runs/2026-11-21-4xh200-forced.) A block executes its
 //! operations one after the other: receiving what nobody is told of any more is an operation of its own in NCCL (the
@@ -143,6 +145,21 @@ pub enum Kept {
     Yes,
 }
 
+/// What else a block does with the data of an operation in the same passes, where primitives have several peers to receive from or to
+/// send to (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or `SEND`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Shared {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It adds what a further peer sent: another wait for what arrives.
+    Adds,
+    /// It sends to this peer what it sends to one before: another store.
+    SendsAgain,
+    /// All of it: the operation that sends the sum adds, too.
+    InPassing,
+}
+
 /// An operation as its block sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockWork {
@@ -152,6 +169,8 @@ pub struct BlockWork {
     pub deed: Deed,
     /// Whether what it sends stays.
     pub kept: Kept,
+    /// What else is done in its passes.
+    pub shared: Shared,
     /// Payload, rounded up.
     pub bytes: Bytes,
     /// Threads at work.
@@ -199,6 +218,14 @@ impl ProtocolCosts {
     #[must_use]
     pub fn startup(&self, collective: Collective, threads: u16) -> Picos {
         self.least_startup(collective) + times(self.startup_per_warp, warps(threads))
+    }
+
+    /// What a slot of a connection's buffer holds: a chunk that is cut into slices is as many times two of them (NCCL 2.28
+    /// src/include/collectives.h: of four slots of a chunk two a slice).
+    #[must_use]
+    pub fn slot(&self) -> Option<Bytes> {
+        let slots = if self.slices > 1 { 2 * u64::from(self.slices) } else { 1 };
+        self.chunk.map(|chunk| Bytes(chunk.0 / slots))
     }
 
     /// The same on any blocks at least.
@@ -298,7 +325,7 @@ impl ProtocolCosts {
     fn taking(&self, work: BlockWork) -> Picos {
         match (self.lane, work.role) {
             (LaneSpeed::Passes(passes), Role::Send) => {
-                passes.first_take + passes.after_the_first(passes.take, work, self.rest())
+                passes.first_take + passes.after_the_first(passes.each(passes.take, work.threads), work, self.rest())
             }
             _ => Picos::ZERO,
         }
@@ -323,7 +350,7 @@ impl ProtocolCosts {
     #[must_use]
     pub fn spacing(&self, work: BlockWork, message: Option<Bytes>) -> Picos {
         let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
-        let streaming = passes.streaming(passes.of(work), work.bytes, work.threads);
+        let streaming = passes.passes(passes.of(work), work.bytes, work.threads);
         match message {
             Some(Bytes(message)) if message > 0 => {
                 let quantum = passes.quantum(work.threads);
@@ -351,10 +378,21 @@ impl Passes {
             Role::Send => self.send,
             Role::Forward => self.forward,
         };
-        match work.kept {
-            Kept::No => pass,
-            Kept::Yes => pass + self.store,
+        let kept = match work.kept {
+            Kept::No => Picos::ZERO,
+            Kept::Yes => self.store,
+        };
+        match work.shared {
+            Shared::Nothing => self.each(pass + kept, work.threads),
+            Shared::Adds => self.each(pass + kept + self.arrival(), work.threads),
+            Shared::SendsAgain => self.store,
+            Shared::InPassing => Picos::ZERO,
         }
+    }
+
+    /// What a pass waits for that arrives: that of one which takes, but for its store.
+    fn arrival(&self) -> Picos {
+        Picos(self.take.0.saturating_sub(self.store.0))
     }
 
     /// So many bytes each way.
@@ -366,14 +404,11 @@ impl Passes {
         }
     }
 
-    fn after_the_first(&self, pass: Picos, BlockWork { bytes, threads, .. }: BlockWork, rest: Rest) -> Picos {
+    fn after_the_first(&self, each: Picos, BlockWork { bytes, threads, .. }: BlockWork, rest: Rest) -> Picos {
         let quantum = self.quantum(threads);
         match rest {
-            Rest::WholePass => {
-                let more = bytes.0.div_ceil(quantum).saturating_sub(1);
-                Picos(self.each(pass, threads).0.saturating_mul(more))
-            }
-            Rest::ItsShare => self.streaming(pass, Bytes(bytes.0.saturating_sub(quantum)), threads),
+            Rest::WholePass => Picos(each.0.saturating_mul(bytes.0.div_ceil(quantum).saturating_sub(1))),
+            Rest::ItsShare => self.passes(each, Bytes(bytes.0.saturating_sub(quantum)), threads),
         }
     }
 

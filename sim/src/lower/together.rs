@@ -1,0 +1,59 @@
+//! What a split block does in the same passes: in trees one primitive receives from several children, or sends to several, where a
+//! schedule has an operation for each.
+
+use crate::profile::Shared;
+use crate::schedule::{BlockSplit, Dependency, Header, OpKind, Program, Rank, Run};
+
+/// What runs share, by number, of one rank.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    of_run: Vec<Shared>,
+}
+
+impl Together {
+    /// Those of a rank.
+    pub fn read(&mut self, header: &Header, rank: Rank, program: &Program) {
+        self.of_run.clear();
+        if header.blocks.split == BlockSplit::Whole {
+            return;
+        }
+        self.of_run.resize(program.runs().len(), Shared::Nothing);
+        for (number, run) in program.runs().iter().enumerate().filter(|(_, run)| run.kind.is_transfer() && run.len > 0)
+        {
+            let waits = program.dependencies(number);
+            let sum = waits.iter().find(|wait| is_sum_on_its_way(program, (rank, run), **wait));
+            let shared = match sum {
+                Some(_) => Shared::Adds,
+                None if sends_what_the_one_before_does(program, rank, number) => Shared::SendsAgain,
+                None => Shared::Nothing,
+            };
+            let in_passing = sum.map(|sum| (sum.run as usize, Shared::InPassing));
+            for (place, shared) in in_passing.into_iter().chain([(number, shared)]) {
+                if let Some(known) = self.of_run.get_mut(place) {
+                    *known = shared;
+                }
+            }
+        }
+    }
+
+    /// What a run's operations share.
+    pub fn of(&self, number: u32) -> Shared {
+        self.of_run.get(number as usize).copied().unwrap_or_default()
+    }
+}
+
+/// Whether a run sends, chunk by chunk, the sums of a local reduction on its channel.
+fn is_sum_on_its_way(program: &Program, (rank, run): (Rank, &Run), wait: Dependency) -> bool {
+    let sum = program.runs().get(wait.run as usize);
+    wait == Dependency::shifted(rank, wait.run, 0)
+        && sum.is_some_and(|sum| sum.kind == OpKind::Reduce && sum.channel == run.channel)
+}
+
+fn sends_what_the_one_before_does(program: &Program, rank: Rank, number: usize) -> bool {
+    let told = |number: usize| {
+        let run = program.runs().get(number)?;
+        let from_others = program.dependencies(number).iter().find(|wait| wait.rank != rank);
+        Some((run.kind, run.channel, run.len, run.span, run.src_buffer, run.src, from_others))
+    };
+    number.checked_sub(1).and_then(told).is_some_and(|before| before.0 == OpKind::Put && Some(before) == told(number))
+}
