@@ -374,8 +374,8 @@ fn tree_over(
     let profile = Profile::for_fabric(&fabric).unwrap();
     let world = World { profile, ..World::ideal(fabric) };
     let case = plain(Algorithm::Tree, Collective::AllReduce, hosts * gpus, bytes);
-    let shape = Shape { channels, ranks_per_node: gpus, chunk: Some(Bytes(chunk)), ..case.shape };
-    (world, Case { shape: Shape { protocol, ..shape }, ..case })
+    let shape = Shape { protocol, channels, ranks_per_node: gpus, chunk: Some(Bytes(chunk)), ..case.shape };
+    (world, Case { shape, ..case })
 }
 
 /// Of ranks with several children, too.

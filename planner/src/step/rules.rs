@@ -77,7 +77,13 @@ fn one_process_for_all_gpus_loses_several_times() {
             let [single, each] = one(&host, &[job(base, micro, "single"), job(base, micro, "per_gpu")]);
             let loses = single.time.0 as f64 / each.time.0 as f64;
             println!("{name}, {micro} sequences: {loses:.2}");
-            let told = if (9..=14).contains(&micro) { 2.85..5.0 } else { 2.3..5.0 };
+            // Three times or more but on V100 of smaller batches and on A100 of larger ones.
+            let least = match (micro, name) {
+                (9..=14, "hgx-h100" | "a100-pcie") | (9..=10, "dgx-a100") | (12..=14, "dgx-v100") => 3.0,
+                (9..=14, _) => 2.85,
+                _ => 2.3,
+            };
+            let told = least..5.0;
             assert!(told.contains(&loses), "{name}, {micro}: {loses} {single:?} {each:?}");
             assert_eq!(single.shares.iter().map(|share| share.1).sum::<Picos>(), single.time);
         }

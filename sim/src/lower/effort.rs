@@ -198,8 +198,8 @@ impl<'a> Effort<'a> {
         if passes_on { Role::Forward } else { Role::Send }
     }
 
-    /// How the operations of a run follow each other: those of one connection, or sums of a block, that wait for the one before go in turn. To
-    /// another peer a rank sends when the operation waited for is done.
+    /// How the operations of a run follow each other: those of one connection, or sums of a block, that wait for the one before go in
+    /// turn. To another peer a rank sends when the operation waited for is done.
     pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
         let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
         let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;

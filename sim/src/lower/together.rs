@@ -22,17 +22,18 @@ impl Together {
         {
             let waits = program.dependencies(number);
             let sum = waits.iter().find(|wait| is_sum_on_its_way(program, (rank, run), **wait));
-            let shared = match sum {
-                Some(_) => Shared::Adds,
-                None if sends_what_the_one_before_does(program, rank, number) => Shared::SendsAgain,
-                None => Shared::Nothing,
-            };
-            let in_passing = sum.map(|sum| (sum.run as usize, Shared::InPassing));
-            for (place, shared) in in_passing.into_iter().chain([(number, shared)]) {
-                if let Some(known) = self.of_run.get_mut(place) {
-                    *known = shared;
-                }
+            if let Some(sum) = sum {
+                self.set(sum.run as usize, Shared::InPassing);
+                self.set(number, Shared::Adds);
+            } else if sends_what_the_one_before_does(program, rank, number) {
+                self.set(number, Shared::SendsAgain);
             }
+        }
+    }
+
+    fn set(&mut self, number: usize, shared: Shared) {
+        if let Some(known) = self.of_run.get_mut(number) {
+            *known = shared;
         }
     }
 
