@@ -138,7 +138,7 @@ impl Chooser {
         let Some(function) = Function::of(call.collective) else { return Ok(self.sends(nccl, call)) };
         let Conditions { settings, dtype, op, registered, .. } = &self.conditions;
         let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
-        let windows = *registered == Registered::Symmetric;
+        let windows = *registered == Registered::Symmetric && nccl.version.has_window_kernels();
         let found = windows.then(|| symmetric(&nccl.communicator, settings, &request)).flatten();
         if let Some(found) = found {
             let name = found.kernel.name(function);
@@ -202,7 +202,7 @@ impl Chooser {
         let Conditions { settings, dtype, op, .. } = &self.conditions;
         let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
         let most = match algo {
-            Algo::Nvls | Algo::NvlsTree => nccl.communicator.nvls(settings).channels,
+            Algo::Nvls | Algo::NvlsTree => nccl.communicator.nvls(nccl.version, settings).channels,
             _ => nccl.communicator.channels(settings),
         };
         let channels = strategy.channels;

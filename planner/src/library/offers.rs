@@ -2,7 +2,7 @@
 
 use fabricast_sim::schedule::{Collective, Protocol};
 
-use super::nccl::{Algo, Cells, Function, Proto};
+use super::nccl::{Algo, Cells, Function, Proto, Version};
 use super::{Library, Registered, mpi};
 use crate::algorithm::Algorithm;
 
@@ -34,13 +34,13 @@ impl Offer {
     #[must_use]
     pub fn runs(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
         match self.library {
-            Library::Nccl(_) => {
+            Library::Nccl(version) => {
                 let direct = algorithm == Algorithm::Direct;
                 let kernel = direct && matches!(collective, Collective::AllGather | Collective::ReduceScatter);
                 // Of windows only: without them these are rings.
                 let fits = !kernel || matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine);
                 fits && nccl(algorithm, collective)
-                    && nccl_protocol(algorithm, protocol, self.registered)
+                    && nccl_protocol(version, algorithm, protocol, self.registered)
                     && self.has_cell(algorithm, protocol, collective)
             }
             Library::OpenMpi(_) => protocol == mpi::PROTOCOL && open_mpi(algorithm, collective),
@@ -90,12 +90,13 @@ fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
 }
 
 /// Symmetric kernels and copy engines need windows; sends are LL or Simple.
-fn nccl_protocol(algorithm: Algorithm, protocol: Protocol, registered: Registered) -> bool {
-    let windows = registered == Registered::Symmetric;
+fn nccl_protocol(version: Version, algorithm: Algorithm, protocol: Protocol, registered: Registered) -> bool {
+    let windows = registered == Registered::Symmetric && version.has_window_kernels();
     match (algorithm, protocol) {
         (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => windows,
         (Algorithm::OneShot | Algorithm::TwoShot, _) => false,
-        (Algorithm::Direct, Protocol::Symmetric | Protocol::CopyEngine) => windows,
+        (Algorithm::Direct, Protocol::Symmetric) => windows,
+        (Algorithm::Direct, Protocol::CopyEngine) => windows && version.has_copy_engines(),
         (Algorithm::Direct, protocol) => matches!(protocol, Protocol::Ll | Protocol::Simple),
         (Algorithm::Ring | Algorithm::Tree, protocol) => {
             matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple)

@@ -94,12 +94,9 @@ impl Place<'_> {
                 Finding::warning(Some(*line), format!("{name} is passed over: it is not known to change a choice"))
             }));
         }
-        match (table, self.chooser.communicator(), self.chooser.table()) {
-            (AnyTable::NcclTuner(table), Some(communicator), Some(cells)) => {
-                let machine = Machine { communicator, cells, settings: self.chooser.settings() };
-                found.extend(nccl_tuner::findings(table, machine));
-            }
-            (AnyTable::NcclEnv(_), Some(_), Some(_)) => {}
+        match (table, self.nccl()) {
+            (AnyTable::NcclTuner(table), Some(machine)) => found.extend(nccl_tuner::findings(table, machine)),
+            (AnyTable::NcclEnv(_), Some(_)) => {}
             (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => found.push(Finding::warning(
                 None,
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
@@ -113,6 +110,13 @@ impl Place<'_> {
             _ => {}
         }
         found
+    }
+
+    /// NCCL on the fabric, where that is known.
+    fn nccl(&self) -> Option<Machine<'_>> {
+        let Library::Nccl(version) = self.chooser.library() else { return None };
+        let (communicator, cells) = (self.chooser.communicator()?, self.chooser.table()?);
+        Some(Machine { communicator, version, cells, settings: self.chooser.settings() })
     }
 
     /// The collectives to price: those that the table speaks of.

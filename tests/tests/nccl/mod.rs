@@ -2,6 +2,7 @@
 
 mod choices;
 mod measured;
+mod older;
 mod plans;
 mod properties;
 mod search;

@@ -51,7 +51,7 @@ proptest! {
         let found = pick(&of, channels, version, &table, &request).expect("a choice");
         if of.ranks > 1 {
             let times = Algo::ALL.into_iter().flat_map(|algo| Proto::ALL.map(|proto| (algo, proto)));
-            let least = times.filter_map(|(algo, proto)| expected(&of, channels, &table, &request, algo, proto)).min();
+            let least = times.filter_map(|(algo, proto)| expected(&of, channels, version, &table, &request, algo, proto)).min();
             prop_assert_eq!(Some(found.time), least);
         }
         let kernel = kernel(&of, version, &settings, &table, &request, (found.algo, found.proto));

@@ -3,13 +3,15 @@
 
 use super::{Buffers, Lookup, Row, Table};
 use crate::export::Finding;
-use crate::library::nccl::{Algo, Communicator, Function, Settings, Table as Cells};
+use crate::library::nccl::{Algo, Communicator, Function, Settings, Table as Cells, Version};
 
 /// A machine that a table is held against.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
     /// What NCCL sees.
     pub communicator: &'a Communicator,
+    /// Which NCCL.
+    pub version: Version,
     /// Its cells.
     pub cells: &'a Cells,
     /// What is set.
@@ -64,12 +66,14 @@ pub fn findings(table: &Table, machine: Machine<'_>) -> Vec<Finding> {
 
 /// What is wrong with a row's channels.
 fn channels(row: &Row, machine: Machine<'_>) -> Option<String> {
-    let Machine { communicator, settings, .. } = machine;
+    let Machine { communicator, version, settings, .. } = machine;
     let Some(channels) = row.channels else {
         return Some("channels -1: the example plugin takes one channel, not NCCL's own number".to_owned());
     };
     let most = match row.algo {
-        Algo::Nvls | Algo::NvlsTree => communicator.nvls(settings).channels.max(communicator.channels(settings)),
+        Algo::Nvls | Algo::NvlsTree => {
+            communicator.nvls(version, settings).channels.max(communicator.channels(settings))
+        }
         _ => communicator.channels(settings),
     };
     let unreachable = channels.get() > most;

@@ -4,6 +4,7 @@ use fabricast_topologies::{Bandwidth, Bytes};
 
 use super::graph::{Graphs, Pattern};
 use super::settings::Settings;
+use super::version::{BlackwellNvls, Version};
 
 /// Who made the CPUs, as far as the model asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -97,16 +98,18 @@ impl Communicator {
     }
 
     /// Channels and chunks of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on Blackwell; over several
-    /// Blackwell nodes more by the NICs.
+    /// Blackwell nodes more by the NICs. Earlier versions know less of Blackwell.
     #[must_use]
-    pub fn nvls(&self, settings: &Settings) -> NvlsShape {
+    pub fn nvls(&self, version: Version, settings: &Settings) -> NvlsShape {
         const KIB: u64 = 1 << 10;
-        let blackwell = self.capability.0 >= 100;
-        let mut channels = match (blackwell, self.nodes) {
-            (false, _) => 16,
-            (true, 1) => 24,
-            (true, _) => 32,
+        let rule = version.rules().nvls_channels;
+        let mut channels = match (rule, self.nodes) {
+            _ if self.capability.0 < 100 => 16,
+            (BlackwellNvls::AsHopper, _) => 16,
+            (BlackwellNvls::ByNics, 1) => 24,
+            (BlackwellNvls::Always32 | BlackwellNvls::ByNics, _) => 32,
         };
+        let blackwell = self.capability.0 >= 100 && rule == BlackwellNvls::ByNics;
         let mut chunk = 128 * KIB;
         let mut tree_chunk = if self.nodes >= 4 { 64 * KIB } else { chunk };
         if let (true, true, Some(nic)) = (blackwell, self.nodes > 1, self.nic) {

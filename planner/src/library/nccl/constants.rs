@@ -1,7 +1,7 @@
 //! The constants of NCCL's cost model, as data: latencies in µs, bandwidths in GB/s (10⁹ bytes a second).
 //!
-//! Values are those of NCCL 2.30.7 `src/graph/tuning.cc`, which 2.31.0 keeps (`src/tuning/cost_model.cc`). 2.28.9 has the
-//! same ones: the table that it printed on 8 × H200 comes out of them to the last digit (tests/tests/nccl.rs).
+//! All from `src/graph/tuning.cc` of the versions that each name says; 2.31.0 keeps those of 2.30.7 (`src/tuning/cost_model.cc`).
+//! The table that 2.28.9 printed on 8 × H200 comes out of those of 2.28.3 to the last digit (tests/tests/nccl).
 
 use super::index::{Algo, Proto};
 
@@ -58,67 +58,118 @@ impl Scale {
 /// LL, LL128, Simple.
 type ByProto = [f64; 3];
 /// A row a generation, a column a scale.
-pub(super) type ByScale = [[f64; 3]; 4];
+type ByScale = [[f64; 3]; 4];
 
-/// Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT.
-const BASE: [ByProto; 7] = [
-    [6.8, 14.0, 8.4],
-    [6.6, 14.0, 8.4],
-    [0.0, 0.0, 0.0],
-    [0.0, 0.0, 0.0],
-    [0.0, 0.0, 0.0],
-    [0.0, 0.0, 0.0],
-    [8.0, 8.0, 8.0],
+/// What a version counts with.
+#[derive(Debug)]
+pub(super) struct Constants {
+    /// Latency of a call that moves nothing: Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT.
+    base: [ByProto; 7],
+    /// Latency of a hop over NVLink, PCIe, the network; columns as above.
+    hop: [[ByProto; 7]; 3],
+    /// Most bandwidth of LL, of all channels together. Beyond one node the row is not the GPU's but the CPU's: AMD (or a
+    /// mixture) has the second, others the first.
+    ll: ByScale,
+    /// Most bandwidth of a channel: rings in LL128.
+    ring_ll128: ByScale,
+    /// Most bandwidth of a channel: trees in LL128.
+    tree_ll128: ByScale,
+    /// Most bandwidth of a channel: trees.
+    tree: ByScale,
+    /// Most bandwidth of a channel: NVLSTree (from 2.28 on).
+    nvls_tree: ByScale,
+}
+
+/// Of 2.29.2 to 2.31.0.
+pub(super) static V2_30: Constants = Constants {
+    hop: [NVLINK, PCI, net([5.0, 8.5, 14.0], 20.9)],
+    ring_ll128: [[20.0; 3], [20.0; 3], [36.7; 3], [40.0; 3]],
+    nvls_tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [0.0, 57.7, 45.5], [0.0, 96.0, 80.0]],
+    ..BLACKWELL
+};
+
+/// Of 2.28.3.
+pub(super) static V2_28: Constants = BLACKWELL;
+
+/// Of 2.25.1, 2.26.2 and 2.27.3: Blackwell is Hopper twice.
+pub(super) static V2_25: Constants = Constants {
+    tree_ll128: [[20.0; 3], [20.0; 3], [36.7, 36.7, 29.0], [73.4, 73.4, 58.0]],
+    tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [38.7, 41.4, 36.0], [77.4, 82.8, 72.0]],
+    nvls_tree: UNLIMITED,
+    ..BLACKWELL
+};
+
+/// Of 2.22.3.
+pub(super) static V2_22: Constants = HOPPER;
+
+/// Of 2.20.3: LL on Hopper is no faster than on Ampere, and switches are nearer.
+pub(super) static V2_20: Constants = Constants {
+    hop: [with_nvls(with_tree(NVLINK, [0.6, 1.25, 28.0]), 23.0), with_tree(PCI, [1.0, 1.9, 28.0]), NET_OF_CHUNKS],
+    ll: [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0]],
+    ..HOPPER
+};
+
+/// Versions that know Blackwell.
+const BLACKWELL: Constants = Constants {
+    base: [[6.8, 14.0, 8.4], [6.6, 14.0, 8.4], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3], [8.0; 3]],
+    hop: [NVLINK, PCI, net([5.0, 8.5, 14.0], 14.0)],
+    ll: [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [141.0, 45.0, 35.0], [282.0, 90.0, 70.0]],
+    ring_ll128: [[20.0; 3], [20.0; 3], [36.7; 3], [73.4; 3]],
+    tree_ll128: [[20.0; 3], [20.0; 3], [36.7, 36.7, 29.0], [55.6, 31.67, 20.0]],
+    tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [38.7, 41.4, 36.0], [70.0, 42.8, 24.0]],
+    nvls_tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [0.0, 57.7, 45.5], [0.0, 96.0, 43.1]],
+};
+
+/// Versions to which whatever is newer is Hopper. Their trees of simple pay a chunk a hop, and nothing to start.
+const HOPPER: Constants = Constants {
+    base: [[6.8, 14.0, 0.0], [6.6, 14.0, 8.4], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3]],
+    hop: [with_tree(NVLINK, [0.6, 1.25, 28.0]), with_tree(PCI, [1.0, 1.9, 28.0]), NET_OF_CHUNKS],
+    ll: [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [141.0, 45.0, 35.0], [141.0, 45.0, 35.0]],
+    ring_ll128: [[20.0; 3], [20.0; 3], [36.7; 3], [36.7; 3]],
+    tree_ll128: [[20.0; 3], [20.0; 3], [36.7, 36.7, 29.0], [36.7, 36.7, 29.0]],
+    tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [38.7, 41.4, 36.0], [38.7, 41.4, 36.0]],
+    nvls_tree: UNLIMITED,
+};
+
+const NVLINK: [ByProto; 7] = [
+    [0.6, 1.25, 4.0],
+    [0.6, 1.9, 3.4],
+    [0.0, 0.0, 3.7],
+    [0.0, 0.0, 2.8],
+    [0.0, 0.0, 25.0],
+    [0.0, 0.0, 25.0],
+    [0.0, 0.0, 4.0],
 ];
 
-const HOP: [[ByProto; 7]; 3] = [
+const PCI: [ByProto; 7] =
+    [[1.0, 1.9, 4.0], [1.0, 2.5, 5.7], [0.0, 0.0, 3.7], [0.0, 0.0, 2.8], [0.0; 3], [0.0; 3], [0.0, 0.0, 4.0]];
+
+/// Hops of the network, with those of trees and of NVLSTree.
+const fn net(tree: ByProto, nvls_tree: f64) -> [ByProto; 7] {
     [
-        [0.6, 1.25, 4.0],
-        [0.6, 1.9, 3.4],
-        [0.0, 0.0, 3.7],
-        [0.0, 0.0, 2.8],
-        [0.0, 0.0, 25.0],
-        [0.0, 0.0, 25.0],
-        [0.0, 0.0, 4.0],
-    ],
-    [
-        [1.0, 1.9, 4.0],
-        [1.0, 2.5, 5.7],
-        [0.0, 0.0, 3.7],
-        [0.0, 0.0, 2.8],
-        [0.0, 0.0, 0.0],
-        [0.0, 0.0, 0.0],
-        [0.0, 0.0, 4.0],
-    ],
-    [
-        [5.0, 8.5, 14.0],
+        tree,
         [2.7, 4.0, 14.0],
         [0.0, 0.0, 31.0],
         [0.0, 0.0, 30.0],
         [0.0, 0.0, 18.0],
-        [0.0, 0.0, 20.9],
+        [0.0, 0.0, nvls_tree],
         [0.0, 0.0, 14.0],
-    ],
-];
+    ]
+}
 
-/// Most bandwidth of LL, of all channels together. Beyond one node the row is not the GPU's but the CPU's: AMD (or a
-/// mixture) has the second, others the first.
-pub(super) const LL: ByScale = [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [141.0, 45.0, 35.0], [282.0, 90.0, 70.0]];
+const NET_OF_CHUNKS: [ByProto; 7] = net([5.0, 8.5, 28.0], 14.0);
 
-/// Most bandwidth of a channel: rings in LL128.
-pub(super) const RING_LL128: ByScale = [[20.0, 20.0, 20.0], [20.0, 20.0, 20.0], [36.7, 36.7, 36.7], [40.0, 40.0, 40.0]];
+const fn with_tree(hop: [ByProto; 7], tree: ByProto) -> [ByProto; 7] {
+    [tree, hop[1], hop[2], hop[3], hop[4], hop[5], hop[6]]
+}
 
-/// Most bandwidth of a channel: trees in LL128.
-pub(super) const TREE_LL128: ByScale =
-    [[20.0, 20.0, 20.0], [20.0, 20.0, 20.0], [36.7, 36.7, 29.0], [55.6, 31.67, 20.0]];
+const fn with_nvls(hop: [ByProto; 7], us: f64) -> [ByProto; 7] {
+    [hop[0], hop[1], hop[2], hop[3], [0.0, 0.0, us], [0.0, 0.0, us], hop[6]]
+}
 
-/// Most bandwidth of a channel: trees.
-pub(super) const TREE: ByScale = [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [38.7, 41.4, 36.0], [70.0, 42.8, 24.0]];
+const UNLIMITED: ByScale = [[f64::INFINITY; 3]; 4];
 
-/// Most bandwidth of a channel: NVLSTree.
-pub(super) const NVLS_TREE: ByScale = [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [0.0, 57.7, 45.5], [0.0, 96.0, 80.0]];
-
-/// Part of the link's bandwidth that reduction and multicast in the switch reach.
+/// Part of the link's bandwidth that reduction and multicast in the switch reach (from 2.28 on).
 const NVLS_EFFICIENCY: [f64; 4] = [0.0, 0.0, 0.85, 0.74];
 
 /// What the model multiplies a bandwidth with, by protocol and ⌊log2(bytes ÷ 64)⌋: trees of AllReduce.
@@ -137,18 +188,36 @@ const CORRECTION: [&[f64]; 3] = [
     ],
 ];
 
-/// Latency of a call that moves nothing, µs.
-pub(super) fn base(algo: Algo, proto: Proto) -> f64 {
-    BASE[algo as usize][proto as usize]
+impl Constants {
+    /// Latency of a call that moves nothing, µs.
+    pub(super) fn base(&self, algo: Algo, proto: Proto) -> f64 {
+        self.base[algo as usize][proto as usize]
+    }
+
+    /// Latency of a hop, µs.
+    pub(super) fn hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
+        self.hop[hardware as usize][algo as usize][proto as usize]
+    }
+
+    /// Most bandwidth of LL, of all channels together, GB/s.
+    pub(super) fn ll(&self, row: Generation, scale: Scale) -> f64 {
+        by_scale(&self.ll, row, scale)
+    }
+
+    /// Most bandwidth of a channel, GB/s; of what has no limit infinite.
+    pub(super) fn channel(&self, algo: Algo, proto: Proto, generation: Generation, scale: Scale) -> f64 {
+        let table = match (algo, proto) {
+            (Algo::Ring, Proto::Ll128) => &self.ring_ll128,
+            (Algo::Tree, Proto::Ll128) => &self.tree_ll128,
+            (Algo::Tree, _) => &self.tree,
+            (Algo::NvlsTree, _) => &self.nvls_tree,
+            _ => &UNLIMITED,
+        };
+        by_scale(table, generation, scale)
+    }
 }
 
-/// Latency of a hop, µs.
-pub(super) fn hop(hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
-    HOP[hardware as usize][algo as usize][proto as usize]
-}
-
-/// A figure by generation and scale, GB/s.
-pub(super) fn by_scale(table: &ByScale, generation: Generation, scale: Scale) -> f64 {
+fn by_scale(table: &ByScale, generation: Generation, scale: Scale) -> f64 {
     table[generation as usize][scale as usize]
 }
 

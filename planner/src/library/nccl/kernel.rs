@@ -10,7 +10,7 @@ use super::index::{Algo, Function, Proto};
 use super::settings::Settings;
 use super::table::Table;
 use super::time::Request;
-use super::version::{RingThreads, Version};
+use super::version::{Deal, RingThreads, TreeThreads, Version};
 
 /// Threads of a warp.
 const WARP: u32 = 32;
@@ -86,7 +86,7 @@ pub fn kernel(
     let mut threads = most_threads(communicator, version, settings, algo, proto);
     let mut channels = all;
     if algo.is_nvls() {
-        channels = communicator.nvls(settings).channels;
+        channels = communicator.nvls(version, settings).channels;
     } else {
         let wanted = |channels: u16, threads: u32| u64::from(channels) * u64::from(threads) * threshold;
         while channels >= 2 && bytes < wanted(channels, threads) {
@@ -105,11 +105,15 @@ pub fn kernel(
         };
     }
     threads = threads.max(3 * WARP);
-    if matches!(algo, Algo::Tree | Algo::Pat) {
+    let whole = match algo {
+        Algo::Tree => version.rules().tree_threads == TreeThreads::All,
+        _ => algo == Algo::Pat,
+    };
+    if whole {
         threads = MOST_THREADS;
     }
     let split = Split::new(communicator, version, request, proto, channels);
-    let shape = Chunking { communicator, settings, table, request, algo, proto };
+    let shape = Chunking { communicator, version, settings, table, request, algo, proto };
     let chunk = shape.chunk(split.most_bytes);
     let round = chunk.max(1).saturating_mul(shape.chunks_per_loop());
     Kernel {
@@ -142,7 +146,6 @@ struct Split {
 
 impl Split {
     fn new(communicator: &Communicator, version: Version, request: &Request, proto: Proto, most_channels: u16) -> Self {
-        let least = version.rules().channel_traffic.0;
         let ranks = u64::from(communicator.ranks.max(1));
         let most = u64::from(most_channels.max(1));
         // Bytes of a rank's own part, and what of them passes a channel.
@@ -152,29 +155,66 @@ impl Split {
             Function::Broadcast | Function::Reduce => (request.bytes.0, 1),
         };
         let whole = if request.function.is_blockwise() { ranks } else { 1 };
-        let weighed = if proto == Proto::Ll { 4 * per_byte } else { per_byte };
-        let traffic = own.saturating_mul(weighed).max(least);
-        let per_channel = (traffic / most).div_ceil(16) * 16;
-        let cell = least.div_ceil(weighed).div_ceil(16) * 16;
-        let cells = own.div_ceil(cell).max(1);
-        let traffic_per_cell = cell * weighed;
-        let each = cells.min(per_channel.div_ceil(traffic_per_cell)).max(1);
-        // The first channel and those between get `each` cells, the last what is left.
-        let mut channels = cells.div_ceil(each);
-        let mut most_cells = each;
-        if most == 1 {
-            (channels, most_cells) = (1, cells);
-        } else if channels > most {
-            let between = most - 1;
-            let share = (cells - each) / between;
-            (channels, most_cells) = (most, each.max(share + (cells - each) % between));
-        }
-        Self { channels: channels as u16, most_bytes: most_cells.saturating_mul(cell).min(own).saturating_mul(whole) }
+        let (channels, bytes) = match version.rules().deal {
+            Deal::Evenly => evenly(own, most),
+            Deal::Cells => by_cells(own, most, per_byte),
+            Deal::Traffic(least) if proto == Proto::Ll => by_traffic(own, most, 4 * per_byte, least.0),
+            Deal::Traffic(least) => by_traffic(own, most, per_byte, least.0),
+        };
+        Self { channels: channels as u16, most_bytes: bytes.min(own).saturating_mul(whole) }
     }
+}
+
+/// Grain of a channel's part.
+const GRAIN: u64 = 16;
+
+/// Channels that get work, and the bytes of the one with the most: each as many, by 16.
+fn evenly(own: u64, most: u64) -> (u64, u64) {
+    let each = own.div_ceil(most).div_ceil(GRAIN).max(1) * GRAIN;
+    (own.div_ceil(each).max(1), each)
+}
+
+/// Cells of 16 bytes; a channel's share of the traffic is 512 bytes or more.
+fn by_cells(own: u64, most: u64, per_byte: u64) -> (u64, u64) {
+    const LEAST: u64 = 512;
+    let share = (own.saturating_mul(per_byte) / most).max(LEAST);
+    let per_cell = GRAIN * per_byte;
+    let cells = own.div_ceil(GRAIN).max(1);
+    let each = cells.min(share.div_ceil(per_cell));
+    let first = if most == 1 { cells } else { cells.min(share / per_cell) };
+    let (cells, channels) = deal(cells, most, first, each);
+    (channels, cells * GRAIN)
+}
+
+/// Cells of so much traffic as a channel has at least.
+fn by_traffic(own: u64, most: u64, per_byte: u64, least: u64) -> (u64, u64) {
+    let traffic = own.saturating_mul(per_byte).max(least);
+    let per_channel = (traffic / most).div_ceil(GRAIN) * GRAIN;
+    let cell = least.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
+    let cells = own.div_ceil(cell).max(1);
+    let each = cells.min(per_channel.div_ceil(cell * per_byte)).max(1);
+    let first = if most == 1 { cells } else { each };
+    let (most_cells, channels) = deal(cells, most, first, each);
+    (channels, most_cells.saturating_mul(cell))
+}
+
+/// The first channel gets `first` cells, those between `each`, the last what is left: cells of the one with the most, and channels.
+/// Where they would be more than there are, all but the first share what it leaves, the last with the rest of the division.
+fn deal(cells: u64, most: u64, first: u64, each: u64) -> (u64, u64) {
+    let left = cells - first;
+    let lead = u64::from(first > 0);
+    let channels = lead + left.div_ceil(each);
+    if channels <= most {
+        return (first.max(each.min(left)), channels);
+    }
+    let between = most - lead;
+    let share = left / between;
+    (first.max(share + left % between), most)
 }
 
 struct Chunking<'a> {
     communicator: &'a Communicator,
+    version: Version,
     settings: &'a Settings,
     table: &'a Table,
     request: &'a Request,
@@ -226,12 +266,12 @@ impl Chunking<'_> {
         const SLOW: Bandwidth = Bandwidth(150_000_000_000);
         let speed = self.table.cell(Function::AllReduce, Algo::Nvls, Proto::Simple).bandwidth;
         let slow = self.communicator.nodes > 1 && speed < SLOW;
-        let limit = if slow { 32 << 10 } else { self.communicator.nvls(self.settings).chunk.0 };
+        let limit = if slow { 32 << 10 } else { self.communicator.nvls(self.version, self.settings).chunk.0 };
         lowered(most.min(limit), bytes, self.heads(), &[(64, 64 << 10), (8, 32 << 10), (2, 16 << 10)])
     }
 
     fn nvls_tree(&self, bytes: u64) -> u64 {
-        let shape = self.communicator.nvls(self.settings);
+        let shape = self.communicator.nvls(self.version, self.settings);
         let steps = [(32, 256 << 10), (16, 128 << 10), (4, 64 << 10), (1, 32 << 10)];
         lowered(shape.chunk.0.min(shape.tree_chunk.0), bytes, self.heads(), &steps)
     }

@@ -8,11 +8,13 @@ use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
 
 use super::communicator::{Communicator, Cpu};
-use super::constants::{self, Generation, Hardware, Scale, by_scale};
+use super::constants::{self, Generation, Hardware, Scale};
 use super::graph::{Channels, Graph};
 use super::index::{Algo, Function, Proto};
 use super::settings::{PatSetting, Settings};
-use super::version::{ChainHop, ChannelSpeed, Ll128Test, LoneRanks, Rules, Version};
+use super::version::{
+    ChainHop, ChannelSpeed, Crossings, Ll128Gpus, Ll128Test, LoneRanks, NvlsSpeed, Pat, RingLl, Rules, Version,
+};
 
 /// Why NCCL never takes a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,7 +129,7 @@ impl<'a> Model<'a> {
 
     fn cell(&self, function: Function, algo: Algo, proto: Proto) -> Cell {
         let absent = |why, latency| Cell { latency, bandwidth: Bandwidth(0), taken: Err(why) };
-        if !has_kernel(function, algo, proto) {
+        if !has_kernel(function, algo, proto) || (algo == Algo::Pat && self.rules.pat == Pat::Missing) {
             return absent(Absent::NoKernel, Picos::ZERO);
         }
         if algo == Algo::Pat && !self.pat_fits() {
@@ -164,26 +166,50 @@ impl<'a> Model<'a> {
     fn bandwidth(&self, function: Function, algo: Algo, proto: Proto) -> Result<f64, Absent> {
         let graph = self.graph(algo)?;
         let channels = f64::from(graph.channels);
-        let limit = |table| channels * by_scale(table, self.generation, self.scale);
         if algo.is_nvls() && graph.channels < 2 {
             return Err(Absent::TooFewChannels);
         }
         let bus = channels * self.channel_speed(function, algo, graph);
         let bus = match (algo, proto) {
-            (Algo::Ring, Proto::Ll) => self.ll_limit().min(bus / 2.0),
-            (Algo::Ring, Proto::Ll128) => (0.92 * bus).min(limit(&constants::RING_LL128)),
+            (Algo::Ring, Proto::Ll) => self.ll_limit().min(bus * self.ring_ll_part(function)),
+            (Algo::Ring, Proto::Ll128) => (self.ring_line() * bus).min(channels * self.limit(algo, proto)),
             (Algo::Tree, _) => self.tree_bandwidth(function, proto, bus, channels),
             (Algo::Pat, _) => 0.75 * bus,
             _ => bus,
         };
-        // From what passes a link to the call's bytes. 2.30.7 leaves out what is neither ring nor AllReduce.
-        let turned = match algo {
-            Algo::Ring => f64::from(self.of.ranks) / self.steps(function),
+        // From what passes a link to the call's bytes.
+        let turned = match (algo, self.rules.nvls_speed) {
+            (Algo::Ring, _) => f64::from(self.of.ranks) / self.steps(function),
+            (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::FiveSixths) => 5.0 / 6.0,
+            // What is neither ring nor AllReduce is left out.
             _ if function.is_blockwise() => 1.0,
-            Algo::Nvls | Algo::NvlsTree => f64::from(self.of.ranks) / self.steps(function),
+            (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::ByGeneration) => f64::from(self.of.ranks) / self.steps(function),
+            (Algo::Nvls | Algo::NvlsTree, _) => 5.0 / 6.0,
             _ => 0.5,
         };
         Ok(bus * turned)
+    }
+
+    /// GB/s that a channel has at most.
+    fn limit(&self, algo: Algo, proto: Proto) -> f64 {
+        self.rules.constants.channel(algo, proto, self.generation, self.scale)
+    }
+
+    fn ring_ll_part(&self, function: Function) -> f64 {
+        match self.rules.ring_ll {
+            RingLl::Half => 0.5,
+            RingLl::ThirdOrQuarter if self.of.nodes > 1 => 0.25,
+            RingLl::ThirdOrQuarter if matches!(function, Function::AllReduce | Function::Reduce) => 0.25,
+            RingLl::ThirdOrQuarter => 1.0 / 3.0,
+        }
+    }
+
+    /// What rings of LL128 reach of the wire.
+    fn ring_line(&self) -> f64 {
+        match self.rules.lone_ranks {
+            LoneRanks::ReachLess if self.of.ranks_per_node() < 2.0 => 0.7,
+            _ => 0.92,
+        }
     }
 
     fn channel_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
@@ -198,8 +224,22 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The switch adds and copies: what a GPU sends comes back once, for AllReduce in both directions at once.
     fn nvls_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
+        let (inside, between) = (graph.inside.gbps(), graph.between.gbps());
+        let per_node = self.of.ranks_per_node();
+        let beyond_two = algo == Algo::NvlsTree && self.of.nodes > 2;
+        match self.rules.nvls_speed {
+            NvlsSpeed::ByGeneration => self.switched(function, algo, graph),
+            NvlsSpeed::FiveSixthsOrOthersPart if function != Function::AllReduce => {
+                (inside * (per_node - 1.0) / per_node).min(0.9 * between)
+            }
+            _ if beyond_two => inside.min(between / 2.0),
+            _ => inside.min(between),
+        }
+    }
+
+    /// The switch adds and copies: what a GPU sends comes back once, for AllReduce in both directions at once.
+    fn switched(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
         let channels = f64::from(graph.channels);
         let part = constants::nvls_efficiency(self.generation) * (channels - 1.0) / channels;
         let per_node = match self.rules.speed {
@@ -210,23 +250,19 @@ impl<'a> Model<'a> {
         let inside = graph.inside.gbps() * part * ways;
         let two_trees = algo == Algo::NvlsTree && self.of.nodes <= 2;
         let between = graph.between.gbps() * if two_trees { 2.0 } else { 1.0 };
-        let speed = inside.min(between);
-        match algo {
-            Algo::NvlsTree => speed.min(by_scale(&constants::NVLS_TREE, self.generation, self.scale)),
-            _ => speed,
-        }
+        inside.min(between).min(self.limit(algo, Proto::Simple))
     }
 
     fn tree_bandwidth(&self, function: Function, proto: Proto, bus: f64, channels: f64) -> f64 {
-        let limit = |table| channels * by_scale(table, self.generation, self.scale);
+        let limit = |proto| channels * self.limit(Algo::Tree, proto);
         let whole = match function {
-            Function::AllReduce => (0.92 * bus).min(limit(&constants::TREE)),
+            Function::AllReduce => (0.92 * bus).min(limit(Proto::Simple)),
             _ => bus,
         };
         let line = if self.of.nodes <= 1 { 7.0 / 9.0 } else { 120.0 / 128.0 };
         let bus = match proto {
             Proto::Ll => (whole / 3.8).min(self.ll_limit()),
-            Proto::Ll128 => (whole * line).min(limit(&constants::TREE_LL128)),
+            Proto::Ll128 => (whole * line).min(limit(Proto::Ll128)),
             Proto::Simple => whole,
         };
         if self.of.has_plain_trees() { 0.85 * bus } else { bus }
@@ -239,12 +275,12 @@ impl<'a> Model<'a> {
             (_, Cpu::Amd) => Generation::Ampere,
             _ => Generation::Volta,
         };
-        by_scale(&constants::LL, row, self.scale)
+        self.rules.constants.ll(row, self.scale)
     }
 
     /// µs.
     fn latency(&self, function: Function, algo: Algo, proto: Proto) -> f64 {
-        let base = constants::base(algo, proto);
+        let base = self.rules.constants.base(algo, proto);
         let graph = self.graph(algo).ok();
         let hardware = match graph {
             Some(graph) if graph.inside_class == PathClass::Nvl => Hardware::Nvlink,
@@ -257,9 +293,10 @@ impl<'a> Model<'a> {
         let depth = f64::from(self.of.nodes.max(1).ilog2());
         match algo {
             Algo::Ring if function.is_blockwise() || function == Function::AllReduce => {
-                let crossings = match (self.of.nodes, function) {
-                    (0 | 1, _) => 0.0,
-                    (_, Function::AllReduce) => 2.0 * (nodes - 1.0),
+                let crossings = match (self.of.nodes, function, self.rules.crossings) {
+                    (0 | 1, ..) => 0.0,
+                    (_, Function::AllReduce, Crossings::BetweenNodes) => 2.0 * (nodes - 1.0),
+                    (_, Function::AllReduce, Crossings::Around) => 2.0 * nodes,
                     _ => nodes - 1.0,
                 };
                 let inside = if self.of.nodes > 1 { inside.max(self.post(proto)) } else { inside };
@@ -279,17 +316,17 @@ impl<'a> Model<'a> {
     fn inside_hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
         // On POWER, trees in Simple are as near as rings.
         if self.of.cpu == Cpu::Power && (hardware, algo, proto) == (Hardware::Pci, Algo::Tree, Proto::Simple) {
-            return constants::hop(Hardware::Pci, Algo::Ring, Proto::Simple);
+            return self.rules.constants.hop(Hardware::Pci, Algo::Ring, Proto::Simple);
         }
-        constants::hop(hardware, algo, proto)
+        self.rules.constants.hop(hardware, algo, proto)
     }
 
     fn between_hop(&self, graph: Option<&Graph>, algo: Algo, proto: Proto, inside: f64) -> f64 {
         let lone = self.of.ranks == self.of.nodes;
         let net = match self.rules.lone_ranks {
-            LoneRanks::PayTrees if lone => constants::hop(Hardware::Net, Algo::Tree, proto),
+            LoneRanks::PayTrees if lone => self.rules.constants.hop(Hardware::Net, Algo::Tree, proto),
             LoneRanks::PayTheirs if self.of.nodes <= 1 => return inside,
-            _ => constants::hop(Hardware::Net, algo, proto),
+            _ => self.rules.constants.hop(Hardware::Net, algo, proto),
         };
         let said = graph.map_or(0.0, |graph| graph.net_latency.us());
         // Simple pays it twice: the second for the read that flushes what the NIC wrote (NVIDIA/nccl issue 2274).
@@ -303,10 +340,10 @@ impl<'a> Model<'a> {
             _ => hardware,
         };
         match self.of.graphs.ring.same {
-            Channels::Same => base + constants::hop(hardware, Algo::Ring, proto),
+            Channels::Same => base + self.rules.constants.hop(hardware, Algo::Ring, proto),
             Channels::Differ => {
                 let algo = if proto == Proto::Simple { Algo::Tree } else { Algo::Ring };
-                base + f64::from(self.of.ranks) * constants::hop(hardware, algo, proto)
+                base + f64::from(self.of.ranks) * self.rules.constants.hop(hardware, algo, proto)
             }
         }
     }
@@ -349,14 +386,20 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
+    fn ll128_gpus(&self, least: u32, greatest: u32) -> bool {
+        let alike = least == greatest;
+        match self.rules.ll128_gpus {
+            Ll128Gpus::AlikeToHopper => alike && matches!(least, 70 | 80 | 90),
+            Ll128Gpus::Alike => alike && least >= 70,
+            Ll128Gpus::AlikeOrNew => least >= 70 && (alike || least >= 90),
+        }
+    }
+
     /// Stores of 128 bytes arrive whole over NVLink and from Hopper on over NICs that a peer hands to.
     fn ll128_is_safe(&self, graph: &Graph) -> bool {
         let (least, greatest) = self.of.capability;
         let farthest = if least >= 90 { PathClass::Pxn } else { PathClass::Pxb };
-        graph.between_class <= farthest
-            && graph.inside_class <= PathClass::Nvb
-            && (least == greatest || least >= 90)
-            && least >= 70
+        graph.between_class <= farthest && graph.inside_class <= PathClass::Nvb && self.ll128_gpus(least, greatest)
     }
 }
 

@@ -10,7 +10,7 @@ use super::communicator::{Communicator, Cpu};
 use super::constants;
 use super::index::{Algo, Function, Proto};
 use super::table::Table;
-use super::version::{Ties, Version};
+use super::version::{NvlsTreeTime, Ties, Version};
 
 /// A call that NCCL prices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,7 @@ pub struct Pick {
 pub fn expected(
     communicator: &Communicator,
     channels: u16,
+    version: Version,
     table: &Table,
     request: &Request,
     algo: Algo,
@@ -87,7 +88,9 @@ pub fn expected(
     let corrected = reduces
         && match algo {
             Algo::Tree => log < 23,
-            Algo::NvlsTree => log < 24 && least >= 100 && x86,
+            Algo::NvlsTree => {
+                version.rules().nvls_tree_time == NvlsTreeTime::AsTrees && log < 24 && least >= 100 && x86
+            }
             _ => false,
         };
     let factor = if corrected { constants::correction(proto, log) } else { 1.0 };
@@ -122,7 +125,7 @@ pub fn pick(
     let mut best: Option<Pick> = None;
     for algo in Algo::ALL {
         for proto in Proto::ALL {
-            let Some(time) = expected(communicator, channels, table, request, algo, proto) else { continue };
+            let Some(time) = expected(communicator, channels, version, table, request, algo, proto) else { continue };
             let better = match (best, version.rules().ties) {
                 (None, _) => true,
                 (Some(known), Ties::First) => time < known.time,
