@@ -1,6 +1,7 @@
 //! The critical path: the chain of operations that a run's end hangs on, and what each link of the chain took.
 
 use fabricast_topologies::Picos;
+use rustc_hash::FxHashMap;
 
 use crate::engine::{Costs, Span, Workload};
 use crate::spans::Spans;
@@ -25,18 +26,60 @@ pub struct CriticalStep {
 /// The chain that ends last, first operation first; background runs do not count. Of predecessors that end at the same
 /// instant the one whose chain the engine charges is named, and of equal ones that with the lowest run and index. An
 /// operation that goes in turn may hang on the beginning of the one before it, which then counts up to the end of its
-/// software time.
+/// software time; one that stands in line may hang on the one that flowed before.
 #[must_use]
 pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
     let mut at = spans.last().map(|span| Link { span, costs: span.costs, until: span.done, part: Part::Flowed });
     let mut path = Vec::new();
+    let mut lines = Lines::of(workload, spans);
     while let Some(link) = at {
-        let before = link.before(workload, spans);
+        let before = link.before(&mut lines);
         path.push(CriticalStep::between(before.map(|before| before.costs).unwrap_or_default(), link));
         at = before;
     }
     path.reverse();
     path
+}
+
+/// What flowed on the lines that the chain comes by, in order.
+struct Lines<'a> {
+    workload: &'a Workload,
+    spans: &'a Spans,
+    /// The runs of each line.
+    runs: Vec<Vec<u32>>,
+    known: FxHashMap<u32, Vec<Span>>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(workload: &'a Workload, spans: &'a Spans) -> Self {
+        let mut runs: Vec<Vec<u32>> = Vec::new();
+        for (run, standing) in (0..).zip(&workload.standings) {
+            let Some(standing) = standing else { continue };
+            let line = standing.line as usize;
+            runs.resize_with(runs.len().max(line + 1), Vec::new);
+            if let Some(runs) = runs.get_mut(line) {
+                runs.push(run);
+            }
+        }
+        Self { workload, spans, runs, known: FxHashMap::default() }
+    }
+
+    /// The operation that flowed on a run's line until an instant.
+    fn until(&mut self, run: u32, instant: Picos) -> Option<Span> {
+        let Self { runs, known, .. } = self;
+        let (workload, spans) = (self.workload, self.spans);
+        let line = workload.standing(run)?.line;
+        let flowed = known.entry(line).or_insert_with(|| {
+            let runs = runs.get(line as usize).into_iter().flatten();
+            let all = runs.flat_map(|&run| (0..workload.runs[run as usize].len).filter_map(move |i| spans.get(run, i)));
+            // (What moves nothing does not stand in line.)
+            let mut flowed: Vec<Span> = all.filter(|span| span.flowing < span.done).collect();
+            flowed.sort_unstable_by_key(|span| span.done);
+            flowed
+        });
+        let place = flowed.partition_point(|span| span.done < instant);
+        flowed.get(place).copied().filter(|span| span.done == instant)
+    }
 }
 
 /// An operation of the chain up to its end, or up to the end of its software time.
@@ -60,8 +103,15 @@ enum Part {
 
 impl Link {
     /// What this operation hung on.
-    fn before(self, workload: &Workload, spans: &Spans) -> Option<Self> {
+    fn before(self, lines: &mut Lines<'_>) -> Option<Self> {
         let Span { run, index, flowing, begun, .. } = self.span;
+        if self.part == Part::Flowed {
+            // It could have flowed before, and the one ahead of it did.
+            if let Some(span) = lines.until(run, flowing).filter(|span| span.costs == begun) {
+                return Some(Self { span, costs: span.costs, until: span.done, part: Part::Flowed });
+            }
+        }
+        let Lines { workload, spans, .. } = *lines;
         let awaited = workload.waits_of(run).iter().filter_map(|edge| {
             let target = edge.target(index, workload.runs[edge.run as usize].len)?;
             let span = spans.get(edge.run, target)?;

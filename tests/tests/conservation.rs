@@ -361,8 +361,9 @@ fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> 
     Ok(())
 }
 
-/// A call of a tree over hosts of so many GPUs each.
-fn tree_over(
+/// An all_reduce over hosts of so many GPUs each.
+fn over_hosts(
+    algorithm: Algorithm,
     (hosts, gpus): (u32, u32),
     protocol: Protocol,
     channels: u16,
@@ -373,7 +374,7 @@ fn tree_over(
     let fabric = load(&request).unwrap();
     let profile = Profile::for_fabric(&fabric).unwrap();
     let world = World { profile, ..World::ideal(fabric) };
-    let case = plain(Algorithm::Tree, Collective::AllReduce, hosts * gpus, bytes);
+    let case = plain(algorithm, Collective::AllReduce, hosts * gpus, bytes);
     let shape = Shape { protocol, channels, ranks_per_node: gpus, chunk: Some(Bytes(chunk)), ..case.shape };
     (world, Case { shape, ..case })
 }
@@ -383,22 +384,46 @@ fn tree_over(
 fn blocks_of_trees_over_hosts_pass_what_their_primitives_do() {
     for hosts in [(2, 1), (2, 2), (5, 1), (6, 2), (8, 3)] {
         for protocol in [Protocol::Ll, Protocol::Ll128, Protocol::Simple] {
-            let (world, case) = tree_over(hosts, protocol, 2, (3_000_000, 400_000));
+            let (world, case) = over_hosts(Algorithm::Tree, hosts, protocol, 2, (3_000_000, 400_000));
             passes_what_is_sent(&world, &case).unwrap();
         }
     }
 }
 
-/// Chunks follow each other through a tree over hosts in their order: what a block adds does not run ahead of what it sends, so that
-/// large calls take no longer a byte than smaller ones.
+/// Chunks follow each other over hosts in their order: what a block of a tree adds does not run ahead of what it sends, and a block of
+/// a ring sends one after the other, so that large calls take no longer a byte than smaller ones.
 #[test]
-fn chunks_keep_their_order_on_blocks_of_trees() {
-    let time = |bytes: u64| {
-        let (world, case) = tree_over((8, 8), Protocol::Ll128, 16, (bytes, 512 << 10));
-        world.run(&case.schedule(), Folding::WhereProved).unwrap().time.0 as f64
-    };
-    let (small, large) = (time(256 << 20), time(1 << 30));
-    assert!(large < 4.0 * small, "{large} after {small}");
+fn large_calls_over_hosts_take_no_longer_a_byte() {
+    let tree = (Algorithm::Tree, (8, 8), Protocol::Ll128, 512 << 10, 256 << 20);
+    let ring = (Algorithm::Ring, (4, 8), Protocol::Simple, 2 << 20, 1 << 30);
+    for (algorithm, hosts, protocol, chunk, least) in [tree, ring] {
+        let time = |bytes: u64| {
+            let (world, case) = over_hosts(algorithm, hosts, protocol, 16, (bytes, chunk));
+            world.run(&case.schedule(), Folding::WhereProved).unwrap().time.0 as f64
+        };
+        let (small, large) = (time(least), time(4 * least));
+        assert!(large < 4.0 * small, "{algorithm:?}: {large} after {small}");
+    }
+}
+
+/// A block that has one peer sends a chunk whole before the next; one that has several sends to all of them.
+#[test]
+fn blocks_of_rings_send_one_chunk_at_a_time() {
+    for (hosts, protocol) in [((3, 4), Protocol::Simple), ((2, 3), Protocol::Ll128), ((2, 8), Protocol::Ll)] {
+        let overlaps = |algorithm| {
+            let (world, case) = over_hosts(algorithm, hosts, protocol, 2, (40_000_000, 300_000));
+            let schedule = case.schedule();
+            let timeline = world.run(&schedule, Folding::Off).unwrap();
+            let mut sent: HashMap<_, Vec<(Picos, Picos)>> = HashMap::new();
+            for (op, span) in schedule.operations().zip(timeline.spans.iter()).filter(|(op, _)| op.kind.writes_peer()) {
+                sent.entry((op.rank, op.channel)).or_default().push((span.flowing, span.done));
+            }
+            sent.values_mut().for_each(|flows| flows.sort_unstable());
+            sent.values().flat_map(|flows| flows.windows(2)).filter(|pair| pair[1].0 < pair[0].1).count()
+        };
+        assert_eq!(overlaps(Algorithm::Ring), 0, "{hosts:?} {protocol}");
+        assert!(overlaps(Algorithm::Tree) > 0, "{hosts:?} {protocol}");
+    }
 }
 
 proptest! {

@@ -18,6 +18,7 @@ mod folding;
 mod formats;
 mod generators;
 mod in_a_row;
+mod lines;
 mod logs;
 mod matrices;
 mod messages;

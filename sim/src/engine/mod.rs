@@ -2,14 +2,15 @@
 //!
 //! An operation becomes *ready* when everything it waits for is done, *sends* after its software time, *flows* after the
 //! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Messages of one
-//! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Integer
-//! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
+//! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Where operations
+//! stand in line ([`Standing`]), one flows at a time. Integer picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
 //! events within an instant.
 
 mod bundle;
 mod costs;
 mod deadline;
 mod graph;
+mod lines;
 #[doc(hidden)] // for its bench
 pub mod queue;
 mod turns;
@@ -26,9 +27,10 @@ pub use costs::Costs;
 use costs::Spent;
 use deadline::Deadline;
 use graph::{Arrival, Waiting};
+use lines::Lines;
 use queue::EventQueue;
 use turns::{Turn, Turns};
-pub use workload::{Edge, Order, Pace, Passage, Passages, PerOp, WorkRun, Workload};
+pub use workload::{Edge, Order, Pace, Passage, Passages, PerOp, Standing, WorkRun, Workload};
 
 /// Events between two looks at the interrupt flag and updates of the progress counter.
 const BREATH: u64 = 1 << 14;
@@ -207,6 +209,7 @@ struct Engine<'a> {
     bundles: Bundles,
     waiting: Waiting,
     turns: Turns,
+    lines: Lines,
     /// What must pass by when, if there is an end to keep.
     deadline: Option<Deadline>,
     flights: Vec<Flight>,
@@ -229,6 +232,7 @@ impl<'a> Engine<'a> {
             bundles: Bundles::new(workload.system.route_count()),
             waiting: Waiting::new(workload),
             turns: Turns::new(workload),
+            lines: Lines::new(workload),
             deadline: watch.until.map(|until| Deadline::new(workload, until)),
             flights: Vec::new(),
             free_flights: Vec::new(),
@@ -274,6 +278,7 @@ impl<'a> Engine<'a> {
                     Event::Free { run } => self.next_turn(run)?,
                 }
             }
+            self.serve_lines();
             self.settle()?;
             if self.outcome.events >= next_look && self.outcome.operations < total {
                 next_look = self.outcome.events + DEADLINE_BREATH;
@@ -375,26 +380,59 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The first byte arrives: the transfer takes its share from here on.
+    /// The first byte arrives: the transfer takes its share from here on, or from when its line lets it.
     fn begin(&mut self, slot: u32) -> Result<(), EngineError> {
+        let flight = self.flights[slot as usize];
+        let work = self.workload.work(flight.run, flight.index);
+        match self.workload.passage(flight.run, flight.index).route {
+            Some(route) if work.0 > 0 => {
+                match self.workload.standing(flight.run) {
+                    Some(standing) => self.lines.join(standing, (self.now, flight.index), slot),
+                    None => self.transfer(slot, route, work),
+                }
+                Ok(())
+            }
+            _ => {
+                self.space(slot);
+                self.done(slot)
+            }
+        }
+    }
+
+    /// The spacing behind an operation begins.
+    fn space(&mut self, slot: u32) {
         let flight = self.flights[slot as usize];
         if let Some(turn) = self.turns.of(flight.run) {
             let spacing = self.workload.pace(flight.run, flight.index).spacing;
             let spent = Spent { software: flight.spent.software + spacing, ..flight.spent };
             turn.free = (self.now + spacing, spent);
         }
-        let work = self.workload.work(flight.run, flight.index);
-        match self.workload.passage(flight.run, flight.index).route {
-            Some(route) if work.0 > 0 => {
-                if let Some(deadline) = &mut self.deadline {
-                    deadline.begins(route, work);
-                }
-                let rate = self.sharing.rate(route);
-                self.bundles.join(route, rate, self.now, slot, work);
-                self.sharing.start(&self.workload.system, route);
-                Ok(())
+    }
+
+    /// Bytes begin to flow.
+    fn transfer(&mut self, slot: u32, route: RouteId, work: Work) {
+        self.space(slot);
+        if let Some(deadline) = &mut self.deadline {
+            deadline.begins(route, work);
+        }
+        let rate = self.sharing.rate(route);
+        self.bundles.join(route, rate, self.now, slot, work);
+        self.sharing.start(&self.workload.system, route);
+    }
+
+    /// Of each line at which something happened the next one flows, if none does. What it waited for it is charged with: the
+    /// chain of the one before.
+    fn serve_lines(&mut self) {
+        while let Some((slot, held)) = self.lines.next(self.now) {
+            let flight = &mut self.flights[slot as usize];
+            if let Some(held) = held {
+                flight.spent = if flight.flowing == self.now { flight.spent.max(held) } else { held };
             }
-            _ => self.done(slot),
+            flight.flowing = self.now;
+            let Flight { run, index, .. } = *flight;
+            if let Some(route) = self.workload.passage(run, index).route {
+                self.transfer(slot, route, self.workload.work(run, index));
+            }
         }
     }
 
@@ -405,6 +443,10 @@ impl<'a> Engine<'a> {
         for &slot in &ended {
             self.sharing.stop(&self.workload.system, route);
             self.add_transfer_costs(slot, route);
+            let Flight { run, spent, .. } = self.flights[slot as usize];
+            if let Some(standing) = self.workload.standing(run) {
+                self.lines.leave(standing, self.now, spent);
+            }
             self.done(slot)?;
         }
         if self.watch.recording == Recording::Spans && !ended.is_empty() && self.sharing.count(route) == 0 {

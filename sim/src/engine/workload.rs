@@ -144,6 +144,16 @@ pub enum Order {
     InTurn,
 }
 
+/// Where a run stands: of operations on one line one flows at a time, first come, first served; of those that come at one instant
+/// the one whose run stands further ahead, then the earlier of its run. (A thread block does what it does one after the other.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Standing {
+    /// The line.
+    pub line: u32,
+    /// How many stand ahead. Runs on one line stand at different places.
+    pub place: u32,
+}
+
 /// Runs, what they wait for, and the system they share.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
@@ -161,6 +171,8 @@ pub struct Workload {
     pub works: Vec<Work>,
     /// What holds operations back.
     pub paces: Vec<Pace>,
+    /// Where runs stand in line, by run; as long as the last that does.
+    pub standings: Vec<Option<Standing>>,
     /// Software time before anything starts; part of every `not_before`.
     pub startup: Picos,
     /// Runs from here on share the capacities and do not count for the end.
@@ -218,6 +230,21 @@ impl Workload {
     #[must_use]
     pub fn pace(&self, run: u32, index: u32) -> Pace {
         self.paces[self.runs[run as usize].pace.entry(index)]
+    }
+
+    /// Where a run stands in line, if it does.
+    #[must_use]
+    pub fn standing(&self, run: u32) -> Option<Standing> {
+        self.standings.get(run as usize).copied().flatten()
+    }
+
+    /// Puts a run in line.
+    pub fn stand(&mut self, run: u32, standing: Standing) {
+        let count = self.standings.len().max(run as usize + 1);
+        self.standings.resize(count, None);
+        if let Some(own) = self.standings.get_mut(run as usize) {
+            *own = Some(standing);
+        }
     }
 
     /// Number of operations.

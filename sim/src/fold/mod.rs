@@ -2,8 +2,8 @@
 //! picosecond.
 //!
 //! Runs and capacities are coloured, first by what they are (length, work, pace; capacity), then again and again by the
-//! colours of what they touch (what a run waits for and passes through, in order; who passes through a capacity, and
-//! how often), until nothing splits any more. Runs of one colour then wait for like runs, pass through like capacities,
+//! colours of what they touch (what a run waits for and passes through, in order, and with whom it stands in line; who passes
+//! through a capacity, and how often), until nothing splits any more. Runs of one colour then wait for like runs, pass through like capacities,
 //! and meet like traffic there: by induction over the events, operation i of each of them starts, flows and ends at the
 //! same instant, at the same rate. So one run of each colour is simulated; a capacity of the folded system is charged
 //! what the whole class puts on one capacity of its colour. Every integer of the sharing (what is left, what is asked)
@@ -25,7 +25,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Edge, Pace, Passage, PerOp, Span, WorkRun, Workload};
+use crate::engine::{Edge, Pace, Passage, PerOp, Span, Standing, WorkRun, Workload};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
@@ -171,8 +171,10 @@ fn first_colours(workload: &Workload) -> Colours {
     let runs = (0..workload.runs.len() as u32).map(|run| {
         let WorkRun { len, work, pace, .. } = workload.runs[run as usize];
         let is_background = run >= workload.background_from;
-        last.or_find((len, work, pace, is_background), || {
+        let place = workload.standing(run).map(|standing| standing.place);
+        last.or_find((len, work, pace, is_background, place), || {
             let mut signature = Signature::new().with(u64::from(is_background)).with(u64::from(len));
+            signature = signature.with(place.map_or(u64::MAX, u64::from));
             let values = |per_op: PerOp| match per_op {
                 PerOp::Same(_) => 1.min(len),
                 PerOp::Each(_) => len,
@@ -286,11 +288,29 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
         waits.dedup();
         folded.add_run(WorkRun { passage, ..run }, &waits);
     }
+    fold_lines(workload, &representatives, &colours.runs, &mut folded);
     Folded {
         workload: folded,
         class_of: colours.runs.clone(),
         resource_class_of: colours.resources.clone(),
         operations: workload.operation_count(),
+    }
+}
+
+/// Classes stand in line as their runs do. Lines on which one class stands are alike, so that the least class of a line names it.
+fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded: &mut Workload) {
+    let mut least: FxHashMap<u32, u32> = FxHashMap::default();
+    let standings = workload.standings.iter().zip(runs);
+    for (standing, &class) in standings.filter_map(|(standing, class)| standing.as_ref().map(|one| (one, class))) {
+        let known = least.entry(standing.line).or_insert(class);
+        *known = class.min(*known);
+    }
+    let mut lines = Dense::default();
+    for (class, &representative) in (0u32..).zip(representatives) {
+        let Some(standing) = workload.standing(representative) else { continue };
+        if let Some(&name) = least.get(&standing.line) {
+            folded.stand(class, Standing { line: lines.colour(name), ..standing });
+        }
     }
 }
 

@@ -23,6 +23,9 @@ pub(super) struct Rounds<'a> {
     /// Where the stretches of each place end.
     passing_ends: Vec<u32>,
     passing: Vec<Passing>,
+    /// The line of each place, [`NONE`] for none; empty where there are no lines.
+    line_of: Vec<u32>,
+    lines: usize,
 }
 
 /// A run that is waited for.
@@ -69,8 +72,14 @@ impl<'a> Rounds<'a> {
             awaited: Vec::with_capacity(workload.waits.len()),
             passing_ends: Vec::with_capacity(order.len()),
             passing: Vec::with_capacity(order.len()),
+            line_of: Vec::new(),
+            lines: workload.standings.iter().flatten().map(|one| one.line as usize + 1).max().unwrap_or_default(),
             order,
         };
+        if rounds.lines > 0 {
+            let line = |&run: &u32| workload.standing(run).map_or(NONE, |standing| standing.line);
+            rounds.line_of = rounds.order.iter().map(line).collect();
+        }
         for &run in &rounds.order {
             for &edge in workload.waits_of(run) {
                 let place = place_of[edge.run as usize];
@@ -119,17 +128,21 @@ impl<'a> Rounds<'a> {
     pub(super) fn next(&self, colours: &Colours) -> Colours {
         let traffic = self.traffic(colours);
         let ways = self.ways(colours);
+        let lines = self.lines(colours);
         let mut dense = Dense::default();
         let mut fresh: Vec<u32> = Vec::with_capacity(self.order.len());
         let (mut first_awaited, mut first_passing) = (0, 0);
         let ends = self.awaited_ends.iter().zip(&self.passing_ends);
-        for (&old, (&awaited_end, &passing_end)) in colours.runs.iter().zip(ends) {
+        for (place, (&old, (&awaited_end, &passing_end))) in colours.runs.iter().zip(ends).enumerate() {
             let mut awaited = Members::default();
             for one in &self.awaited[first_awaited..awaited_end as usize] {
                 let known = if one.how % 2 == 1 { &fresh } else { &colours.runs };
                 awaited.add(Signature::new().with(u64::from(known[one.place as usize]) << 32 | u64::from(one.how)));
             }
             let mut signature = Signature::new().with(u64::from(old)).with_members(awaited);
+            if let Some(&line) = self.line_of.get(place).and_then(|&line| lines.get(line as usize)) {
+                signature = signature.with_members(line);
+            }
             for one in &self.passing[first_passing..passing_end as usize] {
                 signature = signature.with(u64::from(one.kind));
                 if let Some(&way) = ways.get(one.route as usize) {
@@ -160,6 +173,17 @@ impl<'a> Rounds<'a> {
             Signature::new().with(cap.0).with(u64::from(weight)).with_members(through)
         };
         (0..system.route_count() as u32).map(|route| way(RouteId(route))).collect()
+    }
+
+    /// Who stands in each line.
+    fn lines(&self, colours: &Colours) -> Vec<Members> {
+        let mut lines = vec![Members::default(); self.lines];
+        for (&line, &colour) in self.line_of.iter().zip(&colours.runs) {
+            if let Some(members) = lines.get_mut(line as usize) {
+                members.add(Signature::new().with(colour.into()));
+            }
+        }
+        lines
     }
 
     /// For each capacity: the colours of the runs that pass through it, by stretch of operations, and what each takes of it.

@@ -9,6 +9,7 @@ mod crowd;
 mod devices;
 mod effort;
 mod first_blocks;
+mod in_line;
 mod message;
 mod network;
 mod one_rank;
@@ -35,6 +36,7 @@ pub(crate) use effort::{Effort, OneEffort, Tasks};
 use effort::{Efforts, whole_bytes};
 pub use first_blocks::lower_first_blocks;
 pub(crate) use first_blocks::one_block;
+use in_line::InLine;
 pub(crate) use network::{Crossing, Latency};
 pub use one_rank::OneRank;
 use partners::Partners;
@@ -183,13 +185,16 @@ fn add_party(
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut scratch = Program::default();
     let mut waits = Vec::new();
-    let (mut partners, mut together) = (Partners::default(), Together::default());
+    let (mut partners, mut together, mut in_line) = (Partners::default(), Together::default(), InLine::default());
     for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let not_before = effort.startup() + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
         partners.read(header, rank, program);
         together.read(header, rank, program);
+        in_line.read(header, setting.profile.protocol(header.protocol).lane, program);
+        let first_line = tables.lines;
+        tables.lines = tables.lines.saturating_add(u32::from(header.channels));
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
             let dependencies = program.dependencies(number);
@@ -218,7 +223,10 @@ fn add_party(
                     waits.push(edge);
                 }
             }
-            workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
+            let added = workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
+            if let Some(standing) = in_line.of(run, first_line) {
+                workload.stand(added, standing);
+            }
         }
     }
     // What a message of an MPI costs depends on its size in ways that no code stands for.
@@ -290,6 +298,8 @@ struct Tables {
     paces: FxHashMap<Pace, u32>,
     /// Which capacities there are already.
     shared: Shared,
+    /// Lines numbered so far.
+    lines: u32,
     /// Where costs are not worked out yet.
     tasks: Option<Tasks>,
     /// Whether what stands in for them can be told again.

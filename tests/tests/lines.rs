@@ -1,0 +1,187 @@
+//! Operations that stand in line: when each one flows and ends, against a simulation that goes tick by tick; what the critical
+//! path says of them; and that neither the order of runs nor that of events within an instant matters.
+
+use fabricast_sim::critical::{CriticalStep, critical_path};
+use fabricast_sim::engine::{Edge, Outcome, Pace, Passage, PerOp, Recording, Standing, Watch, WorkRun, Workload, run};
+use fabricast_sim::quantity::{Rate, Work};
+use fabricast_sim::sharing::{Use, WHOLE};
+use fabricast_sim::spans::Spans;
+use fabricast_topologies::{Bandwidth, Picos};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Everything takes whole ticks; a line passes a byte in one.
+const TICK: u64 = 1000;
+
+/// One operation, in ticks.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    software: u64,
+    latency: u64,
+    bytes: u64,
+    not_before: u64,
+}
+
+/// Operations on a line, which wait for those of blocks before.
+#[derive(Clone, Debug)]
+struct Block {
+    /// Modulo the lines that there are.
+    line: usize,
+    steps: Vec<Step>,
+    /// Step i waits for step i + shift of the block so far back (0: the one before), modulo those that there are.
+    waits: Vec<(usize, i32)>,
+}
+
+/// Few values, so that much happens at one instant.
+fn blocks() -> impl Strategy<Value = Vec<Block>> {
+    let late = prop_oneof![4 => Just(0u64), 1 => 1u64..12];
+    let step = (0u64..3, 0u64..3, 0u64..4, late).prop_map(|(software, latency, bytes, not_before)| Step {
+        software,
+        latency,
+        bytes,
+        not_before,
+    });
+    let block = (0usize..3, vec(step, 1..6), vec((0usize..6, -2i32..=1), 0..3))
+        .prop_map(|(line, steps, waits)| Block { line, steps, waits });
+    vec(block, 1..7)
+}
+
+/// What block `number` waits for: blocks before it, by how much.
+fn awaited(block: &Block, number: usize) -> impl Iterator<Item = (usize, i32)> + '_ {
+    block.waits.iter().filter(move |_| number > 0).map(move |(back, shift)| (number - 1 - back % number, *shift))
+}
+
+/// The blocks as a workload in which block i is run `run_of[i]`, its place in line i, on so many lines.
+fn workload(blocks: &[Block], run_of: &[usize], lines: usize) -> Workload {
+    let mut workload = Workload::new();
+    let rate = Rate::from(Bandwidth(1_000_000_000_000 / TICK));
+    let ports: Vec<_> = (0..lines).map(|_| workload.system.add_resource(rate)).collect();
+    let mut by_run: Vec<usize> = (0..blocks.len()).collect();
+    by_run.sort_by_key(|&block| run_of[block]);
+    for number in by_run {
+        let block = &blocks[number];
+        let line = block.line % lines;
+        let uses = [Use { resource: ports[line], coefficient: WHOLE }];
+        let route = Some(workload.system.add_route(&uses, Rate::UNLIMITED, 1));
+        let (passage, work, pace) = (workload.passages.len(), workload.works.len(), workload.paces.len());
+        for step in &block.steps {
+            workload.passages.push(Passage { route, latency: Picos(step.latency * TICK) });
+            workload.works.push(Work::of_bytes(step.bytes));
+            let (software, not_before) = (Picos(step.software * TICK), Picos(step.not_before * TICK));
+            workload.paces.push(Pace { software, not_before, spacing: Picos::ZERO });
+        }
+        let [passage, work, pace] = [passage, work, pace].map(|first| PerOp::Each(first as u32));
+        let waits: Vec<Edge> =
+            awaited(block, number).map(|(other, start)| Edge { run: run_of[other] as u32, start, step: 1 }).collect();
+        let added = workload.add_run(WorkRun { len: block.steps.len() as u32, passage, work, pace }, &waits);
+        workload.stand(added, Standing { line: line as u32, place: number as u32 });
+    }
+    workload
+}
+
+/// When each step flows and is done, in ticks.
+fn tick_by_tick(blocks: &[Block], lines: usize) -> Vec<Vec<(u64, u64)>> {
+    let mut done: Vec<Vec<Option<(u64, u64)>>> = blocks.iter().map(|block| vec![None; block.steps.len()]).collect();
+    // Until when each line is taken.
+    let mut taken = vec![0; lines];
+    let mut tick = 0;
+    while done.iter().flatten().any(Option::is_none) {
+        // Who has come by now and has not flowed: when, which place, which step.
+        let came = |done: &[Vec<Option<(u64, u64)>>], number: usize, i: usize| {
+            let block = &blocks[number];
+            let mut from = block.steps[i].not_before;
+            for (other, shift) in awaited(block, number) {
+                let on = usize::try_from(i as i32 + shift).ok().and_then(|i| done[other].get(i));
+                match on {
+                    Some(Some((_, end))) if *end <= tick => from = from.max(*end),
+                    Some(_) => return None,
+                    None => {}
+                }
+            }
+            Some(from + block.steps[i].software + block.steps[i].latency).filter(|&time| time <= tick)
+        };
+        let waiting: Vec<(usize, usize)> = (0..blocks.len())
+            .flat_map(|number| (0..blocks[number].steps.len()).map(move |i| (number, i)))
+            .filter(|&(number, i)| done[number][i].is_none())
+            .collect();
+        // What moves nothing waits for nobody; others may be ready at once because of it.
+        let nothing = waiting.iter().filter(|&&(number, i)| blocks[number].steps[i].bytes == 0);
+        if let Some(&(number, i)) = nothing.into_iter().find(|&&(number, i)| came(&done, number, i).is_some()) {
+            let time = came(&done, number, i).unwrap();
+            done[number][i] = Some((time, time));
+            continue;
+        }
+        for (line, taken) in taken.iter_mut().enumerate() {
+            let ahead = waiting
+                .iter()
+                .filter(|&&(number, i)| blocks[number].line % lines == line && blocks[number].steps[i].bytes > 0)
+                .filter_map(|&(number, i)| Some((came(&done, number, i)?, number, i)))
+                .min();
+            if let (Some((_, number, i)), true) = (ahead, *taken <= tick) {
+                *taken = tick + blocks[number].steps[i].bytes;
+                done[number][i] = Some((tick, *taken));
+            }
+        }
+        tick += 1;
+    }
+    done.into_iter().map(|steps| steps.into_iter().flatten().collect()).collect()
+}
+
+fn recorded(workload: &Workload) -> Outcome {
+    run(workload, Watch { recording: Recording::Spans, ..Watch::default() }).unwrap()
+}
+
+fn in_order(blocks: &[Block]) -> Vec<usize> {
+    (0..blocks.len()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// One at a time, first come, first served, of equals the one further ahead.
+    #[test]
+    fn one_of_a_line_flows_at_a_time(blocks in blocks(), lines in 1usize..4) {
+        let workload = workload(&blocks, &in_order(&blocks), lines);
+        let expected = tick_by_tick(&blocks, lines);
+        for span in &recorded(&workload).spans {
+            let found = (span.flowing.0 / TICK, span.done.0 / TICK);
+            prop_assert_eq!(found, expected[span.run as usize][span.index as usize], "{:?}", span);
+        }
+    }
+
+    /// Costs add up to the end, and the steps of the critical path to both, also where the chain goes on with the one ahead.
+    #[test]
+    fn the_critical_path_passes_along_lines(blocks in blocks(), lines in 1usize..4) {
+        let workload = workload(&blocks, &in_order(&blocks), lines);
+        let outcome = recorded(&workload);
+        prop_assert_eq!(outcome.costs.total(), outcome.end);
+        let path = critical_path(&workload, &Spans::of_workload(&workload, outcome.spans));
+        let of = |part: fn(&CriticalStep) -> Picos| path.iter().map(part).sum::<Picos>();
+        prop_assert_eq!(of(CriticalStep::total), outcome.end);
+        prop_assert_eq!(of(|step| step.software), outcome.costs.software);
+        prop_assert_eq!(of(|step| step.latency), outcome.costs.latency);
+        prop_assert_eq!(of(|step| step.bandwidth), outcome.costs.bandwidth);
+        // On lines with a port each nobody shares: what waits, waits for the one ahead, which is on the path.
+        prop_assert_eq!(of(|step| step.sharing), Picos::ZERO);
+    }
+
+    /// Runs in another order make events of an instant happen in another order, and change nothing.
+    #[test]
+    fn the_order_of_events_within_an_instant_does_not_matter_on_lines(
+        blocks in blocks(),
+        lines in 1usize..4,
+        keys in vec(any::<u32>(), 7),
+    ) {
+        let mut by_key = in_order(&blocks);
+        by_key.sort_by_key(|&block| keys[block]);
+        let mut run_of = vec![0; blocks.len()];
+        by_key.iter().enumerate().for_each(|(at, &block)| run_of[block] = at);
+        let (one, other) =
+            (recorded(&workload(&blocks, &in_order(&blocks), lines)), recorded(&workload(&blocks, &run_of, lines)));
+        prop_assert_eq!((one.end, one.costs, one.operations), (other.end, other.costs, other.operations));
+        let mut moved = other.spans;
+        moved.iter_mut().for_each(|span| span.run = by_key[span.run as usize] as u32);
+        moved.sort_unstable();
+        prop_assert_eq!(one.spans, moved);
+    }
+}
