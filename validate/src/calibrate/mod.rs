@@ -184,10 +184,7 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
         base,
     };
     let left_out = rows.left_out(&profile);
-    // Launch costs that only the rows left out tell are those of the whole fit; of device costs nothing is known of them.
-    let from = Profile { launches: profile.launches, ..base.clone() };
-    let all = Fit { base: &from, ..fit };
-    let hold_out = |what| hold_out::predict(what, &all);
+    let hold_out = |what| hold_out::predict(what, &fit);
     let held_out: Vec<_> = task.hold_out.iter().map(hold_out).collect();
     let (bands, coverage, held_out) = cross::judged(&left_out, held_out, known(&found), task.base.bands.beyond);
     profile.bands = bands;

@@ -235,6 +235,31 @@ fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
     assert_eq!(apart(&calibrated(&eight, &[])), None);
 }
 
+/// What is predicted of rows that are left out does not depend on what was measured there, launch costs that only they tell
+/// included.
+#[test]
+fn rows_left_out_tell_nothing() {
+    let by_streams = |gpus: u32| {
+        [Collective::AllReduce, Collective::AllGather].map(|collective| {
+            let mut one = measurement(collective, gpus);
+            one.configuration.launch = Launch::Stream;
+            one
+        })
+    };
+    let rows: Vec<Measurement> = [8, 2].into_iter().flat_map(by_streams).collect();
+    let of_eight: usize = rows[..2].iter().map(|one| one.rows.len()).sum();
+    let predicted = |times: f64| -> Vec<f64> {
+        let measured = timed(rows.clone(), &base(), |number| if number < of_eight { 1.0 } else { times });
+        let found = calibrated(&measured, &["gpus=2".parse().unwrap()]);
+        found.held_out[0].residuals.iter().map(|residual| (1.0 + residual.error) * times).collect()
+    };
+    let (as_it_is, faster) = (predicted(1.0), predicted(0.6));
+    assert_eq!(as_it_is.len(), faster.len());
+    for (one, other) in as_it_is.iter().zip(&faster) {
+        assert!((one - other).abs() < 1e-3, "{one} {other}");
+    }
+}
+
 #[test]
 fn priors_are_read_as_they_are_written() {
     for prior in [Prior::Open, Prior::Plain, Prior::Proportional] {
