@@ -3,9 +3,9 @@
 
 use fabricast_planner::library::nccl::graph::Pattern;
 use fabricast_planner::library::nccl::{
-    Absent, Algo, Communicator, Function, Proto, Request, Version, working_channels,
+    Absent, Algo, Communicator, Function, Nearness, Nic, Proto, Request, Settings, Version, working_channels,
 };
-use fabricast_topologies::Bytes;
+use fabricast_topologies::{Bandwidth, Bytes};
 
 use super::{Picker, communicator, graph};
 
@@ -104,8 +104,14 @@ fn blackwell_is_hopper_then_hopper_twice_then_itself() {
     assert_eq!(bandwidths(&ring)[2..6], [83.9, 83.9, 83.9, 45.7]);
     let tree = cells(&slow, Function::AllReduce, Algo::Tree, Proto::Simple);
     assert_eq!(bandwidths(&tree)[..5], [38.7, 38.7, 77.4, 77.4, 70.0]);
-    let channels = |version| of.nvls(version, &fabricast_planner::library::nccl::Settings::default()).channels;
-    assert_eq!(Version::ALL.map(channels)[..5], [16, 16, 32, 24, 24]);
+    let channels = |version| of.nvls(version, &Settings::default()).channels;
+    assert_eq!(Version::ALL.map(channels), [16, 16, 32, 24, 24, 24, 24]);
+    // Two nodes with NICs of 400 Gb/s, not behind switches alone: chunks by the NICs since 2.29.
+    let mut two = with_switches(2, 100);
+    let nic = Nic { bandwidth: Bandwidth::from_gbps(50.0), nearness: Nearness::Farther };
+    two = Communicator { nic: Some(nic), fewest_ranks: 4, most_ranks: 4, ..two };
+    let chunk = |version| (two.nvls(version, &Settings::default()).chunk.0) >> 10;
+    assert_eq!(Version::ALL.map(chunk), [128, 128, 128, 128, 128, 256, 256]);
 }
 
 #[test]

@@ -106,8 +106,8 @@ impl Communicator {
         let mut channels = match (rule, self.nodes) {
             _ if self.capability.0 < 100 => 16,
             (BlackwellNvls::AsHopper, _) => 16,
-            (BlackwellNvls::ByNics, 1) => 24,
-            (BlackwellNvls::Always32 | BlackwellNvls::ByNics, _) => 32,
+            (BlackwellNvls::ByNodes | BlackwellNvls::ByNics, 1) => 24,
+            (BlackwellNvls::Always32 | BlackwellNvls::ByNodes | BlackwellNvls::ByNics, _) => 32,
         };
         let blackwell = self.capability.0 >= 100 && rule == BlackwellNvls::ByNics;
         let mut chunk = 128 * KIB;

@@ -88,6 +88,8 @@ pub(super) enum BlackwellNvls {
     AsHopper,
     /// 32.
     Always32,
+    /// 24 on one node, 32 on several.
+    ByNodes,
     /// By nodes and NICs.
     ByNics,
 }
@@ -249,16 +251,17 @@ const BEFORE_WINDOWS: Rules = Rules {
     ..ENQUEUE_2_27
 };
 
-/// 2.27: `src/graph/tuning.cc` of 2.27.3.
+/// 2.27: `src/graph/tuning.cc` of 2.27.3; its channels of NVLS on Blackwell, of which the source was not read, are thought to be 2.28's.
 const ENQUEUE_2_27: Rules =
     Rules { constants: &constants::V2_25, nvls_speed: NvlsSpeed::FiveSixthsOrOthersPart, ..ENQUEUE_2_28 };
 
-/// 2.28: `src/graph/tuning.cc` of 2.28.3, and otherwise as 2.30.7 but for the traffic of a channel, and for sends. The traffic is
+/// 2.28: `src/graph/tuning.cc` and `src/transport/nvls.cc` of 2.28.3, and otherwise as 2.30.7 but for the traffic of a channel, and for sends. The traffic is
 /// what NCCL 2.28.3 logged on 2 and 4 GPUs (22 of 24 channels of ll at 512 KiB of all_gather, 24 at 1 MiB), and stands in the
 /// sources of 2.26.2; 2.29.7 logs counts of the later one. How sends are cut stands in the sources of 2.27 (`src/enqueue.cc`,
 /// `addP2pToPlan`: `thresholdLL`), and 2.28.3 does so by its times (validate/runs/2026-11-23-2xh200-sends).
 const ENQUEUE_2_28: Rules = Rules {
     constants: &constants::V2_28,
+    nvls_channels: BlackwellNvls::ByNodes,
     nvls_tree_time: NvlsTreeTime::Plain,
     ll128_gpus: Ll128Gpus::Alike,
     deal: Deal::Traffic(Bytes(16 << 10)),
