@@ -52,12 +52,9 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn of(workload: &'a Workload, spans: &'a Spans) -> Self {
-        let mut runs: Vec<Vec<u32>> = Vec::new();
+        let mut runs: Vec<Vec<u32>> = vec![Vec::new(); workload.line_count()];
         for (run, standing) in (0..).zip(&workload.standings) {
-            let Some(standing) = standing else { continue };
-            let line = standing.line as usize;
-            runs.resize_with(runs.len().max(line + 1), Vec::new);
-            if let Some(runs) = runs.get_mut(line) {
+            if let Some(runs) = standing.and_then(|standing| runs.get_mut(standing.line as usize)) {
                 runs.push(run);
             }
         }

@@ -35,8 +35,7 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn new(workload: &Workload) -> Self {
-        let count = workload.standings.iter().flatten().map(|standing| standing.line as usize + 1).max();
-        Self { lines: vec![Line::default(); count.unwrap_or_default()], noted: Vec::new() }
+        Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new() }
     }
 
     /// An operation comes.

@@ -3,8 +3,8 @@
 //! An operation becomes *ready* when everything it waits for is done, *sends* after its software time, *flows* after the
 //! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Messages of one
 //! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Where operations
-//! stand in line ([`Standing`]), one flows at a time. Integer picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
-//! events within an instant.
+//! stand in line ([`Standing`]), one flows at a time. Integer picoseconds; all events of one instant are handled before
+//! rates are settled; results do not depend on the order of events within an instant.
 
 mod bundle;
 mod costs;

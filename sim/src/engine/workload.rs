@@ -238,6 +238,12 @@ impl Workload {
         self.standings.get(run as usize).copied().flatten()
     }
 
+    /// Number of lines, numbered from 0.
+    #[must_use]
+    pub fn line_count(&self) -> usize {
+        self.standings.iter().flatten().map(|standing| standing.line as usize + 1).max().unwrap_or_default()
+    }
+
     /// Puts a run in line.
     pub fn stand(&mut self, run: u32, standing: Standing) {
         let count = self.standings.len().max(run as usize + 1);

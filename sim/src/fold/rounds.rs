@@ -73,7 +73,7 @@ impl<'a> Rounds<'a> {
             passing_ends: Vec::with_capacity(order.len()),
             passing: Vec::with_capacity(order.len()),
             line_of: Vec::new(),
-            lines: workload.standings.iter().flatten().map(|one| one.line as usize + 1).max().unwrap_or_default(),
+            lines: workload.line_count(),
             order,
         };
         if rounds.lines > 0 {

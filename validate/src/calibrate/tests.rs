@@ -211,17 +211,20 @@ fn what_only_the_start_says_of_adding_is_not_believed() {
     assert!(adding.get(&found.profile).abs() < 0.3, "{}", adding.get(&found.profile));
 }
 
+/// Collectives launched on streams.
+fn by_streams<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measurement; N] {
+    collectives.map(|collective| {
+        let mut one = measurement(collective, gpus);
+        one.configuration.launch = Launch::Stream;
+        one
+    })
+}
+
 /// How far apart processes start is a matter of their number: rows of eight GPUs alone leave it where it was, and those of
 /// two numbers tell it.
 #[test]
 fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
-    let by_streams = |gpus: u32| {
-        [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter].map(|collective| {
-            let mut one = measurement(collective, gpus);
-            one.configuration.launch = Launch::Stream;
-            one
-        })
-    };
+    let by_streams = |gpus| by_streams([Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter], gpus);
     let apart = |found: &Calibration| {
         let named = |name: &str| found.estimates.iter().find(|one| one.parameter.name() == name).map(|one| one.value);
         named("launch.stream.per_gpu.added_per_gpu")
@@ -239,14 +242,8 @@ fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
 /// included.
 #[test]
 fn rows_left_out_tell_nothing() {
-    let by_streams = |gpus: u32| {
-        [Collective::AllReduce, Collective::AllGather].map(|collective| {
-            let mut one = measurement(collective, gpus);
-            one.configuration.launch = Launch::Stream;
-            one
-        })
-    };
-    let rows: Vec<Measurement> = [8, 2].into_iter().flat_map(by_streams).collect();
+    let collectives = [Collective::AllReduce, Collective::AllGather];
+    let rows: Vec<Measurement> = [8, 2].into_iter().flat_map(|gpus| by_streams(collectives, gpus)).collect();
     let of_eight: usize = rows[..2].iter().map(|one| one.rows.len()).sum();
     let predicted = |times: f64| -> Vec<f64> {
         let measured = timed(rows.clone(), &base(), |number| if number < of_eight { 1.0 } else { times });

@@ -104,7 +104,7 @@ pub(super) static V2_22: Constants = HOPPER;
 
 /// Of 2.20.3: LL on Hopper is no faster than on Ampere, and switches are nearer.
 pub(super) static V2_20: Constants = Constants {
-    hop: [with_nvls(with_tree(NVLINK, [0.6, 1.25, 28.0]), 23.0), with_tree(PCI, [1.0, 1.9, 28.0]), NET_OF_CHUNKS],
+    hop: [with_nvls(HOPPER.hop[0], 23.0), HOPPER.hop[1], HOPPER.hop[2]],
     ll: [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0]],
     ..HOPPER
 };
@@ -123,7 +123,7 @@ const BLACKWELL: Constants = Constants {
 /// Versions to which whatever is newer is Hopper. Their trees of simple pay a chunk a hop, and nothing to start.
 const HOPPER: Constants = Constants {
     base: [[6.8, 14.0, 0.0], [6.6, 14.0, 8.4], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3]],
-    hop: [with_tree(NVLINK, [0.6, 1.25, 28.0]), with_tree(PCI, [1.0, 1.9, 28.0]), NET_OF_CHUNKS],
+    hop: [with_tree(NVLINK, [0.6, 1.25, 28.0]), with_tree(PCI, [1.0, 1.9, 28.0]), net([5.0, 8.5, 28.0], 14.0)],
     ll: [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [141.0, 45.0, 35.0], [141.0, 45.0, 35.0]],
     ring_ll128: [[20.0; 3], [20.0; 3], [36.7; 3], [36.7; 3]],
     tree_ll128: [[20.0; 3], [20.0; 3], [36.7, 36.7, 29.0], [36.7, 36.7, 29.0]],
@@ -156,8 +156,6 @@ const fn net(tree: ByProto, nvls_tree: f64) -> [ByProto; 7] {
         [0.0, 0.0, 14.0],
     ]
 }
-
-const NET_OF_CHUNKS: [ByProto; 7] = net([5.0, 8.5, 28.0], 14.0);
 
 const fn with_tree(hop: [ByProto; 7], tree: ByProto) -> [ByProto; 7] {
     [tree, hop[1], hop[2], hop[3], hop[4], hop[5], hop[6]]

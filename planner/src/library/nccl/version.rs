@@ -143,15 +143,6 @@ pub(super) enum Pat {
     Known,
 }
 
-/// What buffers in symmetric windows get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WindowKernels {
-    /// Nothing of their own: they came with 2.27.
-    Missing,
-    /// Kernels of their own.
-    Known,
-}
-
 /// Whether LL128 has to qualify by the paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ll128Test {
@@ -218,7 +209,6 @@ pub(super) struct Rules {
     pub deal: Deal,
     pub send_parts: SendParts,
     pub pat: Pat,
-    pub windows: WindowKernels,
 }
 
 /// 2.20 and 2.21: `src/graph/tuning.cc` of 2.20.3, `src/enqueue.cc` of 2.20.5.
@@ -244,12 +234,8 @@ const BY_CELLS: Rules = Rules {
 };
 
 /// 2.23 to 2.26: those of 2.26.2 (and of 2.25.1, whose `tuning.cc` decides alike), `src/transport/nvls.cc`.
-const BEFORE_WINDOWS: Rules = Rules {
-    nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce,
-    nvls_channels: BlackwellNvls::Always32,
-    windows: WindowKernels::Missing,
-    ..ENQUEUE_2_27
-};
+const BEFORE_WINDOWS: Rules =
+    Rules { nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce, nvls_channels: BlackwellNvls::Always32, ..ENQUEUE_2_27 };
 
 /// 2.27: `src/graph/tuning.cc` of 2.27.3; its channels of NVLS on Blackwell, of which the source was not read, are thought to be 2.28's.
 const ENQUEUE_2_27: Rules =
@@ -288,7 +274,6 @@ const ENQUEUE: Rules = Rules {
     deal: Deal::Traffic(Bytes(32 << 10)),
     send_parts: SendParts::BeforeProtocol,
     pat: Pat::Known,
-    windows: WindowKernels::Known,
 };
 
 /// 2.31.0: `src/tuning/{cost_model,ring,tree,nvls,pat,tuning}.cc`.
@@ -343,7 +328,7 @@ impl Version {
     /// Whether it has kernels of their own for buffers in symmetric windows: from 2.27 on.
     #[must_use]
     pub fn has_window_kernels(self) -> bool {
-        self.rules().windows == WindowKernels::Known
+        self >= Self::V2_27_3
     }
 
     /// Whether copy engines can do its collectives on windows: from 2.28 on.
