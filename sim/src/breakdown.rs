@@ -40,9 +40,10 @@ const STEP: f64 = 0.01;
 type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
 /// Times of a protocol.
-const TIMES: [Named<ProtocolCosts, Picos>; 9] = [
+const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
     ("startup", |costs| &mut costs.startup),
     ("startup_per_warp", |costs| &mut costs.startup_per_warp),
+    ("startup_per_peer", |costs| &mut costs.startup_per_peer),
     ("step", |costs| &mut costs.step),
     ("step_per_warp", |costs| &mut costs.step_per_warp),
     ("reduce", |costs| &mut costs.reduce),

@@ -298,6 +298,24 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * k as f64, chunk as f64))?;
     }
 
+    /// With each peer more for which a rank has a block a call begins later; where ranks have one peer, or pass data on, it does not.
+    #[test]
+    fn peers_at_once(setup in setups(), channels in 1u16..9, each in nanos(2000)) {
+        let of_ranks = setup.ranks - 1;
+        for (collective, algorithm, peers) in [
+            (Collective::AllToAll, Algorithm::Direct, of_ranks.min(channels.into())),
+            (Collective::SendRecv, Algorithm::Direct, 1),
+            (Collective::AllGather, Algorithm::Ring, 1),
+        ] {
+            let time = |startup_per_peer| {
+                let costs = ProtocolCosts { startup_per_peer, ..setup.costs };
+                let shape = Shape { channels, ..setup.shape(collective) };
+                Setup { costs, ..setup.clone() }.time(algorithm, shape)
+            };
+            prop_assert_eq!(time(each) - time(Picos::ZERO), f64::from(peers - 1) * each.0 as f64);
+        }
+    }
+
     /// A message to each other rank at once, by one block that takes as many.
     #[test]
     fn messages_to_all_at_once(setup in setups()) {

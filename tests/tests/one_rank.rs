@@ -37,7 +37,11 @@ fn told(world: &World, case: &Case, rank: u32) -> Option<Picos> {
     let generator = case.generator();
     let least = OneRank::new(setting)?.least(&*generator, Rank(rank));
     let threads = profile.protocol(case.shape.protocol).threads;
-    let startup = profile.protocol(case.shape.protocol).startup(case.shape.call.collective, threads);
+    let startup = profile.protocol(case.shape.protocol).startup(
+        case.shape.call.collective,
+        threads,
+        generator.header().peers_at_once(),
+    );
     Some(Picos(least.0 - startup.0))
 }
 
@@ -114,7 +118,7 @@ proptest! {
         let timeline = world.run(&*generator, Folding::WhereProved).unwrap();
         let whole = (timeline.time - timeline.launch).0;
         let threads = world.profile.protocol(protocol).threads;
-        let startup = world.profile.protocol(protocol).startup(what.1, threads);
+        let startup = world.profile.protocol(protocol).startup(what.1, threads, generator.header().peers_at_once());
         for rank in 0..world.ranks() {
             if let Some(found) = told(&world, &case, rank) {
                 prop_assert!(found.0 + startup.0 <= whole, "rank {rank}: {found:?} of {whole}");

@@ -39,6 +39,7 @@ pub(crate) struct Effort<'a> {
     split: BlockSplit,
     collective: Collective,
     buffers: BufferUse,
+    peers_at_once: u16,
     /// Ranks for which a switch combines.
     team: u64,
 }
@@ -177,13 +178,14 @@ impl<'a> Effort<'a> {
             split: header.blocks.split,
             collective: header.call.collective,
             buffers: header.call.buffers,
+            peers_at_once: header.peers_at_once(),
             team: header.teams.first().map_or(0, |team| team.len() as u64),
         }
     }
 
     /// What the call costs before its first operation.
     pub fn startup(&self) -> Picos {
-        self.costs.startup(self.collective, self.threads)
+        self.costs.startup(self.collective, self.threads, self.peers_at_once)
     }
 
     /// Whether the channels on which data arrives must be known.

@@ -195,12 +195,7 @@ impl HostWork {
     #[must_use]
     pub fn of(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
         let is_nccls = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
-        let peers = match collective {
-            Collective::SendRecv => 1,
-            all if all.is_between_pairs() => ranks.saturating_sub(1),
-            _ => 0,
-        };
-        Self { gpus, peers: if is_nccls { peers } else { 0 } }
+        Self { gpus, peers: if is_nccls { collective.peers(ranks) } else { 0 } }
     }
 }
 

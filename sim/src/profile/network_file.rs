@@ -336,7 +336,7 @@ mod tests {
             assert_eq!(hundred(",link=ethernet,mtu=9000"), (format!("{name} on roce (mtu 9000)"), as_roce(4096.0)));
         }
         let (name, reached) = of("hgx-h100", "rail,nics_per_node=8,nic=400Gb/s,link=ethernet", 2);
-        assert!(name.ends_with(" on infiniband-ndr on roce (mtu 1500)") && reached == 9108.0, "{name} {reached}");
+        assert!(name.ends_with(" on infiniband-ndr on roce (mtu 1500)") && reached == 9100.0, "{name} {reached}");
         let (name, reached) = of("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=ethernet", 2);
         assert!(name.ends_with(" on efa-p5") && reached == 9800.0, "{name} {reached}");
         assert!(!of("hgx-h100", "rail,nics_per_node=8,nic=100Gb/s,link=ethernet", 1).0.contains("roce"));

@@ -46,6 +46,10 @@ pub struct ProtocolCosts {
     pub startup_p2p: Option<Picos>,
     /// Once a call for each warp of a block.
     pub startup_per_warp: Picos,
+    /// Once a call for each peer but the first that a rank exchanges data of its own with at once, on blocks of their own: the call is
+    /// over with the last of them. (all_to_all of 2 to 16 KiB takes 0.37 to 0.52 µs longer on 4 × H200 than with as much for each peer
+    /// on 2, which is two peers more and two GPUs that start apart: validate/runs/2026-11-21-4xh200, 2026-11-21-2xh200.)
+    pub startup_per_peer: Picos,
     /// Before every operation, besides the latency of its path: flags, fences, polling.
     pub step: Picos,
     /// The same for each warp of a block, that must come together.
@@ -197,6 +201,7 @@ impl ProtocolCosts {
         startup: Picos::ZERO,
         startup_p2p: None,
         startup_per_warp: Picos::ZERO,
+        startup_per_peer: Picos::ZERO,
         step: Picos::ZERO,
         step_per_warp: Picos::ZERO,
         reduce: Picos::ZERO,
@@ -214,10 +219,13 @@ impl ProtocolCosts {
         stream: None,
     };
 
-    /// What a call costs before its first operation, on blocks of so many threads.
+    /// What a call costs before its first operation, on blocks of so many threads, where a rank exchanges data of its own with so
+    /// many peers at once ([`Header::peers_at_once`](crate::schedule::Header::peers_at_once)).
     #[must_use]
-    pub fn startup(&self, collective: Collective, threads: u16) -> Picos {
-        self.least_startup(collective) + times(self.startup_per_warp, warps(threads))
+    pub fn startup(&self, collective: Collective, threads: u16, peers: u16) -> Picos {
+        self.least_startup(collective)
+            + times(self.startup_per_warp, warps(threads))
+            + times(self.startup_per_peer, peers.saturating_sub(1))
     }
 
     /// What a slot of a connection's buffer holds: a chunk that is cut into slices is as many times two of them (NCCL 2.28

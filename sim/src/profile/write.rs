@@ -60,6 +60,7 @@ impl ProtocolCosts {
         let times = [
             ("startup", self.startup),
             ("startup_per_warp", self.startup_per_warp),
+            ("startup_per_peer", self.startup_per_peer),
             ("step", self.step),
             ("step_per_warp", self.step_per_warp),
             ("reduce", self.reduce),

@@ -39,6 +39,12 @@ impl Header {
         has_blocks.then(|| Matrix::of_layout(self.call.ranks, &self.layout)).flatten()
     }
 
+    /// Peers that a rank exchanges data of its own with at once: as many as it has, and blocks for.
+    #[must_use]
+    pub fn peers_at_once(&self) -> u16 {
+        self.call.collective.peers(self.call.ranks).min(self.channels.into()) as u16
+    }
+
     /// What bandwidths count: nccl-tests' size, the larger buffer of a rank.
     #[must_use]
     pub fn size(&self) -> Bytes {

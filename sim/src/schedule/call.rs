@@ -191,6 +191,16 @@ impl Collective {
         matches!(self, Self::AllToAll | Self::AllToAllV | Self::SendRecv | Self::Gather | Self::Scatter)
     }
 
+    /// Peers that a rank exchanges data of its own with where so many ranks take part; none where data passes through other ranks.
+    #[must_use]
+    pub fn peers(self, ranks: u32) -> u32 {
+        match self {
+            Self::SendRecv => 1,
+            all if all.is_between_pairs() => ranks.saturating_sub(1),
+            _ => 0,
+        }
+    }
+
     /// Whether data flow from or to a root alone, so that ranks are done with a call at different times.
     #[must_use]
     pub fn is_one_way(self) -> bool {

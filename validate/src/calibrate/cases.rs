@@ -75,6 +75,11 @@ impl<'a> Cases<'a> {
         self.cases.get(case).is_some_and(|case| !case.schedule.header().teams.is_empty())
     }
 
+    /// Peers that a rank exchanges data of its own with at once in a case.
+    pub fn peers_at_once(&self, case: usize) -> u16 {
+        self.cases.get(case).map_or(0, |case| case.schedule.header().peers_at_once())
+    }
+
     /// What the device takes for cases; those that cannot run take next to nothing.
     pub fn run(&self, wanted: &[usize], profile: &Profile) -> Vec<Device> {
         let places = self.places(profile);
@@ -125,7 +130,7 @@ impl Case<'_> {
     fn startup(&self, profile: &Profile) -> Picos {
         let costs = profile.protocol(self.protocol());
         let header = self.schedule.header();
-        costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads))
+        costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads), header.peers_at_once())
     }
 
     /// The run without start-up and launch.
@@ -141,5 +146,11 @@ impl Case<'_> {
 }
 
 fn without_startup(costs: &ProtocolCosts) -> ProtocolCosts {
-    ProtocolCosts { startup: Picos::ZERO, startup_p2p: None, startup_per_warp: Picos::ZERO, ..*costs }
+    ProtocolCosts {
+        startup: Picos::ZERO,
+        startup_p2p: None,
+        startup_per_warp: Picos::ZERO,
+        startup_per_peer: Picos::ZERO,
+        ..*costs
+    }
 }

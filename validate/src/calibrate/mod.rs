@@ -224,8 +224,14 @@ fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
         parameters.push(Parameter::Multicast);
     }
     for protocol in Protocol::ALL {
-        if points.iter().any(|point| point.protocol == protocol) {
-            let costs = Cost::all().into_iter().map(|cost| Parameter::Protocol(protocol, cost));
+        let of_it = points.iter().filter(|point| point.protocol == protocol);
+        let mut peers: Vec<u16> = of_it.clone().map(|point| point.peers_at_once).filter(|&peers| peers > 0).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        // What is of each peer only several numbers of them tell apart from the rest.
+        let is_told = |cost: &Cost| *cost != Cost::StartupPerPeer || peers.len() > 1;
+        if of_it.count() > 0 {
+            let costs = Cost::all().into_iter().filter(is_told).map(|cost| Parameter::Protocol(protocol, cost));
             parameters.extend(costs.filter(|parameter| parameter.applies(base)));
         }
     }

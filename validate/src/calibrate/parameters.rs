@@ -38,6 +38,8 @@ pub enum Cost {
     StartupP2p,
     /// `startup_per_warp`.
     StartupPerWarp,
+    /// `startup_per_peer`.
+    StartupPerPeer,
     /// `step`.
     Step,
     /// `step_per_warp`.
@@ -157,10 +159,11 @@ impl LaunchCost {
 }
 
 /// A cost, its name in a profile file, its unit.
-const COSTS: [(Cost, &str, Unit); 18] = [
+const COSTS: [(Cost, &str, Unit); 19] = [
     (Cost::Startup, "startup", Unit::Microseconds),
     (Cost::StartupP2p, "startup_p2p", Unit::Microseconds),
     (Cost::StartupPerWarp, "startup_per_warp", Unit::Microseconds),
+    (Cost::StartupPerPeer, "startup_per_peer", Unit::Microseconds),
     (Cost::Step, "step", Unit::Microseconds),
     (Cost::StepPerWarp, "step_per_warp", Unit::Microseconds),
     (Cost::ReduceOverCopy, "reduce - copy", Unit::Microseconds),
@@ -207,7 +210,7 @@ impl Unit {
 impl Cost {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 18] {
+    pub fn all() -> [Self; 19] {
         COSTS.map(|row| row.0)
     }
 
@@ -371,7 +374,7 @@ impl Parameter {
         let lane = profile.protocol(protocol).lane;
         match cost {
             // Blocks that do not work by passes have one number of threads.
-            Cost::StartupP2p => profile.protocol(protocol).startup_p2p.is_some(),
+            Cost::StartupP2p | Cost::StartupPerPeer => profile.protocol(protocol).startup_p2p.is_some(),
             Cost::Exchange => matches!(lane, LaneSpeed::Passes(Passes { exchange: Some(_), .. })),
             Cost::StartupPerWarp
             | Cost::StepPerWarp
@@ -405,7 +408,7 @@ impl Parameter {
     pub(super) fn correction(self) -> Option<f64> {
         let Self::Protocol(_, cost) = self else { return None };
         match cost {
-            Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp => Some(0.05),
+            Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp | Cost::StartupPerPeer => Some(0.05),
             Cost::FirstTake | Cost::Fan | Cost::ReduceOverCopy => Some(0.5),
             // Half a microsecond of a step, which the 16 warps of a block share.
             Cost::Reload => Some(8.0),
@@ -416,7 +419,9 @@ impl Parameter {
     /// A size that it may well have.
     pub(super) fn usual(self) -> f64 {
         match self {
-            Self::Protocol(_, Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp) => 0.05,
+            Self::Protocol(_, Cost::StartupPerWarp | Cost::StartupPerPeer | Cost::StepPerWarp | Cost::PassPerWarp) => {
+                0.05
+            }
             Self::Protocol(..) => 0.5,
             _ if self.unit() == Unit::Fraction => 0.1,
             _ => 2.0,
@@ -431,10 +436,11 @@ impl Parameter {
 }
 
 /// The times of a protocol that its passes have no part in.
-const ANSWERING: [Cost; 9] = [
+const ANSWERING: [Cost; 10] = [
     Cost::Startup,
     Cost::StartupP2p,
     Cost::StartupPerWarp,
+    Cost::StartupPerPeer,
     Cost::Step,
     Cost::StepPerWarp,
     Cost::Reload,
@@ -471,6 +477,7 @@ fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
         Cost::Startup => return Some(&mut costs.startup),
         Cost::StartupP2p => return costs.startup_p2p.as_mut(),
         Cost::StartupPerWarp => return Some(&mut costs.startup_per_warp),
+        Cost::StartupPerPeer => return Some(&mut costs.startup_per_peer),
         Cost::Step => return Some(&mut costs.step),
         Cost::StepPerWarp => return Some(&mut costs.step_per_warp),
         Cost::Reload => return Some(&mut costs.reload),

@@ -13,7 +13,7 @@ use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, Place};
 use super::fit::Fit;
 use super::points::points;
 use super::solve::{Problem, Start};
-use super::{CalibrateError, Calibration, HoldOut, Parameter, Prior, Task, calibrate};
+use super::{CalibrateError, Calibration, Estimate, HoldOut, Parameter, Prior, Task, calibrate};
 use crate::measured::Row;
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
 use crate::rerun::Rerun;
@@ -74,10 +74,12 @@ pub(super) fn timed(
     measurements
 }
 
-fn world() -> Vec<Measurement> {
+/// Rows of three numbers of GPUs, the most first.
+fn world(gpus: [u32; 3]) -> Vec<Measurement> {
     let collectives = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+    let [most, fewer, fewest] = gpus;
     // On few channels blocks decide, otherwise links.
-    let ways = [(8, None), (4, None), (2, None), (8, Some(2))];
+    let ways = [(most, None), (fewer, None), (fewest, None), (most, Some(2))];
     let of = |(gpus, channels)| {
         collectives.map(|collective| {
             let mut one = measurement(collective, gpus);
@@ -120,7 +122,7 @@ fn calibrated(device: &[Measurement], hold_out: &[HoldOut]) -> Calibration {
 #[test]
 fn what_the_model_made_comes_back() {
     let truth = other();
-    let found = calibrated(&timed(world(), &truth, |_| 1.0), &["gpus=4".parse().unwrap()]);
+    let found = calibrated(&timed(world([8, 4, 2]), &truth, |_| 1.0), &["gpus=4".parse().unwrap()]);
     let worst = found.fitted.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
     assert!(worst < 0.01, "{worst}");
     let held_out = found.held_out[0].residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
@@ -220,7 +222,7 @@ fn by_streams<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measu
     })
 }
 
-/// How far apart processes start is a matter of their number: rows of eight GPUs alone leave it where it was, and those of
+/// How far apart processes start is a matter of their number: rows of four GPUs alone leave it where it was, and those of
 /// two numbers tell it.
 #[test]
 fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
@@ -231,11 +233,38 @@ fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
     };
     let mut truth = base();
     truth.launches[Launch::Stream as usize][Processes::PerGpu as usize].added_per_gpu = Picos(400_000);
-    let both = timed([8, 2].into_iter().flat_map(by_streams).collect(), &truth, |_| 1.0);
+    let both = timed([4, 2].into_iter().flat_map(by_streams).collect(), &truth, |_| 1.0);
     let told = apart(&calibrated(&both, &[])).unwrap();
     assert!((told - 0.4).abs() < 0.02, "{told}");
-    let eight = timed(by_streams(8).to_vec(), &truth, |_| 1.0);
-    assert_eq!(apart(&calibrated(&eight, &[])), None);
+    let four = timed(by_streams(4).to_vec(), &truth, |_| 1.0);
+    assert_eq!(apart(&calibrated(&four, &[])), None);
+}
+
+/// What each peer costs is a matter of their number, too: all_to_all of three numbers of GPUs tells it, and of one leaves it.
+#[test]
+fn what_each_peer_costs_is_told_by_several_numbers_of_them_only() {
+    let exchange = |gpus| {
+        let mut one = measurement(Collective::AllToAll, gpus);
+        one.configuration.algorithm = Some(Algorithm::Direct);
+        one.configuration.protocol = Some(Protocol::Simple);
+        // A block for each peer.
+        one.configuration.channels = Some(8);
+        one
+    };
+    let base = base();
+    let mut truth = base.clone();
+    truth.protocols[Protocol::Simple as usize].startup_per_peer = Picos(1_500_000);
+    let each = |found: &Calibration| {
+        let named = |one: &&Estimate| one.parameter.name() == "protocol.simple.startup_per_peer";
+        found.estimates.iter().find(named).map(|one| one.value)
+    };
+    // (As often as there are more rows than parameters.)
+    let several = timed([8, 4, 2, 8, 4, 2].map(exchange).to_vec(), &truth, |_| 1.0);
+    let task = |device| Task { device, launches: &[], base: &base, prior: Prior::Plain, hold_out: &[] };
+    let told = each(&calibrate(task(&several)).unwrap()).unwrap();
+    assert!((told - 1.5).abs() < 0.05, "{told}");
+    let one = timed(vec![exchange(4); 6], &truth, |_| 1.0);
+    assert_eq!(each(&calibrate(task(&one)).unwrap()), None);
 }
 
 /// What is predicted of rows that are left out does not depend on what was measured there, launch costs that only they tell
@@ -271,7 +300,7 @@ fn priors_are_read_as_they_are_written() {
 #[test]
 fn identifiable_combinations_come_back() {
     let truth = other();
-    let measurements = timed(world(), &truth, |_| 1.0);
+    let measurements = timed(world([4, 3, 2]), &truth, |_| 1.0);
     let reruns: Vec<Rerun<'_>> = measurements.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
     let base = base();
     let (points, cases) = points(&reruns, &base);
@@ -308,7 +337,7 @@ fn identifiable_combinations_come_back() {
 #[test]
 fn cases_are_whole_runs() {
     let profile = Profile::named("nccl-2.28-h200").unwrap();
-    let measurements = world();
+    let measurements = world([8, 4, 2]);
     let reruns: Vec<Rerun<'_>> = measurements.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
     let (points, cases) = points(&reruns, &profile);
     for point in points.iter().step_by(7) {
@@ -329,8 +358,9 @@ fn noise_widens_intervals() {
         let estimate = found.estimates.iter().find(|estimate| estimate.parameter.name() == name).unwrap();
         estimate.high - estimate.low
     };
+    let world = world([4, 3, 2]);
     let (clean, noisy) =
-        (calibrated(&timed(world(), &truth, |_| 1.0), &[]), calibrated(&timed(world(), &truth, noise), &[]));
+        (calibrated(&timed(world.clone(), &truth, |_| 1.0), &[]), calibrated(&timed(world, &truth, noise), &[]));
     for name in ["links.nvlink", "protocol.ll.settle", "protocol.ll.startup"] {
         assert!(width(&noisy, name) > width(&clean, name), "{name}");
     }
@@ -345,7 +375,8 @@ fn noise_widens_intervals() {
 #[test]
 fn what_is_for_checking_is_not_looked_at() {
     let truth = other();
-    let mut measurements = timed(world(), &truth, |_| 1.0);
+    let of_two = world([4, 3, 2]).into_iter().filter(|one| one.configuration.gpus == 2);
+    let mut measurements = timed(of_two.collect(), &truth, |_| 1.0);
     let plain = calibrated(&measurements, &[]);
     let mut wrong = measurements[0].clone();
     wrong.role = Role::Check;

@@ -15,6 +15,18 @@ pub(crate) fn expected(sweep: &[(Bytes, Picos)]) -> Vec<Option<Picos>> {
     first.chain(inner).chain(std::iter::repeat_n(None, ends.saturating_sub(1))).collect()
 }
 
+/// Each row of a sweep with the least time that it or any larger row took. More bytes take no less time, and what disturbs a call only
+/// makes it longer: a row above this says more of its moment than those that are not.
+pub(crate) fn undisturbed(sweep: &[(Bytes, Picos)]) -> Vec<(Bytes, Picos)> {
+    let mut least = Picos(u64::MAX);
+    let mut found: Vec<_> = sweep.to_vec();
+    for (_, time) in found.iter_mut().rev() {
+        least = least.min(*time);
+        *time = least;
+    }
+    found
+}
+
 /// What lies between two points at a size; `None` where they do not lie apart.
 fn between(before: (Bytes, Picos), at: Bytes, after: (Bytes, Picos)) -> Option<Picos> {
     let ln = |value: u64| (value.max(1) as f64).ln();
