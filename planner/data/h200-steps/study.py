@@ -2,7 +2,8 @@
 """Writes the figures of measure.py and fsdp.py as a study with measured steps:
 
     study.py one.jsonl two.jsonl fsdp.jsonl > steps.toml    # by which the curve was set
-    study.py fsdp-4.jsonl > four.toml                       # by which nothing was set
+    study.py fsdp-4.jsonl > four.toml                       # by which nothing was set, as by the next
+    study.py one-h100.jsonl fsdp-h100.jsonl > h100.toml
 """
 
 import json
@@ -34,10 +35,17 @@ OF_FOUR = """# Steps of transformers on four H200, the models and shapes of fsdp
 #
 #   fabricast calibrate planner/data/h200-steps/four.toml
 """
-print(OF_FOUR if sys.argv[1:] == ["fsdp-4.jsonl"] else HEADER)
+OF_H100 = """# Training steps on one and two H100 (SXM, 80 GB, driver 580, CUDA 13.0, NCCL 2.28.9, NVLS off), PyTorch 2.11, 2026-11-23, the models and
+# shapes of steps.toml that fit (fsdp.py ended at a 3B model without room). `measure.py one train`, fsdp.py; study.py one-h100.jsonl
+# fsdp-h100.jsonl. Nothing that ships was set by them.
+#
+#   fabricast calibrate planner/data/h200-steps/h100.toml
+"""
+print({("fsdp-4.jsonl",): OF_FOUR, ("one-h100.jsonl", "fsdp-h100.jsonl"): OF_H100}.get(tuple(sys.argv[1:]), HEADER))
 lines_of = [json.loads(line) for path in sys.argv[1:] for line in open(path)]
+GPU = next(row["gpu"] for row in lines_of if "gpu" in row).split()[1]
 for gpus in sorted({row["tp"] * row["dp"] for row in lines_of if "ms" in row}):
-    print(f'[[candidate]]\nname = "{gpus} x H200"\nfabric = "hgx-h200"\ngpus = {gpus}\n')
+    print(f'[[candidate]]\nname = "{gpus} x {GPU}"\nfabric = "hgx-{GPU.lower()}"\ngpus = {gpus}\n')
 for row in lines_of:
     if "ms" not in row or row.get("how") == "eager" or row["high"] > 2 * row["low"]:
         continue
@@ -71,4 +79,4 @@ for row in lines_of:
             'precision = "bf16"',
         ]
     print("[[job]]", f'name = "{name}"', *lines, f"parallel = {{ {degrees} }}\n", sep="\n")
-    print("[[measured]]", f'candidate = "{tp * dp} x H200"', f'job = "{name}"', f"{figure} = {row['ms'] / 1e3:.7g}\n", sep="\n")
+    print("[[measured]]", f'candidate = "{tp * dp} x {GPU}"', f'job = "{name}"', f"{figure} = {row['ms'] / 1e3:.7g}\n", sep="\n")

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes rows of rows.csv as a study with measured steps, of some GPUs and of models with experts or without:
+"""Writes rows of a table as a study with measured steps, of some GPUs and of models with experts or without:
 
-    study.py h100 dense > h100.toml; study.py b200,gb200 dense > blackwell.toml; study.py gb300 dense > gb300.toml
-    study.py h100,b200,gb200,gb300 experts > experts.toml
+    study.py rows.csv h100 dense > h100.toml; study.py rows.csv b200,gb200 dense > blackwell.toml; study.py rows.csv gb300 dense > gb300.toml
+    study.py rows.csv h100,b200,gb200,gb300 experts > experts.toml
+    study.py dgx-cloud.csv h100 dense > dgx-cloud.toml
 """
 
 import csv
@@ -34,12 +35,12 @@ MACHINES = {
     "gb300": ("gb300-nvl72", 4, 72, "800 Gb/s"),
 }
 
-gpus_of, kind = sys.argv[1:]
-lines = [line for line in Path(__file__).with_name("rows.csv").read_text().splitlines() if not line.startswith("#")]
+table, gpus_of, kind = sys.argv[1:]
+lines = [line for line in Path(__file__).with_name(table).read_text().splitlines() if not line.startswith("#")]
 is_wanted = lambda row: row["gpu"] in gpus_of.split(",") and (int(row["ep"]) > 1) == (kind == "experts")
 rows = [row for row in csv.DictReader(lines) if is_wanted(row)]
 
-print(f"# {len(rows)} training runs that NVIDIA published (rows.csv beside this file says which), by study.py {gpus_of} {kind}.\n")
+print(f"# {len(rows)} training runs that NVIDIA published ({table} beside this file says which), by study.py {table} {gpus_of} {kind}.\n")
 if "h100" not in gpus_of and kind == "dense":
     print("# These steps do not tell what memory and starts of kernels take: as on H200 (planner/data/h200-steps).")
     print('[efficiency]\nmemory = 0.8917\nstream = 0.4951\nstart = "5.138 us"\n')
@@ -63,6 +64,8 @@ for row in rows:
     stretches = number["pp"] * number["vp"]
     # Where layers alone do not divide evenly, words and scores take a layer's place (Megatron's account_for_*_in_pipeline_split).
     ends = ", ends_as_layers = true" if layers % stretches else ""
+    # Megatron Core's default: as many parameters, the more the more ranks reduce them together (DistributedDataParallelConfig.bucket_size).
+    bucket = "" if number["fsdp"] else f"bucket_mb = {max(40_000_000, 1_000_000 * data * number['cp']) * 2 >> 20}\n"
     name = f"{model} in {row['precision']}, {row['container']}, {number['gpus']} {gpu.upper()}"
     racks = ",".join(f"{rack * domain}-{rack * domain + 63}" for rack in range(-(-number["gpus"] // 64)))
     placement = f'placement = "{racks}"\n' if number["gpus"] > domain > host else ""
@@ -73,11 +76,12 @@ for row in rows:
         f'name = "{name}"',
         f"global_batch = {number['batch']}\nmicro_batch = {number['micro']}",
         f"model = {{ {text} }}",
-        f'{placement}precision = "{row["precision"].removeprefix("mx")}"\nflash_attention = true\nzero = {3 if number["fsdp"] else 1}\ngradient_bits = 16'
+        f'{placement}precision = "{row["precision"].removeprefix("mx")}"\nflash_attention = true\n{bucket}zero = {3 if number["fsdp"] else 1}\ngradient_bits = 16'
         + ("\ntensor_overlap = true" if number["tp"] > 1 and number["ep"] == 1 else ""),
         f"parallel = {{ tp = {number['tp']}, pp = {number['pp']}, dp = {data}, cp = {number['cp']}, ep = {number['ep']}, "
         f"interleave = {number['vp']}, sequence = {sequence}{ends} }}\n",
         sep="\n",
     )
-    seconds = number["batch"] * tokens / (float(row["tokens_per_s"]) * number["gpus"])
+    # Some tables have the seconds of a step, others the tokens a second of each GPU.
+    seconds = float(row["seconds"]) if "seconds" in row else number["batch"] * tokens / (float(row["tokens_per_s"]) * number["gpus"])
     print("[[measured]]", f'candidate = "{number["gpus"]} {gpu.upper()}"', f'job = "{name}"', f"step_s = {seconds:.6g}\n", sep="\n")
