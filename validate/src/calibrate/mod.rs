@@ -225,11 +225,9 @@ fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     }
     for protocol in Protocol::ALL {
         let of_it = points.iter().filter(|point| point.protocol == protocol);
-        let mut peers: Vec<u16> = of_it.clone().map(|point| point.peers_at_once).filter(|&peers| peers > 0).collect();
-        peers.sort_unstable();
-        peers.dedup();
         // What is of each peer only several numbers of them tell apart from the rest.
-        let is_told = |cost: &Cost| *cost != Cost::StartupPerPeer || peers.len() > 1;
+        let tells_peers = differ(of_it.clone().map(|point| point.peers_at_once).filter(|&peers| peers > 0));
+        let is_told = |cost: &Cost| *cost != Cost::StartupPerPeer || tells_peers;
         if of_it.count() > 0 {
             let costs = Cost::all().into_iter().filter(is_told).map(|cost| Parameter::Protocol(protocol, cost));
             parameters.extend(costs.filter(|parameter| parameter.applies(base)));
@@ -238,6 +236,11 @@ fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     parameters.extend(network::told_by(points, base));
     parameters.extend(launch_parameters(points));
     parameters
+}
+
+/// Whether not all are the same.
+fn differ<T: PartialEq>(mut of: impl Iterator<Item = T>) -> bool {
+    of.next().is_some_and(|first| of.any(|other| other != first))
 }
 
 /// Those of the launch modes of points. Where calls are launched by a process for each GPU, what a launch adds cannot be
@@ -249,13 +252,11 @@ fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
     let reference = modes.iter().copied().find(|&(_, processes)| processes == 0);
     let all = modes.into_iter().flat_map(move |(launch, processes)| {
         let single = processes == 1;
-        let gpus = points.iter().filter(|point| point.launch() == (launch, processes));
-        let mut gpus: Vec<u32> = gpus.map(|point| point.mode.gpus_per_host).collect();
-        gpus.sort_unstable();
-        gpus.dedup();
         // What is of each GPU only several numbers of them tell apart from the rest.
+        let of_it = points.iter().filter(|point| point.launch() == (launch, processes));
+        let tells_gpus = differ(of_it.map(|point| point.mode.gpus_per_host));
         let is_reference = Some((launch, processes)) == reference;
-        let told: &[LaunchCost] = match (single, is_reference, gpus.len() > 1) {
+        let told: &[LaunchCost] = match (single, is_reference, tells_gpus) {
             (false, true, false) => &[LaunchCost::Floor],
             // From a graph, processes start their parts of a call with hardly any time between them.
             (false, true, true) if launch == Launch::Graph as usize => &[LaunchCost::Floor, LaunchCost::FloorPerGpu],
