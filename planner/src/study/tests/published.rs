@@ -50,7 +50,7 @@ fn runs_of_nemo_are_ranked_as_they_were_measured() {
     are_met(include_str!("../../../data/nemo.toml"), 13, 0.14, -0.19..-0.07);
 }
 
-/// Ten training steps on one and two H100: what is between products waits for less than memory, as on H200.
+/// Ten training steps on one and two H100: too slow, since what is between products is as fast there as on H200, whose memory is faster.
 #[test]
 fn steps_on_h100_are_predicted() {
     are_met(include_str!("../../../data/h200-steps/h100.toml"), 10, 0.065, -0.01..0.14);
