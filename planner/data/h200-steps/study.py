@@ -4,6 +4,7 @@
     study.py one.jsonl two.jsonl fsdp.jsonl > steps.toml    # by which the curve was set
     study.py fsdp-4.jsonl > four.toml                       # by which nothing was set, as by the next
     study.py one-h100.jsonl fsdp-h100.jsonl > h100.toml
+    study.py shares-h100.jsonl > shares-h100.toml           # of those that nothing called beside
 """
 
 import json
@@ -41,9 +42,25 @@ OF_H100 = """# Training steps on one and two H100 (SXM, 80 GB, driver 580, CUDA 
 #
 #   fabricast calibrate planner/data/h200-steps/h100.toml
 """
-print({("fsdp-4.jsonl",): OF_FOUR, ("one-h100.jsonl", "fsdp-h100.jsonl"): OF_H100}.get(tuple(sys.argv[1:]), HEADER))
+OF_SHARES = """# What one rank of a tensor-parallel group computes of layers of five published models, on one H100 each of two at once (SXM, 80 GB, driver 580,
+# CUDA 13.0), PyTorch 2.11, 2026-11-24, held for ten seconds: shares.py; its lines of `alone`: shares-h100.jsonl. As models of that width, 256
+# micro-batches a step, so that an optimizer hardly counts, which was not measured. Nothing that ships was set by them.
+#
+#   fabricast calibrate planner/data/h200-steps/shares-h100.toml
+"""
+print({("shares-h100.jsonl",): OF_SHARES, ("fsdp-4.jsonl",): OF_FOUR, ("one-h100.jsonl", "fsdp-h100.jsonl"): OF_H100}.get(tuple(sys.argv[1:]), HEADER))
 lines_of = [json.loads(line) for path in sys.argv[1:] for line in open(path)]
 GPU = next(row["gpu"] for row in lines_of if "gpu" in row).split()[1]
+MICRO_BATCHES = 256
+for row in lines_of:
+    if row.get("how") == "alone":
+        name = f"{row['model']}, a share of {row['tensor']}"
+        shape = ", ".join(f"{key} = {row[word]}" for key, word in [("layers", "layers"), ("hidden", "hidden"), ("heads", "heads"), ("kv_heads", "kv"), ("head_dim", "head"), ("ffn", "ffn")])
+        MODELS[name] = f"{shape}, gated = {str(row['gated']).lower()}, vocab = 128"
+        row |= dict(what="train", model=name, tp=1, dp=1, requests=row["micro"], accumulate=MICRO_BATCHES, low=0, high=0)
+        row["ms"] = row["ms"][1] * row["layers"] * MICRO_BATCHES
+    elif row.get("what") in ("share", "product"):
+        row.clear()
 for gpus in sorted({row["tp"] * row["dp"] for row in lines_of if "ms" in row}):
     print(f'[[candidate]]\nname = "{gpus} x {GPU}"\nfabric = "hgx-{GPU.lower()}"\ngpus = {gpus}\n')
 for row in lines_of:

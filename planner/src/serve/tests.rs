@@ -23,6 +23,7 @@ impl Tariff for Flat {
 const H100: Speeds = Speeds {
     flops_per_s: 989e12,
     wide_flops_per_s: 989e12,
+    exact_flops_per_s: 989e12,
     memory: Bandwidth(3_350_000_000_000),
     sms: Some(132),
     blocks: Blocks::OneForEachSm,

@@ -21,14 +21,17 @@
 //! attention: `attention` is what FlashAttention-2 reaches at most backward, 63 % (arXiv 2307.08691, section 4.1; forward 73 %).
 //!
 //! **Hopper**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 48 steps of prompts, answers and training,
-//! measured with PyTorch on one and two H200. A smaller part of a higher peak: the data sheet's clock is not held under such load.
+//! measured with PyTorch on one and two H200. What is between products goes by the SMs there: H100 moves as many bytes a second in
+//! it, with two thirds of the memory ([`Streams`]); ten steps on H100 (`h100.toml`) and five shares of larger models' layers
+//! (`shares-h100.toml`), which set nothing, are held against it. GPUs of a kind reach different clocks at their power limit, and a
+//! job goes by its slowest ([`Efficiency::of_slowest`]).
 //!
 //! **Blackwell**: `matrix` and `attention` are fitted to training in 8 bits that NVIDIA published, of dense models on B200 and GB200
 //! (`fabricast calibrate planner/data/megatron-bridge/blackwell.toml`, 33 steps) and on GB300 (`gb300.toml`, 8); those steps do not tell
 //! the other three, which are Hopper's. Boards of 1,000 and 1,200 W reach half of their peak, those of 1,400 W two thirds.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, Bytes, Fabric, NodeId, Picos};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 
 use super::kernels::{Kernel, Kind};
 use super::speeds::Speeds;
@@ -46,11 +49,15 @@ pub struct Efficiency {
     pub stream: f64,
     /// What each kernel takes besides.
     pub start: Picos,
+    /// How far GPUs of a kind lie apart at their power limit, the standard deviation over the mean; 0 where steps of many GPUs set the
+    /// curve, which know it. Six H100 of three hosts reached 681 to 697 Tflop/s in one product held for half a minute, 0.0073
+    /// (`planner/data/h200-steps/spread.jsonl`).
+    pub spread: f64,
 }
 
 impl Default for Efficiency {
     fn default() -> Self {
-        let [(_, oldest), ..] = GENERATIONS;
+        let [(_, oldest, _), ..] = GENERATIONS;
         oldest
     }
 }
@@ -71,15 +78,38 @@ const TILE_ENDS: f64 = 500.0;
 /// What such a kernel reaches of the memory's bandwidth, of what products of one matrix reach; found with [`TILE_ENDS`].
 const EXPERTS_MEMORY: f64 = 0.85;
 
-const HOPPER: Efficiency =
-    Efficiency { matrix: 0.7125, attention: 0.5371, memory: 0.8917, stream: 0.4951, start: Picos(5_138_000) };
+const HOPPER: Efficiency = Efficiency {
+    matrix: 0.7118,
+    attention: 0.5406,
+    memory: 0.8925,
+    stream: 0.5009,
+    start: Picos(5_160_000),
+    spread: 0.0073,
+};
+
+/// What a GPU moves in kernels between products.
+#[derive(Clone, Copy, Debug)]
+enum Streams {
+    /// A part of what its memory does: `stream` of the curve.
+    OfMemory,
+    /// What its SMs do, so many bytes a second each; no more than products that wait for their bytes reach of memory.
+    BySms(f64),
+}
+
+/// `stream` of 4.8 TB/s by the 132 SMs of an H200. They move as much on H100, whose memory does 3.35 TB/s: a curve of its own steps says
+/// 0.74 of it, this 0.718 (`planner/data/h200-steps/h100.toml`).
+const HOPPER_STREAMS: Streams = Streams::BySms(HOPPER.stream * 4.8e12 / 132.0);
 
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
-const GENERATIONS: [(u32, Efficiency); 4] = [
-    (0, Efficiency { matrix: 0.715, attention: 0.63, memory: 0.80, stream: 0.80, start: Picos(5_000_000) }),
-    (90, HOPPER),
-    (100, Efficiency { matrix: 0.4940, attention: 0.6268, ..HOPPER }),
-    (103, Efficiency { matrix: 0.6433, attention: 0.6227, ..HOPPER }),
+const GENERATIONS: [(u32, Efficiency, Streams); 4] = [
+    (
+        0,
+        Efficiency { matrix: 0.715, attention: 0.63, memory: 0.80, stream: 0.80, start: Picos(5_000_000), spread: 0.0 },
+        Streams::OfMemory,
+    ),
+    (90, HOPPER, HOPPER_STREAMS),
+    (100, Efficiency { matrix: 0.5014, attention: 0.5627, spread: 0.0, ..HOPPER }, Streams::OfMemory),
+    (103, Efficiency { matrix: 0.6442, attention: 0.5952, spread: 0.0, ..HOPPER }, Streams::OfMemory),
 ];
 
 impl Efficiency {
@@ -87,12 +117,29 @@ impl Efficiency {
     /// there are several, and the default's where they do not say what they are.
     #[must_use]
     pub fn of(fabric: &Fabric) -> Self {
-        let capability = |&gpu: &NodeId| match &fabric.node(gpu).figures {
-            Figures::Gpu(figures) => figures.compute_capability,
-            _ => None,
+        let figures = || {
+            fabric.gpus().iter().filter_map(|&gpu| match &fabric.node(gpu).figures {
+                Figures::Gpu(figures) => Some(figures),
+                _ => None,
+            })
         };
-        let oldest = fabric.gpus().iter().map(|gpu| capability(gpu).unwrap_or(0)).min().unwrap_or(0);
-        GENERATIONS.iter().rfind(|(from, _)| *from <= oldest).map_or_else(Self::default, |(_, curve)| *curve)
+        let oldest = figures().map(|figures| figures.compute_capability.unwrap_or(0)).min().unwrap_or(0);
+        let Some((_, curve, streams)) = GENERATIONS.iter().rfind(|(from, ..)| *from <= oldest) else {
+            return Self::default();
+        };
+        let Streams::BySms(each) = streams else { return *curve };
+        let part = |sms: u32, memory: Bandwidth| (f64::from(sms) * each / memory.0.max(1) as f64).min(curve.memory);
+        let parts = figures().filter_map(|figures| Some(part(figures.sm_count?, figures.memory_bandwidth?)));
+        Self { stream: parts.min_by(f64::total_cmp).unwrap_or(curve.stream), ..*curve }
+    }
+
+    /// That of the slowest of so many GPUs, on which all others wait: products, attention and what is between them go by the clock that
+    /// power leaves, memory does not.
+    #[must_use]
+    pub fn of_slowest(&self, gpus: u64) -> Self {
+        let slower = 1.0 + self.spread * farthest(gpus);
+        let [matrix, attention, stream] = [self.matrix, self.attention, self.stream].map(|part| part / slower);
+        Self { matrix, attention, stream, ..*self }
     }
 
     /// The time of a kernel.
@@ -110,6 +157,7 @@ impl Efficiency {
         match kernel.kind {
             Kind::Stream => (0.0, bytes / self.stream),
             Kind::Product => (flops / (speeds.flops_per_s * self.matrix), bytes / self.memory),
+            Kind::Exact => (flops / (speeds.exact_flops_per_s * self.matrix), bytes / self.memory),
             Kind::Wide => (flops / (speeds.wide_flops_per_s * self.matrix), bytes / self.memory),
             Kind::Experts { inner } => {
                 let ends = 1.0 + TILE_ENDS / inner.max(1) as f64;
@@ -141,6 +189,19 @@ impl Efficiency {
     }
 }
 
+/// How far the farthest of so many normal deviates lies on one side in the mean, in standard deviations.
+fn farthest(of: u64) -> f64 {
+    // Of 1, 2, 4, ... (the integral of 1 − Φⁿ over what is over 0, less that of Φⁿ over what is under it).
+    const OF_POWERS: [f64; 18] = [
+        0.0, 0.564, 1.029, 1.423, 1.766, 2.069, 2.343, 2.594, 2.827, 3.044, 3.248, 3.441, 3.626, 3.802, 3.971, 4.134,
+        4.291, 4.443,
+    ];
+    let power = (of.max(1) as f64).log2().min(OF_POWERS.len() as f64 - 1.0);
+    let at = |index: usize| OF_POWERS.get(index).or(OF_POWERS.last()).copied().unwrap_or_default();
+    let below = power.floor();
+    at(below as usize) + (power - below) * (at(below as usize + 1) - at(below as usize))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +215,7 @@ mod tests {
             Speeds {
                 flops_per_s: 312e12,
                 wide_flops_per_s: 312e12,
+                exact_flops_per_s: 312e12,
                 memory: Bandwidth(2_039_000_000_000),
                 sms: Some(108),
                 blocks: Blocks::AsSmsComeFree,
@@ -179,10 +241,11 @@ mod tests {
     /// Each kind has its own part of its own peak: of 8 bits, of 16, of the memory's bandwidth.
     #[test]
     fn kinds_reach_different_parts() {
-        let curve = Efficiency { matrix: 0.5, attention: 0.25, memory: 0.8, stream: 0.4, start: Picos(0) };
+        let curve = Efficiency { matrix: 0.5, attention: 0.25, memory: 0.8, stream: 0.4, start: Picos(0), spread: 0.0 };
         let speeds = Speeds {
             flops_per_s: 2e15,
             wide_flops_per_s: 1e15,
+            exact_flops_per_s: 1.6e15,
             memory: Bandwidth(1_000_000_000_000),
             sms: None,
             blocks: Blocks::AsSmsComeFree,
@@ -193,7 +256,8 @@ mod tests {
             curve.time(&kernel, &speeds).0 as f64 / 1e9
         };
         let work = 10u128.pow(12);
-        assert_eq!([ms(Kind::Product, work, 0), ms(Kind::Wide, work, 0)], [1.0, 2.0]);
+        let of_work = [Kind::Product, Kind::Exact, Kind::Wide].map(|kind| ms(kind, work, 0));
+        assert_eq!(of_work, [1.0, 1.25, 2.0]);
         // As many keys as a row costs besides: half of what it reaches with many.
         assert_eq!(ms(Kind::Attention { keys: 300 }, work, 0), 8.0);
         assert!(ms(Kind::Attention { keys: 1 << 30 }, work, 0) < 4.01);
@@ -207,6 +271,58 @@ mod tests {
         assert_eq!([starts(Kind::Product), starts(experts)], [1, 2]);
     }
 
+    /// What is between products goes by the SMs of Hopper's GPUs, unless their memory is too slow for it, and by memory elsewhere.
+    #[test]
+    fn streams_of_hopper_go_by_its_sms() {
+        let of = |preset: &str| Efficiency::of(&fabricast_topologies::preset::load(preset).unwrap());
+        let (h200, h100) = (of("hgx-h200"), of("hgx-h100"));
+        assert!((h200.stream - HOPPER.stream).abs() < 1e-9);
+        assert!((h100.stream * 3.35 / (h200.stream * 4.8) - 1.0).abs() < 1e-9, "{h100:?}");
+        assert_eq!(Efficiency { stream: 0.0, ..h100 }, Efficiency { stream: 0.0, ..h200 });
+        assert_eq!(of("dgx-a100").stream, Efficiency::default().stream);
+        assert_eq!(of("hgx-b200").stream, HOPPER.stream);
+    }
+
+    /// The slowest of some GPUs as often as chance has it, of one none; memory does not go by a clock.
+    #[test]
+    fn many_gpus_go_by_their_slowest() {
+        let mut seed = 2026u64;
+        // Twelve uniform numbers less six are nearly normal.
+        let mut uniform = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let mut farthest_of = |gpus: u64| {
+            let normal = (0..gpus).map(|_| (0..12).map(|_| uniform()).sum::<f64>() - 6.0);
+            normal.fold(f64::NEG_INFINITY, f64::max)
+        };
+        for gpus in [2, 3, 8, 48, 512] {
+            let mean = (0..1_000).map(|_| farthest_of(gpus)).sum::<f64>() / 1_000.0;
+            assert!((farthest(gpus) - mean).abs() < 0.1, "{gpus}: {} and {mean}", farthest(gpus));
+        }
+        assert_eq!(HOPPER.of_slowest(1), HOPPER);
+        assert_eq!(Efficiency::default().of_slowest(4096), Efficiency::default());
+        let many = HOPPER.of_slowest(2048);
+        assert!((HOPPER.matrix / many.matrix - 1.0 - 0.0073 * 3.441).abs() < 1e-9);
+        assert_eq!((many.memory, many.start), (HOPPER.memory, HOPPER.start));
+        assert!(farthest(u64::MAX) >= farthest(1 << 17) && farthest(0) == 0.0);
+    }
+
+    /// GPUs of a kind lie as far apart as measured.
+    #[test]
+    fn the_spread_is_that_of_six_h100() {
+        let lines = include_str!("../../data/h200-steps/spread.jsonl").lines();
+        let rates: Vec<f64> = lines
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .filter(|line| line["gpu"].as_str().unwrap().contains("H100"))
+            .map(|line| line["tflops"][1].as_f64().unwrap())
+            .collect();
+        assert_eq!(rates.len(), 6);
+        let mean = rates.iter().sum::<f64>() / 6.0;
+        let spread = (rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / 5.0).sqrt() / mean;
+        assert!((spread - HOPPER.spread).abs() < 5e-5, "{spread}");
+    }
+
     /// Products of experts by one kernel as they were measured on an H200, by what products of one matrix reach in the same file.
     #[test]
     fn products_of_experts_are_met() {
@@ -214,6 +330,7 @@ mod tests {
         let speeds = |bits: u64| Speeds {
             flops_per_s: 989e12 * 16.0 / bits as f64,
             wide_flops_per_s: 989e12,
+            exact_flops_per_s: 989e12 * 16.0 / bits as f64,
             memory: Bandwidth(4_800_000_000_000),
             sms: Some(132),
             blocks: Blocks::OneForEachSm,

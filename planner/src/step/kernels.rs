@@ -23,6 +23,8 @@ pub enum Kind {
     Stream,
     /// A matrix product.
     Product,
+    /// One whose sums of 8-bit products are kept exact: backward (Transformer Engine, `use_split_accumulator` of its recipes).
+    Exact,
     /// One that keeps 16 bits where others have 8: with all words, of a router, of attention in several kernels (Transformer Engine
     /// and vLLM leave them so).
     Wide,
@@ -91,10 +93,14 @@ impl Passes {
         let ((m, n, k), element, gradient) = (shape, job.precision.bytes(), job.gradient_bytes());
         // Products of 8 bits are given operands of 16, read, and written in 8 as they are and transposed: those of the forward pass once
         // for both passes, gradients for both products (TransformerEngine, transformer_engine/common/transpose/cast_transpose.cu).
-        if (job.precision, kind) == (Precision::Fp8, Kind::Product) {
+        let short = (job.precision, kind) == (Precision::Fp8, Kind::Product);
+        if short {
             self.stream(4 * times * m * k, 4 * times * m * n);
         }
         self.product(kind, shape, element, times);
+        if let ([.., of_inputs, of_weights], true) = (self.backward.as_mut_slice(), short) {
+            (of_inputs.kind, of_weights.kind) = (Kind::Exact, Kind::Exact);
+        }
         if let Some(last) = self.backward.last_mut() {
             last.bytes = Bytes(last.bytes.0 + (2 * gradient - element) * n * k * times);
         }

@@ -15,6 +15,7 @@ mod course;
 mod efficiency;
 mod estimated;
 mod gradients;
+mod in_pieces;
 mod kernels;
 mod least;
 mod load;

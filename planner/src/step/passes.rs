@@ -1,10 +1,10 @@
 //! What passes of a stretch of layers take: their kernels, the calls that they wait for, and what travels beside them.
 
-use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::gradients::buckets;
+use super::in_pieces::{Cost, Divided};
 use super::kernels::{Kernel, Passes, copied, divided, logits, words};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
@@ -80,33 +80,6 @@ impl Prices<'_> {
         self.during(phase, dimension).map(|call| Ok(times(self.time(call, call.bytes)?, call.count))).sum()
     }
 
-    /// What is waited for of tensor-parallel calls in as many pieces as ranks, each beside a part of the product that it is for: a piece
-    /// at least, and what the other parts of the product are too short for. What is gathered is for the first and the third product of a
-    /// layer, what is reduced is of the second and the fourth, where both `parts` of it are divided. Backward it is the other way round, and counted the same: gathering takes
-    /// about as long as reducing, and products as long as forward. (Transformer Engine's user buffers; copy engines move the pieces, so the
-    /// products lose nothing.)
-    fn in_pieces(&self, phase: Phase, products: &[Picos], parts: u64) -> Result<Picos, PlanError> {
-        let ranks = u64::from(self.layout.size(Dimension::Tensor)).max(1);
-        let waited = |call: &GroupCall| {
-            let time = self.time(call, call.bytes)?;
-            let first = match call.collective {
-                Collective::AllGather => 0,
-                Collective::ReduceScatter => 1,
-                _ => return Ok(times(time, call.count)),
-            };
-            // Short vectors of keys and values are gathered at once (Megatron Core duplicates what makes them, without buffers).
-            if !call.count.is_multiple_of(parts.max(1)) {
-                return Ok(times(time, call.count));
-            }
-            let each = (0..parts).map(|part| {
-                let product = products.get(first + 2 * part as usize).copied().unwrap_or_default();
-                (time - Picos(times(product, ranks - 1).0 / ranks)).max(Picos(time.0 / ranks))
-            });
-            Ok(each.map(|one| times(one, call.count / parts)).sum())
-        };
-        self.during(phase, Some(Dimension::Tensor)).map(waited).sum()
-    }
-
     /// What travels of a phase beside kernels, one call after the other; `lose` says what these lose to a call.
     fn beside(
         &self,
@@ -121,7 +94,7 @@ impl Prices<'_> {
     }
 
     /// The calls of a phase, of a dimension or of all.
-    fn during(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
+    pub(super) fn during(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
         let of = move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);
         self.calls.iter().filter(of)
     }
@@ -167,7 +140,8 @@ impl StagePasses {
         let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
-        let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
+        let products: Vec<Picos> = divided(job, layer).iter().map(|product| of(&[*product])).collect();
+        let divided = Divided { products: &products, blocks: speeds.blocks, parts: layout.tensor_parts(&job.model) };
         // Weights and gradients, beside all that a pass does.
         let mut travelling = [Beside::default(); 2];
         for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
@@ -179,10 +153,11 @@ impl StagePasses {
             let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();
             spent.compute = of(kernels);
             spent.tensor_all = prices.of(phase, Some(Dimension::Tensor))?;
-            spent.tensor = match job.tensor_overlap {
-                Overlap::On => prices.in_pieces(phase, &products(), layout.tensor_parts(&job.model))?,
-                Overlap::Off => spent.tensor_all,
+            let beside_products = match job.tensor_overlap {
+                Overlap::On => divided.cost(phase, prices)?,
+                Overlap::Off => Cost { waited: spent.tensor_all, lost: Picos::ZERO },
             };
+            spent.tensor = beside_products.waited;
             spent.expert = prices.of(phase, Some(Dimension::Expert))?;
             let context = prices.beside(phase, Some(Dimension::Context), |time, claim| {
                 Beside::of(time, claim, kernels, curve, speeds)
@@ -193,6 +168,7 @@ impl StagePasses {
                 Overlap::On => context.work(spent.compute),
                 Overlap::Off => (Picos::ZERO, context.call),
             };
+            spent.slowed += beside_products.lost;
             for &travels in beside {
                 let calls =
                     prices.beside(travels, None, |time, claim| Beside::of(time, claim, kernels, curve, speeds))?;

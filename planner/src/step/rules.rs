@@ -119,8 +119,9 @@ fn two_by_two_by_two_reaches_four_fifths() {
 /// One-sided calls take a third of the library's where a model is so small that calls are: hidden sizes of 768 (GPT-2 as first
 /// published, Radford et al., 2019) and 1,024, 32 tokens at once in 16 bits, on eight GPUs. Where the smaller model's calls are 15 % of
 /// the time by the library's own choice, these are under 5 %. In a training step of 128 tokens, whose kernels are short as well,
-/// the share falls by half from far more than that. In steps of thousands of tokens calls are no longer small: what takes 16.8 % of a step
-/// with a hidden size of 12,288 takes 3.5 % where one-sided pieces travel beside the products.
+/// the share falls by half from far more than that. In steps of thousands of tokens calls are no longer small: what takes 15.8 % of a step
+/// with a hidden size of 12,288 on eight B200 takes 1.9 % where one-sided pieces travel beside the products. On H100, whose products leave
+/// no SM to reductions, 17.5 % become 8.7.
 #[test]
 fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
     let host = fabric("hgx-h100", 1);
@@ -151,6 +152,9 @@ fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
         )
     };
     let [library, pieces] = one(&host, &[job("collectives = \"library\""), job("tensor_overlap = true")]);
+    assert!(library.exposed() < 0.18 && pieces.exposed() < 0.55 * library.exposed(), "{library:?} {pieces:?}");
+    let [library, pieces] =
+        one(&fabric("hgx-b200", 1), &[job("collectives = \"library\""), job("tensor_overlap = true")]);
     assert!((0.14..0.18).contains(&library.exposed()) && pieces.exposed() < 0.05, "{library:?} {pieces:?}");
 }
 

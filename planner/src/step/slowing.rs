@@ -66,10 +66,11 @@ impl Claim {
 /// How blocks of a generation's products come to SMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocks {
-    /// Each to the next that comes free: Ampere and before.
+    /// Each to the next that comes free: Ampere and before, and Blackwell, whose SMs fetch another tile when they end one (CUTLASS,
+    /// "Blackwell Cluster Launch Control").
     #[default]
     AsSmsComeFree,
-    /// One for each SM, which stays until the product ends: Hopper and later.
+    /// One for each SM, which stays until the product ends: Hopper.
     OneForEachSm,
 }
 
@@ -85,10 +86,10 @@ pub enum Blocks {
 const TAIL: f64 = 0.18;
 
 impl Blocks {
-    /// Those of a compute capability, major × 10 + minor. AMD's numbers (gfx942) are beyond NVIDIA's.
+    /// Those of a compute capability, major × 10 + minor.
     pub(super) fn of(capability: u32) -> Self {
         match capability {
-            90..900 => Self::OneForEachSm,
+            90..100 => Self::OneForEachSm,
             _ => Self::AsSmsComeFree,
         }
     }
@@ -178,11 +179,13 @@ mod tests {
     use crate::step::Kind;
     use crate::strategy::Strategy;
 
-    const CURVE: Efficiency = Efficiency { matrix: 0.5, attention: 0.5, memory: 0.5, stream: 0.5, start: Picos(0) };
+    const CURVE: Efficiency =
+        Efficiency { matrix: 0.5, attention: 0.5, memory: 0.5, stream: 0.5, start: Picos(0), spread: 0.0 };
 
     const SPEEDS: Speeds = Speeds {
         flops_per_s: 2e12,
         wide_flops_per_s: 2e12,
+        exact_flops_per_s: 2e12,
         memory: Bandwidth(2_000_000_000_000),
         sms: Some(100),
         blocks: Blocks::AsSmsComeFree,
@@ -246,10 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_one_for_each_sm_from_hopper_on() {
+    fn blocks_are_one_for_each_sm_on_hopper() {
         let of = |capabilities: &[u32]| -> Vec<Blocks> { capabilities.iter().map(|&one| Blocks::of(one)).collect() };
-        assert_eq!(of(&[0, 70, 80, 89, 942]), [Blocks::AsSmsComeFree; 5]);
-        assert_eq!(of(&[90, 100, 103, 120]), [Blocks::OneForEachSm; 4]);
+        assert_eq!(of(&[0, 70, 80, 89, 100, 103, 120, 942]), [Blocks::AsSmsComeFree; 8]);
+        assert_eq!(of(&[90]), [Blocks::OneForEachSm]);
     }
 
     #[test]

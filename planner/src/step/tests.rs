@@ -104,6 +104,7 @@ impl Tariff for Flat {
 pub(super) const SPEEDS: Speeds = Speeds {
     flops_per_s: 312e12,
     wide_flops_per_s: 312e12,
+    exact_flops_per_s: 312e12,
     memory: fabricast_topologies::Bandwidth(2_039_000_000_000),
     sms: Some(108),
     blocks: Blocks::AsSmsComeFree,
@@ -342,7 +343,7 @@ fn accumulation_and_overlap_hide_gradients() {
     let boxes = fabric("hgx-h100", 4);
     let of = |batch: u32, rest: &str| format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{rest}");
     let jobs =
-        [of(32, ""), of(32 * 16, ""), of(128, "micro_batch = 2\noverlap = false\n"), of(128, "micro_batch = 2\n")];
+        [of(32, ""), of(32 * 16, ""), of(192, "micro_batch = 2\noverlap = false\n"), of(192, "micro_batch = 2\n")];
     let [small, many, waiting, hiding] = &steps(&boxes, &jobs)[..] else { panic!() };
     assert!(small.exposed() > 0.25 && many.exposed() < small.exposed() / 3.0, "{} {}", small.exposed(), many.exposed());
     assert!(many.efficiency() > small.efficiency() * 1.3);
@@ -414,10 +415,10 @@ fn degrees_are_found_that_fit() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
-    /// Of calls in pieces a piece of each is waited for at least, and no more than all; what travels stays the same. Of ranks that do not
-    /// divide sequences nothing changes.
+    /// Beside products calls cost less than all of themselves, though reductions, half of what travels, hide little; what travels stays
+    /// the same. Of ranks that do not divide sequences nothing changes.
     #[test]
-    fn tensor_calls_in_pieces_wait_for_a_piece(tensor in 1u32..4, hidden in 2u64..9, micro in 1u64..5) {
+    fn tensor_calls_beside_products_cost_less_than_themselves(tensor in 1u32..4, hidden in 2u64..9, micro in 1u64..5) {
         let host = fabric("hgx-h100", 1);
         let job = |sequence: bool, overlap: bool| {
             format!(
@@ -432,7 +433,7 @@ proptest! {
         let found = steps(&host, &jobs);
         let (whole, pieces) = (found[0].of(Share::Tensor).0, found[1].of(Share::Tensor).0);
         // Words and scores are no part of a layer.
-        prop_assert!(pieces < whole && pieces >= whole >> tensor, "{pieces} of {whole}");
+        prop_assert!(pieces < whole && pieces >= whole / 3, "{pieces} of {whole}");
         prop_assert_eq!(found[0].communication, found[1].communication);
         prop_assert!(found[1].time < found[0].time);
         prop_assert_eq!(&found[2], &found[3]);

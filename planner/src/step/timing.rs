@@ -65,12 +65,13 @@ impl<'a> Timing<'a> {
         let prices = Prices { calls: &calls, layout, tariff };
         prices.look_up(job);
         let kernels = layer(job, layout);
-        let passes = StagePasses::new(job, &kernels, speeds, curve, &prices)?;
+        let slowest = curve.of_slowest(layout.degrees.ranks());
+        let passes = StagePasses::new(job, &kernels, speeds, &slowest, &prices)?;
         let hand_off = prices.of(Phase::HandOff, None)?;
         let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
             spent.iter().map(|of| of.iter().map(|[f, b]| (f.waited(), b.waited())).collect()).collect()
         };
-        let lose = |time, claim| Beside::of(time, claim, &kernels.backward, curve, speeds);
+        let lose = |time, claim| Beside::of(time, claim, &kernels.backward, &slowest, speeds);
         let buckets = Buckets::new(job, &prices, lose)?;
         let pipeline = Pipeline {
             passes: pairs(&passes.spent),
@@ -84,7 +85,7 @@ impl<'a> Timing<'a> {
         let (shared, experts) = parameters(job, layout);
         let own = shard(shared, u64::from(layout.size(Dimension::Data)))
             + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
-        let updating = update(job, own, speeds, curve);
+        let updating = update(job, own, speeds, &slowest);
         let updated = prices.of(Phase::Updated, None)?;
         let beside = Self { job, layout, speeds, curve, passes, pipeline, buckets, updating, updated };
         beside.or_after()

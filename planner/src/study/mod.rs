@@ -94,6 +94,7 @@ impl GivenEfficiency {
             memory: self.memory.unwrap_or(own.memory),
             stream: self.stream.unwrap_or(own.stream),
             start: self.start.unwrap_or(own.start),
+            spread: own.spread,
         }
     }
 }

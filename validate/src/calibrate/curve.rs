@@ -101,7 +101,7 @@ fn figures(curve: &Efficiency) -> [f64; FIGURES] {
 fn curve(logarithms: &[f64]) -> Efficiency {
     let [matrix, attention, memory, stream, start] =
         std::array::from_fn(|number| logarithms.get(number).copied().unwrap_or(0.0).exp());
-    Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6).round() as u64) }
+    Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6).round() as u64), spread: 0.0 }
 }
 
 /// Fits a curve to a study's measured steps, beginning with that of the first's candidate; `fabrics` are those of its candidates.
@@ -173,6 +173,8 @@ struct Measured<'a> {
 
 impl Measured<'_> {
     fn predicted(&self, curve: Efficiency) -> Result<Option<Picos>, TimeError> {
+        // How far GPUs lie apart is not fitted.
+        let curve = Efficiency { spread: self.machine.curve.spread, ..curve };
         self.one.figure.of_job(self.job, &Machine { curve, ..*self.machine })
     }
 
@@ -343,6 +345,7 @@ mod tests {
             let (router, profile) =
                 (Router::new(fabric, RouteOptions::default()), Profile::for_fabric(fabric).unwrap());
             let simulated = Simulated::new(&router, &profile, fabric.gpus());
+            let curve = Efficiency { spread: Efficiency::of(fabric).spread, ..curve };
             let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
             *time = one.figure.of_job(&study.jobs[one.job], &machine).unwrap().unwrap().0 as f64 / 1e12;
         }
@@ -356,7 +359,7 @@ mod tests {
             [matrix, attention, memory, stream] in prop::array::uniform4(0.4f64..0.95),
             start in 1.0f64..20.0,
         ) {
-            let wanted = Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6) as u64) };
+            let wanted = Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6) as u64), spread: 0.0 };
             let study = study(made_by(wanted));
             let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
             for (figure, wanted) in found.figures.iter().zip([matrix, attention, memory, stream, start]) {

@@ -44,29 +44,39 @@ fn steps_on_four_gpus_are_predicted() {
     are_met(include_str!("../../../data/h200-steps/four.toml"), 11, 0.02, -0.04..0.04);
 }
 
-/// Thirteen by the curve that two H200 set: all too fast, and evenly so, since software of 2024 was slower between products.
+/// Thirteen by the curve that two H200 set, in two kinds: where tensor-parallel calls travel beside products, what that costs is told as it
+/// was measured on H100; the others are all too fast, and evenly so, since software of 2024 was slower between products.
 #[test]
 fn runs_of_nemo_are_ranked_as_they_were_measured() {
-    are_met(include_str!("../../../data/nemo.toml"), 13, 0.14, -0.19..-0.07);
+    let nemo = include_str!("../../../data/nemo.toml");
+    let alone = ["GPT3-5B on 64", "LLAMA2-7B on 8", "LLAMA2-13B on 16", "LLAMA3-8B on 8", "LLAMA3-70B in bf16 on 64"];
+    some_are_met(nemo, |name| !alone.contains(&name), 8, 0.11, -0.17..0.02);
+    some_are_met(nemo, |name| alone.contains(&name), 5, 0.20, -0.23..-0.15);
 }
 
-/// Ten training steps on one and two H100: too slow, since what is between products is as fast there as on H200, whose memory is faster.
+/// Ten training steps on one and two H100, what is between whose products goes by SMs, of which H200 has as many.
 #[test]
 fn steps_on_h100_are_predicted() {
-    are_met(include_str!("../../../data/h200-steps/h100.toml"), 10, 0.065, -0.01..0.14);
+    are_met(include_str!("../../../data/h200-steps/h100.toml"), 10, 0.025, -0.075..0.015);
 }
 
-/// From 16 to 2,048 GPUs, in the buckets of Megatron Core; all too fast, as NeMo's.
+/// What a rank of five published models computes, held on an H100 at its power limit.
+#[test]
+fn shares_of_large_layers_are_predicted() {
+    are_met(include_str!("../../../data/h200-steps/shares-h100.toml"), 5, 0.02, -0.04..0.05);
+}
+
+/// From 16 to 2,048 GPUs, in the buckets of Megatron Core, tensor-parallel calls beside products.
 #[test]
 fn runs_grow_to_thousands_of_gpus_as_published() {
     let cloud = include_str!("../../../data/megatron-bridge/dgx-cloud.toml");
-    some_are_met(cloud, |name| name.starts_with("Nemotron-15B in bf16"), 8, 0.11, -0.12..-0.07);
-    some_are_met(cloud, |name| name.starts_with("GPT3-175B in bf16"), 5, 0.15, -0.16..-0.11);
+    are_met(cloud, 36, 0.04, -0.17..0.03);
+    some_are_met(cloud, |name| name.contains("in bf16"), 18, 0.04, -0.09..0.0);
 }
 
 #[test]
 fn newer_runs_on_h100_are_met() {
-    are_met(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.13, -0.20..0.20);
+    are_met(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.05, -0.11..0.08);
 }
 
 /// Two figures of their curves were set by these runs; those of calls were not.
@@ -82,8 +92,8 @@ fn published_throughput_is_met() {
     are_met(include_str!("../../../data/tensorrt-llm/hopper.toml"), 67, 0.055, -0.15..0.17);
     are_met(include_str!("../../../data/tensorrt-llm/blackwell.toml"), 50, 0.065, -0.20..0.10);
     let experts = include_str!("../../../data/tensorrt-llm/experts.toml");
-    some_are_met(experts, |name| name.starts_with("DeepSeek-R1"), 14, 0.08, -0.27..0.20);
-    some_are_met(experts, |name| name.starts_with("Qwen3-235B"), 19, 0.13, -0.31..0.08);
+    some_are_met(experts, |name| name.starts_with("DeepSeek-R1"), 14, 0.08, -0.27..0.23);
+    some_are_met(experts, |name| name.starts_with("Qwen3-235B"), 19, 0.13, -0.34..0.12);
     // One GPU answers so many requests that their host is what is waited for.
     some_are_met(experts, |name| name.starts_with("Qwen3-30B"), 32, 0.30, -0.70..0.03);
 }
