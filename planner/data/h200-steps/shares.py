@@ -2,7 +2,7 @@
 """Times training of what one rank of a large published run computes: its share of layers divided by tensor parallelism.
 
     python3 shares.py                              # one GPU, six minutes; beside measure.py, whose attention it calls
-    torchrun --nproc-per-node 2 shares.py calls    # two GPUs, five minutes: beside the calls of tensor parallelism, too
+    torchrun --nproc-per-node 2 shares.py calls    # two GPUs, seven minutes: beside the calls of tensor parallelism, too; or `calls HOW ...`
 
 Each of `tensor` ranks has a part of the heads and of the feed-forward, and all rows of a micro-batch, as Megatron divides them (norms and
 sums are whole here). Gradients are added to in the products that make them (`addmm`, as Megatron's fused accumulation), in bf16; the
@@ -57,6 +57,7 @@ MODELS = {
 ROOM = 1 << 28
 MANY = "calls, 24"
 CALLS = ("calls", MANY)
+HOWS = ("alone", "pieces", *CALLS)
 
 
 @triton.jit
@@ -375,9 +376,7 @@ def main():
     if "parts" in sys.argv:
         return parts()
     for name, shape in MODELS.items():
-        for how in ("alone", "pieces", *CALLS) if PEER else ("alone", "pieces"):
-            if "many" in sys.argv and how != MANY:
-                continue
+        for how in [one for one in (HOWS if PEER else HOWS[:2]) if one in sys.argv[2:] or not sys.argv[2:]]:
             if PEER:
                 dist.barrier()
             share = Share(shape, how)

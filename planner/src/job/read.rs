@@ -11,6 +11,7 @@ mod training;
 
 #[cfg(test)]
 pub(crate) use serving::tests as serving_tests;
+use training::FlashText;
 
 use std::fmt;
 use std::ops::Range;
@@ -77,7 +78,7 @@ pub(crate) struct JobText {
     bucket_mb: Option<Spanned<u64>>,
     gradient_bits: Option<Spanned<u32>>,
     recompute: Option<Spanned<Recompute>>,
-    flash_attention: Option<Spanned<bool>>,
+    flash_attention: Option<Spanned<FlashText>>,
     overlap: Option<Spanned<bool>>,
     tensor_overlap: Option<Spanned<bool>>,
     train_tokens: Option<Spanned<f64>>,
@@ -345,7 +346,7 @@ impl Checked<'_> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::{Attention, Layout, Overlap, Training, Zero};
+    use super::super::{Attention, FlashKernel, Layout, Overlap, Training, Zero};
     use super::*;
 
     /// GPT-3 175B of arXiv 2205.05198, with the lines given in place of the same keys.
@@ -377,6 +378,29 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn attention_is_one_kernel_by_word_or_by_version() {
+        let text = |said: &str| {
+            format!(
+                "name = \"j\"\nglobal_batch = 8\nflash_attention = {said}\nmodel = {{ layers = 2, hidden = 64, heads = 4, vocab = 100, seq = 32 }}\nparallel = \"auto\"\n"
+            )
+        };
+        for (said, wanted) in [
+            ("false", Attention::Unfused),
+            ("true", Attention::Flash(FlashKernel::Newest)),
+            ("2", Attention::Flash(FlashKernel::Second)),
+            ("1", Attention::Flash(FlashKernel::First)),
+        ] {
+            assert_eq!(trained(&text(said)).attention, wanted);
+        }
+        for said in ["3", "-1", "\"two\"", "1.5"] {
+            let refused = read_job(&text(said), "job.toml").unwrap_err();
+            assert_eq!(refused.place.to_string(), "job.toml:3:19", "{refused}");
+            let message = refused.to_string();
+            assert!(message.contains("expected true, false, or the version of FlashAttention: 1 or 2"), "{message}");
+        }
+    }
+
+    #[test]
     fn every_key_is_read() {
         let job = job("kind = \"training\"\nprecision = \"fp8\"\nmicro_batch = 2\nzero = 1\nbucket_mb = 40\n\
                        gradient_bits = 8\nrecompute = \"full\"\nflash_attention = true\noverlap = false\n\
@@ -384,7 +408,10 @@ pub(crate) mod tests {
                        model = { layers = 8, hidden = 64, heads = 8, kv_heads = 2, ffn = 96, gated = true, vocab = 100, seq = 32, experts = 4, experts_per_token = 2 }\n\
                        parallel = { tp = 2, pp = 1, dp = 4, ep = 2, cp = 2, interleave = 1, sequence = true }\n");
         assert_eq!((job.precision, job.micro_batch, job.zero, job.bucket_mb), (Precision::Fp8, 2, Zero::Optimizer, 40));
-        assert_eq!((job.gradient_bits, job.recompute, job.attention), (8, Recompute::Full, Attention::Flash));
+        assert_eq!(
+            (job.gradient_bits, job.recompute, job.attention),
+            (8, Recompute::Full, Attention::Flash(FlashKernel::Newest))
+        );
         assert_eq!((job.overlap, job.collectives, job.skew), (Overlap::Off, Collectives::Any, 1.5));
         assert_eq!((job.weight, job.train_tokens), (2.0, Some(300_000_000_000)));
         assert_eq!((job.model.key_width(), job.model.ffn_matrices, job.model.experts), (16, 3, 4));

@@ -87,7 +87,19 @@ pub enum Attention {
     #[default]
     Unfused,
     /// One kernel, of the lower triangle only.
-    Flash,
+    Flash(FlashKernel),
+}
+
+/// Which kernel computes attention in one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FlashKernel {
+    /// What libraries of today have for the GPU: FlashAttention-2 on Ampere, cuDNN's or FlashAttention-3 on Hopper.
+    #[default]
+    Newest,
+    /// FlashAttention-2 (Dao, arXiv 2307.08691).
+    Second,
+    /// The first (Dao et al., arXiv 2205.14135).
+    First,
 }
 
 /// Whether communication that nothing waits for runs beside computation.

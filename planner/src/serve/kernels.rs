@@ -18,7 +18,7 @@
 use fabricast_topologies::Bytes;
 
 use super::rhythm::Mix;
-use crate::job::{Flops, Layout, Loaded, Serving};
+use crate::job::{FlashKernel, Flops, Layout, Loaded, Serving};
 use crate::step::{Kernel, Kind, tiled};
 
 /// A kernel and what it reads of kept keys and values, wherever they are.
@@ -226,7 +226,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
         let of_bytes = job.kv_bytes_per_token.map(|bytes| 2.0 * bytes as f64 / elements * heads);
         let met = of_latent.or(of_bytes).unwrap_or(widths);
         let kernel = Kernel {
-            kind: Kind::Attention { keys: context as u64 },
+            kind: Kind::Attention { keys: context as u64, by: FlashKernel::Newest },
             flops: flops(2.0 * mix.decode * context * met),
             bytes: bytes(a * mix.decode * given),
         };
@@ -242,7 +242,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
             None => mix.prefill * kept,
         };
         let kernel = Kernel {
-            kind: Kind::Attention { keys: context as u64 },
+            kind: Kind::Attention { keys: context as u64, by: FlashKernel::Newest },
             flops: flops(2.0 * mix.prefill * context * widths),
             bytes: bytes(mix.prefill * a * widths + read),
         };

@@ -24,6 +24,7 @@ const H100: Speeds = Speeds {
     flops_per_s: 989e12,
     wide_flops_per_s: 989e12,
     exact_flops_per_s: 989e12,
+    second_flash: 1.0,
     memory: Bandwidth(3_350_000_000_000),
     sms: Some(132),
     blocks: Blocks::OneForEachSm,

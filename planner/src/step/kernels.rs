@@ -10,7 +10,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Efficiency, Speeds};
-use crate::job::{Attention, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
+use crate::job::{Attention, FlashKernel, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
 
 /// Bytes of a number in 32 bits.
 const WHOLE: u64 = 4;
@@ -32,6 +32,8 @@ pub enum Kind {
     Attention {
         /// That a row of queries meets, in the mean.
         keys: u64,
+        /// Which.
+        by: FlashKernel,
     },
     /// Products of all experts by one kernel, each with the rows that are its own.
     Experts {
@@ -253,12 +255,12 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
             passes.stream((2 * e + 1) * scores, (2 * e + 1) * scores);
             passes.product(Kind::Wide, (rows, value, model.seq), e, heads);
         }
-        Attention::Flash => {
+        Attention::Flash(by) => {
             // Half of the products forward; backward five in place of two (Dao, arXiv 2307.08691, section 4.1).
             let met = u128::from(heads) * u128::from(rows) * u128::from(model.seq);
             let bytes = e * tokens * model.attention_width() / tensor;
             // Rounds of a context-parallel group are kernels of their own, each with the keys of a rank.
-            let kind = Kind::Attention { keys: rows / 2 };
+            let kind = Kind::Attention { keys: rows / 2, by };
             // Scores, and their gradients by queries and keys, are of the one width; values and gradients of both of the other.
             let (forward, backward) = (met * u128::from(score + value), met * u128::from(3 * score + 2 * value));
             passes.forward.push(Kernel { kind, flops: Flops(forward), bytes: Bytes(bytes) });

@@ -186,6 +186,7 @@ mod tests {
         flops_per_s: 2e12,
         wide_flops_per_s: 2e12,
         exact_flops_per_s: 2e12,
+        second_flash: 1.0,
         memory: Bandwidth(2_000_000_000_000),
         sms: Some(100),
         blocks: Blocks::AsSmsComeFree,

@@ -4,7 +4,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric};
 
 use super::slowing::Blocks;
-use crate::job::{JobError, Places, Precision};
+use crate::job::{FlashKernel, JobError, Places, Precision};
 
 /// Compute capability × 10 of Blackwell Ultra.
 const ULTRA: u32 = 103;
@@ -18,6 +18,8 @@ pub struct Speeds {
     pub wide_flops_per_s: f64,
     /// Of those in 8 bits whose sums are kept exact.
     pub exact_flops_per_s: f64,
+    /// What FlashAttention-2 reaches of what the newest attention does.
+    pub second_flash: f64,
     /// Of its memory.
     pub memory: Bandwidth,
     /// Streaming multiprocessors; `None` where the fabric does not say: kernels are not slowed by calls beside them then.
@@ -67,6 +69,7 @@ impl Speeds {
                 flops_per_s,
                 wide_flops_per_s: tflops * 1e12 * factor.min(1.0),
                 exact_flops_per_s: flops_per_s * exact(precision, capability),
+                second_flash: second_flash(capability),
                 memory,
                 sms: figures.sm_count,
                 blocks: Blocks::of(capability),
@@ -76,6 +79,7 @@ impl Speeds {
                 flops_per_s: own.flops_per_s.min(other.flops_per_s),
                 wide_flops_per_s: own.wide_flops_per_s.min(other.wide_flops_per_s),
                 exact_flops_per_s: own.exact_flops_per_s.min(other.exact_flops_per_s),
+                second_flash: own.second_flash.min(other.second_flash),
                 memory: own.memory.min(other.memory),
                 sms: own.sms.zip(other.sms).map(|(own, other)| own.min(other)),
                 blocks: own.blocks.min(other.blocks),
@@ -84,6 +88,21 @@ impl Speeds {
         }
         slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
     }
+
+    /// What a kernel of attention reaches of what the newest does: the first is half as fast as the second (arXiv 2307.08691, abstract).
+    pub(super) fn of_newest(&self, kernel: FlashKernel) -> f64 {
+        match kernel {
+            FlashKernel::Newest => 1.0,
+            FlashKernel::Second => self.second_flash,
+            FlashKernel::First => self.second_flash / 2.0,
+        }
+    }
+}
+
+/// What FlashAttention-2 reaches of what the newest attention does: it is that on Ampere; on Hopper, whose units it does not know, it
+/// reaches 35 % of the peak (Shah et al., arXiv 2407.08608, abstract), where the curve's cuDNN reaches 54 with many keys.
+fn second_flash(capability: u32) -> f64 {
+    if capability < 90 { 1.0 } else { 0.65 }
 }
 
 /// What exact sums leave of the rate of 8-bit products: Hopper's matrix units sum short, and exact sums are added up beside them.
@@ -111,6 +130,16 @@ mod tests {
             assert!((found / petaflops - 1.0).abs() < 0.02, "{name}: {found}");
         }
         assert!(of("hgx-h200").unwrap_err().to_string().contains("no units for 4-bit floating point"));
+    }
+
+    /// On Ampere the second is the newest; the first is half of the second everywhere.
+    #[test]
+    fn older_attention_is_slower() {
+        let of = |name: &str| Speeds::of(&preset::load(name).unwrap(), Precision::Bf16, &Places::default()).unwrap();
+        let kernels = [FlashKernel::Newest, FlashKernel::Second, FlashKernel::First];
+        for (name, parts) in [("dgx-a100", [1.0, 1.0, 0.5]), ("hgx-h100", [1.0, 0.65, 0.325])] {
+            assert_eq!(kernels.map(|kernel| of(name).of_newest(kernel)), parts, "{name}");
+        }
     }
 
     /// As measured, on Hopper alone, and of 8 bits alone.

@@ -105,6 +105,7 @@ pub(super) const SPEEDS: Speeds = Speeds {
     flops_per_s: 312e12,
     wide_flops_per_s: 312e12,
     exact_flops_per_s: 312e12,
+    second_flash: 1.0,
     memory: fabricast_topologies::Bandwidth(2_039_000_000_000),
     sms: Some(108),
     blocks: Blocks::AsSmsComeFree,

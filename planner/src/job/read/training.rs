@@ -1,9 +1,45 @@
 //! What a training job makes of its keys.
 
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Unexpected, Visitor};
 use toml::Spanned;
 
-use super::super::{Attention, JobError, Overlap, Places, Precision, Processes, Reshard, Tier, Training, Zero};
+use super::super::{
+    Attention, FlashKernel, JobError, Overlap, Places, Precision, Processes, Reshard, Tier, Training, Zero,
+};
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
+
+/// Whether attention is one kernel, and which, as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlashText(pub Attention);
+
+impl<'de> Deserialize<'de> for FlashText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = FlashText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, or the version of FlashAttention: 1 or 2")
+            }
+
+            fn visit_bool<E: serde::de::Error>(self, is_one: bool) -> Result<FlashText, E> {
+                Ok(FlashText(if is_one { Attention::Flash(FlashKernel::Newest) } else { Attention::Unfused }))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, version: i64) -> Result<FlashText, E> {
+                match version {
+                    1 => Ok(FlashText(Attention::Flash(FlashKernel::First))),
+                    2 => Ok(FlashText(Attention::Flash(FlashKernel::Second))),
+                    _ => Err(E::invalid_value(Unexpected::Signed(version), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
 
 impl JobText {
     /// Keys that only training has.
@@ -47,7 +83,6 @@ impl JobText {
             }
         };
         let tokens = check.within("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
-        let flash = self.flash_attention.as_ref().is_some_and(|flash| *flash.get_ref());
         let overlap = |said: &Option<Spanned<bool>>, unsaid| match said.as_ref().map_or(unsaid, |said| *said.get_ref())
         {
             true => Overlap::On,
@@ -70,7 +105,7 @@ impl JobText {
             bucket_mb: self.bucket_mb.as_ref().map_or(Ok(25), |size| check.count("bucket_mb", size))? as u32,
             gradient_bits,
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
-            attention: if flash { Attention::Flash } else { Attention::Unfused },
+            attention: self.flash_attention.as_ref().map(|flash| flash.get_ref().0).unwrap_or_default(),
             overlap: overlap(&self.overlap, true),
             tensor_overlap: overlap(&self.tensor_overlap, false),
             placement,

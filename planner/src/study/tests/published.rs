@@ -79,6 +79,13 @@ fn newer_runs_on_h100_are_met() {
     are_met(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.05, -0.11..0.08);
 }
 
+/// Of 2023, with the first FlashAttention (`flash_attention = 1`): by nothing but what papers say of it, whose figures set nothing here.
+#[test]
+fn runs_of_2023_are_met_with_the_attention_of_that_time() {
+    are_met(include_str!("../../../data/llm-foundry/a100.toml"), 60, 0.045, -0.23..0.20);
+    are_met(include_str!("../../../data/llm-foundry/h100.toml"), 52, 0.08, -0.22..0.06);
+}
+
 /// Two figures of their curves were set by these runs; those of calls were not.
 #[test]
 fn runs_on_blackwell_are_met() {
