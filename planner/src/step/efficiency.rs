@@ -118,18 +118,18 @@ impl Efficiency {
     #[must_use]
     pub fn of(fabric: &Fabric) -> Self {
         let figures = || {
-            fabric.gpus().iter().filter_map(|&gpu| match &fabric.node(gpu).figures {
+            fabric.gpus().iter().map(|&gpu| match &fabric.node(gpu).figures {
                 Figures::Gpu(figures) => Some(figures),
                 _ => None,
             })
         };
-        let oldest = figures().map(|figures| figures.compute_capability.unwrap_or(0)).min().unwrap_or(0);
-        let Some((_, curve, streams)) = GENERATIONS.iter().rfind(|(from, ..)| *from <= oldest) else {
+        let oldest = figures().map(|figures| figures.and_then(|said| said.compute_capability).unwrap_or(0)).min();
+        let Some((_, curve, streams)) = GENERATIONS.iter().rfind(|(from, ..)| *from <= oldest.unwrap_or(0)) else {
             return Self::default();
         };
         let Streams::BySms(each) = streams else { return *curve };
         let part = |sms: u32, memory: Bandwidth| (f64::from(sms) * each / memory.0.max(1) as f64).min(curve.memory);
-        let parts = figures().filter_map(|figures| Some(part(figures.sm_count?, figures.memory_bandwidth?)));
+        let parts = figures().flatten().filter_map(|figures| Some(part(figures.sm_count?, figures.memory_bandwidth?)));
         Self { stream: parts.min_by(f64::total_cmp).unwrap_or(curve.stream), ..*curve }
     }
 
@@ -285,6 +285,20 @@ mod tests {
         assert_eq!(Efficiency { stream: 0.0, ..h100 }, Efficiency { stream: 0.0, ..h200 });
         assert_eq!(of("dgx-a100").stream, Efficiency::default().stream);
         assert_eq!(of("hgx-b200").stream, HOPPER.stream);
+    }
+
+    /// A GPU that says nothing of itself is taken for the oldest, whatever stands beside it.
+    #[test]
+    fn gpus_that_do_not_say_what_they_are_have_the_oldest_curve() {
+        let gpus = |second: &str| {
+            let text = format!(
+                "[[node]]\nid = \"a\"\nkind = \"gpu\"\ncompute_capability = 90\n[[node]]\nid = \"b\"\nkind = \"gpu\"\n{second}\n\
+                 [[link]]\na = \"a\"\nb = \"b\"\nkind = \"nvlink\"\nbandwidth = \"450 GB/s\"\n"
+            );
+            Efficiency::of(&fabricast_topologies::read_text(&text, "two.toml").unwrap())
+        };
+        assert_eq!(gpus("compute_capability = 90"), HOPPER);
+        assert_eq!(gpus(""), Efficiency::default());
     }
 
     /// The slowest of some GPUs as often as chance has it, of one none; memory does not go by a clock.
