@@ -15,6 +15,7 @@ Prints a line of JSON a figure.
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -250,6 +251,24 @@ def median(run, repeat, graph):
     return [round(float(t), 4) for t in own]
 
 
+def mean(run, each):
+    """Milliseconds of a run, of so many in a row."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(each):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / each
+
+
+def state():
+    """The clock of the rank's SMs (MHz), its power (W) and its temperature, as nvidia-smi says."""
+    query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits"]
+    said = subprocess.run(query, capture_output=True, text=True).stdout.splitlines()[RANK]
+    return dict(zip(("mhz", "watts", "celsius"), (float(word) for word in said.split(","))))
+
+
 def say(**figure):
     if RANK == 0:
         print(json.dumps(figure), flush=True)
@@ -368,4 +387,5 @@ def main():
         dist.destroy_process_group()
 
 
-main()
+if __name__ == "__main__":
+    main()

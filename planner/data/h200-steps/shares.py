@@ -24,26 +24,15 @@ SMs (MHz), the power (W) and the temperature that nvidia-smi says at the end. Pr
 """
 
 import ctypes
-import os
-import subprocess
 import sys
 import time
-from pathlib import Path
 
+import measure as steps
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-
-RANK = int(os.environ.get("RANK", 0))
-BESIDE = Path(__file__).with_name("measure.py")
-# (As a module of a file of its own, which Triton wants, without its last line, which runs it.)
-COPY = BESIDE.with_name(f"measure_again_{RANK}.py")
-COPY.write_text(BESIDE.read_text().rsplit("main()", 1)[0])
-steps = __import__(COPY.stem)
-COPY.unlink()
-QUERY = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits"]
 
 # Of a rank: heads, heads of keys, their size, feed-forward; rows are micro × tokens.
 MODELS = {
@@ -99,7 +88,7 @@ class Peer:
         self.call("cuIpcGetMemHandle", ctypes.byref(handle), own)
         handles = [None, None]
         dist.all_gather_object(handles, bytes(ctypes.string_at(ctypes.byref(handle), 64)))
-        ctypes.memmove(ctypes.byref(handle), handles[1 - RANK], 64)
+        ctypes.memmove(ctypes.byref(handle), handles[1 - steps.RANK], 64)
         self.call("cuIpcOpenMemHandle_v2", ctypes.byref(there), handle, ctypes.c_uint(1))
         self.own, self.there, self.turn = own.value, there.value, 0
         self.travel, self.reduce = torch.cuda.Stream(), torch.cuda.Stream(priority=-1)
@@ -265,16 +254,6 @@ class Share:
         self.input.grad = None
 
 
-def mean(run, each):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(each):
-        run()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / each
-
-
 def held(run, seconds):
     """Of the first and of the last second, and what nvidia-smi says at the end."""
     for _ in range(2):
@@ -282,12 +261,11 @@ def held(run, seconds):
     torch.cuda.synchronize()
     # Cool for a while, so that the first second is that of a GPU which begins; both ranks as often.
     time.sleep(3)
-    each = torch.tensor(max(1, round(1000 / mean(run, 2))))
+    each = torch.tensor(max(1, round(1000 / steps.mean(run, 2))))
     if dist.is_initialized():
         dist.broadcast(each, 0)
-    found = [mean(run, int(each)) for _ in range(seconds)]
-    state = subprocess.run(QUERY, capture_output=True, text=True).stdout.splitlines()[RANK]
-    return [found[0], found[-1]], dict(zip(("mhz", "watts", "celsius"), (float(word) for word in state.split(","))))
+    found = [steps.mean(run, int(each)) for _ in range(seconds)]
+    return [found[0], found[-1]], steps.state()
 
 
 def products():
@@ -358,13 +336,13 @@ def parts():
                     run()
                 torch.cuda.synchronize()
                 dist.barrier()
-                figures[kind] = round(mean(run, 40) * 1e3, 1)
+                figures[kind] = round(steps.mean(run, 40) * 1e3, 1)
             steps.say(what="parts", model=name, product=number, of=[rows, inner, columns], tensor=tensor, blocks=blocks, us=figures)
 
 
 def main():
     global PEER
-    torch.cuda.set_device(RANK)
+    torch.cuda.set_device(steps.RANK)
     torch.manual_seed(1)
     torch._dynamo.config.recompile_limit = 256
     STREAMS.extend(torch.cuda.Stream() for _ in range(3))

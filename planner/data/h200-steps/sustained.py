@@ -7,20 +7,10 @@ A figure is the rate of the first and of the last batch of runs, of 5 to 45 seco
 the SMs (MHz), the power (W) and the temperature that nvidia-smi says at the end.
 """
 
-import subprocess
 import time
-from pathlib import Path
 
+import measure as steps
 import torch
-
-BESIDE = Path(__file__).with_name("measure.py")
-# (As a module of a file of its own, which Triton wants, without its last line, which runs it.)
-COPY = BESIDE.with_name("measure_again.py")
-COPY.write_text(BESIDE.read_text().rsplit("main()", 1)[0])
-import measure_again as steps  # noqa: E402
-
-COPY.unlink()
-QUERY = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits"]
 
 
 def batches(run, seconds, each):
@@ -30,20 +20,13 @@ def batches(run, seconds, each):
     torch.cuda.synchronize()
     found, until = [], time.time() + seconds
     while time.time() < until:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(each):
-            run()
-        end.record()
-        torch.cuda.synchronize()
-        found.append(begin.elapsed_time(end) / each / 1e3)
+        found.append(steps.mean(run, each) / 1e3)
     return found[0], found[-1]
 
 
 def say(what, flops, times, **more):
-    clock, power, heat = (float(word) for word in subprocess.run(QUERY, capture_output=True, text=True).stdout.splitlines()[0].split(","))
     figure = {"tflops": [round(flops / t / 1e12, 1) for t in times]} if flops else {"ms": [round(t * 1e3, 2) for t in times]}
-    steps.say(what=what, **more, **figure, mhz=clock, watts=power, celsius=heat)
+    steps.say(what=what, **more, **figure, **steps.state())
 
 
 def main():
