@@ -11,7 +11,6 @@ mod training;
 
 #[cfg(test)]
 pub(crate) use serving::tests as serving_tests;
-use training::FlashText;
 
 use std::fmt;
 use std::ops::Range;
@@ -24,6 +23,7 @@ use toml::Spanned;
 
 use model::{ModelText, largest};
 use placement::PlacementText;
+use training::FlashText;
 
 use super::layout::{Degrees, Ends, Experts, Order, Sequence};
 use super::{

@@ -117,7 +117,7 @@ impl Divided<'_> {
             Blocks::OneForEachSm => share(call, SPLIT),
             Blocks::AsSmsComeFree => {
                 let others = Picos(times(product, SPLITS - 1).0 / SPLITS);
-                (call - others.min(call)).max(Picos(call.0 / SPLITS))
+                (call - others).max(Picos(call.0 / SPLITS))
             }
         };
         Cost { waited, lost: share(product, PIECES) }
@@ -127,7 +127,7 @@ impl Divided<'_> {
     fn reduced_beside(&self, product: Picos, call: Picos) -> Cost {
         let waited = match self.blocks {
             Blocks::OneForEachSm => share(call, BESIDE),
-            Blocks::AsSmsComeFree => call - product.min(call),
+            Blocks::AsSmsComeFree => call - product,
         };
         Cost { waited, lost: Picos::ZERO }
     }
@@ -137,7 +137,7 @@ impl Divided<'_> {
 fn gathered(product: Picos, call: Picos, ranks: u64) -> Cost {
     let lost = share(product, PIECES);
     let others = Picos(times(product + lost, ranks.max(1) - 1).0 / ranks.max(1));
-    Cost { waited: call - others.min(call), lost }
+    Cost { waited: call - others, lost }
 }
 
 fn share(time: Picos, part: f64) -> Picos {

@@ -100,11 +100,11 @@ impl Passes {
             self.stream(4 * times * m * k, 4 * times * m * n);
         }
         self.product(kind, shape, element, times);
-        if let ([.., of_inputs, of_weights], true) = (self.backward.as_mut_slice(), short) {
-            (of_inputs.kind, of_weights.kind) = (Kind::Exact, Kind::Exact);
-        }
-        if let Some(last) = self.backward.last_mut() {
-            last.bytes = Bytes(last.bytes.0 + (2 * gradient - element) * n * k * times);
+        if let [.., of_inputs, of_weights] = self.backward.as_mut_slice() {
+            of_weights.bytes = Bytes(of_weights.bytes.0 + (2 * gradient - element) * n * k * times);
+            if short {
+                (of_inputs.kind, of_weights.kind) = (Kind::Exact, Kind::Exact);
+            }
         }
     }
 

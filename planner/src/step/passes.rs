@@ -140,8 +140,7 @@ impl StagePasses {
         let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
-        let products: Vec<Picos> = divided(job, layer).iter().map(|product| of(&[*product])).collect();
-        let divided = Divided { products: &products, blocks: speeds.blocks, parts: layout.tensor_parts(&job.model) };
+        let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
         // Weights and gradients, beside all that a pass does.
         let mut travelling = [Beside::default(); 2];
         for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
@@ -154,7 +153,10 @@ impl StagePasses {
             spent.compute = of(kernels);
             spent.tensor_all = prices.of(phase, Some(Dimension::Tensor))?;
             let beside_products = match job.tensor_overlap {
-                Overlap::On => divided.cost(phase, prices)?,
+                Overlap::On => {
+                    let parts = layout.tensor_parts(&job.model);
+                    Divided { products: &products(), blocks: speeds.blocks, parts }.cost(phase, prices)?
+                }
                 Overlap::Off => Cost { waited: spent.tensor_all, lost: Picos::ZERO },
             };
             spent.tensor = beside_products.waited;

@@ -121,24 +121,28 @@ mod tests {
 
     use super::*;
 
+    fn of(name: &str, precision: Precision) -> Result<Speeds, JobError> {
+        Speeds::of(&preset::load(name).unwrap(), precision, &Places::default())
+    }
+
     /// Dense NVFP4 of the data sheets: 10 petaFLOP/s of a GB200's GPU, 9 of a B200, 15 of a GB300's, 13.5 of a B300.
     #[test]
     fn products_of_four_bits_are_those_of_the_data_sheets() {
-        let of = |name: &str| Speeds::of(&preset::load(name).unwrap(), Precision::Nvfp4, &Places::default());
         for (name, petaflops) in [("gb200-nvl72", 10.0), ("hgx-b200", 9.0), ("gb300-nvl72", 15.0), ("hgx-b300", 13.5)] {
-            let found = of(name).unwrap().flops_per_s / 1e15;
+            let found = of(name, Precision::Nvfp4).unwrap().flops_per_s / 1e15;
             assert!((found / petaflops - 1.0).abs() < 0.02, "{name}: {found}");
         }
-        assert!(of("hgx-h200").unwrap_err().to_string().contains("no units for 4-bit floating point"));
+        assert!(
+            of("hgx-h200", Precision::Nvfp4).unwrap_err().to_string().contains("no units for 4-bit floating point")
+        );
     }
 
     /// On Ampere the second is the newest; the first is half of the second everywhere.
     #[test]
     fn older_attention_is_slower() {
-        let of = |name: &str| Speeds::of(&preset::load(name).unwrap(), Precision::Bf16, &Places::default()).unwrap();
         let kernels = [FlashKernel::Newest, FlashKernel::Second, FlashKernel::First];
         for (name, parts) in [("dgx-a100", [1.0, 1.0, 0.5]), ("hgx-h100", [1.0, 0.65, 0.325])] {
-            assert_eq!(kernels.map(|kernel| of(name).of_newest(kernel)), parts, "{name}");
+            assert_eq!(kernels.map(|kernel| of(name, Precision::Bf16).unwrap().of_newest(kernel)), parts, "{name}");
         }
     }
 
@@ -154,12 +158,10 @@ mod tests {
         let parts: Vec<f64> = rates("exact").iter().zip(rates("short")).map(|(exact, short)| exact / short).collect();
         assert_eq!(parts.len(), 5);
         assert!((parts.iter().sum::<f64>() / 5.0 - exact(Precision::Fp8, 90)).abs() < 0.005, "{parts:?}");
-        let of =
-            |name: &str, precision| Speeds::of(&preset::load(name).unwrap(), precision, &Places::default()).unwrap();
         for (name, precision, part) in
             [("hgx-h100", Precision::Fp8, 0.93), ("hgx-h100", Precision::Bf16, 1.0), ("hgx-b200", Precision::Fp8, 1.0)]
         {
-            let speeds = of(name, precision);
+            let speeds = of(name, precision).unwrap();
             assert!((speeds.exact_flops_per_s / speeds.flops_per_s - part).abs() < 1e-9, "{name}");
         }
     }
