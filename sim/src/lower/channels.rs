@@ -13,7 +13,7 @@ use super::{Lowered, Resource, payload, sized_by};
 use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Symmetry, Walk, Written};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
-/// Runs of all channels up to which blocks are compared.
+/// Runs of all channels, of the ranks that are looked at, up to which blocks are compared.
 const MOST_RUNS: usize = 1 << 24;
 
 /// Operations of a run up to which sizes are compared one by one.
@@ -112,7 +112,7 @@ fn first_blocks(generator: &dyn Generate, blocks: u16, symmetry: &Symmetry) -> O
     let mut runs = 0;
     for &rank in &standing {
         let program = generator.read(rank, &mut scratch);
-        runs += program.runs().len() * symmetry.turns() as usize;
+        runs += program.runs().len();
         if runs > MOST_RUNS {
             return None;
         }
@@ -243,4 +243,84 @@ fn crossings(header: &Header, walk: Walk, run: &Run) -> Option<Vec<u64>> {
             })
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use fabricast_topologies::Bytes;
+
+    use super::*;
+    use crate::schedule::{
+        Blocks, Buffer, BufferUse, Call, Channel, Collective, Layout, OpKind, Protocol, RotationDigit,
+    };
+
+    /// Every rank puts the same on the next, over and over on every channel.
+    struct Round {
+        header: Header,
+        runs: u32,
+        read: AtomicUsize,
+    }
+
+    impl Generate for Round {
+        fn header(&self) -> &Header {
+            &self.header
+        }
+
+        fn program(&self, rank: Rank, program: &mut Program) {
+            self.read.fetch_add(1, Ordering::Relaxed);
+            let next = Walk::fixed((rank.0 + 1) % self.header.call.ranks);
+            for channel in (0..self.header.channels).map(Channel) {
+                let run = Run {
+                    len: 1,
+                    kind: OpKind::Put,
+                    channel,
+                    peer: next,
+                    src_buffer: Buffer::Input,
+                    src: Walk::fixed(rank.0),
+                    dst_buffer: Buffer::Output,
+                    dst: Walk::fixed(rank.0),
+                    span: 1,
+                };
+                for _ in 0..self.runs {
+                    program.push(run, &[]);
+                }
+            }
+        }
+
+        fn symmetry(&self) -> Symmetry {
+            Symmetry::Rotations(vec![RotationDigit { stride: 1, length: self.header.call.ranks }])
+        }
+    }
+
+    /// More runs in all than are compared, few of which have to be: those of the rank that stands for all.
+    #[test]
+    fn ranks_that_others_stand_for_count_for_nothing() {
+        let (ranks, channels, runs) = (2048, 64, 129);
+        assert!(ranks as usize * usize::from(channels) * runs as usize > MOST_RUNS);
+        let call = Call {
+            collective: Collective::AllGather,
+            bytes: Bytes(1 << 30),
+            ranks,
+            root: Rank(0),
+            buffers: BufferUse::OutOfPlace,
+        };
+        let header = Header {
+            name: "round".to_owned(),
+            call,
+            protocol: Protocol::Simple,
+            channels,
+            blocks: Blocks::default(),
+            layout: Layout::equal(call.bytes, ranks),
+            scratch_chunks: 0,
+            teams: Vec::new(),
+        };
+        let round = Round { header, runs, read: AtomicUsize::new(0) };
+        let one = OneBlock::of(&round).unwrap();
+        assert_eq!((one.blocks(), one.programs.len()), (u64::from(channels), ranks as usize));
+        assert!(one.programs.iter().all(|program| program.runs().len() == runs as usize));
+        assert_eq!(one.programs[7].runs()[0].peer, Walk::fixed(8));
+        assert!(round.read.into_inner() <= 2);
+    }
 }
