@@ -13,21 +13,28 @@
 //!
 //! A capacity that is not filled even if all its transfers have the rates that they would have alone (`Demand`) is never
 //! reached below them: filling goes without it, and it joins nothing.
+//!
+//! Where many routes hang together, filling goes outward from what changed and ends where nothing else moves (`spread`).
 
 mod demand;
 mod members;
 mod solver;
+mod spread;
 mod system;
 
 use crate::quantity::Rate;
 use demand::Demand;
 use members::Members;
 use solver::{Seed, Solver};
+use spread::{Changes, Outlook};
 pub use system::{ResourceId, RouteId, System, Use};
 
 /// The coefficient of a transfer that uses a capacity once, whole. Divisible by every power of two up to 1,024 and by
 /// 3, 5, 7 and 9, so that even splits over that many paths are exact.
 pub const WHOLE: u64 = 1024 * 315;
+
+/// Routes that hang together up to which they are solved whole at once: outward takes no less then.
+const SMALL: usize = 64;
 
 /// A route under way whose rate or number of transfers changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +64,8 @@ pub struct Sharing {
     is_changed: Vec<bool>,
     is_freed: Vec<bool>,
     solver: Solver,
+    outlook: Outlook,
+    small: usize,
 }
 
 impl Sharing {
@@ -74,6 +83,8 @@ impl Sharing {
             is_changed: vec![false; routes],
             is_freed: vec![false; resources],
             solver: Solver::new(routes, resources),
+            outlook: Outlook::default(),
+            small: SMALL,
         }
     }
 
@@ -129,29 +140,43 @@ impl Sharing {
     /// Brings all rates up to date. Calls `revised` with every route under way whose rate or number of transfers
     /// changed.
     pub fn settle(&mut self, system: &System, mut revised: impl FnMut(Revised)) {
-        self.solver.next_epoch();
         let changed = std::mem::take(&mut self.changed_routes);
+        let freed = std::mem::take(&mut self.freed_resources);
         for &route in &changed {
-            let r = route as usize;
-            if self.count[r] == 0 || self.solver.seen(route) {
-                continue;
-            }
-            let is_free = !system.used_by(route).iter().any(|&used| self.demand.may_fill(system, used));
-            if is_free {
-                self.is_changed[r] = false;
-                let (rate, count) = (system.limits(route).unshared, self.count[r]);
-                let before = std::mem::replace(&mut self.rate[r], rate);
-                revised(Revised { route: RouteId(route), before, rate, count });
-            } else {
-                self.solve_from(system, Seed::Route(route), &mut revised);
+            if self.count[route as usize] > 0 {
+                self.take_unshared(system, route, &mut revised);
             }
         }
-        let freed = std::mem::take(&mut self.freed_resources);
+        self.solver.next_epoch();
+        let mut most = self.small;
+        let routes = changed.iter().map(|&route| Seed::Route(route));
+        for seed in routes.chain(freed.iter().map(|resource| Seed::Resource(resource.0))) {
+            if self.is_settled(seed) {
+                continue;
+            }
+            let Self { solver, members, demand, count, is_changed, outlook, .. } = self;
+            if !solver.collect(system, (&mut *members, demand), count, seed, most) {
+                // They are more than a few that hang together.
+                most = usize::MAX;
+                if let Some(visits) = outlook.most() {
+                    let is_open = |&route: &u32| is_changed[route as usize] && count[route as usize] > 0;
+                    let changes = Changes { routes: changed.iter().copied().filter(is_open), freed: &freed };
+                    if solver.spread(system, (&mut *members, demand), count, changes, visits) {
+                        outlook.succeeded();
+                        self.publish(system, &mut revised);
+                        break;
+                    }
+                    outlook.failed();
+                }
+                solver.next_epoch();
+                solver.collect(system, (members, demand), count, seed, most);
+                outlook.note_whole(solver.routes.len());
+            }
+            solver.solve(system, &self.members, count);
+            self.publish(system, &mut revised);
+        }
         for &resource in &freed {
             self.is_freed[resource.0 as usize] = false;
-            if self.members.live(resource) > 0 && !self.solver.seen_resource(resource.0) {
-                self.solve_from(system, Seed::Resource(resource.0), &mut revised);
-            }
         }
         for &route in &changed {
             self.is_changed[route as usize] = false;
@@ -160,11 +185,37 @@ impl Sharing {
         self.freed_resources = cleared(freed);
     }
 
-    fn solve_from(&mut self, system: &System, seed: Seed, revised: &mut impl FnMut(Revised)) {
-        self.solver.collect(system, (&mut self.members, &self.demand), &self.count, seed);
-        self.solver.fill(system, &self.members, &self.count);
-        for &(route, rate) in &self.solver.solution {
+    /// Where nothing that a route uses may be filled, its transfers have what they would have alone.
+    fn take_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
+        if system.used_by(route).iter().any(|&used| self.demand.may_fill(system, used)) {
+            return;
+        }
+        let r = route as usize;
+        self.is_changed[r] = false;
+        self.solver.level[r] = system.cap_level(route);
+        let rate = system.limits(route).unshared;
+        let before = std::mem::replace(&mut self.rate[r], rate);
+        revised(Revised { route: RouteId(route), before, rate, count: self.count[r] });
+    }
+
+    /// Whether nothing is to be found from there, or it was found in this call.
+    fn is_settled(&self, seed: Seed) -> bool {
+        match seed {
+            Seed::Route(route) => {
+                let r = route as usize;
+                self.count[r] == 0 || !self.is_changed[r] || self.solver.seen(route)
+            }
+            Seed::Resource(resource) => {
+                self.members.live(ResourceId(resource)) == 0 || self.solver.seen_resource(resource)
+            }
+        }
+    }
+
+    /// Takes over the levels that were found.
+    fn publish(&mut self, system: &System, revised: &mut impl FnMut(Revised)) {
+        for &(route, level) in &self.solver.solution {
             let r = route as usize;
+            let rate = Rate(level.saturating_mul(system.limits(route).weight.into()).max(1));
             let before = std::mem::replace(&mut self.rate[r], rate);
             let counted = std::mem::replace(&mut self.is_changed[r], false);
             if before != rate || counted {

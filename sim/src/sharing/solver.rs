@@ -5,8 +5,10 @@ use std::collections::BinaryHeap;
 
 use super::demand::Demand;
 use super::members::Members;
-use super::system::{Limits, ResourceId, RouteId, System, divide, scaled};
-use crate::quantity::Rate;
+use super::system::{ResourceId, RouteId, System, divide, scaled};
+
+/// The level of what nothing limits, and at which a capacity is full that is not.
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// Where the part to solve begins.
 #[derive(Clone, Copy)]
@@ -15,32 +17,42 @@ pub(super) enum Seed {
     Resource(u32),
 }
 
-/// Working memory of the filling, kept between calls. Marks carry the epoch in which they were set, so that nothing has
-/// to be cleared.
+/// What was found, and working memory of the filling, kept between calls. Marks carry the epoch in which they were set, so that
+/// nothing has to be cleared.
 #[derive(Clone, Debug)]
 pub(super) struct Solver {
-    epoch: u32,
+    /// The level of each route under way, as of its last solution.
+    pub(super) level: Vec<u64>,
+    /// The level at which each capacity was full.
+    pub(super) full_at: Vec<u64>,
+    pub(super) epoch: u32,
     route_mark: Vec<u32>,
     resource_mark: Vec<u32>,
+    /// Of routes whose level is looked for, where others keep theirs.
+    pub(super) free_mark: Vec<u32>,
     frozen: Vec<bool>,
     /// What is left of each capacity, scaled by [`WHOLE`].
     left: Vec<u128>,
     /// Sum of coefficient × count × weight of the routes not yet frozen.
     load: Vec<u64>,
-    routes: Vec<u32>,
-    resources: Vec<u32>,
+    pub(super) routes: Vec<u32>,
+    pub(super) resources: Vec<u32>,
     by_cap: Vec<(u64, u32)>,
     levels: BinaryHeap<Reverse<(u64, u32)>>,
     reached: Vec<u32>,
-    pub(super) solution: Vec<(u32, Rate)>,
+    /// Routes with their levels.
+    pub(super) solution: Vec<(u32, u64)>,
 }
 
 impl Solver {
     pub(super) fn new(routes: usize, resources: usize) -> Self {
         Self {
+            level: vec![0; routes],
+            full_at: vec![NEVER; resources],
             epoch: 0,
             route_mark: vec![0; routes],
             resource_mark: vec![0; resources],
+            free_mark: vec![0; routes],
             frozen: vec![false; routes],
             left: vec![0; resources],
             load: vec![0; resources],
@@ -58,6 +70,7 @@ impl Solver {
         if self.epoch == 0 {
             self.route_mark.fill(0);
             self.resource_mark.fill(0);
+            self.free_mark.fill(0);
             self.epoch = 1;
         }
     }
@@ -70,76 +83,115 @@ impl Solver {
         self.resource_mark[resource as usize] == self.epoch
     }
 
-    /// Gathers the routes and capacities connected to the seed, by capacities that may be filled.
+    /// Gathers the routes and capacities connected to the seed, by capacities that may be filled; `false` where those are more than
+    /// `most` routes, which are not all gathered then.
     pub(super) fn collect(
         &mut self,
         system: &System,
         (members, demand): (&mut Members, &Demand),
         count: &[u32],
         seed: Seed,
-    ) {
+        most: usize,
+    ) -> bool {
         self.routes.clear();
         self.resources.clear();
         match seed {
             Seed::Route(route) => self.visit_route(route),
-            Seed::Resource(resource) => self.visit_resource(resource),
+            Seed::Resource(resource) => self.visit_freed(system, (members, demand), count, resource),
         }
         let (mut next_route, mut next_resource) = (0, 0);
         loop {
             if let Some(&route) = self.routes.get(next_route) {
                 next_route += 1;
-                let times = u64::from(count[route as usize]) * u64::from(system.limits(route).weight);
-                for one in system.uses(RouteId(route)) {
-                    if self.seen_resource(one.resource.0) || demand.may_fill(system, one.resource) {
-                        self.visit_resource(one.resource.0);
-                        self.load[one.resource.0 as usize] += one.coefficient * times;
+                for &used in system.used_by(route) {
+                    if demand.may_fill(system, used) {
+                        self.visit_resource(used.0);
                     }
                 }
             } else if let Some(&resource) = self.resources.get(next_resource) {
                 next_resource += 1;
-                members.sweep(system, count, resource);
-                for &route in members.of(resource) {
-                    self.visit_route(route);
-                }
+                self.visit_members(system, members, count, resource);
             } else {
-                break;
+                return true;
             }
-        }
-        for &resource in &self.resources {
-            self.left[resource as usize] = scaled(system.capacity(ResourceId(resource)));
+            if self.routes.len() > most {
+                return false;
+            }
         }
     }
 
-    fn visit_route(&mut self, route: u32) {
+    /// A capacity that was given back in part. One that can no longer be filled limits none of those it did.
+    pub(super) fn visit_freed(
+        &mut self,
+        system: &System,
+        (members, demand): (&mut Members, &Demand),
+        count: &[u32],
+        resource: u32,
+    ) {
+        if demand.may_fill(system, ResourceId(resource)) {
+            self.visit_resource(resource);
+        } else {
+            self.full_at[resource as usize] = NEVER;
+            self.visit_members(system, members, count, resource);
+        }
+    }
+
+    pub(super) fn visit_members(&mut self, system: &System, members: &mut Members, count: &[u32], resource: u32) {
+        members.sweep(system, count, resource);
+        for &route in members.of(resource) {
+            self.visit_route(route);
+        }
+    }
+
+    pub(super) fn visit_route(&mut self, route: u32) {
         if !self.seen(route) {
             self.route_mark[route as usize] = self.epoch;
-            self.frozen[route as usize] = false;
             self.routes.push(route);
         }
     }
 
-    fn visit_resource(&mut self, resource: u32) {
+    pub(super) fn visit_resource(&mut self, resource: u32) {
         if !self.seen_resource(resource) {
             self.resource_mark[resource as usize] = self.epoch;
-            self.load[resource as usize] = 0;
             self.resources.push(resource);
         }
     }
 
-    /// The filling proper, over what [`Solver::collect`] gathered.
-    pub(super) fn fill(&mut self, system: &System, members: &Members, count: &[u32]) {
+    /// The levels of all that [`Solver::collect`] gathered.
+    pub(super) fn solve(&mut self, system: &System, members: &Members, count: &[u32]) {
+        self.fill(system, members, count, |_, route| system.cap_level(route));
+        for &(route, level) in &self.solution {
+            self.level[route as usize] = level;
+        }
+    }
+
+    /// The filling proper, over the routes and capacities that were visited: all members of these are among those. No route rises
+    /// above its cap.
+    pub(super) fn fill(&mut self, system: &System, members: &Members, count: &[u32], cap: impl Fn(&Self, u32) -> u64) {
         self.solution.clear();
         self.levels.clear();
         self.by_cap.clear();
         for &resource in &self.resources {
-            self.levels.push(Reverse((self.level(resource), resource)));
+            self.left[resource as usize] = scaled(system.capacity(ResourceId(resource)));
+            self.load[resource as usize] = 0;
+            self.full_at[resource as usize] = NEVER;
         }
-        for &route in &self.routes {
-            // What it would have alone holds for capacities that were not gathered, and for its cap.
-            let Limits { unshared, weight, .. } = *system.limits(route);
-            if unshared != Rate::UNLIMITED {
-                self.by_cap.push((unshared.0 / u64::from(weight), route));
+        for i in 0..self.routes.len() {
+            let route = self.routes[i];
+            self.frozen[route as usize] = false;
+            let times = u64::from(count[route as usize]) * u64::from(system.limits(route).weight);
+            for one in system.uses(RouteId(route)) {
+                if self.seen_resource(one.resource.0) {
+                    self.load[one.resource.0 as usize] += one.coefficient * times;
+                }
             }
+            let cap = cap(self, route);
+            if cap != NEVER {
+                self.by_cap.push((cap, route));
+            }
+        }
+        for &resource in &self.resources {
+            self.levels.push(Reverse((self.level_of(resource), resource)));
         }
         self.by_cap.sort_unstable();
         let mut next_cap = 0;
@@ -147,7 +199,7 @@ impl Solver {
             while self.by_cap.get(next_cap).is_some_and(|&(_, route)| self.frozen[route as usize]) {
                 next_cap += 1;
             }
-            let cap = self.by_cap.get(next_cap).map_or(u64::MAX, |&(level, _)| level);
+            let cap = self.by_cap.get(next_cap).map_or(NEVER, |&(level, _)| level);
             let reached = self.next_level(cap);
             let level = reached.min(cap);
             while let Some(&(at, route)) = self.by_cap.get(next_cap).filter(|&&(at, _)| at == level) {
@@ -157,11 +209,12 @@ impl Solver {
             }
             for i in 0..self.reached.len() {
                 let resource = self.reached[i];
+                self.full_at[resource as usize] = level;
                 for &route in members.of(resource) {
                     self.freeze(system, count, route, level);
                 }
             }
-            if level == u64::MAX {
+            if level == NEVER {
                 for i in 0..self.routes.len() {
                     self.freeze(system, count, self.routes[i], level);
                 }
@@ -173,7 +226,7 @@ impl Solver {
     /// for later.
     fn next_level(&mut self, limit: u64) -> u64 {
         self.reached.clear();
-        let mut found = u64::MAX;
+        let mut found = NEVER;
         while let Some(&Reverse((key, resource))) = self.levels.peek() {
             if key > found || key > limit {
                 return if self.reached.is_empty() { key } else { found };
@@ -183,7 +236,7 @@ impl Solver {
                 continue;
             }
             // Levels only rise while others freeze, so a stale key is an underestimate.
-            let level = self.level(resource);
+            let level = self.level_of(resource);
             if level > key {
                 self.levels.push(Reverse((level, resource)));
             } else {
@@ -194,7 +247,7 @@ impl Solver {
         found
     }
 
-    fn level(&self, resource: u32) -> u64 {
+    fn level_of(&self, resource: u32) -> u64 {
         divide(self.left[resource as usize], self.load[resource as usize])
     }
 
@@ -213,6 +266,6 @@ impl Solver {
             self.load[resource] -= load;
             self.left[resource] = self.left[resource].saturating_sub(u128::from(load) * u128::from(level));
         }
-        self.solution.push((route, Rate(level.saturating_mul(weight).max(1))));
+        self.solution.push((route, level));
     }
 }

@@ -183,6 +183,13 @@ impl System {
         &self.kind_of_route(route).limits
     }
 
+    /// The level above which a route does not rise: what its transfers would have alone holds for its cap, and for capacities that
+    /// are not filled. [`u64::MAX`]: none.
+    pub(super) fn cap_level(&self, route: u32) -> u64 {
+        let Limits { unshared, weight, .. } = *self.limits(route);
+        if unshared == Rate::UNLIMITED { u64::MAX } else { unshared.0 / u64::from(weight) }
+    }
+
     /// The capacities that a route uses.
     pub(super) fn used_by(&self, route: u32) -> &[ResourceId] {
         &self.used[self.use_range(route)]
