@@ -1,11 +1,13 @@
 //! Flags of `gpu run`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Bytes;
 use fabricast_validate::execute::nvshmem::Way;
-use fabricast_validate::kernel::Carrier;
+use fabricast_validate::kernel::{Carrier, GridShape};
 
 use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, WhatIfArgs};
 
@@ -42,8 +44,9 @@ pub struct GpuRunArgs {
 pub struct ExecutionArgs {
     /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice), nccl-symmetric (likewise,
     /// with its buffers registered as symmetric windows), nccl-forced (each strategy asked for that NCCL has, forced on a
-    /// communicator of its own), nvshmem (a process a GPU, in the ways of --nvshmem-by)
-    #[arg(long, value_name = "E[,E…]", value_delimiter = ',', default_values_t = [ExecutorChoice::Kernels, ExecutorChoice::Nccl])]
+    /// communicator of its own), nvshmem (a process a GPU, in the ways of --nvshmem-by). By default kernels, copies for what is
+    /// picked for copy engines, and nccl; with --pairs all
+    #[arg(long, value_name = "E[,E…]", value_delimiter = ',')]
     pub executor: Vec<ExecutorChoice>,
     /// What carries messages in generated kernels; by default what fits the protocol and the size
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',')]
@@ -51,7 +54,7 @@ pub struct ExecutionArgs {
     /// Blocks, threads, words of a thread and tiles that are in a phase together, as in `8x512x2`; by default what measured best
     /// and all tiles. `sweep` tries many and shows the fastest
     #[arg(long, value_name = "BLOCKSxTHREADSxWORDS[xTILES]")]
-    pub shape: Option<String>,
+    pub shape: Option<ShapeChoice>,
     /// Launch a kernel when the one before it has ended, not while it still runs
     #[arg(long)]
     pub no_overlap: bool,
@@ -77,8 +80,8 @@ pub struct ExecutionArgs {
     /// Check results and take no times
     #[arg(long)]
     pub untimed: bool,
-    /// Also time so many single calls, for the slowest of a hundred
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    /// Time so many single calls, for the slowest of a hundred
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub singles: u32,
     /// Write times into this folder too, with a manifest.toml, as `compare` and `calibrate` read them
     #[arg(long, value_name = "FOLDER")]
@@ -89,6 +92,60 @@ pub struct ExecutionArgs {
     /// Let this rank never come, to see how that ends
     #[arg(long, value_name = "RANK", hide = true)]
     pub lose: Option<usize>,
+}
+
+impl ExecutionArgs {
+    /// Whether an executor is asked for, of schedules of a protocol; by default copy engines run what was made for them.
+    pub fn wants(&self, choice: ExecutorChoice, protocol: Protocol) -> bool {
+        if !self.executor.is_empty() {
+            return self.executor.contains(&choice);
+        }
+        match choice {
+            ExecutorChoice::Kernels | ExecutorChoice::Nccl => true,
+            ExecutorChoice::Copies => protocol == Protocol::CopyEngine,
+            ExecutorChoice::NcclSymmetric | ExecutorChoice::NcclForced | ExecutorChoice::Nvshmem => false,
+        }
+    }
+
+    /// The shape that is given, if one is.
+    pub fn given_shape(&self) -> Option<GridShape> {
+        match self.shape {
+            Some(ShapeChoice::Given(shape)) => Some(shape),
+            Some(ShapeChoice::Sweep) | None => None,
+        }
+    }
+}
+
+/// How generated kernels are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShapeChoice {
+    /// Many are tried.
+    Sweep,
+    /// This one.
+    Given(GridShape),
+}
+
+impl FromStr for ShapeChoice {
+    type Err = String;
+
+    /// `sweep`, `8x512x2`, or `8x512x2x4`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "sweep" {
+            return Ok(Self::Sweep);
+        }
+        let wrong = || format!("'{text}' is no shape; expected `sweep` or blocks x threads x words, as in `8x512x2`");
+        let number = |number: &str| number.parse().ok().filter(|&number: &u32| number > 0).ok_or_else(wrong);
+        let numbers = text.split('x').map(number).collect::<Result<Vec<u32>, _>>()?;
+        let (split, threads, unroll, together) = match numbers[..] {
+            [split, threads, unroll] => (split, threads, unroll, 1),
+            [split, threads, unroll, together] => (split, threads, unroll, together),
+            _ => return Err(wrong()),
+        };
+        if !threads.is_multiple_of(32) || !(64..=1024).contains(&threads) {
+            return Err(format!("{threads} threads: expected a multiple of 32 from 64 to 1024"));
+        }
+        Ok(Self::Given(GridShape { split, threads, unroll, together }))
+    }
 }
 
 /// An executor.

@@ -27,7 +27,7 @@ pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
 pub use gpu_prove::GpuProveArgs;
-pub use gpu_run::{ExecutionArgs, ExecutorChoice, GpuRunArgs};
+pub use gpu_run::{ExecutionArgs, ExecutorChoice, GpuRunArgs, ShapeChoice};
 pub use grid::Grid;
 pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};

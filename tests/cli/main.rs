@@ -10,6 +10,7 @@ mod files;
 mod formats;
 mod golden_tables;
 mod gpu;
+mod gpu_run;
 mod hostile;
 mod identical;
 mod json;

@@ -30,8 +30,9 @@ extern "C" __global__ void fill(u8* to, u64 first, u64 count, u32 rank, Rule rul
     }
 }
 
-// Compares with the elements `first…` of `source`, or of all ranks combined where that is no rank; the place of the first
-// that is wrong, counted from `at`, goes to `wrong[0]`, how many are to `wrong[1]`.
+// Compares with the elements `first…` of `source`, or of all ranks combined where that is no rank. Of what is wrong, `wrong[0]` is
+// the first place, counted from `at`, `wrong[1]` how many; who sets `wrong[2]` first notes a place, what was found there, what was
+// expected and the contents' seed behind it.
 extern "C" __global__ void check(const u8* found, u64 at, u64 first, u64 count, u32 source, Rule rule, const u64* codes,
                                  u32 size, u64* wrong) {
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
@@ -50,6 +51,12 @@ extern "C" __global__ void check(const u8* found, u64 at, u64 first, u64 count, 
         if (code != codes[value]) {
             atomicMin(&wrong[0], at + i);
             atomicAdd(&wrong[1], 1ull);
+            if (atomicExch(&wrong[2], 1ull) == 0) {
+                wrong[3] = at + i;
+                wrong[4] = code;
+                wrong[5] = codes[value];
+                wrong[6] = rule.seed;
+            }
         }
     }
 }

@@ -15,6 +15,9 @@ use super::{Buffers, ExecuteError, Job};
 
 const TEXT: &str = include_str!("contents.cu");
 
+/// Words of [`Contents::wrong`] on the GPU, as in contents.cu.
+const WORDS: usize = 7;
+
 /// A byte that no small number begins with, in any type.
 const POISON: u8 = 0xab;
 
@@ -28,6 +31,30 @@ pub struct Contents<'a> {
     codes: DeviceMemory,
     wrong: DeviceMemory,
     numbers: Numbers,
+}
+
+/// What comparisons found wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// The first wrong element of any comparison, in the numbering of the call.
+    pub first: u64,
+    /// How many were wrong in all.
+    pub count: u64,
+    /// The one that was met first.
+    pub met: Met,
+}
+
+/// A wrong element of the first comparison that found one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Met {
+    /// Which, in the numbering of the call.
+    pub index: u64,
+    /// Its bits.
+    pub found: u64,
+    /// What they should be.
+    pub expected: u64,
+    /// Of the contents that were compared with.
+    pub seed: u64,
 }
 
 /// A part of a result: where it is, and whose input it is.
@@ -116,7 +143,7 @@ impl<'a> Contents<'a> {
             (0..=numbers.largest.max(numbers.range)).flat_map(|number| code(job.dtype, number).to_ne_bytes()).collect();
         let codes = DeviceMemory::new(context, Bytes(table.len() as u64))?;
         stream.upload(codes.all(), &table)?;
-        let wrong = DeviceMemory::new(context, Bytes(16))?;
+        let wrong = DeviceMemory::new(context, Bytes(8 * WORDS as u64))?;
         Ok(Self {
             job,
             buffers,
@@ -178,7 +205,7 @@ impl<'a> Contents<'a> {
         let Self { job, buffers, .. } = *self;
         self.forget(stream)?;
         self.compare(rank, seed, stream)?;
-        let Some((index, count)) = self.wrong(stream)? else { return Ok(()) };
+        let Some(Noted { first: index, count, .. }) = self.wrong(stream)? else { return Ok(()) };
         let size = job.dtype.size().0;
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
         let parts = expected(job, rank as u32);
@@ -198,7 +225,9 @@ impl<'a> Contents<'a> {
     /// # Errors
     /// A failing call.
     pub fn forget(&self, stream: &Stream) -> Result<(), ExecuteError> {
-        let clean: Vec<u8> = [u64::MAX, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut words = [0; WORDS];
+        words[0] = u64::MAX;
+        let clean: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         Ok(stream.upload(self.wrong.all(), &clean)?)
     }
 
@@ -229,16 +258,17 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// Waits, and says the first wrong element of all comparisons since it forgot, and how many are wrong.
+    /// Waits, and says what comparisons found wrong since it forgot.
     ///
     /// # Errors
     /// A failing call.
-    pub fn wrong(&self, stream: &Stream) -> Result<Option<(u64, u64)>, ExecuteError> {
-        let mut result = [0; 16];
+    pub(super) fn wrong(&self, stream: &Stream) -> Result<Option<Noted>, ExecuteError> {
+        let mut result = [0; 8 * WORDS];
         stream.download(&mut result, self.wrong.all())?;
-        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| result[at + i]));
-        let (index, count) = (word(0), word(8));
-        Ok((count > 0).then_some((index, count)))
+        let [first, count, _, index, found, expected, seed]: [u64; WORDS] =
+            std::array::from_fn(|word| u64::from_ne_bytes(std::array::from_fn(|byte| result[8 * word + byte])));
+        let met = Met { index, found, expected, seed };
+        Ok((count > 0).then_some(Noted { first, count, met }))
     }
 
     /// As in contents.cu.

@@ -46,6 +46,24 @@ impl<'a> Copies<'a> {
         Ok(Self { stage, buffers, job, copies, words })
     }
 
+    /// Whom a rank sends to, and who sends to it.
+    fn peers(&self, member: usize) -> (Vec<usize>, Vec<usize>) {
+        let me = member as u32;
+        let others = |of: &dyn Fn(&Copied) -> Option<u32>| {
+            let mut peers: Vec<usize> = self
+                .copies
+                .iter()
+                .filter(|copy| copy.from != copy.to)
+                .filter_map(of)
+                .map(|peer| peer as usize)
+                .collect();
+            peers.sort_unstable();
+            peers.dedup();
+            peers
+        };
+        (others(&|copy| (copy.from == me).then_some(copy.to)), others(&|copy| (copy.to == me).then_some(copy.from)))
+    }
+
     /// The word at a rank that another one sets.
     fn word(&self, at: usize, of: usize, kind: Kind) -> Result<crate::cuda::Part<'_>, ExecuteError> {
         let ranks = self.stage.ranks() as usize;
@@ -64,20 +82,20 @@ enum Kind {
 }
 
 impl Executor for Copies<'_> {
+    fn waiting(&self, member: usize) -> String {
+        let (to, from) = self.peers(member);
+        let ranks = |peers: &[usize]| peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        format!(
+            "rank {member}, in {} by copy engines: for ranks {} to have come, or for what ranks {} send",
+            self.job,
+            ranks(&to),
+            ranks(&from)
+        )
+    }
+
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let me = member as u32;
-        let peers_of = |from: bool| {
-            let mut peers: Vec<usize> = self
-                .copies
-                .iter()
-                .filter(|copy| copy.from != copy.to && if from { copy.from == me } else { copy.to == me })
-                .map(|copy| (if from { copy.to } else { copy.from }) as usize)
-                .collect();
-            peers.sort_unstable();
-            peers.dedup();
-            peers
-        };
-        let (to, from) = (peers_of(true), peers_of(false));
+        let (to, from) = self.peers(member);
         for &peer in &from {
             stream.write_word(self.word(peer, member, Kind::Come)?, 1)?;
         }

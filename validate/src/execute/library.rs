@@ -30,8 +30,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// Makes the communicators. What is forced is read from the environment while they are made, so no other thread may use
-    /// NCCL meanwhile.
+    /// Makes the communicators, without NVLink multicast whatever the choice is ([`crate::nccl::SHARED_HOST`]). What is forced is
+    /// read from the environment while they are made, so no other thread may use NCCL meanwhile.
     ///
     /// # Errors
     /// Ranks that share a GPU, or a failing call.
@@ -39,13 +39,14 @@ impl Library {
         if stage.devices() == Devices::Shared && stage.ranks() > 1 {
             return Err(unsupported("its ranks need a GPU each"));
         }
-        let id = nccl.unique_id()?;
-        let blocks = match choice {
-            Choice::Forced(forced) => forced.channels,
-            Choice::Own | Choice::Windows(_) => None,
+        // The number of channels is the communicator's own; its variables are read once in a process.
+        let (forced, blocks) = match choice {
+            Choice::Forced(forced) => (Forced { channels: None, ..forced.clone() }, forced.channels),
+            Choice::Own | Choice::Windows(_) => (Forced::default(), None),
         };
         let config = Config { min_blocks: blocks, max_blocks: blocks };
         let make = || {
+            let id = nccl.unique_id()?;
             team::run(stage.contexts(), watchdog, |member| -> Result<Communicator, ExecuteError> {
                 let mut made = Communicator::new(nccl, member.context, id, member.rank, member.size, config)?;
                 if let Choice::Windows(buffers) = choice {
@@ -54,11 +55,7 @@ impl Library {
                 Ok(made)
             })
         };
-        let made = match choice {
-            // The number of channels is the communicator's own; its variables are read once in a process.
-            Choice::Forced(forced) => force(&Forced { channels: None, ..forced.clone() }, make),
-            Choice::Own | Choice::Windows(_) => make(),
-        }?;
+        let made = force(&forced, make)?;
         Ok(Self { nccl: Arc::clone(nccl), communicators: made.into_iter().map(Mutex::new).collect() })
     }
 
@@ -112,6 +109,10 @@ struct Call<'a> {
 }
 
 impl Executor for Call<'_> {
+    fn waiting(&self, member: usize) -> String {
+        format!("rank {member}, in {} by NCCL", self.job)
+    }
+
     #[expect(unsafe_code, reason = "hands addresses to NCCL")]
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let Job { header, dtype, op } = self.job;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cuda::{Event, Graph, Member, Stream, Watchdog, team};
 
+use super::contents::{Met, Noted};
 use super::{Buffers, Contents, ExecuteError, Executor, Job, Stage};
 
 /// How much is measured.
@@ -107,38 +108,52 @@ pub fn streak(
     calls: u32,
     seed: u64,
 ) -> Result<(), ExecuteError> {
-    /// Calls that are enqueued before the host looks whether all is well.
-    const AT_ONCE: u32 = 100;
     team::run(stage.contexts(), watchdog, |member: &Member<'_>| {
-        let stream = Stream::new(member.context)?;
-        let contents = Contents::new(member.context, &stream, job, buffers)?;
-        contents.forget(&stream)?;
-        wait(member, &stream, executor)?;
-        member.meet()?;
-        for call in 0..calls {
-            let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(call) + 1));
-            for rank in stage.ranks_of(member.rank) {
-                contents.prepare(rank, seed, &stream)?;
-            }
-            executor.enqueue(member.rank, &stream)?;
-            for rank in stage.ranks_of(member.rank) {
-                contents.compare(rank, seed, &stream)?;
-            }
-            if (call + 1) % AT_ONCE == 0 {
-                wait(member, &stream, executor)?;
-            }
-        }
-        wait(member, &stream, executor)?;
-        if let Some((index, count)) = contents.wrong(&stream)? {
-            return Err(ExecuteError::WrongAmong { rank: member.rank, calls, index, count });
-        }
-        Ok(member.meet()?)
+        streak_one(member, stage.ranks_of(member.rank), buffers, job, executor, calls, seed)
     })
     .map(|_: Vec<()>| ())
 }
 
+/// What one member does of a [`streak`].
+pub(super) fn streak_one(
+    member: &Member<'_>,
+    ranks: Range<usize>,
+    buffers: &Buffers,
+    job: &Job,
+    executor: &dyn Executor,
+    calls: u32,
+    seed: u64,
+) -> Result<(), ExecuteError> {
+    /// Calls that are enqueued before the host looks whether all is well.
+    const AT_ONCE: u32 = 100;
+    let stream = Stream::new(member.context)?;
+    let contents = Contents::new(member.context, &stream, job, buffers)?;
+    contents.forget(&stream)?;
+    wait(member, &stream, executor)?;
+    member.meet()?;
+    let seed_of = |call: u32| seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(call) + 1));
+    for call in 0..calls {
+        for rank in ranks.clone() {
+            contents.prepare(rank, seed_of(call), &stream)?;
+        }
+        executor.enqueue(member.rank, &stream)?;
+        for rank in ranks.clone() {
+            contents.compare(rank, seed_of(call), &stream)?;
+        }
+        if (call + 1) % AT_ONCE == 0 {
+            wait(member, &stream, executor)?;
+        }
+    }
+    wait(member, &stream, executor)?;
+    if let Some(Noted { count, met: Met { index, found, expected, seed }, .. }) = contents.wrong(&stream)? {
+        let call = (0..calls).find(|&call| seed_of(call) == seed).unwrap_or(calls);
+        return Err(ExecuteError::WrongAmong { rank: member.rank, calls, call, index, count, found, expected });
+    }
+    Ok(member.meet()?)
+}
+
 fn wait(member: &Member<'_>, stream: &Stream, executor: &dyn Executor) -> Result<(), ExecuteError> {
-    let waited = member.watchdog.wait_for(stream, &|| format!("rank {}", member.rank));
+    let waited = member.watchdog.wait_for(stream, &|| executor.waiting(member.rank));
     let lost = executor.lost();
     if lost.is_empty() { Ok(waited?) } else { Err(ExecuteError::Lost(lost)) }
 }

@@ -58,6 +58,13 @@ impl Job {
     }
 }
 
+impl std::fmt::Display for Job {
+    /// `all_reduce of 1 MiB`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.header.call.collective, self.header.layout.bytes())
+    }
+}
+
 /// A way to run a job.
 pub trait Executor: Sync {
     /// Enqueues a call's part of the ranks of one member of the stage's team on its stream. Calls of all members, made as
@@ -66,6 +73,11 @@ pub trait Executor: Sync {
     /// # Errors
     /// A failing call.
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError>;
+
+    /// What a member is in while it waits for its stream, in words: its rank and the call.
+    fn waiting(&self, member: usize) -> String {
+        format!("rank {member}")
+    }
 
     /// Who gave up waiting, in words; nobody if all is well.
     fn lost(&self) -> Vec<String> {
@@ -124,17 +136,24 @@ pub enum ExecuteError {
     Lost(Vec<String>),
     /// A result among many is wrong.
     #[error(
-        "wrong results: of {calls} calls one after the other {count} elements of rank {rank}, the first {index} of its result"
+        "wrong results: of {calls} calls one after the other {count} elements of rank {rank}, first in call {call} element {index}: \
+         found {found:#x}, expected {expected:#x}"
     )]
     WrongAmong {
         /// The rank.
         rank: usize,
         /// Calls.
         calls: u32,
-        /// The first wrong element of any call, in the numbering of the call.
+        /// The first call with a wrong element, from 0.
+        call: u32,
+        /// An element that is wrong there, in the numbering of the call.
         index: u64,
-        /// How many are wrong.
+        /// How many are wrong, in all calls.
         count: u64,
+        /// Its bits.
+        found: u64,
+        /// What they should be.
+        expected: u64,
     },
     /// A result is wrong.
     #[error(

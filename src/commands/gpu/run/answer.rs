@@ -2,6 +2,7 @@
 
 use fabricast_planner::plan::busbw_gbps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::profile::Launch;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use fabricast_validate::execute::nvshmem::Way;
 use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
@@ -101,6 +102,14 @@ impl Row {
         }
     }
 
+    /// What ran, in words.
+    pub(super) fn what(&self) -> String {
+        match self.strategy() {
+            strategy if strategy.is_empty() => format!("{} by {}", self.job, self.by.name()),
+            strategy => format!("{} by {}, {strategy}", self.job, self.by.name()),
+        }
+    }
+
     pub(super) fn forced_to(self, channels: u16) -> Self {
         Self { forced: Some(channels), ..self }
     }
@@ -122,9 +131,17 @@ impl Row {
         u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }
 
-    /// Its time from a graph.
-    pub(super) fn graph(&self) -> Option<Picos> {
-        self.times.as_ref().map(|times| times.graph)
+    /// What carries messages in its kernel, if it is one.
+    pub(super) fn carrier(&self) -> Option<Carrier> {
+        self.carrier
+    }
+
+    /// Its time, launched so.
+    pub(super) fn time(&self, launch: Launch) -> Option<Picos> {
+        self.times.as_ref().map(|times| match launch {
+            Launch::Graph => times.graph,
+            Launch::Stream => times.stream,
+        })
     }
 
     /// What rows of the same call have in common.
@@ -146,6 +163,8 @@ impl Row {
 pub(super) struct Answer {
     pub(super) fabric: String,
     profile: String,
+    /// How the calls that are compared are launched.
+    launch: Launch,
     pub(super) gpus: usize,
     ranks: u32,
     pub(super) nccl: Option<String>,
@@ -208,10 +227,11 @@ struct RowJson<'a> {
 }
 
 impl Answer {
-    pub(super) fn new(fabric: &Fabric, profile: &str, stage: &Stage, nccl: Option<String>) -> Self {
+    pub(super) fn new(fabric: &Fabric, profile: &str, launch: Launch, stage: &Stage, nccl: Option<String>) -> Self {
         Self {
             fabric: fabric.name().to_owned(),
             profile: profile.to_owned(),
+            launch,
             gpus: stage.contexts().len(),
             ranks: stage.ranks(),
             nccl,
@@ -236,10 +256,10 @@ impl Answer {
         }
     }
 
-    /// The least time from a graph of an executor for the same call.
+    /// The least time of an executor for the same call.
     fn beside(&self, row: &Row, by: By) -> Option<Picos> {
         let call = row.call();
-        self.rows.iter().filter(|one| one.by == by && one.call() == call).filter_map(Row::graph).min()
+        self.rows.iter().filter(|one| one.by == by && one.call() == call).filter_map(|one| one.time(self.launch)).min()
     }
 
     pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
@@ -281,7 +301,7 @@ impl Answer {
                 low_us: predicted(|one| one.low),
                 high_us: predicted(|one| one.high),
                 nccl_us: nccl.map(Picos::us),
-                ratio: ratio(nccl, row),
+                ratio: self.ratio(nccl, row),
                 nccl_symmetric_us: self.beside(row, By::NcclSymmetric).map(Picos::us),
                 nccl_forced_us: self.beside(row, By::NcclForced).map(Picos::us),
                 tried: row.tried.iter().map(|(shape, time)| (*shape, time.us())).collect(),
@@ -295,7 +315,7 @@ impl Answer {
             nccl: self.nccl.as_deref(),
             nvshmem: self.nvshmem.as_ref().map(|(version, _)| version.as_str()),
             nvshmem_nccl: self.nvshmem.as_ref().and_then(|(_, nccl)| nccl.as_deref()),
-            summary: Summary::of(&self.rows),
+            summary: Summary::of(&self.rows, self.launch),
             rows: rows.collect(),
         }
     }
@@ -316,6 +336,8 @@ impl Answer {
             Column::new("p99_us", "p99", Unit::Micros),
             Column::new("busbw_gbps", "busbw", Unit::Gbps),
             Column::new("predicted_us", "predicted", Unit::Micros),
+            Column::new("low_us", "from", Unit::Micros),
+            Column::new("high_us", "to", Unit::Micros),
         ];
         for by in &others {
             let key = by.name().replace('-', "_");
@@ -348,7 +370,8 @@ impl Answer {
                 (Some(carrier), None) => carrier.name().to_owned(),
                 (None, _) => String::new(),
             };
-            let graph = row.graph();
+            let told = row.time(self.launch);
+            let predicted = |of: fn(&Predicted) -> Picos| row.predicted.as_ref().map(of);
             let mut cells = vec![
                 Value::text(call.collective.name()).into(),
                 Value::Bytes(call.bytes).into(),
@@ -356,34 +379,35 @@ impl Answer {
                 Value::text(row.strategy()).into(),
                 Value::text(carrier).into(),
                 time(row.times.as_ref().map(|times| times.stream)).into(),
-                time(graph).into(),
+                time(row.times.as_ref().map(|times| times.graph)).into(),
                 time(row.times.as_ref().and_then(|times| times.p99)).into(),
-                graph
-                    .map_or_else(
-                        || Value::text("–"),
-                        |graph| Value::Rate(busbw_gbps(call.collective, call.bytes, graph, call.ranks)),
-                    )
-                    .into(),
-                time(row.predicted.as_ref().map(|one| one.time)).into(),
+                told.map_or_else(
+                    || Value::text("–"),
+                    |told| Value::Rate(busbw_gbps(call.collective, call.bytes, told, call.ranks)),
+                )
+                .into(),
+                time(predicted(|one| one.time)).into(),
+                time(predicted(|one| one.low)).into(),
+                time(predicted(|one| one.high)).into(),
             ];
             for &by in &others {
                 let theirs = self.beside(row, by);
                 cells.push(time(theirs).into());
-                let ratio = ratio(theirs, row).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
+                let ratio = self.ratio(theirs, row).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
                 cells.push(Value::text(ratio).into());
             }
             cells.push(Value::text(if row.fault.is_none() { "yes" } else { "NO" }).into());
             table.row(cells);
         }
-        for line in Summary::of(&self.rows).lines() {
+        for line in Summary::of(&self.rows, self.launch).lines() {
             table.note(line);
         }
         table
     }
-}
 
-/// Theirs ÷ ours; nothing for what is not ours.
-fn ratio(theirs: Option<Picos>, row: &Row) -> Option<f64> {
-    row.by.is_ours().then_some(())?;
-    Some(theirs?.us() / row.graph()?.us())
+    /// Theirs ÷ ours; nothing for what is not ours.
+    fn ratio(&self, theirs: Option<Picos>, row: &Row) -> Option<f64> {
+        row.by.is_ours().then_some(())?;
+        Some(theirs?.us() / row.time(self.launch)?.us())
+    }
 }

@@ -50,11 +50,23 @@ pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Ask>
     }
     if let Some(path) = &args.plan {
         let row = |row: &SavedRow| {
-            let SavedPick { algorithm, protocol, channels, .. } = row.pick;
-            let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
+            let SavedPick { algorithm, protocol, channels, threads, chunk, .. } = row.pick;
+            let strategy = Strategy { algorithm, protocol, channels, threads, chunk: chunk.map(Bytes) };
             schedule(ground, row.collective, row.bytes, strategy, None)
         };
-        return read_plan(path)?.rows.iter().map(row).collect();
+        let plan = read_plan(path)?;
+        if plan.ranks as usize != ground.placement.len() {
+            return Err(Failure::input_with_help(
+                format!(
+                    "the plan is of {} ranks on {}, and this fabric has {}",
+                    plan.ranks,
+                    plan.fabric,
+                    ground.placement.len()
+                ),
+                "name the fabric that it was made for, or plan anew for this one",
+            ));
+        }
+        return plan.rows.iter().map(row).collect();
     }
     let Asked { collectives, matrix, sizes } = Asked::of(&args.call, ground.placement.len(), &Sizes::default().0)?;
     crate::commands::check_root(&args.call, ground.placement)?;

@@ -34,7 +34,8 @@ impl Libraries {
         strategies: impl Iterator<Item = Strategy>,
         output: &Output,
     ) -> Result<Option<Self>, ExecuteError> {
-        let wants = |choice| args.executor.contains(&choice);
+        // No choice of NCCL hangs on the protocol of a schedule.
+        let wants = |choice| args.wants(choice, Protocol::Symmetric);
         let choices = [ExecutorChoice::Nccl, ExecutorChoice::NcclSymmetric, ExecutorChoice::NcclForced];
         if !choices.into_iter().any(wants) {
             return Ok(None);
@@ -111,7 +112,7 @@ fn alike(one: Strategy, other: Strategy) -> bool {
 
 /// A strategy in NCCL's words (`ncclAlgoStr`, `ncclProtoStr`, NCCL 2.28 src/graph/tuning.cc); nothing for what it has not, or
 /// what takes multicast.
-fn forced(strategy: Strategy) -> Option<Forced> {
+pub(super) fn forced(strategy: Strategy) -> Option<Forced> {
     let algorithm = match strategy.algorithm {
         Algorithm::Ring => "Ring",
         Algorithm::Tree => "Tree",

@@ -6,6 +6,7 @@ mod libraries;
 mod measurements;
 mod nvshmem;
 mod pairs;
+mod shapes;
 mod summary;
 mod watched;
 
@@ -23,9 +24,9 @@ use fabricast_validate::execute::{
     Buffers, Calls, Copies, Effort, ExecuteError, Executor, Generated, Job, Library, Stage, Times, Wanted, check,
     measure, streak,
 };
-use fabricast_validate::kernel::{Carrier, Devices, GridShape, Kernel, Tiles};
+use fabricast_validate::kernel::{Carrier, Devices, GridShape, Kernel};
 
-use crate::args::{ExecutorChoice, GpuRunArgs};
+use crate::args::{ExecutorChoice, GpuRunArgs, ShapeChoice};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
@@ -38,6 +39,13 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
         return pairs::run(args, output);
     }
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
+    if args.fabric.ranks_per_gpu > 1 && fabric.gpus().len() > 1 {
+        let gpus = fabric.gpus().len();
+        return Err(Failure::input_with_help(
+            format!("ranks that share a GPU share one, and the fabric has {gpus}"),
+            "--gpus 1",
+        ));
+    }
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
     let profile = setup::profile(&args.costs, &fabric)?;
@@ -45,6 +53,11 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let (placement, router) = (&placement[..], &router);
     let ground = Ground { args, fabric: &fabric, router, placement, profile: &profile, kernels: &kernels };
     let asked = asked::schedules(&ground, output)?;
+    if asked.is_empty() {
+        return Err(Failure::input(
+            "there is nothing to run: no strategy that is asked for is one of these collectives",
+        ));
+    }
     let ranks = asked.iter().map(|one| one.schedule.header().call.ranks).max().unwrap_or(1);
     if let Some(other) = asked.iter().find(|one| one.schedule.header().call.ranks != ranks) {
         let found = other.schedule.header().call.ranks;
@@ -61,23 +74,24 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let mut elements = nvshmem::Elements::new(&args.execution, &stage, most)?;
     let theatre = Theatre { ground: &ground, stage, buffers, watchdog, libraries };
     let version = theatre.libraries.as_ref().map(Libraries::version);
-    let mut answer = Answer::new(&fabric, &kernels.name, &theatre.stage, version);
+    let launch = setup::launch_mode(&args.costs, &fabric, placement).launch;
+    let mut answer = Answer::new(&fabric, &kernels.name, launch, &theatre.stage, version);
     let mut last: Option<Job> = None;
-    let mut wrong = None;
+    let mut told = Told { output, wrong: None };
     for ask in &asked {
         let schedule = &ask.schedule;
         let job = ground.job(schedule);
         if !last.as_ref().is_some_and(|same| alike(same, &job)) {
-            for row in theatre.of_libraries(&job, output)? {
+            for row in theatre.of_libraries(&job, &mut told)? {
                 answer.push(row);
             }
-            if let Some(row) = elements.collective(&theatre, schedule, &job, output, &mut wrong)? {
+            if let Some(row) = elements.collective(&theatre, schedule, &job, &mut told)? {
                 answer.push(row);
             }
             last = Some(job.clone());
         }
-        let mut rows = theatre.rows(ask, &job, output, &mut wrong)?;
-        rows.extend(elements.rows(&theatre, schedule, &job, output, &mut wrong)?);
+        let mut rows = theatre.rows(ask, &job, &mut told)?;
+        rows.extend(elements.rows(&theatre, schedule, &job, &mut told)?);
         for mut row in rows {
             let over = if row.by.runs_schedule() { ask.over_blocks(&ground, row.blocks())? } else { None };
             let profile = if row.by.runs_schedule() { ground.kernels } else { ground.profile };
@@ -89,11 +103,39 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
         }
     }
     answer.nvshmem = elements.library();
+    if answer.rows.is_empty() {
+        return Err(Failure::Failed("nothing ran: no executor that is asked for runs any of it".to_owned()));
+    }
     if let Some(folder) = &args.execution.measurements {
-        measurements::write(folder, &answer)?;
+        measurements::write(folder, &ground, &answer, output)?;
     }
     answer.write(output)?;
-    wrong.map_or(Ok(()), |error: ExecuteError| Err(error.into()))
+    told.wrong.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// What is told while calls run.
+struct Told<'a> {
+    output: &'a Output,
+    /// The first wrong result, which ends the command at the end.
+    wrong: Option<ExecuteError>,
+}
+
+impl Told<'_> {
+    /// A row that was made, or one that says what is wrong with it; other errors end the command.
+    fn kept(&mut self, made: Result<Row, ExecuteError>, failed: impl FnOnce() -> Row) -> Result<Row, ExecuteError> {
+        use ExecuteError::{Unsupported, Wrong, WrongAmong};
+        match made {
+            Err(error @ (Wrong { .. } | WrongAmong { .. } | Unsupported { .. })) => {
+                let row = failed().failed(&error);
+                self.output.warn(&format!("{}: {error}", row.what()));
+                if !matches!(error, Unsupported { .. }) {
+                    self.wrong.get_or_insert(error);
+                }
+                Ok(row)
+            }
+            made => made,
+        }
+    }
 }
 
 /// Whether two jobs are the same call.
@@ -140,6 +182,10 @@ struct Without<'a> {
 impl Executor for Without<'_> {
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         if member == self.lost { Ok(()) } else { self.executor.enqueue(member, stream) }
+    }
+
+    fn waiting(&self, member: usize) -> String {
+        self.executor.waiting(member)
     }
 
     fn lost(&self) -> Vec<String> {
@@ -202,13 +248,13 @@ impl Theatre<'_> {
     }
 
     /// NCCL's own choices, which all rows of the call stand beside.
-    fn of_libraries(&self, job: &Job, output: &Output) -> Result<Vec<Row>, Failure> {
+    fn of_libraries(&self, job: &Job, told: &mut Told<'_>) -> Result<Vec<Row>, Failure> {
         let Some(libraries) = &self.libraries else { return Ok(Vec::new()) };
         let own = libraries.own().map(|library| (By::Nccl, &self.buffers, library));
         let windows = libraries.windows().map(|(buffers, library)| (By::NcclSymmetric, buffers, library));
         let rows = own.into_iter().chain(windows);
         Ok(rows
-            .filter_map(|(by, buffers, library)| self.of_library(by, job, buffers, library, output).transpose())
+            .filter_map(|(by, buffers, library)| self.of_library(by, job, buffers, library, told).transpose())
             .collect::<Result<_, _>>()?)
     }
 
@@ -219,70 +265,60 @@ impl Theatre<'_> {
         job: &Job,
         buffers: &Buffers,
         library: &Library,
-        output: &Output,
+        told: &mut Told<'_>,
     ) -> Result<Option<Row>, ExecuteError> {
         let executor = match library.of(buffers, job) {
             Ok(executor) => executor,
             Err(error) => {
-                output.warn(&error.to_string());
+                told.output.warn(&format!("{job}: {error}"));
                 return Ok(None);
             }
         };
-        match self.performed(by, job, buffers, &executor) {
-            Ok(times) => Ok(Some(Row::new(job, by, None, times.as_ref()))),
+        let row = |times: Option<&Times>| Row::new(job, by, None, times);
+        match self.performed(by, job, buffers, &executor).map(|times| row(times.as_ref())) {
             // What it cannot be forced to, it says when it is called.
             Err(error @ ExecuteError::Nccl(_)) if by == By::NcclForced => {
-                output.warn(&format!("{} {}: {error}", job.header.name, job.header.protocol));
+                told.output.warn(&format!("{} {}: {error}", job.header.name, job.header.protocol));
                 Ok(None)
             }
-            Err(error) => Err(error),
+            made => told.kept(made, || row(None)).map(Some),
         }
     }
 
     /// The ways that run the schedule, or its strategy. What is wrong is told in its row, and ends the command at the end.
-    fn rows(
-        &self,
-        ask: &asked::Ask,
-        job: &Job,
-        output: &Output,
-        wrong: &mut Option<ExecuteError>,
-    ) -> Result<Vec<Row>, Failure> {
+    fn rows(&self, ask: &asked::Ask, job: &Job, told: &mut Told<'_>) -> Result<Vec<Row>, Failure> {
         let schedule = &ask.schedule;
         let mut rows = Vec::new();
-        let wants = |choice| self.ground.args.execution.executor.contains(&choice);
+        let execution = &self.ground.args.execution;
+        let wants = |choice| execution.wants(choice, job.header.protocol);
         if let (Some(libraries), Some(strategy)) = (&self.libraries, ask.strategy())
             && let Some(library) = libraries.forced(strategy, &self.stage, &self.watchdog)?
         {
-            let row = self.of_library(By::NcclForced, job, &self.buffers, library, output)?;
+            let row = self.of_library(By::NcclForced, job, &self.buffers, library, told)?;
             rows.extend(row.map(|row| row.forced_to(strategy.channels)));
         }
         if wants(ExecutorChoice::Kernels) {
-            for carrier in self.carriers(schedule) {
-                match self.generated(schedule, job, carrier) {
-                    Ok(row) => rows.push(row),
-                    Err(
-                        error @ (ExecuteError::Wrong { .. }
-                        | ExecuteError::WrongAmong { .. }
-                        | ExecuteError::Unsupported { .. }),
-                    ) => {
-                        output.warn(&format!("{} {}: {error}", job.header.name, carrier.name()));
-                        rows.push(Row::new(job, By::Kernels, Some((carrier, None)), None).failed(&error));
-                        if !matches!(error, ExecuteError::Unsupported { .. }) {
-                            *wrong = Some(error);
-                        }
-                    }
-                    Err(error) => return Err(error.into()),
-                }
+            let carriers = self.carriers(schedule);
+            if carriers.is_empty() && !wants(ExecutorChoice::Copies) {
+                let name = &job.header.name;
+                told.output.warn(&format!("{job} by {name}: not run, it is for copy engines (--executor copies)"));
+            }
+            for carrier in carriers {
+                let made = self.generated(schedule, job, carrier);
+                rows.push(told.kept(made, || Row::new(job, By::Kernels, Some((carrier, None)), None))?);
             }
         }
         if wants(ExecutorChoice::Copies) {
             let kernel = Kernel::new(schedule, job.dtype, Carrier::Flags).map_err(ExecuteError::from)?;
             match Copies::new(&self.stage, &self.buffers, job, &kernel) {
                 Ok(copies) => {
-                    let times = self.performed(By::Copies, job, &self.buffers, &copies)?;
-                    rows.push(Row::new(job, By::Copies, None, times.as_ref()));
+                    let row = |times: Option<&Times>| Row::new(job, By::Copies, None, times);
+                    let made = self.performed(By::Copies, job, &self.buffers, &copies);
+                    rows.push(told.kept(made.map(|times| row(times.as_ref())), || row(None))?);
                 }
-                Err(error @ ExecuteError::Unsupported { .. }) => output.detail(&error.to_string()),
+                Err(error @ ExecuteError::Unsupported { .. }) => {
+                    told.output.warn(&format!("{job} by {}: not run: {error}", job.header.name));
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -310,11 +346,10 @@ impl Theatre<'_> {
             let wanted = Wanted { shape, calls, patience };
             Generated::new(&self.stage, &self.buffers, job, kernel.clone(), wanted)
         };
-        let given = self.ground.args.execution.shape.as_deref();
-        if given == Some("sweep") {
+        if self.ground.args.execution.shape == Some(ShapeChoice::Sweep) {
             return self.swept(job, &kernel, carrier, effort, &made);
         }
-        let generated = made(given.and_then(shape_of))?;
+        let generated = made(self.ground.args.execution.given_shape())?;
         let times = self.performed(By::Kernels, job, &self.buffers, &generated)?;
         Ok(Row::new(job, By::Kernels, Some((carrier, Some(generated.shape()))), times.as_ref()))
     }
@@ -330,7 +365,7 @@ impl Theatre<'_> {
     ) -> Result<Row, ExecuteError> {
         let mut best: Option<(GridShape, Times)> = None;
         let mut tried = Vec::new();
-        for shape in shapes(kernel) {
+        for shape in shapes::shapes(kernel) {
             let generated = match made(Some(shape)) {
                 Ok(generated) => generated,
                 Err(ExecuteError::TooManyBlocks { .. }) => continue,
@@ -351,53 +386,4 @@ impl Theatre<'_> {
         let times = self.performed(By::Kernels, job, &self.buffers, &generated)?;
         Ok(Row::new(job, By::Kernels, Some((carrier, Some(shape))), times.as_ref()).with_tried(tried))
     }
-}
-
-/// `8x512x2`, or `8x512x2x4`.
-fn shape_of(text: &str) -> Option<GridShape> {
-    let mut numbers = text.split('x').map(|number| number.parse::<u32>().ok().filter(|&number| number > 0));
-    let (split, threads, unroll) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let shape = GridShape { split, threads, unroll, together: numbers.next().unwrap_or(Some(1))? };
-    (numbers.next().is_none() && shape.threads.is_multiple_of(32) && (64..=1024).contains(&shape.threads))
-        .then_some(shape)
-}
-
-/// Shapes that might be the fastest.
-fn shapes(kernel: &Kernel) -> Vec<GridShape> {
-    const MOST_BLOCKS: u32 = 264;
-    let usual = kernel.shape(128);
-    let mut shapes = vec![usual];
-    // Plain vectors keep more in flight; what tells of its own arrival is spread wider.
-    let (unrolls, widths): ([u32; 2], &[u32]) = match kernel.carrier() {
-        Carrier::Flags => ([2, 4], &[256, 512]),
-        Carrier::Packets | Carrier::Lines => ([1, 2], &[128, 256, 512]),
-    };
-    for unroll in unrolls {
-        for &threads in widths {
-            for split in [usual.split / 2, usual.split, usual.split * 2] {
-                let shape = GridShape { threads, split, unroll, together: 1 };
-                let is_sane =
-                    split > 0 && kernel.blocks(shape) <= MOST_BLOCKS && kernel.tiles(shape) >= u64::from(split);
-                if !is_sane {
-                    continue;
-                }
-                for shape in together(kernel, shape) {
-                    if !shapes.contains(&shape) {
-                        shapes.push(shape);
-                    }
-                }
-            }
-        }
-    }
-    shapes
-}
-
-/// A shape with its tiles one by one, and with a quarter of them and all of them in a phase together.
-fn together(kernel: &Kernel, shape: GridShape) -> Vec<GridShape> {
-    let most = kernel.tiles(shape).div_ceil(u64::from(shape.split.max(1))) as u32;
-    let parts = match kernel.phases() {
-        Tiles::Together => vec![1, most.div_ceil(4), most],
-        Tiles::OneByOne => vec![1],
-    };
-    parts.into_iter().map(|together| GridShape { together, ..shape }).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fabricast_sim::schedule::Schedule;
+use fabricast_sim::schedule::{Protocol, Schedule};
 use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::CudaError;
 use fabricast_validate::execute::nvshmem::{NvshmemRanks, Performed, Setting, Turn, Way};
@@ -10,10 +10,27 @@ use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
 use fabricast_validate::kernel::{Carrier, Devices, GridShape};
 
 use super::answer::{By, Row};
-use super::{Theatre, shape_of};
+use super::{Theatre, Told};
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::failure::Failure;
-use crate::output::Output;
+
+/// A process for each rank, none of which is started yet. `most` is the largest call.
+pub(super) fn processes(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Result<NvshmemRanks, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Failed(format!("nvshmem: this program does not know its own file: {error}")))?;
+    let setting = Setting {
+        library: args.nvshmem.clone(),
+        ranks: stage.ranks() as usize,
+        room: most,
+        offset: args.offset,
+        patience: Duration::from_secs(args.patience),
+    };
+    Ok(NvshmemRanks::new(setting, move |_| {
+        let mut command = std::process::Command::new(&program);
+        command.args(["gpu", "nvshmem-rank"]);
+        command
+    }))
+}
 
 /// The processes, if they were asked for.
 pub(super) struct Elements {
@@ -25,27 +42,13 @@ impl Elements {
     /// None is started yet. `most` is the largest call.
     pub(super) fn new(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Result<Self, Failure> {
         let ways = args.nvshmem_by.iter().map(|&way| way.into()).collect();
-        if !args.executor.contains(&ExecutorChoice::Nvshmem) {
+        if !args.wants(ExecutorChoice::Nvshmem, Protocol::Symmetric) {
             return Ok(Self { ranks: None, ways });
         }
         if stage.devices() == Devices::Shared && stage.ranks() > 1 {
             return Err(Failure::input("nvshmem: its ranks need a GPU each"));
         }
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::Failed(format!("nvshmem: this program does not know its own file: {error}")))?;
-        let setting = Setting {
-            library: args.nvshmem.clone(),
-            ranks: stage.ranks() as usize,
-            room: most,
-            offset: args.offset,
-            patience: Duration::from_secs(args.patience),
-        };
-        let ranks = NvshmemRanks::new(setting, move |_| {
-            let mut command = std::process::Command::new(&program);
-            command.args(["gpu", "nvshmem-rank"]);
-            command
-        });
-        Ok(Self { ranks: Some(ranks), ways })
+        Ok(Self { ranks: Some(processes(args, stage, most)?), ways })
     }
 
     /// The library's version and the NCCL that it took for its collectives, if it ran.
@@ -60,13 +63,12 @@ impl Elements {
         theatre: &Theatre<'_>,
         schedule: &Schedule,
         job: &Job,
-        output: &Output,
-        wrong: &mut Option<ExecuteError>,
+        told: &mut Told<'_>,
     ) -> Result<Option<Row>, Failure> {
         if !self.ways.contains(&Way::Collectives) {
             return Ok(None);
         }
-        self.row(theatre, schedule, job, (Way::Collectives, None), output, wrong)
+        self.row(theatre, schedule, job, (Way::Collectives, None), told)
     }
 
     /// The schedule in every way that was asked for.
@@ -75,8 +77,7 @@ impl Elements {
         theatre: &Theatre<'_>,
         schedule: &Schedule,
         job: &Job,
-        output: &Output,
-        wrong: &mut Option<ExecuteError>,
+        told: &mut Told<'_>,
     ) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
         for way in self.ways.clone() {
@@ -86,7 +87,7 @@ impl Elements {
                 Way::Puts | Way::Device => vec![None],
             };
             for carrier in carriers {
-                rows.extend(self.row(theatre, schedule, job, (way, carrier), output, wrong)?);
+                rows.extend(self.row(theatre, schedule, job, (way, carrier), told)?);
             }
         }
         Ok(rows)
@@ -100,8 +101,7 @@ impl Elements {
         schedule: &Schedule,
         job: &Job,
         (way, carrier): (Way, Option<Carrier>),
-        output: &Output,
-        wrong: &mut Option<ExecuteError>,
+        told: &mut Told<'_>,
     ) -> Result<Option<Row>, Failure> {
         let carried = carrier.or((way == Way::Device).then_some(Carrier::Flags));
         let row = |shape: Option<GridShape>, times: Option<&Times>| {
@@ -115,12 +115,12 @@ impl Elements {
         if self.library().is_none() || matches!(error, ExecuteError::Cuda(CudaError::Interrupted)) {
             return Err(error.into());
         }
-        output.warn(&format!("{} by {}: {error}", job.header.name, By::Nvshmem(way).name()));
+        told.output.warn(&format!("{job} by {}, {}: {error}", job.header.name, By::Nvshmem(way).name()));
         if matches!(error, ExecuteError::Unsupported { .. }) {
             return Ok(None);
         }
         let failed = row(None, None).failed(&error);
-        *wrong = Some(error);
+        told.wrong.get_or_insert(error);
         Ok(Some(failed))
     }
 
@@ -136,8 +136,8 @@ impl Elements {
         let args = &theatre.ground.args.execution;
         let (rounds, seed) = theatre.checks(job);
         let effort = (!args.untimed).then(|| theatre.effort(job.header.layout.bytes()));
-        let shape = args.shape.as_deref().and_then(shape_of);
-        let turn = Turn { way, carrier, shape, rounds, seed, effort };
+        let (shape, offset, streak) = (args.given_shape(), args.offset, args.streak);
+        let turn = Turn { way, carrier, shape, offset, rounds, streak, seed, effort };
         ranks.perform(schedule, job.dtype, job.op, &turn).map(Some)
     }
 }

@@ -1,23 +1,27 @@
 //! `gpu run --pairs`: whether results are right, over every pair of what a call may be.
 
-use std::time::{Duration, Instant};
+mod house;
+
+use std::time::Instant;
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_planner::strategy::Strategy;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Matrix, Protocol, Rank, ReduceOp, Schedule};
 use fabricast_topologies::Bytes;
-use fabricast_validate::cuda::{Driver, Watchdog};
-use fabricast_validate::execute::{
-    Buffers, Calls, Choice, Copies, ExecuteError, Executor, Generated, Job, Library, Stage, Wanted, check, covering,
-};
-use fabricast_validate::kernel::{Carrier, Devices, Kernel};
+use fabricast_validate::cuda::Driver;
+use fabricast_validate::execute::nvshmem;
+use fabricast_validate::execute::{ExecuteError, Job, Stage, covering};
+use fabricast_validate::kernel::{Carrier, Devices};
 use fabricast_validate::nccl::Nccl;
-use rayon::prelude::*;
+use fabricast_validate::nvshmem::Nvshmem;
 use serde::Serialize;
 
-use crate::args::GpuRunArgs;
+use crate::args::{ExecutorChoice, GpuRunArgs};
 use crate::failure::Failure;
 use crate::output::{Format, Output};
+use crate::setup;
+use house::House;
 
 /// What runs a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,16 +30,80 @@ enum Way {
     Copies,
     Nccl,
     NcclSymmetric,
+    NcclForced(Algorithm, Protocol),
+    Nvshmem(nvshmem::Way),
 }
 
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 13] = [
     Way::Kernels(Carrier::Packets),
     Way::Kernels(Carrier::Lines),
     Way::Kernels(Carrier::Flags),
     Way::Copies,
     Way::Nccl,
     Way::NcclSymmetric,
+    Way::NcclForced(Algorithm::Ring, Protocol::Ll),
+    Way::NcclForced(Algorithm::Ring, Protocol::Simple),
+    Way::NcclForced(Algorithm::Tree, Protocol::Ll128),
+    Way::Nvshmem(nvshmem::Way::Collectives),
+    Way::Nvshmem(nvshmem::Way::Puts),
+    Way::Nvshmem(nvshmem::Way::Heap),
+    Way::Nvshmem(nvshmem::Way::Device),
 ];
+
+impl Way {
+    /// The executor that it is one way of.
+    fn executor(self) -> ExecutorChoice {
+        match self {
+            Self::Kernels(_) => ExecutorChoice::Kernels,
+            Self::Copies => ExecutorChoice::Copies,
+            Self::Nccl => ExecutorChoice::Nccl,
+            Self::NcclSymmetric => ExecutorChoice::NcclSymmetric,
+            Self::NcclForced(..) => ExecutorChoice::NcclForced,
+            Self::Nvshmem(_) => ExecutorChoice::Nvshmem,
+        }
+    }
+
+    /// What NCCL is forced to.
+    fn strategy(self) -> Option<Strategy> {
+        let Self::NcclForced(algorithm, protocol) = self else { return None };
+        Some(Strategy { algorithm, protocol, channels: 2, threads: None, chunk: None })
+    }
+
+    /// Its name.
+    fn name(self) -> String {
+        match self {
+            Self::Kernels(carrier) => format!("kernels {}", carrier.name()),
+            Self::NcclForced(algorithm, protocol) => format!("nccl-forced {algorithm} {protocol}"),
+            Self::Nvshmem(way) => format!("nvshmem {}", way.name()),
+            Self::Copies | Self::Nccl | Self::NcclSymmetric => self.executor().to_string(),
+        }
+    }
+}
+
+/// The ways that are asked for; of all, those whose libraries this machine has.
+fn ways(args: &GpuRunArgs, output: &Output) -> Result<Vec<Way>, ExecuteError> {
+    let asked = &args.execution.executor;
+    let mut ways: Vec<Way> =
+        WAYS.into_iter().filter(|way| asked.is_empty() || asked.contains(&way.executor())).collect();
+    let of_nccl = [ExecutorChoice::Nccl, ExecutorChoice::NcclSymmetric, ExecutorChoice::NcclForced];
+    let mut leave_out = |executors: &[ExecutorChoice], error: ExecuteError| {
+        if !asked.is_empty() {
+            return Err(error);
+        }
+        output.warn(&format!("left out: {error}"));
+        ways.retain(|way| !executors.contains(&way.executor()));
+        Ok(())
+    };
+    let wants = |executors: &[ExecutorChoice]| asked.is_empty() || executors.iter().any(|one| asked.contains(one));
+    if let (true, Err(error)) = (wants(&of_nccl), Nccl::open(args.execution.nccl.as_deref())) {
+        leave_out(&of_nccl, error.into())?;
+    }
+    let of_nvshmem = [ExecutorChoice::Nvshmem];
+    if let (true, Err(error)) = (wants(&of_nvshmem), Nvshmem::open(args.execution.nvshmem.as_deref())) {
+        leave_out(&of_nvshmem, error.into())?;
+    }
+    Ok(ways)
+}
 
 const COLLECTIVES: [Collective; 10] = [
     Collective::AllReduce,
@@ -87,15 +155,21 @@ struct PairsJson {
     gpus: usize,
     cases: usize,
     wrong: usize,
+    /// Calls that NVSHMEM has not, of this type or reduction.
+    not_had: usize,
     seconds: f64,
     rows: Vec<CaseJson>,
 }
 
 pub(super) fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let begun = Instant::now();
+    let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
+    let gpus = fabric.gpus().len();
     let driver = Driver::load().map_err(ExecuteError::from)?;
-    let gpus = driver.device_count();
     let shared = args.fabric.ranks_per_gpu;
+    if shared < 2 && gpus > driver.device_count() {
+        return Err(ExecuteError::TooFewGpus { ranks: gpus as u32, gpus: driver.device_count() }.into());
+    }
     let (devices, counts) = match shared {
         0 | 1 => (Devices::Own, RANKS.into_iter().filter(|&ranks| ranks as usize <= gpus).collect()),
         ranks => (Devices::Shared, vec![ranks]),
@@ -103,24 +177,31 @@ pub(super) fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     if counts.is_empty() {
         return Err(Failure::input("one GPU has several ranks by --ranks-per-gpu only"));
     }
+    let ways = ways(args, output)?;
     let levels =
-        [COLLECTIVES.len(), WAYS.len(), DataType::ALL.len(), ReduceOp::ALL.len(), ELEMENTS.len(), 2, 2, counts.len()];
-    let cases = covering(&levels, &|case| is_allowed(case, devices));
-    let cases: Vec<Case> = cases.iter().zip(0..).filter_map(|(case, number)| case_of(case, number, &counts)).collect();
+        [COLLECTIVES.len(), ways.len(), DataType::ALL.len(), ReduceOp::ALL.len(), ELEMENTS.len(), 2, 2, counts.len()];
+    let cases = covering(&levels, &|case| is_allowed(case, &ways, devices));
+    let cases: Vec<Case> =
+        cases.iter().zip(0..).filter_map(|(case, number)| case_of(case, number, &ways, &counts)).collect();
+    let mut not_had = 0;
     let mut rows: Vec<CaseJson> = Vec::new();
     for &ranks in &counts {
         let mine: Vec<&Case> = cases.iter().filter(|case| case.job.header.call.ranks == ranks).collect();
         let stage = Stage::new(driver, ranks, devices)?;
-        let house = House::new(stage, args, &mine)?;
-        // Code of all, on all cores.
-        mine.par_iter().try_for_each(|case| house.compile(case))?;
+        let mut house = House::new(stage, args, &mine)?;
+        house.compile(&mine)?;
         for case in mine {
             let fault = match house.perform(case) {
                 Ok(()) => None,
+                Err(ExecuteError::Unsupported { .. }) if matches!(case.way, Way::Nvshmem(_)) => {
+                    not_had += 1;
+                    continue;
+                }
                 Err(
                     error @ (ExecuteError::Wrong { .. } | ExecuteError::Kernel(_) | ExecuteError::Unsupported { .. }),
                 ) => {
-                    output.warn(&format!("{} by {}: {error}", case.job.header.call.collective, case.algorithm));
+                    let call = case.job.header.call.collective;
+                    output.warn(&format!("{call} by {}, {}: {error}", case.way.name(), case.algorithm));
                     Some(error.to_string())
                 }
                 Err(error) => return Err(error.into()),
@@ -129,7 +210,7 @@ pub(super) fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
         }
     }
     let wrong = rows.iter().filter(|row| row.fault.is_some()).count();
-    let all = PairsJson { gpus, cases: rows.len(), wrong, seconds: begun.elapsed().as_secs_f64(), rows };
+    let all = PairsJson { gpus, cases: rows.len(), wrong, not_had, seconds: begun.elapsed().as_secs_f64(), rows };
     match output.format {
         Format::Json => output.write_json(&all)?,
         Format::Csv => output.write(&crate::commands::csv(&table(&all))?)?,
@@ -158,6 +239,9 @@ fn table(all: &PairsJson) -> Table {
         table.row(texts.into_iter().map(|text| Value::text(text).into()).collect());
     }
     table.note(format!("{} cases, {} wrong, {:.1} s", all.cases, all.wrong, all.seconds));
+    if all.not_had > 0 {
+        table.note(format!("{} calls besides, which NVSHMEM has not", all.not_had));
+    }
     table
 }
 
@@ -165,9 +249,9 @@ fn reduces(collective: Collective) -> bool {
     matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce)
 }
 
-fn is_allowed(case: &[usize], devices: Devices) -> bool {
+fn is_allowed(case: &[usize], ways: &[Way], devices: Devices) -> bool {
     let &[collective, way, _, op, _, _, place, _] = case else { return false };
-    let (Some(&collective), Some(&way)) = (COLLECTIVES.get(collective), WAYS.get(way)) else { return false };
+    let (Some(&collective), Some(&way)) = (COLLECTIVES.get(collective), ways.get(way)) else { return false };
     let is_exchange = matches!(collective, Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv);
     let in_place = place == 1;
     if (in_place && is_exchange) || (op > 0 && !reduces(collective)) {
@@ -178,12 +262,18 @@ fn is_allowed(case: &[usize], devices: Devices) -> bool {
         _ if devices == Devices::Shared => false,
         Way::Copies => !reduces(collective) && collective != Collective::Broadcast && !in_place,
         Way::Nccl | Way::NcclSymmetric => collective != Collective::AllToAllV,
+        // NCCL 2.28 src/graph/tuning.cc: trees are for all_reduce, and nothing is forced of sends.
+        Way::NcclForced(Algorithm::Tree, _) => collective == Collective::AllReduce,
+        Way::NcclForced(..) => {
+            reduces(collective) || matches!(collective, Collective::AllGather | Collective::Broadcast)
+        }
+        Way::Nvshmem(_) => true,
     }
 }
 
-fn case_of(case: &[usize], number: usize, counts: &[u32]) -> Option<Case> {
+fn case_of(case: &[usize], number: usize, ways: &[Way], counts: &[u32]) -> Option<Case> {
     let &[collective, way, dtype, op, elements, shifted, place, ranks] = case else { return None };
-    let (collective, way, dtype) = (*COLLECTIVES.get(collective)?, *WAYS.get(way)?, *DataType::ALL.get(dtype)?);
+    let (collective, way, dtype) = (*COLLECTIVES.get(collective)?, *ways.get(way)?, *DataType::ALL.get(dtype)?);
     let (op, elements, ranks) = (*ReduceOp::ALL.get(op)?, *ELEMENTS.get(elements)?, *counts.get(ranks)?);
     let size = dtype.size().0;
     let blocks = match collective {
@@ -230,16 +320,15 @@ fn case_of(case: &[usize], number: usize, counts: &[u32]) -> Option<Case> {
 impl Case {
     fn json(&self, fault: Option<String>) -> CaseJson {
         let call = &self.job.header.call;
-        let (algorithm, executor) = match self.way {
-            Way::Kernels(carrier) => (self.algorithm.to_string(), format!("kernels {}", carrier.name())),
-            Way::Copies => (self.algorithm.to_string(), "copies".to_owned()),
-            Way::Nccl => (String::new(), "nccl".to_owned()),
-            Way::NcclSymmetric => (String::new(), "nccl-symmetric".to_owned()),
+        let has_schedule = match self.way {
+            Way::Kernels(_) | Way::Copies => true,
+            Way::Nvshmem(way) => way != nvshmem::Way::Collectives,
+            Way::Nccl | Way::NcclSymmetric | Way::NcclForced(..) => false,
         };
         CaseJson {
             collective: call.collective.name(),
-            algorithm,
-            executor,
+            algorithm: if has_schedule { self.algorithm.to_string() } else { String::new() },
+            executor: self.way.name(),
             ranks: call.ranks,
             dtype: self.job.dtype.name(),
             op: format!("{:?}", self.job.op).to_lowercase(),
@@ -247,75 +336,6 @@ impl Case {
             offset: self.offset,
             in_place: call.buffers == BufferUse::InPlace,
             fault,
-        }
-    }
-}
-
-/// Where cases of one number of ranks run.
-struct House {
-    stage: Stage,
-    buffers: Buffers,
-    watchdog: Watchdog,
-    patience: Duration,
-    own: Option<Library>,
-    windows: Option<(Buffers, Library)>,
-}
-
-impl House {
-    fn new(stage: Stage, args: &GpuRunArgs, cases: &[&Case]) -> Result<Self, ExecuteError> {
-        let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
-        let most = cases.iter().map(|case| case.job.header.layout.bytes()).max().unwrap_or_default();
-        let buffers = Buffers::new(&stage, most, Bytes(0))?;
-        let wants = |way| cases.iter().any(|case| case.way == way);
-        let (mut own, mut windows) = (None, None);
-        if wants(Way::Nccl) || wants(Way::NcclSymmetric) {
-            let nccl = Nccl::open(args.execution.nccl.as_deref())?;
-            own = Some(Library::new(&stage, &nccl, Choice::Own, &watchdog)?);
-            let memory = Buffers::for_windows(&stage, &nccl, most, Bytes(0))?;
-            let library = Library::new(&stage, &nccl, Choice::Windows(&memory), &watchdog)?;
-            windows = Some((memory, library));
-        }
-        let patience = Duration::from_secs(args.execution.patience) / 4;
-        Ok(Self { stage, buffers, watchdog, patience, own, windows })
-    }
-
-    fn wanted(&self) -> Wanted {
-        Wanted { shape: None, calls: Calls::Overlap, patience: self.patience }
-    }
-
-    fn compile(&self, case: &Case) -> Result<(), ExecuteError> {
-        let Way::Kernels(carrier) = case.way else { return Ok(()) };
-        let Ok(kernel) = Kernel::new(&case.schedule, case.job.dtype, carrier) else { return Ok(()) };
-        let buffers = self.buffers.beginning(case.offset);
-        Generated::compile_ahead(&self.stage, &buffers, &case.job, &kernel, self.wanted())
-    }
-
-    fn perform(&self, case: &Case) -> Result<(), ExecuteError> {
-        let job = &case.job;
-        let buffers = self.buffers.beginning(case.offset);
-        let checked = |buffers: &Buffers, executor: &dyn Executor| {
-            check(&self.stage, buffers, job, executor, &self.watchdog, &[1, 3], case.elements)
-        };
-        match case.way {
-            Way::Kernels(carrier) => {
-                let kernel = Kernel::new(&case.schedule, job.dtype, carrier)?;
-                checked(&buffers, &Generated::new(&self.stage, &buffers, job, kernel, self.wanted())?)
-            }
-            Way::Copies => {
-                let kernel = Kernel::new(&case.schedule, job.dtype, Carrier::Flags)?;
-                checked(&buffers, &Copies::new(&self.stage, &buffers, job, &kernel)?)
-            }
-            Way::Nccl => match &self.own {
-                Some(library) => checked(&buffers, &library.of(&buffers, job)?),
-                None => Ok(()),
-            },
-            Way::NcclSymmetric => match &self.windows {
-                Some((memory, library)) => {
-                    let memory = memory.beginning(case.offset);
-                    checked(&memory, &library.of(&memory, job)?)
-                }
-                None => Ok(()),
-            },
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_sim::profile::Launch;
 use fabricast_topologies::Picos;
 use serde::Serialize;
 
@@ -51,17 +52,17 @@ struct Against {
 }
 
 impl Summary {
-    pub(super) fn of(rows: &[Row]) -> Self {
+    pub(super) fn of(rows: &[Row], launch: Launch) -> Self {
         let mut calls: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.graph().is_some()) {
+        for row in rows.iter().filter(|row| row.times.is_some()) {
             calls.entry(row.call()).or_default().push(row);
         }
         let against = [By::Nccl, By::NcclSymmetric, By::NcclForced];
         Self {
-            error: error(rows.iter().filter(|row| row.by.is_ours())),
-            forced_error: error(rows.iter().filter(|row| row.by == By::NcclForced)),
-            pick: pick(calls.values()),
-            against: against.into_iter().filter_map(|by| beside(by, calls.values())).collect(),
+            error: error(rows.iter().filter(|row| row.by.is_ours()), launch),
+            forced_error: error(rows.iter().filter(|row| row.by == By::NcclForced), launch),
+            pick: pick(calls.values(), launch),
+            against: against.into_iter().filter_map(|by| beside(by, calls.values(), launch)).collect(),
         }
     }
 
@@ -94,8 +95,8 @@ impl Summary {
     }
 }
 
-fn error<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<Error> {
-    let of = |row: &Row| Some(row.predicted.as_ref()?.time.us() / row.graph()?.us() - 1.0);
+fn error<'a>(rows: impl Iterator<Item = &'a Row>, launch: Launch) -> Option<Error> {
+    let of = |row: &Row| Some(row.predicted.as_ref()?.time.us() / row.time(launch)?.us() - 1.0);
     let errors: Vec<f64> = rows.filter_map(of).collect();
     let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sizes.sort_unstable_by(f64::total_cmp);
@@ -108,13 +109,13 @@ fn error<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<Error> {
     })
 }
 
-fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a Row>>) -> Option<Pick> {
+fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a Row>>, launch: Launch) -> Option<Pick> {
     let mut regrets = Vec::new();
     for call in calls {
         let ours: Vec<(Picos, Picos)> = call
             .iter()
             .filter(|row| row.by.is_ours())
-            .filter_map(|row| Some((row.predicted.as_ref()?.time, row.graph()?)))
+            .filter_map(|row| Some((row.predicted.as_ref()?.time, row.time(launch)?)))
             .collect();
         if let (true, Some(pick), Some(best)) =
             (ours.len() > 1, ours.iter().min(), ours.iter().map(|times| times.1).min())
@@ -126,9 +127,9 @@ fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a Row>>) -> Option<Pick> {
     Some(Pick { calls: regrets.len(), mean, worst: regrets.into_iter().max_by(f64::total_cmp)? })
 }
 
-fn beside<'a>(by: By, calls: impl Iterator<Item = &'a Vec<&'a Row>>) -> Option<Against> {
+fn beside<'a>(by: By, calls: impl Iterator<Item = &'a Vec<&'a Row>>, launch: Launch) -> Option<Against> {
     let least = |call: &[&Row], of: &dyn Fn(By) -> bool| {
-        call.iter().filter(|row| of(row.by)).filter_map(|row| row.graph()).min()
+        call.iter().filter(|row| of(row.by)).filter_map(|row| row.time(launch)).min()
     };
     let ratios: Vec<f64> =
         calls.filter_map(|call| Some(least(call, &|one| one == by)?.us() / least(call, &By::is_ours)?.us())).collect();
@@ -176,7 +177,7 @@ mod tests {
             row(By::Nccl, 2048, 100, None),
             row(By::Kernels, 2048, 100, Some(100)),
         ];
-        let summary = Summary::of(&rows);
+        let summary = Summary::of(&rows, Launch::Graph);
         assert_eq!(summary.pick, Some(Pick { calls: 1, mean: 0.25, worst: 0.25 }));
         let error = summary.error.unwrap();
         assert_eq!((error.rows, summary.forced_error), (3, None));
@@ -190,6 +191,6 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing_said() {
-        assert!(Summary::of(&[]).lines().is_empty());
+        assert!(Summary::of(&[], Launch::Graph).lines().is_empty());
     }
 }

@@ -82,6 +82,10 @@ impl Executor for Watched<'_> {
         done
     }
 
+    fn waiting(&self, member: usize) -> String {
+        self.executor.waiting(member)
+    }
+
     fn lost(&self) -> Vec<String> {
         self.executor.lost()
     }

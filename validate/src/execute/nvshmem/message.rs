@@ -49,8 +49,12 @@ pub struct Turn {
     pub carrier: Option<Carrier>,
     /// Their blocks, threads and words; what measured best if left out.
     pub shape: Option<GridShape>,
+    /// Where buffers begin after an aligned address: at most 16 bytes further on than the processes were started for.
+    pub offset: Bytes,
     /// Calls before each check.
     pub rounds: Vec<u32>,
+    /// Calls one after the other besides, each with fresh contents; 0: none.
+    pub streak: u32,
     /// Where the contents come from.
     pub seed: u64,
     /// Times to take, if any.

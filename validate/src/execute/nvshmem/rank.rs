@@ -12,7 +12,7 @@ use super::heap::Heap;
 use super::message::{Answer, Fault, Order, Turn, Way};
 use super::puts::Puts;
 use crate::cuda::{Context, CudaError, Driver, Member, Stream, Watchdog};
-use crate::execute::measure::{Raw, check_one, measure_one};
+use crate::execute::measure::{Raw, check_one, measure_one, streak_one};
 use crate::execute::{Buffers, ExecuteError, Executor, Job};
 use crate::kernel::{Carrier, GridShape, Kernel, Steps};
 use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, SymmetricMemory, UniqueId};
@@ -33,6 +33,27 @@ pub fn serve() -> Result<(), String> {
 }
 
 enum Never {}
+
+/// An executor that says what it is in while it waits.
+struct InTurn<'a> {
+    executor: &'a dyn Executor,
+    job: &'a Job,
+    way: Way,
+}
+
+impl Executor for InTurn<'_> {
+    fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
+        self.executor.enqueue(member, stream)
+    }
+
+    fn waiting(&self, member: usize) -> String {
+        format!("rank {member}, in {} by NVSHMEM's {}", self.job, self.way.name())
+    }
+
+    fn lost(&self) -> Vec<String> {
+        self.executor.lost()
+    }
+}
 
 fn told<T>(result: Result<T, String>) -> Result<T, ExecuteError> {
     result.map_err(|message| other(&format!("an order that is not understood: {message}")))
@@ -151,6 +172,8 @@ impl Rank {
         job: &Job,
         turn: &Turn,
     ) -> Result<(Option<GridShape>, Option<Raw>), ExecuteError> {
+        self.buffers = self.buffers.beginning(turn.offset);
+        self.offset = turn.offset;
         match turn.way {
             Way::Collectives => {
                 let executor = Collectives::new(self, job)?;
@@ -184,10 +207,14 @@ impl Rank {
     ) -> Result<Option<Raw>, ExecuteError> {
         let meet = || self.meet(channel);
         let rank = self.number();
+        let executor = &InTurn { executor, job, way: turn.way };
         let member = Member::apart(rank, self.element.size(), &self.context, &self.watchdog, &meet);
         // Memory that an executor cleared is written by peers only after all have.
         member.meet()?;
         check_one(&member, rank..rank + 1, &self.buffers, job, executor, &turn.rounds, turn.seed)?;
+        if turn.streak > 0 {
+            streak_one(&member, rank..rank + 1, &self.buffers, job, executor, turn.streak, !turn.seed)?;
+        }
         turn.effort.map(|effort| measure_one(&member, executor, effort)).transpose()
     }
 }

@@ -22,7 +22,7 @@ pub struct Setting {
     pub ranks: usize,
     /// Bytes of the largest call.
     pub room: Bytes,
-    /// Where buffers begin after an aligned address.
+    /// How far after an aligned address buffers begin at most, but for 16 bytes.
     pub offset: Bytes,
     /// How long anything may wait.
     pub patience: Duration,

@@ -32,7 +32,16 @@ fn schedule() -> Schedule {
 }
 
 fn perform(ranks: &mut NvshmemRanks) -> Result<Performed, ExecuteError> {
-    let turn = Turn { way: Way::Puts, carrier: None, shape: None, rounds: vec![1], seed: 1, effort: None };
+    let turn = Turn {
+        way: Way::Puts,
+        carrier: None,
+        shape: None,
+        offset: Bytes(0),
+        rounds: vec![1],
+        streak: 0,
+        seed: 1,
+        effort: None,
+    };
     ranks.perform(&schedule(), DataType::F32, ReduceOp::Sum, &turn)
 }
 

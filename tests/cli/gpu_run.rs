@@ -1,0 +1,226 @@
+//! `gpu run` on GPUs that a stand-in for the driver shows: what is run and what is not, what is written, how it ends. (No work is done,
+//! so results are right or wrong as the stand-in says.)
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::run::{Run, command};
+
+const SOURCE: &str = include_str!("stand_in.c");
+
+/// GPUs that are not there, and a folder to work in.
+struct StandIn {
+    folder: tempfile::TempDir,
+    driver: PathBuf,
+}
+
+impl StandIn {
+    /// `None`, with the reason told, where there is no C compiler or no NVRTC.
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let driver = folder.path().join("driver");
+        std::fs::create_dir(&driver).unwrap();
+        let others = fabricast_validate::cuda::SYMBOLS
+            .iter()
+            .filter(|symbol| !SOURCE.contains(&format!("int {symbol}(")))
+            .map(|symbol| format!("int {symbol}(void) {{ return 0; }}\n"));
+        let source = driver.join("driver.c");
+        std::fs::write(&source, SOURCE.to_owned() + &others.collect::<String>()).unwrap();
+        let made = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", "-w", "-o"])
+            .args([&driver.join("libcuda.so"), &source])
+            .status();
+        if !made.is_ok_and(|status| status.success()) {
+            println!("skipped: no C compiler");
+            return None;
+        }
+        let stand_in = Self { folder, driver };
+        let tried = stand_in.run("--gpus 2 --collective all_gather --bytes 1KiB --executor kernels --untimed", &[]);
+        if tried.code != 0 {
+            assert!(tried.stderr.contains("NVRTC"), "{tried:?}");
+            assert!(std::env::var_os("REQUIRE_NVRTC").is_none(), "NVRTC is required and not there");
+            println!("skipped: {}", tried.stderr);
+            return None;
+        }
+        Some(stand_in)
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// `gpu run` of the preset of eight H200.
+    fn run(&self, arguments: &str, variables: &[(&str, &str)]) -> Run {
+        self.any(&format!("gpu run --fabric hgx-h200 {arguments}"), variables)
+    }
+
+    fn any(&self, arguments: &str, variables: &[(&str, &str)]) -> Run {
+        let mut command = command(self.path(), arguments);
+        command.env("LD_LIBRARY_PATH", &self.driver).env("XDG_CACHE_HOME", self.path());
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let run = Run { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) };
+        assert!(!run.stderr.contains("panicked"), "{arguments}: {run:?}");
+        run
+    }
+
+    /// The rows of a run that is right.
+    fn rows(&self, arguments: &str) -> Vec<Value> {
+        let run = self.run(&format!("{arguments} --format json"), &[]);
+        assert_eq!(run.code, 0, "{arguments}: {run:?}");
+        let answer: Value = serde_json::from_str(&run.stdout).unwrap();
+        answer["rows"].as_array().unwrap().clone()
+    }
+
+    fn plan(&self, name: &str, arguments: &str) {
+        let run = self.any(&format!("plan --fabric hgx-h200 {arguments} --format json -o {name}"), &[]);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+}
+
+fn told<'a>(row: &'a Value, key: &str) -> &'a str {
+    row[key].as_str().unwrap_or_default()
+}
+
+/// A plan picks copy engines for large calls: those rows run by them, and where only kernels are asked for the row is named.
+#[test]
+fn every_row_of_a_plan_runs_or_is_named() {
+    let Some(gpus) = StandIn::new() else { return };
+    gpus.plan("plan.json", "--gpus 4 --collective all --sizes 1KiB..16MiB:128");
+    let planned: Value =
+        serde_json::from_str(&std::fs::read_to_string(gpus.path().join("plan.json")).unwrap()).unwrap();
+    let planned = planned["rows"].as_array().unwrap();
+    let for_engines = planned.iter().filter(|row| row["protocol"] == "copy_engine").count();
+    assert!(for_engines > 0 && for_engines < planned.len());
+
+    let kernels = gpus.run("--gpus 4 --plan plan.json --executor kernels --untimed --format json", &[]);
+    assert_eq!(kernels.code, 0, "{kernels:?}");
+    let left_out = kernels.stderr.matches("not run, it is for copy engines").count();
+    let ran: Value = serde_json::from_str(&kernels.stdout).unwrap();
+    assert_eq!((left_out, ran["rows"].as_array().unwrap().len()), (for_engines, planned.len() - for_engines));
+
+    let rows = gpus.rows("--gpus 4 --plan plan.json --executor kernels,copies --untimed");
+    let by_engines =
+        rows.iter().filter(|row| told(row, "executor") == "copies" && told(row, "protocol") == "copy_engine");
+    assert_eq!(by_engines.count(), for_engines);
+}
+
+/// Chunks are those of the plan, ranks must be.
+#[test]
+fn a_plan_runs_as_it_was_made_and_on_as_many_ranks() {
+    let Some(gpus) = StandIn::new() else { return };
+    gpus.plan("plan.json", "--gpus 4 --collective all_gather --algorithm ring --protocol simple --sizes 4MiB..4MiB");
+    let text = std::fs::read_to_string(gpus.path().join("plan.json")).unwrap();
+    let mut plan: Value = serde_json::from_str(&text).unwrap();
+    plan["rows"][0]["chunk"] = 65_536.into();
+    std::fs::write(gpus.path().join("chunked.json"), plan.to_string()).unwrap();
+    let shape = |plan: &str| {
+        let rows = gpus.rows(&format!("--gpus 4 --plan {plan} --executor kernels --untimed"));
+        (rows[0]["predicted_us"].clone(), rows[0]["shape"].clone())
+    };
+    assert_ne!(shape("plan.json"), shape("chunked.json"));
+    let other = gpus.run("--gpus 2 --plan plan.json --executor kernels", &[]);
+    assert_eq!(other.code, 2, "{other:?}");
+    assert!(other.stderr.contains("the plan is of 4 ranks on hgx-h200, and this fabric has 2"), "{other:?}");
+}
+
+#[test]
+fn what_cannot_be_run_as_asked_is_refused_or_told() {
+    let Some(gpus) = StandIn::new() else { return };
+    for (arguments, code, expected) in [
+        ("--gpus 4 --collective all_reduce --bytes 1KiB --executor copies", 1, "nothing ran"),
+        ("--gpus 4 --collective all_reduce --bytes 1KiB --algorithm direct", 2, "there is nothing to run"),
+        ("--gpus 4 --ranks-per-gpu 2 --collective all_reduce --bytes 1KiB", 2, "share one, and the fabric has 4"),
+        ("--gpus 4 --collective all_reduce --bytes 1KiB --shape wide", 2, "is no shape"),
+        ("--gpus 4 --collective all_reduce --bytes 1KiB --shape 8x100x2", 2, "100 threads"),
+        ("--gpus 8 --pairs --executor kernels", 3, "this machine has 4"),
+    ] {
+        let run = gpus.run(arguments, &[]);
+        assert_eq!(run.code, code, "{arguments}: {run:?}");
+        assert!(run.stderr.contains(expected), "{arguments}: {run:?}");
+    }
+}
+
+/// A wrong result is told with its row, the other rows stay, and the exit code says so.
+#[test]
+fn wrong_results_keep_the_rows() {
+    let Some(gpus) = StandIn::new() else { return };
+    let wrong = [("STAND_IN_WRONG", "1")];
+    let run = gpus.run(
+        "--gpus 2 --collective all_gather --sizes 1KiB..4KiB --algorithm direct --protocol symmetric --executor kernels,copies --untimed --format json",
+        &wrong,
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap();
+    let rows = answer["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "{answer}");
+    assert!(rows.iter().all(|row| row["correct"] == false && told(row, "fault").contains("rank 0")), "{answer}");
+    assert!(
+        run.stderr.contains("all_gather of 1 KiB by copies, direct symmetric × 1: wrong result: 1 elements"),
+        "{run:?}"
+    );
+    // Right at first, wrong among many: which call, what was found and what was expected.
+    let streak = gpus.run(
+        "--gpus 2 --collective all_gather --bytes 1KiB --algorithm direct --executor kernels --untimed --checks 0 --streak 10",
+        &wrong,
+    );
+    assert_eq!(streak.code, 1, "{streak:?}");
+    for words in ["of 10 calls one after the other 1 elements of rank", "first in call", "found 0x0, expected 0x0"] {
+        assert!(streak.stderr.contains(words), "{streak:?}");
+    }
+}
+
+#[test]
+fn who_waits_in_what_is_told() {
+    let Some(gpus) = StandIn::new() else { return };
+    let run = gpus.run(
+        "--gpus 2 --collective all_gather --bytes 1MiB --protocol copy_engine --executor copies --patience 1",
+        &[("STAND_IN_HANG", "1")],
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("in all_gather of 1 MiB by copy engines"), "{run:?}");
+}
+
+/// What `--measurements` writes `compare` reads: on a fabric of one's own, of copy engines as such.
+#[test]
+fn measurements_are_what_compare_reads() {
+    let Some(gpus) = StandIn::new() else { return };
+    let exported = gpus.any("fabric export hgx-h200 --to spec -o mine.toml", &[]);
+    assert_eq!(exported.code, 0, "{exported:?}");
+    let run = gpus.any(
+        "gpu run --fabric mine.toml --gpus 2 --collective all_gather --sizes 1MiB..2MiB --algorithm direct --protocol symmetric \
+         --executor kernels,copies --carrier lines,flags --measurements times",
+        &[],
+    );
+    assert_eq!(run.code, 0, "{run:?}");
+    let manifest = std::fs::read_to_string(gpus.path().join("times/manifest.toml")).unwrap();
+    assert_eq!(manifest.matches("[[measurement]]").count(), manifest.matches("fabric = \"fabric.toml\"").count());
+    assert_eq!(manifest.matches("protocol = \"copy_engine\"").count(), 1, "{manifest}");
+    for carrier in ["-lines-f32.csv", "-flags-f32.csv"] {
+        assert!(manifest.contains(carrier), "{manifest}");
+    }
+    let compared = gpus.any("compare times/manifest.toml --no-explain --format json", &[]);
+    assert_eq!(compared.code, 0, "{compared:?}");
+
+    let in_place = gpus.run(
+        "--gpus 2 --collective all_gather --bytes 1MiB --algorithm direct --executor kernels --in-place --measurements none",
+        &[],
+    );
+    assert_eq!(in_place.code, 0, "{in_place:?}");
+    assert!(in_place.stderr.contains("1 rows are in no measurement"), "{in_place:?}");
+}
+
+/// The text has the band of each prediction, and the slowest of a hundred calls.
+#[test]
+fn rows_have_bands_and_slow_calls() {
+    let Some(gpus) = StandIn::new() else { return };
+    let run = gpus
+        .run("--gpus 2 --collective all_gather --bytes 1MiB --algorithm direct --executor kernels --format csv", &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let mut lines = run.stdout.lines();
+    let keys: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let values: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let of = |key: &str| values[keys.iter().position(|one| *one == key).unwrap()].parse::<f64>().unwrap();
+    assert!(of("low_us") < of("predicted_us") && of("predicted_us") < of("high_us") && of("p99_us") > 0.0, "{run:?}");
+}
