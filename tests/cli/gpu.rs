@@ -80,7 +80,9 @@ fn a_driver_without_gpus_or_without_functions_is_an_error() {
 fn a_saved_run_is_judged_without_a_gpu() {
     let sound = run(&format!("gpu doctor --from {}", saved()));
     assert_eq!((sound.code, sound.stderr.as_str()), (0, ""), "{sound:?}");
-    assert!(sound.stdout.contains("12 pairs over NVL: 395 GB/s, expected 395; flags 0.60–0.62 µs"), "{sound:?}");
+    let pairs = "12 pairs over NVL: 395 GB/s, expected 395; both ways 390–391; thread blocks 364–366, expected 364; \
+                 flags 0.60–0.62 µs, expected 0.70\n";
+    assert!(sound.stdout.contains(pairs), "{sound:?}");
     assert!(sound.stdout.ends_with("nothing is wrong\n"), "{sound:?}");
     let preset = run(&format!("gpu doctor --from {} --fabric hgx-h200 --gpus 4 --format json", saved()));
     assert_eq!(preset.code, 0, "{preset:?}");
