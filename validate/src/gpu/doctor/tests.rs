@@ -300,6 +300,10 @@ fn flags_that_are_all_slow_are_found() {
     let diagnosis = own(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("of an expected 0.70"), "{diagnosis}");
+    // They hide nothing of what is slow together.
+    slow_points(&mut bench, |point| point.load == Load::BothWays, 0.2);
+    let found: Vec<Fault> = own(&bench).findings.iter().map(|finding| finding.fault).collect();
+    assert_eq!(found, [Fault::SlowFlag, Fault::SlowTogether]);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn finding(slow: Vec<Slow>, cause: &str) -> Option<Finding> {
 fn with_others(bench: &Bench, pairs: &[PairVerdict], is_load: impl Fn(Load) -> bool, when: &str) -> Vec<Slow> {
     let mut slow = Vec::new();
     for (kind, name) in ENGINES {
-        for pair in pairs.iter().filter(|pair| pair.fault.is_none()) {
+        for pair in pairs.iter().filter(|pair| is_as_it_should_be(pair) || pair.fault == Some(Fault::SlowBlocks)) {
             let (src, dst) = (pair.src, pair.dst);
             let Some(alone) = bench.rate(kind, Load::Alone, Some(src), Some(dst)) else { continue };
             let points = bench.points.iter().filter(|point| {
@@ -102,9 +102,14 @@ fn added_up(bench: &Bench, pairs: &[PairVerdict], load: Load) -> Vec<Slow> {
     slow
 }
 
-/// The fastest of some pairs alone; `None` unless NVLink joins all of them and nothing is wrong with any.
+/// Whether bytes of a pair go the way that they should, at its rate: slow flags say nothing of that.
+fn is_as_it_should_be(pair: &PairVerdict) -> bool {
+    matches!(pair.fault, None | Some(Fault::SlowFlag | Fault::NotMeasured))
+}
+
+/// The fastest of some pairs alone; `None` unless NVLink joins all of them and each has its rate.
 fn alone(bench: &Bench, kind: Kind, ways: &[&PairVerdict]) -> Option<f64> {
-    let sound = ways.iter().all(|pair| pair.class == PathClass::Nvl && pair.fault.is_none());
+    let sound = ways.iter().all(|pair| pair.class == PathClass::Nvl && is_as_it_should_be(pair));
     let rates = ways.iter().filter_map(|pair| bench.rate(kind, Load::Alone, Some(pair.src), Some(pair.dst)));
     rates.filter(|_| sound).reduce(f64::max)
 }
