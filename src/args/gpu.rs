@@ -1,6 +1,6 @@
 //! Flags of `gpu`: what to do with the GPUs of this machine.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -63,9 +63,9 @@ pub struct DoctorArgs {
     /// What should describe the machine: a preset or a file; by default what its driver says of it
     #[arg(long, value_name = "NAME|FILE|auto", default_value = "auto")]
     pub fabric: String,
-    /// GPUs of that fabric, the first ones
+    /// GPUs of that fabric, the first ones; with `auto` judge the first N of this machine, or of the file
     #[arg(long, value_name = "N")]
-    pub gpus: Option<u32>,
+    pub gpus: Option<NonZeroU32>,
     #[command(flatten)]
     pub libraries: LibraryPaths,
 }

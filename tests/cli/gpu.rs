@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::run::{Run, command, refused, run, run_in};
 
 /// Measurements that ship with their raw figures.
@@ -80,11 +82,13 @@ fn a_driver_without_gpus_or_without_functions_is_an_error() {
 fn a_saved_run_is_judged_without_a_gpu() {
     let sound = run(&format!("gpu doctor --from {}", saved()));
     assert_eq!((sound.code, sound.stderr.as_str()), (0, ""), "{sound:?}");
-    assert!(sound.stdout.contains("12 pairs over NVL: 395 GB/s, expected 395; flags 0.60–0.62 µs"), "{sound:?}");
+    let pairs = "12 pairs over NVL: 395 GB/s, expected 395; both ways 390–391; thread blocks 364–366, expected 364; \
+                 flags 0.60–0.62 µs, expected 0.70\n";
+    assert!(sound.stdout.contains(pairs), "{sound:?}");
     assert!(sound.stdout.ends_with("nothing is wrong\n"), "{sound:?}");
     let preset = run(&format!("gpu doctor --from {} --fabric hgx-h200 --gpus 4 --format json", saved()));
     assert_eq!(preset.code, 0, "{preset:?}");
-    let judged: serde_json::Value = serde_json::from_str(&preset.stdout).unwrap();
+    let judged: Value = serde_json::from_str(&preset.stdout).unwrap();
     assert_eq!(judged["findings"].as_array().unwrap().len(), 0);
     assert_eq!(judged["pairs"].as_array().unwrap().len(), 12);
     for wrong in ["dgx-a100 --gpus 4", "hgx-h200", "l40s-pcie --gpus 4"] {
@@ -93,6 +97,111 @@ fn a_saved_run_is_judged_without_a_gpu() {
         assert!(run.stdout.contains("(wrong_topology)"), "{wrong}: {run:?}");
         assert!(run.stderr.contains("found"), "{wrong}: {run:?}");
     }
+}
+
+/// The saved run, edited.
+fn edited(folder: &Path, edit: impl Fn(&mut Value)) -> String {
+    let mut bench: Value = serde_json::from_str(&std::fs::read_to_string(saved()).unwrap()).unwrap();
+    edit(&mut bench);
+    let path = folder.join("edited.json");
+    std::fs::write(&path, serde_json::to_string(&bench).unwrap()).unwrap();
+    path.display().to_string()
+}
+
+/// Multiplies figures of the points that are meant.
+fn scale(bench: &mut Value, key: &str, by: f64, of: impl Fn(&Value) -> bool) {
+    for point in bench["points"].as_array_mut().unwrap().iter_mut().filter(|point| of(point)) {
+        if let Some(figure) = point[key].as_f64() {
+            point[key] = (figure * by).into();
+        }
+    }
+}
+
+/// A fault, and what the doctor calls it.
+type Case = (&'static str, fn(&mut Value));
+
+#[test]
+fn each_fault_that_is_put_into_a_saved_run_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [Case; 9] = [
+        ("no_peer_access", |bench| {
+            // An ordinary PCIe host whose GPUs sit below one CPU.
+            bench["probe"]["devices"].as_array_mut().unwrap().iter_mut().for_each(|device| {
+                device["nvlinks"] = Value::Array(Vec::new());
+            });
+            bench["probe"]["pairs"].as_array_mut().unwrap().iter_mut().for_each(|pair| {
+                pair["access"] = "staged".into();
+            });
+            scale(bench, "gbps", 0.1, |point| point["kind"] == "copy_engine");
+        }),
+        ("not_measured", |bench| {
+            let points = bench["points"].as_array_mut().unwrap();
+            points.retain(|point| !point["kind"].as_str().unwrap().contains("pinned"));
+        }),
+        ("not_measured", |bench| bench["points"] = Value::Array(Vec::new())),
+        ("slow_blocks", |bench| scale(bench, "gbps", 0.1, |point| point["kind"] == "blocks" && point["src"] == 2)),
+        ("slow_together", |bench| scale(bench, "gbps", 0.2, |point| point["load"] == "both_ways")),
+        ("slow_together", |bench| scale(bench, "gbps", 0.02, |point| point["load"] == "all_gpus")),
+        ("slow_together", |bench| scale(bench, "gbps", 0.2, |point| point["load"] == "incast")),
+        ("slow_together", |bench| scale(bench, "gbps", 0.2, |point| point["load"] == "all_to_all")),
+        ("slow_flag", |bench| scale(bench, "time_us", 20.0, |point| point["kind"] == "flag")),
+    ];
+    for (number, (fault, edit)) in cases.into_iter().enumerate() {
+        let run = run(&format!("gpu doctor --from {} --format csv", edited(folder.path(), edit)));
+        assert_eq!(run.code, 1, "{number}: {run:?}");
+        let mut lines = run.stdout.lines();
+        assert_eq!(lines.next(), Some("severity,fault,gpus,message,cause,look"), "{number}: {run:?}");
+        let rows: Vec<&str> = lines.collect();
+        assert!(!rows.is_empty(), "{number}: {run:?}");
+        assert!(rows.iter().all(|row| row.starts_with(&format!("fault,{fault},"))), "{number}: {run:?}");
+    }
+}
+
+#[test]
+fn the_first_gpus_of_a_saved_run_are_judged_alone() {
+    let two = run(&format!("gpu doctor --from {} --gpus 2", saved()));
+    assert_eq!((two.code, two.stderr.as_str()), (0, ""), "{two:?}");
+    assert!(two.stdout.starts_with("2 × NVIDIA H200") && two.stdout.contains("\n2 pairs over NVL: "), "{two:?}");
+    assert!(!two.stdout.contains("GPU 2"), "{two:?}");
+    let named = run(&format!("gpu doctor --from {} --fabric auto --gpus 4", saved()));
+    assert_eq!(named.stdout, run(&format!("gpu doctor --from {}", saved())).stdout);
+    let folder = tempfile::tempdir().unwrap();
+    refused(folder.path(), &format!("gpu doctor --from {} --gpus 5", saved()), "--gpus 5: expected 1 to 4");
+    refused(folder.path(), &format!("gpu doctor --from {} --gpus 0", saved()), "--gpus");
+}
+
+#[test]
+fn what_the_kernel_does_not_show_is_no_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let hidden = edited(folder.path(), |bench| {
+        for device in bench["probe"]["devices"].as_array_mut().unwrap() {
+            device["pci"] = serde_json::json!({"address": device["pci"]["address"], "numa": -1});
+        }
+        bench["probe"]["cpu"] = serde_json::json!({});
+    });
+    let run = run(&format!("gpu doctor --from {hidden}"));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert!(run.stdout.ends_with("nothing is wrong\n"), "{run:?}");
+}
+
+#[test]
+fn a_benchmark_that_tells_nothing_makes_no_profile() {
+    let folder = tempfile::tempdir().unwrap();
+    let no_gpus = edited(folder.path(), |bench| {
+        bench["points"] = Value::Array(Vec::new());
+        bench["probe"]["devices"] = Value::Array(Vec::new());
+    });
+    refused(folder.path(), &format!("gpu doctor --from {no_gpus}"), "the machine has no GPU");
+    refused(folder.path(), &format!("calibrate {no_gpus} -o profile.toml"), "the machine has no GPU");
+    let no_points = edited(folder.path(), |bench| bench["points"] = Value::Array(Vec::new()));
+    refused(folder.path(), &format!("calibrate {no_points} -o profile.toml"), "tells nothing of a profile");
+    for key in ["gbps", "time_us"] {
+        let zero = edited(folder.path(), |bench| scale(bench, key, 0.0, |point| point["kind"] == "pinned_to_device"));
+        for command in ["gpu doctor --from", "calibrate -o profile.toml"] {
+            refused(folder.path(), &format!("{command} {zero}"), &format!("{key} is 0, expected a positive number"));
+        }
+    }
+    assert!(!folder.path().join("profile.toml").exists());
 }
 
 #[test]
@@ -124,7 +233,7 @@ fn a_benchmark_calibrates_what_it_tells() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_in(folder.path(), &format!("calibrate {} -o here.toml --name here --format json", saved()));
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
-    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
     let names: Vec<&str> =
         told["parameters"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["links.pcie", "protocol.copy_engine.wire_efficiency", "protocol.copy_engine.step"]);

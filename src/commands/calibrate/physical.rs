@@ -14,12 +14,19 @@ use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
 
+/// A benchmark and its file.
+pub struct Benchmark {
+    pub bench: Bench,
+    pub file: String,
+}
+
 /// Benchmarks, which are JSON, and manifests, which are not.
-pub fn split(paths: &[PathBuf]) -> Result<(Vec<Bench>, Vec<PathBuf>), Failure> {
+pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failure> {
     let (mut benches, mut manifests) = (Vec::new(), Vec::new());
     for path in paths {
         if path.extension().is_some_and(|extension| extension == "json") {
-            benches.push(bench::read(&text_of_file(path)?, &path.display().to_string())?);
+            let file = path.display().to_string();
+            benches.push(Benchmark { bench: bench::read(&text_of_file(path)?, &file)?, file });
         } else {
             manifests.push(path.clone());
         }
@@ -27,11 +34,17 @@ pub fn split(paths: &[PathBuf]) -> Result<(Vec<Bench>, Vec<PathBuf>), Failure> {
     Ok((benches, manifests))
 }
 
-/// Sets what benchmarks tell; of two that tell the same the later counts.
-pub fn tell(profile: &mut Profile, benches: &[Bench]) -> Result<Vec<Told>, Failure> {
+/// Sets what benchmarks tell; of two that tell the same the later counts. One that tells nothing is refused: whoever names
+/// it expects a profile of it.
+pub fn tell(profile: &mut Profile, benches: &[Benchmark]) -> Result<Vec<Told>, Failure> {
     let mut told: Vec<Told> = Vec::new();
-    for bench in benches {
+    for Benchmark { bench, file } in benches {
         let figures = physical::tell(profile, bench)?;
+        if figures.is_empty() {
+            return Err(Failure::input(format!(
+                "{file}: tells nothing of a profile: expected rates between the host and a GPU, or copies over NVLink"
+            )));
+        }
         told.retain(|old| figures.iter().all(|new| new.name != old.name));
         told.extend(figures);
     }
@@ -45,10 +58,10 @@ struct Json<'a> {
 }
 
 /// A profile from benchmarks alone: every figure that they do not tell is that of the profile begun with.
-pub fn run(args: &CalibrateArgs, benches: &[Bench], output: &Output) -> Result<(), Failure> {
+pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Result<(), Failure> {
     let mut profile = match (&args.profile, benches.first()) {
         (Some(name), _) => setup::named_profile(name)?,
-        (None, Some(first)) => Profile::for_fabric(&first.probe.fabric()?)?,
+        (None, Some(first)) => Profile::for_fabric(&first.bench.probe.fabric()?)?,
         (None, None) => return Err(Failure::input("nothing to calibrate with")),
     };
     if !args.hold_out.is_empty() {
@@ -58,7 +71,7 @@ pub fn run(args: &CalibrateArgs, benches: &[Bench], output: &Output) -> Result<(
     if let Some(name) = &args.name {
         profile.name.clone_from(name);
     }
-    let measured = benches.last().and_then(|bench| bench.date.get(..10)).map(str::to_owned);
+    let measured = benches.last().and_then(|last| last.bench.date.get(..10)).map(str::to_owned);
     if let Some(date) = args.date.clone().or(measured) {
         profile.date = date;
     }

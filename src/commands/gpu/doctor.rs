@@ -1,8 +1,12 @@
 //! `gpu doctor`: whether the GPUs' links are as fast as they should be.
 
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::{FabricRequest, load, read};
 use fabricast_validate::gpu::bench::{self, Bench, Depth, Plan};
-use fabricast_validate::gpu::doctor::{self, Severity};
+use fabricast_validate::gpu::doctor::{self, Diagnosis, Severity};
 
 use crate::args::DoctorArgs;
 use crate::failure::Failure;
@@ -12,16 +16,19 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
     // The file before the GPUs: whoever names it wrongly should not wait for a measurement.
     let named = match args.fabric.as_str() {
         "auto" => None,
-        name => Some(load(&FabricRequest { gpus: args.gpus, ..FabricRequest::of(name) })?),
+        name => Some(load(&FabricRequest { gpus: args.gpus.map(NonZeroU32::get), ..FabricRequest::of(name) })?),
     };
+    // Of a named fabric; else of what is measured.
+    let gpus = args.gpus.filter(|_| named.is_none()).map(|gpus| gpus.get() as usize);
     let measured: Bench = match &args.from {
-        Some(path) => bench::read(&read::text_of_file(path)?, &path.display().to_string())?,
-        None => bench::run(Plan { depth: Depth::Quick, gpus: None }, &args.libraries.choices())?,
+        Some(path) => saved(path, gpus)?,
+        None => bench::run(Plan { depth: Depth::Quick, gpus }, &args.libraries.choices())?,
     };
     let diagnosis = doctor::judge(&measured, named.as_ref())?;
     match output.format {
         Format::Json => output.write_json(&diagnosis)?,
-        Format::Text | Format::Csv => output.write(&diagnosis.to_string())?,
+        Format::Csv => output.write(&crate::commands::csv(&table(&diagnosis))?)?,
+        Format::Text => output.write(&diagnosis.to_string())?,
     }
     if diagnosis.is_sound() {
         return Ok(());
@@ -29,4 +36,37 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
     let faults = diagnosis.findings.iter().filter(|finding| finding.severity == Severity::Fault).count();
     let s = if faults == 1 { "" } else { "s" };
     Err(Failure::Failed(format!("{faults} fault{s} found")))
+}
+
+/// What was measured before, of all GPUs or of the first ones.
+fn saved(path: &Path, gpus: Option<usize>) -> Result<Bench, Failure> {
+    let file = path.display().to_string();
+    let bench = bench::read(&read::text_of_file(path)?, &file)?;
+    let there = bench.probe.devices.len();
+    match gpus {
+        Some(asked) if asked > there => {
+            Err(Failure::input(format!("--gpus {asked}: expected 1 to {there}, the GPUs that {file} measured")))
+        }
+        Some(asked) => Ok(bench.first(asked)),
+        None => Ok(bench),
+    }
+}
+
+/// A row for each finding.
+fn table(diagnosis: &Diagnosis) -> Table {
+    let keys = ["severity", "fault", "gpus", "message", "cause", "look"];
+    let mut table = Table::new(keys.iter().map(|key| Column::new(key, key, Unit::Text)).collect());
+    for finding in &diagnosis.findings {
+        let gpus: Vec<String> = finding.gpus.iter().map(ToString::to_string).collect();
+        let texts = [
+            finding.severity.name().to_owned(),
+            finding.fault.name().to_owned(),
+            gpus.join(" "),
+            finding.message.clone(),
+            finding.cause.clone(),
+            finding.look.clone(),
+        ];
+        table.row(texts.into_iter().map(|text| Value::text(text).into()).collect());
+    }
+    table
 }

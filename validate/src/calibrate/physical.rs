@@ -24,7 +24,8 @@ pub struct Told {
     pub unit: &'static str,
 }
 
-/// Sets what `bench` tells in `profile`, and says what that is. Figures that it does not tell stay.
+/// Sets what `bench` tells in `profile`, and says what that is; nothing where it has neither a link to the host nor a copy
+/// over NVLink. Figures that it does not tell stay.
 ///
 /// # Errors
 /// The benchmark's probe makes no fabric.
@@ -81,7 +82,10 @@ pub fn tell(profile: &mut Profile, bench: &Bench) -> Result<Vec<Told>, Error> {
     }
     told.extend(wire);
     told.extend(step);
-    profile.sources.push(format!("gpu bench on {}, {}", bench.machine, bench.date));
+    // Who told nothing is no source.
+    if !told.is_empty() {
+        profile.sources.push(format!("gpu bench on {}, {}", bench.machine, bench.date));
+    }
     Ok(told)
 }
 
@@ -132,6 +136,9 @@ mod tests {
             skipped: Vec::new(),
         };
         let mut profile = Profile::ideal();
+        let empty = Bench { points: Vec::new(), ..bench.clone() };
+        assert_eq!(tell(&mut profile, &empty).unwrap(), []);
+        assert_eq!(profile, Profile::ideal());
         profile.links.nvlink = 0.9;
         let told = tell(&mut profile, &bench).unwrap();
         assert_eq!(

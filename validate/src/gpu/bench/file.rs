@@ -2,7 +2,7 @@
 
 use fabricast_topologies::Place;
 
-use super::Bench;
+use super::{Bench, Point};
 
 /// What the key `format` says.
 pub const FORMAT: &str = "fabricast-bench";
@@ -49,6 +49,12 @@ pub enum BenchFileError {
         gpu: usize,
         /// How many there are.
         count: usize,
+    },
+    /// Its probe found no GPU.
+    #[error("{source_name}: the machine has no GPU, so nothing was measured")]
+    NoGpus {
+        /// The file.
+        source_name: String,
     },
     /// A figure is no figure.
     #[error("{source_name}: point {index}: {what} is {value}, expected a positive number")]
@@ -100,12 +106,17 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
         return Err(BenchFileError::Version { source_name: source_name(), found: bench.version });
     }
     let count = bench.probe.devices.len();
+    if count == 0 {
+        return Err(BenchFileError::NoGpus { source_name: source_name() });
+    }
     for (index, point) in bench.points.iter().enumerate() {
         if let Some(gpu) = [point.src, point.dst].into_iter().flatten().find(|&gpu| gpu >= count) {
             return Err(BenchFileError::Gpu { source_name: source_name(), index, gpu, count });
         }
-        for (what, value) in [("time_us", Some(point.time_us)), ("gbps", point.gbps)] {
-            if let Some(value) = value.filter(|value| !(value.is_finite() && *value >= 0.0)) {
+        let Point { time_us, fastest_us, slowest_us, gbps, .. } = *point;
+        let times = [("time_us", time_us), ("fastest_us", fastest_us), ("slowest_us", slowest_us)];
+        for (what, value) in times.into_iter().chain(gbps.map(|gbps| ("gbps", gbps))) {
+            if !(value.is_finite() && value > 0.0) {
                 return Err(BenchFileError::Figure { source_name: source_name(), index, what, value });
             }
         }
@@ -116,7 +127,7 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::bench::{Kind, Load, Point};
+    use crate::gpu::bench::{Kind, Load};
     use crate::gpu::probe::tests::machine;
 
     fn bench() -> Bench {
@@ -164,5 +175,13 @@ mod tests {
         assert!(wrong(|bench| bench.version = 2).contains("this program reads 1"));
         assert!(wrong(|bench| bench.points[0].dst = Some(2)).contains("point 0 is of GPU 2, and the machine has 2"));
         assert!(wrong(|bench| bench.points[0].time_us = -1.0).contains("point 0: time_us is -1"));
+        assert!(wrong(|bench| bench.points[0].time_us = 0.0).contains("time_us is 0, expected a positive number"));
+        assert!(wrong(|bench| bench.points[0].gbps = Some(0.0)).contains("gbps is 0, expected a positive number"));
+        assert!(wrong(|bench| bench.points[0].fastest_us = 0.0).contains("fastest_us is 0"));
+        let nothing = wrong(|bench| {
+            bench.points.clear();
+            bench.probe.devices.clear();
+        });
+        assert_eq!(nothing, "x.json: the machine has no GPU, so nothing was measured");
     }
 }

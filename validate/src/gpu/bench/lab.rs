@@ -144,9 +144,7 @@ pub fn run(plan: Plan, choices: &Choices<'_>) -> Result<Bench, BenchError> {
     if count == 0 || count > driver.device_count() {
         return Err(CudaError::NoSuchDevice { ordinal: count.max(1) - 1, count: driver.device_count() }.into());
     }
-    found.devices.truncate(count);
-    found.pairs.retain(|pair| pair.src < count && pair.dst < count);
-    found.devices.iter_mut().for_each(|device| device.peers.retain(|&peer| peer < count));
+    found.keep_first(count);
     let lab = Lab::new(driver, count)?;
     let mut bench = Bench {
         format: FORMAT.to_owned(),
@@ -238,17 +236,47 @@ fn together(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Thread blocks of other numbers and sizes, from the first GPU to the next, or within it where it is alone.
+/// Numbers of thread blocks: of every pair.
+const BLOCKS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
+/// Threads of each: of the first two GPUs, both ways. What they change lies within the sender, whatever the pair.
+const THREADS: [u32; 4] = [128, 256, 512, 1024];
+/// Of the others.
+const ONE_SIZE: [u32; 1] = [512];
+
+/// Every way between GPUs, or within the GPU where it is alone, with the threads that are tried of it.
+fn ways(count: usize) -> Vec<(Flow, &'static [u32])> {
+    let pairs = (0..count).flat_map(|src| (0..count).map(move |dst| Flow { src, dst }));
+    let pairs = pairs.filter(|flow| count == 1 || flow.src != flow.dst);
+    pairs.map(|flow| (flow, if flow.src.max(flow.dst) < 2 { &THREADS[..] } else { &ONE_SIZE[..] })).collect()
+}
+
+/// Thread blocks of other numbers and sizes: about a tenth of a second a pair over NVLink.
 fn shapes(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
-    let flow = Flow { src: 0, dst: usize::from(lab.gpus.len() > 1) };
-    if !reaches(&bench.probe, flow.src, flow.dst) {
-        return Ok(());
-    }
     let bytes = Bytes(lab.slot.0.min(32 << 20));
-    for blocks in [1, 2, 4, 8, 16, 24, 32, 64, 128] {
-        for threads in [128, 256, 512, 1024] {
-            transfers::measure(lab, &[flow], Engine::Blocks { blocks, threads }, Load::Alone, &[bytes], bench)?;
+    for (flow, sizes) in ways(lab.gpus.len()) {
+        if !reaches(&bench.probe, flow.src, flow.dst) {
+            continue;
+        }
+        for blocks in BLOCKS {
+            for &threads in sizes {
+                transfers::measure(lab, &[flow], Engine::Blocks { blocks, threads }, Load::Alone, &[bytes], bench)?;
+            }
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_has_its_shapes() {
+        assert_eq!(ways(1), [(Flow { src: 0, dst: 0 }, &THREADS[..])]);
+        let of_four = ways(4);
+        assert_eq!(of_four.len(), 12);
+        let whole: Vec<_> = of_four.iter().filter(|(_, threads)| threads.len() == 4).map(|(flow, _)| *flow).collect();
+        assert_eq!(whole, [Flow { src: 0, dst: 1 }, Flow { src: 1, dst: 0 }]);
+        assert!(of_four.iter().all(|(flow, threads)| flow.src != flow.dst && threads.contains(&512)));
+    }
 }

@@ -207,4 +207,59 @@ impl Bench {
         let largest = points().map(|point| point.bytes).max()?;
         points().filter(|point| point.bytes == largest).filter_map(|point| point.gbps).reduce(f64::max)
     }
+
+    /// What was measured of the first `count` GPUs by themselves; what ran beside further ones is left out.
+    #[must_use]
+    pub fn first(mut self, count: usize) -> Self {
+        if count >= self.probe.devices.len() {
+            return self;
+        }
+        self.probe.keep_first(count);
+        self.machine = self.probe.machine();
+        let by_itself = |load: Load| matches!(load, Load::Alone | Load::BothWays);
+        self.points.retain(|point| {
+            by_itself(point.load) && [point.src, point.dst].into_iter().flatten().all(|gpu| gpu < count)
+        });
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::probe::tests::machine;
+
+    #[test]
+    fn the_first_gpus_keep_what_they_did_by_themselves() {
+        let point = |load, src, dst| Point {
+            kind: Kind::CopyEngine,
+            load,
+            src: Some(src),
+            dst: Some(dst),
+            blocks: None,
+            threads: None,
+            bytes: 4096,
+            time_us: 2.0,
+            fastest_us: 2.0,
+            slowest_us: 2.0,
+            gbps: Some(2.048),
+        };
+        let kept = [point(Load::Alone, 0, 1), point(Load::BothWays, 1, 0)];
+        let left = [point(Load::Alone, 0, 2), point(Load::BothWays, 2, 0), point(Load::Shift(1), 0, 1)];
+        let probe = machine(4);
+        let bench = Bench {
+            format: FORMAT.into(),
+            version: VERSION,
+            date: "2026-11-21T04:00:00Z".into(),
+            machine: probe.machine(),
+            probe,
+            points: kept.iter().chain(&left).cloned().collect(),
+            skipped: Vec::new(),
+        };
+        let two = bench.clone().first(2);
+        assert_eq!(two.points, kept);
+        assert_eq!(two.probe, machine(2));
+        assert_eq!(two.machine, machine(2).machine());
+        assert_eq!(bench.clone().first(4), bench);
+    }
 }

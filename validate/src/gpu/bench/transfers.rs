@@ -28,9 +28,16 @@ const ROUNDS: usize = 3;
 /// Bytes of a round: some milliseconds over NVLink, so that threads which begin a microsecond apart do not matter.
 const OF_A_ROUND: u64 = 2 << 30;
 
-/// How often a transfer is repeated in a round.
-fn repeats(bytes: Bytes) -> u64 {
-    (OF_A_ROUND / bytes.0.max(1)).clamp(4, 200)
+/// Thread blocks of a GPU that fill its links. Fewer send slower by as much, and so as much less in a round.
+const FILLING: u64 = 64;
+
+/// How often a transfer is repeated in a round by each of a GPU's flows.
+fn repeats(bytes: Bytes, engine: Engine, flows: usize) -> u64 {
+    let part = match engine {
+        Engine::Copy => FILLING,
+        Engine::Blocks { blocks, .. } => u64::from(blocks).saturating_mul(flows as u64).min(FILLING),
+    };
+    (OF_A_ROUND / FILLING * part / bytes.0.max(1)).clamp(4, 200)
 }
 
 /// Measures flows that run at the same time, for each size, and adds a point for each flow and size.
@@ -70,10 +77,11 @@ fn sender(
     let lanes = Lanes::new(lab, member, flows)?;
     for &bytes in sizes {
         let mut times = Vec::new();
+        let repeats = repeats(bytes, engine, flows.len());
         // The first round warms up.
         lanes.round(engine, bytes, 2)?;
         for _ in 0..ROUNDS {
-            times.push(Picos(lanes.round(engine, bytes, repeats(bytes))?.0 / repeats(bytes)));
+            times.push(Picos(lanes.round(engine, bytes, repeats)?.0 / repeats));
         }
         for flow in flows {
             let (kind, shape) = match engine {
@@ -156,4 +164,19 @@ fn send(lab: &Lab, flow: Flow, engine: Engine, bytes: Bytes, stream: &Stream) ->
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_of_few_thread_blocks_is_as_much_shorter() {
+        let blocks = |blocks| Engine::Blocks { blocks, threads: 512 };
+        let of = |mib: u64, engine, flows| repeats(Bytes(mib << 20), engine, flows);
+        assert_eq!((of(256, Engine::Copy, 1), of(256, blocks(64), 1), of(256, blocks(128), 1)), (8, 8, 8));
+        assert_eq!((of(32, Engine::Copy, 3), of(32, blocks(64), 1), of(32, blocks(16), 1)), (64, 64, 16));
+        // Never fewer than four, never more than 200; blocks of several flows count together.
+        assert_eq!((of(32, blocks(1), 1), of(0, blocks(64), 1), of(256, blocks(21), 3)), (4, 200, 7));
+    }
 }

@@ -1,11 +1,15 @@
-//! The host's links: each GPU's rate to and from pinned memory against its PCIe link and against its siblings.
+//! The host's links: each GPU's rate to and from pinned memory against its PCIe link and against its siblings, alone and
+//! while all GPUs copy.
 
-use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Fabric, NodeKind};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use fabricast_topologies::route::{Path, PathClass, RouteOptions, Router};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeKind};
 use serde::Serialize;
 
-use super::expect::{self, SLOW, gpus, median};
-use super::{Fault, Finding, Severity};
+use super::Fault;
+use super::expect::{self, HOST_MEMORY, SLOW, SLOW_HOSTS, median};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
@@ -26,6 +30,11 @@ pub struct HostVerdict {
     pub expected_gbps: Option<f64>,
     /// What it reached.
     pub measured_gbps: Option<f64>,
+    /// What the links that it shares, and the host's memory, leave it at least while all GPUs copy; absent where it is the
+    /// only one.
+    pub expected_together_gbps: Option<f64>,
+    /// What it reached then.
+    pub together_gbps: Option<f64>,
     /// What is wrong with it, if anything.
     pub fault: Option<Fault>,
 }
@@ -42,38 +51,91 @@ pub enum Way {
 
 /// Judges both ways of every GPU.
 pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
-    let router = Router::new(fabric, RouteOptions::default());
     let mut verdicts = Vec::new();
-    for device in &bench.probe.devices {
-        let gpu = device.ordinal;
-        let cpus = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu);
-        let nominal = vertex(fabric, gpu).and_then(|to| {
-            let rates = cpus.filter_map(|(cpu, _)| router.path(cpu, to).ok()?.bandwidth);
-            rates.max().map(fabricast_topologies::Bandwidth::gbps)
-        });
-        for (way, kind, src, dst) in
-            [(Way::ToGpu, Kind::PinnedToDevice, None, Some(gpu)), (Way::FromGpu, Kind::DeviceToPinned, Some(gpu), None)]
-        {
-            let measured_gbps = bench.rate(kind, Load::Alone, src, dst);
-            let expected_gbps =
-                nominal.map(|nominal| nominal * expect::reached(fabricast_topologies::route::PathClass::Loc));
-            verdicts.push(HostVerdict { gpu, way, nominal_gbps: nominal, expected_gbps, measured_gbps, fault: None });
-        }
-    }
     for way in [Way::ToGpu, Way::FromGpu] {
-        let middle =
-            median(verdicts.iter().filter(|verdict| verdict.way == way).filter_map(|verdict| verdict.measured_gbps));
-        for verdict in verdicts.iter_mut().filter(|verdict| verdict.way == way) {
-            let Some(measured) = verdict.measured_gbps else { continue };
-            let below_siblings = middle.is_some_and(|middle| measured < middle * FAR);
-            let below_link = verdict.expected_gbps.is_some_and(|expected| measured < expected * SLOW);
-            if below_siblings || below_link {
-                let far = below_siblings && is_far(bench, verdict.gpu);
-                verdict.fault = Some(if far { Fault::NumaDistance } else { Fault::SlowHostLink });
-            }
+        let count = bench.probe.devices.len();
+        let paths: Vec<Option<Path>> = (0..count).map(|gpu| nearest(fabric, gpu, way)).collect();
+        let crossings = crossings(&paths);
+        let mut of_way: Vec<HostVerdict> = paths
+            .iter()
+            .enumerate()
+            .map(|(gpu, path)| verdict(bench, fabric, gpu, way, path.as_ref(), &crossings))
+            .collect();
+        let middle = median(of_way.iter().filter_map(|verdict| verdict.measured_gbps));
+        for verdict in &mut of_way {
+            verdict.fault = fault(bench, verdict, middle);
         }
+        verdicts.extend(of_way);
     }
+    verdicts.sort_by_key(|verdict| verdict.gpu);
     verdicts
+}
+
+/// The way between a GPU and the CPU that it is nearest to.
+fn nearest(fabric: &Fabric, gpu: usize, way: Way) -> Option<Path> {
+    let router = Router::new(fabric, RouteOptions::default());
+    let vertex = vertex(fabric, gpu)?;
+    let cpus = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu);
+    let paths = cpus.filter_map(|(cpu, _)| match way {
+        Way::ToGpu => router.path(cpu, vertex).ok(),
+        Way::FromGpu => router.path(vertex, cpu).ok(),
+    });
+    paths.filter(|path| path.bandwidth.is_some()).max_by_key(|path| (path.bandwidth, Reverse(path.latency)))
+}
+
+/// How many GPUs cross each link.
+fn crossings(paths: &[Option<Path>]) -> HashMap<LinkId, usize> {
+    let mut counts = HashMap::new();
+    for link in paths.iter().flatten().flat_map(Path::links) {
+        *counts.entry(link).or_insert(0) += 1;
+    }
+    counts
+}
+
+fn verdict(
+    bench: &Bench,
+    fabric: &Fabric,
+    gpu: usize,
+    way: Way,
+    path: Option<&Path>,
+    crossings: &HashMap<LinkId, usize>,
+) -> HostVerdict {
+    let (kind, src, dst) = match way {
+        Way::ToGpu => (Kind::PinnedToDevice, None, Some(gpu)),
+        Way::FromGpu => (Kind::DeviceToPinned, Some(gpu), None),
+    };
+    let reached = expect::reached(PathClass::Loc);
+    let nominal_gbps = path.and_then(|path| path.bandwidth).map(Bandwidth::gbps);
+    // Of each link on the way the part that is left where every GPU that crosses it takes as much.
+    let left = path.into_iter().flat_map(Path::links).filter_map(|link| {
+        let rate = fabric.link(link).bandwidth?.gbps();
+        Some(rate / crossings.get(&link).copied().unwrap_or(1) as f64)
+    });
+    let count = bench.probe.devices.len();
+    let least = left.reduce(f64::min).filter(|_| count > 1);
+    HostVerdict {
+        gpu,
+        way,
+        nominal_gbps,
+        expected_gbps: nominal_gbps.map(|nominal| nominal * reached),
+        measured_gbps: bench.rate(kind, Load::Alone, src, dst),
+        expected_together_gbps: least.map(|least| (least * reached).min(HOST_MEMORY / count as f64)),
+        together_gbps: bench.rate(kind, Load::AllGpus, src, dst),
+        fault: None,
+    }
+}
+
+/// What is wrong with a way, `middle` being the middle of the same way of all GPUs.
+fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fault> {
+    let Some(measured) = verdict.measured_gbps else { return Some(Fault::NotMeasured) };
+    let below_siblings = middle.is_some_and(|middle| measured < middle * FAR);
+    let below_link = verdict.expected_gbps.is_some_and(|expected| measured < expected * SLOW);
+    if below_siblings || below_link {
+        let far = below_siblings && is_far(bench, verdict.gpu);
+        return Some(if far { Fault::NumaDistance } else { Fault::SlowHostLink });
+    }
+    let (together, expected) = verdict.together_gbps.zip(verdict.expected_together_gbps)?;
+    (together < expected * SLOW_HOSTS).then_some(Fault::SlowTogether)
 }
 
 /// Whether a GPU sits at another NUMA node than the fastest ones.
@@ -82,62 +144,4 @@ fn is_far(bench: &Bench, gpu: usize) -> bool {
     let rate = |gpu: usize| bench.rate(Kind::PinnedToDevice, Load::Alone, None, Some(gpu)).unwrap_or(0.0);
     let fastest = (0..bench.probe.devices.len()).max_by(|&a, &b| rate(a).total_cmp(&rate(b)));
     fastest.is_some_and(|fastest| node(gpu) >= 0 && node(fastest) >= 0 && node(gpu) != node(fastest))
-}
-
-/// What is wrong with the host's links, by GPUs.
-pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for fault in [Fault::NumaDistance, Fault::SlowHostLink] {
-        let ill: Vec<&HostVerdict> = verdicts.iter().filter(|verdict| verdict.fault == Some(fault)).collect();
-        let mut of: Vec<usize> = ill.iter().map(|verdict| verdict.gpu).collect();
-        of.dedup();
-        let Some(slowest) = ill.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
-        let best = verdicts.iter().map(rate).fold(0.0, f64::max);
-        let against =
-            slowest.expected_gbps.map_or_else(String::new, |expected| format!(" of an expected {expected:.1}"));
-        let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(slowest));
-        let first = of.first().copied().unwrap_or(0);
-        findings.push(match fault {
-            Fault::NumaDistance => Finding {
-                severity: Severity::Fault,
-                fault,
-                message: format!("{}, to and from the host: {figures}", gpus(&of)),
-                cause: format!(
-                    "the host's memory lay at another NUMA node than {}: this process ran at the other one",
-                    gpus(&of)
-                ),
-                look: "nvidia-smi topo -m; numactl --hardware; numactl --cpunodebind N --membind N fabricast gpu bench"
-                    .to_owned(),
-                gpus: of,
-            },
-            _ => Finding {
-                severity: Severity::Fault,
-                fault,
-                message: format!("{}, to and from the host: {figures}", gpus(&of)),
-                cause: narrow(bench, &of),
-                look: format!("nvidia-smi -q -d PCIE -i {first}; lspci -vv | grep -e NVIDIA -e LnkSta"),
-                gpus: of,
-            },
-        });
-    }
-    findings
-}
-
-fn rate(verdict: &HostVerdict) -> f64 {
-    verdict.measured_gbps.unwrap_or(0.0)
-}
-
-/// Why a PCIe link is slow.
-fn narrow(bench: &Bench, of: &[usize]) -> String {
-    for device in bench.probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
-        let pci = &device.pci;
-        if let (Some(width), Some(most)) = (pci.width, pci.max_width)
-            && width < most
-        {
-            let gpu = device.ordinal;
-            return format!("GPU {gpu} runs {width} of its {most} PCIe lanes: a card or riser badly seated");
-        }
-    }
-    "the PCIe link runs at a lower generation or width, is shared with busy devices, or the machine's memory is busy"
-        .to_owned()
 }

@@ -5,10 +5,13 @@
 //! ways are slow has slow links; a pair over NVLink at the speed of PCIe does not use its NVLink.
 
 mod expect;
+mod groups;
+mod host_findings;
 mod hosts;
 mod links;
 mod pairs;
 mod text;
+mod together;
 mod topology;
 
 #[cfg(test)]
@@ -89,16 +92,28 @@ pub enum Fault {
     PcieFallback,
     /// A link or pair is slower than it should be.
     SlowLink,
-    /// A flag takes longer than between other pairs.
+    /// Thread blocks send slower than they should where copy engines do not.
+    SlowBlocks,
+    /// A flag takes longer than between other pairs, or than its way explains.
     SlowFlag,
-    /// Pairs that are fast alone are slow together.
+    /// What is fast alone is slow together.
     SlowTogether,
     /// The host's link is slower than it should be.
     SlowHostLink,
     /// A GPU is far from the memory that was used.
     NumaDistance,
-    /// A pair was not measured.
+    /// A pair, or a GPU's way to or from the host, was not measured.
     NotMeasured,
+}
+
+impl Severity {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fault => "fault",
+            Self::Note => "note",
+        }
+    }
 }
 
 impl Fault {
@@ -111,6 +126,7 @@ impl Fault {
             Self::NoPeerAccess => "no_peer_access",
             Self::PcieFallback => "pcie_fallback",
             Self::SlowLink => "slow_link",
+            Self::SlowBlocks => "slow_blocks",
             Self::SlowFlag => "slow_flag",
             Self::SlowTogether => "slow_together",
             Self::SlowHostLink => "slow_host_link",
@@ -136,8 +152,9 @@ pub fn judge(bench: &Bench, named: Option<&Fabric>) -> Result<Diagnosis> {
     let pairs = pairs::verdicts(bench, fabric)?;
     let hosts = hosts::verdicts(bench, fabric);
     findings.extend(links::findings(&bench.probe));
-    findings.extend(pairs::findings(bench, &pairs));
-    findings.extend(hosts::findings(bench, &hosts));
+    findings.extend(groups::findings(bench, &pairs));
+    findings.extend(together::findings(bench, &pairs));
+    findings.extend(host_findings::findings(bench, &hosts));
     findings.sort_by_key(|finding| (finding.severity, finding.fault));
     Ok(Diagnosis {
         machine: bench.machine.clone(),

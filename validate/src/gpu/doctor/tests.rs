@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{FabricRequest, load};
 
-use super::{Diagnosis, Fault, judge};
+use super::{Diagnosis, Fault, Severity, judge};
 use crate::gpu::bench::{Bench, FORMAT, Kind, Load, Point, VERSION};
 use crate::gpu::probe::{PcieWay, PeerAccess, tests::machine};
 
@@ -27,9 +27,23 @@ fn sound(count: usize) -> Bench {
     for src in 0..count {
         add(Kind::PinnedToDevice, Load::Alone, None, Some(src), Some(55.2), 1216.0);
         add(Kind::DeviceToPinned, Load::Alone, Some(src), None, Some(55.6), 1208.0);
+        // What 4 and 8 × H200 had of the host's memory while all copied.
+        let together = [55.0, 53.0, 50.0, 41.1, 41.1, 30.0, 25.0, 22.9];
+        let together = together.get(count - 1).copied();
+        add(Kind::PinnedToDevice, Load::AllGpus, None, Some(src), together, 1300.0);
+        add(Kind::DeviceToPinned, Load::AllGpus, Some(src), None, together, 1300.0);
         for dst in (0..count).filter(|&dst| dst != src) {
             add(Kind::CopyEngine, Load::Alone, Some(src), Some(dst), Some(394.0 + src as f64 / 4.0), 681.0);
             add(Kind::CopyEngine, Load::Shift((dst + count - src) % count), Some(src), Some(dst), Some(392.0), 684.0);
+            add(Kind::CopyEngine, Load::BothWays, Some(src), Some(dst), Some(384.2), 699.0);
+            add(Kind::Blocks, Load::Alone, Some(src), Some(dst), Some(365.0), 735.0);
+            add(Kind::Blocks, Load::BothWays, Some(src), Some(dst), Some(344.9), 778.0);
+            add(Kind::Blocks, Load::Shift((dst + count - src) % count), Some(src), Some(dst), Some(338.4), 793.0);
+            let part = 1.0 / (count - 1) as f64;
+            for (kind, incast, all_to_all) in [(Kind::CopyEngine, 398.0, 371.0), (Kind::Blocks, 376.0, 274.0)] {
+                add(kind, Load::Incast, Some(src), Some(dst), Some(incast * part), 2000.0);
+                add(kind, Load::AllToAll, Some(src), Some(dst), Some(all_to_all * part), 2000.0);
+            }
             add(Kind::Flag, Load::Alone, Some(src), Some(dst), None, 0.73 + dst as f64 / 200.0);
         }
     }
@@ -45,9 +59,9 @@ fn sound(count: usize) -> Bench {
     }
 }
 
-/// Changes the rates of pairs alone and shifting.
+/// Changes the rates of pairs, whatever moves the bytes and whatever runs beside.
 fn slow(bench: &mut Bench, of: impl Fn(usize, usize) -> bool, part: f64) {
-    for point in bench.points.iter_mut().filter(|point| point.kind == Kind::CopyEngine) {
+    for point in &mut bench.points {
         if let (Some(src), Some(dst), Some(gbps)) = (point.src, point.dst, point.gbps)
             && of(src, dst)
         {
@@ -68,6 +82,33 @@ fn preset(bench: &Bench, name: &str, gpus: u32) -> Diagnosis {
 
 fn faults(diagnosis: &Diagnosis) -> Vec<(Fault, &[usize])> {
     diagnosis.findings.iter().map(|finding| (finding.fault, &finding.gpus[..])).collect()
+}
+
+/// Changes the rates of some points.
+fn slow_points(bench: &mut Bench, of: impl Fn(&Point) -> bool, part: f64) {
+    for point in bench.points.iter_mut().filter(|point| of(point)) {
+        point.gbps = point.gbps.map(|gbps| gbps * part);
+        point.time_us /= part;
+    }
+}
+
+/// Sound GPUs without NVLink: two below each of two CPUs, on PCIe, which copies share as it is told.
+fn sound_on_pcie(access: PeerAccess) -> Bench {
+    let mut bench = sound(4);
+    for device in &mut bench.probe.devices {
+        device.name = "NVIDIA L40S".into();
+        device.nvlinks.clear();
+        device.pci.numa = i32::from(device.ordinal >= 2);
+    }
+    for pair in &mut bench.probe.pairs {
+        pair.access = access;
+        pair.pcie_way = Some(if (pair.src < 2) == (pair.dst < 2) { PcieWay::Phb } else { PcieWay::Sys });
+    }
+    slow(&mut bench, |_, _| true, 40.0 / 395.0);
+    if access == PeerAccess::Staged {
+        bench.points.retain(|point| !matches!(point.kind, Kind::Blocks | Kind::Flag));
+    }
+    bench
 }
 
 #[test]
@@ -151,6 +192,121 @@ fn peer_access_that_is_off_is_named() {
 }
 
 #[test]
+fn peers_below_one_cpu_that_are_staged_are_a_fault_and_between_sockets_a_note() {
+    assert_eq!(faults(&own(&sound_on_pcie(PeerAccess::Direct))), []);
+    let mut bench = sound_on_pcie(PeerAccess::Staged);
+    let diagnosis = own(&bench);
+    let found: Vec<_> = diagnosis.findings.iter().map(|finding| (finding.severity, finding.fault)).collect();
+    assert_eq!(found, [(Severity::Fault, Fault::NoPeerAccess), (Severity::Note, Fault::NoPeerAccess)], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("every pair over PHB: no peer access"), "{diagnosis}");
+    assert!(diagnosis.to_string().contains("note: every pair over SYS"), "{diagnosis}");
+    // Only the pairs between sockets: nothing is wrong.
+    for pair in bench.probe.pairs.iter_mut().filter(|pair| pair.pcie_way == Some(PcieWay::Phb)) {
+        pair.access = PeerAccess::Direct;
+    }
+    let of_direct = sound_on_pcie(PeerAccess::Direct).points.into_iter().filter(|point| {
+        matches!(point.kind, Kind::Blocks | Kind::Flag)
+            && point.src.zip(point.dst).is_some_and(|(src, dst)| (src < 2) == (dst < 2))
+    });
+    bench.points.extend(of_direct);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis).len(), 1, "{diagnosis}");
+    assert!(diagnosis.is_sound(), "{diagnosis}");
+    // The driver gives GeForce none: nobody can mend that.
+    let mut bench = sound_on_pcie(PeerAccess::Staged);
+    bench.probe.devices.iter_mut().for_each(|device| device.name = "NVIDIA GeForce RTX 4090".into());
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::NoPeerAccess, &[0, 1, 2, 3][..])], "{diagnosis}");
+    assert!(diagnosis.is_sound(), "{diagnosis}");
+}
+
+#[test]
+fn slow_thread_blocks_are_found_where_copy_engines_are_fast() {
+    let mut bench = sound(4);
+    slow_points(&mut bench, |point| point.kind == Kind::Blocks && point.src == Some(2), 0.1);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowBlocks, &[2][..])], "{diagnosis}");
+    assert!(
+        diagnosis.to_string().contains("GPU 2, sending to every other: thread blocks send 36 GB/s of an expected 36")
+    );
+    // Over PCIe they reach less of it, and a fifth is too little there too.
+    let mut bench = sound_on_pcie(PeerAccess::Direct);
+    slow_points(&mut bench, |point| point.kind == Kind::Blocks, 0.2);
+    assert_eq!(faults(&own(&bench))[0].0, Fault::SlowBlocks);
+}
+
+#[test]
+fn what_is_slow_both_ways_or_together_is_found() {
+    let slowed = |of: fn(&Point) -> bool, part| {
+        let mut bench = sound(4);
+        slow_points(&mut bench, of, part);
+        own(&bench)
+    };
+    let diagnosis = slowed(|point| point.load == Load::BothWays, 0.2);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[0, 1, 2, 3][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("while the other way sends too"), "{diagnosis}");
+    let diagnosis = slowed(|point| point.kind == Kind::Blocks && point.load == Load::Shift(1), 0.5);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[0, 1, 2, 3][..])], "{diagnosis}");
+    let diagnosis = slowed(|point| point.load == Load::Incast && point.dst == Some(1), 0.5);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[1][..])], "{diagnosis}");
+    let diagnosis = slowed(|point| point.load == Load::AllToAll && point.src == Some(3), 0.3);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[3][..])], "{diagnosis}");
+    // Both ways over PCIe may halve each other, no more.
+    let mut bench = sound_on_pcie(PeerAccess::Staged);
+    bench.probe.pairs.iter_mut().for_each(|pair| pair.pcie_way = Some(PcieWay::Sys));
+    slow_points(&mut bench, |point| point.load == Load::BothWays, 0.5);
+    assert!(!faults(&own(&bench)).iter().any(|(fault, _)| *fault == Fault::SlowTogether));
+}
+
+#[test]
+fn hosts_are_judged_together_by_the_links_that_they_share() {
+    let mut bench = sound(4);
+    slow_points(&mut bench, |point| point.load == Load::AllGpus, 0.02);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[0, 1, 2, 3][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("while all GPUs copy: 0.8 GB/s of an expected 40.0"), "{diagnosis}");
+    // Four GPUs below one switch have a quarter of its link each.
+    let mut bench = sound(4);
+    slow_points(&mut bench, |point| point.load == Load::AllGpus, 13.5 / 41.1);
+    assert_eq!(faults(&own(&bench)).len(), 1);
+    bench.probe.devices.iter_mut().for_each(|device| device.pci.bridges = vec!["0000:10:00.0".into()]);
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("while all GPUs copy 13.5, expected 13.7"), "{diagnosis}");
+}
+
+#[test]
+fn what_was_not_measured_of_the_host_is_said() {
+    let mut bench = sound(4);
+    bench.points.retain(|point| !matches!(point.kind, Kind::PinnedToDevice | Kind::DeviceToPinned));
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::NotMeasured, &[0, 1, 2, 3][..])], "{diagnosis}");
+    let mut bench = sound(4);
+    bench.points.retain(|point| point.kind != Kind::DeviceToPinned || point.src != Some(2));
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::NotMeasured, &[2][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("not measured: copies from the GPU"), "{diagnosis}");
+    let mut bench = sound(1);
+    bench.points.clear();
+    assert_eq!(faults(&own(&bench)), [(Fault::NotMeasured, &[0][..])]);
+}
+
+#[test]
+fn flags_that_are_all_slow_are_found() {
+    let mut bench = sound(4);
+    for point in bench.points.iter_mut().filter(|point| point.kind == Kind::Flag) {
+        point.time_us *= 20.0;
+    }
+    let diagnosis = own(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[0, 1, 2, 3][..])], "{diagnosis}");
+    assert!(diagnosis.to_string().contains("of an expected 0.70"), "{diagnosis}");
+    // They hide nothing of what is slow together.
+    slow_points(&mut bench, |point| point.load == Load::BothWays, 0.2);
+    let found: Vec<Fault> = own(&bench).findings.iter().map(|finding| finding.fault).collect();
+    assert_eq!(found, [Fault::SlowFlag, Fault::SlowTogether]);
+}
+
+#[test]
 fn a_file_of_another_machine_is_found_out() {
     // Another number of GPUs, other GPUs, no NVLink, and links half as fast as what was measured.
     let cases = [("hgx-h200", 8), ("dgx-a100", 4), ("l40s-pcie", 4), ("dgx-v100", 4)];
@@ -208,9 +364,7 @@ fn slow_flags_and_slowness_together_are_found() {
     let diagnosis = own(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[1, 2][..])], "{diagnosis}");
     let mut bench = sound(4);
-    for point in bench.points.iter_mut().filter(|point| point.load == Load::Shift(2)) {
-        point.gbps = point.gbps.map(|gbps| gbps / 2.0);
-    }
+    slow_points(&mut bench, |point| point.kind == Kind::CopyEngine && point.load == Load::Shift(2), 0.5);
     assert_eq!(faults(&own(&bench))[0].0, Fault::SlowTogether);
 }
 
@@ -219,6 +373,17 @@ fn a_pair_that_was_not_measured_is_said() {
     let mut bench = sound(2);
     bench.points.retain(|point| point.kind != Kind::CopyEngine || point.src != Some(0));
     assert_eq!(faults(&own(&bench)), [(Fault::NotMeasured, &[0, 1][..])]);
+    for (kind, load, words) in [
+        (Kind::Blocks, Load::Alone, "from GPU 1 to GPU 0: not measured: thread blocks"),
+        (Kind::Flag, Load::Alone, "from GPU 1 to GPU 0: not measured: flags"),
+        (Kind::CopyEngine, Load::BothWays, "from GPU 1 to GPU 0: not measured: copies both ways"),
+    ] {
+        let mut bench = sound(4);
+        bench.points.retain(|point| (point.kind, point.load, point.src, point.dst) != (kind, load, Some(1), Some(0)));
+        let diagnosis = own(&bench);
+        assert_eq!(faults(&diagnosis), [(Fault::NotMeasured, &[1, 0][..])], "{diagnosis}");
+        assert!(diagnosis.to_string().contains(words), "{diagnosis}");
+    }
 }
 
 #[test]

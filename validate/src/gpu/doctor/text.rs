@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::hosts::Way;
-use super::{Diagnosis, PairVerdict, Severity};
+use super::{Diagnosis, PairVerdict};
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -15,16 +15,16 @@ impl fmt::Display for Diagnosis {
                 Way::FromGpu => format!("GPU {} to host", verdict.gpu),
             };
             figures(&way, verdict.measured_gbps, verdict.expected_gbps, f)?;
+            if let (Some(together), Some(expected)) = (verdict.together_gbps, verdict.expected_together_gbps) {
+                write!(f, "; while all GPUs copy {together:.1}, expected {expected:.1}")?;
+            }
             writeln!(f, "{}", verdict.fault.map(|fault| format!("  {}", fault.name())).unwrap_or_default())?;
         }
         if self.findings.is_empty() {
             return writeln!(f, "nothing is wrong");
         }
         for finding in &self.findings {
-            let word = match finding.severity {
-                Severity::Fault => "fault",
-                Severity::Note => "note",
-            };
+            let word = finding.severity.name();
             writeln!(f, "{word}: {} ({})", finding.message, finding.fault.name())?;
             writeln!(f, "  probably: {}", finding.cause)?;
             writeln!(f, "  look: {}", finding.look)?;
@@ -67,8 +67,20 @@ impl Diagnosis {
             if let Some((_, expected)) = range(&|pair| pair.expected_gbps) {
                 write!(f, ", expected {expected:.0}")?;
             }
+            if let Some((low, high)) = range(&|pair| pair.both_ways_gbps) {
+                write!(f, "; both ways {}", between(low, high, 0))?;
+            }
+            if let Some((low, high)) = range(&|pair| pair.blocks_gbps) {
+                write!(f, "; thread blocks {}", between(low, high, 0))?;
+                if let Some((_, expected)) = range(&|pair| pair.expected_blocks_gbps) {
+                    write!(f, ", expected {expected:.0}")?;
+                }
+            }
             if let Some((low, high)) = range(&|pair| pair.flag_us) {
                 write!(f, "; flags {} µs", between(low, high, 2))?;
+                if let Some((_, expected)) = range(&|pair| Some(pair.expected_flag_us)) {
+                    write!(f, ", expected {expected:.2}")?;
+                }
             }
             writeln!(f)?;
         }

@@ -191,6 +191,13 @@ impl Probe {
         self.pairs.iter().find(|pair| pair.src == src && pair.dst == dst)
     }
 
+    /// Leaves only the first GPUs.
+    pub(super) fn keep_first(&mut self, count: usize) {
+        self.devices.truncate(count);
+        self.pairs.retain(|pair| pair.src < count && pair.dst < count);
+        self.devices.iter_mut().for_each(|device| device.peers.retain(|&peer| peer < count));
+    }
+
     /// The GPUs in a few words: `4 × NVIDIA H200, driver 580.159.04`.
     pub fn machine(&self) -> String {
         let name = self.devices.first().map_or("no GPU", |device| device.name.as_str());

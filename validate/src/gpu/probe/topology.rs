@@ -25,11 +25,15 @@ impl Probe {
         let mut text = String::from("<system version=\"1\">\n");
         for (numa, devices) in nodes {
             let super::Cpu { arch, vendor, family, model, .. } = &self.cpu;
+            let number = |number: u32| if number == 0 { String::new() } else { number.to_string() };
+            let make = shown([
+                ("arch", arch),
+                ("vendor", vendor),
+                ("familyid", &number(*family)),
+                ("modelid", &number(*model)),
+            ]);
             // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "  <cpu numaid=\"{numa}\" arch=\"{arch}\" vendor=\"{vendor}\" familyid=\"{family}\" modelid=\"{model}\">"
-            );
+            let _ = writeln!(text, "  <cpu numaid=\"{numa}\"{make}>");
             below(&devices, 0, &mut text);
             text.push_str("  </cpu>\n");
         }
@@ -83,7 +87,7 @@ fn below(devices: &[&Device], depth: usize, text: &mut String) {
         };
         // A switch's own link is taken for one like that of the GPUs below it.
         let link = group.first().map(|device| link(device)).unwrap_or_default();
-        let _ = writeln!(text, "{indent}<pci busid=\"{bridge}\" class=\"{BRIDGE}\" {link}>");
+        let _ = writeln!(text, "{indent}<pci busid=\"{bridge}\" class=\"{BRIDGE}\"{link}>");
         below(&group, depth + 1, text);
         let _ = writeln!(text, "{indent}</pci>");
     }
@@ -100,18 +104,27 @@ fn link(device: &Device) -> String {
         Some(6) => "64.0 GT/s PCIe",
         _ => "",
     };
-    format!("link_speed=\"{rate}\" link_width=\"{}\"", device.pci.max_width.unwrap_or(0))
+    let lanes = device.pci.max_width.map(|lanes| lanes.to_string()).unwrap_or_default();
+    shown([("link_speed", rate), ("link_width", &lanes)])
+}
+
+/// Attributes as a topology file has them, each with a space before it; what the machine does not show is left out.
+fn shown<const N: usize>(attributes: [(&str, &str); N]) -> String {
+    let there = attributes.into_iter().filter(|(_, value)| !value.is_empty());
+    there.map(|(name, value)| format!(" {name}=\"{}\"", escaped(value))).collect()
+}
+
+/// A value between quotes: what the kernel says may have characters that mean something in a file.
+fn escaped(value: &str) -> String {
+    value.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
 fn gpu(device: &Device, indent: &str, text: &mut String) {
     let [vendor, id, board_vendor, board] = &device.pci.ids;
-    let _ = writeln!(
-        text,
-        "{indent}<pci busid=\"{}\" class=\"{GPU}\" vendor=\"{vendor}\" device=\"{id}\" \
-         subsystem_vendor=\"{board_vendor}\" subsystem_device=\"{board}\" {}>",
-        device.pci.address,
-        link(device)
-    );
+    let ids =
+        shown([("vendor", vendor), ("device", id), ("subsystem_vendor", board_vendor), ("subsystem_device", board)]);
+    let link = link(device);
+    let _ = writeln!(text, "{indent}<pci busid=\"{}\" class=\"{GPU}\"{ids}{link}>", device.pci.address);
     let Device { ordinal, compute_capability, .. } = device;
     let _ =
         writeln!(text, "{indent}  <gpu dev=\"{ordinal}\" sm=\"{compute_capability}\" rank=\"{ordinal}\" gdr=\"1\">");
@@ -144,6 +157,7 @@ pub fn vertex(fabric: &Fabric, ordinal: usize) -> Option<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::machine;
+    use super::super::{Cpu, Pci};
     use fabricast_topologies::route::{RouteOptions, Router};
     use fabricast_topologies::write;
 
@@ -161,6 +175,28 @@ mod tests {
         let again = fabricast_topologies::read_text(&text, "auto.toml").unwrap();
         assert_eq!(again.link_count(), fabric.link_count());
         assert!(text.contains("4 × NVIDIA H200, driver 580.1"), "{text}");
+    }
+
+    #[test]
+    fn what_the_machine_does_not_show_is_left_out() {
+        let mut probe = machine(4);
+        probe.cpu = Cpu::default();
+        for device in &mut probe.devices {
+            device.pci = Pci { address: device.pci.address.clone(), numa: -1, ..Pci::default() };
+        }
+        let text = probe.nccl_xml();
+        assert!(!text.contains("=\"\"") && !text.contains("vendor") && !text.contains("link_"), "{text}");
+        let fabric = probe.fabric().unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let path = router.path(fabric.gpus()[0], fabric.gpus()[3]).unwrap();
+        assert_eq!((path.class.name(), path.bandwidth.unwrap().gbps()), ("NVL", 450.0));
+        let again = fabricast_topologies::read_text(&write::spec::write(&fabric).unwrap(), "auto.toml").unwrap();
+        assert_eq!(again.gpus().len(), 4);
+        // One id of four, and a make with characters that mean something in the file.
+        let mut probe = machine(2);
+        probe.cpu.vendor = "A&B \"<".into();
+        probe.devices[1].pci.ids[2].clear();
+        assert_eq!(probe.fabric().unwrap().gpus().len(), 2);
     }
 
     #[test]

@@ -1,0 +1,217 @@
+//! What faults of pairs have in common: said once, of all pairs, of those of a class, of a GPU, or of a pair both ways.
+
+use fabricast_topologies::route::PathClass;
+
+use super::expect::{gpus, median};
+use super::pairs::{PairVerdict, over_nvlink};
+use super::{Fault, Finding, Severity};
+use crate::gpu::bench::{Bench, Kind, Load};
+use crate::gpu::probe::Probe;
+
+/// What is wrong with pairs by themselves.
+pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
+    let mut findings = peers(bench, pairs);
+    for fault in [Fault::PcieFallback, Fault::SlowLink, Fault::SlowBlocks, Fault::SlowFlag, Fault::NotMeasured] {
+        let ill: Vec<&PairVerdict> = pairs.iter().filter(|pair| pair.fault == Some(fault)).collect();
+        findings.extend(groups(bench, pairs, &ill, fault));
+    }
+    findings
+}
+
+/// Pairs without peer access, the bad ones and those worth a note. A machine gives it by class mostly, so that a class
+/// none of whose pairs has it is one finding.
+fn peers(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
+    let fault = Fault::NoPeerAccess;
+    let mut findings = Vec::new();
+    for how_bad in [Severity::Fault, Severity::Note] {
+        let ill = |pair: &&PairVerdict| pair.fault == Some(fault) && severity(&bench.probe, fault, pair) == how_bad;
+        let mut left: Vec<&PairVerdict> = pairs.iter().filter(ill).collect();
+        let every = left.len() == pairs.len();
+        for class in PathClass::ALL.into_iter().filter(|_| !every) {
+            let of_class: Vec<&PairVerdict> = left.iter().copied().filter(|pair| pair.class == class).collect();
+            if of_class.len() > 2 && of_class.len() == pairs.iter().filter(|pair| pair.class == class).count() {
+                let mut of: Vec<usize> = of_class.iter().map(|pair| pair.src).collect();
+                of.dedup();
+                left.retain(|pair| pair.class != class);
+                findings.push(finding(bench, fault, of, &format!("every pair over {class}"), &of_class, None));
+            }
+        }
+        findings.extend(groups(bench, pairs, &left, fault));
+    }
+    findings
+}
+
+/// How bad a pair's fault is. Through the link between sockets many sound machines give no peer access, and over PCIe
+/// NVIDIA's driver gives none to GeForce: nobody can mend either.
+fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
+    let geforce = |gpu: usize| probe.devices.get(gpu).is_some_and(|device| device.name.contains("GeForce"));
+    let far = pair.class > PathClass::Phb;
+    let denied = !over_nvlink(pair.class) && (geforce(pair.src) || geforce(pair.dst));
+    if fault == Fault::NoPeerAccess && (far || denied) { Severity::Note } else { Severity::Fault }
+}
+
+/// Which ways of a GPU are ill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ways {
+    Out,
+    Into,
+    Both,
+}
+
+/// One finding for all pairs, or for each GPU whose ways are all ill, then for each pair that is left.
+fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fault) -> Vec<Finding> {
+    if ill.is_empty() {
+        return Vec::new();
+    }
+    let count = bench.probe.devices.len();
+    if ill.len() == pairs.len() && count > 2 {
+        let everyone: Vec<usize> = (0..count).collect();
+        return vec![finding(bench, fault, everyone, "every pair of GPUs", ill, None)];
+    }
+    let mut findings = Vec::new();
+    let mut left: Vec<&PairVerdict> = ill.to_vec();
+    for gpu in (0..count).filter(|_| count > 2) {
+        let others = count - 1;
+        let out = ill.iter().filter(|pair| pair.src == gpu).count() == others;
+        let into = ill.iter().filter(|pair| pair.dst == gpu).count() == others;
+        let (ways, words) = match (out, into) {
+            (true, true) => (Ways::Both, format!("GPU {gpu}, to and from every other")),
+            (true, false) => (Ways::Out, format!("GPU {gpu}, sending to every other")),
+            (false, true) => (Ways::Into, format!("GPU {gpu}, receiving from every other")),
+            (false, false) => continue,
+        };
+        let of_gpu = |pair: &&PairVerdict| match ways {
+            Ways::Out => pair.src == gpu,
+            Ways::Into => pair.dst == gpu,
+            Ways::Both => pair.src == gpu || pair.dst == gpu,
+        };
+        // A pair whose other end is the ill GPU is already told of.
+        let own: Vec<&PairVerdict> = left.iter().copied().filter(of_gpu).collect();
+        if !own.is_empty() {
+            left.retain(|pair| !of_gpu(pair));
+            findings.push(finding(bench, fault, vec![gpu], &words, &own, Some(gpu)));
+        }
+    }
+    while let Some(pair) = left.first().copied() {
+        let (back, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|other| {
+            (other.src, other.dst) == (pair.src, pair.dst) || (other.src, other.dst) == (pair.dst, pair.src)
+        });
+        left = rest;
+        let words = if back.len() == 2 {
+            format!("between GPU {} and GPU {}", pair.src, pair.dst)
+        } else {
+            format!("from GPU {} to GPU {}", pair.src, pair.dst)
+        };
+        findings.push(finding(bench, fault, vec![pair.src, pair.dst], &words, &back, None));
+    }
+    findings
+}
+
+/// A finding on some pairs; `single` is the GPU that all of them share.
+fn finding(
+    bench: &Bench,
+    fault: Fault,
+    of: Vec<usize>,
+    words: &str,
+    pairs: &[&PairVerdict],
+    single: Option<usize>,
+) -> Finding {
+    let by_blocks = fault == Fault::SlowBlocks;
+    let ratio = |pair: &PairVerdict| if by_blocks { pair.blocks_ratio() } else { pair.ratio }.unwrap_or(0.0);
+    let slowest = pairs.iter().min_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    let figures = |pair: &PairVerdict| match by_blocks {
+        true => (pair.blocks_gbps, pair.expected_blocks_gbps),
+        false => (pair.measured_gbps, pair.expected_gbps),
+    };
+    let rate = slowest.map_or_else(String::new, |pair| match figures(pair) {
+        (Some(measured), Some(expected)) => format!("{measured:.0} GB/s of an expected {expected:.0}"),
+        (Some(measured), None) => format!("{measured:.0} GB/s"),
+        _ => "not measured".to_owned(),
+    });
+    let first = of.first().copied().unwrap_or(0);
+    let (message, cause, look) = match fault {
+        Fault::NoPeerAccess => (
+            format!("{words}: no peer access, so bytes rest in the host's memory ({rate})"),
+            no_peer_access(&bench.probe, &of, pairs),
+            "nvidia-smi topo -p2p rw; dmesg | grep -i -e iommu -e nvrm".to_owned(),
+        ),
+        Fault::PcieFallback => (
+            format!("{words}: {rate}: the speed of PCIe where NVLink is expected"),
+            "NVLink is not in use: the fabric manager does not run, the GPU left the NVLink fabric, or links are down"
+                .to_owned(),
+            format!("nvidia-smi nvlink --status -i {first}; systemctl status nvidia-fabricmanager; nvidia-smi topo -m"),
+        ),
+        Fault::SlowFlag => {
+            let slow = pairs.iter().max_by(|a, b| a.flag_us.unwrap_or(0.0).total_cmp(&b.flag_us.unwrap_or(0.0)));
+            let (flag, expected) = slow.map_or((0.0, 0.0), |pair| (pair.flag_us.unwrap_or(0.0), pair.expected_flag_us));
+            let usual = median(bench.points_of(Kind::Flag, Load::Alone).map(|point| point.time_us)).unwrap_or(0.0);
+            (
+                format!("{words}: a flag takes {flag:.2} µs of an expected {expected:.2}; the middle of all is {usual:.2}"),
+                "a link that repeats what it sends, a way through a CPU, or another program on the GPU".to_owned(),
+                format!("nvidia-smi nvlink -e -i {first}; nvidia-smi dmon -c 5"),
+            )
+        }
+        Fault::SlowBlocks => (
+            format!("{words}: thread blocks send {rate}, copy engines as they should"),
+            "another program on the GPU's multiprocessors, clocks held low, or stores that cross the link in small pieces"
+                .to_owned(),
+            format!("nvidia-smi -q -d CLOCK,PERFORMANCE -i {first}; nvidia-smi dmon -c 5"),
+        ),
+        Fault::NotMeasured => {
+            let mut missing: Vec<&str> = pairs.iter().flat_map(|pair| pair.missing.iter().copied()).collect();
+            missing.sort_unstable();
+            missing.dedup();
+            (
+                format!("{words}: not measured: {}", missing.join(", ")),
+                "the run was cut short, or the pair was left out".to_owned(),
+                "fabricast gpu bench --quick".to_owned(),
+            )
+        }
+        _ => (
+            format!("{words}: {rate}"),
+            slow(&bench.probe, &of, slowest.and_then(|pair| pair.ratio)),
+            if single.is_some() || slowest.is_some_and(|pair| over_nvlink(pair.class)) {
+                format!("nvidia-smi nvlink --status -i {first}; nvidia-smi nvlink -e -i {first}; nvidia-smi dmon -c 5")
+            } else {
+                "nvidia-smi topo -m; lspci -vv | grep -e NVIDIA -e LnkSta".to_owned()
+            },
+        ),
+    };
+    let worst = pairs.iter().map(|pair| severity(&bench.probe, fault, pair)).min();
+    Finding { severity: worst.unwrap_or(Severity::Fault), fault, gpus: of, message, cause, look }
+}
+
+fn no_peer_access(probe: &Probe, of: &[usize], pairs: &[&PairVerdict]) -> String {
+    let cut: Vec<usize> =
+        probe.devices.iter().filter(|device| device.mig == Some(true)).map(|device| device.ordinal).collect();
+    if of.iter().any(|gpu| cut.contains(gpu)) {
+        return format!("{}: cut into MIG instances, which have no peer access", gpus(&cut));
+    }
+    if pairs.iter().all(|pair| severity(probe, Fault::NoPeerAccess, pair) == Severity::Note) {
+        return "usual: the driver gives none between sockets of many machines, and none over PCIe to GeForce"
+            .to_owned();
+    }
+    "peer access is off: an IOMMU or PCIe access control (ACS) in the way, a virtual machine without it, or a driver \
+     that denies it to this kind of GPU"
+        .to_owned()
+}
+
+/// Why a link is slow: what the driver says of its links explains it, or it does not.
+fn slow(probe: &Probe, of: &[usize], ratio: Option<f64>) -> String {
+    for device in probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
+        let (up, all) = (device.nvlinks.iter().filter(|link| link.active).count(), device.nvlinks.len());
+        if up < all {
+            return format!("GPU {} has {up} of its {all} NVLinks", device.ordinal);
+        }
+        if let Some(ratio) = ratio.filter(|_| all > 0) {
+            let links = (ratio * all as f64).round();
+            if links >= 1.0 && (links / all as f64 - ratio).abs() < 0.02 && links < all as f64 {
+                return format!(
+                    "the rate of {links} of {all} NVLinks, though the driver shows all of them up: links that run \
+                     narrow or repeat what they send, or another program on the GPU"
+                );
+            }
+        }
+    }
+    "another program uses the link or the GPU, or the link repeats what it sends".to_owned()
+}

@@ -1,0 +1,99 @@
+//! What is wrong with the host's links, said by GPUs, with the cause that the probe shows.
+
+use super::expect::gpus;
+use super::hosts::{HostVerdict, Way};
+use super::{Fault, Finding, Severity};
+use crate::gpu::bench::Bench;
+
+/// What is wrong with the host's links, by GPUs.
+pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for fault in [Fault::NumaDistance, Fault::SlowHostLink, Fault::SlowTogether, Fault::NotMeasured] {
+        let ill: Vec<&HostVerdict> = verdicts.iter().filter(|verdict| verdict.fault == Some(fault)).collect();
+        let mut of: Vec<usize> = ill.iter().map(|verdict| verdict.gpu).collect();
+        of.dedup();
+        let rate = |verdict: &HostVerdict| {
+            let figure = if fault == Fault::SlowTogether { verdict.together_gbps } else { verdict.measured_gbps };
+            figure.unwrap_or(0.0)
+        };
+        let Some(slowest) = ill.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
+        let best = verdicts.iter().map(rate).fold(0.0, f64::max);
+        let against =
+            slowest.expected_gbps.map_or_else(String::new, |expected| format!(" of an expected {expected:.1}"));
+        let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(slowest));
+        let first = of.first().copied().unwrap_or(0);
+        findings.push(match fault {
+            Fault::NumaDistance => Finding {
+                severity: Severity::Fault,
+                fault,
+                message: format!("{}, to and from the host: {figures}", gpus(&of)),
+                cause: format!(
+                    "the host's memory lay at another NUMA node than {}: this process ran at the other one",
+                    gpus(&of)
+                ),
+                look: "nvidia-smi topo -m; numactl --hardware; numactl --cpunodebind N --membind N fabricast gpu bench"
+                    .to_owned(),
+                gpus: of,
+            },
+            Fault::SlowTogether => Finding {
+                severity: Severity::Fault,
+                fault,
+                message: format!(
+                    "{}, to and from the host while all GPUs copy: {:.1} GB/s of an expected {:.1}; alone {:.1}",
+                    gpus(&of),
+                    rate(slowest),
+                    slowest.expected_together_gbps.unwrap_or(0.0),
+                    slowest.measured_gbps.unwrap_or(0.0)
+                ),
+                cause:
+                    "the host's memory is busy or has empty channels, or a PCIe switch that is not shown is shared by \
+                        many GPUs"
+                        .to_owned(),
+                look: "nvidia-smi topo -m; lspci -tv; numactl --hardware; dmidecode -t memory".to_owned(),
+                gpus: of,
+            },
+            Fault::NotMeasured => Finding {
+                severity: Severity::Fault,
+                fault,
+                message: format!("{}, to and from the host: not measured: {}", gpus(&of), ways(&ill)),
+                cause: "the run was cut short, or the GPU was left out".to_owned(),
+                look: "fabricast gpu bench --quick".to_owned(),
+                gpus: of,
+            },
+            _ => Finding {
+                severity: Severity::Fault,
+                fault,
+                message: format!("{}, to and from the host: {figures}", gpus(&of)),
+                cause: narrow(bench, &of),
+                look: format!("nvidia-smi -q -d PCIE -i {first}; lspci -vv | grep -e NVIDIA -e LnkSta"),
+                gpus: of,
+            },
+        });
+    }
+    findings
+}
+
+/// Which ways, in words.
+fn ways(of: &[&HostVerdict]) -> &'static str {
+    let has = |way: Way| of.iter().any(|verdict| verdict.way == way);
+    match (has(Way::ToGpu), has(Way::FromGpu)) {
+        (true, false) => "copies to the GPU",
+        (false, true) => "copies from the GPU",
+        _ => "copies both ways",
+    }
+}
+
+/// Why a PCIe link is slow.
+fn narrow(bench: &Bench, of: &[usize]) -> String {
+    for device in bench.probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
+        let pci = &device.pci;
+        if let (Some(width), Some(most)) = (pci.width, pci.max_width)
+            && width < most
+        {
+            let gpu = device.ordinal;
+            return format!("GPU {gpu} runs {width} of its {most} PCIe lanes: a card or riser badly seated");
+        }
+    }
+    "the PCIe link runs at a lower generation or width, is shared with busy devices, or the machine's memory is busy"
+        .to_owned()
+}
