@@ -63,6 +63,7 @@ pub const SYMBOLS: &[&str] = &[
     "cuModuleLoadData",
     "cuModuleUnload",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamBatchMemOp_v2",
     "cuStreamBeginCapture_v2",
     "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",

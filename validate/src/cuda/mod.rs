@@ -39,7 +39,7 @@ pub use graph::Graph;
 pub use host_memory::HostMemory;
 pub use memory::{DeviceAddress, DeviceMemory, Part};
 pub use module::{Function, Launch, LaunchMode, Module};
-pub use signal::Until;
+pub use signal::{Until, WordStep};
 pub use stream::{Progress, Stream};
 pub use team::{Consequence, Member};
 pub use watchdog::{Clock, Watchdog};

@@ -1,7 +1,14 @@
 //! Words that streams write and wait for: how copy engines tell each other that bytes have arrived.
 #![expect(unsafe_code, reason = "driver calls")]
 
-use cudarc::driver::sys::{self, CUstreamWaitValue_flags_enum as WaitFlags};
+use cudarc::driver::sys::{self, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Operation};
+use cudarc::driver::sys::{
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitParameters,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 as WaitValue,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st as WriteParameters,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1 as WriteValue,
+    CUstreamWaitValue_flags_enum as WaitFlags,
+};
 use fabricast_topologies::Bytes;
 
 use super::error::CudaError;
@@ -17,7 +24,55 @@ pub enum Until {
     Equal,
 }
 
+impl Until {
+    fn flags(self) -> u32 {
+        (match self {
+            Self::AtLeast => WaitFlags::CU_STREAM_WAIT_VALUE_GEQ,
+            Self::Equal => WaitFlags::CU_STREAM_WAIT_VALUE_EQ,
+        }) as u32
+    }
+}
+
+/// What a stream does with a word.
+#[derive(Clone, Copy, Debug)]
+pub enum WordStep<'a> {
+    /// As [`Stream::write_word`].
+    Write(Part<'a>, u32),
+    /// As [`Stream::wait_word`].
+    Wait(Part<'a>, u32, Until),
+}
+
 impl Stream {
+    /// Writes words and waits for words, one after the other, for what one of it costs: a single node of a graph.
+    ///
+    /// # Errors
+    /// A part of less than four bytes, or a failing call.
+    pub fn word_steps(&self, steps: &[WordStep<'_>]) -> Result<(), CudaError> {
+        let mut all = Vec::with_capacity(steps.len());
+        for step in steps {
+            all.push(match *step {
+                WordStep::Write(at, value) => {
+                    word(at)?;
+                    let (operation, address) = (Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32, at.address().0);
+                    let value = WriteValue { value };
+                    let write = WriteParameters { operation, address, __bindgen_anon_1: value, flags: 0, alias: 0 };
+                    CUstreamBatchMemOpParams { writeValue: write }
+                }
+                WordStep::Wait(at, value, until) => {
+                    word(at)?;
+                    let (operation, address) = (Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32, at.address().0);
+                    let (value, flags) = (WaitValue { value }, until.flags());
+                    let wait = WaitParameters { operation, address, __bindgen_anon_1: value, flags, alias: 0 };
+                    CUstreamBatchMemOpParams { waitValue: wait }
+                }
+            });
+        }
+        self.context().bind()?;
+        // SAFETY: as many parameters as are said; each names four bytes of memory that lives.
+        let result = unsafe { sys::cuStreamBatchMemOp_v2(self.raw(), all.len() as u32, all.as_mut_ptr(), 0) };
+        self.context().check(result, "cuStreamBatchMemOp")
+    }
+
     /// Writes a word once everything before it is done and visible, also to other GPUs. The word may be a peer's.
     ///
     /// # Errors
@@ -37,12 +92,8 @@ impl Stream {
     pub fn wait_word(&self, at: Part<'_>, value: u32, until: Until) -> Result<(), CudaError> {
         word(at)?;
         self.context().bind()?;
-        let flags = match until {
-            Until::AtLeast => WaitFlags::CU_STREAM_WAIT_VALUE_GEQ,
-            Until::Equal => WaitFlags::CU_STREAM_WAIT_VALUE_EQ,
-        };
         // SAFETY: four bytes of memory that lives.
-        let result = unsafe { sys::cuStreamWaitValue32_v2(self.raw(), at.address().0, value, flags as u32) };
+        let result = unsafe { sys::cuStreamWaitValue32_v2(self.raw(), at.address().0, value, until.flags()) };
         self.context().check(result, "cuStreamWaitValue32")
     }
 }

@@ -5,7 +5,7 @@ use fabricast_planner::algorithm::{self, Shape};
 use fabricast_planner::export::{SavedPick, SavedRow};
 use fabricast_planner::plan::{Effort, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::{Strategy, candidates};
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Matrix, Rank, Schedule};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Matrix, Protocol, Rank, Schedule};
 use fabricast_topologies::Bytes;
 use fabricast_validate::execute::whole_bytes;
 
@@ -28,6 +28,14 @@ impl Ask {
     /// The strategy that it was made of, if it was.
     pub(super) fn strategy(&self) -> Option<Strategy> {
         self.strategy
+    }
+
+    /// The schedule as copy engines run it, whatever its protocol and channels.
+    pub(super) fn by_copy_engines(&self, ground: &Ground<'_>) -> Result<Option<Schedule>, Failure> {
+        let Some(strategy) = self.strategy else { return Ok(None) };
+        let over = Strategy { protocol: Protocol::CopyEngine, channels: 1, ..strategy };
+        let call = self.schedule.header().call;
+        schedule(ground, call.collective, call.bytes, over, self.matrix.as_ref()).map(|ask| Some(ask.schedule))
     }
 
     /// The schedule as it runs: a channel that is split over several blocks is as many channels.

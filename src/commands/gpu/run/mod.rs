@@ -10,6 +10,7 @@ mod shapes;
 mod summary;
 mod watched;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fabricast_sim::engine::Watch;
@@ -77,7 +78,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let launch = setup::launch_mode(&args.costs, &fabric, placement).launch;
     let mut answer = Answer::new(&fabric, &kernels.name, launch, &theatre.stage, version);
     let mut last: Option<Job> = None;
-    let mut told = Told { output, wrong: None };
+    let mut told = Told { output, wrong: None, not_run: BTreeMap::new() };
     for ask in &asked {
         let schedule = &ask.schedule;
         let job = ground.job(schedule);
@@ -93,7 +94,11 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
         let mut rows = theatre.rows(ask, &job, &mut told)?;
         rows.extend(elements.rows(&theatre, schedule, &job, &mut told)?);
         for mut row in rows {
-            let over = if row.by.runs_schedule() { ask.over_blocks(&ground, row.blocks())? } else { None };
+            let over = match row.by {
+                By::Copies => ask.by_copy_engines(&ground)?,
+                by if by.runs_schedule() => ask.over_blocks(&ground, row.blocks())?,
+                _ => None,
+            };
             let profile = if row.by.runs_schedule() { ground.kernels } else { ground.profile };
             row.predicted = Some(ground.predicted(over.as_ref().unwrap_or(schedule), profile)?);
             answer.push(row);
@@ -103,6 +108,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
         }
     }
     answer.nvshmem = elements.library();
+    told.tell_not_run();
     if answer.rows.is_empty() {
         return Err(Failure::Failed("nothing ran: no executor that is asked for runs any of it".to_owned()));
     }
@@ -118,9 +124,27 @@ struct Told<'a> {
     output: &'a Output,
     /// The first wrong result, which ends the command at the end.
     wrong: Option<ExecuteError>,
+    /// What was not run, by why.
+    not_run: BTreeMap<String, Vec<String>>,
 }
 
 impl Told<'_> {
+    /// Notes what is not run.
+    fn leave_out(&mut self, job: &Job, why: &str) {
+        self.not_run.entry(why.to_owned()).or_default().push(format!("{job} by {}", job.header.name));
+    }
+
+    /// Each reason once, with the first and the last call that it holds for.
+    fn tell_not_run(&self) {
+        for (why, calls) in &self.not_run {
+            let (first, last) = (calls.first().map_or("", String::as_str), calls.last().map_or("", String::as_str));
+            self.output.warn(&match calls.len() {
+                1 => format!("not run: {first}: {why}"),
+                count => format!("not run: {count} calls, from {first} to {last}: {why}"),
+            });
+        }
+    }
+
     /// A row that was made, or one that says what is wrong with it; other errors end the command.
     fn kept(&mut self, made: Result<Row, ExecuteError>, failed: impl FnOnce() -> Row) -> Result<Row, ExecuteError> {
         use ExecuteError::{Unsupported, Wrong, WrongAmong};
@@ -300,8 +324,7 @@ impl Theatre<'_> {
         if wants(ExecutorChoice::Kernels) {
             let carriers = self.carriers(schedule);
             if carriers.is_empty() && !wants(ExecutorChoice::Copies) {
-                let name = &job.header.name;
-                told.output.warn(&format!("{job} by {name}: not run, it is for copy engines (--executor copies)"));
+                told.leave_out(job, "it is for copy engines (--executor copies)");
             }
             for carrier in carriers {
                 let made = self.generated(schedule, job, carrier);
@@ -316,9 +339,7 @@ impl Theatre<'_> {
                     let made = self.performed(By::Copies, job, &self.buffers, &copies);
                     rows.push(told.kept(made.map(|times| row(times.as_ref())), || row(None))?);
                 }
-                Err(error @ ExecuteError::Unsupported { .. }) => {
-                    told.output.warn(&format!("{job} by {}: not run: {error}", job.header.name));
-                }
+                Err(error @ ExecuteError::Unsupported { .. }) => told.leave_out(job, &error.to_string()),
                 Err(error) => return Err(error.into()),
             }
         }
