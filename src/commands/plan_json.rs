@@ -75,7 +75,8 @@ struct RowJson {
     kept_for_overlap: Option<f64>,
     /// Where the library's choice or that of neighbouring sizes is the pick.
     fastest: Option<PricedJson>,
-    /// Where the library does not run the pick: the best of what was simulated that it runs.
+    /// In a plan that chooses from more than the library runs, where it is not the pick: what stands in the library's table, the best
+    /// that it runs where that is clearly faster than its own choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     best_of_library: Option<PricedJson>,
 }

@@ -13,6 +13,7 @@ mod gpu;
 mod hostile;
 mod identical;
 mod json;
+mod judged_tables;
 mod open_mpi;
 mod prove;
 mod random_plans;

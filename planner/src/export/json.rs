@@ -9,7 +9,9 @@ use super::{Departure, SavedPlan, departures::departures};
 /// The file: the plan's own picks, whatever they are; each collective's ranges cover all sizes.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> String {
-    let all = choices(plan, Unsaid::AsNeighbours, |_, pick| Ok((pick.algorithm, pick.protocol, pick.channels)));
+    let of = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
+    let all =
+        choices(plan, (Wanted::Pick, Unsaid::AsNeighbours), |_, pick| Ok(of(pick)), |range| Some(of(&range.pick())));
     let ranges: Vec<Value> = all
         .stretches
         .iter()

@@ -35,6 +35,7 @@ impl From<&Row> for SavedRow {
             pick: row.pick.into(),
             library_default: own.map(|LibraryDefault { choice, priced }| SavedPick {
                 name: Some(choice.name.clone()),
+                most_channels: Some(choice.most_channels),
                 ..(*priced).into()
             }),
             best_of_library: None,
@@ -73,6 +74,7 @@ impl From<Priced> for SavedPick {
             high_us: Some(priced.high.us()),
             measured_us: priced.measured.map(|measured| measured.time.us()),
             name: None,
+            most_channels: None,
         }
     }
 }

@@ -72,8 +72,8 @@ pub struct Place<'a> {
 
 /// What a table takes for a call.
 enum Taken {
-    /// This.
-    Strategy(Strategy),
+    /// This; channels as the table names them, of which a call with few bytes fills fewer.
+    Strategy { strategy: Strategy, channels: u16 },
     /// What the library takes by itself.
     Default,
     /// Something that does not exist here, or of which there is no schedule, and why.
@@ -153,19 +153,22 @@ impl Place<'_> {
         let request = self.request((BufferUse::OutOfPlace, Rank(0)), collectives, sizes, &restriction);
         let ours: Plan = plan(&request, Watcher::default())?;
         let takes = Takes::new(table, self);
-        let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy| {
+        // What the plan knows under this name is what it knows.
+        let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy, channels: u16| {
             let default = row.library_default.as_ref().map(|default| default.priced.strategy);
-            let pair = |one: Strategy| (one.algorithm, one.protocol, one.channels);
-            let known = default.into_iter().chain([row.pick.strategy]).find(|known| pair(*known) == pair(strategy));
-            known.unwrap_or(strategy)
+            let said = (strategy.algorithm, strategy.protocol, channels);
+            let is_said = |known: &Strategy| (known.algorithm, known.protocol, known.channels) == said;
+            default.into_iter().chain([row.pick.strategy]).find(is_said).unwrap_or(strategy)
         };
         let taken = ours.rows.iter().map(|row| match takes.of(row.collective, row.bytes) {
-            Taken::Strategy(strategy) => Taken::Strategy(as_known(row, strategy)),
+            Taken::Strategy { strategy, channels } => {
+                Taken::Strategy { strategy: as_known(row, strategy, channels), channels }
+            }
             taken => taken,
         });
         let taken: Vec<Taken> = taken.collect();
         let wanted = ours.rows.iter().zip(&taken).filter_map(|(row, taken)| match taken {
-            Taken::Strategy(strategy) => Some((row.collective, row.bytes, *strategy)),
+            Taken::Strategy { strategy, .. } => Some((row.collective, row.bytes, *strategy)),
             _ => None,
         });
         let wanted: Vec<(Collective, Bytes, Strategy)> = wanted.collect();
@@ -173,11 +176,14 @@ impl Place<'_> {
         let rows = ours.rows.iter().zip(taken).map(|(row, taken)| {
             let default = row.library_default.as_ref().map(|default| default.priced);
             let (taken, time, reason) = match taken {
-                Taken::Strategy(strategy) => match priced.next() {
-                    Some(Ok(found)) => (Some(strategy.into()), Some(found.time), None),
-                    Some(Err(why)) => (Some(strategy.into()), None, Some(why.to_string())),
-                    None => (Some(strategy.into()), None, None),
-                },
+                Taken::Strategy { strategy, channels } => {
+                    let said = Some(Strategy { channels, ..strategy }.into());
+                    match priced.next() {
+                        Some(Ok(found)) => (said, Some(found.time), None),
+                        Some(Err(why)) => (said, None, Some(why.to_string())),
+                        None => (said, None, None),
+                    }
+                }
                 Taken::Default => {
                     (default.map(|default| default.strategy.into()), default.map(|default| default.time), None)
                 }
@@ -260,7 +266,7 @@ impl<'a> Takes<'a> {
                 self.cell(&call, function, &answer)
             }
             Of::Chooser(chooser) => match chooser.choose(&call) {
-                Ok(choice) => Taken::Strategy(choice.strategy),
+                Ok(choice) => Taken::of(choice.strategy),
                 Err(unknown) => Taken::Invalid(None, unknown.to_string()),
             },
             Of::Rules(rules) => {
@@ -272,7 +278,7 @@ impl<'a> Takes<'a> {
                 let ways = routine.ways().filter(|(number, _)| *number == rule.algorithm);
                 let ours = ways.filter_map(|(_, way)| mpi::schedule_of(way, collective)).next();
                 match ours {
-                    Some(algorithm) => Taken::Strategy(Strategy {
+                    Some(algorithm) => Taken::of(Strategy {
                         algorithm,
                         protocol: Protocol::Simple,
                         channels: 1,
@@ -301,7 +307,7 @@ impl<'a> Takes<'a> {
         let cells = self.place.chooser.table();
         let invalid = |why: String| {
             let algorithm = answer.algo.ours().map_or_else(|| answer.algo.to_string(), |ours| ours.name().to_owned());
-            let channels = answer.channels.map(std::num::NonZeroU16::get);
+            let channels = answer.channels.map(NonZeroU16::get);
             Taken::Invalid(Some(Said { algorithm, protocol: Some(answer.proto.ours()), channels }), why)
         };
         if let Some(Err(why)) = cells.map(|cells| cells.cell(function, answer.algo, answer.proto).taken) {
@@ -310,24 +316,21 @@ impl<'a> Takes<'a> {
         let Some(algorithm) = answer.algo.ours() else {
             return invalid(format!("there is no schedule of {} here", answer.algo));
         };
-        match self.place.chooser.forced(call, (answer.algo, answer.proto)) {
-            Some(strategy) => {
-                let own = Strategy { threads: None, chunk: None, ..strategy };
-                Taken::Strategy(
-                    answer.channels.map_or(strategy, |channels| Strategy { channels: channels.get(), ..own }),
-                )
-            }
+        let channels = answer.channels.map(NonZeroU16::get);
+        match self.place.chooser.forced(call, (answer.algo, answer.proto), answer.channels) {
+            Some(strategy) => Taken::Strategy { strategy, channels: channels.unwrap_or(strategy.channels) },
             None => {
-                let channels = answer.channels.map_or(1, std::num::NonZeroU16::get);
-                Taken::Strategy(Strategy {
-                    algorithm,
-                    protocol: answer.proto.ours(),
-                    channels,
-                    threads: None,
-                    chunk: None,
-                })
+                let channels = channels.unwrap_or(1);
+                let protocol = answer.proto.ours();
+                Taken::of(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
             }
         }
+    }
+}
+
+impl Taken {
+    fn of(strategy: Strategy) -> Self {
+        Self::Strategy { strategy, channels: strategy.channels }
     }
 }
 
