@@ -113,6 +113,11 @@ struct RangeJson {
 impl<'a> PlanJson<'a> {
     pub fn new(plan: &'a Plan, fabric: &Fabric, made: &'a Made<'_>) -> Self {
         let communicator = made.request.library.and_then(Chooser::communicator);
+        let best = of_library(&plan.all_rows(), made);
+        let json = |row: &Row| {
+            RowJson::new(row, plan.ranks, fabric, best.get(&(row.collective, row.bytes)).copied().flatten())
+        };
+        let rows = |rows: &[Row]| rows.iter().map(json).collect();
         Self {
             fabric: &plan.fabric,
             profile: &plan.profile,
@@ -129,7 +134,7 @@ impl<'a> PlanJson<'a> {
 }
 
 impl RowJson {
-    fn new(row: &Row, ranks: u32, fabric: &Fabric, offer: Option<Offer>) -> Self {
+    fn new(row: &Row, ranks: u32, fabric: &Fabric, best_of_library: Option<Priced>) -> Self {
         let priced = |priced: Priced| PricedJson {
             algorithm: priced.strategy.algorithm.name(),
             protocol: priced.strategy.protocol.name(),
@@ -154,21 +159,16 @@ impl RowJson {
             library_default: library_default::Json::of(row),
             kept_for_overlap: library_default::overlap(row),
             fastest: row.preference.passed_over().copied().map(priced),
-            best_of_library: best_of_library(row, offer).map(priced),
+            best_of_library: best_of_library.filter(|best| best.strategy != row.pick.strategy).map(priced),
         }
     }
 }
 
-/// The fastest that a library runs of what was simulated, where it does not run the pick.
-fn best_of_library(row: &Row, offer: Option<Offer>) -> Option<Priced> {
-    let offer = offer?;
-    let runs = |priced: &Priced| offer.runs(priced.strategy.algorithm, priced.strategy.protocol, row.collective);
-    if runs(&row.pick) {
-        return None;
-    }
-    let default = row.library_default.as_ref().map(|default| default.priced);
-    let all = row.pairs.iter().copied().chain(default).filter(runs);
-    all.min_by_key(|priced| (priced.counted().time, priced.strategy))
+/// What stands in the library's own table for each row, where the plan chooses from more than the library runs.
+fn of_library(rows: &[Row], made: &Made<'_>) -> BTreeMap<(Collective, Bytes), Option<Priced>> {
+    let (Some(offer), None) = (made.offer, made.request.restriction.library) else { return BTreeMap::new() };
+    let places = rows.iter().map(|row| (row.collective, row.bytes));
+    places.zip(for_library(made.request, offer, rows)).collect()
 }
 
 impl From<&Range> for RangeJson {

@@ -40,12 +40,23 @@ pub enum Unsaid {
     LeftOut,
 }
 
-/// Chooses for every row of a plan what `say` has words for: the pick, the library's best, its default. Of a collective that the plan
-/// has ranges of and no rows (our own table is such a plan), the ranges are taken as they stand.
+/// What of a row is said where the format can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The pick, whoever runs it.
+    Pick,
+    /// What the library that the plan knows of runs and is told to be faster than its own choice, or that.
+    OfLibrary,
+}
+
+/// Chooses for every row of a plan what `say` has words for: what is wanted, then the pick, the library's best, its default. Sizes beyond the rows take what
+/// `own` says of the library's own choice; where it says nothing, or that choice is not known, what the nearest row takes. Of a
+/// collective that the plan has ranges of and no rows (our own table is such a plan), the ranges are taken as they stand.
 pub fn choices<K: Clone + PartialEq>(
     plan: &SavedPlan,
-    unsaid: Unsaid,
+    (wanted, unsaid): (Wanted, Unsaid),
     mut say: impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
+    own: impl Fn(&SavedRange) -> Option<K>,
 ) -> Choices<K> {
     let mut taken: Vec<(Collective, Bytes, Option<K>)> = Vec::with_capacity(plan.rows.len());
     let mut dropped: Vec<Dropped> = Vec::new();
@@ -134,12 +145,18 @@ fn for_ends<K>(stretches: &mut [Stretch<K>], mut with: impl FnMut(&mut Stretch<K
 /// What is said of a row, whose sizes end with `last`; where it is not the pick, what was dropped is noted.
 fn choose<K>(
     row: &SavedRow,
-    last: Bytes,
+    (wanted, last): (Wanted, Bytes),
     say: &mut impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
     dropped: &mut Vec<Dropped>,
 ) -> Option<K> {
-    let reason = match say(row, &row.pick) {
-        Ok(key) => return Some(key),
+    let mut say = |pick: &SavedPick| say(row, &row.told(pick));
+    let best = row.best_of_library.as_ref().filter(|_| wanted == Wanted::OfLibrary);
+    let reason = match say(&row.pick) {
+        Ok(key) => match best {
+            // The pick may be said, and is not told from the library's own choice.
+            Some(best) => return Some(say(best).unwrap_or(key)),
+            None => return Some(key),
+        },
         Err(reason) => reason,
     };
     let others = row.best_of_library.iter().chain(&row.library_default);

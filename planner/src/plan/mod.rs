@@ -1,7 +1,10 @@
 //! The plan: which strategy for which collective and size, how sure, and how far from the bound.
 
 mod ahead;
+mod between;
+mod beyond;
 mod default;
+mod for_library;
 mod kept;
 mod least;
 mod measured;
@@ -24,9 +27,10 @@ use crate::bound::Bound;
 use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
+pub use for_library::for_library;
 pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MOST_OVERLAP, Preference};
-pub use ranges::{Range, Stretch};
+pub use ranges::{LAST_BYTES, Range, Stretch};
 pub(crate) use search::plan_within;
 pub use search::{Watcher, least_time, plan, plan_with, prices};
 

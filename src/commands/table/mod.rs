@@ -24,7 +24,7 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let plan = read_plan(path)?;
     let Some(to) = args.to else {
         if args.explain {
-            return explain::write(&plan, output);
+            return explain::write(&plan, Taken::Picks, output);
         }
         return Err(Failure::input_with_help("write it as what?", "add --to nccl-tuner, say, or --explain"));
     };
@@ -32,6 +32,12 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
         return Err(Failure::input_with_help(
             "--explain and --to both write to standard output",
             "name a file for the table with -o",
+        ));
+    }
+    if let (Some(library @ Library::OpenMpi(_)), true) = (plan.library, to.is_nccl()) {
+        return Err(Failure::input_with_help(
+            format!("the plan is for {library}: what NCCL takes, and how long, is not in it"),
+            "plan with --library nccl-2.28.9, say",
         ));
     }
     match to {
@@ -43,7 +49,8 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
             output.write(&text)?;
         }
     }
-    if args.explain { explain::write(&plan, &output.to_stdout()) } else { Ok(()) }
+    let taken = if to.is_nccl() { Taken::NcclTable } else { Taken::Picks };
+    if args.explain { explain::write(&plan, taken, &output.to_stdout()) } else { Ok(()) }
 }
 
 /// Reads a saved plan.

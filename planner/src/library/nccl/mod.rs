@@ -24,6 +24,6 @@ pub use lists::{ListError, Lists};
 pub use p2p::{P2p, p2p};
 pub use settings::{Farthest, NvlsSetting, PatSetting, SettingError, Settings, Windows};
 pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, symmetric};
-pub use table::{Absent, Cell, Cells, Table};
+pub use table::{Absent, Cell, Cells, Table, has_kernel};
 pub use time::{Pick, Request, expected, pick};
 pub use version::{UnknownVersion, Version};
