@@ -1,8 +1,10 @@
 //! The JSON of a plan: what it says, and what tables are made of.
 
+use std::collections::BTreeMap;
+
 use fabricast_planner::library::{Chooser, Offer};
-use fabricast_planner::plan::{Plan, PlanRequest, Priced, Range, Row};
-use fabricast_sim::schedule::Collective;
+use fabricast_planner::plan::{Plan, PlanRequest, Priced, Range, Row, for_library};
+use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
@@ -27,6 +29,8 @@ pub struct Asked<'a> {
     fabric: &'a str,
     nodes: Option<u32>,
     gpus: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a str>,
 }
 
 impl<'a> Asked<'a> {
@@ -38,7 +42,8 @@ impl<'a> Asked<'a> {
             && fabric.ranks_per_gpu == 1
             && what_if.fail.is_empty()
             && what_if.slow.is_empty();
-        plain.then_some(Self { fabric: &fabric.fabric, nodes: fabric.size.nodes, gpus: fabric.size.gpus })
+        let profile = args.costs.profile.as_deref();
+        plain.then_some(Self { fabric: &fabric.fabric, nodes: fabric.size.nodes, gpus: fabric.size.gpus, profile })
     }
 }
 
@@ -54,8 +59,19 @@ pub struct PlanJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     library_nodes: Option<u32>,
     asked: Option<&'a Asked<'a>>,
+    /// Absent: the first rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<u32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    in_place: bool,
     rows: Vec<RowJson>,
+    /// Sizes between those asked for, around those at which picks change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    between: Vec<RowJson>,
     ranges: Vec<RangeJson>,
+    /// What the library does by itself below the first size and above the last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beyond: Vec<RangeJson>,
 }
 
 #[derive(Serialize)]
@@ -127,8 +143,12 @@ impl<'a> PlanJson<'a> {
             library: plan.library.map(|library| library.to_string()),
             library_nodes: communicator.map(|communicator| communicator.nodes),
             asked: made.asked.as_ref(),
-            rows: plan.rows.iter().map(|row| RowJson::new(row, plan.ranks, fabric, made.offer)).collect(),
+            root: Some(made.request.root).filter(|&root| root > 0),
+            in_place: made.request.buffers == BufferUse::InPlace,
+            rows: rows(&plan.rows),
+            between: rows(&plan.between),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
+            beyond: plan.beyond.iter().map(RangeJson::from).collect(),
         }
     }
 }

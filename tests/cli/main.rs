@@ -19,6 +19,7 @@ mod prove;
 mod random_plans;
 mod report;
 mod run;
+mod schedule_exports;
 mod shell;
 mod simulate_is_plan;
 mod stop;

@@ -19,8 +19,12 @@ impl SavedPlan {
             library: plan.library,
             library_nodes: None,
             asked: None,
+            root: 0,
+            in_place: false,
             rows: plan.rows.iter().map(SavedRow::from).collect(),
+            between: plan.between.iter().map(SavedRow::from).collect(),
             ranges: Vec::new(),
+            beyond: Vec::new(),
             departures: None,
         }
     }

@@ -37,10 +37,22 @@ pub struct SavedPlan {
     /// The call of `plan` that made the plan, as far as it says which fabric.
     #[serde(default)]
     pub asked: Option<Asked>,
+    /// The root of broadcast, reduce, gather and scatter.
+    #[serde(default)]
+    pub root: u32,
+    /// Whether input and output are the same memory.
+    #[serde(default)]
+    pub in_place: bool,
     /// By collective, then size.
     pub rows: Vec<SavedRow>,
-    /// Equal neighbours merged.
+    /// Sizes between those of the rows, around those at which picks change; by collective, then size.
+    #[serde(default)]
+    pub between: Vec<SavedRow>,
+    /// Equal neighbours among the rows and what is between them, merged.
     pub ranges: Vec<SavedRange>,
+    /// What the library does by itself below the first size and above the last; nothing where that is not known.
+    #[serde(default)]
+    pub beyond: Vec<SavedRange>,
     /// Where the ranges depart from the library's own choices: our own table keeps that of the rows that it was made of. Nothing where
     /// the file does not say.
     #[serde(default)]
@@ -61,6 +73,9 @@ pub struct Asked {
     /// `--network`.
     #[serde(default)]
     pub network: Option<String>,
+    /// `--profile`; without it the profile is the best match.
+    #[serde(default)]
+    pub profile: Option<String>,
 }
 
 /// A row.
@@ -230,10 +245,26 @@ impl SavedPlan {
             let message = format!("{} ranks on {} nodes: expected at least one rank on each", plan.ranks, plan.nodes);
             return Err(refused(json, "ranks", None, message));
         }
+        if plan.root >= plan.ranks {
+            let message = format!("root {}: expected one of {} ranks", plan.root, plan.ranks);
+            return Err(refused(json, "root", None, message));
+        }
         let wrong = |list, place, message: &str| Err(refused(json, list, Some(place), message.to_owned()));
         let at = |row: &SavedRow| (row.collective, row.bytes);
-        if let Some(pair) = plan.rows.windows(2).position(|pair| at(&pair[0]) >= at(&pair[1])) {
-            return wrong("rows", pair + 1, "expected rows by collective, then by size, each once");
+        for (list, rows) in [("rows", &plan.rows), ("between", &plan.between)] {
+            if let Some(pair) = rows.windows(2).position(|pair| at(&pair[0]) >= at(&pair[1])) {
+                return wrong(list, pair + 1, "expected rows by collective, then by size, each once");
+            }
+        }
+        // Between two others of its collective, that is.
+        let inside = |row: &SavedRow| {
+            let after = plan.rows.partition_point(|known| at(known) < at(row));
+            let neighbours = [after.checked_sub(1), Some(after)].map(|place| plan.rows.get(place?));
+            let is_other = |known: &SavedRow| known.collective == row.collective && known.bytes != row.bytes;
+            neighbours.into_iter().all(|known| known.is_some_and(is_other))
+        };
+        if let Some(row) = plan.between.iter().position(|row| !inside(row)) {
+            return wrong("between", row, "expected sizes between those of the collective's rows");
         }
         let is_time = |time: f64| time.is_finite() && time >= 0.0;
         let is_pick = |pick: &SavedPick| {
