@@ -14,6 +14,7 @@ mod hostile;
 mod identical;
 mod json;
 mod judged_tables;
+mod measured_plans;
 mod open_mpi;
 mod prove;
 mod random_plans;
