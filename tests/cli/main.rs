@@ -25,6 +25,7 @@ mod shell;
 mod simulate_is_plan;
 mod stop;
 mod study;
+mod table_findings;
 mod table_words;
 mod tables;
 mod timeline;

@@ -10,7 +10,7 @@ use fabricast_planner::library::{Chooser, Conditions, Library, mpi};
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan, prices};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::LaunchMode;
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{Launch, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
@@ -25,6 +25,9 @@ use crate::setup;
 
 /// The largest table that is read.
 const MOST: u64 = 256 << 20;
+
+/// The most channels of anything that runs.
+const MOST_CHANNELS: u16 = 1024;
 
 pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let name = file.display().to_string();
@@ -102,6 +105,9 @@ impl Place<'_> {
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
             )),
             (AnyTable::OpenMpi(rules), ..) => found.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts })),
+            (AnyTable::Plan(plan), Some(machine)) if plan.ranks == ranks && plan.nodes == hosts => {
+                found.extend(nccl_tuner::findings_of_plan(plan, machine));
+            }
             (AnyTable::Plan(plan), ..) if plan.ranks != ranks || plan.nodes != hosts => {
                 let of = |ranks: u32, hosts: u32| format!("{ranks} ranks on {hosts} hosts");
                 let (own, here) = (of(plan.ranks, plan.nodes), of(ranks, hosts));
@@ -110,6 +116,14 @@ impl Place<'_> {
             _ => {}
         }
         found
+    }
+
+    /// How NCCL sees the buffers of calls that are launched so: it registers those of calls that a graph captures.
+    fn buffers(&self) -> Buffers {
+        match self.mode.launch {
+            Launch::Graph => Buffers::Registered,
+            Launch::Stream => Buffers::Plain,
+        }
     }
 
     /// NCCL on the fabric, where that is known.
@@ -262,7 +276,9 @@ impl<'a> Takes<'a> {
         match &self.of {
             Of::Tuner(lookup) => {
                 let Some(function) = Function::of(collective) else { return Taken::Default };
-                let Some(answer) = lookup.find(function, bytes.0, 1, Buffers::Plain) else { return Taken::Default };
+                let Some(answer) = lookup.find(function, bytes.0, 1, self.place.buffers()) else {
+                    return Taken::Default;
+                };
                 self.cell(&call, function, &answer)
             }
             Of::Chooser(chooser) => match chooser.choose(&call) {
@@ -294,11 +310,26 @@ impl<'a> Takes<'a> {
             }
             Of::Plan(plan) => match plan.range_of(collective, bytes) {
                 None => Taken::Default,
-                Some(range) => {
-                    let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
-                    Taken::Strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
-                }
+                Some(range) => self.range(&call, range),
             },
+        }
+    }
+
+    /// A range of our own table: a cell where NCCL is asked and has one.
+    fn range(&self, call: &Call, range: &SavedRange) -> Taken {
+        let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
+        let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
+        let is_nccl = matches!(self.place.chooser.library(), Library::Nccl(_));
+        let cell = (Function::of(call.collective), Algo::of(algorithm), Proto::of(protocol), NonZeroU16::new(channels));
+        let most = if is_nccl { MAX_CHANNELS } else { MOST_CHANNELS };
+        match cell {
+            _ if channels > most => {
+                Taken::Invalid(Some(strategy.into()), format!("{channels} channels: expected at most {most}"))
+            }
+            (Some(function), Some(algo), Some(proto), channels @ Some(_)) if is_nccl => {
+                self.cell(call, function, &nccl_tuner::Answer { algo, proto, channels, row: 0 })
+            }
+            _ => Taken::of(strategy),
         }
     }
 
