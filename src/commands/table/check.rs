@@ -1,11 +1,13 @@
 //! `table --check`: any table, held against a fabric and a version of its library, and priced.
 
+use std::num::NonZeroU16;
 use std::path::Path;
 
+use fabricast_planner::export::nccl_env;
 use fabricast_planner::export::nccl_tuner::{self, Buffers, Lookup, Machine};
 use fabricast_planner::export::open_mpi::{self, Routine};
-use fabricast_planner::export::{AnyTable, Finding, SavedPlan};
-use fabricast_planner::library::nccl::{Function, Settings};
+use fabricast_planner::export::{AnyTable, Finding, SavedPlan, SavedRange};
+use fabricast_planner::library::nccl::{Algo, Function, MAX_CHANNELS, Proto, Settings};
 use fabricast_planner::library::{Chooser, Conditions, Library, mpi};
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan, prices};
 use fabricast_planner::strategy::{Restriction, Strategy};
@@ -99,7 +101,7 @@ impl Place<'_> {
         }
         match (table, self.nccl()) {
             (AnyTable::NcclTuner(table), Some(machine)) => found.extend(nccl_tuner::findings(table, machine)),
-            (AnyTable::NcclEnv(_), Some(_)) => {}
+            (AnyTable::NcclEnv(file), Some(machine)) => found.extend(nccl_env::findings(file, machine.version)),
             (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => found.push(Finding::warning(
                 None,
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
