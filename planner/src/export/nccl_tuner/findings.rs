@@ -95,6 +95,14 @@ impl Lookup {
     fn reached(&self, rows: usize) -> Vec<bool> {
         let mut reached = vec![false; rows];
         for function in Function::ALL {
+            if let Some(taken) = self.taken_alone(function) {
+                for row in taken {
+                    if let Some(place) = reached.get_mut(row as usize) {
+                        *place = true;
+                    }
+                }
+                continue;
+            }
             let mut borders: Vec<u64> = self.borders(function).collect();
             borders.sort_unstable();
             borders.dedup();
