@@ -111,3 +111,10 @@ pub enum TableFormat {
     /// fabricast's own, which its tuner plugin reads too
     Json,
 }
+
+impl TableFormat {
+    /// Whether NCCL loads it.
+    pub fn is_nccl(self) -> bool {
+        matches!(self, Self::NcclTuner | Self::NcclEnv)
+    }
+}

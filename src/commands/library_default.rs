@@ -23,6 +23,8 @@ pub struct Json {
     name: String,
     chunk: Option<u64>,
     threads: Option<u16>,
+    /// Channels that the library allows the call, of which it fills `channels`.
+    most_channels: u16,
     expected_us: Option<f64>,
 }
 
@@ -42,6 +44,7 @@ impl Json {
             name: choice.name.clone(),
             chunk: choice.strategy.chunk.map(|chunk| chunk.0),
             threads: choice.strategy.threads,
+            most_channels: choice.most_channels,
             expected_us: choice.expected.map(Picos::us),
         })
     }

@@ -2,12 +2,19 @@
 
 use std::path::PathBuf;
 
+use fabricast_planner::library::Library;
 use fabricast_planner::plan::Measurements;
+use fabricast_planner::strategy::Restriction;
 use fabricast_sim::LaunchMode;
+use fabricast_sim::profile::{Profile, Software};
+use fabricast_topologies::Fabric;
+use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_validate::measured::manifest::{self, Loaded};
+use fabricast_validate::measured::LibraryName;
+use fabricast_validate::measured::manifest::{self, Loaded, Measurement};
 use fabricast_validate::strategy_of::Strategies;
 
+use super::counted;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -35,26 +42,52 @@ pub fn warn(loaded: &Loaded, output: &Output) {
     }
 }
 
-/// The times of manifests that a plan's picks may be compared by: of as many ranks and hosts, launched alike; those of
-/// which it is not known what ran are left out.
-pub fn for_plan(
-    manifests: &[PathBuf],
-    (ranks, hosts): (u32, u32),
-    mode: LaunchMode,
-    output: &Output,
-) -> Result<Measurements, Failure> {
+/// What a plan's picks may be compared by.
+pub struct Wanted<'a> {
+    /// Ranks and hosts.
+    pub place: (u32, u32),
+    /// How calls are launched.
+    pub mode: LaunchMode,
+    /// Of which GPUs.
+    pub fabric: &'a Fabric,
+    /// Whose choices are shown.
+    pub library: Option<Library>,
+    /// Whether picks are for that library alone.
+    pub restriction: &'a Restriction,
+}
+
+/// Rows that were left out, and why.
+#[derive(Default)]
+struct LeftOut {
+    launches: u64,
+    gpus: u64,
+    libraries: u64,
+    unknown: u64,
+}
+
+/// The times of manifests that a plan's picks may be compared by: of as many ranks and hosts, launched alike, on GPUs of the same
+/// generation, by a library of the same minor release; those of which it is not known what ran are left out.
+pub fn for_plan(manifests: &[PathBuf], wanted: &Wanted<'_>, output: &Output) -> Result<Measurements, Failure> {
     let mut found = Measurements::default();
-    let (mut others, mut unknown) = (0u64, 0u64);
+    let mut left_out = LeftOut::default();
     for path in manifests {
         let loaded = manifest::load(path)?;
         warn(&loaded, output);
         for measurement in &loaded.measurements {
             let configuration = &measurement.configuration;
-            let alike = measurement.ranks() == ranks
-                && configuration.nodes == hosts
-                && (configuration.launch, configuration.processes) == (mode.launch, mode.processes);
+            let rows = measurement.rows.len() as u64;
+            let alike = (measurement.ranks(), configuration.nodes) == wanted.place
+                && (configuration.launch, configuration.processes) == (wanted.mode.launch, wanted.mode.processes);
             if !alike {
-                others += measurement.rows.len() as u64;
+                left_out.launches += rows;
+                continue;
+            }
+            if capability(&measurement.fabric) != capability(wanted.fabric) {
+                left_out.gpus += rows;
+                continue;
+            }
+            if !wanted.is_by_its_library(measurement)? {
+                left_out.libraries += rows;
                 continue;
             }
             let router = Router::new(&measurement.fabric, RouteOptions::default());
@@ -62,22 +95,70 @@ pub fn for_plan(
             for row in &measurement.rows {
                 match strategies.of(row) {
                     Some(strategy) => found.add(configuration.collective, row.bytes, strategy, row.measured()),
-                    None => unknown += 1,
+                    None => left_out.unknown += 1,
                 }
             }
         }
     }
+    let told = left_out.told(wanted);
     if found.is_empty() && !manifests.is_empty() {
+        let (ranks, hosts) = wanted.place;
+        let why = if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) };
         return Err(Failure::input_with_help(
-            format!("--measured: no time of {ranks} ranks on {hosts} hosts, launched as the plan's calls are"),
-            "--launch, --processes, --nodes and --gpus say which are wanted",
+            format!("--measured: no time of {ranks} ranks on {hosts} hosts, launched as the plan's calls are{why}"),
+            "--launch, --processes, --nodes, --gpus and --library say which are wanted",
         ));
     }
+    told.iter().for_each(|told| output.warn(&format!("measured: {told}")));
     if !manifests.is_empty() {
+        let LeftOut { launches, unknown, .. } = left_out;
         output.detail(&format!(
-            "measured: {} sizes; {others} rows are of other ranks, hosts or launches, of {unknown} it is not known what ran",
+            "measured: {} sizes; {launches} rows are of other ranks, hosts or launches, of {unknown} it is not known what ran",
             found.len()
         ));
     }
     Ok(found)
+}
+
+/// Compute capability × 10 of a fabric's first GPU: what a generation is known by.
+fn capability(fabric: &Fabric) -> Option<u32> {
+    fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
+        Figures::Gpu(figures) => figures.compute_capability,
+        _ => None,
+    })
+}
+
+impl LeftOut {
+    fn told(&self, wanted: &Wanted<'_>) -> Vec<String> {
+        let told = |rows: u64, what: String| (rows > 0).then(|| format!("{} left out: {what}", counted(rows, "row")));
+        let library = wanted.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
+        let gpus = told(self.gpus, format!("of GPUs of another generation than those of {}", wanted.fabric.name()));
+        let libraries = told(self.libraries, format!("not of {library} or its minor release"));
+        gpus.into_iter().chain(libraries).collect()
+    }
+}
+
+impl Wanted<'_> {
+    /// Whether a measurement is of the library asked for, of its minor release at least. Where it names none it is of NCCL, of the profile
+    /// nearest to its fabric. What other software measured of its own kernels says nothing of a library, and competes with it.
+    fn is_by_its_library(&self, measurement: &Measurement) -> Result<bool, Failure> {
+        let Some(wanted) = self.library else { return Ok(true) };
+        let release = |version: &str| -> Vec<String> { version.split('.').take(2).map(str::to_owned).collect() };
+        let is_release = |version: &str| {
+            let wanted = wanted.to_string();
+            wanted.split_once('-').is_some_and(|(_, wanted)| release(wanted) == release(version))
+        };
+        let Some(library) = &measurement.configuration.library else {
+            let nearest = Profile::nearest(&measurement.fabric, Software::Nccl)?.library;
+            let nearest = nearest.strip_prefix("nccl-").unwrap_or_default();
+            return Ok(matches!(wanted, Library::Nccl(_)) && is_release(nearest));
+        };
+        Ok(match (library.name, wanted) {
+            (LibraryName::Nccl, Library::Nccl(_)) | (LibraryName::OpenMpi, Library::OpenMpi(_)) => {
+                is_release(&library.version)
+            }
+            (LibraryName::Nccl | LibraryName::OpenMpi, _) => false,
+            _ => self.restriction.library.is_none(),
+        })
+    }
 }

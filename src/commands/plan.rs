@@ -44,7 +44,14 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
     let ranks_per_node = fabric.most_on_a_host(&placement);
     let hosts = (placement.len() as u32 / ranks_per_node).max(1);
-    let measurements = measured::for_plan(&args.measured, (placement.len() as u32, hosts), mode, output)?;
+    let wanted = measured::Wanted {
+        place: (placement.len() as u32, hosts),
+        mode,
+        fabric: &fabric,
+        library: chooser.as_ref().map(Chooser::library),
+        restriction: &restriction,
+    };
+    let measurements = measured::for_plan(&args.measured, &wanted, output)?;
     super::check_root(&args.call, &placement)?;
     let asked::Asked { collectives, matrix, sizes } =
         asked::Asked::of(&args.call, placement.len(), &Sizes::default().0)?;

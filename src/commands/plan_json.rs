@@ -1,8 +1,10 @@
 //! The JSON of a plan: what it says, and what tables are made of.
 
+use std::collections::BTreeMap;
+
 use fabricast_planner::library::{Chooser, Offer};
-use fabricast_planner::plan::{Plan, PlanRequest, Priced, Range, Row};
-use fabricast_sim::schedule::Collective;
+use fabricast_planner::plan::{Plan, PlanRequest, Priced, Range, Row, for_library};
+use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
@@ -27,6 +29,8 @@ pub struct Asked<'a> {
     fabric: &'a str,
     nodes: Option<u32>,
     gpus: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a str>,
 }
 
 impl<'a> Asked<'a> {
@@ -38,7 +42,8 @@ impl<'a> Asked<'a> {
             && fabric.ranks_per_gpu == 1
             && what_if.fail.is_empty()
             && what_if.slow.is_empty();
-        plain.then_some(Self { fabric: &fabric.fabric, nodes: fabric.size.nodes, gpus: fabric.size.gpus })
+        let profile = args.costs.profile.as_deref();
+        plain.then_some(Self { fabric: &fabric.fabric, nodes: fabric.size.nodes, gpus: fabric.size.gpus, profile })
     }
 }
 
@@ -54,8 +59,19 @@ pub struct PlanJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     library_nodes: Option<u32>,
     asked: Option<&'a Asked<'a>>,
+    /// Absent: the first rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<u32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    in_place: bool,
     rows: Vec<RowJson>,
+    /// Sizes between those asked for, around those at which picks change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    between: Vec<RowJson>,
     ranges: Vec<RangeJson>,
+    /// What the library does by itself below the first size and above the last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beyond: Vec<RangeJson>,
 }
 
 #[derive(Serialize)]
@@ -75,7 +91,8 @@ struct RowJson {
     kept_for_overlap: Option<f64>,
     /// Where the library's choice or that of neighbouring sizes is the pick.
     fastest: Option<PricedJson>,
-    /// Where the library does not run the pick: the best of what was simulated that it runs.
+    /// In a plan that chooses from more than the library runs, where it is not the pick: what stands in the library's table, the best
+    /// that it runs where that is clearly faster than its own choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     best_of_library: Option<PricedJson>,
 }
@@ -112,6 +129,11 @@ struct RangeJson {
 impl<'a> PlanJson<'a> {
     pub fn new(plan: &'a Plan, fabric: &Fabric, made: &'a Made<'_>) -> Self {
         let communicator = made.request.library.and_then(Chooser::communicator);
+        let best = of_library(&plan.all_rows(), made);
+        let json = |row: &Row| {
+            RowJson::new(row, plan.ranks, fabric, best.get(&(row.collective, row.bytes)).copied().flatten())
+        };
+        let rows = |rows: &[Row]| rows.iter().map(json).collect();
         Self {
             fabric: &plan.fabric,
             profile: &plan.profile,
@@ -121,14 +143,18 @@ impl<'a> PlanJson<'a> {
             library: plan.library.map(|library| library.to_string()),
             library_nodes: communicator.map(|communicator| communicator.nodes),
             asked: made.asked.as_ref(),
-            rows: plan.rows.iter().map(|row| RowJson::new(row, plan.ranks, fabric, made.offer)).collect(),
+            root: Some(made.request.root).filter(|&root| root > 0),
+            in_place: made.request.buffers == BufferUse::InPlace,
+            rows: rows(&plan.rows),
+            between: rows(&plan.between),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
+            beyond: plan.beyond.iter().map(RangeJson::from).collect(),
         }
     }
 }
 
 impl RowJson {
-    fn new(row: &Row, ranks: u32, fabric: &Fabric, offer: Option<Offer>) -> Self {
+    fn new(row: &Row, ranks: u32, fabric: &Fabric, best_of_library: Option<Priced>) -> Self {
         let priced = |priced: Priced| PricedJson {
             algorithm: priced.strategy.algorithm.name(),
             protocol: priced.strategy.protocol.name(),
@@ -153,21 +179,16 @@ impl RowJson {
             library_default: library_default::Json::of(row),
             kept_for_overlap: library_default::overlap(row),
             fastest: row.preference.passed_over().copied().map(priced),
-            best_of_library: best_of_library(row, offer).map(priced),
+            best_of_library: best_of_library.filter(|best| best.strategy != row.pick.strategy).map(priced),
         }
     }
 }
 
-/// The fastest that a library runs of what was simulated, where it does not run the pick.
-fn best_of_library(row: &Row, offer: Option<Offer>) -> Option<Priced> {
-    let offer = offer?;
-    let runs = |priced: &Priced| offer.runs(priced.strategy.algorithm, priced.strategy.protocol, row.collective);
-    if runs(&row.pick) {
-        return None;
-    }
-    let default = row.library_default.as_ref().map(|default| default.priced);
-    let all = row.pairs.iter().copied().chain(default).filter(runs);
-    all.min_by_key(|priced| (priced.counted().time, priced.strategy))
+/// What stands in the library's own table for each row, where the plan chooses from more than the library runs.
+fn of_library(rows: &[Row], made: &Made<'_>) -> BTreeMap<(Collective, Bytes), Option<Priced>> {
+    let (Some(offer), None) = (made.offer, made.request.restriction.library) else { return BTreeMap::new() };
+    let places = rows.iter().map(|row| (row.collective, row.bytes));
+    places.zip(for_library(made.request, offer, rows)).collect()
 }
 
 impl From<&Range> for RangeJson {

@@ -28,14 +28,16 @@ fn made(folder: &Path, plan: &str, to: &str) -> (Value, String) {
 
 /// Both readers and the look-up against the plan's ranges, at a size.
 fn agrees(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes: u64) {
-    let ranges = plan["ranges"].as_array().unwrap().iter().filter(|range| range["collective"] == collective);
-    let ranges: Vec<&Value> = ranges.collect();
-    let inside = |range: &&&Value| {
-        range["min_bytes"].as_u64().unwrap() <= bytes && bytes <= range["max_bytes"].as_u64().unwrap()
+    // Below and above what was planned the library's own choice stands.
+    let ranges = ["ranges", "beyond"].into_iter().flat_map(|key| plan[key].as_array().unwrap());
+    let inside = |range: &&Value| {
+        range["collective"] == collective
+            && range["min_bytes"].as_u64().unwrap() <= bytes
+            && bytes <= range["max_bytes"].as_u64().unwrap()
     };
-    // Below and above what was planned the nearest range holds.
-    let nearest = if bytes < ranges[0]["min_bytes"].as_u64().unwrap() { ranges[0] } else { ranges[ranges.len() - 1] };
-    let range = ranges.iter().find(inside).copied().unwrap_or(nearest);
+    let holding: Vec<&Value> = ranges.filter(inside).collect();
+    assert_eq!(holding.len(), 1, "{collective} of {bytes} bytes: {holding:?}");
+    let range = holding[0];
     let expected = ["algorithm", "protocol"].map(|key| range[key].as_str().unwrap());
     let channels = range["channels"].as_i64().unwrap();
     let communicator = (plan["library_nodes"].as_u64().unwrap(), plan["ranks"].as_u64().unwrap());
@@ -83,7 +85,7 @@ proptest! {
         let saved = SavedPlan::read(&plan.to_string(), "plan").unwrap();
         let lookup = Lookup::new(&table, saved.library_nodes.unwrap(), saved.ranks);
         // Around every end of the table's rows and of the plan's ranges, and at sizes of all magnitudes.
-        let of_plan = saved.ranges.iter().map(|range| (range.min_bytes.0, range.max_bytes.0));
+        let of_plan = saved.ranges.iter().chain(&saved.beyond).map(|range| (range.min_bytes.0, range.max_bytes.0));
         let of_table = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
         for bytes in around(of_plan.chain(of_table)).into_iter().chain(probes) {
             agrees(&plan, &lines, &lookup, collective, bytes);

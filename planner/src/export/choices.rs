@@ -3,11 +3,9 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::{SavedPick, SavedPlan, SavedRow};
+use super::{SavedPick, SavedPlan, SavedRange, SavedRow};
+pub use crate::plan::LAST_BYTES;
 use crate::plan::Stretch;
-
-/// The last size of a table: more than any call, and no number that a reader with signs stumbles over.
-pub const LAST_BYTES: Bytes = Bytes(i64::MAX as u64);
 
 /// Something that a format cannot say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,67 +40,127 @@ pub enum Unsaid {
     LeftOut,
 }
 
-/// Chooses for every row of a plan what `say` has words for: the pick, the library's best, its default. Of a collective that the plan
-/// has ranges of and no rows (our own table is such a plan), the ranges are taken as they stand.
+/// What of a row is said where the format can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The pick, whoever runs it.
+    Pick,
+    /// What the library that the plan knows of runs and is told to be faster than its own choice, or that.
+    OfLibrary,
+}
+
+/// Chooses for every row of a plan what `say` has words for: what is wanted, then the pick, the library's best, its default. Sizes beyond the rows take what
+/// `own` says of the library's own choice; where it says nothing, or that choice is not known, what the nearest row takes. Of a
+/// collective that the plan has ranges of and no rows (our own table is such a plan), the ranges are taken as they stand.
 pub fn choices<K: Clone + PartialEq>(
     plan: &SavedPlan,
-    unsaid: Unsaid,
+    (wanted, unsaid): (Wanted, Unsaid),
     mut say: impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
+    own: impl Fn(&SavedRange) -> Option<K>,
 ) -> Choices<K> {
     let mut taken: Vec<(Collective, Bytes, Option<K>)> = Vec::with_capacity(plan.rows.len());
     let mut dropped: Vec<Dropped> = Vec::new();
-    for row in &plan.rows {
-        let key = choose(row, row.bytes, &mut say, &mut dropped);
+    for row in plan.all_rows() {
+        let key = choose(row, (wanted, row.bytes), &mut say, &mut dropped);
         if key.is_some() || unsaid == Unsaid::LeftOut {
             taken.push((row.collective, row.bytes, key));
         }
     }
     let mut stretches = Stretch::merge(taken);
-    for at in 0..stretches.len() {
-        let collective = |place: usize| stretches.get(place).map(|one| one.collective);
-        let (first, last) =
-            (at.checked_sub(1).and_then(collective) != collective(at), collective(at + 1) != collective(at));
-        if let Some(stretch) = stretches.get_mut(at) {
-            stretch.min_bytes = if first { Bytes(0) } else { stretch.min_bytes };
-            stretch.max_bytes = if last { LAST_BYTES } else { stretch.max_bytes };
+    let extents = extents(plan);
+    for_ends(&mut stretches, |stretch, end| {
+        let Some(&(_, first, last)) = extents.iter().find(|extent| extent.0 == stretch.collective) else { return };
+        match end {
+            End::First => stretch.min_bytes = first,
+            End::Last => stretch.max_bytes = last,
         }
-    }
+    });
+    let beyond = plan.beyond.iter().filter_map(|range| {
+        let (collective, min_bytes, max_bytes) = (range.collective, range.min_bytes, range.max_bytes);
+        own(range).map(|key| Stretch { collective, min_bytes, max_bytes, key: Some(key) })
+    });
+    stretches.extend(beyond);
+    stretches.sort_by_key(|stretch| (stretch.collective, stretch.min_bytes));
+    let mut stretches = joined(stretches);
+    for_ends(&mut stretches, |stretch, end| match end {
+        End::First => stretch.min_bytes = Bytes(0),
+        End::Last => stretch.max_bytes = LAST_BYTES,
+    });
     let said = stretches.into_iter().filter_map(|Stretch { collective, min_bytes, max_bytes, key }| {
         key.map(|key| Stretch { collective, min_bytes, max_bytes, key })
     });
     let mut stretches: Vec<Stretch<K>> = said.collect();
     for range in plan.ranges_alone() {
         let (collective, min_bytes, max_bytes) = (range.collective, range.min_bytes, range.max_bytes);
-        let Some(key) = choose(&SavedRow::of(range), max_bytes, &mut say, &mut dropped) else { continue };
-        match stretches.last_mut() {
-            Some(last) if last.collective == collective && last.key == key && follows(last.max_bytes, min_bytes) => {
-                last.max_bytes = max_bytes;
-            }
-            _ => stretches.push(Stretch { collective, min_bytes, max_bytes, key }),
-        }
+        let Some(key) = choose(&SavedRow::of(range), (wanted, max_bytes), &mut say, &mut dropped) else { continue };
+        stretches.push(Stretch { collective, min_bytes, max_bytes, key });
     }
     // Stable: sizes stay in order.
     stretches.sort_by_key(|stretch| stretch.collective);
-    Choices { stretches, dropped }
+    Choices { stretches: joined(stretches), dropped }
 }
 
-fn follows(last: Bytes, next: Bytes) -> bool {
-    last.0.checked_add(1) == Some(next.0)
+/// The first and the last row's size of each collective.
+fn extents(plan: &SavedPlan) -> Vec<(Collective, Bytes, Bytes)> {
+    let rows = plan.rows.chunk_by(|a, b| a.collective == b.collective);
+    rows.filter_map(|rows| Some((rows.first()?.collective, rows.first()?.bytes, rows.last()?.bytes))).collect()
+}
+
+/// Stretches that follow each other and have the same key as one.
+fn joined<K: PartialEq>(stretches: Vec<Stretch<K>>) -> Vec<Stretch<K>> {
+    let mut joined: Vec<Stretch<K>> = Vec::with_capacity(stretches.len());
+    for next in stretches {
+        match joined.last_mut() {
+            Some(last)
+                if last.collective == next.collective
+                    && last.key == next.key
+                    && last.max_bytes.0.checked_add(1) == Some(next.min_bytes.0) =>
+            {
+                last.max_bytes = next.max_bytes;
+            }
+            _ => joined.push(next),
+        }
+    }
+    joined
+}
+
+/// An end of a collective's stretches.
+enum End {
+    First,
+    Last,
+}
+
+/// Does something with the first and the last stretch of each collective.
+fn for_ends<K>(stretches: &mut [Stretch<K>], mut with: impl FnMut(&mut Stretch<K>, End)) {
+    for of_collective in stretches.chunk_by_mut(|a, b| a.collective == b.collective) {
+        if let Some(first) = of_collective.first_mut() {
+            with(first, End::First);
+        }
+        if let Some(last) = of_collective.last_mut() {
+            with(last, End::Last);
+        }
+    }
 }
 
 /// What is said of a row, whose sizes end with `last`; where it is not the pick, what was dropped is noted.
 fn choose<K>(
     row: &SavedRow,
-    last: Bytes,
+    (wanted, last): (Wanted, Bytes),
     say: &mut impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
     dropped: &mut Vec<Dropped>,
 ) -> Option<K> {
-    let reason = match say(row, &row.pick) {
-        Ok(key) => return Some(key),
+    let mut say = |pick: &SavedPick| say(row, &row.told(pick));
+    let best = row.best_of_library.as_ref().filter(|_| wanted == Wanted::OfLibrary);
+    let reason = match say(&row.pick) {
+        Ok(key) => match best {
+            // The pick may be said, and is not told from the library's own choice.
+            Some(best) => return Some(say(best).unwrap_or(key)),
+            None => return Some(key),
+        },
         Err(reason) => reason,
     };
     let others = row.best_of_library.iter().chain(&row.library_default);
-    let other = others.into_iter().find_map(|other| Some((other, say(row, other).ok()?)));
+    let other = others.into_iter().find_map(|other| Some((other, say(other).ok()?)));
     let new = Dropped {
         collective: row.collective,
         bytes: (row.bytes, last),

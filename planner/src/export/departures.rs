@@ -4,7 +4,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{SavedPick, SavedPlan};
+use super::{SavedPick, SavedPlan, SavedRow, nccl_tuner};
 use crate::library::Library;
 use crate::library::nccl::Function;
 
@@ -29,16 +29,37 @@ pub struct Departure {
     pub measured_gain: Option<f64>,
 }
 
+/// What is taken: the plan's own picks, or what stands for them in another table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The picks.
+    Picks,
+    /// What tables of NCCL's tuners say.
+    NcclTable,
+}
+
+impl Taken {
+    fn of<'a>(self, plan: &SavedPlan, row: &'a SavedRow) -> Option<&'a SavedPick> {
+        match self {
+            Self::Picks => Some(&row.pick),
+            Self::NcclTable => {
+                let mut all = row.best_of_library.iter().chain([&row.pick]).chain(&row.library_default);
+                all.find(|pick| nccl_tuner::says(plan, row, pick))
+            }
+        }
+    }
+}
+
 /// The departures of a plan's picks, by collective and size; of NCCL's, those that its tuners decide. Of collectives without rows
 /// they are those that the plan was saved with ([`SavedPlan::departures`]).
 #[must_use]
-pub fn departures(plan: &SavedPlan) -> Vec<Departure> {
+pub fn departures(plan: &SavedPlan, what: Taken) -> Vec<Departure> {
     let decided = |collective| match plan.library {
         Some(Library::Nccl(_)) => Function::of(collective).is_some(),
         _ => true,
     };
-    let of_rows = plan.rows.iter().filter(|row| decided(row.collective)).filter_map(|row| {
-        let (taken, default) = (&row.pick, row.library_default.as_ref()?);
+    let of_rows = plan.all_rows().filter(|row| decided(row.collective)).filter_map(|row| {
+        let (taken, default) = (what.of(plan, row)?, row.library_default.as_ref()?);
         let same = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
         (same(taken) != same(default)).then(|| Departure {
             collective: row.collective,

@@ -14,11 +14,20 @@ pub(super) fn lines(plan: &SavedPlan, what: &str, dropped: &[Dropped]) -> Vec<St
         format!("fabric {}: {} ranks, hosts: {}", plan.fabric, plan.ranks, plan.nodes),
         format!("profile {}{date}; library {library}", plan.profile),
     ];
+    lines.extend(unplanned(plan));
     lines.extend(dropped.iter().take(MOST_DROPPED).map(|one| format!("not said here: {one}")));
     if dropped.len() > MOST_DROPPED {
         lines.push(format!("and {} more", dropped.len() - MOST_DROPPED));
     }
     lines.iter().map(|line| shortened(line)).collect()
+}
+
+/// Which sizes were not planned, where it is not known what the library does there by itself.
+fn unplanned(plan: &SavedPlan) -> Option<String> {
+    let (first, last) = (plan.rows.iter().map(|row| row.bytes).min()?, plan.rows.iter().map(|row| row.bytes).max()?);
+    plan.beyond.is_empty().then(|| {
+        format!("planned: {first} to {last}; below and above stands what is taken at the nearest of these, unjudged")
+    })
 }
 
 fn shortened(line: &str) -> String {

@@ -3,13 +3,18 @@
 
 use serde_json::{Value, json};
 
-use super::choices::{Unsaid, choices};
-use super::{Departure, SavedPlan, departures::departures};
+use super::choices::{Unsaid, Wanted, choices};
+use super::{
+    Departure, SavedPick, SavedPlan,
+    departures::{Taken, departures},
+};
 
 /// The file: the plan's own picks, whatever they are; each collective's ranges cover all sizes.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> String {
-    let all = choices(plan, Unsaid::AsNeighbours, |_, pick| Ok((pick.algorithm, pick.protocol, pick.channels)));
+    let of = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
+    let all =
+        choices(plan, (Wanted::Pick, Unsaid::AsNeighbours), |_, pick| Ok(of(pick)), |range| Some(of(&range.pick())));
     let ranges: Vec<Value> = all
         .stretches
         .iter()
@@ -24,7 +29,7 @@ pub fn write(plan: &SavedPlan) -> String {
             })
         })
         .collect();
-    let departures: Vec<Departure> = departures(plan);
+    let departures: Vec<Departure> = departures(plan, Taken::Picks);
     let value = json!({
         "fabric": plan.fabric,
         "profile": plan.profile,

@@ -23,7 +23,7 @@ pub mod schedules;
 
 pub use any::AnyTable;
 pub use choices::{Dropped, LAST_BYTES};
-pub use departures::{Departure, departures};
+pub use departures::{Departure, Taken, departures};
 pub use error::TableError;
 pub use finding::{Finding, Severity};
 pub use saved::{Asked, SavedPick, SavedPlan, SavedRange, SavedRow};

@@ -2,15 +2,16 @@
 //! the plan takes at any size.
 //!
 //! The variables know no sizes and no channels, and combine every algorithm with every protocol named for a function: NCCL
-//! chooses among those by its own model. Lists by function exist from NCCL 2.24 on (`src/graph/tuning.cc`, `parseList`), as in
-//! all versions known here.
+//! chooses among those by its own model. Lists by function exist from NCCL 2.24 on (`src/graph/tuning.cc`, `parseList`); before,
+//! a variable is one list for all functions.
 
 use rustc_hash::FxHashSet;
 
-use crate::library::nccl::{Algo, Function, Proto, Settings};
+use crate::library::Library;
+use crate::library::nccl::{Algo, Function, Proto, Settings, Version};
 
 use super::nccl_tuner::FromPlan;
-use super::{Dropped, SavedPlan, TableError, header};
+use super::{Dropped, Finding, SavedPlan, TableError, header};
 
 /// Algorithms and protocols of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,20 +41,41 @@ pub fn allowed(plan: &SavedPlan) -> (Vec<Allowed>, Vec<Dropped>) {
 #[must_use]
 pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
     let (allowed, dropped) = allowed(plan);
+    let by_function = match plan.library {
+        Some(Library::Nccl(version)) => version.lists_by_function(),
+        _ => true,
+    };
     let mut lines = header::lines(plan, "Settings of NCCL", &dropped);
     lines.push("what the variables cannot say: sizes and channels. NCCL chooses by its own model among".to_owned());
-    lines.push("what is named for a function, each algorithm with each protocol".to_owned());
+    lines.push(match by_function {
+        true => "what is named for a function, each algorithm with each protocol (2.24 and later read this)".to_owned(),
+        false => {
+            "what is named, each algorithm with each protocol, for every function: lists by function came with 2.24"
+                .to_owned()
+        }
+    });
     lines.push("to be named by NCCL_CONF_FILE; in a shell the values need quotes".to_owned());
     let mut text: String = lines.iter().map(|line| format!("# {line}\n")).collect();
-    let list = |names: Vec<&'static str>, function: Function| format!("{function}:{}", names.join(","));
-    let algos: Vec<String> =
-        allowed.iter().map(|one| list(one.algos.iter().map(|algo| algo.name()).collect(), one.function)).collect();
-    let protos: Vec<String> =
-        allowed.iter().map(|one| list(one.protos.iter().map(|proto| proto.name()).collect(), one.function)).collect();
+    let (algos, protos) = if by_function { lists(&allowed) } else { plain_lists(&allowed) };
     if !allowed.is_empty() {
-        text.push_str(&format!("NCCL_ALGO={}\nNCCL_PROTO={}\n", algos.join(";"), protos.join(";")));
+        text.push_str(&format!("NCCL_ALGO={algos}\nNCCL_PROTO={protos}\n"));
     }
     (text, dropped)
+}
+
+/// A list for each function.
+fn lists(allowed: &[Allowed]) -> (String, String) {
+    let list = |names: Vec<&'static str>, function: Function| format!("{function}:{}", names.join(","));
+    let algos = allowed.iter().map(|one| list(one.algos.iter().map(|algo| algo.name()).collect(), one.function));
+    let protos = allowed.iter().map(|one| list(one.protos.iter().map(|proto| proto.name()).collect(), one.function));
+    (algos.collect::<Vec<_>>().join(";"), protos.collect::<Vec<_>>().join(";"))
+}
+
+/// One list for all functions.
+fn plain_lists(allowed: &[Allowed]) -> (String, String) {
+    let algos = Algo::ALL.into_iter().filter(|algo| allowed.iter().any(|one| one.algos.contains(algo)));
+    let protos = Proto::ALL.into_iter().filter(|proto| allowed.iter().any(|one| one.protos.contains(proto)));
+    (algos.map(Algo::name).collect::<Vec<_>>().join(","), protos.map(Proto::name).collect::<Vec<_>>().join(","))
 }
 
 /// A file of settings.
@@ -63,6 +85,21 @@ pub struct SettingsFile {
     pub settings: Settings,
     /// Names that are not known to change a choice, with their lines, from 1.
     pub passed_over: Vec<(u32, String)>,
+    /// Names whose values have lists by function, with their lines, from 1.
+    pub by_function: Vec<(u32, String)>,
+}
+
+/// What a version does not read.
+#[must_use]
+pub fn findings(file: &SettingsFile, version: Version) -> Vec<Finding> {
+    let newer = file.by_function.iter().filter(|_| !version.lists_by_function());
+    let told = newer.map(|(line, name)| {
+        let message = format!(
+            "{name}: lists by function came with NCCL 2.24; {version} takes one list of names separated by commas"
+        );
+        Finding::error(Some(*line), message)
+    });
+    told.collect()
 }
 
 /// Reads a file of settings: a `NAME=VALUE` a line, `#` for comments.
@@ -70,7 +107,8 @@ pub struct SettingsFile {
 /// # Errors
 /// [`TableError`] with line and column: something that is no setting, a value that NCCL does not take, a name a second time.
 pub fn read(text: &str, source: &str) -> Result<SettingsFile, TableError> {
-    let (mut words, mut names, mut passed_over) = (Vec::new(), FxHashSet::default(), Vec::new());
+    let (mut words, mut names) = (Vec::new(), FxHashSet::default());
+    let (mut passed_over, mut by_function) = (Vec::new(), Vec::new());
     let (mut at, mut number) = (0, 0u32);
     for line in text.split_inclusive('\n') {
         let start = at;
@@ -99,11 +137,14 @@ pub fn read(text: &str, source: &str) -> Result<SettingsFile, TableError> {
         if !names.insert(name.trim()) {
             return refused(from, format!("{} a second time: expected each name once", name.trim()));
         }
+        if matches!(name.trim(), "NCCL_ALGO" | "NCCL_PROTO") && word.contains([':', ';']) {
+            by_function.push((number, name.trim().to_owned()));
+        }
         words.push(word);
     }
     let parsed = Settings::parse(&words.join(" "));
     let (settings, _) = parsed.map_err(|error| TableError::of(source, error.to_string()))?;
-    Ok(SettingsFile { settings, passed_over })
+    Ok(SettingsFile { settings, passed_over, by_function })
 }
 
 #[cfg(test)]

@@ -19,8 +19,12 @@ impl SavedPlan {
             library: plan.library,
             library_nodes: None,
             asked: None,
+            root: 0,
+            in_place: false,
             rows: plan.rows.iter().map(SavedRow::from).collect(),
+            between: plan.between.iter().map(SavedRow::from).collect(),
             ranges: Vec::new(),
+            beyond: Vec::new(),
             departures: None,
         }
     }
@@ -35,6 +39,7 @@ impl From<&Row> for SavedRow {
             pick: row.pick.into(),
             library_default: own.map(|LibraryDefault { choice, priced }| SavedPick {
                 name: Some(choice.name.clone()),
+                most_channels: Some(choice.most_channels),
                 ..(*priced).into()
             }),
             best_of_library: None,
@@ -73,6 +78,7 @@ impl From<Priced> for SavedPick {
             high_us: Some(priced.high.us()),
             measured_us: priced.measured.map(|measured| measured.time.us()),
             name: None,
+            most_channels: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use super::json_text::{JsonText, without_mark};
 use super::{Departure, TableError};
 use crate::algorithm::Algorithm;
 use crate::library::Library;
+use crate::strategy::Strategy;
 
 /// What tables are made of.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -36,10 +37,22 @@ pub struct SavedPlan {
     /// The call of `plan` that made the plan, as far as it says which fabric.
     #[serde(default)]
     pub asked: Option<Asked>,
+    /// The root of broadcast, reduce, gather and scatter.
+    #[serde(default)]
+    pub root: u32,
+    /// Whether input and output are the same memory.
+    #[serde(default)]
+    pub in_place: bool,
     /// By collective, then size.
     pub rows: Vec<SavedRow>,
-    /// Equal neighbours merged.
+    /// Sizes between those of the rows, around those at which picks change; by collective, then size.
+    #[serde(default)]
+    pub between: Vec<SavedRow>,
+    /// Equal neighbours among the rows and what is between them, merged.
     pub ranges: Vec<SavedRange>,
+    /// What the library does by itself below the first size and above the last; nothing where that is not known.
+    #[serde(default)]
+    pub beyond: Vec<SavedRange>,
     /// Where the ranges depart from the library's own choices: our own table keeps that of the rows that it was made of. Nothing where
     /// the file does not say.
     #[serde(default)]
@@ -60,6 +73,9 @@ pub struct Asked {
     /// `--network`.
     #[serde(default)]
     pub network: Option<String>,
+    /// `--profile`; without it the profile is the best match.
+    #[serde(default)]
+    pub profile: Option<String>,
 }
 
 /// A row.
@@ -139,6 +155,7 @@ impl From<FlatRow> for SavedRow {
                 high_us,
                 measured_us,
                 name: None,
+                most_channels: None,
             },
             library_default: row.library_default,
             best_of_library: row.best_of_library,
@@ -181,6 +198,9 @@ pub struct SavedPick {
     /// The library's own word for it, where it is its choice: `Ring LL`, `rabenseifner`.
     #[serde(default)]
     pub name: Option<String>,
+    /// The channels that the library allows the call, where it is its choice; `channels` are those that the bytes fill.
+    #[serde(default)]
+    pub most_channels: Option<u16>,
 }
 
 /// Sizes with one pick.
@@ -225,35 +245,78 @@ impl SavedPlan {
             let message = format!("{} ranks on {} nodes: expected at least one rank on each", plan.ranks, plan.nodes);
             return Err(refused(json, "ranks", None, message));
         }
+        if plan.root >= plan.ranks {
+            let message = format!("root {}: expected one of {} ranks", plan.root, plan.ranks);
+            return Err(refused(json, "root", None, message));
+        }
         let wrong = |list, place, message: &str| Err(refused(json, list, Some(place), message.to_owned()));
         let at = |row: &SavedRow| (row.collective, row.bytes);
-        if let Some(pair) = plan.rows.windows(2).position(|pair| at(&pair[0]) >= at(&pair[1])) {
-            return wrong("rows", pair + 1, "expected rows by collective, then by size, each once");
+        for (list, rows) in [("rows", &plan.rows), ("between", &plan.between)] {
+            if let Some(pair) = rows.windows(2).position(|pair| at(&pair[0]) >= at(&pair[1])) {
+                return wrong(list, pair + 1, "expected rows by collective, then by size, each once");
+            }
+        }
+        // Between two others of its collective, that is.
+        let inside = |row: &SavedRow| {
+            let after = plan.rows.partition_point(|known| at(known) < at(row));
+            let neighbours = [after.checked_sub(1), Some(after)].map(|place| plan.rows.get(place?));
+            let is_other = |known: &SavedRow| known.collective == row.collective && known.bytes != row.bytes;
+            neighbours.into_iter().all(|known| known.is_some_and(is_other))
+        };
+        if let Some(row) = plan.between.iter().position(|row| !inside(row)) {
+            return wrong("between", row, "expected sizes between those of the collective's rows");
         }
         let is_time = |time: f64| time.is_finite() && time >= 0.0;
         let is_pick = |pick: &SavedPick| {
             let times = [Some(pick.time_us), pick.low_us, pick.high_us, pick.measured_us];
-            pick.channels > 0 && times.into_iter().flatten().all(is_time)
+            pick.channels > 0 && pick.most_channels != Some(0) && times.into_iter().flatten().all(is_time)
         };
-        let no_pick = plan.rows.iter().position(|row| {
+        let no_pick = |row: &SavedRow| {
             let others = [&row.library_default, &row.best_of_library, &row.fastest, &row.runner_up];
             !is_pick(&row.pick) || !others.into_iter().flatten().all(is_pick)
-        });
-        if let Some(row) = no_pick {
-            return wrong("rows", row, "expected at least one channel and times from 0 µs");
+        };
+        for (list, rows) in [("rows", &plan.rows), ("between", &plan.between)] {
+            if let Some(row) = rows.iter().position(no_pick) {
+                return wrong(list, row, "expected at least one channel and times from 0 µs");
+            }
         }
         let follows = |pair: &[SavedRange]| match pair {
             [a, b] => a.collective < b.collective || (a.collective == b.collective && a.max_bytes < b.min_bytes),
             _ => true,
         };
-        let unordered = plan.ranges.windows(2).position(|pair| !follows(pair)).map(|before| before + 1);
-        let empty = plan.ranges.iter().position(|range| range.min_bytes > range.max_bytes || range.channels == 0);
-        if let Some(range) = unordered.or(empty) {
-            let message =
-                "expected ranges by collective, then by size, that do not overlap, each of at least one channel";
-            return wrong("ranges", range, message);
+        for (list, ranges) in [("ranges", &plan.ranges), ("beyond", &plan.beyond)] {
+            let unordered = ranges.windows(2).position(|pair| !follows(pair)).map(|before| before + 1);
+            let empty = ranges.iter().position(|range| range.min_bytes > range.max_bytes || range.channels == 0);
+            if let Some(range) = unordered.or(empty) {
+                let message =
+                    "expected ranges by collective, then by size, that do not overlap, each of at least one channel";
+                return wrong(list, range, message);
+            }
+        }
+        if let Some(range) = plan.beyond.iter().position(|range| !plan.is_beyond(range)) {
+            return wrong("beyond", range, "expected sizes below the collective's first row or above its last");
         }
         Ok(plan)
+    }
+
+    fn is_beyond(&self, range: &SavedRange) -> bool {
+        let mut rows = self.rows.iter().filter(|row| row.collective == range.collective);
+        let Some(first) = rows.next() else { return false };
+        let last = rows.next_back().unwrap_or(first);
+        range.max_bytes < first.bytes || range.min_bytes > last.bytes
+    }
+
+    /// The rows and what is between them, by collective and size.
+    pub fn all_rows(&self) -> impl Iterator<Item = &SavedRow> {
+        let (mut rows, mut between) = (self.rows.iter().peekable(), self.between.iter().peekable());
+        std::iter::from_fn(move || {
+            let at = |row: Option<&&SavedRow>| row.map(|row| (row.collective, row.bytes));
+            match (at(rows.peek()), at(between.peek())) {
+                (Some(row), Some(other)) if other < row => between.next(),
+                (Some(_), _) => rows.next(),
+                (None, _) => between.next(),
+            }
+        })
     }
 
     /// The ranges of collectives without rows.
@@ -295,20 +358,18 @@ fn refused(json: JsonText<'_>, key: &str, place: Option<usize>, message: String)
 }
 
 impl SavedRow {
+    /// What a table says for a pick of the row: the library's own choice on all channels that it allows.
+    pub(super) fn told(&self, pick: &SavedPick) -> SavedPick {
+        // (Its chunk is written even where it is the profile's own.)
+        let way = |one: &SavedPick| Strategy { chunk: None, ..one.strategy() };
+        let is_pick = |own: &&SavedPick| way(own) == way(pick);
+        let most = self.library_default.as_ref().filter(is_pick).and_then(|own| own.most_channels);
+        SavedPick { channels: most.unwrap_or(pick.channels), ..pick.clone() }
+    }
+
     /// A row that stands for a range, at its first size; of its time nothing is known.
     pub(super) fn of(range: &SavedRange) -> Self {
-        let pick = SavedPick {
-            algorithm: range.algorithm,
-            protocol: range.protocol,
-            channels: range.channels,
-            chunk: None,
-            threads: None,
-            time_us: 0.0,
-            low_us: None,
-            high_us: None,
-            measured_us: None,
-            name: None,
-        };
+        let pick = range.pick();
         Self {
             collective: range.collective,
             bytes: range.min_bytes,
@@ -319,6 +380,25 @@ impl SavedRow {
             runner_up: None,
             bound_us: None,
             binds: None,
+        }
+    }
+}
+
+impl SavedRange {
+    /// What is taken, of whose time nothing is known.
+    pub(in crate::export) fn pick(&self) -> SavedPick {
+        SavedPick {
+            algorithm: self.algorithm,
+            protocol: self.protocol,
+            channels: self.channels,
+            chunk: None,
+            threads: None,
+            time_us: 0.0,
+            low_us: None,
+            high_us: None,
+            measured_us: None,
+            name: None,
+            most_channels: None,
         }
     }
 }

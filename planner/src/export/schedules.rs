@@ -7,8 +7,8 @@ use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
-use super::choices::{self, Choices, Unsaid};
-use super::{Dropped, SavedPlan, header};
+use super::choices::{self, Choices, Unsaid, Wanted};
+use super::{Dropped, SavedPick, SavedPlan, SavedRow, header};
 use crate::plan::Stretch;
 use crate::strategy::Strategy;
 
@@ -27,12 +27,13 @@ pub fn write<K: Send, E: Send>(
     make: impl Fn(Collective, Bytes, Strategy) -> Result<Schedule, String> + Sync,
     keep: impl Fn(&str, &str) -> Result<K, E> + Sync,
 ) -> Result<(Vec<K>, Vec<Dropped>), E> {
-    let Choices { stretches, mut dropped } = choices::choices(plan, Unsaid::LeftOut, |_, pick| {
+    let say = |_: &SavedRow, pick: &SavedPick| {
         let own = format.protocol(pick.protocol);
         let (algorithm, protocol, channels, threads) = (pick.algorithm, pick.protocol, pick.channels, pick.threads);
         let strategy = Strategy { algorithm, protocol, channels, threads, chunk: pick.chunk.map(Bytes) };
         if own == protocol { Ok(strategy) } else { Err(format!("{} runs no {protocol}", format.name())) }
-    });
+    };
+    let Choices { stretches, mut dropped } = choices::choices(plan, (Wanted::Pick, Unsaid::LeftOut), say, |_| None);
     let opening = if format == Format::MscclXml { comments(plan) } else { String::new() };
     let schedules = stretches.par_iter().with_max_len(1).map(|stretch| {
         let &Stretch { collective, min_bytes, max_bytes, key: strategy } = stretch;
@@ -98,6 +99,17 @@ fn name(&Stretch { collective, min_bytes, max_bytes, .. }: &Stretch<Strategy>, f
         choices::LAST_BYTES => format!("{collective}-{}-up.{ending}", min_bytes.0),
         _ => format!("{collective}-{}-{}.{ending}", min_bytes.0, max_bytes.0),
     }
+}
+
+/// Whether a file is called as one of these.
+#[must_use]
+pub fn is_name(name: &str, format: Format) -> bool {
+    let ending = if format == Format::MscclXml { ".xml" } else { ".json" };
+    let parts = name.strip_suffix(ending).and_then(|stem| stem.rsplit_once('-'));
+    let Some((stem, last)) = parts else { return false };
+    let Some((collective, first)) = stem.rsplit_once('-') else { return false };
+    let is_size = |text: &str| text.parse::<u64>().is_ok();
+    collective.parse::<Collective>().is_ok() && is_size(first) && (last == "up" || is_size(last))
 }
 
 /// How the files were made, as comments of XML; MSCCL's reader passes over those. No comment holds two hyphens.

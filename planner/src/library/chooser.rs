@@ -1,5 +1,7 @@
 //! Answers what a library would choose for each call on one fabric: all that does not depend on the size is done once.
 
+use std::num::NonZeroU16;
+
 use fabricast_sim::schedule::{Call, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{PeerAccess, Router};
 use fabricast_topologies::{Bytes, Fabric, NodeId};
@@ -7,7 +9,7 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 use super::nccl::graph::{NvlsUse, Uncovered};
 use super::nccl::{
     Algo, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel,
-    Table, Version, kernel, p2p, pick, symmetric, working_channels,
+    Table, Version, kernel, kernel_on, p2p, pick, symmetric, working_channels,
 };
 use super::{Choice, Library, Offer, Unknown, mpi};
 use crate::algorithm::Algorithm;
@@ -155,7 +157,7 @@ impl Chooser {
                 threads: Some(SYMMETRIC_THREADS),
                 chunk: None,
             };
-            return Ok(Choice { strategy, name, expected: Some(found.time) });
+            return Ok(Choice { strategy, name, most_channels: found.blocks, expected: Some(found.time) });
         }
         let channels = nccl.communicator.channels(settings);
         let found = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);
@@ -172,17 +174,18 @@ impl Chooser {
             threads: Some(kernel.threads),
             chunk: Some(kernel.chunk),
         };
-        Ok(Choice { strategy, name, expected: Some(found.time) })
+        Ok(Choice { strategy, name, most_channels: kernel.most_channels, expected: Some(found.time) })
     }
 
-    /// What NCCL makes of a call whose algorithm and protocol are given: its own channels, threads and chunk. `None` where
-    /// it is not known, or there is no schedule of it.
+    /// What NCCL makes of a call whose algorithm and protocol are given, and where a tuner says so the most channels: its own
+    /// channels, threads and chunk. `None` where it is not known, or there is no schedule of it.
     #[must_use]
-    pub fn forced(&self, call: &Call, way: (Algo, Proto)) -> Option<Strategy> {
+    pub fn forced(&self, call: &Call, way: (Algo, Proto), channels: Option<NonZeroU16>) -> Option<Strategy> {
         let nccl = self.nccl.as_ref()?.as_ref().ok()?;
         let Conditions { settings, dtype, op, .. } = &self.conditions;
         let request = Request { function: Function::of(call.collective)?, bytes: call.bytes, dtype: *dtype, op: *op };
-        let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, way);
+        let most = channels.map(NonZeroU16::get);
+        let kernel = kernel_on(&nccl.communicator, nccl.version, settings, &nccl.table, &request, way, most);
         Some(Strategy {
             algorithm: way.0.ours()?,
             protocol: way.1.ours(),
@@ -224,6 +227,7 @@ impl Chooser {
             threads: Some(SEND_THREADS),
             chunk: Some(found.chunk),
         };
-        Choice { strategy, name: format!("SendRecv {}", found.proto), expected: None }
+        let name = format!("SendRecv {}", found.proto);
+        Choice { strategy, name, most_channels: found.channels, expected: None }
     }
 }

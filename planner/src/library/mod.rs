@@ -43,6 +43,9 @@ pub struct Choice {
     pub strategy: Strategy,
     /// The library's own words: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
     pub name: String,
+    /// The channels that it allows the call; the strategy's are those that the bytes fill. A table that names this number for the
+    /// library's own choice changes nothing.
+    pub most_channels: u16,
     /// What the library itself expects; it is for ranking, not a prediction.
     pub expected: Option<Picos>,
 }

@@ -1,7 +1,10 @@
 //! The plan: which strategy for which collective and size, how sure, and how far from the bound.
 
 mod ahead;
+mod between;
+mod beyond;
 mod default;
+mod for_library;
 mod kept;
 mod least;
 mod measured;
@@ -24,9 +27,10 @@ use crate::bound::Bound;
 use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
+pub use for_library::for_library;
 pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MOST_OVERLAP, Preference};
-pub use ranges::{Range, Stretch};
+pub use ranges::{LAST_BYTES, Range, Stretch};
 pub(crate) use search::plan_within;
 pub use search::{Watcher, least_time, plan, plan_with, prices};
 
@@ -156,8 +160,12 @@ pub struct Plan {
     pub ranks: u32,
     /// By collective, then size.
     pub rows: Vec<Row>,
-    /// Equal neighbours merged.
+    /// Sizes between those of the rows, around those at which picks change; by collective, then size.
+    pub between: Vec<Row>,
+    /// Equal neighbours among the rows and what is between them, merged.
     pub ranges: Vec<Range>,
+    /// What the library does by itself below the first size and above the last, by its own formula; empty where that is not known.
+    pub beyond: Vec<Range>,
     /// Whose own choices stand in the rows.
     pub library: Option<Library>,
     /// Where the intervals of the fastest and of the library's choice overlap by more than this part of the shorter one, its choice is
@@ -203,7 +211,24 @@ fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String 
     }
 }
 
+impl Plan {
+    /// The rows and what is between them, by collective and size.
+    #[must_use]
+    pub fn all_rows(&self) -> Vec<Row> {
+        between::all(&self.rows, &self.between)
+    }
+}
+
 impl Row {
+    /// What a table tells the library for sizes like this: the pick; where that is the library's own choice, on all channels that it
+    /// allows such calls, so that it does for all of them as it would.
+    #[must_use]
+    pub fn told(&self) -> Strategy {
+        let pick = self.pick.strategy;
+        let own = self.library_default.as_ref().filter(|default| default.priced.strategy == pick);
+        Strategy { channels: own.map_or(pick.channels, |default| default.choice.most_channels), ..pick }
+    }
+
     /// Bus bandwidth of a time, GB/s, as nccl-tests counts it.
     #[must_use]
     pub fn busbw_gbps(&self, time: Picos, ranks: u32) -> f64 {

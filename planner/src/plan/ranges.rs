@@ -6,6 +6,9 @@ use fabricast_topologies::Bytes;
 use super::Row;
 use crate::strategy::Strategy;
 
+/// The last size of a table: more than any call, and no number that a reader with signs stumbles over.
+pub const LAST_BYTES: Bytes = Bytes(i64::MAX as u64);
+
 /// Consecutive planned sizes with one strategy. Between two planned sizes the boundary lies at their geometric mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -56,14 +59,14 @@ impl<K: PartialEq> Stretch<K> {
 
 /// The ranges of rows that are ordered by collective and size.
 pub(super) fn merge(rows: &[Row]) -> Vec<Range> {
-    let merged = Stretch::merge(rows.iter().map(|row| (row.collective, row.bytes, row.pick.strategy)));
-    let range = |Stretch { collective, min_bytes, max_bytes, key: strategy }| Range {
-        collective,
-        min_bytes,
-        max_bytes,
-        strategy,
-    };
-    merged.into_iter().map(range).collect()
+    let merged = Stretch::merge(rows.iter().map(|row| (row.collective, row.bytes, row.told())));
+    merged.into_iter().map(Range::from).collect()
+}
+
+impl From<Stretch<Strategy>> for Range {
+    fn from(Stretch { collective, min_bytes, max_bytes, key: strategy }: Stretch<Strategy>) -> Self {
+        Self { collective, min_bytes, max_bytes, strategy }
+    }
 }
 
 fn geometric_mean(a: Bytes, b: Bytes) -> Bytes {

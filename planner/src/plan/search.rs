@@ -18,7 +18,8 @@ use super::least::LeastTimes;
 use super::measured::{self, Measurements};
 use super::templates::{Found, Templates};
 use super::{
-    Busiest, Effort, Plan, PlanError, PlanRequest, Preference, Priced, Row, default, preference, ranges, steady,
+    Busiest, Effort, LibraryDefault, Plan, PlanError, PlanRequest, Preference, Priced, Row, between, beyond, default,
+    preference, ranges, steady,
 };
 use crate::abilities::Abilities;
 use crate::algorithm::{self, Shape, Unsupported};
@@ -42,10 +43,11 @@ pub struct Watcher<'a> {
 /// # Errors
 /// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
 pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
-    plan_with(request, &Measurements::NONE, watcher)
+    plan_within(request, &bounds_of(request), &Measurements::NONE, watcher)
 }
 
-/// The same, with measured times in the place of predicted ones where there are any.
+/// The same, with measured times in the place of predicted ones where there are any, with rows at the sizes in between at which
+/// picks change, and with what the library does beyond the sizes: what tables are made of.
 ///
 /// # Errors
 /// [`PlanError`], as [`plan`].
@@ -54,10 +56,17 @@ pub fn plan_with(
     measurements: &Measurements,
     watcher: Watcher<'_>,
 ) -> Result<Plan, PlanError> {
-    plan_within(request, &bounds_of(request), measurements, watcher)
+    let bounds = bounds_of(request);
+    let templates = Templates::new(request, abilities_of(request));
+    let planner = RowPlanner { templates: &templates, bounds: &bounds, measurements, watcher };
+    let mut plan = planner.plan()?;
+    plan.between = between::rows(&planner, &plan.rows)?;
+    plan.ranges = ranges::merge(&plan.all_rows());
+    plan.beyond = beyond::ranges(request, &plan.rows);
+    Ok(plan)
 }
 
-/// The same where the bounds of the ranks are known.
+/// Rows at the sizes asked for where the bounds of the ranks are known.
 ///
 /// # Errors
 /// [`PlanError`], as [`plan`].
@@ -67,63 +76,138 @@ pub(crate) fn plan_within(
     measurements: &Measurements,
     watcher: Watcher<'_>,
 ) -> Result<Plan, PlanError> {
-    let abilities = abilities_of(request);
-    let templates = Templates::new(request, abilities);
-    let cells: Vec<(Collective, Bytes)> =
-        request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
-    let found: Vec<Result<(Row, Option<String>), PlanError>> = cells
-        .par_iter()
+    let templates = Templates::new(request, abilities_of(request));
+    RowPlanner { templates: &templates, bounds, measurements, watcher }.plan()
+}
+
+/// What the rows of a plan have in common.
+pub(super) struct RowPlanner<'a> {
+    templates: &'a Templates<'a>,
+    bounds: &'a Bounds,
+    measurements: &'a Measurements,
+    watcher: Watcher<'a>,
+}
+
+/// A row, and why the library's choice is not known where it is not.
+type Judged = (Row, Option<String>);
+
+impl<'a> RowPlanner<'a> {
+    pub(super) fn request(&self) -> &'a PlanRequest<'a> {
+        self.templates.request
+    }
+
+    /// The rows of the request.
+    fn plan(&self) -> Result<Plan, PlanError> {
+        let request = self.request();
+        let cells: Vec<(Collective, Bytes)> =
+            request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
+        let found = self.judged(&cells);
+        let mut rows = Vec::with_capacity(found.len());
+        let mut left_out: Vec<(Collective, PlanError)> = Vec::new();
+        let mut library_unknown: Vec<String> = Vec::new();
+        for row in found {
+            match row {
+                Ok((row, unknown)) => {
+                    rows.push(row);
+                    library_unknown.extend(unknown.filter(|reason| !library_unknown.contains(reason)));
+                }
+                // One of several collectives may be beyond the restriction; the others are still wanted.
+                Err(error @ PlanError::NothingToChoose { collective, .. }) => {
+                    if left_out.iter().all(|(known, _)| *known != collective) {
+                        left_out.push((collective, error));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
+            return Err(error.clone());
+        }
+        // Picks for a library become its table.
+        if request.restriction.library.is_some() {
+            steady::settle(&mut rows, request.restriction);
+        }
+        Ok(Plan {
+            most_overlap: preference::most_overlap(request.restriction),
+            fabric: request.fabric.name().to_owned(),
+            profile: request.profile.name.clone(),
+            ranks: request.placement.len() as u32,
+            ranges: ranges::merge(&rows),
+            library: request.library.map(Chooser::library),
+            library_unknown,
+            rows,
+            between: Vec::new(),
+            beyond: Vec::new(),
+            left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),
+        })
+    }
+
+    /// A row for each collective and size, on all threads.
+    fn judged(&self, cells: &[(Collective, Bytes)]) -> Vec<Result<Judged, PlanError>> {
+        let rows = cells.par_iter().with_max_len(1);
         // Rows take from microseconds to seconds.
-        .with_max_len(1)
-        .map(|&(collective, bytes)| {
-            let search = Search::new(&templates, abilities, bounds, collective, bytes);
-            let row = search.run(watcher).and_then(|row| default::add(&search, row, watcher));
-            let row = row.and_then(|(row, unknown)| {
-                let row = measured::stand_in(&search, row, measurements, watcher)?;
-                Ok((preference::settle(row, request.restriction), unknown))
-            });
-            if let Some(done) = watcher.rows_done {
+        rows.map(|&(collective, bytes)| {
+            let row = self.row(collective, bytes);
+            if let Some(done) = self.watcher.rows_done {
                 done.fetch_add(1, Ordering::Relaxed);
             }
             row
         })
-        .collect();
-    let mut rows = Vec::with_capacity(found.len());
-    let mut left_out: Vec<(Collective, PlanError)> = Vec::new();
-    let mut library_unknown: Vec<String> = Vec::new();
-    for row in found {
-        match row {
-            Ok((row, unknown)) => {
-                rows.push(row);
-                library_unknown.extend(unknown.filter(|reason| !library_unknown.contains(reason)));
-            }
-            // One of several collectives may be beyond the restriction; the others are still wanted.
-            Err(error @ PlanError::NothingToChoose { collective, .. }) => {
-                if left_out.iter().all(|(known, _)| *known != collective) {
-                    left_out.push((collective, error));
-                }
-            }
-            Err(error) => return Err(error),
-        }
+        .collect()
     }
-    if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
-        return Err(error.clone());
+
+    /// Rows at further sizes; of those for which the restriction leaves nothing there are none.
+    pub(super) fn further(&self, cells: &[(Collective, Bytes)]) -> Result<Vec<Row>, PlanError> {
+        let quiet = Self { watcher: Watcher { rows_done: None, ..self.watcher }, ..*self };
+        let rows = quiet.judged(cells).into_iter().filter_map(|row| match row {
+            Ok((row, _)) => Some(Ok(row)),
+            Err(PlanError::NothingToChoose { .. }) => None,
+            Err(error) => Some(Err(error)),
+        });
+        rows.collect()
     }
-    // Picks for a library become its table.
-    if request.restriction.library.is_some() {
-        steady::settle(&mut rows, request.restriction);
+
+    fn row(&self, collective: Collective, bytes: Bytes) -> Result<Judged, PlanError> {
+        let search = self.search(collective, bytes);
+        let (row, unknown) = default::add(&search, search.run(self.watcher)?, self.watcher)?;
+        let row = measured::stand_in(&search, row, self.measurements, self.watcher)?;
+        Ok((preference::settle(row, self.request().restriction), unknown))
     }
-    Ok(Plan {
-        most_overlap: preference::most_overlap(request.restriction),
-        fabric: request.fabric.name().to_owned(),
-        profile: request.profile.name.clone(),
-        ranks: request.placement.len() as u32,
-        ranges: ranges::merge(&rows),
-        library: request.library.map(Chooser::library),
-        library_unknown,
-        rows,
-        left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),
-    })
+
+    /// A row of what the library does by itself, where that is known; nothing else is looked at.
+    pub(super) fn kept(&self, collective: Collective, bytes: Bytes) -> Result<Option<Row>, PlanError> {
+        let search = self.search(collective, bytes);
+        let choice = self.request().library.and_then(|chooser| chooser.choose(&search.call).ok());
+        let Some(choice) = choice else { return Ok(None) };
+        let priced = search.price(default::as_simulated(&search, choice.strategy), self.watcher)?;
+        let row = |pick| Row {
+            collective,
+            bytes,
+            size: bytes,
+            pick,
+            preference: Preference::Fastest,
+            runner_up: None,
+            bound: search.bound.clone(),
+            pairs: vec![pick],
+            library_default: Some(LibraryDefault { choice, priced: pick }),
+        };
+        Ok(priced.ok().map(row))
+    }
+
+    /// What a strategy takes for a call; nothing where there is no such schedule.
+    pub(super) fn price(
+        &self,
+        collective: Collective,
+        bytes: Bytes,
+        strategy: Strategy,
+    ) -> Result<Option<Priced>, PlanError> {
+        let search = self.search(collective, bytes);
+        Ok(search.price(default::as_simulated(&search, strategy), self.watcher)?.ok())
+    }
+
+    fn search(&self, collective: Collective, bytes: Bytes) -> Search<'_> {
+        Search::new(self.templates, self.templates.abilities, self.bounds, collective, bytes)
+    }
 }
 
 /// The sizes of the rows of a collective.

@@ -15,8 +15,20 @@ use crate::strategy::Restriction;
 
 /// Settles the rows of a plan, ordered by collective and size.
 pub(super) fn settle(rows: &mut [Row], restriction: &Restriction) {
+    settle_some(rows, restriction, |_| true);
+}
+
+/// The same where only some rows are free to take something else than their pick.
+pub(super) fn settle_some(rows: &mut [Row], restriction: &Restriction, is_free: impl Fn(&Row) -> bool) {
     for rows in rows.chunk_by_mut(|a, b| a.collective == b.collective) {
-        let offers: Vec<Vec<Offer>> = rows.iter().map(|row| offered(row, restriction)).collect();
+        let offers = rows.iter().map(|row| {
+            let mut offered = offered(row, restriction);
+            if !is_free(row) {
+                offered.truncate(1);
+            }
+            offered
+        });
+        let offers: Vec<Vec<Offer>> = offers.collect();
         for (row, taken) in rows.iter_mut().zip(steadiest(&offers)) {
             if taken.strategy != row.pick.strategy {
                 let fastest = row.pick;

@@ -52,7 +52,7 @@ type Made = Mutex<FxHashMap<(Protocol, Fingerprint, u32), Once<Option<Template>>
 /// What is known of the schedules of a request.
 pub(super) struct Templates<'a> {
     pub(super) request: &'a PlanRequest<'a>,
-    abilities: Abilities,
+    pub(super) abilities: Abilities,
     /// On more channels their blocks share SMs, and do no longer what one block does.
     roomy_channels: u16,
     /// What is known of outlines; nothing where a schedule has none.

@@ -1,16 +1,18 @@
 //! `table --check`: any table, held against a fabric and a version of its library, and priced.
 
+use std::num::NonZeroU16;
 use std::path::Path;
 
+use fabricast_planner::export::nccl_env;
 use fabricast_planner::export::nccl_tuner::{self, Buffers, Lookup, Machine};
 use fabricast_planner::export::open_mpi::{self, Routine};
-use fabricast_planner::export::{AnyTable, Finding, SavedPlan};
-use fabricast_planner::library::nccl::{Function, Settings};
+use fabricast_planner::export::{AnyTable, Finding, SavedPlan, SavedRange};
+use fabricast_planner::library::nccl::{Algo, Function, MAX_CHANNELS, Proto, Settings};
 use fabricast_planner::library::{Chooser, Conditions, Library, mpi};
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan, prices};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::LaunchMode;
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{Launch, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
@@ -25,6 +27,9 @@ use crate::setup;
 
 /// The largest table that is read.
 const MOST: u64 = 256 << 20;
+
+/// The most channels of anything that runs.
+const MOST_CHANNELS: u16 = 1024;
 
 pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let name = file.display().to_string();
@@ -72,8 +77,8 @@ pub struct Place<'a> {
 
 /// What a table takes for a call.
 enum Taken {
-    /// This.
-    Strategy(Strategy),
+    /// This; channels as the table names them, of which a call with few bytes fills fewer.
+    Strategy { strategy: Strategy, channels: u16 },
     /// What the library takes by itself.
     Default,
     /// Something that does not exist here, or of which there is no schedule, and why.
@@ -96,12 +101,15 @@ impl Place<'_> {
         }
         match (table, self.nccl()) {
             (AnyTable::NcclTuner(table), Some(machine)) => found.extend(nccl_tuner::findings(table, machine)),
-            (AnyTable::NcclEnv(_), Some(_)) => {}
+            (AnyTable::NcclEnv(file), Some(machine)) => found.extend(nccl_env::findings(file, machine.version)),
             (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => found.push(Finding::warning(
                 None,
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
             )),
             (AnyTable::OpenMpi(rules), ..) => found.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts })),
+            (AnyTable::Plan(plan), Some(machine)) if plan.ranks == ranks && plan.nodes == hosts => {
+                found.extend(nccl_tuner::findings_of_plan(plan, machine));
+            }
             (AnyTable::Plan(plan), ..) if plan.ranks != ranks || plan.nodes != hosts => {
                 let of = |ranks: u32, hosts: u32| format!("{ranks} ranks on {hosts} hosts");
                 let (own, here) = (of(plan.ranks, plan.nodes), of(ranks, hosts));
@@ -110,6 +118,14 @@ impl Place<'_> {
             _ => {}
         }
         found
+    }
+
+    /// How NCCL sees the buffers of calls that are launched so: it registers those of calls that a graph captures.
+    fn buffers(&self) -> Buffers {
+        match self.mode.launch {
+            Launch::Graph => Buffers::Registered,
+            Launch::Stream => Buffers::Plain,
+        }
     }
 
     /// NCCL on the fabric, where that is known.
@@ -153,19 +169,22 @@ impl Place<'_> {
         let request = self.request((BufferUse::OutOfPlace, Rank(0)), collectives, sizes, &restriction);
         let ours: Plan = plan(&request, Watcher::default())?;
         let takes = Takes::new(table, self);
-        let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy| {
+        // What the plan knows under this name is what it knows.
+        let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy, channels: u16| {
             let default = row.library_default.as_ref().map(|default| default.priced.strategy);
-            let pair = |one: Strategy| (one.algorithm, one.protocol, one.channels);
-            let known = default.into_iter().chain([row.pick.strategy]).find(|known| pair(*known) == pair(strategy));
-            known.unwrap_or(strategy)
+            let said = (strategy.algorithm, strategy.protocol, channels);
+            let is_said = |known: &Strategy| (known.algorithm, known.protocol, known.channels) == said;
+            default.into_iter().chain([row.pick.strategy]).find(is_said).unwrap_or(strategy)
         };
         let taken = ours.rows.iter().map(|row| match takes.of(row.collective, row.bytes) {
-            Taken::Strategy(strategy) => Taken::Strategy(as_known(row, strategy)),
+            Taken::Strategy { strategy, channels } => {
+                Taken::Strategy { strategy: as_known(row, strategy, channels), channels }
+            }
             taken => taken,
         });
         let taken: Vec<Taken> = taken.collect();
         let wanted = ours.rows.iter().zip(&taken).filter_map(|(row, taken)| match taken {
-            Taken::Strategy(strategy) => Some((row.collective, row.bytes, *strategy)),
+            Taken::Strategy { strategy, .. } => Some((row.collective, row.bytes, *strategy)),
             _ => None,
         });
         let wanted: Vec<(Collective, Bytes, Strategy)> = wanted.collect();
@@ -173,11 +192,14 @@ impl Place<'_> {
         let rows = ours.rows.iter().zip(taken).map(|(row, taken)| {
             let default = row.library_default.as_ref().map(|default| default.priced);
             let (taken, time, reason) = match taken {
-                Taken::Strategy(strategy) => match priced.next() {
-                    Some(Ok(found)) => (Some(strategy.into()), Some(found.time), None),
-                    Some(Err(why)) => (Some(strategy.into()), None, Some(why.to_string())),
-                    None => (Some(strategy.into()), None, None),
-                },
+                Taken::Strategy { strategy, channels } => {
+                    let said = Some(Strategy { channels, ..strategy }.into());
+                    match priced.next() {
+                        Some(Ok(found)) => (said, Some(found.time), None),
+                        Some(Err(why)) => (said, None, Some(why.to_string())),
+                        None => (said, None, None),
+                    }
+                }
                 Taken::Default => {
                     (default.map(|default| default.strategy.into()), default.map(|default| default.time), None)
                 }
@@ -256,11 +278,13 @@ impl<'a> Takes<'a> {
         match &self.of {
             Of::Tuner(lookup) => {
                 let Some(function) = Function::of(collective) else { return Taken::Default };
-                let Some(answer) = lookup.find(function, bytes.0, 1, Buffers::Plain) else { return Taken::Default };
+                let Some(answer) = lookup.find(function, bytes.0, 1, self.place.buffers()) else {
+                    return Taken::Default;
+                };
                 self.cell(&call, function, &answer)
             }
             Of::Chooser(chooser) => match chooser.choose(&call) {
-                Ok(choice) => Taken::Strategy(choice.strategy),
+                Ok(choice) => Taken::of(choice.strategy),
                 Err(unknown) => Taken::Invalid(None, unknown.to_string()),
             },
             Of::Rules(rules) => {
@@ -272,7 +296,7 @@ impl<'a> Takes<'a> {
                 let ways = routine.ways().filter(|(number, _)| *number == rule.algorithm);
                 let ours = ways.filter_map(|(_, way)| mpi::schedule_of(way, collective)).next();
                 match ours {
-                    Some(algorithm) => Taken::Strategy(Strategy {
+                    Some(algorithm) => Taken::of(Strategy {
                         algorithm,
                         protocol: Protocol::Simple,
                         channels: 1,
@@ -288,11 +312,26 @@ impl<'a> Takes<'a> {
             }
             Of::Plan(plan) => match plan.range_of(collective, bytes) {
                 None => Taken::Default,
-                Some(range) => {
-                    let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
-                    Taken::Strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
-                }
+                Some(range) => self.range(&call, range),
             },
+        }
+    }
+
+    /// A range of our own table: a cell where NCCL is asked and has one.
+    fn range(&self, call: &Call, range: &SavedRange) -> Taken {
+        let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
+        let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
+        let is_nccl = matches!(self.place.chooser.library(), Library::Nccl(_));
+        let cell = (Function::of(call.collective), Algo::of(algorithm), Proto::of(protocol), NonZeroU16::new(channels));
+        let most = if is_nccl { MAX_CHANNELS } else { MOST_CHANNELS };
+        match cell {
+            _ if channels > most => {
+                Taken::Invalid(Some(strategy.into()), format!("{channels} channels: expected at most {most}"))
+            }
+            (Some(function), Some(algo), Some(proto), channels @ Some(_)) if is_nccl => {
+                self.cell(call, function, &nccl_tuner::Answer { algo, proto, channels, row: 0 })
+            }
+            _ => Taken::of(strategy),
         }
     }
 
@@ -301,7 +340,7 @@ impl<'a> Takes<'a> {
         let cells = self.place.chooser.table();
         let invalid = |why: String| {
             let algorithm = answer.algo.ours().map_or_else(|| answer.algo.to_string(), |ours| ours.name().to_owned());
-            let channels = answer.channels.map(std::num::NonZeroU16::get);
+            let channels = answer.channels.map(NonZeroU16::get);
             Taken::Invalid(Some(Said { algorithm, protocol: Some(answer.proto.ours()), channels }), why)
         };
         if let Some(Err(why)) = cells.map(|cells| cells.cell(function, answer.algo, answer.proto).taken) {
@@ -310,24 +349,21 @@ impl<'a> Takes<'a> {
         let Some(algorithm) = answer.algo.ours() else {
             return invalid(format!("there is no schedule of {} here", answer.algo));
         };
-        match self.place.chooser.forced(call, (answer.algo, answer.proto)) {
-            Some(strategy) => {
-                let own = Strategy { threads: None, chunk: None, ..strategy };
-                Taken::Strategy(
-                    answer.channels.map_or(strategy, |channels| Strategy { channels: channels.get(), ..own }),
-                )
-            }
+        let channels = answer.channels.map(NonZeroU16::get);
+        match self.place.chooser.forced(call, (answer.algo, answer.proto), answer.channels) {
+            Some(strategy) => Taken::Strategy { strategy, channels: channels.unwrap_or(strategy.channels) },
             None => {
-                let channels = answer.channels.map_or(1, std::num::NonZeroU16::get);
-                Taken::Strategy(Strategy {
-                    algorithm,
-                    protocol: answer.proto.ours(),
-                    channels,
-                    threads: None,
-                    chunk: None,
-                })
+                let channels = channels.unwrap_or(1);
+                let protocol = answer.proto.ours();
+                Taken::of(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
             }
         }
+    }
+}
+
+impl Taken {
+    fn of(strategy: Strategy) -> Self {
+        Self::Strategy { strategy, channels: strategy.channels }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `table --explain`: where the table departs from the library's own choice.
 
-use fabricast_planner::export::{Departure, SavedPlan, departures};
+use fabricast_planner::export::{Departure, SavedPlan, Taken, departures};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ struct Explained<'a> {
     fabric: &'a str,
     profile: &'a str,
     library: Option<String>,
+    /// Rows, with those between the sizes asked for.
     rows: usize,
     /// Rows of which the plan does not say what the library takes by itself.
     rows_untold: usize,
@@ -23,16 +24,16 @@ struct Explained<'a> {
     departures: &'a [Departure],
 }
 
-/// Writes the departures.
-pub fn write(plan: &SavedPlan, output: &Output) -> Result<(), Failure> {
-    let departures = departures(plan);
+/// Writes the departures of what is taken.
+pub fn write(plan: &SavedPlan, taken: Taken, output: &Output) -> Result<(), Failure> {
+    let departures = departures(plan, taken);
     let ranges = plan.ranges_alone().count();
     let explained = Explained {
         fabric: &plan.fabric,
         profile: &plan.profile,
         library: plan.library.map(|library| library.to_string()),
-        rows: plan.rows.len(),
-        rows_untold: plan.rows.iter().filter(|row| row.library_default.is_none()).count(),
+        rows: plan.all_rows().count(),
+        rows_untold: plan.all_rows().filter(|row| row.library_default.is_none()).count(),
         ranges,
         ranges_untold: if plan.departures.is_none() { ranges } else { 0 },
         departures: &departures,

@@ -8,7 +8,11 @@ mod schedules;
 
 use std::path::Path;
 
-use fabricast_planner::export::{AnyTable, Dropped, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi};
+use fabricast_planner::export::schedules::is_name;
+use fabricast_planner::export::{
+    AnyTable, Dropped, SavedPlan, TableError, Taken, json, nccl_env, nccl_tuner, open_mpi,
+};
+use fabricast_planner::library::Library;
 use fabricast_sim::schedule::format::Format as ScheduleFormat;
 
 use crate::args::{TableArgs, TableFormat};
@@ -24,7 +28,7 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let plan = read_plan(path)?;
     let Some(to) = args.to else {
         if args.explain {
-            return explain::write(&plan, output);
+            return explain::write(&plan, Taken::Picks, output);
         }
         return Err(Failure::input_with_help("write it as what?", "add --to nccl-tuner, say, or --explain"));
     };
@@ -32,6 +36,12 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
         return Err(Failure::input_with_help(
             "--explain and --to both write to standard output",
             "name a file for the table with -o",
+        ));
+    }
+    if let (Some(library @ Library::OpenMpi(_)), true) = (plan.library, to.is_nccl()) {
+        return Err(Failure::input_with_help(
+            format!("the plan is for {library}: what NCCL takes, and how long, is not in it"),
+            "plan with --library nccl-2.28.9, say",
         ));
     }
     match to {
@@ -43,7 +53,8 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
             output.write(&text)?;
         }
     }
-    if args.explain { explain::write(&plan, &output.to_stdout()) } else { Ok(()) }
+    let taken = if to.is_nccl() { Taken::NcclTable } else { Taken::Picks };
+    if args.explain { explain::write(&plan, taken, &output.to_stdout()) } else { Ok(()) }
 }
 
 /// Reads a saved plan.
@@ -94,13 +105,31 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     let Some(folder) = &output.file else {
         return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
     };
-    let keep = |name: &str, text: &str| files::staged_in(folder, name, text);
-    let (staged, dropped) = schedules::files(plan, format, args, output, keep)?;
+    let keep = |name: &str, text: &str| Ok((name.to_owned(), files::staged_in(folder, name, text)?));
+    let (written, dropped) = schedules::files(plan, format, args, output, keep)?;
     warn(&dropped, output);
-    if staged.is_empty() {
+    if written.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
+    let (names, staged): (Vec<String>, Vec<files::Staged>) = written.into_iter().unzip();
+    check_leftovers(folder, format, &names)?;
     files::commit(&staged)
+}
+
+/// Refuses a folder with files of another export, which speak of sizes that the new ones speak of too.
+fn check_leftovers(folder: &Path, format: ScheduleFormat, names: &[String]) -> Result<(), Failure> {
+    let entries = std::fs::read_dir(folder)
+        .map_err(|error| Failure::input(format!("cannot read the folder {}: {error}", folder.display())))?;
+    let there = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_left = |name: &String| is_name(name, format) && !names.contains(name);
+    let mut left: Vec<String> = there.filter(is_left).collect();
+    left.sort_unstable();
+    let Some(first) = left.first() else { return Ok(()) };
+    let count = crate::commands::counted(left.len() as u64, "file");
+    Err(Failure::input_with_help(
+        format!("{} has {count} of another export, {first} among them: nothing is written", folder.display()),
+        "take them away, or name another folder: both speak of the same sizes",
+    ))
 }
 
 fn warn(dropped: &[Dropped], output: &Output) {

@@ -6,11 +6,13 @@ use fabricast_planner::bound::InNetwork;
 use fabricast_planner::export::schedules;
 use fabricast_planner::export::{Dropped, SavedPlan};
 use fabricast_planner::strategy::Strategy;
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::format::Format;
 use fabricast_sim::schedule::{BufferUse, Call, Rank, Schedule};
+use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;
 
-use crate::args::{TableArgs, WhatIfArgs};
+use crate::args::{LibraryArgs, LibraryChoice, TableArgs, WhatIfArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
@@ -44,20 +46,39 @@ pub fn files<K: Send>(
     if placement.len() as u32 != plan.ranks {
         return Err(Failure::input(format!("{name} has {} ranks, the plan {}", placement.len(), plan.ranks)));
     }
-    let profile = match &args.costs.profile {
-        Some(_) => setup::profile(&args.costs, &fabric)?,
-        None => setup::named_profile(&plan.profile)?,
-    };
+    let profile = profile(plan, args, &fabric)?;
     let router = Router::new(&fabric, setup::route_options(&size));
     let ranks_per_node = fabric.most_on_a_host(&placement);
     let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
     let abilities = Abilities::of(&fabric, &router, &placement, ranks_per_node, in_network);
+    let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
     let make = |collective, bytes, strategy: Strategy| {
-        let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(plan.root), buffers };
         let shape =
             Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, &profile, ranks_per_node, &abilities) };
         let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| why.to_string())?;
         Schedule::build(generator.as_ref()).map_err(|why| why.to_string())
     };
     schedules::write(plan, format, make, keep)
+}
+
+/// The profile that the flags name, or the one that the plan was made with: the one asked for then, or the best match.
+fn profile(plan: &SavedPlan, args: &TableArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    if args.costs.profile.is_some() {
+        return setup::profile(&args.costs, fabric);
+    }
+    if let Some(name) = plan.asked.as_ref().and_then(|asked| asked.profile.as_deref()) {
+        return setup::named_profile(name);
+    }
+    let flags = LibraryArgs { library: plan.library.map(LibraryChoice::One), ..args.library.clone() };
+    let nearest = setup::profile_of(&flags, &args.costs, fabric)?;
+    if nearest.name == plan.profile {
+        return Ok(nearest);
+    }
+    setup::named_profile(&plan.profile).map_err(|_| {
+        Failure::input_with_help(
+            format!("the plan was made with the profile `{}`, and does not say where that is", plan.profile),
+            "name it with --profile, as for the plan",
+        )
+    })
 }

@@ -12,7 +12,11 @@ use crate::export::{SavedPlan, TableError};
 pub fn read_either(text: &str, source: &str) -> Result<Table, TableError> {
     let text = without_mark(text);
     if text.trim_start().starts_with('{') {
-        return SavedPlan::read(text, source).map(|plan| FromPlan::new(&plan).table);
+        let table = FromPlan::new(&SavedPlan::read(text, source)?).table;
+        if table.rows.is_empty() {
+            return Err(TableError::of(source, "nothing of the plan is decided by NCCL's tuners"));
+        }
+        return Ok(table);
     }
     read(text, source)
 }

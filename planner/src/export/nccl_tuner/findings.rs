@@ -54,11 +54,21 @@ pub fn findings(table: &Table, machine: Machine<'_>) -> Vec<Finding> {
             ));
             continue;
         }
-        for (first, last) in lookup.gaps(function, LARGEST) {
-            let message = format!(
-                "{function} of {first} to {last} bytes has no row for any call: the example plugin gives it one channel"
-            );
-            found.push(Finding::warning(None, message));
+        let [plain, registered] =
+            [Buffers::Plain, Buffers::Registered].map(|kind| lookup.gaps(function, kind, LARGEST));
+        let of_any = plain == registered;
+        let mut tell = |gaps: Vec<(u64, u64)>, calls: &str| {
+            found.extend(gaps.into_iter().map(|(first, last)| {
+                let message =
+                    format!("{function} of {first} to {last} bytes has no row for {calls}: the example plugin gives it one channel");
+                Finding::warning(None, message)
+            }));
+        };
+        if of_any {
+            tell(plain, "any call");
+        } else {
+            tell(plain, "calls with plain buffers");
+            tell(registered, "calls with registered buffers, as those from CUDA graphs have");
         }
     }
     found
@@ -81,26 +91,44 @@ fn channels(row: &Row, machine: Machine<'_>) -> Option<String> {
 }
 
 impl Lookup {
-    /// Which rows of the table some call takes, of those with the same pipeline and buffers.
+    /// Which rows of the table some call takes: whatever its operations, with plain or registered buffers.
     fn reached(&self, rows: usize) -> Vec<bool> {
         let mut reached = vec![false; rows];
-        for row in self.taken() {
-            if let Some(place) = reached.get_mut(row as usize) {
-                *place = true;
+        for function in Function::ALL {
+            if let Some(taken) = self.taken_alone(function) {
+                for row in taken {
+                    if let Some(place) = reached.get_mut(row as usize) {
+                        *place = true;
+                    }
+                }
+                continue;
+            }
+            let mut borders: Vec<u64> = self.borders(function).collect();
+            borders.sort_unstable();
+            borders.dedup();
+            for pipe_ops in self.kinds_of_pipelines(function) {
+                for buffers in [Buffers::Plain, Buffers::Registered] {
+                    for &first in &borders {
+                        let row = self.find(function, first, pipe_ops, buffers).map(|answer| answer.row as usize);
+                        if let Some(place) = row.and_then(|row| reached.get_mut(row)) {
+                            *place = true;
+                        }
+                    }
+                }
             }
         }
         reached
     }
 
-    /// Sizes from 0 to `last` that a call with plain buffers and one operation has no row for.
-    fn gaps(&self, function: Function, last: u64) -> Vec<(u64, u64)> {
+    /// Sizes from 0 to `last` that a call with such buffers and one operation has no row for.
+    fn gaps(&self, function: Function, buffers: Buffers, last: u64) -> Vec<(u64, u64)> {
         let mut gaps: Vec<(u64, u64)> = Vec::new();
         let mut borders: Vec<u64> = self.borders(function).filter(|&border| border <= last).chain([0]).collect();
         borders.sort_unstable();
         borders.dedup();
         for (place, &first) in borders.iter().enumerate() {
             let until = borders.get(place + 1).map_or(last, |next| next - 1);
-            if self.find(function, first, 1, Buffers::Plain).is_some() {
+            if self.find(function, first, 1, buffers).is_some() {
                 continue;
             }
             match gaps.last_mut() {

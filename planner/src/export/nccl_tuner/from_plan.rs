@@ -5,9 +5,10 @@ use std::num::NonZeroU16;
 use fabricast_sim::schedule::Collective;
 
 use super::{Row, Table};
-use crate::export::choices::{self, Unsaid};
-use crate::export::{Dropped, SavedPick, SavedPlan, header};
-use crate::library::nccl::{Algo, Function, MAX_CHANNELS, Proto};
+use crate::export::choices::{self, Unsaid, Wanted};
+use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
+use crate::library::Library;
+use crate::library::nccl::{Algo, Function, MAX_CHANNELS, Proto, has_kernel};
 use crate::plan::Stretch;
 
 /// A table, and what of the plan it does not say.
@@ -26,8 +27,10 @@ impl FromPlan {
     /// The table of a plan, with the fewest rows: each collective's cover all sizes, without gaps or overlaps.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
+        let is_nccl = !matches!(plan.library, Some(Library::OpenMpi(_)));
+        let own = |range: &SavedRange| cell(range.collective, &range.pick()).ok().filter(|_| is_nccl);
         let choices::Choices { stretches, dropped } =
-            choices::choices(plan, Unsaid::AsNeighbours, |row, pick| cell(row.collective, pick));
+            choices::choices(plan, (Wanted::OfLibrary, Unsaid::AsNeighbours), |row, pick| said(plan, row, pick), own);
         let nodes = plan.library_nodes.unwrap_or(plan.nodes);
         let row = |Stretch { min_bytes, max_bytes, key: (function, algo, proto, channels), .. }| Row {
             function,
@@ -48,6 +51,19 @@ impl FromPlan {
     }
 }
 
+/// The same of a row of a plan; nothing of a plan that was made for another library, whose times are that library's.
+fn said(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, String> {
+    match plan.library {
+        Some(library @ Library::OpenMpi(_)) => Err(format!("the plan is for {library}")),
+        _ => cell(row.collective, pick),
+    }
+}
+
+/// Whether a table says this of a row.
+pub(in crate::export) fn says(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> bool {
+    said(plan, row, pick).is_ok()
+}
+
 /// What NCCL calls a pick; or why its tuners cannot say it.
 pub(in crate::export) fn cell(collective: Collective, pick: &SavedPick) -> Result<Cell, String> {
     let Some(function) = Function::of(collective) else {
@@ -56,6 +72,9 @@ pub(in crate::export) fn cell(collective: Collective, pick: &SavedPick) -> Resul
     let (Some(algo), Some(proto)) = (Algo::of(pick.algorithm), Proto::of(pick.protocol)) else {
         return Err("no algorithm and protocol of NCCL's tuners".to_owned());
     };
+    if !has_kernel(function, algo, proto) {
+        return Err("NCCL has no such kernel".to_owned());
+    }
     let channels = NonZeroU16::new(pick.channels).filter(|count| count.get() <= MAX_CHANNELS);
     let channels = channels.ok_or_else(|| format!("NCCL has at most {MAX_CHANNELS} channels"))?;
     Ok((function, algo, proto, channels))

@@ -112,9 +112,23 @@ impl Lookup {
         self.answers.get(first? as usize).copied()
     }
 
-    /// The rows that segments name, as often as they do.
-    pub(super) fn taken(&self) -> impl Iterator<Item = u32> {
-        self.segments.iter().filter_map(|segment| self.answers.get(segment.answer as usize)).map(|answer| answer.row)
+    /// The rows that a function's segments name, where all of its rows ask for the same: then nothing stands before them but each other.
+    pub(super) fn taken_alone(&self, function: Function) -> Option<impl Iterator<Item = u32>> {
+        let mut layers = self.layers.iter().filter(|layer| layer.0.function == function);
+        let (Some((_, Span { from, to })), None) = (layers.next(), layers.next()) else { return None };
+        let segments = self.segments.get(*from as usize..*to as usize)?;
+        Some(segments.iter().filter_map(|segment| self.answers.get(segment.answer as usize)).map(|answer| answer.row))
+    }
+
+    /// Numbers of operations that rows of a function ask for, and one that none asks for.
+    pub(super) fn kinds_of_pipelines(&self, function: Function) -> Vec<u32> {
+        let of_function = self.layers.iter().filter(|layer| layer.0.function == function);
+        let mut kinds: Vec<u32> = of_function.filter_map(|layer| layer.0.pipe_ops).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let other = (0..).find(|number| !kinds.contains(number));
+        kinds.extend(other);
+        kinds
     }
 
     /// The first sizes of all segments of a function, in no order.

@@ -11,6 +11,7 @@
 
 mod either;
 mod findings;
+mod findings_of_plan;
 mod from_plan;
 mod lookup;
 mod names;
@@ -24,7 +25,9 @@ use fabricast_topologies::Bytes;
 use crate::library::nccl::{Algo, Function, Proto};
 pub use either::read_either;
 pub use findings::{Machine, findings};
+pub use findings_of_plan::findings_of_plan;
 pub use from_plan::FromPlan;
+pub(in crate::export) use from_plan::says;
 pub use lookup::{Answer, Lookup};
 pub use read::read;
 pub use write::write;

@@ -3,8 +3,8 @@
 use fabricast_topologies::Bytes;
 
 use super::{Communicator, Distribution, Routine, Rule, Rules};
-use crate::export::choices::{self, Unsaid};
-use crate::export::{Dropped, SavedPick, SavedPlan, SavedRow, header};
+use crate::export::choices::{self, Unsaid, Wanted};
+use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use crate::library::mpi;
 
 /// Rules, and what of the plan they do not say.
@@ -20,7 +20,8 @@ impl FromPlan {
     /// The rules of a plan, for communicators of its ranks.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
-        let choices::Choices { stretches, dropped } = choices::choices(plan, Unsaid::AsNeighbours, algorithm);
+        let choices::Choices { stretches, dropped } =
+            choices::choices(plan, (Wanted::Pick, Unsaid::AsNeighbours), algorithm, own);
         let mut routines: Vec<(Routine, Vec<Communicator>)> = Vec::new();
         for stretch in stretches {
             let (routine, algorithm) = stretch.key;
@@ -45,6 +46,11 @@ impl FromPlan {
         comments.push(format!("communicators of more than {} ranks take them too", plan.ranks));
         Self { rules: Rules { comments, routines }, dropped }
     }
+}
+
+/// Beyond the planned sizes Open MPI decides by itself.
+fn own(range: &SavedRange) -> Option<(Routine, u32)> {
+    Routine::of(range.collective).map(|routine| (routine, 0))
 }
 
 /// Open MPI's number of a pick: that of its own choice where that is the pick, otherwise the first of its algorithms that is

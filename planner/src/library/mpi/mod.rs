@@ -170,7 +170,7 @@ pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {
     };
     let algorithm = same(version, call, way).ok_or(Missing::Way(way))?;
     let strategy = Strategy { algorithm, protocol: PROTOCOL, channels: 1, threads: None, chunk: None };
-    Ok(Choice { strategy, name: way.name().to_owned(), expected: None })
+    Ok(Choice { strategy, name: way.name().to_owned(), most_channels: strategy.channels, expected: None })
 }
 
 #[cfg(test)]

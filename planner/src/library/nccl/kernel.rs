@@ -78,7 +78,22 @@ pub fn kernel(
     settings: &Settings,
     table: &Table,
     request: &Request,
+    way: (Algo, Proto),
+) -> Kernel {
+    kernel_on(communicator, version, settings, table, request, way, None)
+}
+
+/// The same where a tuner says on how many channels at most: that number takes the place of what the thresholds allow; threads stay
+/// what they are by those (`ncclGetAlgoInfo`).
+#[must_use]
+pub fn kernel_on(
+    communicator: &Communicator,
+    version: Version,
+    settings: &Settings,
+    table: &Table,
+    request: &Request,
     (algo, proto): (Algo, Proto),
+    tuned: Option<u16>,
 ) -> Kernel {
     let bytes = request.bytes.0;
     let all = communicator.channels(settings);
@@ -112,6 +127,7 @@ pub fn kernel(
     if whole {
         threads = MOST_THREADS;
     }
+    let channels = tuned.unwrap_or(channels);
     let split = Split::new(communicator, version, request, proto, channels);
     let shape = Chunking { communicator, version, settings, table, request, algo, proto };
     let chunk = shape.chunk(split.most_bytes);

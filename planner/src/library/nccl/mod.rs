@@ -19,11 +19,11 @@ mod version;
 
 pub use communicator::{Communicator, Cpu, MAX_CHANNELS, Nearness, Nic, NvlsShape};
 pub use index::{Algo, Function, Proto};
-pub use kernel::{Kernel, kernel, most_threads, working_channels};
+pub use kernel::{Kernel, kernel, kernel_on, most_threads, working_channels};
 pub use lists::{ListError, Lists};
 pub use p2p::{P2p, p2p};
 pub use settings::{Farthest, NvlsSetting, PatSetting, SettingError, Settings, Windows};
 pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, symmetric};
-pub use table::{Absent, Cell, Cells, Table};
+pub use table::{Absent, Cell, Cells, Table, has_kernel};
 pub use time::{Pick, Request, expected, pick};
 pub use version::{UnknownVersion, Version};

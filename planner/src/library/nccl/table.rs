@@ -404,7 +404,9 @@ impl<'a> Model<'a> {
 }
 
 /// What NCCL has kernels for.
-fn has_kernel(function: Function, algo: Algo, proto: Proto) -> bool {
+/// Whether there is a kernel of it at all, on whatever fabric.
+#[must_use]
+pub fn has_kernel(function: Function, algo: Algo, proto: Proto) -> bool {
     let offered = match function {
         Function::Broadcast | Function::Reduce => algo == Algo::Ring,
         Function::AllGather | Function::ReduceScatter => {

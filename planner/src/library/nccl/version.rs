@@ -298,6 +298,12 @@ impl Version {
     /// What a bare `nccl` means: the newest release, not a development branch.
     pub const NEWEST: Self = Self::V2_30_7;
 
+    /// Whether NCCL_ALGO and NCCL_PROTO take lists by function: from 2.24 on (`src/graph/tuning.cc`, `parseList`).
+    #[must_use]
+    pub fn lists_by_function(self) -> bool {
+        !matches!(self, Self::V2_20_5 | Self::V2_22_3)
+    }
+
     /// Its number: `2.28.9`.
     #[must_use]
     pub fn number(self) -> &'static str {

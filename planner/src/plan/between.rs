@@ -1,0 +1,228 @@
+//! Sizes between those asked for: where picks change from one size to the next, the sizes between are planned as well, until
+//! neighbours that differ are near each other.
+//!
+//! Where the library's own choice changes is known to the byte; these sizes are planned first. Then gaps between neighbours whose
+//! picks differ in algorithm or protocol, or of which one departs from the library's choice and the other does not, are halved in the
+//! logarithm; so are wide gaps between departures, since the library's choice has changes in between. A size in the middle may bring
+//! a third pick: then both halves differ.
+//!
+//! The library divides a call among as many channels as its bytes are worth, and a table has a number for a range of sizes. Where the
+//! number of a neighbour costs [`CHANNELS_LOSS`], the sizes at which the library's number changes have rows too.
+//!
+//! What was measured is known at its own sizes only. Between them, what the nearer size takes is taken as long as the
+//! prediction does not contradict it; where it does, the library's own choice.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos};
+use rayon::prelude::*;
+
+use super::measured::MEASURED_NOISE;
+use super::search::RowPlanner;
+use super::{PlanError, Preference, Row, beyond, steady};
+use crate::library::Library;
+use crate::library::nccl::{Algo, Function, Proto};
+
+/// Neighbours that differ are at most so many times apart.
+const NEAR: f64 = 1.1;
+
+/// So are neighbours that both depart from the library's choice.
+const FAR: f64 = 2.0;
+
+/// Neighbours whose channels differ are not parted when they are nearer than that.
+const NEAREST: f64 = 1.02;
+
+/// Another number of channels than the library's own may cost this part of the time.
+const CHANNELS_LOSS: f64 = 0.005;
+
+/// Rows between those asked for, by collective and size.
+pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, PlanError> {
+    let request = planner.request();
+    let mut wanted: Vec<(Collective, Bytes)> = Vec::new();
+    for rows in rows.chunk_by(|a, b| a.collective == b.collective) {
+        if let ([first, .., last], true) = (rows, rows.first().is_some_and(|row| is_decided(planner, row.collective))) {
+            let inside = beyond::changes(request, first.collective, (first.bytes, last.bytes));
+            wanted.extend(inside.into_iter().map(|bytes| (first.collective, bytes)));
+        }
+    }
+    let mut tried: BTreeSet<(Collective, Bytes)> = rows.iter().map(place).collect();
+    let mut found: Vec<Row> = Vec::new();
+    let mut doubted: BTreeSet<(Collective, Bytes, Bytes)> = BTreeSet::new();
+    loop {
+        wanted.retain(|&cell| tried.insert(cell));
+        for row in planner.further(&wanted)? {
+            found.push(by_measured(planner, rows, row)?);
+        }
+        found.sort_by_key(place);
+        let settled = settled(planner, rows, &found);
+        let known = all(rows, &settled);
+        wanted = known.windows(2).filter_map(|pair| middle(planner, pair)).collect();
+        let doubtful = known.windows(2).filter_map(|pair| Doubt::of(planner, pair));
+        let doubtful: Vec<Doubt> = doubtful.filter(|doubt| doubted.insert(doubt.ends())).collect();
+        let kept = doubtful.par_iter().with_max_len(1).map(|doubt| doubt.rows(planner));
+        let kept = kept.collect::<Result<Vec<Vec<Row>>, PlanError>>()?.into_iter().flatten();
+        let kept: Vec<Row> = kept.filter(|row| tried.insert(place(row))).collect();
+        let is_parted = !kept.is_empty();
+        found.extend(kept);
+        if !is_parted && wanted.iter().all(|cell| tried.contains(cell)) {
+            return Ok(settled);
+        }
+    }
+}
+
+/// Two sizes that do as the library does, on different numbers of channels.
+struct Doubt {
+    collective: Collective,
+    sizes: (Bytes, Bytes),
+    way: (Algo, Proto),
+    channels: (u16, u16),
+}
+
+impl Doubt {
+    fn of(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<Self> {
+        let [a, b] = pair else { return None };
+        let (one, other) = (a.told(), b.told());
+        let both_kept = [a, b].into_iter().all(|row| row.library_default.is_some() && !departs(row));
+        let alike = a.collective == b.collective && a.pick.is_pair_of(&b.pick) && one.channels != other.channels;
+        planner.request().restriction.library.filter(|_| both_kept && alike)?;
+        let way = (Algo::of(one.algorithm)?, Proto::of(one.protocol)?);
+        let channels = (one.channels, other.channels);
+        halfway(a, b, NEAREST).map(|_| Self { collective: a.collective, sizes: (a.bytes, b.bytes), way, channels })
+    }
+
+    fn ends(&self) -> (Collective, Bytes, Bytes) {
+        (self.collective, self.sizes.0, self.sizes.1)
+    }
+
+    /// Where one of the numbers costs something in its half: rows at all sizes at which the library's own number changes, and before them.
+    fn rows(&self, planner: &RowPlanner<'_>) -> Result<Vec<Row>, PlanError> {
+        if !self.costs(planner)? {
+            return Ok(Vec::new());
+        }
+        let changes = beyond::channel_changes(planner.request(), self.collective, self.sizes);
+        let rows = changes.into_iter().map(|bytes| planner.kept(self.collective, bytes));
+        Ok(rows.collect::<Result<Vec<Option<Row>>, PlanError>>()?.into_iter().flatten().collect())
+    }
+
+    /// Whether a quarter of the way or half of it from a size its number is worse than the library's own.
+    fn costs(&self, planner: &RowPlanner<'_>) -> Result<bool, PlanError> {
+        let mean = |a: Bytes, b: Bytes| Bytes((u128::from(a.0) * u128::from(b.0)).isqrt() as u64);
+        let middle = mean(self.sizes.0, self.sizes.1);
+        let probes = [
+            (mean(self.sizes.0, middle), self.channels.0),
+            (middle, self.channels.0),
+            (middle, self.channels.1),
+            (mean(middle, self.sizes.1), self.channels.1),
+        ];
+        let request = planner.request();
+        for (bytes, channels) in probes {
+            let call = request.call(self.collective, bytes);
+            let time = |channels: Option<NonZeroU16>| -> Result<Option<Picos>, PlanError> {
+                let strategy = request.library.and_then(|chooser| chooser.forced(&call, self.way, channels));
+                let Some(strategy) = strategy else { return Ok(None) };
+                Ok(planner.price(self.collective, bytes, strategy)?.map(|priced| priced.time))
+            };
+            if let (Some(own), Some(told)) = (time(None)?, time(NonZeroU16::new(channels))?)
+                && told.0 as f64 > own.0 as f64 * (1.0 + CHANNELS_LOSS)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Rows and what is between them, by collective and size.
+pub(super) fn all(rows: &[Row], between: &[Row]) -> Vec<Row> {
+    let mut all: Vec<Row> = rows.iter().chain(between).cloned().collect();
+    // Collectives stay in the order of the rows.
+    let collectives: Vec<Collective> =
+        rows.chunk_by(|a, b| a.collective == b.collective).filter_map(|rows| Some(rows.first()?.collective)).collect();
+    let order = |row: &Row| collectives.iter().position(|known| *known == row.collective);
+    all.sort_by_key(|row| (order(row), row.bytes));
+    all
+}
+
+fn place(row: &Row) -> (Collective, Bytes) {
+    (row.collective, row.bytes)
+}
+
+/// Whether tables decide what is done for a collective: what NCCL makes of sends and receives its tuners do not.
+fn is_decided(planner: &RowPlanner<'_>, collective: Collective) -> bool {
+    match planner.request().restriction.library.map(|offer| offer.library) {
+        Some(Library::Nccl(_)) => Function::of(collective).is_some(),
+        _ => collective.has_sizes(),
+    }
+}
+
+/// Rows between others with the picks that go with their neighbours'.
+fn settled(planner: &RowPlanner<'_>, rows: &[Row], between: &[Row]) -> Vec<Row> {
+    let restriction = planner.request().restriction;
+    if restriction.library.is_none() {
+        return between.to_vec();
+    }
+    let mut known = all(rows, between);
+    let is_between: BTreeSet<(Collective, Bytes)> = between.iter().map(place).collect();
+    steady::settle_some(&mut known, restriction, |row| {
+        is_between.contains(&place(row)) && nearest(rows, row).is_none()
+    });
+    known.retain(|row| is_between.contains(&place(row)));
+    known
+}
+
+/// The size in the middle of two neighbours that are too far apart for what they take.
+fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)> {
+    let [a, b] = pair else { return None };
+    if a.collective != b.collective || !is_decided(planner, a.collective) {
+        return None;
+    }
+    let differ = !a.pick.is_pair_of(&b.pick) || departs(a) != departs(b);
+    let most = match (differ, departs(a)) {
+        (true, _) => NEAR,
+        (false, true) => FAR,
+        (false, false) => return None,
+    };
+    Some((a.collective, halfway(a, b, most)?))
+}
+
+/// The size in the middle of two rows', in logarithms, where these are more than so many times apart.
+fn halfway(a: &Row, b: &Row, most: f64) -> Option<Bytes> {
+    let middle = Bytes((u128::from(a.bytes.0) * u128::from(b.bytes.0)).isqrt() as u64);
+    let apart = b.bytes.0 as f64 > a.bytes.0 as f64 * most;
+    (apart && a.bytes < middle && middle < b.bytes).then_some(middle)
+}
+
+/// Whether something else is taken than the library's own choice.
+fn departs(row: &Row) -> bool {
+    row.library_default.as_ref().is_some_and(|default| default.priced.strategy != row.pick.strategy)
+}
+
+/// The row asked for that is nearest to another size, where it was measured and that size was not.
+fn nearest<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
+    let is_measured = |row: &Row| {
+        let default = row.library_default.as_ref().is_some_and(|default| default.priced.measured.is_some());
+        default || row.pick.measured.is_some()
+    };
+    let distance = |other: &Row| (other.bytes.0.max(1) as f64 / row.bytes.0.max(1) as f64).ln().abs();
+    let of_collective = rows.iter().filter(|other| other.collective == row.collective);
+    let nearest = of_collective.min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+    (is_measured(nearest) && !is_measured(row)).then_some(nearest)
+}
+
+/// What a row takes whose nearest size was measured: the same, or the library's own choice.
+fn by_measured(planner: &RowPlanner<'_>, rows: &[Row], row: Row) -> Result<Row, PlanError> {
+    let (Some(nearest), Some(default)) = (nearest(rows, &row), row.library_default.clone()) else { return Ok(row) };
+    let taken = match departs(nearest) {
+        false => None,
+        true => planner.price(row.collective, row.bytes, nearest.pick.strategy)?,
+    };
+    let most = default.priced.time.0 as f64 * (1.0 + MEASURED_NOISE);
+    let pick = taken.filter(|taken| taken.time.0 as f64 <= most).unwrap_or(default.priced);
+    if pick.strategy == row.pick.strategy {
+        return Ok(row);
+    }
+    let fastest = row.preference.passed_over().copied().unwrap_or(row.pick);
+    Ok(Row { pick, runner_up: Some(fastest), preference: Preference::Neighbours { fastest }, ..row })
+}

@@ -1,0 +1,157 @@
+//! What the library does by itself where nothing was planned: by its own formula, which needs no simulation.
+//!
+//! Below the first size and above the last, a pick of the nearest size was judged for nothing there; the library's choice is
+//! known for all sizes. Its changes of algorithm or protocol are found to the byte, its channels at powers of two.
+
+use fabricast_sim::schedule::{Call, Collective, Protocol};
+use fabricast_topologies::Bytes;
+
+use super::{LAST_BYTES, PlanRequest, Range, Row, Stretch};
+use crate::algorithm::Algorithm;
+use crate::library::Chooser;
+use crate::strategy::Strategy;
+
+/// What is chosen at this size is chosen above it too: no call is larger, and formulas need not bear larger numbers.
+const LARGEST: Bytes = Bytes::MAX;
+
+/// Sizes in a doubling at which the formula is asked before its changes are looked for.
+const STEPS: u64 = 4;
+
+/// The library's own choices below the first and above the last row of each collective.
+pub(super) fn ranges(request: &PlanRequest<'_>, rows: &[Row]) -> Vec<Range> {
+    let Some(chooser) = request.library else { return Vec::new() };
+    let mut found = Vec::new();
+    for rows in rows.chunk_by(|a, b| a.collective == b.collective) {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { continue };
+        if !first.collective.has_sizes() {
+            continue;
+        }
+        let own = OwnChoices { chooser, call: request.call(first.collective, first.bytes) };
+        if let Some(least) = first.bytes.0.checked_sub(1) {
+            found.extend(own.ranges(Bytes(0), Bytes(least)).unwrap_or_default());
+        }
+        if last.bytes < LARGEST {
+            let above = own.ranges(Bytes(last.bytes.0 + 1), LARGEST).unwrap_or_default();
+            found.extend(above.into_iter().map(|range| match range.max_bytes {
+                LARGEST => Range { max_bytes: LAST_BYTES, ..range },
+                _ => range,
+            }));
+        }
+    }
+    found
+}
+
+/// The sizes inside two others, each the first of another algorithm or protocol that the library takes, and the ones before them.
+pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, (from, to): (Bytes, Bytes)) -> Vec<Bytes> {
+    let Some(chooser) = request.library else { return Vec::new() };
+    let own = OwnChoices { chooser, call: request.call(collective, from) };
+    let firsts = own.samples(from, to).map(|samples| own.firsts(&samples)).unwrap_or_default();
+    let both = firsts.into_iter().flat_map(|first| [Bytes(first.0 - 1), first]);
+    let mut inside: Vec<Bytes> = both.filter(|bytes| from < *bytes && *bytes < to).collect();
+    inside.dedup();
+    inside
+}
+
+/// The sizes inside two others at which the library allows another number of channels, and the ones before them. The numbers rise with
+/// the size, or fall; where they do neither a change may be missed.
+pub(super) fn channel_changes(
+    request: &PlanRequest<'_>,
+    collective: Collective,
+    (from, to): (Bytes, Bytes),
+) -> Vec<Bytes> {
+    let Some(chooser) = request.library else { return Vec::new() };
+    let own = OwnChoices { chooser, call: request.call(collective, from) };
+    let mut firsts = Vec::new();
+    if let (Some(a), Some(b)) = (own.at(from), own.at(to)) {
+        own.channel_change((from, a.channels), (to, b.channels), &mut firsts);
+    }
+    let both = firsts.into_iter().flat_map(|first| [Bytes(first.0 - 1), first]);
+    let mut inside: Vec<Bytes> = both.filter(|bytes| from < *bytes && *bytes < to).collect();
+    inside.dedup();
+    inside
+}
+
+/// What a library chooses for a collective, by size.
+struct OwnChoices<'a> {
+    chooser: &'a Chooser,
+    call: Call,
+}
+
+type Kind = (Algorithm, Protocol);
+
+impl OwnChoices<'_> {
+    fn at(&self, bytes: Bytes) -> Option<Strategy> {
+        let choice = self.chooser.choose(&Call { bytes, ..self.call }).ok()?;
+        Some(Strategy { channels: choice.most_channels, threads: None, chunk: None, ..choice.strategy })
+    }
+
+    fn kind(&self, bytes: Bytes) -> Option<Kind> {
+        self.at(bytes).map(|strategy| (strategy.algorithm, strategy.protocol))
+    }
+
+    /// Sizes from one to another, both included, close enough for no kind to hide between two; `None` where one's choice is not known.
+    fn samples(&self, from: Bytes, to: Bytes) -> Option<Vec<(Bytes, Kind)>> {
+        let doublings = (0..u64::BITS).map(|power| 1u64 << power);
+        let steps = doublings.flat_map(|size| (0..STEPS).map(move |step| size.saturating_add(size / STEPS * step)));
+        // Formulas have steps of their own at powers of two.
+        let sizes = steps.flat_map(|size| [size - 1, size]).map(Bytes).filter(|size| from < *size && *size < to);
+        let mut sizes: Vec<Bytes> = sizes.chain([from, to]).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes.into_iter().map(|size| Some((size, self.kind(size)?))).collect()
+    }
+
+    /// The first size of each kind but the first one's, in order.
+    fn firsts(&self, samples: &[(Bytes, Kind)]) -> Vec<Bytes> {
+        let mut found = Vec::new();
+        for pair in samples.windows(2) {
+            if let [a, b] = pair {
+                self.change(*a, *b, &mut found);
+            }
+        }
+        found
+    }
+
+    /// Bisects to the byte; where a third kind lies between, on both its sides.
+    fn change(&self, a: (Bytes, Kind), b: (Bytes, Kind), found: &mut Vec<Bytes>) {
+        if a.1 == b.1 {
+            return;
+        }
+        let middle = Bytes(u64::midpoint(a.0.0, b.0.0));
+        if middle == a.0 {
+            return found.push(b.0);
+        }
+        if let Some(kind) = self.kind(middle) {
+            self.change(a, (middle, kind), found);
+            self.change((middle, kind), b, found);
+        }
+    }
+
+    fn channel_change(&self, a: (Bytes, u16), b: (Bytes, u16), found: &mut Vec<Bytes>) {
+        if a.1 == b.1 {
+            return;
+        }
+        let middle = Bytes(u64::midpoint(a.0.0, b.0.0));
+        if middle == a.0 {
+            return found.push(b.0);
+        }
+        if let Some(own) = self.at(middle) {
+            self.channel_change(a, (middle, own.channels), found);
+            self.channel_change((middle, own.channels), b, found);
+        }
+    }
+
+    /// The choices for sizes from one to another, both included.
+    fn ranges(&self, from: Bytes, to: Bytes) -> Option<Vec<Range>> {
+        let samples = self.samples(from, to)?;
+        let firsts = self.firsts(&samples);
+        let powers = samples.iter().map(|sample| sample.0).filter(|size| size.0.is_power_of_two());
+        let ends = firsts.iter().flat_map(|first| [Bytes(first.0 - 1), *first]);
+        let mut sizes: Vec<Bytes> = powers.chain(ends).chain([from, to]).filter(|size| from <= *size).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let collective = self.call.collective;
+        let all: Option<Vec<_>> = sizes.into_iter().map(|size| Some((collective, size, self.at(size)?))).collect();
+        Some(Stretch::merge(all?).into_iter().map(Range::from).collect())
+    }
+}

@@ -1,0 +1,132 @@
+//! No size of a table takes what was not judged there: between planned sizes, beyond them, and where a plan chose from more than the
+//! library runs.
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::run::run_in;
+use crate::tuner_csv::{find, lines};
+
+const LIBRARY: &str = "--library nccl-2.28.9";
+
+fn json(folder: &Path, arguments: &str) -> Value {
+    let run = run_in(folder, &format!("{arguments} --format json"));
+    assert_eq!(run.code, 0, "{arguments}: {}", run.stderr);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// A plan, and its table for NCCL's tuners.
+fn made(folder: &Path, plan: &str) {
+    for arguments in
+        [&*format!("plan {plan} --format json -o plan.json"), "table plan.json --to nccl-tuner -q -o t.csv"]
+    {
+        let run = run_in(folder, arguments);
+        assert_eq!(run.code, 0, "{arguments}: {}", run.stderr);
+    }
+}
+
+/// Sizes at which what a table takes is more than 2 % slower than what the library takes by itself.
+fn slower(folder: &Path, fabric: &str, sizes: &str) -> Vec<String> {
+    let checked = json(folder, &format!("table --check t.csv --fabric {fabric} {LIBRARY} --sizes {sizes}"));
+    let rows = checked["rows"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    let is_slower =
+        |row: &&Value| row["time_us"].as_f64().unwrap() > 1.02 * row["library_default_us"].as_f64().unwrap();
+    rows.iter().filter(is_slower).map(ToString::to_string).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
+
+    /// Whatever size a call has, nothing is lost by the table.
+    #[test]
+    fn no_size_is_slower_than_by_itself(first in 1000u64..2000, factor in 1.9f64..2.4) {
+        let folder = tempfile::tempdir().unwrap();
+        for (fabric, collective) in [("hgx-h200", "all"), ("hgx-h200 --nodes 4", "all_reduce"), ("hgx-h200 --nodes 4", "all_gather")] {
+            made(folder.path(), &format!("--fabric {fabric} {LIBRARY} --collective {collective}"));
+            for shift in [1.0, 1.3] {
+                let sizes = format!("{}..2GiB:{factor}", (first as f64 * shift) as u64);
+                let found = slower(folder.path(), fabric, &sizes);
+                prop_assert!(found.is_empty(), "{fabric} {sizes}: {found:?}");
+            }
+        }
+    }
+}
+
+/// What was 64 % slower on four hosts, and the like.
+#[test]
+fn sizes_between_powers_of_two_are_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    made(folder.path(), &format!("--fabric hgx-h200 --nodes 4 {LIBRARY} --collective all_reduce"));
+    let found = slower(folder.path(), "hgx-h200 --nodes 4", "1489920..1489920");
+    assert!(found.is_empty(), "{found:?}");
+    // These sizes are not among those asked for, and ranges are made of both.
+    let plan: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("plan.json")).unwrap()).unwrap();
+    assert_eq!(plan["rows"].as_array().unwrap().len(), 21);
+    let between = plan["between"].as_array().unwrap();
+    assert!(between.iter().all(|row| !row["bytes"].as_u64().unwrap().is_power_of_two()));
+    for row in between {
+        let bytes = row["bytes"].as_u64().unwrap();
+        let holds = |range: &&Value| {
+            (range["min_bytes"].as_u64().unwrap()..=range["max_bytes"].as_u64().unwrap()).contains(&bytes)
+        };
+        let range = plan["ranges"].as_array().unwrap().iter().find(holds).unwrap();
+        assert_eq!((&range["algorithm"], &range["protocol"]), (&row["algorithm"], &row["protocol"]), "{row}");
+    }
+}
+
+/// A plan of small sizes says nothing of large ones: there the library does as it would.
+#[test]
+fn sizes_beyond_the_planned_ones_are_the_librarys() {
+    let folder = tempfile::tempdir().unwrap();
+    made(folder.path(), &format!("--fabric hgx-h200 {LIBRARY} --collective all --sizes 1KiB..64KiB"));
+    let found = slower(folder.path(), "hgx-h200", "64KiB..1GiB:1.7");
+    assert!(found.is_empty(), "{found:?}");
+    let text = fs::read_to_string(folder.path().join("t.csv")).unwrap();
+    let lines = lines(&text);
+    let large = find(&lines, (1, 8), "all_reduce", 1 << 30).unwrap();
+    assert_eq!(large.cell, ("nvls".to_owned(), "simple".to_owned(), 16));
+    // Of a saved plan that does not know what the library does there, the table says which sizes were planned.
+    let path = folder.path().join("plan.json");
+    let mut plan: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    plan.as_object_mut().unwrap().remove("beyond");
+    fs::write(&path, plan.to_string()).unwrap();
+    let run = run_in(folder.path(), "table plan.json --to nccl-tuner -q");
+    assert!(run.stdout.contains("# planned: 1 KiB to 64 KiB; below and above"), "{}", run.stdout);
+}
+
+/// A plan that chooses from everything has a table that NCCL can take, and that departs as one for NCCL alone does.
+#[test]
+fn a_plan_of_everything_departs_where_it_is_told_to_gain() {
+    let folder = tempfile::tempdir().unwrap();
+    for fabric in ["hgx-h200", "dgx-a100", "hgx-h100 --nodes 2"] {
+        made(folder.path(), &format!("--fabric {fabric} --collective all --sizes 1KiB..1GiB:4"));
+        let checked = json(folder.path(), &format!("table --check t.csv --fabric {fabric} --sizes 1KiB..1GiB:8"));
+        let odd = checked["findings"].as_array().unwrap().iter().filter(|one| !one["line"].is_null());
+        assert_eq!(odd.count(), 0, "{fabric}: {}", checked["findings"]);
+        let explained = json(folder.path(), "table plan.json --to nccl-tuner -o t.csv -q --explain");
+        let plan: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("plan.json")).unwrap()).unwrap();
+        let lines = lines(&fs::read_to_string(folder.path().join("t.csv")).unwrap());
+        let nodes = plan["library_nodes"].as_u64().unwrap();
+        for one in explained["departures"].as_array().unwrap() {
+            assert!(one["least_gain"].as_f64().unwrap() >= 0.0, "{fabric}: {one}");
+            let (collective, bytes) = (one["collective"].as_str().unwrap(), one["bytes"].as_u64().unwrap());
+            let (algorithm, protocol, channels) =
+                find(&lines, (nodes, plan["ranks"].as_u64().unwrap()), collective, bytes).unwrap().cell.clone();
+            assert_eq!(one["taken"], format!("{algorithm} {protocol} × {channels}"), "{fabric}");
+        }
+    }
+}
+
+/// What Open MPI takes says nothing of NCCL.
+#[test]
+fn a_plan_for_open_mpi_is_no_table_of_nccl() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = "--fabric hgx-h200 --library open_mpi-5.0 --collective reduce --sizes 1KiB..1MiB:32";
+    assert_eq!(run_in(folder.path(), &format!("plan {plan} --format json -o plan.json")).code, 0);
+    let run = run_in(folder.path(), "table plan.json --to nccl-tuner -o t.csv");
+    assert!(run.code == 2 && run.stderr.contains("is for open_mpi-5.0"), "{}", run.stderr);
+}

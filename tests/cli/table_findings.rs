@@ -1,0 +1,124 @@
+//! What `table --check` finds: in our own JSON as in the CSV, of rows for registered buffers, of rows behind those of another kind, and of
+//! settings that a version does not read.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::run::run_in;
+
+fn checked(folder: &Path, file: &str, flags: &str) -> (i32, Value) {
+    let run = run_in(folder, &format!("table --check {file} --fabric hgx-h200 {flags} --format json"));
+    assert!(run.code < 2, "{}", run.stderr);
+    (run.code, serde_json::from_str(&run.stdout).unwrap())
+}
+
+fn messages(checked: &Value) -> Vec<&str> {
+    checked["findings"].as_array().unwrap().iter().map(|one| one["message"].as_str().unwrap()).collect()
+}
+
+fn own(ranges: &[(u64, u64, &str, &str, u32)]) -> String {
+    let ranges: Vec<Value> = ranges
+        .iter()
+        .map(|(first, last, algorithm, protocol, channels)| {
+            json!({"collective": "all_reduce", "min_bytes": first, "max_bytes": last, "algorithm": algorithm,
+                   "protocol": protocol, "channels": channels})
+        })
+        .collect();
+    json!({"fabric": "hgx-h200", "profile": "nccl-2.28-h200", "ranks": 8, "nodes": 1, "library": "nccl-2.28.9", "rows": [],
+           "ranges": ranges})
+    .to_string()
+}
+
+#[test]
+fn our_own_table_is_held_against_the_machine_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    const LAST: u64 = i64::MAX as u64;
+    let flags = "--library nccl-2.28.9 --sizes 1KiB..1MiB:32";
+    for (ranges, code, said) in [
+        (vec![(0, LAST, "ring", "ll", 24)], 0, None),
+        (vec![(0, LAST, "ring", "ll", 65535)], 1, Some("at most 64 channels")),
+        (vec![(0, LAST, "ring", "ll", 40)], 0, Some("40 channels: NCCL has 24")),
+        (vec![(0, LAST, "nvls", "ll", 16)], 1, Some("no such kernel")),
+        (vec![(0, LAST, "pat", "simple", 16)], 1, Some("no such kernel")),
+        (vec![(0, LAST, "one_shot", "symmetric", 8)], 0, Some("no algorithm and protocol of NCCL's tuners")),
+        (vec![(0, 4095, "ring", "ll", 1), (8192, LAST, "ring", "ll", 24)], 0, Some("of 4096 to 8191 bytes has no row")),
+    ] {
+        fs::write(folder.join("own.json"), own(&ranges)).unwrap();
+        let (found, checked) = checked(folder, "own.json", flags);
+        let messages = messages(&checked);
+        assert_eq!(found, code, "{ranges:?}: {messages:?}");
+        match said {
+            None => assert!(messages.is_empty(), "{messages:?}"),
+            Some(said) => assert!(messages.iter().any(|one| one.contains(said)), "{ranges:?}: {messages:?}"),
+        }
+    }
+}
+
+#[test]
+fn rows_for_registered_buffers_are_those_of_graphs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = "allreduce,0,9223372036854775807,ring,simple,4,1,8,-1,1\n";
+    fs::write(folder.join("t.csv"), text).unwrap();
+    let taken = |launch: &str| {
+        let (_, checked) = checked(folder, "t.csv", &format!("--library nccl-2.28.9 --sizes 1KiB..1KiB {launch}"));
+        let said: Vec<String> = messages(&checked).into_iter().map(str::to_owned).collect();
+        assert!(!said.iter().any(|one| one.contains("any call")), "{said:?}");
+        assert!(said.iter().any(|one| one.contains("no row for calls with plain buffers")), "{said:?}");
+        (checked["rows"][0]["protocol"].clone(), checked["rows"][0]["channels"].clone())
+    };
+    assert_eq!(taken(""), ("simple".into(), 4.into()));
+    assert_eq!(taken("--launch stream").0, "ll");
+}
+
+#[test]
+fn rows_behind_those_of_another_kind_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let rows = [
+        "allreduce,0,9223372036854775807,ring,simple,4,-1,-1",
+        "allreduce,0,65535,ring,ll,4,1,8,-1,1",
+        "allreduce,0,65535,ring,ll,4,1,8,3,0",
+        "allgather,0,9223372036854775807,ring,simple,4,1,8,-1,0",
+        "allgather,0,9223372036854775807,ring,simple,8,1,8,-1,1",
+        "allgather,0,4096,ring,ll,8,1,8",
+        "reduce,0,9223372036854775807,ring,simple,8,1,8,2",
+        "reduce,0,9223372036854775807,ring,ll,8,1,8",
+    ];
+    fs::write(folder.join("t.csv"), rows.join("\n")).unwrap();
+    let (_, checked) = checked(folder, "t.csv", "--library nccl-2.28.9 --sizes 1KiB..1KiB");
+    let untaken = checked["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["message"].as_str().unwrap().starts_with("no call takes this row"));
+    let lines: Vec<u64> = untaken.map(|one| one["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [2, 3, 6]);
+}
+
+#[test]
+fn settings_are_in_the_syntax_of_their_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (library, by_function) in [("nccl-2.20", false), ("nccl-2.22.3", false), ("nccl-2.26", true)] {
+        let plan = format!(
+            "plan --fabric hgx-h200 --library {library} --collective all --sizes 1KiB..1GiB:32 --format json -o plan.json"
+        );
+        assert_eq!(run_in(folder, &plan).code, 0);
+        assert_eq!(run_in(folder, "table plan.json --to nccl-env -q -o nccl.conf").code, 0);
+        let text = fs::read_to_string(folder.join("nccl.conf")).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix("NCCL_ALGO=")).unwrap();
+        assert_eq!(value.contains(':'), by_function, "{library}: {text}");
+        let (code, own) = checked(folder, "nccl.conf", &format!("--library {library} --sizes 1MiB..1MiB"));
+        assert_eq!(code, 0, "{own}");
+    }
+    fs::write(folder.join("newer.conf"), "NCCL_PROTO=LL\nNCCL_ALGO=Ring;AllReduce:Tree\n").unwrap();
+    for (library, code) in [("nccl-2.20", 1), ("nccl-2.28.9", 0)] {
+        let (found, checked) = checked(folder, "newer.conf", &format!("--library {library} --sizes 1MiB..1MiB"));
+        assert_eq!(found, code, "{checked}");
+        assert_eq!(code == 1, messages(&checked).iter().any(|one| one.contains("came with NCCL 2.24")), "{checked}");
+    }
+}
