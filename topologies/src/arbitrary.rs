@@ -84,8 +84,16 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
                 })
                 .boxed()
         }
-        NodeKind::Nic => (of(text()), of(bandwidth()), of(any::<bool>()), of(any::<u32>()))
-            .prop_map(|(model, speed, gdr, mtu)| Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu })))
+        NodeKind::Nic => (
+            of(text()),
+            of(bandwidth()),
+            of(any::<bool>()),
+            of(any::<u32>()),
+            of(prop::sample::select(&LinkKind::NETWORK[..])),
+        )
+            .prop_map(|(model, speed, gdr, mtu, link)| {
+                Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu, link }))
+            })
             .boxed(),
         NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => {
             (of(text()), of(bandwidth()), of(any::<bool>()))

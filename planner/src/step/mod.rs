@@ -236,6 +236,8 @@ fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
 }
 
 #[cfg(test)]
+mod bandwidth;
+#[cfg(test)]
 mod experts;
 #[cfg(test)]
 mod llama3;
