@@ -9,7 +9,7 @@ use fabricast_topologies::Bytes;
 
 use super::{Clock, Service, courses, serve};
 use crate::job::{Degrees, Footprint, Layout, Serving, room, serving_footprint};
-use crate::step::{Course, Estimated, Machine, Step, Tariff, TimeError, indivisible, shortlist};
+use crate::step::{Course, Estimated, Machine, SIMULATED, Step, Tariff, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
 /// GPU's memory.
@@ -77,19 +77,20 @@ fn order(service: &Service) -> (bool, u128) {
 fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<Vec<Layout>, TimeError> {
     let memory = machine.memory();
     let filled = |layout: &Layout| job.filled(layout, memory);
-    shortlist(
+    let found = shortlist(
+        SIMULATED,
         possible(job, machine),
         |layout| room(&filled(layout), layout, memory.unwrap_or(Bytes::MAX)).beyond.is_none(),
         |layout| serving_footprint(&filled(layout), layout).total(),
         |layout| Ok(order(&serve(&filled(layout), layout, clock)?.1)),
-    )
+    )?;
+    Ok(found.into_iter().map(|(_, layout)| layout).collect())
 }
 
 /// All that the model and the ranks divide by.
 fn possible(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
-    let island = machine.ranks.first().map(|&rank| machine.router.island_of(rank));
-    let near = machine.ranks.iter().filter(|&&rank| Some(machine.router.island_of(rank)) == island).count() as u32;
+    let near = machine.ranks_per_domain();
     let divisors = |of: u32, most: u32| (1..=most.min(of)).filter(move |by| of.is_multiple_of(*by));
     let stages = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
     let mut found = Vec::new();

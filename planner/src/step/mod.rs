@@ -44,7 +44,7 @@ pub(crate) use own_choice::{Listed, ListedCall};
 pub use price::{Allowed, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
-pub(crate) use search::{indivisible, shortlist};
+pub(crate) use search::{SIMULATED, indivisible, shortlist};
 pub use slowing::{Blocks, Claim, Reach};
 pub use speeds::Speeds;
 pub use tier::check_tier;
@@ -235,6 +235,8 @@ fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
     times(each, job.global_batch / job.micro_batch) + states
 }
 
+#[cfg(test)]
+mod auto;
 #[cfg(test)]
 mod bandwidth;
 #[cfg(test)]
