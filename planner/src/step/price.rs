@@ -485,13 +485,15 @@ impl<'a> Simulated<'a> {
         own: OwnChoice,
     ) -> Result<Plan, PlanError> {
         let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
-        let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
+        let library = self.library();
+        // What no library is for may be done any way.
+        let runs = library.runs_on(self.router.fabric(), first);
         let inside = !self.leaves_its_domain(first);
         // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
-        let chooser = (inside || own == OwnChoice::Everywhere)
+        let chooser = (runs && (inside || own == OwnChoice::Everywhere))
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = Restriction {
-            library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
+            library: (runs && collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
             ..if self.is_spread(first) { of_many(collective, mode.gpus_per_host) } else { Restriction::default() }
         };
         let request = PlanRequest {
@@ -511,6 +513,18 @@ impl<'a> Simulated<'a> {
             effort: Effort::Contenders,
         };
         plan_within(&request, &self.bounds(first), &Measurements::NONE, Watcher::default())
+    }
+
+    /// The library of the profile.
+    fn library(&self) -> Library {
+        self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
+    }
+
+    /// The library that jobs keep to, where it does not run on these GPUs, so that they take any strategy.
+    #[must_use]
+    pub fn library_not_for_these(&self) -> Option<Library> {
+        let library = self.library();
+        (!library.runs_on(self.router.fabric(), self.ranks)).then_some(library)
     }
 
     /// What no call of a group beats. (Two threads may work out the same.)

@@ -14,6 +14,7 @@ pub mod beside;
 pub mod cases;
 mod chance;
 mod cost;
+mod granted;
 pub mod journal;
 pub mod key;
 pub mod load;

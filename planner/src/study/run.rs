@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::answer::{CallRow, CourseRow, LoadRow, ResultRow};
 use super::cases::{Case, Cases};
+use super::granted::taken_for_granted;
 use super::key::Key;
 use super::setting::{Load, Under};
 use super::{Candidate, Counted, Extent, Study, load, row};
@@ -212,7 +213,7 @@ pub fn run(
         let placed = placed.iter().map(|(placement, ranks)| (*placement, ranks.as_deref().map(priced)));
         let placed: Vec<_> = placed.collect();
         let curve = study.efficiency.on(fabric);
-        let on_machine = |job: &Job| -> Option<Result<ResultRow, TimeError>> {
+        let of_job = |job: &Job| -> Option<Result<ResultRow, TimeError>> {
             let (_, found) = placed.iter().find(|(placement, _)| *placement == job.placement())?;
             Some(match found {
                 Ok((ranks, simulated)) => one(job, &Machine { router: &router, ranks, simulated, curve }),
@@ -224,7 +225,7 @@ pub fn run(
             if watch.stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let outcome = match on_machine(job)? {
+            let outcome = match of_job(job)? {
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
                 Err(error) => Outcome::Refused(reason(job, &error)),
             };
@@ -242,8 +243,13 @@ pub fn run(
 /// The devices of a placement, or why it has none.
 type Ranks<'f> = Result<Cow<'f, [NodeId]>, JobError>;
 
-/// A job on a machine.
+/// A job on a machine, with what its figures take for granted there.
 fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+    let row = on_machine(job, machine)?;
+    Ok(ResultRow { notes: taken_for_granted(job, machine), ..row })
+}
+
+fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let ranks = machine.ranks.len();
     match job {
         Job::Training(job) => {

@@ -12,6 +12,7 @@ use super::key::Key;
 use super::*;
 
 mod documented;
+mod granted;
 mod paying;
 mod published;
 

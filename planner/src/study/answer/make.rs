@@ -41,6 +41,8 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
     let traces = study.jobs.iter().filter(|job| matches!(job, Job::Trace(_))).count();
     let by = ScoredBy::of(priced, (traces, study.jobs.len()));
     let (own, within) = (study.assumptions, &study.constraints);
+    let measured = measured(study, &rows);
+    let results: Vec<ResultRow> = rows.into_iter().filter_map(Result::ok).collect();
     Some(Answer {
         format: FORMAT,
         currency: CURRENCY.to_owned(),
@@ -58,10 +60,10 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             usd_per_kwh: own.per_kwh,
             price_bands: price_bands(study),
         },
-        notes: notes(study),
+        notes: notes(study, &results),
         sources: sources(study),
-        measured: measured(study, &rows),
-        results: rows.into_iter().filter_map(Result::ok).collect(),
+        measured,
+        results,
         ranking: (1..)
             .zip(ranking)
             .map(|(rank, one)| RankedRow {

@@ -98,6 +98,9 @@ pub struct ResultRow {
     pub cost_to_train: Option<f64>,
     /// The share of `step_s` that takes the most time.
     pub binds: String,
+    /// What the figures take for granted on this machine, each a sentence without its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Steps in time: of inference one with prompts and one without, where there are such.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<CourseRow>,
@@ -161,6 +164,7 @@ impl ResultRow {
             time_to_train_h: None,
             cost_to_train: None,
             binds: String::new(),
+            notes: Vec::new(),
         }
     }
 }
