@@ -78,9 +78,28 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
             .boxed(),
         NodeKind::Cpu => {
             let arch = prop::sample::select(vec![CpuArch::X86, CpuArch::Arm, CpuArch::Power]);
-            (of(text()), of(arch), of(text()), of(any::<u32>()), of(any::<u32>()), of(-1..9i32), of(bandwidth()))
-                .prop_map(|(model, arch, vendor, family, model_id, numa, memory_bandwidth)| {
-                    Figures::Cpu(Arc::new(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth }))
+            (
+                of(text()),
+                of(arch),
+                of(text()),
+                of(any::<u32>()),
+                of(any::<u32>()),
+                of(-1..9i32),
+                of(bandwidth()),
+                of(1..1_u64 << 50),
+            )
+                .prop_map(|(model, arch, vendor, family, model_id, numa, memory_bandwidth, memory)| {
+                    let memory = memory.map(Bytes);
+                    Figures::Cpu(Arc::new(CpuFigures {
+                        model,
+                        arch,
+                        vendor,
+                        family,
+                        model_id,
+                        numa,
+                        memory_bandwidth,
+                        memory,
+                    }))
                 })
                 .boxed()
         }

@@ -15,7 +15,7 @@ pub use super::TimeError as StepError;
 use super::least::LeastTimes;
 use super::timing::can_be_followed;
 use super::{Course, Efficiency, Estimated, Simulated, Speeds, Step, TimeError, course, step};
-use crate::job::{Degrees, Experts, Footprint, JobError, Layout, Processes, Sequence, Training, footprint};
+use crate::job::{Degrees, Experts, Footprint, JobError, Layout, Memories, Processes, Sequence, Training, footprint};
 
 /// The most that are simulated.
 pub(crate) const SIMULATED: usize = 3;
@@ -124,7 +124,7 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
     }
     match Layout::given(job, ranks)? {
         Some(layout) => timed(job, machine, &machine.speeds_to_train(job)?, &layout),
-        None => searched(job, machine, machine.memory().unwrap_or(Bytes::MAX)),
+        None => searched(job, machine, machine.memories(&job.placement).unwrap_or(Memories::UNLIMITED)),
     }
 }
 
@@ -142,7 +142,7 @@ pub fn course_of_step(job: &Training, machine: &Machine<'_>, found: &Step) -> Re
 /// # Errors
 /// As [`best_step`].
 pub fn unbounded_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
-    searched(job, machine, Bytes::MAX)
+    searched(job, machine, Memories::UNLIMITED)
 }
 
 fn timed(
@@ -162,10 +162,10 @@ fn least_step(job: &Training, machine: &Machine<'_>, speeds: &Speeds, layout: &L
     Ok(step(job, layout, speeds, &machine.curve, &least)?.time)
 }
 
-fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Step, Footprint), TimeError> {
+fn searched(job: &Training, machine: &Machine<'_>, memories: Memories) -> Result<(Step, Footprint), TimeError> {
     let speeds = machine.speeds_to_train(job)?;
     let mut best: Option<(Step, Footprint)> = None;
-    for layout in promising(job, machine, &speeds, memory)? {
+    for layout in promising(job, machine, &speeds, memories)? {
         if let Some((known, _)) = &best
             && least_step(job, machine, &speeds, &layout)? >= known.time
         {
@@ -180,13 +180,21 @@ fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Ste
 }
 
 /// The best by estimate, of those that fit.
-fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds, memory: Bytes) -> Result<Vec<Layout>, TimeError> {
+fn promising(
+    job: &Training,
+    machine: &Machine<'_>,
+    speeds: &Speeds,
+    memories: Memories,
+) -> Result<Vec<Layout>, TimeError> {
     let estimated = Estimated::new(machine.simulated);
     let found = shortlist(
         SIMULATED_TO_TRAIN,
         possible(job, machine),
-        |layout| footprint(job, layout).beyond(memory).is_none(),
-        |layout| footprint(job, layout).total(),
+        |layout| footprint(job, layout).fits(memories),
+        |layout| {
+            let has = footprint(job, layout);
+            Bytes(has.total().0 + has.host.0)
+        },
         |layout| Ok(step(job, layout, speeds, &machine.curve, &estimated)?.time),
     )?;
     let least = found.first().map_or(0.0, |(estimate, _)| estimate.0 as f64);
@@ -279,7 +287,7 @@ mod tests {
                      model = {{ layers = {layers}, hidden = {hidden}, heads = 32, vocab = 32000, seq = 2048 }}\n",
                 ));
                 let speeds = machine.speeds_to_train(&job).unwrap();
-                let layouts = promising(&job, machine, &speeds, Bytes::MAX).unwrap();
+                let layouts = promising(&job, machine, &speeds, Memories::UNLIMITED).unwrap();
                 let all: Vec<Step> =
                     layouts.iter().map(|layout| timed(&job, machine, &speeds, layout).unwrap().0).collect();
                 let best = all.iter().min_by_key(|step| step.time).unwrap();

@@ -102,7 +102,14 @@ fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
         };
         format!("{name} lacks {over:.1} GB of memory{would}")
     });
-    lacking.into_iter().chain(row.late.iter().map(|late| format!("{name}: {late}"))).collect()
+    let beside = row.host_memory_beyond_gb.map(|over| {
+        let would = match row.would_fit.as_slice() {
+            [] => String::new(),
+            some => format!(" ({} would fit)", some.join(" or ")),
+        };
+        format!("{name} lacks {over:.1} GB of a GPU's part of the CPUs' memory{would}")
+    });
+    lacking.into_iter().chain(beside).chain(row.late.iter().map(|late| format!("{name}: {late}"))).collect()
 }
 
 /// Candidates of the same entry of a price list pay the same price, wherever it is in its band: the first of them.

@@ -13,9 +13,10 @@ use super::answer::{CallRow, CourseRow, LoadRow, ResultRow};
 use super::cases::{Case, Cases};
 use super::granted::taken_for_granted;
 use super::key::Key;
+use super::row::Lacking;
 use super::setting::{Load, Under};
 use super::{Candidate, Counted, Extent, Study, load, row};
-use crate::job::{Collectives, Job, JobError, Layout, Loaded, Placement, Training};
+use crate::job::{Collectives, Job, JobError, Layout, Loaded, Memories, Placement, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
 use crate::step::{
@@ -254,7 +255,8 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
     match job {
         Job::Training(job) => {
             let (step, footprint) = best_step(job, machine)?;
-            let beyond = machine.memory().and_then(|memory| footprint.beyond(memory));
+            let memories = machine.memories(&job.placement).unwrap_or(Memories::UNLIMITED);
+            let beyond = Lacking { own: footprint.beyond(memories.own), host: footprint.beyond_host(memories.host) };
             let fabric = machine.router.fabric();
             let hosts: FxHashSet<_> = machine.ranks.iter().map(|&device| fabric.node(device).host).collect();
             let of_one_host = match hosts.len() {

@@ -156,6 +156,8 @@ pub struct CpuFigures {
     pub numa: Option<i32>,
     /// Memory bandwidth.
     pub memory_bandwidth: Option<Bandwidth>,
+    /// Memory size.
+    pub memory: Option<Bytes>,
 }
 
 /// What is known of a NIC.

@@ -70,6 +70,12 @@ pub struct ResultRow {
     pub fits: bool,
     /// By how much it does not, GB.
     pub memory_beyond_gb: Option<f64>,
+    /// What a GPU keeps in the memory of the CPU next to it, GB; absent where it keeps nothing there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_gb: Option<f64>,
+    /// By how much that is more than its part of that memory, GB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_beyond_gb: Option<f64>,
     /// What an hour costs: the middle of the band, and its ends. Costs are absent without a price.
     pub cost_per_hour: Option<f64>,
     /// The least.
@@ -151,6 +157,8 @@ impl ResultRow {
             memory: None,
             fits: false,
             memory_beyond_gb: None,
+            host_memory_gb: None,
+            host_memory_beyond_gb: None,
             cost_per_hour: None,
             cost_per_hour_low: None,
             cost_per_hour_high: None,

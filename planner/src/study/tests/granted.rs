@@ -24,3 +24,26 @@ fn libraries_are_kept_to_where_they_run() {
     let note = notes.iter().find(|note| note.contains("does not run on these GPUs")).unwrap();
     assert!(note.starts_with("nccl-") && note.ends_with(": amd"), "{note}");
 }
+
+/// What lies on the host takes room there: a Grace of Alps has 120 GB for the GPU next to it; of L40S hosts nobody says what they have.
+#[test]
+fn memory_of_hosts_is_counted_where_it_is_known() {
+    let study = |fabric: &str, concurrency: u32| {
+        let answer = Made::of(&format!(
+            "[[candidate]]\nname = \"a\"\nfabric = \"{fabric}\"\n\
+             [[job]]\nname = \"j\"\nkind = \"inference\"\nprompt_tokens = 30000\noutput_tokens = 200\nconcurrency = {concurrency}\n\
+             parallel = {{ tp = 1 }}\nkv_tier = \"host\"\n\
+             model = {{ layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000 }}\n"
+        ))
+        .answer();
+        let row = answer.results[0].clone();
+        (row.fits, row.host_memory_beyond_gb, row.requests_that_fit, row.notes.len(), answer.ranking[0].beyond.clone())
+    };
+    // 3.96 GB each: 30 on each of four.
+    assert_eq!(study("gh200", 120), (true, None, Some(120), 0, vec![]));
+    let (fits, beyond, most, _, why) = study("gh200", 65_536);
+    assert!(!fits && most == Some(120) && beyond > Some(60_000.0), "{beyond:?} {most:?}");
+    assert!(why[0].ends_with("GB of a GPU's part of the CPUs' memory (concurrency = 120 would fit)"), "{why:?}");
+    let (fits, beyond, .., said, _) = study("l40s-pcie", 4096);
+    assert_eq!((fits, beyond, said), (true, None, 1));
+}
