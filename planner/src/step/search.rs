@@ -202,33 +202,50 @@ fn promising(
     Ok(found.into_iter().filter(is_worth).map(|(_, layout)| layout).collect())
 }
 
+/// Whether there is any division of a job among so many ranks, so many to a host.
+pub(super) fn divides(job: &Training, ranks: u32, per_host: u32) -> bool {
+    degrees(job, ranks, per_host).any(|degrees| {
+        let layout = Layout::new(job, ranks, degrees).ok();
+        layout.is_some_and(|layout| can_be_followed(job, &layout))
+    })
+}
+
 /// All that the model, the batch and the ranks divide by.
 fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
-    let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of.is_multiple_of(*by));
     let fill = [machine.ranks_per_host(), machine.ranks_per_domain()];
-    let contexts = u32::try_from(job.model.seq / LEAST_PART).unwrap_or(u32::MAX).max(1);
     let mut found = Vec::new();
-    for tensor in divisors(ranks, machine.ranks_per_host()) {
-        let stages = (ranks / tensor).min(job.model.layers as u32);
-        for pipeline in divisors(ranks / tensor, stages) {
-            let layers = (job.model.layers / u64::from(pipeline)) as u32;
-            let stretches = || divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
-            let copies = ranks / tensor / pipeline;
-            for context in divisors(copies, contexts.min(copies)) {
-                let data = copies / context;
-                let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
-                let one = Degrees { tensor, pipeline, context, data, sequence, ..Degrees::default() };
-                for degrees in with_experts(job, one, fill) {
-                    found.extend(stretches().filter_map(|interleave| {
-                        let layout = Layout::new(job, ranks, Degrees { interleave, ..degrees }).ok();
-                        layout.filter(|layout| can_be_followed(job, layout))
-                    }));
-                }
-            }
+    for one in degrees(job, ranks, machine.ranks_per_host()) {
+        let layers = (job.model.layers / u64::from(one.pipeline)) as u32;
+        let stretches = || divisors(layers, if one.pipeline > 1 { MOST_STRETCHES } else { 1 });
+        for degrees in with_experts(job, one, fill) {
+            found.extend(stretches().filter_map(|interleave| {
+                let layout = Layout::new(job, ranks, Degrees { interleave, ..degrees }).ok();
+                layout.filter(|layout| can_be_followed(job, layout))
+            }));
         }
     }
     found
+}
+
+fn divisors(of: u32, most: u32) -> impl Iterator<Item = u32> {
+    (1..=most.min(of)).filter(move |by| of.is_multiple_of(*by))
+}
+
+/// All ways to go round so many ranks, so many to a host: without stretches, and experts on each.
+fn degrees(job: &Training, ranks: u32, per_host: u32) -> impl Iterator<Item = Degrees> {
+    let layers = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
+    let contexts = u32::try_from(job.model.seq / LEAST_PART).unwrap_or(u32::MAX).max(1);
+    divisors(ranks, per_host).flat_map(move |tensor| {
+        let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
+        divisors(ranks / tensor, layers).flat_map(move |pipeline| {
+            let copies = ranks / tensor / pipeline;
+            divisors(copies, contexts).map(move |context| {
+                let data = copies / context;
+                Degrees { tensor, pipeline, context, data, sequence, ..Degrees::default() }
+            })
+        })
+    })
 }
 
 /// With experts divided among two, four and so on, among those of a host and of a domain (`fill`), and as far as they go: in parts by

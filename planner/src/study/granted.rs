@@ -5,7 +5,21 @@ use crate::step::Machine;
 
 /// Each a sentence without its end, that holds of all candidates of which it is said.
 pub(super) fn taken_for_granted(job: &Job, machine: &Machine<'_>) -> Vec<String> {
-    other_library(job, machine).into_iter().chain(unknown_memory(job, machine)).collect()
+    other_library(job, machine).into_iter().chain(unknown_memory(job, machine)).chain(spares(job, machine)).collect()
+}
+
+/// A search left GPUs out.
+fn spares(job: &Job, machine: &Machine<'_>) -> Option<String> {
+    let all = job.ranks_on(machine.router.fabric()).map_or(0, |ranks| ranks.len());
+    // (Of a trace the first GPUs are at work.)
+    let searched = matches!(job, Job::Training(_)) && machine.ranks.len() < all;
+    searched.then(|| {
+        let spares = all - machine.ranks.len();
+        format!(
+            "{spares} of {all} GPUs are spares of {}, which nothing divides among more, and are paid for",
+            job.name()
+        )
+    })
 }
 
 /// Something is kept in CPUs' memory, of which nobody says how much there is.

@@ -47,3 +47,21 @@ fn memory_of_hosts_is_counted_where_it_is_known() {
     let (fits, beyond, .., said, _) = study("l40s-pcie", 4096);
     assert_eq!((fits, beyond, said), (true, None, 1));
 }
+
+/// A rack of 72 leaves eight out where nothing divides among all, says so, is paid for whole, and is as fast as who names the 64.
+#[test]
+fn racks_leave_spares() {
+    let answer = Made::of(
+        "[[candidate]]\nname = \"rack\"\nfabric = \"gb200-nvl72\"\nprice_usd = 3e6\npower_kw = 120\n\
+         [[job]]\nname = \"auto\"\nglobal_batch = 64\nparallel = \"auto\"\nMODEL\n\
+         [[job]]\nname = \"named\"\nglobal_batch = 64\nparallel = \"auto\"\nplacement = \"0-63\"\nMODEL\n"
+            .replace("MODEL", "model = { layers = 8, hidden = 4096, heads = 32, vocab = 32000, seq = 2048 }")
+            .as_str(),
+    )
+    .answer();
+    let [auto, named] = answer.results.as_slice() else { panic!("{:?}", answer.results) };
+    assert_eq!((auto.ranks, auto.step_time_s, auto.cost_per_hour), (64, named.step_time_s, named.cost_per_hour));
+    let said = "8 of 72 GPUs are spares of auto, which nothing divides among more, and are paid for";
+    assert_eq!((auto.notes.as_slice(), named.notes.len()), ([said.to_owned()].as_slice(), 0));
+    assert_eq!(answer.notes, [format!("{said}: rack")]);
+}
