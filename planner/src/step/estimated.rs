@@ -57,12 +57,19 @@ impl<'a> Estimated<'a> {
     /// The ways of the group that begins at a rank; `None` where there is no such group.
     fn ways(&self, begin: u32, (size, stride): (u32, u32)) -> Option<Ways> {
         let at = |number: u32| self.ranks.get((begin + number * stride) as usize).copied();
-        let (first, next, last) = (at(0)?, at(1)?, at(size.saturating_sub(1))?);
+        let last = size.checked_sub(1).filter(|&last| last > 0 && at(last).is_some())?;
+        let first = at(0)?;
         let own = self.router.island_of(first);
         let is_near = |&number: &u32| at(number).is_some_and(|device| self.router.island_of(device) == own);
-        let inside = (0..size).take_while(is_near).count() as u32;
+        // (Those of a domain follow each other, unless somebody placed them.)
+        let inside = match self.alike {
+            true => (0..size).take_while(is_near).count(),
+            false => (0..size).filter(is_near).count(),
+        } as u32;
+        let near = if self.alike { (1..inside).next() } else { (1..size).find(is_near) };
+        let far = (inside.min(last)..size).chain(1..size).find(|number| !is_near(number));
         let mut ways = Ways { inside, near: (f64::INFINITY, Picos::ZERO), far: (f64::INFINITY, Picos::ZERO) };
-        for to in [next, last] {
+        for to in [near, far, Some(last)].into_iter().flatten().filter_map(at) {
             let Ok(path) = self.router.path(first, to) else { continue };
             let (rate, latency) = if self.router.island_of(to) == own { &mut ways.near } else { &mut ways.far };
             *rate = rate.min(path.bandwidth.map_or(f64::INFINITY, |bandwidth| bandwidth.0 as f64));
