@@ -3,7 +3,7 @@
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
 
 use super::search::{Machine, best_step};
-use super::tests::{on, rails, read};
+use super::tests::{on, rails, read, steps};
 use super::{Simulated, step};
 use crate::job::{Degrees, Experts, Layout, Sequence, Training, footprint};
 
@@ -53,6 +53,23 @@ fn longer(fabric: &Fabric, model: &str, lines: &str) -> f64 {
         println!("{longer:+.3} {} {} {} against {} {}", fabric.name(), lines, found.layout.degrees, best.1, best.0);
         longer
     })
+}
+
+/// What is fastest by itself slows kernels beside it: who may do anything is no slower than who keeps to the library for that.
+#[test]
+fn more_ways_are_never_slower() {
+    let network = Some("rail,nic=200Gb/s".parse().unwrap());
+    let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h200") }).unwrap();
+    for zero in [0, 2] {
+        let job = |collectives: &str| {
+            format!(
+                "name = \"j\"\nglobal_batch = 64\nflash_attention = true\nrecompute = \"full\"\nzero = {zero}\n\
+                 parallel = {{ tp = 1 }}\nmodel = {{ {LARGE} }}\ncollectives = \"{collectives}\"\n"
+            )
+        };
+        let [any, kept] = ["any", "library"].map(|one| steps(&fabric, &[job(one)]).remove(0).time);
+        assert!(any <= kept, "{zero}: {any} {kept}");
+    }
 }
 
 /// Machines of all kinds, models with and without experts, copies whole and divided.

@@ -55,7 +55,7 @@ pub(crate) use together::Planned;
 use fabricast_topologies::Picos;
 use timing::Timing;
 
-use crate::job::{JobError, Layout, Processes, Training};
+use crate::job::{Collectives, JobError, Layout, Processes, Training};
 use crate::plan::PlanError;
 
 /// What time of a step goes to.
@@ -135,6 +135,8 @@ pub struct Step {
     pub communication: Picos,
     /// What one GPU would compute for the whole batch, were its memory large enough.
     pub alone: Picos,
+    /// What its calls are done by, of what the job allows.
+    pub collectives: Collectives,
 }
 
 impl Step {

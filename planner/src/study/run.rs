@@ -16,7 +16,7 @@ use super::key::Key;
 use super::row::Lacking;
 use super::setting::{Load, Under};
 use super::{Candidate, Counted, Extent, Study, load, row};
-use crate::job::{Collectives, Job, JobError, Layout, Loaded, Memories, Training};
+use crate::job::{Job, JobError, Layout, Loaded, Memories, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
 use crate::step::{
@@ -269,7 +269,7 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
             };
             let course = course_of_step(job, machine, &step)?;
             let row = row::trained(job, (ranks, hosts.len()), (&step, footprint, beyond), of_one_host);
-            let carried = carried(machine, &step, job.collectives, &calls(job, &step.layout))?;
+            let carried = carried(machine, &step, &calls(job, &step.layout))?;
             Ok(ResultRow { courses: vec![CourseRow::of("step", course)], calls: carried.0, load: carried.1, ..row })
         }
         Job::Inference(job) => {
@@ -277,7 +277,7 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
             let courses = courses_of_steps(job, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
             let courses = courses.filter_map(|(course, name)| Some(CourseRow::of(name, course?))).collect();
             let loaded = Loaded { job, in_flight: service.in_flight };
-            let carried = carried(machine, &step, job.collectives, &serve::calls(&loaded, &step.layout))?;
+            let carried = carried(machine, &step, &serve::calls(&loaded, &step.layout))?;
             Ok(ResultRow {
                 courses,
                 calls: carried.0,
@@ -301,14 +301,9 @@ fn reason(job: &Job, error: &TimeError) -> String {
 }
 
 /// The calls of a step, and how busy they keep links.
-fn carried(
-    machine: &Machine<'_>,
-    step: &Step,
-    collectives: Collectives,
-    calls: &[StepCall],
-) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
+fn carried(machine: &Machine<'_>, step: &Step, calls: &[StepCall]) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
     let simulated = machine.simulated;
-    let priced = simulated.allowing(collectives).priced(&step.layout, calls)?;
+    let priced = simulated.allowing(step.collectives).priced(&step.layout, calls)?;
     let utilization = simulated.load(&step.layout, &priced).utilization(machine.router, step.time);
     let rows = priced.iter().map(|one| row::call(one, &step.layout)).collect();
     Ok((rows, load::by_class(machine.router.fabric(), &utilization)))
