@@ -89,7 +89,9 @@ fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let tokens = job.max_batched_tokens;
     let attention = model.attention_width().div_ceil(tensor);
-    let ffns = (model.ffns_per_token() as f64 * job.skew).ceil() as u64;
+    // Without experts none is busier than others.
+    let skew = if model.experts == 0 { 1.0 } else { job.skew };
+    let ffns = (model.ffns_per_token() as f64 * skew).ceil() as u64;
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
     let layer = tokens * e * (2 * model.hidden + attention.max(ffn));
@@ -260,6 +262,18 @@ mod tests {
         assert_eq!(of("bf16") - words, 2 * (of("fp8") - words));
         assert_eq!(9 * (of("fp8") - words), 16 * (of("nvfp4") - words));
         assert!((of("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
+    }
+
+    /// Experts alone are busier than others.
+    #[test]
+    fn skew_is_of_experts() {
+        let activations = |lines: &str| {
+            let job = served(&format!("concurrency = 4\nparallel = {{ tp = 8 }}\n{lines}"));
+            serving_footprint(&job.filled(&laid(&job, 8), None), &laid(&job, 8)).activations
+        };
+        assert_eq!(activations("expert_skew = 50\n"), activations(""));
+        let mixture = format!("model = {DEEPSEEK_V3}\n");
+        assert!(activations(&format!("{mixture}expert_skew = 50\n")) > activations(&mixture));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(crate) struct JobText {
-    name: Spanned<String>,
+    pub(crate) name: Spanned<String>,
     kind: Option<Spanned<String>>,
     model: Option<Spanned<ModelText>>,
     precision: Option<Spanned<Precision>>,
@@ -191,12 +191,12 @@ impl<'de> Deserialize<'de> for ParallelText {
 const MOST: u64 = 1 << 24;
 
 impl JobText {
-    /// The job, or what is wrong with it by itself.
+    /// The job, or what is wrong with it by itself; what a job leaves out has the place of the job.
     pub fn job(&self, origin: Origin<'_>, place: Place, beside: Beside<'_>) -> Result<Job, JobError> {
         let check = Checked { origin };
-        let at = |bytes: Option<Range<usize>>| origin.place(bytes.unwrap_or(0..0));
+        let at = |bytes: Option<Range<usize>>| bytes.map_or_else(|| place.clone(), |bytes| origin.place(bytes));
         let places = Places {
-            job: place,
+            job: place.clone(),
             model: at(self.model.as_ref().map(Spanned::span)),
             parallel: at(self.parallel.as_ref().map(Spanned::span)),
             batch: origin.place(self.batch()),

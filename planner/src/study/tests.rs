@@ -15,6 +15,7 @@ mod documented;
 mod granted;
 mod paying;
 mod published;
+mod told;
 
 /// A study that was run.
 pub(crate) struct Made {
@@ -171,13 +172,14 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
-/// Three GPUs divide no heads, layers or sequences: that pair says so, and the others go on. Where no pair is left, that is told.
+/// Three GPUs in turn divide no heads, layers or sequences, and none of them is left out: that pair says so, and the others go on. Where no pair is left, that is told.
 #[test]
 fn a_pair_that_cannot_be_stops_nothing() {
     let machine = |name: &str, gpus: u32| {
         format!("[[candidate]]\nname = \"{name}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_usd = 1000\n")
     };
     let job = JOB.replace("layers = 32, hidden = 4096, heads = 32", "layers = 2, hidden = 2048, heads = 8");
+    let job = format!("{job}placement = \"cyclic\"\n");
     let made = Made::of(&format!("{}{}{job}", machine("three", 3), machine("four", 4)));
     let answer = made.answer();
     let rows: Vec<_> = answer.results.iter().map(|row| row.candidate.as_str()).collect();

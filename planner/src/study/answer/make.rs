@@ -144,7 +144,9 @@ fn sensitivity(
     given: &[Ranked],
     ranking: &[Ranked],
 ) -> SensitivityRow {
-    let order = |ranking: &[Ranked]| ranking.iter().map(|one| one.candidate).collect::<Vec<_>>();
+    let order = |ranking: &[Ranked]| -> Vec<(usize, bool)> {
+        ranking.iter().map(|one| (one.candidate, one.beyond.is_empty())).collect()
+    };
     let unchanged = |candidate: usize| {
         let why = cases.unchanged(number, candidate)?;
         Some(format!("{}: {why}", name(study, candidate)))

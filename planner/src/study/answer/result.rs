@@ -57,7 +57,8 @@ pub struct ResultRow {
     pub total_comm_share: f64,
     /// Speed-up over one GPU with memory enough for the same steps, divided by the GPUs; absent for traces.
     pub efficiency: Option<f64>,
-    /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all.
+    /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all, and of inference: a host
+    /// by itself would have fewer requests in flight, and how many is the job's to say, not ours.
     #[serde(default)]
     pub efficiency_node: Option<f64>,
     /// What the step's time goes to, seconds; they add up to it.
