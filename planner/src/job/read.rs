@@ -196,7 +196,6 @@ impl JobText {
         let check = Checked { origin };
         let at = |bytes: Option<Range<usize>>| bytes.map_or_else(|| place.clone(), |bytes| origin.place(bytes));
         let places = Places {
-            job: place.clone(),
             model: at(self.model.as_ref().map(Spanned::span)),
             parallel: at(self.parallel.as_ref().map(Spanned::span)),
             batch: origin.place(self.batch()),
@@ -204,6 +203,7 @@ impl JobText {
             tier: at(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
             placement: at(self.placement.as_ref().map(Spanned::span)),
             farthest: at(self.farthest()),
+            job: place,
         };
         let kind = self.kind.as_ref().map_or("training", |kind| kind.get_ref().as_str());
         let job = match kind {

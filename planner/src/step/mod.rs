@@ -20,6 +20,7 @@ mod kernels;
 mod least;
 mod load;
 mod meeting;
+mod of_many;
 mod one_process;
 mod own_choice;
 mod passes;

@@ -23,12 +23,12 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::of_many::of_many;
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
-use crate::algorithm::Algorithm;
 use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
-use crate::library::{Chooser, Conditions, Library, Offer, Registered};
+use crate::library::{Chooser, Conditions, Offer, Registered};
 use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
 use crate::strategy::{Restriction, Strategy};
 
@@ -80,17 +80,8 @@ pub trait Tariff: Sync {
     }
 }
 
-/// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
-/// time than they are worth.
-const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
-
 /// From so many ranks on in groups that leave their NVLink domain.
 const MANY: usize = 16;
-
-/// What such groups do not try: each rank sends to every other, so that messages grow with the square of the ranks, for bytes
-/// that rings move as fast.
-const BETWEEN_ALL: [Algorithm; 5] =
-    [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
 /// The most bytes for each rank of groups of many at which strategies are compared. A ring then moves chunks of this size,
 /// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
@@ -515,18 +506,6 @@ impl<'a> Simulated<'a> {
         plan_within(&request, &self.bounds(first), &Measurements::NONE, Watcher::default())
     }
 
-    /// The library of the profile.
-    fn library(&self) -> Library {
-        self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
-    }
-
-    /// The library that jobs keep to, where it does not run on these GPUs, so that they take any strategy.
-    #[must_use]
-    pub fn library_not_for_these(&self) -> Option<Library> {
-        let library = self.library();
-        (!library.runs_on(self.router.fabric(), self.ranks)).then_some(library)
-    }
-
     /// What no call of a group beats. (Two threads may work out the same.)
     fn bounds(&self, group: &[NodeId]) -> Arc<Bounds> {
         let known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned();
@@ -543,20 +522,6 @@ impl<'a> Simulated<'a> {
 fn few_digits(part: u64) -> u64 {
     let unit = 1u64 << part.checked_ilog2().unwrap_or(0).saturating_sub(6);
     ((part + unit / 2) / unit * unit).max(1)
-}
-
-/// What groups of many try that have so many ranks on a host. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
-/// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
-fn of_many(collective: Collective, on_a_host: u32) -> Restriction {
-    let algorithms = match collective.is_between_pairs() {
-        // (There every rank has something for every other.)
-        true => Vec::new(),
-        false => Algorithm::ALL
-            .into_iter()
-            .filter(|one| !BETWEEN_ALL.contains(one) && (*one != Algorithm::Pat || on_a_host == 1))
-            .collect(),
-    };
-    Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }
 
 impl Allowed<'_> {

@@ -210,7 +210,7 @@ fn a_precision_that_one_candidate_lacks_stops_nothing() {
     let bf16 = job.replace("precision = \"fp8\"", "");
     let study = read_study(&format!("{}{bf16}", machine("dgx-v100")), "s.toml").unwrap();
     let error = check(&study, &[load(&study.candidates[0].fabric).unwrap()]).unwrap_err().to_string();
-    assert!(error.starts_with("s.toml:") && error.contains("bf16: expected precision = \"fp16\""), "{error}");
+    assert!(error.starts_with("s.toml:6:1: ") && error.contains("bf16: expected precision = \"fp16\""), "{error}");
     let fp16 = job.replace("fp8", "fp16");
     let study = read_study(&format!("{}{fp16}", machine("dgx-v100")), "s.toml").unwrap();
     assert!(check(&study, &[load(&study.candidates[0].fabric).unwrap()]).is_ok());
