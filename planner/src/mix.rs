@@ -95,7 +95,7 @@ pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<R
                 Some(layout) => layout,
                 None => serve::best_service(job, machine)?.0.layout,
             };
-            (layout, serve::calls(&job.filled(&layout, machine.memory()), &layout))
+            (layout, serve::calls(&job.filled(&layout, machine.memories(&job.placement)), &layout))
         }
         Job::Trace(job) => {
             job.trace.check_ranks(machine.ranks.len(), &job.file)?;

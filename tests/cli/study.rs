@@ -235,7 +235,8 @@ fn what_is_wrong_is_shown_where_it_stands() {
         ),
         ("precision = \"bf16\"", "precision = \"bf17\"", "s.toml:31:13: unknown variant"),
         ("zero = 1", "zero = 1\nseed = 3", "s.toml:35:1: unknown field `seed`"),
-        ("nodes = 4", "nodes = 0", "not 0"),
+        ("nodes = 4", "nodes = 0", "s.toml:9:9: nodes: a candidate has 1 host or more, not 0"),
+        ("nodes = 4", "nodes = 4\ngpus = 9", "s.toml:10:8: "),
     ] {
         std::fs::write(folder.path().join("s.toml"), text.replacen(right, wrong, 1)).unwrap();
         refused(folder.path(), "study s.toml -o out", expected);

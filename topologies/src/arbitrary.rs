@@ -78,14 +78,41 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
             .boxed(),
         NodeKind::Cpu => {
             let arch = prop::sample::select(vec![CpuArch::X86, CpuArch::Arm, CpuArch::Power]);
-            (of(text()), of(arch), of(text()), of(any::<u32>()), of(any::<u32>()), of(-1..9i32), of(bandwidth()))
-                .prop_map(|(model, arch, vendor, family, model_id, numa, memory_bandwidth)| {
-                    Figures::Cpu(Arc::new(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth }))
+            (
+                of(text()),
+                of(arch),
+                of(text()),
+                of(any::<u32>()),
+                of(any::<u32>()),
+                of(-1..9i32),
+                of(bandwidth()),
+                of(1..1_u64 << 50),
+            )
+                .prop_map(|(model, arch, vendor, family, model_id, numa, memory_bandwidth, memory)| {
+                    let memory = memory.map(Bytes);
+                    Figures::Cpu(Arc::new(CpuFigures {
+                        model,
+                        arch,
+                        vendor,
+                        family,
+                        model_id,
+                        numa,
+                        memory_bandwidth,
+                        memory,
+                    }))
                 })
                 .boxed()
         }
-        NodeKind::Nic => (of(text()), of(bandwidth()), of(any::<bool>()), of(any::<u32>()))
-            .prop_map(|(model, speed, gdr, mtu)| Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu })))
+        NodeKind::Nic => (
+            of(text()),
+            of(bandwidth()),
+            of(any::<bool>()),
+            of(any::<u32>()),
+            of(prop::sample::select(&LinkKind::NETWORK[..])),
+        )
+            .prop_map(|(model, speed, gdr, mtu, link)| {
+                Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu, link }))
+            })
             .boxed(),
         NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => {
             (of(text()), of(bandwidth()), of(any::<bool>()))

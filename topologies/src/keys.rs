@@ -90,8 +90,8 @@ macro_rules! keys {
 pub(crate) use keys;
 
 keys!(GpuFigures { model, compute_capability, sm_count, memory, memory_bandwidth, copy_engines, bf16_tflops });
-keys!(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth });
-keys!(NicFigures { model, speed, gdr, mtu });
+keys!(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth, memory });
+keys!(NicFigures { model, speed, gdr, mtu, link });
 keys!(SwitchFigures { model, capacity, multicast });
 
 /// A TOML basic string.

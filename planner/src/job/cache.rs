@@ -8,7 +8,7 @@
 use fabricast_topologies::Bytes;
 
 use super::memory::RUNTIME;
-use super::{Arrivals, Footprint, KvPrecision, Layout, Loaded, Precision, Serving, Tier};
+use super::{Arrivals, Footprint, KvPrecision, Layout, Loaded, Memories, Precision, Serving, Tier};
 
 impl Serving {
     /// Bytes of keys and values of a token, in all layers and heads.
@@ -29,9 +29,9 @@ impl Serving {
         }
     }
 
-    /// The part of a GPU's memory that may be filled.
-    fn filled_memory(&self, memory: Bytes) -> Bytes {
-        Bytes((memory.0 as f64 * self.memory_share) as u64)
+    /// The part of a GPU's memory that may be filled, and all of the CPU's.
+    fn filled_memory(&self, memories: Memories) -> Memories {
+        Memories { own: Bytes((memories.own.0 as f64 * self.memory_share) as u64), ..memories }
     }
 
     /// Bytes of the weights of a rank of the first stage. Words are kept as activations are. What makes short vectors each
@@ -69,12 +69,14 @@ impl Loaded<'_> {
 /// What fills the memory of the fullest rank.
 #[must_use]
 pub fn serving_footprint(job: &Loaded<'_>, layout: &Layout) -> Footprint {
+    let (kv_cache, host) = match job.kv_tier {
+        Tier::Hbm | Tier::Peer => (job.kv_of_rank(layout), Bytes(0)),
+        Tier::Host => (Bytes(0), job.kv_of_rank(layout)),
+    };
     Footprint {
         weights: Bytes(job.weights_of_rank(layout)),
-        kv_cache: match job.kv_tier {
-            Tier::Hbm | Tier::Peer => job.kv_of_rank(layout),
-            Tier::Host => Bytes(0),
-        },
+        kv_cache,
+        host,
         activations: Bytes(activations(job, layout)),
         runtime: RUNTIME,
         ..Footprint::default()
@@ -87,7 +89,9 @@ fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let tokens = job.max_batched_tokens;
     let attention = model.attention_width().div_ceil(tensor);
-    let ffns = (model.ffns_per_token() as f64 * job.skew).ceil() as u64;
+    // Without experts none is busier than others.
+    let skew = if model.experts == 0 { 1.0 } else { job.skew };
+    let ffns = (model.ffns_per_token() as f64 * skew).ceil() as u64;
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
     let layer = tokens * e * (2 * model.hidden + attention.max(ffn));
@@ -95,14 +99,16 @@ fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
     layer + 4 * job.requests_of_replica(layout) * model.vocab.div_ceil(tensor)
 }
 
-/// Requests in flight that fit GPUs of so much memory, on all replicas together: as many on each as are left room for.
-pub(super) fn fitting(job: &Serving, layout: &Layout, memory: Bytes) -> u64 {
+/// Requests in flight that fit GPUs and CPUs of so much memory, on all replicas together: as many on each as are left room for.
+pub(super) fn fitting(job: &Serving, layout: &Layout, memories: Memories) -> u64 {
     let replicas = u64::from(layout.degrees.data);
-    let of = |in_flight: u64| serving_footprint(&Loaded { job, in_flight }, layout).total().0;
+    let of = |in_flight: u64| serving_footprint(&Loaded { job, in_flight }, layout);
     // Each request of a replica takes as much as its first.
     let (none, one_each) = (of(0), of(replicas));
-    let left = job.filled_memory(memory).0.saturating_sub(none);
-    (left / (one_each - none).max(1)).saturating_mul(replicas)
+    let filled = job.filled_memory(memories);
+    let left = filled.own.0.saturating_sub(none.total().0) / (one_each.total().0 - none.total().0).max(1);
+    let beside = filled.host.0 / one_each.host.0.max(1);
+    left.min(beside).saturating_mul(replicas)
 }
 
 /// Whether all requests fit, and if not, what would.
@@ -112,38 +118,47 @@ pub struct Room {
     pub memory: Bytes,
     /// What it lacks; `None` where all fits.
     pub beyond: Option<Bytes>,
+    /// What a rank's part of its CPU's memory lacks; `None` where all that is kept there fits.
+    pub beyond_host: Option<Bytes>,
     /// Requests in flight that fit, on all replicas together.
     pub requests: u64,
     /// Changes of the job any one of which makes it fit, as its keys are written.
     pub remedies: Vec<String>,
 }
 
-/// The room in GPUs of so much memory.
+/// The room in GPUs of so much memory, and CPUs.
 #[must_use]
-pub fn room(job: &Loaded<'_>, layout: &Layout, memory: Bytes) -> Room {
-    let requests = fitting(job, layout, memory);
-    let memory = job.filled_memory(memory);
-    let lacks = |other: &Serving| serving_footprint(&Loaded { job: other, ..*job }, layout).beyond(memory);
-    let beyond = lacks(job);
+pub fn room(job: &Loaded<'_>, layout: &Layout, memories: impl Into<Memories>) -> Room {
+    let memories = memories.into();
+    let requests = fitting(job, layout, memories);
+    let filled = job.filled_memory(memories);
+    let footprint = serving_footprint(job, layout);
+    let lacks = |other: &Serving| !serving_footprint(&Loaded { job: other, ..*job }, layout).fits(filled);
     let mut remedies = Vec::new();
-    if beyond.is_some() {
+    if lacks(job) {
         if let (1.., Arrivals::OneByOne { .. }) = (requests, job.arrivals) {
             remedies.push(format!("concurrency = {requests}"));
         }
         let kept = Serving { kv_precision: KvPrecision::Fp8, ..job.job.clone() };
-        if job.kv_bytes_per_token.is_none() && job.kv_precision != KvPrecision::Fp8 && lacks(&kept).is_none() {
+        if job.kv_bytes_per_token.is_none() && job.kv_precision != KvPrecision::Fp8 && !lacks(&kept) {
             remedies.push("kv_precision = \"fp8\"".to_owned());
         }
         let smaller = Serving { precision: Precision::Fp8, ..job.job.clone() };
-        if job.precision.served_bytes() > smaller.precision.served_bytes() && lacks(&smaller).is_none() {
+        if job.precision.served_bytes() > smaller.precision.served_bytes() && !lacks(&smaller) {
             remedies.push("precision = \"fp8\"".to_owned());
         }
         let elsewhere = Serving { kv_tier: Tier::Host, ..job.job.clone() };
-        if job.kv_tier != Tier::Host && lacks(&elsewhere).is_none() {
+        if job.kv_tier != Tier::Host && !lacks(&elsewhere) {
             remedies.push("kv_tier = \"host\"".to_owned());
         }
     }
-    Room { memory, beyond, requests, remedies }
+    Room {
+        memory: filled.own,
+        beyond: footprint.beyond(filled.own),
+        beyond_host: footprint.beyond_host(filled.host),
+        requests,
+        remedies,
+    }
 }
 
 #[cfg(test)]
@@ -205,7 +220,7 @@ mod tests {
             );
             let job = served(&lines);
             let layout = laid(&job, 16);
-            let loaded = job.filled(&layout, memory);
+            let loaded = job.filled(&layout, memory.map(Into::into));
             (loaded.in_flight, memory.map(|memory| room(&loaded, &layout, memory)))
         };
         assert_eq!(filled(100, 64, None, "hbm").0, 100);
@@ -220,9 +235,20 @@ mod tests {
         assert!(least == 1 && found.unwrap().beyond.is_some());
         // On the host none is kept here but the scores of its words.
         assert!(filled(1 << 24, 1 << 24, gigabytes(40), "host").0 > 100 * most);
+        // As many as the CPU's memory holds, and those that come one by one do not fit it.
+        let kept =
+            served("requests = 100000\nmax_num_seqs = 100000\nkv_tier = \"host\"\nparallel = { tp = 8, dp = 1 }\n");
+        let layout = laid(&kept, 8);
+        let each = 2500 * kept.kv_bytes_of_rank(&layout);
+        let memories = Memories { own: Bytes(1 << 40), host: Bytes(100 * each + each / 2) };
+        assert_eq!(kept.filled(&layout, Some(memories)).in_flight, 100);
+        let asked = served("concurrency = 101\nkv_tier = \"host\"\nparallel = { tp = 8, dp = 1 }\n");
+        let found = room(&asked.filled(&layout, None), &layout, memories);
+        assert_eq!((found.beyond, found.beyond_host, found.requests), (None, Some(Bytes(each - each / 2)), 100));
+        assert_eq!(found.remedies[0], "concurrency = 100");
         // Requests that come one by one are as many as are said.
         let job = served("concurrency = 77\nparallel = { tp = 8 }\n");
-        assert_eq!(job.filled(&laid(&job, 8), Some(Bytes(1))).in_flight, 77);
+        assert_eq!(job.filled(&laid(&job, 8), Some(Bytes(1).into())).in_flight, 77);
     }
 
     /// Llama 2 70B: 137e9 bytes in 16 bits; in fp8 half of that but the words, in nvfp4 9 of 16 parts of this.
@@ -236,6 +262,18 @@ mod tests {
         assert_eq!(of("bf16") - words, 2 * (of("fp8") - words));
         assert_eq!(9 * (of("fp8") - words), 16 * (of("nvfp4") - words));
         assert!((of("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
+    }
+
+    /// Experts alone are busier than others.
+    #[test]
+    fn skew_is_of_experts() {
+        let activations = |lines: &str| {
+            let job = served(&format!("concurrency = 4\nparallel = {{ tp = 8 }}\n{lines}"));
+            serving_footprint(&job.filled(&laid(&job, 8), None), &laid(&job, 8)).activations
+        };
+        assert_eq!(activations("expert_skew = 50\n"), activations(""));
+        let mixture = format!("model = {DEEPSEEK_V3}\n");
+        assert!(activations(&format!("{mixture}expert_skew = 50\n")) > activations(&mixture));
     }
 
     #[test]

@@ -26,6 +26,29 @@ pub struct Footprint {
     pub kv_cache: Bytes,
     /// What CUDA and the libraries have besides.
     pub runtime: Bytes,
+    /// What lies in the memory of the CPU next to it, and takes none of its own.
+    pub host: Bytes,
+}
+
+/// Memory that a rank may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memories {
+    /// Its GPU's.
+    pub own: Bytes,
+    /// Its part of that of the CPU next to it.
+    pub host: Bytes,
+}
+
+impl Memories {
+    /// Enough of both.
+    pub const UNLIMITED: Self = Self { own: Bytes::MAX, host: Bytes::MAX };
+}
+
+impl From<Bytes> for Memories {
+    /// So much on the GPU, and enough beside it.
+    fn from(own: Bytes) -> Self {
+        Self { own, ..Self::UNLIMITED }
+    }
 }
 
 /// What a process holds of a GPU's memory besides its tensors, where it runs PyTorch 2.11 and NCCL 2.28.9 over two H200: what the
@@ -34,17 +57,29 @@ pub struct Footprint {
 pub(super) const RUNTIME: Bytes = Bytes(1_700_000_000);
 
 impl Footprint {
-    /// All of it.
+    /// All of it that is in the GPU's memory.
     #[must_use]
     pub fn total(&self) -> Bytes {
         let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.kv_cache, self.runtime];
         Bytes(parts.iter().map(|part| part.0).sum())
     }
 
-    /// By how much it does not fit; `None` where it does.
+    /// By how much it does not fit a GPU's memory; `None` where it does.
     #[must_use]
     pub fn beyond(&self, memory: Bytes) -> Option<Bytes> {
         self.total().0.checked_sub(memory.0).filter(|&over| over > 0).map(Bytes)
+    }
+
+    /// By how much what lies beside does not fit a rank's part of its CPU's memory; `None` where it does.
+    #[must_use]
+    pub fn beyond_host(&self, part: Bytes) -> Option<Bytes> {
+        self.host.0.checked_sub(part.0).filter(|&over| over > 0).map(Bytes)
+    }
+
+    /// Whether it fits both.
+    #[must_use]
+    pub fn fits(&self, memories: Memories) -> bool {
+        self.beyond(memories.own).is_none() && self.beyond_host(memories.host).is_none()
     }
 }
 
@@ -88,17 +123,20 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         Bytes(part(shared, copies) + part(experts, expert_copies))
     };
     let passes = job.gathered(layout) == Gathered::Pass;
+    let state = of(job.precision.state_bytes(), job.zero > Zero::None);
+    let (optimizer, host) = match job.optimizer_tier {
+        Tier::Hbm | Tier::Peer => (state, Bytes(0)),
+        Tier::Host => (Bytes(0), state),
+    };
     let Bytes(weights) = of(job.precision.bytes(), passes);
     Footprint {
         weights: Bytes(weights + if passes { gathered(job, layout, stage) } else { 0 }),
         gradients: of(job.gradient_bytes(), job.accumulated(layout) == Accumulate::Shards),
-        optimizer: match job.optimizer_tier {
-            Tier::Hbm | Tier::Peer => of(job.precision.state_bytes(), job.zero > Zero::None),
-            Tier::Host => Bytes(0),
-        },
+        optimizer,
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
         runtime: RUNTIME,
+        host,
     }
 }
 

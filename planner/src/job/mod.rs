@@ -32,7 +32,7 @@ pub use cache::{Room, room, serving_footprint};
 pub use error::JobError;
 pub use layout::{Degrees, Dimension, Ends, Experts, Layout, Order, Sequence};
 pub(crate) use memory::parameters;
-pub use memory::{Footprint, footprint};
+pub use memory::{Footprint, Memories, footprint};
 pub use model::{Flops, Latent, Model};
 pub use placement::{Placement, numbers};
 pub use read::read_job;

@@ -72,6 +72,15 @@ impl Placement {
         }
     }
 
+    /// How many of so many GPUs a list names, where it leaves some out.
+    #[must_use]
+    pub(crate) fn named_of(&self, gpus: usize) -> Option<usize> {
+        match self {
+            Self::Block | Self::Cyclic => None,
+            Self::Listed(listed) => Some(listed.len()).filter(|&named| named != gpus),
+        }
+    }
+
     /// The device of each rank on a fabric.
     ///
     /// # Errors

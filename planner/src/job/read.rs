@@ -58,7 +58,7 @@ pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(crate) struct JobText {
-    name: Spanned<String>,
+    pub(crate) name: Spanned<String>,
     kind: Option<Spanned<String>>,
     model: Option<Spanned<ModelText>>,
     precision: Option<Spanned<Precision>>,
@@ -191,12 +191,11 @@ impl<'de> Deserialize<'de> for ParallelText {
 const MOST: u64 = 1 << 24;
 
 impl JobText {
-    /// The job, or what is wrong with it by itself.
+    /// The job, or what is wrong with it by itself; what a job leaves out has the place of the job.
     pub fn job(&self, origin: Origin<'_>, place: Place, beside: Beside<'_>) -> Result<Job, JobError> {
         let check = Checked { origin };
-        let at = |bytes: Option<Range<usize>>| origin.place(bytes.unwrap_or(0..0));
+        let at = |bytes: Option<Range<usize>>| bytes.map_or_else(|| place.clone(), |bytes| origin.place(bytes));
         let places = Places {
-            job: place,
             model: at(self.model.as_ref().map(Spanned::span)),
             parallel: at(self.parallel.as_ref().map(Spanned::span)),
             batch: origin.place(self.batch()),
@@ -204,6 +203,7 @@ impl JobText {
             tier: at(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
             placement: at(self.placement.as_ref().map(Spanned::span)),
             farthest: at(self.farthest()),
+            job: place,
         };
         let kind = self.kind.as_ref().map_or("training", |kind| kind.get_ref().as_str());
         let job = match kind {

@@ -6,11 +6,11 @@
 
 use std::ops::Deref;
 
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::Picos;
 use serde::Deserialize;
 
 use super::cache::fitting;
-use super::{Collectives, Layout, Model, Parallel, Placement, Places, Precision, Tier};
+use super::{Collectives, Layout, Memories, Model, Parallel, Placement, Places, Precision, Tier};
 
 /// A model that answers requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,11 +68,11 @@ impl Serving {
 
     /// The job with the requests that are in flight on GPUs of so much memory: of a batch as many as that holds, at least one.
     #[must_use]
-    pub fn filled(&self, layout: &Layout, memory: Option<Bytes>) -> Loaded<'_> {
+    pub fn filled(&self, layout: &Layout, memories: Option<Memories>) -> Loaded<'_> {
         let in_flight = match self.arrivals {
             Arrivals::OneByOne { concurrency } => concurrency,
             Arrivals::Together { requests, at_once } => {
-                let fitting = memory.map_or(u64::MAX, |memory| fitting(self, layout, memory));
+                let fitting = memories.map_or(u64::MAX, |memories| fitting(self, layout, memories));
                 requests.min(at_once.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
             }
         };

@@ -11,8 +11,8 @@ pub enum Tier {
     Hbm,
     /// In another GPU's, which has the same to keep: read over the fabric, and no room is gained.
     Peer,
-    /// In the memory of the CPU next to it (Grace's, over NVLink-C2C; others', over PCIe), of which there is taken to be
-    /// enough, since fabrics do not state how much there is.
+    /// In the memory of the CPU next to it (Grace's, over NVLink-C2C; others', over PCIe), which those next to it share;
+    /// where a fabric does not state how much there is, it is taken to be enough.
     Host,
 }
 

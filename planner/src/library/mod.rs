@@ -21,7 +21,7 @@ mod offers;
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_topologies::Picos;
+use fabricast_topologies::{Fabric, NodeId, Picos};
 
 use crate::strategy::Strategy;
 pub use chooser::{Chooser, Conditions, Registered};
@@ -94,6 +94,15 @@ pub enum Unknown {
 impl Library {
     /// What a bare `nccl` means.
     pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
+
+    /// Whether it runs on these devices at all: NCCL does on NVIDIA's GPUs alone.
+    #[must_use]
+    pub fn runs_on(self, fabric: &Fabric, devices: &[NodeId]) -> bool {
+        match self {
+            Self::Nccl(_) => !nccl::graph::are_of_another_maker(fabric, devices),
+            Self::OpenMpi(_) => true,
+        }
+    }
 }
 
 impl fmt::Display for Library {

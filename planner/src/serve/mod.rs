@@ -152,6 +152,7 @@ impl Round {
             communication: shares.iter().filter(|share| share.0.is_communication()).map(|share| share.1).sum(),
             shares,
             alone: mean((alone_with, often), (alone_without, seldom)),
+            collectives: job.collectives,
         }
     }
 }

@@ -5,11 +5,9 @@
 //! the job's limits; where nothing keeps them, what answers the most. What does not fit the memory is left out; where
 //! nothing fits, what comes nearest is taken.
 
-use fabricast_topologies::Bytes;
-
 use super::{Clock, Service, courses, serve};
-use crate::job::{Degrees, Footprint, Layout, Serving, room, serving_footprint};
-use crate::step::{Course, Estimated, Machine, Step, Tariff, TimeError, indivisible, shortlist};
+use crate::job::{Degrees, Footprint, Layout, Memories, Serving, room, serving_footprint};
+use crate::step::{Course, Estimated, Machine, SIMULATED, Step, Tariff, TimeError, indivisible, shortlist};
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
 /// GPU's memory.
@@ -20,7 +18,7 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
     let speeds = machine.speeds_to_serve(job)?;
     let allowed = machine.simulated.allowing(job.collectives);
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
-    let memory = machine.memory();
+    let memory = machine.memories(&job.placement);
     let timed = |layout: &Layout| {
         let job = job.filled(layout, memory);
         let (step, service) = serve(&job, layout, &clock)?;
@@ -49,7 +47,7 @@ pub fn courses_of_steps(job: &Serving, machine: &Machine<'_>, found: &Step) -> R
     let speeds = machine.speeds_to_serve(job)?;
     let allowed = machine.simulated.allowing(job.collectives);
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
-    Ok(courses(&job.filled(&found.layout, machine.memory()), &found.layout, &clock)?)
+    Ok(courses(&job.filled(&found.layout, machine.memories(&job.placement)), &found.layout, &clock)?)
 }
 
 /// The mean step of a job divided so, whose calls take what `tariff` says.
@@ -64,7 +62,7 @@ pub(crate) fn step_of(
 ) -> Result<Step, TimeError> {
     let speeds = machine.speeds_to_serve(job)?;
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff };
-    Ok(serve(&job.filled(layout, machine.memory()), layout, &clock)?.0)
+    Ok(serve(&job.filled(layout, machine.memories(&job.placement)), layout, &clock)?.0)
 }
 
 /// Less is better: limits that are broken, and the time of a token in parts of a second so small that none is the same as another's by
@@ -75,21 +73,25 @@ fn order(service: &Service) -> (bool, u128) {
 
 /// The best by estimate, of those that fit.
 fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<Vec<Layout>, TimeError> {
-    let memory = machine.memory();
+    let memory = machine.memories(&job.placement);
     let filled = |layout: &Layout| job.filled(layout, memory);
-    shortlist(
+    let found = shortlist(
+        SIMULATED,
         possible(job, machine),
-        |layout| room(&filled(layout), layout, memory.unwrap_or(Bytes::MAX)).beyond.is_none(),
+        |layout| {
+            let room = room(&filled(layout), layout, memory.unwrap_or(Memories::UNLIMITED));
+            room.beyond.is_none() && room.beyond_host.is_none()
+        },
         |layout| serving_footprint(&filled(layout), layout).total(),
         |layout| Ok(order(&serve(&filled(layout), layout, clock)?.1)),
-    )
+    )?;
+    Ok(found.into_iter().map(|(_, layout)| layout).collect())
 }
 
 /// All that the model and the ranks divide by.
 fn possible(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
-    let island = machine.ranks.first().map(|&rank| machine.router.island_of(rank));
-    let near = machine.ranks.iter().filter(|&&rank| Some(machine.router.island_of(rank)) == island).count() as u32;
+    let near = machine.ranks_per_domain();
     let divisors = |of: u32, most: u32| (1..=most.min(of)).filter(move |by| of.is_multiple_of(*by));
     let stages = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
     let mut found = Vec::new();

@@ -3,16 +3,19 @@
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::fabric::{Figures, Node};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{NodeId, Picos};
+use fabricast_topologies::{Fabric, HostId, NodeId, Picos};
+use rustc_hash::FxHashSet;
 
 use super::price::{Exchange, Simulated, Tariff, are_in_order};
 use super::times;
 use crate::job::Layout;
 use crate::plan::PlanError;
 
-/// A first estimate for choosing what to simulate: the bytes that the slowest path between neighbours of a group must carry at its
-/// bandwidth, and the steps that follow each other, each with the latency of the longest path and what software takes for it.
+/// A first estimate for choosing what to simulate: the bytes that pass between neighbours of a group at their path's bandwidth, those
+/// that leave an NVLink domain at that of the NICs of all ranks that the group has there, since rings and trees are spread over them, and the
+/// steps that follow each other, each with the latency of its path and what software takes for it.
 /// Of ranks that are numbered as the fabric numbers its GPUs the first group stands for all.
 pub struct Estimated<'a> {
     router: &'a Router<'a>,
@@ -20,17 +23,19 @@ pub struct Estimated<'a> {
     ranks: &'a [NodeId],
     /// Whether the first group stands for all.
     alike: bool,
+    /// A rank's part of the NICs of its host, bytes a second; `None` where hosts have none that say.
+    nics_of_rank: Option<f64>,
 }
 
-/// Where neighbours in a group are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spread {
-    /// All in an NVLink domain.
-    Inside,
-    /// Several to a domain.
-    Several,
-    /// One to a domain.
-    Each,
+/// Where a group is, and how its bytes get about.
+#[derive(Clone, Copy, Debug)]
+struct Ways {
+    /// Ranks that follow each other in a domain.
+    inside: u32,
+    /// Bytes a second between neighbours of a domain, and latency.
+    near: (f64, Picos),
+    /// The same of those that a rank sends to other domains.
+    far: (f64, Picos),
 }
 
 impl<'a> Estimated<'a> {
@@ -38,31 +43,90 @@ impl<'a> Estimated<'a> {
     #[must_use]
     pub fn new(simulated: &Simulated<'a>) -> Self {
         let Simulated { router, profile, ranks, .. } = *simulated;
-        Self { router, profile, ranks, alike: are_in_order(router, ranks) }
+        let nics_of_rank = nics_of_rank(router.fabric(), ranks);
+        Self { router, profile, ranks, alike: are_in_order(router, ranks), nics_of_rank }
     }
 
-    /// What software takes for a step.
-    fn software(&self, spread: Spread) -> Picos {
+    /// What software takes for a step in a domain, and between domains.
+    fn software(&self) -> [Picos; 2] {
         let network = self.profile.network;
-        let between = match spread {
-            Spread::Inside => Picos::ZERO,
-            Spread::Several | Spread::Each => network.post + network.fence + network.arrive,
+        let near = self.profile.protocol(Protocol::Simple).least_software();
+        [near, near + network.post + network.fence + network.arrive]
+    }
+
+    /// The ways of the group that begins at a rank; `None` where there is no such group.
+    fn ways(&self, begin: u32, (size, stride): (u32, u32)) -> Option<Ways> {
+        let at = |number: u32| self.ranks.get((begin + number * stride) as usize).copied();
+        let last = size.checked_sub(1).filter(|&last| last > 0 && at(last).is_some())?;
+        let first = at(0)?;
+        let own = self.router.island_of(first);
+        let is_near = |&number: &u32| at(number).is_some_and(|device| self.router.island_of(device) == own);
+        // (Those of a domain follow each other, unless somebody placed them.)
+        let inside = match self.alike {
+            true => (0..size).take_while(is_near).count(),
+            false => (0..size).filter(is_near).count(),
+        } as u32;
+        let near = if self.alike { (1..inside).next() } else { (1..size).find(is_near) };
+        let far = (inside.min(last)..size).chain(1..size).find(|number| !is_near(number));
+        let mut ways = Ways { inside, near: (f64::INFINITY, Picos::ZERO), far: (f64::INFINITY, Picos::ZERO) };
+        for to in [near, far, Some(last)].into_iter().flatten().filter_map(at) {
+            let Ok(path) = self.router.path(first, to) else { continue };
+            let (rate, latency) = if self.router.island_of(to) == own { &mut ways.near } else { &mut ways.far };
+            *rate = rate.min(path.bandwidth.map_or(f64::INFINITY, |bandwidth| bandwidth.0 as f64));
+            *latency = path.latency.max(*latency);
+        }
+        if inside < size
+            && let Some(nics) = self.nics_of_rank
+        {
+            ways.far.0 = nics;
+        }
+        Some(ways)
+    }
+
+    /// What a call takes with such ways.
+    fn over(&self, ways: &Ways, exchange: Exchange, size: u32) -> Picos {
+        let Exchange { collective, bytes, .. } = exchange;
+        let [near, far] = self.software();
+        let (inside, of_all) = (f64::from(ways.inside.max(1)), f64::from(size));
+        let moved = bytes.0 as f64 * collective.busbw_factor(size);
+        let leaves = ways.inside < size;
+        let domains = size.div_ceil(ways.inside.max(1));
+        // Of what goes to all the part that is for others than neighbours; what goes round leaves by all NICs at once.
+        let (stay, leave) = match collective {
+            Collective::AllToAll => {
+                let beyond = (of_all - inside).max(0.0) / (of_all - 1.0).max(1.0);
+                (moved * (1.0 - beyond), moved * beyond)
+            }
+            Collective::SendRecv => (moved, moved),
+            _ => (moved, moved / inside),
         };
-        self.profile.protocol(Protocol::Simple).least_software() + between
+        let stay = if ways.inside > 1 { stay / ways.near.0 } else { 0.0 };
+        let leave = if leaves { leave / ways.far.0 } else { 0.0 };
+        let doublings = |ranks: u32| u64::from(ranks.next_power_of_two().trailing_zeros());
+        let (of_near, of_far) = match collective {
+            Collective::SendRecv => (u64::from(!leaves), u64::from(leaves)),
+            // Blocks go round in a ring, where several ranks are in a domain and others beyond it.
+            Collective::AllGather | Collective::ReduceScatter if leaves && ways.inside > 1 => {
+                (u64::from(size.saturating_sub(domains)), u64::from(domains.saturating_sub(1)))
+            }
+            // There and back.
+            Collective::AllReduce => (2 * doublings(ways.inside), 2 * doublings(domains)),
+            _ => (doublings(ways.inside), doublings(domains)),
+        };
+        let latency = times(ways.near.1 + near, of_near) + times(ways.far.1 + far, of_far);
+        Picos((stay.max(leave) * 1e12) as u64) + latency
     }
 }
 
-/// Steps of a call that follow each other. Between hosts of several ranks each, blocks go round in a ring; otherwise the way there
-/// doubles.
-fn steps(collective: Collective, size: u32, spread: Spread) -> u64 {
-    let doublings = u64::from(size.next_power_of_two().trailing_zeros());
-    match (collective, spread) {
-        (Collective::SendRecv, _) => 1,
-        (Collective::AllGather | Collective::ReduceScatter, Spread::Several) => u64::from(size.saturating_sub(1)),
-        // There and back.
-        (Collective::AllReduce, _) => 2 * doublings,
-        _ => doublings,
-    }
+/// A rank's part of the NICs of all hosts that have ranks.
+fn nics_of_rank(fabric: &Fabric, ranks: &[NodeId]) -> Option<f64> {
+    let hosts: FxHashSet<HostId> = ranks.iter().map(|&device| fabric.node(device).host).collect();
+    let speed = |(_, node): (NodeId, &Node)| match &node.figures {
+        Figures::Nic(figures) if hosts.contains(&node.host) => figures.speed,
+        _ => None,
+    };
+    let all: f64 = fabric.nodes().filter_map(speed).map(|speed| speed.0 as f64).sum();
+    (all > 0.0).then(|| all / ranks.len().max(1) as f64)
 }
 
 impl Tariff for Estimated<'_> {
@@ -70,30 +134,7 @@ impl Tariff for Estimated<'_> {
         let (size, stride) = layout.shape(exchange.dimension);
         let block = (size * stride).max(1);
         let firsts = 0..if self.alike { 1 } else { self.ranks.len() as u32 };
-        let mut rate = f64::INFINITY;
-        let mut latency = Picos::ZERO;
-        let mut spread = Spread::Inside;
-        for begin in firsts.filter(|rank| rank % block < stride) {
-            let at = |number: u32| self.ranks.get((begin + number * stride) as usize).copied();
-            let (Some(first), Some(next), Some(last)) = (at(0), at(1), at(size.saturating_sub(1))) else {
-                return Ok(Picos::ZERO);
-            };
-            for to in [next, last] {
-                if let Ok(path) = self.router.path(first, to) {
-                    rate = rate.min(path.bandwidth.map_or(f64::INFINITY, |bandwidth| bandwidth.0 as f64));
-                    latency = latency.max(path.latency);
-                }
-            }
-            let [own, of_next, of_last] = [first, next, last].map(|device| self.router.island_of(device));
-            spread = match (own == of_next, own == of_last, spread) {
-                (true, true, known) => known,
-                (true, false, _) => Spread::Several,
-                (false, _, Spread::Several) => Spread::Several,
-                (false, ..) => Spread::Each,
-            };
-        }
-        let moved = exchange.bytes.0 as f64 * exchange.collective.busbw_factor(size);
-        let step = latency + self.software(spread);
-        Ok(Picos((moved / rate * 1e12) as u64) + times(step, steps(exchange.collective, size, spread)))
+        let of_group = |begin: u32| Some(self.over(&self.ways(begin, (size, stride))?, exchange, size));
+        Ok(firsts.filter(|rank| rank % block < stride).filter_map(of_group).max().unwrap_or_default())
     }
 }

@@ -20,6 +20,7 @@ mod kernels;
 mod least;
 mod load;
 mod meeting;
+mod of_many;
 mod one_process;
 mod own_choice;
 mod passes;
@@ -27,6 +28,7 @@ mod pipeline;
 mod price;
 mod search;
 mod slowing;
+mod spares;
 mod speeds;
 mod tier;
 mod timing;
@@ -44,8 +46,9 @@ pub(crate) use own_choice::{Listed, ListedCall};
 pub use price::{Allowed, Exchange, Simulated, Tariff};
 pub(crate) use price::{OwnChoice, fastest};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
-pub(crate) use search::{indivisible, shortlist};
+pub(crate) use search::{SIMULATED, indivisible, shortlist};
 pub use slowing::{Blocks, Claim, Reach};
+pub use spares::ranks_at_work;
 pub use speeds::Speeds;
 pub use tier::check_tier;
 pub(crate) use together::Planned;
@@ -53,7 +56,7 @@ pub(crate) use together::Planned;
 use fabricast_topologies::Picos;
 use timing::Timing;
 
-use crate::job::{JobError, Layout, Processes, Training};
+use crate::job::{Collectives, JobError, Layout, Processes, Training};
 use crate::plan::PlanError;
 
 /// What time of a step goes to.
@@ -133,6 +136,8 @@ pub struct Step {
     pub communication: Picos,
     /// What one GPU would compute for the whole batch, were its memory large enough.
     pub alone: Picos,
+    /// What its calls are done by, of what the job allows.
+    pub collectives: Collectives,
 }
 
 impl Step {
@@ -235,6 +240,10 @@ fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
     times(each, job.global_batch / job.micro_batch) + states
 }
 
+#[cfg(test)]
+mod auto;
+#[cfg(test)]
+mod bandwidth;
 #[cfg(test)]
 mod experts;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::kernels::{Kernel, Passes, layer, logits, update, words};
 use super::{Course, Doing, Efficiency, Exchange, Lane, Share, Speeds, Step, Tariff, alone, times};
-use crate::job::{Dimension, Layout, Training, parameters};
+use crate::job::{Collectives, Dimension, Layout, Training, parameters};
 use crate::plan::PlanError;
 
 /// What launching a kernel takes of a host's thread: measured, NCCL's launches on eight H200 from one thread
@@ -32,6 +32,7 @@ pub(super) struct Parts<'a> {
     micro: u64,
     optimizer: Picos,
     alone: Picos,
+    collectives: Collectives,
 }
 
 impl<'a> Parts<'a> {
@@ -95,6 +96,7 @@ impl<'a> Parts<'a> {
             micro: layout.micro_batches(job),
             optimizer: update(job, own, speeds, curve),
             alone: alone(job, speeds, curve),
+            collectives: job.collectives,
         })
     }
 
@@ -110,7 +112,8 @@ impl<'a> Parts<'a> {
             (Share::Data, of(Share::Data)),
         ];
         let time = shares.iter().map(|share| share.1).sum();
-        Step { layout: *self.layout, time, shares, communication: of(Share::Data), alone: self.alone }
+        let (communication, collectives) = (of(Share::Data), self.collectives);
+        Step { layout: *self.layout, time, shares, communication, alone: self.alone, collectives }
     }
 
     /// One after the other.

@@ -6,6 +6,7 @@ use fabricast_topologies::{Fabric, NodeId, Picos};
 use super::price::{Exchange, Simulated, Tariff};
 use super::slowing::Claim;
 use crate::job::{Dimension, Layout};
+use crate::library::Library;
 use crate::plan::PlanError;
 use crate::strategy::Strategy;
 
@@ -37,6 +38,18 @@ impl Tariff for Listed {
 }
 
 impl Simulated<'_> {
+    /// The library of the profile.
+    pub(super) fn library(&self) -> Library {
+        self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
+    }
+
+    /// The library that jobs keep to, where it does not run on these GPUs, so that they take any strategy.
+    #[must_use]
+    pub fn library_not_for_these(&self) -> Option<Library> {
+        let library = self.library();
+        (!library.runs_on(self.router.fabric(), self.ranks)).then_some(library)
+    }
+
     /// The fabric.
     pub(crate) fn fabric(&self) -> &Fabric {
         self.router.fabric()

@@ -23,12 +23,12 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::of_many::of_many;
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
-use crate::algorithm::Algorithm;
 use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
-use crate::library::{Chooser, Conditions, Library, Offer, Registered};
+use crate::library::{Chooser, Conditions, Offer, Registered};
 use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
 use crate::strategy::{Restriction, Strategy};
 
@@ -80,17 +80,8 @@ pub trait Tariff: Sync {
     }
 }
 
-/// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
-/// time than they are worth.
-const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
-
 /// From so many ranks on in groups that leave their NVLink domain.
 const MANY: usize = 16;
-
-/// What such groups do not try: each rank sends to every other, so that messages grow with the square of the ranks, for bytes
-/// that rings move as fast.
-const BETWEEN_ALL: [Algorithm; 5] =
-    [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
 /// The most bytes for each rank of groups of many at which strategies are compared. A ring then moves chunks of this size,
 /// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
@@ -485,13 +476,15 @@ impl<'a> Simulated<'a> {
         own: OwnChoice,
     ) -> Result<Plan, PlanError> {
         let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
-        let library = self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL);
+        let library = self.library();
+        // What no library is for may be done any way.
+        let runs = library.runs_on(self.router.fabric(), first);
         let inside = !self.leaves_its_domain(first);
         // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
-        let chooser = (inside || own == OwnChoice::Everywhere)
+        let chooser = (runs && (inside || own == OwnChoice::Everywhere))
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = Restriction {
-            library: (collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
+            library: (runs && collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
             ..if self.is_spread(first) { of_many(collective, mode.gpus_per_host) } else { Restriction::default() }
         };
         let request = PlanRequest {
@@ -529,20 +522,6 @@ impl<'a> Simulated<'a> {
 fn few_digits(part: u64) -> u64 {
     let unit = 1u64 << part.checked_ilog2().unwrap_or(0).saturating_sub(6);
     ((part + unit / 2) / unit * unit).max(1)
-}
-
-/// What groups of many try that have so many ranks on a host. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
-/// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
-fn of_many(collective: Collective, on_a_host: u32) -> Restriction {
-    let algorithms = match collective.is_between_pairs() {
-        // (There every rank has something for every other.)
-        true => Vec::new(),
-        false => Algorithm::ALL
-            .into_iter()
-            .filter(|one| !BETWEEN_ALL.contains(one) && (*one != Algorithm::Pat || on_a_host == 1))
-            .collect(),
-    };
-    Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }
 
 impl Allowed<'_> {

@@ -2,7 +2,8 @@
 //! one that was (`least`).
 //!
 //! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, each with the
-//! stretches of layers (`interleave`) that the estimate likes best, and experts divided as far as they go, in parts by tensor-parallel ranks or whole; sequences are divided
+//! stretches of layers (`interleave`) that the estimate likes best, and experts among two, four, eight and more ranks, those that fill a host or
+//! a domain, and as many as there are, in parts by tensor-parallel ranks or whole; sequences are divided
 //! between tensor-parallel ranks, since that costs nothing. Contexts are divided where parts stay long ([`LEAST_PART`]). What does not fit
 //! the memory is left out; where nothing fits, what comes nearest is taken.
 
@@ -14,10 +15,18 @@ pub use super::TimeError as StepError;
 use super::least::LeastTimes;
 use super::timing::can_be_followed;
 use super::{Course, Efficiency, Estimated, Simulated, Speeds, Step, TimeError, course, step};
-use crate::job::{Degrees, Experts, Footprint, JobError, Layout, Processes, Sequence, Training, footprint};
+use crate::job::{
+    Collectives, Degrees, Experts, Footprint, JobError, Layout, Memories, Processes, Sequence, Training, footprint,
+};
 
-/// How many are simulated.
-const SIMULATED: usize = 3;
+/// The most that are simulated.
+pub(crate) const SIMULATED: usize = 3;
+
+/// The most of a training job's, whose estimates lie closer together: calls hide behind kernels.
+const SIMULATED_TO_TRAIN: usize = 8;
+
+/// What takes so much longer than the best by estimate is not simulated: estimates are wrong by less than that (a test).
+const WORTH_A_LOOK: f64 = 1.6;
 
 /// Tokens that a rank keeps of a sequence at least where contexts are looked for: shorter sequences are trained whole.
 const LEAST_PART: u64 = 8192;
@@ -25,17 +34,18 @@ const LEAST_PART: u64 = 8192;
 /// More stretches of layers on a stage are not tried: each hands over as often again.
 const MOST_STRETCHES: u32 = 10;
 
-/// The best by estimate of layouts that fit; where none does, of what comes nearest. Less is better; of equals the
+/// So many of the best by estimate of layouts that fit; where none does, of what comes nearest. Less is better; of equals the
 /// smaller degrees come first.
 ///
 /// # Errors
 /// What `estimate` says.
 pub(crate) fn shortlist<E: Ord + Copy>(
+    most: usize,
     all: Vec<Layout>,
     fits: impl Fn(&Layout) -> bool,
     total: impl Fn(&Layout) -> Bytes,
     estimate: impl Fn(&Layout) -> Result<E, TimeError>,
-) -> Result<Vec<Layout>, TimeError> {
+) -> Result<Vec<(E, Layout)>, TimeError> {
     let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
     if fitting.is_empty() {
         fitting = all.into_iter().min_by_key(|layout| (total(layout), layout.degrees)).into_iter().collect();
@@ -46,14 +56,14 @@ pub(crate) fn shortlist<E: Ord + Copy>(
     }
     ranked.sort_by_key(|&(estimate, degrees, _)| (estimate, degrees));
     // Of layouts that differ in their stretches alone, the best stands for all.
-    let mut taken: Vec<(Degrees, Layout)> = Vec::with_capacity(SIMULATED);
-    for (_, degrees, layout) in ranked {
-        let stages = Degrees { interleave: 1, ..degrees };
-        if taken.len() < SIMULATED && taken.iter().all(|(known, _)| *known != stages) {
-            taken.push((stages, layout));
+    let mut taken: Vec<(E, Layout)> = Vec::with_capacity(most);
+    for (estimate, degrees, layout) in ranked {
+        let stages = |degrees: Degrees| Degrees { interleave: 1, ..degrees };
+        if taken.len() < most && taken.iter().all(|(_, known)| stages(known.degrees) != stages(degrees)) {
+            taken.push((estimate, layout));
         }
     }
-    Ok(taken.into_iter().map(|(_, layout)| layout).collect())
+    Ok(taken)
 }
 
 /// That nothing divides the job; `what` of it does not.
@@ -89,6 +99,12 @@ impl Machine<'_> {
         self.ranks.iter().map(of).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
     }
 
+    /// Ranks of the first rank's NVLink domain.
+    pub(crate) fn ranks_per_domain(&self) -> u32 {
+        let domain = self.ranks.first().map(|&device| self.router.island_of(device));
+        self.ranks.iter().filter(|&&device| Some(self.router.island_of(device)) == domain).count() as u32
+    }
+
     /// Ranks of the first rank's host.
     fn ranks_per_host(&self) -> u32 {
         let fabric = self.router.fabric();
@@ -110,7 +126,7 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
     }
     match Layout::given(job, ranks)? {
         Some(layout) => timed(job, machine, &machine.speeds_to_train(job)?, &layout),
-        None => searched(job, machine, machine.memory().unwrap_or(Bytes::MAX)),
+        None => searched(job, machine, machine.memories(&job.placement).unwrap_or(Memories::UNLIMITED)),
     }
 }
 
@@ -120,7 +136,7 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
 /// As [`best_step`].
 pub fn course_of_step(job: &Training, machine: &Machine<'_>, found: &Step) -> Result<Course, TimeError> {
     let speeds = machine.speeds_to_train(job)?;
-    course(job, &found.layout, &speeds, &machine.curve, &machine.simulated.allowing(job.collectives))
+    course(job, &found.layout, &speeds, &machine.curve, &machine.simulated.allowing(found.collectives))
 }
 
 /// The best of all divisions on GPUs with memory enough, whatever degrees the job names.
@@ -128,7 +144,7 @@ pub fn course_of_step(job: &Training, machine: &Machine<'_>, found: &Step) -> Re
 /// # Errors
 /// As [`best_step`].
 pub fn unbounded_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
-    searched(job, machine, Bytes::MAX)
+    searched(job, machine, Memories::UNLIMITED)
 }
 
 fn timed(
@@ -137,8 +153,15 @@ fn timed(
     speeds: &Speeds,
     layout: &Layout,
 ) -> Result<(Step, Footprint), TimeError> {
-    let allowed = machine.simulated.allowing(job.collectives);
-    Ok((step(job, layout, speeds, &machine.curve, &allowed)?, footprint(job, layout)))
+    let by = |collectives: Collectives| -> Result<Step, TimeError> {
+        let allowed = machine.simulated.allowing(collectives);
+        Ok(Step { collectives, ..step(job, layout, speeds, &machine.curve, &allowed)? })
+    };
+    let own = by(job.collectives)?;
+    // A call that is the fastest by itself may slow kernels beside it by more: who may do anything may do what the library does.
+    let kept = (job.collectives == Collectives::Any).then(|| by(Collectives::Library)).transpose()?;
+    let faster = kept.filter(|kept| kept.time < own.time).unwrap_or(own);
+    Ok((faster, footprint(job, layout)))
 }
 
 /// No more than the step of a layout takes.
@@ -148,10 +171,10 @@ fn least_step(job: &Training, machine: &Machine<'_>, speeds: &Speeds, layout: &L
     Ok(step(job, layout, speeds, &machine.curve, &least)?.time)
 }
 
-fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Step, Footprint), TimeError> {
+fn searched(job: &Training, machine: &Machine<'_>, memories: Memories) -> Result<(Step, Footprint), TimeError> {
     let speeds = machine.speeds_to_train(job)?;
     let mut best: Option<(Step, Footprint)> = None;
-    for layout in promising(job, machine, &speeds, memory)? {
+    for layout in promising(job, machine, &speeds, memories)? {
         if let Some((known, _)) = &best
             && least_step(job, machine, &speeds, &layout)? >= known.time
         {
@@ -166,54 +189,88 @@ fn searched(job: &Training, machine: &Machine<'_>, memory: Bytes) -> Result<(Ste
 }
 
 /// The best by estimate, of those that fit.
-fn promising(job: &Training, machine: &Machine<'_>, speeds: &Speeds, memory: Bytes) -> Result<Vec<Layout>, TimeError> {
+fn promising(
+    job: &Training,
+    machine: &Machine<'_>,
+    speeds: &Speeds,
+    memories: Memories,
+) -> Result<Vec<Layout>, TimeError> {
     let estimated = Estimated::new(machine.simulated);
-    shortlist(
+    let found = shortlist(
+        SIMULATED_TO_TRAIN,
         possible(job, machine),
-        |layout| footprint(job, layout).beyond(memory).is_none(),
-        |layout| footprint(job, layout).total(),
+        |layout| footprint(job, layout).fits(memories),
+        |layout| {
+            let has = footprint(job, layout);
+            Bytes(has.total().0 + has.host.0)
+        },
         |layout| Ok(step(job, layout, speeds, &machine.curve, &estimated)?.time),
-    )
+    )?;
+    let least = found.first().map_or(0.0, |(estimate, _)| estimate.0 as f64);
+    let is_worth = |(estimate, _): &(Picos, Layout)| estimate.0 as f64 <= least * WORTH_A_LOOK;
+    Ok(found.into_iter().filter(is_worth).map(|(_, layout)| layout).collect())
+}
+
+/// Whether there is any division of a job among so many ranks, so many to a host.
+pub(super) fn divides(job: &Training, ranks: u32, per_host: u32) -> bool {
+    degrees(job, ranks, per_host).any(|degrees| {
+        let layout = Layout::new(job, ranks, degrees).ok();
+        layout.is_some_and(|layout| can_be_followed(job, &layout))
+    })
 }
 
 /// All that the model, the batch and the ranks divide by.
 fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
-    let divisors = |of: u32, most: u32| (1..=most).filter(move |by| of.is_multiple_of(*by));
-    let contexts = u32::try_from(job.model.seq / LEAST_PART).unwrap_or(u32::MAX).max(1);
+    let fill = [machine.ranks_per_host(), machine.ranks_per_domain()];
     let mut found = Vec::new();
-    for tensor in divisors(ranks, machine.ranks_per_host()) {
-        let stages = (ranks / tensor).min(job.model.layers as u32);
-        for pipeline in divisors(ranks / tensor, stages) {
-            let layers = (job.model.layers / u64::from(pipeline)) as u32;
-            let stretches = || divisors(layers, if pipeline > 1 { MOST_STRETCHES } else { 1 });
-            let copies = ranks / tensor / pipeline;
-            for context in divisors(copies, contexts.min(copies)) {
-                let data = copies / context;
-                let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
-                let one = Degrees { tensor, pipeline, context, data, sequence, ..Degrees::default() };
-                for degrees in with_experts(job, one) {
-                    found.extend(stretches().filter_map(|interleave| {
-                        let layout = Layout::new(job, ranks, Degrees { interleave, ..degrees }).ok();
-                        layout.filter(|layout| can_be_followed(job, layout))
-                    }));
-                }
-            }
+    for one in degrees(job, ranks, machine.ranks_per_host()) {
+        let layers = (job.model.layers / u64::from(one.pipeline)) as u32;
+        let stretches = || divisors(layers, if one.pipeline > 1 { MOST_STRETCHES } else { 1 });
+        for degrees in with_experts(job, one, fill) {
+            found.extend(stretches().filter_map(|interleave| {
+                let layout = Layout::new(job, ranks, Degrees { interleave, ..degrees }).ok();
+                layout.filter(|layout| can_be_followed(job, layout))
+            }));
         }
     }
     found
 }
 
-/// With experts divided as far as they go: in parts by tensor-parallel ranks, and whole where there are several of these.
-fn with_experts(job: &Training, degrees: Degrees) -> impl Iterator<Item = Degrees> {
+fn divisors(of: u32, most: u32) -> impl Iterator<Item = u32> {
+    (1..=most.min(of)).filter(move |by| of.is_multiple_of(*by))
+}
+
+/// All ways to go round so many ranks, so many to a host: without stretches, and experts on each.
+fn degrees(job: &Training, ranks: u32, per_host: u32) -> impl Iterator<Item = Degrees> {
+    let layers = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
+    let contexts = u32::try_from(job.model.seq / LEAST_PART).unwrap_or(u32::MAX).max(1);
+    divisors(ranks, per_host).flat_map(move |tensor| {
+        let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
+        divisors(ranks / tensor, layers).flat_map(move |pipeline| {
+            let copies = ranks / tensor / pipeline;
+            divisors(copies, contexts).map(move |context| {
+                let data = copies / context;
+                Degrees { tensor, pipeline, context, data, sequence, ..Degrees::default() }
+            })
+        })
+    })
+}
+
+/// With experts divided among two, four and so on, among those of a host and of a domain (`fill`), and as far as they go: in parts by
+/// tensor-parallel ranks, and whole where there are several of these.
+fn with_experts(job: &Training, degrees: Degrees, fill: [u32; 2]) -> impl Iterator<Item = Degrees> {
     let all = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
     let whole = (degrees.tensor > 1 && all > 0).then_some(Experts::Whole);
-    [Experts::Divided].into_iter().chain(whole).map(move |experts| {
+    [Experts::Divided].into_iter().chain(whole).flat_map(move |experts| {
         let degrees = Degrees { experts, ..degrees };
         let among = degrees.expert_ranks();
-        let divides = |by: &u32| among.is_multiple_of(*by) && all.is_multiple_of(*by);
-        let expert = (1..=all.clamp(1, among)).rev().find(divides).unwrap_or(1);
-        Degrees { expert, ..degrees }
+        let divides = move |by: &u32| among.is_multiple_of(*by) && all.is_multiple_of(*by);
+        let most = (1..=all.clamp(1, among)).rev().find(divides).unwrap_or(1);
+        // Ranks that share an expert are neighbours.
+        let fills = move |by: u32| fill.contains(&by.saturating_mul(degrees.expert_tensor()));
+        let some = move |by: &u32| by.is_power_of_two() || fills(*by) || *by == most;
+        (1..=most).filter(divides).filter(some).map(move |expert| Degrees { expert, ..degrees })
     })
 }
 
@@ -256,7 +313,7 @@ mod tests {
                      model = {{ layers = {layers}, hidden = {hidden}, heads = 32, vocab = 32000, seq = 2048 }}\n",
                 ));
                 let speeds = machine.speeds_to_train(&job).unwrap();
-                let layouts = promising(&job, machine, &speeds, Bytes::MAX).unwrap();
+                let layouts = promising(&job, machine, &speeds, Memories::UNLIMITED).unwrap();
                 let all: Vec<Step> =
                     layouts.iter().map(|layout| timed(&job, machine, &speeds, layout).unwrap().0).collect();
                 let best = all.iter().min_by_key(|step| step.time).unwrap();

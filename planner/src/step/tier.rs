@@ -6,11 +6,11 @@
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeId, Place};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, LinkId, NodeId, Place};
 use rustc_hash::FxHashMap;
 
 use super::{Machine, Speeds};
-use crate::job::{Job, JobError, Placement, Places, Precision, Serving, Tier, Training};
+use crate::job::{Job, JobError, Memories, Placement, Places, Precision, Serving, Tier, Training};
 
 /// What a job keeps where.
 struct Kept<'a> {
@@ -75,6 +75,28 @@ impl Machine<'_> {
         self.speeds(job.precision, &job.places, &Kept::by_serving(job))
     }
 
+    /// Memory that each rank may fill; `None` where a GPU does not say how much it has. CPUs that do not say have enough.
+    #[must_use]
+    pub fn memories(&self, placement: &Placement) -> Option<Memories> {
+        Some(Memories { own: self.memory()?, host: self.host_memory(placement).unwrap_or(Bytes::MAX) })
+    }
+
+    /// A rank's part of the memory of the CPU next to its GPU, which all ranks there share: the smallest; `None` where CPUs do not say
+    /// how much they have, or are none.
+    #[must_use]
+    pub fn host_memory(&self, placement: &Placement) -> Option<Bytes> {
+        let fabric = self.router.fabric();
+        let mut sharing: FxHashMap<NodeId, u64> = FxHashMap::default();
+        for &gpu in neighbours((Tier::Host, placement), fabric, self.ranks).iter().flatten() {
+            *sharing.entry(self.router.nearest_cpu(gpu).ok()?).or_default() += 1;
+        }
+        let part = |(&cpu, &ranks): (&NodeId, &u64)| match &fabric.node(cpu).figures {
+            Figures::Cpu(figures) => figures.memory.map(|memory| Bytes(memory.0 / ranks)),
+            _ => None,
+        };
+        sharing.iter().map(part).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
+    }
+
     fn speeds(&self, precision: Precision, places: &Places, kept: &Kept<'_>) -> Result<Speeds, JobError> {
         let elsewhere = reach(kept, (self.router, self.ranks), &places.tier)?;
         Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), precision, places)? })
@@ -95,7 +117,7 @@ fn reach(
     let mut ways = Vec::new();
     let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
     let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
-    for near in neighbours(kept, fabric, ranks) {
+    for near in neighbours((kept.tier, kept.placement), fabric, ranks) {
         for (number, &gpu) in near.iter().enumerate() {
             let keeper = match kept.tier {
                 Tier::Host => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
@@ -137,12 +159,12 @@ fn reach(
 
 /// The GPUs of a host in the order of their ranks: of the first rank's, which stands for all, or of each, where somebody placed ranks.
 /// Where a host has one GPU its peer is on another.
-fn neighbours(kept: &Kept<'_>, fabric: &Fabric, ranks: &[NodeId]) -> Vec<Vec<NodeId>> {
+fn neighbours((tier, placement): (Tier, &Placement), fabric: &Fabric, ranks: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut hosts = fabric.by_host(ranks);
-    if kept.placement.is_in_order() {
+    if placement.is_in_order() {
         hosts.truncate(1);
     }
-    match kept.tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
+    match tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
         true => vec![ranks.to_vec()],
         false => hosts,
     }
@@ -153,6 +175,7 @@ mod tests {
     use fabricast_topologies::{FabricRequest, load};
 
     use super::super::tests::{on, read};
+    use crate::job::Placement;
     use crate::job::serving_tests::served;
 
     /// Of keys and values, and of an optimizer's state.
@@ -165,6 +188,16 @@ mod tests {
         ));
         on(&fabric, |machine| [machine.speeds_to_serve(&served), machine.speeds_to_train(&trained)])
             .map(|speeds| speeds.unwrap().elsewhere.map(|rate| rate.0))
+    }
+
+    /// Half of 2 TB for four GPUs of a socket, and a Grace for two, or for each, and nothing that nobody says.
+    #[test]
+    fn ranks_share_the_memory_of_their_cpus() {
+        let of = |fabric: &str| {
+            let fabric = load(&FabricRequest::of(fabric)).unwrap();
+            on(&fabric, |machine| machine.host_memory(&Placement::Block)).map(|memory| memory.0 / 1_000_000_000)
+        };
+        assert_eq!(["hgx-h200", "gb200-nvl72", "gh200", "l40s-pcie"].map(of), [Some(256), Some(240), Some(120), None]);
     }
 
     #[test]

@@ -164,6 +164,7 @@ impl<'a> Timing<'a> {
             shares,
             communication: whole.communication() + self.buckets.all.call + self.updated + hand_offs,
             alone: alone(self.job, self.speeds, self.curve),
+            collectives: self.job.collectives,
         })
     }
 

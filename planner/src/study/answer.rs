@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::measured::Figure;
 
 /// The number of this format; another one means other things by the same names.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 /// A study and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use crate::export::SavedPlan;
 use crate::job::{Collectives, Dimension, Job, Layout};
 use crate::library::Library;
 use crate::serve;
-use crate::step::{self, Exchange, Listed, ListedCall, Machine, Planned, Simulated, StepCall};
+use crate::step::{self, Exchange, Listed, ListedCall, Machine, Planned, Simulated, StepCall, ranks_at_work};
 use crate::strategy::Strategy;
 
 /// Kinds of call that are shown over sizes, those that take the most of a step.
@@ -100,7 +100,7 @@ pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Opt
     let calls = calls_of_row(job, row, &layout)?;
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).ok()?;
-    let ranks = job.ranks_on(fabric).ok()?;
+    let ranks = ranks_at_work(job, fabric).ok()?;
     let simulated = Simulated::new(&router, &profile, &ranks);
     let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve: study.efficiency.on(fabric) };
     let kinds = kinds(&calls, &row.calls);

@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 use super::key::{self, Fingerprint, Key};
 use super::setting::{Load, Setting, Under};
 use super::{Study, StudyError};
-use crate::job::JobError;
+use crate::job::{Job, JobError};
 
 /// A run that is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,9 @@ impl Cases {
                 // Settings change networks, not GPUs.
                 let of = |(place, fabric): (&Place, &Fabric)| {
                     let curve = study.efficiency.on(fabric);
-                    jobs.iter().map(|&job| key::of_run(place.fabric, job, &curve)).collect()
+                    let named = |job: &Job| job.placement().named_of(fabric.gpus().len());
+                    let jobs = jobs.iter().zip(&study.jobs).map(|(&key, job)| (key, named(job)));
+                    jobs.map(|job| key::of_run(place.fabric, job, &curve)).collect()
                 };
                 row.iter().zip(fabrics).map(of).collect()
             })

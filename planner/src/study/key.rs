@@ -102,10 +102,13 @@ pub fn of_job(job: &Job) -> Key {
     print.key()
 }
 
-/// The fingerprint of a job on a fabric.
+/// The fingerprint of a job on a fabric, of whose GPUs it names the first so many, or all of them.
 #[must_use]
-pub fn of_run(fabric: Key, job: Key, curve: &Efficiency) -> Key {
+pub fn of_run(fabric: Key, (job, named): (Key, Option<usize>), curve: &Efficiency) -> Key {
     let mut print = Fingerprint::new();
+    if let Some(named) = named {
+        print.take(&named);
+    }
     print.take(&(env!("CARGO_PKG_VERSION"), FORMAT, fabric, job));
     print.take(curve);
     print.key()
@@ -149,7 +152,7 @@ mod tests {
             |nodes| of_fabric(&load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of("hgx-h100") }).unwrap());
         let key = |job: &str, fabric| {
             let study = study(job);
-            of_run(fabric, of_job(&study.jobs[0]), &Efficiency::default())
+            of_run(fabric, (of_job(&study.jobs[0]), None), &Efficiency::default())
         };
         let (one, two) = (fabric(1), fabric(2));
         let base = key("name = \"a\"\nglobal_batch = 8", one);

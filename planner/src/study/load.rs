@@ -11,7 +11,7 @@ use super::answer::{Answer, CallRow, CandidateRow, LoadRow, ResultRow};
 use super::{Candidate, Study};
 use crate::job::{Job, Layout, Loaded};
 use crate::serve;
-use crate::step::{self, PricedCall, Simulated, StepCall};
+use crate::step::{self, PricedCall, Simulated, StepCall, ranks_at_work};
 
 /// How busy a step keeps each link of a fabric, by [`LinkId`], as its row tells it; `None` where the row does not, or is another
 /// job's.
@@ -26,14 +26,14 @@ pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
         .collect();
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).ok()?;
-    let devices = job.ranks_on(fabric).ok()?;
+    let devices = ranks_at_work(job, fabric).ok()?;
     let load = Simulated::new(&router, &profile, &devices).load(&layout, &priced);
     Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
 }
 
 /// How the ranks of a row were divided.
 pub(super) fn layout_of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Layout> {
-    let ranks = job.ranks_on(fabric).ok()?.len() as u32;
+    let ranks = ranks_at_work(job, fabric).ok()?.len() as u32;
     let found = Layout { degrees: row.parallel.as_ref()?.degrees() };
     let given = match job {
         Job::Training(job) => Layout::given(job, ranks),

@@ -14,6 +14,7 @@ pub mod beside;
 pub mod cases;
 mod chance;
 mod cost;
+mod granted;
 pub mod journal;
 pub mod key;
 pub mod load;
@@ -122,6 +123,8 @@ pub struct Candidate {
     pub place: Place,
     /// Where its fabric stands.
     pub fabric_place: Place,
+    /// Where it stands how many GPUs of a host are taken; its fabric's place where that is not said.
+    pub gpus_place: Place,
 }
 
 /// What a candidate must keep within; absent: anything.

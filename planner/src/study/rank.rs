@@ -97,12 +97,28 @@ fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
     let lacking = row.memory_beyond_gb.map(|over| {
         let would = match (row.kind, row.would_fit.as_slice()) {
             (JobKind::Training | JobKind::Trace, _) => String::new(),
+            (JobKind::Inference, []) if has_room_for_weights(row, over) => {
+                " (weights fit, but not what max_batched_tokens takes besides: fewer would)".to_owned()
+            }
             (JobKind::Inference, []) => " (not even the weights fit)".to_owned(),
             (JobKind::Inference, some) => format!(" ({} would fit)", some.join(" or ")),
         };
         format!("{name} lacks {over:.1} GB of memory{would}")
     });
-    lacking.into_iter().chain(row.late.iter().map(|late| format!("{name}: {late}"))).collect()
+    let beside = row.host_memory_beyond_gb.map(|over| {
+        let would = match row.would_fit.as_slice() {
+            [] => String::new(),
+            some => format!(" ({} would fit)", some.join(" or ")),
+        };
+        format!("{name} lacks {over:.1} GB of a GPU's part of the CPUs' memory{would}")
+    });
+    lacking.into_iter().chain(beside).chain(row.late.iter().map(|late| format!("{name}: {late}"))).collect()
+}
+
+/// Whether what may be filled holds the weights and what libraries have, though not all.
+fn has_room_for_weights(row: &ResultRow, over: f64) -> bool {
+    let filled = row.memory_gb.map(|all| all - over);
+    row.memory.zip(filled).is_some_and(|(memory, filled)| memory.weights_gb + memory.runtime_gb <= filled)
 }
 
 /// Candidates of the same entry of a price list pay the same price, wherever it is in its band: the first of them.

@@ -141,7 +141,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     for one in &read.job {
         let job = one.get_ref().job(origin, origin.place(one.span()), Beside { traces })?;
         if jobs.iter().any(|known: &Job| known.name() == job.name()) {
-            return Err(JobError::at(&job.places().job, format!("name: `{}` stands twice", job.name())));
+            return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", job.name())));
         }
         jobs.push(job);
     }
@@ -235,6 +235,9 @@ impl Reader<'_> {
         if text.name.get_ref().trim().is_empty() {
             return Err(self.wrong(text.name.span(), "name: must not be empty"));
         }
+        if let Some(nodes) = text.nodes.as_ref().filter(|nodes| *nodes.get_ref() == 0) {
+            return Err(self.wrong(nodes.span(), "nodes: a candidate has 1 host or more, not 0"));
+        }
         let network = text.network.as_ref().map(|network| self.network(network)).transpose()?;
         let (network, spec) = network.unzip();
         let fabric = FabricRequest {
@@ -255,6 +258,7 @@ impl Reader<'_> {
             racks: self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?,
             place,
             fabric_place: self.origin.place(text.fabric.span()),
+            gpus_place: self.origin.place(text.gpus.as_ref().map_or_else(|| text.fabric.span(), Spanned::span)),
         })
     }
 
@@ -356,6 +360,7 @@ mod tests {
             ("price_usd = 1\n[assumptions]\nusd_per_kwh = 1e300", "s.toml:6:15", "usd_per_kwh: 1e300 is not"),
             ("network = { kind = \"star\" }", "s.toml:4:11", "one of `rail`"),
             ("nodes = 0.5", "s.toml:4:9", ""),
+            ("nodes = 0", "s.toml:4:9", "1 host or more, not 0"),
             ("[[candidate]]\nname = \"a\"\nfabric = \"gh200\"", "s.toml:5:8", "stands twice"),
             ("price_usd = 1\n[[candidate]]\nname = \"b\"\nfabric = \"gh200\"", "s.toml:5:1", "`b` has no price"),
             ("[constraints]\nbudget_usd = 5", "s.toml:4:1", "no candidate has a price"),
@@ -386,6 +391,6 @@ mod tests {
         assert!(read_study(JOB, "s").unwrap_err().to_string().contains("no candidate"));
         assert!(read_study(CANDIDATE, "s").unwrap_err().to_string().contains("no job"));
         let twice = format!("{CANDIDATE}{JOB}{JOB}");
-        assert!(read_study(&twice, "s").unwrap_err().to_string().contains("s:9:1: name: `j` stands twice"));
+        assert!(read_study(&twice, "s").unwrap_err().to_string().contains("s:10:8: name: `j` stands twice"));
     }
 }

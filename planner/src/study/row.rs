@@ -8,13 +8,22 @@ use crate::serve::Service;
 use crate::step::{Exchange, PricedCall, Share, Step};
 use crate::trace::Outcome;
 
-/// A training job's step on so many ranks. `beyond` is what the memory of a GPU lacks; `hosts` are those of the ranks, and
+/// What memory lacks of what a rank keeps there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacking {
+    /// That of its GPU.
+    pub own: Option<Bytes>,
+    /// Its part of that of the CPU next to it.
+    pub host: Option<Bytes>,
+}
+
+/// A training job's step on so many ranks. `beyond` is what memory lacks; `hosts` are those of the ranks, and
 /// `of_one_host` is what the step takes on one of them.
 #[must_use]
 pub fn trained(
     job: &Training,
     (ranks, hosts): (usize, usize),
-    (step, footprint, beyond): (&Step, Footprint, Option<Bytes>),
+    (step, footprint, beyond): (&Step, Footprint, Lacking),
     of_one_host: Option<Picos>,
 ) -> ResultRow {
     let tokens = (job.global_batch * job.model.seq) as f64;
@@ -41,7 +50,7 @@ pub fn trained(
 #[must_use]
 pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, service: &Service) -> ResultRow {
     let room = service.room.as_ref();
-    let beyond = room.and_then(|room| room.beyond);
+    let beyond = room.map_or_else(Lacking::default, |room| Lacking { own: room.beyond, host: room.beyond_host });
     let row = stepped(&job.name, JobKind::Inference, ranks, step, footprint, beyond);
     ResultRow {
         tokens_per_s: Some(service.tokens_per_s),
@@ -84,14 +93,7 @@ pub fn traced(job: &Traced, outcome: &Outcome) -> ResultRow {
 }
 
 /// What holds of a step of either kind; how much it brings about is not known here.
-fn stepped(
-    job: &str,
-    kind: JobKind,
-    ranks: usize,
-    step: &Step,
-    footprint: &Footprint,
-    beyond: Option<Bytes>,
-) -> ResultRow {
+fn stepped(job: &str, kind: JobKind, ranks: usize, step: &Step, footprint: &Footprint, beyond: Lacking) -> ResultRow {
     ResultRow {
         job: job.to_owned(),
         kind,
@@ -105,8 +107,10 @@ fn stepped(
         step_s: Share::ALL.iter().map(|&share| (share.name().to_owned(), seconds(step.of(share)))).collect(),
         memory_gb: Some(gb(footprint.total())),
         memory: Some(memory(footprint)),
-        fits: beyond.is_none(),
-        memory_beyond_gb: beyond.map(gb),
+        fits: beyond == Lacking::default(),
+        memory_beyond_gb: beyond.own.map(gb),
+        host_memory_gb: Some(footprint.host).filter(|host| host.0 > 0).map(gb),
+        host_memory_beyond_gb: beyond.host.map(gb),
         binds: step.binds().name().to_owned(),
         ..ResultRow::nothing()
     }

@@ -11,14 +11,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::answer::{CallRow, CourseRow, LoadRow, ResultRow};
 use super::cases::{Case, Cases};
+use super::granted::taken_for_granted;
 use super::key::Key;
+use super::row::Lacking;
 use super::setting::{Load, Under};
 use super::{Candidate, Counted, Extent, Study, load, row};
-use crate::job::{Collectives, Job, JobError, Layout, Loaded, Placement, Training};
+use crate::job::{Job, JobError, Layout, Loaded, Memories, Training};
 use crate::plan::PlanError;
 use crate::serve::{self, best_service, courses_of_steps};
 use crate::step::{
-    Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, check_tier, course_of_step, unbounded_step,
+    Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, check_tier, course_of_step, ranks_at_work,
+    unbounded_step,
 };
 
 /// A run that was made.
@@ -94,7 +97,7 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
         for job in &study.jobs {
             let refused = |error| StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) };
-            let ranks = job.ranks_on(fabric).map_err(refused)?.len() as u32;
+            let ranks = ranks_at_work(job, fabric).map_err(refused)?.len() as u32;
             let given = match job {
                 Job::Training(job) => Layout::given(job, ranks),
                 Job::Inference(job) => Layout::given_to_serve(job, ranks),
@@ -201,22 +204,28 @@ pub fn run(
         let router = Router::new(fabric, RouteOptions::default());
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
-        // Jobs that are placed alike share what calls take.
-        let mut placed: Vec<(&Placement, Ranks<'_>)> = Vec::new();
-        for job in group.iter().filter_map(|case| study.jobs.get(case.job)) {
-            if placed.iter().all(|(known, _)| *known != job.placement()) {
-                placed.push((job.placement(), job.ranks_on(fabric)));
-            }
+        // Jobs on the same devices share what calls take.
+        let mut placed: Vec<Cow<'_, [NodeId]>> = Vec::new();
+        let mut of_jobs: Vec<(usize, Result<usize, JobError>)> = Vec::new();
+        for (number, job) in group.iter().filter_map(|case| Some((case.job, study.jobs.get(case.job)?))) {
+            let found = ranks_at_work(job, fabric).map(|ranks| {
+                placed.iter().position(|known| *known == ranks).unwrap_or_else(|| {
+                    placed.push(ranks);
+                    placed.len() - 1
+                })
+            });
+            of_jobs.push((number, found));
         }
-        let priced = |ranks| (ranks, Simulated::new(&router, &profile, ranks));
-        let placed = placed.iter().map(|(placement, ranks)| (*placement, ranks.as_deref().map(priced)));
-        let placed: Vec<_> = placed.collect();
+        let placed: Vec<_> = placed.iter().map(|ranks| (ranks, Simulated::new(&router, &profile, ranks))).collect();
         let curve = study.efficiency.on(fabric);
-        let on_machine = |job: &Job| -> Option<Result<ResultRow, TimeError>> {
-            let (_, found) = placed.iter().find(|(placement, _)| *placement == job.placement())?;
+        let of_job = |number: usize, job: &Job| -> Option<Result<ResultRow, TimeError>> {
+            let (_, found) = of_jobs.iter().find(|(known, _)| *known == number)?;
             Some(match found {
-                Ok((ranks, simulated)) => one(job, &Machine { router: &router, ranks, simulated, curve }),
-                Err(error) => Err(TimeError::Job((*error).clone())),
+                Ok(place) => {
+                    let (ranks, simulated) = placed.get(*place)?;
+                    one(job, &Machine { router: &router, ranks, simulated, curve })
+                }
+                Err(error) => Err(TimeError::Job(error.clone())),
             })
         };
         let of_case = |case: &Case| -> Option<Run> {
@@ -224,7 +233,7 @@ pub fn run(
             if watch.stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let outcome = match on_machine(job)? {
+            let outcome = match of_job(case.job, job)? {
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
                 Err(error) => Outcome::Refused(reason(job, &error)),
             };
@@ -239,16 +248,19 @@ pub fn run(
     Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// The devices of a placement, or why it has none.
-type Ranks<'f> = Result<Cow<'f, [NodeId]>, JobError>;
-
-/// A job on a machine.
+/// A job on a machine, with what its figures take for granted there.
 fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+    let row = on_machine(job, machine)?;
+    Ok(ResultRow { notes: taken_for_granted(job, machine), ..row })
+}
+
+fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let ranks = machine.ranks.len();
     match job {
         Job::Training(job) => {
             let (step, footprint) = best_step(job, machine)?;
-            let beyond = machine.memory().and_then(|memory| footprint.beyond(memory));
+            let memories = machine.memories(&job.placement).unwrap_or(Memories::UNLIMITED);
+            let beyond = Lacking { own: footprint.beyond(memories.own), host: footprint.beyond_host(memories.host) };
             let fabric = machine.router.fabric();
             let hosts: FxHashSet<_> = machine.ranks.iter().map(|&device| fabric.node(device).host).collect();
             let of_one_host = match hosts.len() {
@@ -257,7 +269,7 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
             };
             let course = course_of_step(job, machine, &step)?;
             let row = row::trained(job, (ranks, hosts.len()), (&step, footprint, beyond), of_one_host);
-            let carried = carried(machine, &step, job.collectives, &calls(job, &step.layout))?;
+            let carried = carried(machine, &step, &calls(job, &step.layout))?;
             Ok(ResultRow { courses: vec![CourseRow::of("step", course)], calls: carried.0, load: carried.1, ..row })
         }
         Job::Inference(job) => {
@@ -265,7 +277,7 @@ fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
             let courses = courses_of_steps(job, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
             let courses = courses.filter_map(|(course, name)| Some(CourseRow::of(name, course?))).collect();
             let loaded = Loaded { job, in_flight: service.in_flight };
-            let carried = carried(machine, &step, job.collectives, &serve::calls(&loaded, &step.layout))?;
+            let carried = carried(machine, &step, &serve::calls(&loaded, &step.layout))?;
             Ok(ResultRow {
                 courses,
                 calls: carried.0,
@@ -289,14 +301,9 @@ fn reason(job: &Job, error: &TimeError) -> String {
 }
 
 /// The calls of a step, and how busy they keep links.
-fn carried(
-    machine: &Machine<'_>,
-    step: &Step,
-    collectives: Collectives,
-    calls: &[StepCall],
-) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
+fn carried(machine: &Machine<'_>, step: &Step, calls: &[StepCall]) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
     let simulated = machine.simulated;
-    let priced = simulated.allowing(collectives).priced(&step.layout, calls)?;
+    let priced = simulated.allowing(step.collectives).priced(&step.layout, calls)?;
     let utilization = simulated.load(&step.layout, &priced).utilization(machine.router, step.time);
     let rows = priced.iter().map(|one| row::call(one, &step.layout)).collect();
     Ok((rows, load::by_class(machine.router.fabric(), &utilization)))

@@ -12,8 +12,10 @@ use super::key::Key;
 use super::*;
 
 mod documented;
+mod granted;
 mod paying;
 mod published;
+mod told;
 
 /// A study that was run.
 pub(crate) struct Made {
@@ -170,13 +172,14 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
-/// Three GPUs divide no heads, layers or sequences: that pair says so, and the others go on. Where no pair is left, that is told.
+/// Three GPUs in turn divide no heads, layers or sequences, and none of them is left out: that pair says so, and the others go on. Where no pair is left, that is told.
 #[test]
 fn a_pair_that_cannot_be_stops_nothing() {
     let machine = |name: &str, gpus: u32| {
         format!("[[candidate]]\nname = \"{name}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_usd = 1000\n")
     };
     let job = JOB.replace("layers = 32, hidden = 4096, heads = 32", "layers = 2, hidden = 2048, heads = 8");
+    let job = format!("{job}placement = \"cyclic\"\n");
     let made = Made::of(&format!("{}{}{job}", machine("three", 3), machine("four", 4)));
     let answer = made.answer();
     let rows: Vec<_> = answer.results.iter().map(|row| row.candidate.as_str()).collect();
@@ -207,7 +210,7 @@ fn a_precision_that_one_candidate_lacks_stops_nothing() {
     let bf16 = job.replace("precision = \"fp8\"", "");
     let study = read_study(&format!("{}{bf16}", machine("dgx-v100")), "s.toml").unwrap();
     let error = check(&study, &[load(&study.candidates[0].fabric).unwrap()]).unwrap_err().to_string();
-    assert!(error.starts_with("s.toml:") && error.contains("bf16: expected precision = \"fp16\""), "{error}");
+    assert!(error.starts_with("s.toml:6:1: ") && error.contains("bf16: expected precision = \"fp16\""), "{error}");
     let fp16 = job.replace("fp8", "fp16");
     let study = read_study(&format!("{}{fp16}", machine("dgx-v100")), "s.toml").unwrap();
     assert!(check(&study, &[load(&study.candidates[0].fabric).unwrap()]).is_ok());

@@ -85,7 +85,7 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
         json!({ "name": what, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
     };
     let text = json!({
-        "format": 6, "currency": "USD",
+        "format": 7, "currency": "USD",
         "candidates": (0..candidates).map(|c| json!({
             "name": machine(c), "fabric": "hgx-h200", "fabric_name": "hgx-h200 x4", "nodes": 4, "gpus": 32, "network": "kind=rail",
             "price": { "paid": "once", "low": 1e6, "high": 2e6, "item": name("item", c) }, "power_kw": 40.0, "racks": 1.0,

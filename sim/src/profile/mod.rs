@@ -13,6 +13,7 @@ mod network;
 mod network_file;
 mod packets;
 mod protocol;
+mod transport;
 mod write;
 
 use fabricast_topologies::{LinkKind, Picos};
@@ -26,6 +27,7 @@ pub use message::{Carried, Ends, MessageCosts, Sums};
 pub use network::{NetworkCosts, largest_message};
 pub use network_file::MeasuredNetwork;
 pub use protocol::{BlockWork, Deed, Kept, LaneSpeed, Passes, ProtocolCosts, Role, Shared};
+pub use transport::Transport;
 
 /// How a collective is launched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

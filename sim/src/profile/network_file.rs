@@ -2,31 +2,32 @@
 //!
 //! A network costs the same whichever GPUs it joins, and GPUs the same whatever joins them: so a profile of GPUs takes the
 //! network of the machine at hand. Those shipped lie in `sim/profiles/networks`. One that was measured on machines of the
-//! same GPUs, NICs and NICs a GPU is that machine's. Any other machine takes the network of the profile itself; a profile
-//! without one has InfiniBand's, in packets of RoCE where its links are Ethernet's.
+//! same GPUs, NICs and NICs a GPU is that machine's, if nothing says that it has another ([`Transport`]). InfiniBand's is that of all
+//! others with such GPUs, whatever the rate of their NICs. Any other machine takes the network of the profile itself; a profile
+//! without one has InfiniBand's. Both go in packets of RoCE where links are Ethernet's.
 
 use std::fmt::Write as _;
 
-use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Bandwidth, Fabric, LinkKind, NodeKind, Picos};
+use fabricast_topologies::{Bandwidth, Fabric, Picos};
 use serde::Deserialize;
 
 use super::file::{ProfileError, Reader};
 use super::network::NetworkCosts;
 use super::packets::Packets;
+use super::transport::{Machine, Transport};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{Band, Profile};
 
 /// That of machines that none was measured on.
 const USUAL: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
-/// The networks shipped.
+/// The networks shipped, the usual one last: it is taken where no other is.
 const SHIPPED: [(&str, &str); 5] = [
-    USUAL,
     ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
     ("slingshot-gh200", include_str!("../../profiles/networks/slingshot-gh200.toml")),
     ("sockets-loopback", include_str!("../../profiles/networks/sockets-loopback.toml")),
+    USUAL,
 ];
 
 /// A network, measured on machines of one kind.
@@ -44,6 +45,8 @@ pub struct MeasuredNetwork {
     pub nic: Bandwidth,
     /// NICs a GPU.
     pub nics_per_gpu: f64,
+    /// What carries messages.
+    pub transport: Transport,
     /// Part of the line rate that transfers reach.
     pub efficiency: f64,
     /// What its plugin sets for NCCL, in NCCL's own words, as `NCCL_PROTO=simple`.
@@ -74,6 +77,8 @@ struct MeasuredFile {
     compute_capability: u32,
     nic: String,
     nics_per_gpu: f64,
+    #[serde(default)]
+    transport: Transport,
     efficiency: f64,
     settings: Option<String>,
     band: MeasuredBand,
@@ -168,6 +173,7 @@ impl MeasuredNetwork {
             compute_capability: machine.compute_capability,
             nic: machine.nic,
             nics_per_gpu: machine.nics_per_gpu,
+            transport: Self::of(fabric).ok().flatten().map(|network| network.transport).unwrap_or_default(),
             efficiency: profile.links.network,
             settings: None,
             costs: profile.network,
@@ -192,6 +198,7 @@ impl MeasuredNetwork {
             efficiency: reader.fraction("efficiency", file.efficiency)?,
             costs: file.network.costs(&reader)?,
             settings: file.settings,
+            transport: file.transport,
             band: reader.band(file.band.low, file.band.high)?,
             name: file.name,
             date: file.date,
@@ -212,7 +219,8 @@ impl MeasuredNetwork {
         writeln!(out, "name = {}\ndate = {}", quoted(&self.name), quoted(&self.date))?;
         write_sources(&self.sources, out)?;
         writeln!(out, "compute_capability = {}\nnic = \"{} B/s\"", self.compute_capability, self.nic.0)?;
-        writeln!(out, "nics_per_gpu = {}\nefficiency = {}", self.nics_per_gpu, fraction(self.efficiency))?;
+        writeln!(out, "nics_per_gpu = {}\ntransport = {}", self.nics_per_gpu, quoted(self.transport.name()))?;
+        writeln!(out, "efficiency = {}", fraction(self.efficiency))?;
         writeln!(out, "band = {{ low = {}, high = {} }}", fraction(self.band.low), fraction(self.band.high))?;
         if let Some(settings) = &self.settings {
             writeln!(out, "settings = {}", quoted(settings))?;
@@ -229,7 +237,8 @@ impl Profile {
     pub(super) fn on_network_of(self, fabric: &Fabric) -> Result<Self, ProfileError> {
         Ok(match (MeasuredNetwork::of(fabric)?, Machine::of(fabric)) {
             // What an MPI's messages cost is in its profile.
-            (Some(_), _) if self.messages.is_some() => self,
+            (Some(network), _) if self.messages.is_some() && network.name != USUAL.0 => self,
+            (_, Some(_)) if self.messages.is_some() => self.in_packets(Packets::of(fabric)),
             // The efficiency of other networks is what was reached in their own packets.
             (Some(network), _) if network.name != USUAL.0 => self.on(&network),
             (Some(network), _) => self.on(&network).in_packets(Packets::of(fabric)),
@@ -259,50 +268,6 @@ impl Profile {
     }
 }
 
-/// What tells machines apart by their networks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Machine {
-    compute_capability: u32,
-    nic: Bandwidth,
-    nics_per_gpu: f64,
-}
-
-impl Machine {
-    /// `None` where several hosts are not joined by NICs.
-    fn of(fabric: &Fabric) -> Option<Self> {
-        let gpus = fabric.gpus();
-        let capability = gpus.iter().find_map(|&gpu| match &fabric.node(gpu).figures {
-            Figures::Gpu(figures) => figures.compute_capability,
-            _ => None,
-        });
-        let first = gpus.first().map(|&gpu| fabric.node(gpu).host);
-        if gpus.iter().all(|&gpu| Some(fabric.node(gpu).host) == first) {
-            return None;
-        }
-        let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
-        if !fabric.links().any(|(_, link)| is_network(link.kind)) {
-            return None;
-        }
-        let nics: Vec<Option<Bandwidth>> = fabric
-            .nodes()
-            .filter(|(_, node)| node.kind == NodeKind::Nic)
-            .map(|(_, node)| match &node.figures {
-                Figures::Nic(figures) => figures.speed,
-                _ => None,
-            })
-            .collect();
-        let nic = nics.iter().copied().flatten().min()?;
-        let (nics, gpus) = (nics.len() as f64, gpus.len() as f64);
-        Some(Self { compute_capability: capability.unwrap_or(0), nic, nics_per_gpu: nics / gpus })
-    }
-
-    fn is_like(&self, network: &MeasuredNetwork) -> bool {
-        self.compute_capability == network.compute_capability
-            && self.nic == network.nic
-            && (self.nics_per_gpu - network.nics_per_gpu).abs() < 1e-6
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,8 +291,9 @@ mod tests {
             let profile = Profile::for_fabric(&fabric).unwrap();
             (profile.name, (profile.links.network * 1e4).round())
         };
-        for preset in ["hgx-h100", "dgx-a100"] {
+        for (preset, network) in [("hgx-h100", Some(MeasuredNetwork::usual().unwrap())), ("dgx-a100", None)] {
             let own = Profile::for_fabric(&load(&FabricRequest::of(preset)).unwrap()).unwrap();
+            let own = network.map_or(own.clone(), |network| own.on(&network));
             let (name, reached) = (own.name, own.links.network);
             let hundred = |more: &str| of(preset, &format!("rail,nics_per_node=8,nic=100Gb/s{more}"), 2);
             let as_roce = |payload: f64| (reached / (4096.0 / 4122.0) * payload / (payload + 82.0) * 1e4).round();
@@ -340,6 +306,33 @@ mod tests {
         let (name, reached) = of("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=ethernet", 2);
         assert!(name.ends_with(" on efa-p5") && reached == 9800.0, "{name} {reached}");
         assert!(!of("hgx-h100", "rail,nics_per_node=8,nic=100Gb/s,link=ethernet", 1).0.contains("roce"));
+    }
+
+    /// Machines of other kinds have the same GPUs and as many NICs of a rate; who says what a network is gets that.
+    #[test]
+    fn networks_are_taken_where_nothing_says_otherwise() {
+        use fabricast_topologies::{FabricRequest, load};
+
+        let of = |preset: &str, network: &str| {
+            let network = Some(network.parse().unwrap());
+            let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of(preset) }).unwrap();
+            MeasuredNetwork::for_machine(&fabric).unwrap().unwrap().name
+        };
+        for (preset, network, name) in [
+            ("hgx-h100", "rail,nic=200Gb/s", "infiniband-ndr"),
+            ("hgx-h100", "rail,nic=200Gb/s,link=ethernet", "infiniband-ndr"),
+            ("gh200", "rail", "slingshot-gh200"),
+            ("gh200", "rail,nics_per_node=4,nic=200Gb/s", "slingshot-gh200"),
+            ("gh200", "rail,link=infiniband", "infiniband-ndr"),
+            ("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s", "efa-p5"),
+            ("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=infiniband", "infiniband-ndr"),
+            ("dgx-a100", "rail,nics_per_node=4,nic=100Gb/s,link=ethernet", "efa-p4de"),
+            ("dgx-a100", "rail,nics_per_node=4,nic=100Gb/s,link=infiniband", "infiniband-ndr"),
+            ("hgx-h200", "tcp-loopback", "sockets-loopback"),
+            ("hgx-h200", "rail,nics_per_node=2,nic=28.8Gb/s", "infiniband-ndr"),
+        ] {
+            assert_eq!(of(preset, network), name, "{preset} {network}");
+        }
     }
 
     #[test]

@@ -77,12 +77,21 @@ impl<'a> Asked<'a> {
         let fabric = self.load(&candidate.fabric).map_err(|error| match &error {
             // What is wrong in a file of its own is shown there.
             Error::Syntax { .. } | Error::Invalid { .. } => error.into(),
-            other => at(&candidate.fabric_place, other),
+            other => at(self.to_blame(candidate), other),
         })?;
         if fabric.gpus().is_empty() {
             return Err(Failure::at("no GPUs in use", None, Some(&candidate.fabric_place)));
         }
         Ok(fabric)
+    }
+
+    /// Where what a candidate's fabric lacks is asked for: its GPUs of a host, if it is a fabric without them.
+    fn to_blame<'c>(&self, candidate: &'c study::Candidate) -> &'c Place {
+        let whole = FabricRequest { gpus: None, ..candidate.fabric.clone() };
+        match candidate.fabric.gpus.is_some() && self.load(&whole).is_ok() {
+            true => &candidate.gpus_place,
+            false => &candidate.fabric_place,
+        }
     }
 
     /// Constraints that nothing keeps are told with who comes nearest.

@@ -46,8 +46,9 @@ fn names<'a>() -> Vec<Field<'a>> {
 
 fn fits(row: &ResultRow) -> String {
     let lacking = row.memory_beyond_gb.map(|over| format!("no, by {over:.1} GB"));
+    let beside = row.host_memory_beyond_gb.map(|over| format!("no, by {over:.1} GB of the CPUs' memory"));
     let late = (!row.late.is_empty()).then(|| format!("too late: {}", row.late.join(", ")));
-    let why: Vec<String> = lacking.into_iter().chain(late).collect();
+    let why: Vec<String> = lacking.into_iter().chain(beside).chain(late).collect();
     if why.is_empty() { "yes".to_owned() } else { why.join("; ") }
 }
 

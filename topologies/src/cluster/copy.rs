@@ -99,7 +99,7 @@ impl<'f> Template<'f> {
                     id.clear();
                     id.push_str(&prefix);
                     id.push_str(self.short_id(member));
-                    let copy = Node { id: id.as_str().into(), host, ..node.clone() };
+                    let copy = plan.keep(Node { id: id.as_str().into(), host, ..node.clone() });
                     let added = builder.node_with(copy).ok_or_else(|| taken(&id))?;
                     *slot = Some(added);
                     if node.kind == NodeKind::Nic {

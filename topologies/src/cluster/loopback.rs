@@ -9,6 +9,9 @@ use crate::network_spec::NetworkSpec;
 use crate::read::spec::NETWORK_HOST;
 use crate::{Bandwidth, LinkId, NodeId, Picos};
 
+/// What the NIC of a part is called.
+pub const LOOPBACK_NIC: &str = "loopback";
+
 /// What the loopback interface carries each way: ring all_reduce of 256 MiB on 2 × 4 GPUs of one H200 host moves
 /// 470 MB each way between the nodes in 130 ms (measured 2026-11-20, NCCL 2.28.9 over sockets).
 const LOOPBACK: Bandwidth = Bandwidth(3_600_000_000);
@@ -46,8 +49,12 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
         let map = copy_part(&mut builder, host, part, ranks);
         let copies: Vec<NodeId> = map.iter().copied().flatten().collect();
         let nic_host = builder.host(&format!("n{part}"));
-        let figures =
-            NicFigures { model: Some("loopback".to_owned()), speed: Some(speed), gdr: Some(false), mtu: None };
+        let figures = NicFigures {
+            model: Some(LOOPBACK_NIC.to_owned()),
+            speed: Some(speed),
+            gdr: Some(false),
+            ..NicFigures::default()
+        };
         let nic = Node {
             id: format!("n{part}/nic0").into(),
             kind: NodeKind::Nic,

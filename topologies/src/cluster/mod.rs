@@ -19,6 +19,7 @@ mod nics;
 mod tests;
 mod torus;
 
+pub use loopback::LOOPBACK_NIC;
 pub use network::{DEFAULT_NIC, DEFAULT_NIC_LATENCY, DEFAULT_NICS, DEFAULT_SWITCH_LATENCY};
 
 use crate::error::{Error, Result};

@@ -13,6 +13,8 @@ use crate::{Bandwidth, HostId, LinkId, NodeId, Picos};
 pub(super) struct Plan {
     /// New NICs of each host of the template; `None` keeps the template's own.
     hosts: Option<Vec<Vec<NewNic>>>,
+    /// What the network says that its ports speak.
+    link: Option<LinkKind>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,14 +29,23 @@ impl Plan {
         let has_nics = template.fabric.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
         let keep = spec.nics_per_node.is_none() && spec.nic.is_none() && spec.mtu.is_none() && has_nics;
         if keep || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
-            return Self { hosts: None };
+            return Self { hosts: None, link: spec.link };
         }
-        Self { hosts: Some((0..template.hosts()).map(|host| new_nics(template, host, spec)).collect()) }
+        let hosts = (0..template.hosts()).map(|host| new_nics(template, host, spec)).collect();
+        Self { hosts: Some(hosts), link: spec.link }
     }
 
     /// Whether the template's NICs are left out.
     pub fn replaces(&self) -> bool {
         self.hosts.is_some()
+    }
+
+    /// A NIC of the template that is kept, as the network says of it.
+    pub fn keep(&self, mut node: Node) -> Node {
+        if let (Figures::Nic(figures), Some(_)) = (&mut node.figures, self.link) {
+            Arc::make_mut(figures).link = self.link;
+        }
+        node
     }
 
     /// Adds the new NICs of a host; the error is an id that is taken.
@@ -98,6 +109,7 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
             }
             figures.speed = figures.speed.or(Some(DEFAULT_NIC));
             figures.mtu = spec.mtu.or(figures.mtu);
+            figures.link = spec.link.or(figures.link);
             Some(nic)
         })
         .collect()

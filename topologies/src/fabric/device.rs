@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::HostId;
+use super::{HostId, LinkKind};
 use crate::{Bandwidth, Bytes};
 
 /// What a vertex is.
@@ -156,6 +156,8 @@ pub struct CpuFigures {
     pub numa: Option<i32>,
     /// Memory bandwidth.
     pub memory_bandwidth: Option<Bandwidth>,
+    /// Memory size.
+    pub memory: Option<Bytes>,
 }
 
 /// What is known of a NIC.
@@ -170,6 +172,8 @@ pub struct NicFigures {
     pub gdr: Option<bool>,
     /// Largest IP packet that it sends over Ethernet, in bytes: 1500, or 9000 where jumbo frames are on.
     pub mtu: Option<u32>,
+    /// What its port speaks, `infiniband` or `ethernet`, where somebody said so; the kind of its cable else.
+    pub link: Option<LinkKind>,
 }
 
 /// What is known of a switch.

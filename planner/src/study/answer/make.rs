@@ -41,6 +41,8 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
     let traces = study.jobs.iter().filter(|job| matches!(job, Job::Trace(_))).count();
     let by = ScoredBy::of(priced, (traces, study.jobs.len()));
     let (own, within) = (study.assumptions, &study.constraints);
+    let measured = measured(study, &rows);
+    let results: Vec<ResultRow> = rows.into_iter().filter_map(Result::ok).collect();
     Some(Answer {
         format: FORMAT,
         currency: CURRENCY.to_owned(),
@@ -58,10 +60,10 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             usd_per_kwh: own.per_kwh,
             price_bands: price_bands(study),
         },
-        notes: notes(study),
+        notes: notes(study, &results),
         sources: sources(study),
-        measured: measured(study, &rows),
-        results: rows.into_iter().filter_map(Result::ok).collect(),
+        measured,
+        results,
         ranking: (1..)
             .zip(ranking)
             .map(|(rank, one)| RankedRow {
@@ -142,7 +144,9 @@ fn sensitivity(
     given: &[Ranked],
     ranking: &[Ranked],
 ) -> SensitivityRow {
-    let order = |ranking: &[Ranked]| ranking.iter().map(|one| one.candidate).collect::<Vec<_>>();
+    let order = |ranking: &[Ranked]| -> Vec<(usize, bool)> {
+        ranking.iter().map(|one| (one.candidate, one.beyond.is_empty())).collect()
+    };
     let unchanged = |candidate: usize| {
         let why = cases.unchanged(number, candidate)?;
         Some(format!("{}: {why}", name(study, candidate)))

@@ -57,7 +57,8 @@ pub struct ResultRow {
     pub total_comm_share: f64,
     /// Speed-up over one GPU with memory enough for the same steps, divided by the GPUs; absent for traces.
     pub efficiency: Option<f64>,
-    /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all.
+    /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all, and of inference: a host
+    /// by itself would have fewer requests in flight, and how many is the job's to say, not ours.
     #[serde(default)]
     pub efficiency_node: Option<f64>,
     /// What the step's time goes to, seconds; they add up to it.
@@ -70,6 +71,12 @@ pub struct ResultRow {
     pub fits: bool,
     /// By how much it does not, GB.
     pub memory_beyond_gb: Option<f64>,
+    /// What a GPU keeps in the memory of the CPU next to it, GB; absent where it keeps nothing there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_gb: Option<f64>,
+    /// By how much that is more than its part of that memory, GB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_beyond_gb: Option<f64>,
     /// What an hour costs: the middle of the band, and its ends. Costs are absent without a price.
     pub cost_per_hour: Option<f64>,
     /// The least.
@@ -98,6 +105,9 @@ pub struct ResultRow {
     pub cost_to_train: Option<f64>,
     /// The share of `step_s` that takes the most time.
     pub binds: String,
+    /// What the figures take for granted on this machine, each a sentence without its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Steps in time: of inference one with prompts and one without, where there are such.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<CourseRow>,
@@ -148,6 +158,8 @@ impl ResultRow {
             memory: None,
             fits: false,
             memory_beyond_gb: None,
+            host_memory_gb: None,
+            host_memory_beyond_gb: None,
             cost_per_hour: None,
             cost_per_hour_low: None,
             cost_per_hour_high: None,
@@ -161,6 +173,7 @@ impl ResultRow {
             time_to_train_h: None,
             cost_to_train: None,
             binds: String::new(),
+            notes: Vec::new(),
         }
     }
 }

@@ -74,9 +74,13 @@ pub(super) fn ranking(answer: &Answer) -> Table {
 
 pub(super) fn results(answer: &Answer) -> Table {
     let seconds = |value: Option<f64>| Cell::from(Value::or_missing(value, Value::Number));
-    let fits = |row: &ResultRow| match row.memory_beyond_gb {
-        Some(over) => Cell::from(Value::text(format!("no, by {} GB", format::significant(over)))).tone(Tone::Bad),
-        None => Value::text(if row.fits { "yes" } else { "no" }).into(),
+    let fits = |row: &ResultRow| match (row.memory_beyond_gb, row.host_memory_beyond_gb) {
+        (Some(over), _) => Cell::from(Value::text(format!("no, by {} GB", format::significant(over)))).tone(Tone::Bad),
+        (None, Some(over)) => {
+            let why = format!("no, by {} GB of the CPUs' memory", format::significant(over));
+            Cell::from(Value::text(why)).tone(Tone::Bad)
+        }
+        (None, None) => Value::text(if row.fits { "yes" } else { "no" }).into(),
     };
     let money = &answer.currency;
     filled(

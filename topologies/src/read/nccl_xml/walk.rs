@@ -320,6 +320,7 @@ impl Found {
                         speed: Some(speed),
                         gdr: net.integer("gdr")?.map(|gdr| gdr != 0),
                         mtu: None,
+                        link: None,
                     };
                     self.add(Device {
                         kind: NodeKind::Nic,

@@ -111,6 +111,11 @@ pub enum Uncovered {
     Uneven,
 }
 
+/// Whether GPUs are of another maker than NCCL's, so that it runs on none of them.
+pub(crate) fn are_of_another_maker(fabric: &Fabric, devices: &[NodeId]) -> bool {
+    devices.iter().any(|&device| node::capability(fabric, device) == Err(Uncovered::OtherMaker))
+}
+
 impl Communicator {
     /// Of ranks on a fabric, as NCCL's search would find it.
     ///

@@ -109,7 +109,7 @@ impl NodeFacts {
     }
 }
 
-fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, Uncovered> {
+pub(super) fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, Uncovered> {
     let node = fabric.node(gpu);
     match (node.kind, &node.figures) {
         (NodeKind::Mig, _) => Err(Uncovered::Mig),

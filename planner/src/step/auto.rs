@@ -1,0 +1,91 @@
+//! What a search finds, against layouts that people would write down.
+
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
+
+use super::search::{Machine, best_step};
+use super::tests::{on, rails, read, steps};
+use super::{Simulated, step};
+use crate::job::{Degrees, Experts, Layout, Sequence, Training, footprint};
+
+/// A model of 24 layers of 2,048.
+const SMALL: &str = "layers = 24, hidden = 2048, heads = 16, ffn = 8192, vocab = 50304, seq = 2048";
+/// Llama 2 13B.
+const LARGE: &str = "layers = 40, hidden = 5120, heads = 40, ffn = 13824, gated = true, vocab = 32000, seq = 4096";
+/// Qwen3 30B-A3B.
+const EXPERTS: &str = "layers = 48, hidden = 2048, heads = 32, kv_heads = 4, head_dim = 128, ffn = 768, gated = true, vocab = 151936, \
+    seq = 4096, experts = 128, experts_per_token = 8";
+
+/// Layouts that people would try, those that fit.
+fn grid(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
+    let ranks = machine.ranks.len() as u32;
+    let memory = machine.memory().unwrap_or(Bytes::MAX);
+    let some = [1, 2, 4, 8];
+    let mut layouts = Vec::new();
+    for tensor in some {
+        for pipeline in some {
+            for expert in [1, 2, 4, 8, 16, 32] {
+                for experts in [Experts::Divided, Experts::Whole] {
+                    let sequence = if tensor > 1 { Sequence::Divided } else { Sequence::Whole };
+                    let data = ranks / tensor / pipeline;
+                    let degrees = Degrees { tensor, pipeline, data, expert, experts, sequence, ..Degrees::default() };
+                    layouts.extend(Layout::new(job, ranks, degrees));
+                }
+            }
+        }
+    }
+    layouts.retain(|layout| footprint(job, layout).beyond(memory).is_none());
+    layouts
+}
+
+/// How much longer what is found takes than the best of the grid.
+fn longer(fabric: &Fabric, model: &str, lines: &str) -> f64 {
+    let job =
+        read(&format!("name = \"j\"\nflash_attention = true\nparallel = \"auto\"\nmodel = {{ {model} }}\n{lines}\n"));
+    on(fabric, |machine| {
+        let found = best_step(&job, machine).unwrap().0;
+        let speeds = machine.speeds_to_train(&job).unwrap();
+        let simulated: &Simulated<'_> = machine.simulated;
+        let allowed = simulated.allowing(job.collectives);
+        let of = |layout: &Layout| step(&job, layout, &speeds, &machine.curve, &allowed).unwrap();
+        let best = grid(&job, machine).iter().map(of).min_by_key(|step| step.time);
+        let best = best.map_or((Picos(u64::MAX), String::new()), |step| (step.time, step.layout.degrees.to_string()));
+        let longer = found.time.0 as f64 / best.0.0 as f64 - 1.0;
+        println!("{longer:+.3} {} {} {} against {} {}", fabric.name(), lines, found.layout.degrees, best.1, best.0);
+        longer
+    })
+}
+
+/// What is fastest by itself slows kernels beside it: who may do anything is no slower than who keeps to the library for that.
+#[test]
+fn more_ways_are_never_slower() {
+    let network = Some("rail,nic=200Gb/s".parse().unwrap());
+    let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h200") }).unwrap();
+    for zero in [0, 2] {
+        let job = |collectives: &str| {
+            format!(
+                "name = \"j\"\nglobal_batch = 64\nflash_attention = true\nrecompute = \"full\"\nzero = {zero}\n\
+                 parallel = {{ tp = 1 }}\nmodel = {{ {LARGE} }}\ncollectives = \"{collectives}\"\n"
+            )
+        };
+        let [any, kept] = ["any", "library"].map(|one| steps(&fabric, &[job(one)]).remove(0).time);
+        assert!(any <= kept, "{zero}: {any} {kept}");
+    }
+}
+
+/// Machines of all kinds, models with and without experts, copies whole and divided.
+#[test]
+fn searches_find_what_people_would() {
+    let tapered = Some("fat_tree,nics_per_node=4,nic=200Gb/s,oversubscription=2".parse().unwrap());
+    let fat = load(&FabricRequest { nodes: Some(4), network: tapered, ..FabricRequest::of("dgx-a100") }).unwrap();
+    let (few, more) = (rails(2), rails(8));
+    let worst = [
+        longer(&few, SMALL, "global_batch = 64\nzero = 0"),
+        longer(&few, LARGE, "global_batch = 64\nzero = 3"),
+        longer(&more, LARGE, "global_batch = 128\nzero = 1\nrecompute = \"full\""),
+        longer(&fat, LARGE, "global_batch = 64\nzero = 1"),
+        longer(&few, EXPERTS, "global_batch = 128\nzero = 1\nrecompute = \"full\""),
+        longer(&more, EXPERTS, "global_batch = 512\nzero = 1\nrecompute = \"full\""),
+        longer(&fat, EXPERTS, "global_batch = 128\nzero = 1\nrecompute = \"full\""),
+    ];
+    assert!(worst.iter().all(|longer| *longer <= 0.02), "{worst:?}");
+}

@@ -1,0 +1,29 @@
+//! What groups of many ranks over many hosts try: fewer ways, since each takes seconds to simulate.
+
+use fabricast_sim::schedule::Collective;
+
+use crate::algorithm::Algorithm;
+use crate::strategy::Restriction;
+
+/// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
+/// time than they are worth.
+const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
+
+/// What they do not try: each rank sends to every other, so that messages grow with the square of the ranks, for bytes
+/// that rings move as fast.
+const BETWEEN_ALL: [Algorithm; 5] =
+    [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
+
+/// What groups of many try that have so many ranks on a host. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
+/// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
+pub(super) fn of_many(collective: Collective, on_a_host: u32) -> Restriction {
+    let algorithms = match collective.is_between_pairs() {
+        // (There every rank has something for every other.)
+        true => Vec::new(),
+        false => Algorithm::ALL
+            .into_iter()
+            .filter(|one| !BETWEEN_ALL.contains(one) && (*one != Algorithm::Pat || on_a_host == 1))
+            .collect(),
+    };
+    Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
+}

@@ -1,0 +1,42 @@
+//! What a job's figures take for granted on a machine: what a fabric leaves open, or a job asks for that there is not.
+
+use crate::job::{Collectives, Job, Tier};
+use crate::step::Machine;
+
+/// Each a sentence without its end, that holds of all candidates of which it is said.
+pub(super) fn taken_for_granted(job: &Job, machine: &Machine<'_>) -> Vec<String> {
+    other_library(job, machine).into_iter().chain(unknown_memory(job, machine)).chain(spares(job, machine)).collect()
+}
+
+/// A search left GPUs out.
+fn spares(job: &Job, machine: &Machine<'_>) -> Option<String> {
+    let all = job.ranks_on(machine.router.fabric()).map_or(0, |ranks| ranks.len());
+    // (Of a trace the first GPUs are at work.)
+    let searched = matches!(job, Job::Training(_)) && machine.ranks.len() < all;
+    searched.then(|| {
+        let spares = all - machine.ranks.len();
+        format!(
+            "{spares} of {all} GPUs are spares of {}, which nothing divides among more, and are paid for",
+            job.name()
+        )
+    })
+}
+
+/// Something is kept in CPUs' memory, of which nobody says how much there is.
+fn unknown_memory(job: &Job, machine: &Machine<'_>) -> Option<String> {
+    let (tier, key, placement) = match job {
+        Job::Training(job) => (job.optimizer_tier, "optimizer_tier", &job.placement),
+        Job::Inference(job) => (job.kv_tier, "kv_tier", &job.placement),
+        Job::Trace(_) => return None,
+    };
+    let is_unknown = tier == Tier::Host && machine.host_memory(placement).is_none();
+    is_unknown.then(|| format!("how much memory CPUs have is not stated: what {key} keeps there is taken to fit"))
+}
+
+/// Calls keep to a library that does not run there.
+fn other_library(job: &Job, machine: &Machine<'_>) -> Option<String> {
+    let library = machine.simulated.library_not_for_these().filter(|_| job.collectives() == Collectives::Library)?;
+    Some(format!(
+        "{library} does not run on these GPUs, and what their own library would do is not known: calls take the fastest way that there is"
+    ))
+}

@@ -1,0 +1,40 @@
+//! What an answer says of candidates that do not do, and why.
+
+use super::*;
+
+/// Limits that memory does not keep are told apart: weights by themselves, and what a step of many tokens takes besides.
+#[test]
+fn what_does_not_fit_is_named() {
+    let why = |lines: &str| {
+        let answer = Made::of(&format!(
+            "[[candidate]]\nname = \"a\"\nfabric = \"hgx-h100\"\n\
+             [[job]]\nname = \"j\"\nkind = \"inference\"\nprompt_tokens = 100\noutput_tokens = 100\nconcurrency = 8\n\
+             parallel = {{ tp = 1, pp = 1, dp = 8 }}\n{lines}\n"
+        ))
+        .answer();
+        answer.ranking[0].beyond.join("; ")
+    };
+    let model = |layers: u32| {
+        format!("model = {{ layers = {layers}, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, vocab = 32000 }}")
+    };
+    let large = why(&model(300));
+    assert!(large.ends_with("GB of memory (not even the weights fit)"), "{large}");
+    let many = why(&format!("max_batched_tokens = 1000000\n{}", model(8)));
+    assert!(
+        many.ends_with("GB of memory (weights fit, but not what max_batched_tokens takes besides: fewer would)"),
+        "{many}"
+    );
+}
+
+/// Where a setting leaves nobody the order is another.
+#[test]
+fn settings_that_leave_nobody_change_the_order() {
+    let answer = Made::of(&format!(
+        "{}[constraints]\ncost_per_hour_usd = 20\n[sensitivity]\ngpu_price = [1, 1000]\n",
+        PAIR.replace("price_usd = { low = 90000, high = 110000 }", "price_usd = 90000")
+    ))
+    .answer();
+    let changed: Vec<bool> = answer.sensitivities.iter().map(|one| one.changed).collect();
+    assert!(answer.sensitivities[1].ranking.iter().all(|one| !one.within));
+    assert_eq!(changed, [false, true]);
+}
