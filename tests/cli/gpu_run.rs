@@ -17,6 +17,7 @@ struct StandIn {
 
 impl StandIn {
     /// `None`, with the reason told, where there is no C compiler or no NVRTC.
+    #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let driver = folder.path().join("driver");
