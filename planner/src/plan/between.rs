@@ -25,8 +25,11 @@ use super::{PlanError, Preference, Row, beyond, steady};
 use crate::library::Library;
 use crate::library::nccl::{Algo, Function, Proto};
 
-/// Neighbours that differ are at most so many times apart.
+/// Neighbours that differ are at most so many times apart, in plans of what a library is told.
 const NEAR: f64 = 1.1;
+
+/// The same in plans of everything, which no library follows to the byte, and in which a size takes longer to plan.
+const NEAR_OF_ANY: f64 = 1.5;
 
 /// So are neighbours that both depart from the library's choice.
 const FAR: f64 = 2.0;
@@ -180,7 +183,8 @@ fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)>
     }
     let differ = !a.pick.is_pair_of(&b.pick) || departs(a) != departs(b);
     let most = match (differ, departs(a)) {
-        (true, _) => NEAR,
+        (true, _) if planner.request().restriction.library.is_some() => NEAR,
+        (true, _) => NEAR_OF_ANY,
         (false, true) => FAR,
         (false, false) => return None,
     };
