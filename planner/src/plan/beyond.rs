@@ -63,12 +63,34 @@ pub(super) fn channel_changes(
     let own = OwnChoices { chooser, call: request.call(collective, from) };
     let mut firsts = Vec::new();
     if let (Some(a), Some(b)) = (own.at(from), own.at(to)) {
-        own.channel_change((from, a.channels), (to, b.channels), &mut firsts);
+        let channels = |bytes| own.at(bytes).map(|strategy| strategy.channels);
+        changes_of(&channels, (from, a.channels), (to, b.channels), &mut firsts);
     }
     let both = firsts.into_iter().flat_map(|first| [Bytes(first.0 - 1), first]);
     let mut inside: Vec<Bytes> = both.filter(|bytes| from < *bytes && *bytes < to).collect();
     inside.dedup();
     inside
+}
+
+/// The sizes between two at which what is known of a size becomes another: bisects to the byte; where a third lies between, on both its
+/// sides.
+fn changes_of<K: Copy + PartialEq>(
+    known: &impl Fn(Bytes) -> Option<K>,
+    a: (Bytes, K),
+    b: (Bytes, K),
+    found: &mut Vec<Bytes>,
+) {
+    if a.1 == b.1 {
+        return;
+    }
+    let middle = Bytes(u64::midpoint(a.0.0, b.0.0));
+    if middle == a.0 {
+        return found.push(b.0);
+    }
+    if let Some(between) = known(middle) {
+        changes_of(known, a, (middle, between), found);
+        changes_of(known, (middle, between), b, found);
+    }
 }
 
 /// What a library chooses for a collective, by size.
@@ -106,39 +128,10 @@ impl OwnChoices<'_> {
         let mut found = Vec::new();
         for pair in samples.windows(2) {
             if let [a, b] = pair {
-                self.change(*a, *b, &mut found);
+                changes_of(&|bytes| self.kind(bytes), *a, *b, &mut found);
             }
         }
         found
-    }
-
-    /// Bisects to the byte; where a third kind lies between, on both its sides.
-    fn change(&self, a: (Bytes, Kind), b: (Bytes, Kind), found: &mut Vec<Bytes>) {
-        if a.1 == b.1 {
-            return;
-        }
-        let middle = Bytes(u64::midpoint(a.0.0, b.0.0));
-        if middle == a.0 {
-            return found.push(b.0);
-        }
-        if let Some(kind) = self.kind(middle) {
-            self.change(a, (middle, kind), found);
-            self.change((middle, kind), b, found);
-        }
-    }
-
-    fn channel_change(&self, a: (Bytes, u16), b: (Bytes, u16), found: &mut Vec<Bytes>) {
-        if a.1 == b.1 {
-            return;
-        }
-        let middle = Bytes(u64::midpoint(a.0.0, b.0.0));
-        if middle == a.0 {
-            return found.push(b.0);
-        }
-        if let Some(own) = self.at(middle) {
-            self.channel_change(a, (middle, own.channels), found);
-            self.channel_change((middle, own.channels), b, found);
-        }
     }
 
     /// The choices for sizes from one to another, both included.
