@@ -77,6 +77,23 @@ pub(crate) fn grid_of(mut hosts: u32) -> Vec<u32> {
     sides
 }
 
+/// The chunks of a loop of what streams are as many whatever the number of hosts; others cut buffers into blocks of ranks.
+#[test]
+fn what_streams_is_cut_alike_for_any_ranks() {
+    for (algorithm, collective) in offers() {
+        let chunks = |ranks: u32| {
+            let root = Rank(0);
+            let call = Call { collective, bytes: Bytes(1 << 40), ranks, root, buffers: BufferUse::OutOfPlace };
+            let ranks_per_team = team_of(algorithm, ranks, 8);
+            let shape = Shape { channels: 8, ranks_per_node: 8, ranks_per_team, ..Shape::new(call, Protocol::Simple) };
+            generator(algorithm, &shape).unwrap().header().layout.chunks()
+        };
+        if collective.has_sizes() && collective != Collective::SendRecv {
+            assert_eq!(algorithm.streams(collective), chunks(32) == chunks(64), "{algorithm} {collective}");
+        }
+    }
+}
+
 /// Random calls of up to `most` ranks.
 pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
     let orders = prop_oneof![

@@ -238,6 +238,20 @@ impl Algorithm {
         (self, collective) != (Self::Tree, AllReduce) && self != Self::ReduceThenScatter
     }
 
+    /// Whether it cuts a buffer into as many chunks however many ranks there are, so that a large one streams through in more and more of
+    /// the same size; others cut it into the blocks of ranks first.
+    #[must_use]
+    pub fn streams(self, collective: Collective) -> bool {
+        match collective {
+            Broadcast | Reduce => self != Self::ScatterAllGather,
+            AllReduce => matches!(
+                self,
+                Self::Tree | Self::OneShot | Self::RecursiveDoubling | Self::NvlsTree | Self::ReduceThenBroadcast
+            ),
+            _ => false,
+        }
+    }
+
     /// Whether it offers a collective.
     #[must_use]
     pub fn supports(self, collective: Collective) -> bool {

@@ -359,6 +359,13 @@ impl Layout {
         self.shape(dimension).0
     }
 
+    /// Whether every rank has the whole model and sequences of its own, as ranks of DistributedDataParallel or FSDP have.
+    #[must_use]
+    pub fn only_copies(&self) -> bool {
+        let Degrees { tensor, pipeline, expert, context, .. } = self.degrees;
+        [tensor, pipeline, expert, context] == [1; 4]
+    }
+
     /// Parts of a layer that tensor-parallel ranks divide: attention, and the feed-forward, or those experts that all tokens go to, where
     /// the others are whole.
     #[must_use]

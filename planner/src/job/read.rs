@@ -407,7 +407,10 @@ pub(crate) mod tests {
                        collectives = \"any\"\nexpert_skew = 1.5\nweight = 2\ntrain_tokens = 3e11\n\
                        model = { layers = 8, hidden = 64, heads = 8, kv_heads = 2, ffn = 96, gated = true, vocab = 100, seq = 32, experts = 4, experts_per_token = 2 }\n\
                        parallel = { tp = 2, pp = 1, dp = 4, ep = 2, cp = 2, interleave = 1, sequence = true }\n");
-        assert_eq!((job.precision, job.micro_batch, job.zero, job.bucket_mb), (Precision::Fp8, 2, Zero::Optimizer, 40));
+        assert_eq!(
+            (job.precision, job.micro_batch, job.zero, job.bucket_mb),
+            (Precision::Fp8, 2, Zero::Optimizer, Some(40))
+        );
         assert_eq!(
             (job.gradient_bits, job.recompute, job.attention),
             (8, Recompute::Full, Attention::Flash(FlashKernel::Newest))

@@ -1,4 +1,4 @@
-//! What data-parallel ranks divide among them, and for how long they have the whole of it.
+//! What data-parallel ranks divide among them, for how long they have the whole of it, and how much of it goes into a call.
 //!
 //! Stages after Rajbhandari et al. (ZeRO, arXiv 1910.02054). How long weights stay gathered and when gradients are divided is a
 //! choice that memory pays and bytes gain, or the other way round, so both read it here. Left to itself a job does what PyTorch does:
@@ -8,9 +8,19 @@
 //! `backward_maybe_with_nosync`). So does Llama 3 (arXiv 2407.21783, section 3.3.2). What is left of ZeRO's stages 2 and 3 then are the
 //! bytes and the memory of stage 1.
 
+use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
-use super::{Layout, Training};
+use super::memory::of_rank;
+use super::{Dimension, Layout, Training};
+
+/// Bytes of gradients that PyTorch's DistributedDataParallel reduces together (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
+const DDP_BUCKET: u64 = 25 << 20;
+
+/// Parameters whose gradients Megatron Core reduces together, at least, and so many for each data-parallel rank, since buckets that
+/// many ranks divide take the longer to begin (`megatron/core/distributed/distributed_data_parallel.py`, `bucket_size`).
+const MEGATRON_BUCKET: u64 = 40_000_000;
+const MEGATRON_BUCKET_OF_RANK: u64 = 1_000_000;
 
 /// What data-parallel ranks divide among them instead of each keeping a copy (Rajbhandari et al., ZeRO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,10 +91,68 @@ impl Training {
         }
     }
 
+    /// Bytes of gradients, as they are kept, that go into a call. Left to itself a job does what its software does: plain copies
+    /// are PyTorch's DistributedDataParallel; FSDP reduces a layer's together; what else is divided is Megatron Core's, which fills
+    /// larger buckets.
+    #[must_use]
+    pub fn bucket(&self, layout: &Layout) -> Bytes {
+        let parameters = match (self.bucket_mb, self.zero) {
+            (Some(given), _) => return Bytes(u64::from(given) << 20),
+            (None, Zero::None) if layout.only_copies() => return Bytes(DDP_BUCKET),
+            (None, Zero::None | Zero::Optimizer | Zero::Gradients) => megatron_bucket(layout),
+            (None, Zero::Weights) => {
+                let (shared, experts) = of_rank(&self.model, layout, 1, 0);
+                shared + experts
+            }
+        };
+        Bytes(parameters.saturating_mul(self.gradient_bytes()))
+    }
+
     /// Bytes of a gradient that is kept: those of the precision, or of what it travels in where that is more
     /// (`gradient_bits = 32`: added up in 32 bits, as Megatron-LM's `--accumulate-allreduce-grads-in-fp32`).
     #[must_use]
     pub fn gradient_bytes(&self) -> u64 {
         self.precision.bytes().max(u64::from(self.gradient_bits.div_ceil(8)))
+    }
+}
+
+/// Parameters of a bucket of Megatron Core's.
+fn megatron_bucket(layout: &Layout) -> u64 {
+    let ranks = u64::from(layout.size(Dimension::Data));
+    MEGATRON_BUCKET.max(MEGATRON_BUCKET_OF_RANK.saturating_mul(ranks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::tests::job;
+    use super::*;
+
+    /// What a job of 96 layers of 4,096 on so many GPUs, divided so, puts into a call.
+    fn bucket(lines: &str, parallel: &str, ranks: u32) -> u64 {
+        let job = job(&format!(
+            "global_batch = 4096\n{lines}\nparallel = {{ {parallel} }}\n\
+             model = {{ layers = 96, hidden = 4096, heads = 32, ffn = 16384, vocab = 51200, seq = 2048 }}\n"
+        ));
+        job.bucket(&Layout::given(&job, ranks).unwrap().unwrap()).0
+    }
+
+    #[test]
+    fn buckets_are_those_of_the_software_that_divides_so() {
+        let mib = 1 << 20;
+        assert_eq!(bucket("", "tp = 1, pp = 1", 64), 25 * mib);
+        assert_eq!(bucket("bucket_mb = 7\nzero = 1", "tp = 2, pp = 1", 64), 7 * mib);
+        for (lines, parallel) in [
+            ("zero = 1", "tp = 1, pp = 1"),
+            ("zero = 2", "tp = 1, pp = 1"),
+            ("", "tp = 2, pp = 1"),
+            ("", "tp = 1, pp = 2"),
+        ] {
+            assert_eq!(bucket(lines, parallel, 16), 2 * 40_000_000, "{lines} {parallel}");
+        }
+        assert_eq!(bucket("zero = 1", "tp = 2, pp = 4", 1024), 2 * 128_000_000);
+        assert_eq!(bucket("zero = 1\ngradient_bits = 32", "tp = 1, pp = 1", 16), 4 * 40_000_000);
+        // Weights of four projections and of two products, with what norms and biases have beside them.
+        let layer = 2 * (4 * 4096 * 4096 + 2 * 4096 * 16_384);
+        assert!((layer..layer + layer / 1000).contains(&bucket("zero = 3", "tp = 1, pp = 1", 16)));
     }
 }

@@ -27,8 +27,9 @@ pub struct Training {
     pub reshard: Option<Reshard>,
     /// What gradients are added up in; absent: [`Training::accumulated`] says.
     pub accumulate: Option<Accumulate>,
-    /// The size of a bucket of gradients, in units of 2²⁰ bytes as PyTorch's `bucket_cap_mb` counts.
-    pub bucket_mb: u32,
+    /// The size of a bucket of gradients, in units of 2²⁰ bytes as PyTorch's `bucket_cap_mb` counts; absent: [`Training::bucket`]
+    /// says.
+    pub bucket_mb: Option<u32>,
     /// Bits of a gradient on its way between ranks; what is below the precision's own is compression.
     pub gradient_bits: u32,
     /// What the backward pass computes anew.

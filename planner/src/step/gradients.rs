@@ -1,5 +1,5 @@
 //! Gradients on their way while the backward pass still runs: buckets, as PyTorch's DistributedDataParallel fills them (Li
-//! et al., arXiv 2006.15704, section 3.2).
+//! et al., arXiv 2006.15704, section 3.2); how large they are [`Training::bucket`] says.
 //!
 //! Kernels beside them are slowed (`slowing`), and what is slowed fills the next bucket later.
 
@@ -94,9 +94,9 @@ impl Underway {
 /// Number and size of the buckets of gradients of a call: equal ones, so that one price does for all; a multiple of
 /// what sixteen bytes of each rank take.
 pub(super) fn buckets(job: &Training, layout: &Layout, call: &GroupCall) -> (u64, Bytes) {
-    let bucket = u64::from(job.bucket_mb) << 20;
     // A bucket holds gradients before they are compressed.
-    let bucket = (bucket * u64::from(job.gradient_bits) / (8 * job.gradient_bytes())).max(1);
+    let bucket = job.bucket(layout).0.saturating_mul(job.gradient_bits.into());
+    let bucket = (bucket / (8 * job.gradient_bytes())).max(1);
     let count = call.bytes.0.div_ceil(bucket).max(1);
     let ranks = u64::from(layout.size(call.dimension)).max(1);
     (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))

@@ -11,6 +11,8 @@
 //!            reduced beside the weights' gradients of 1 and 3: product + BESIDE × call
 //! ```
 //!
+//! Where calls beside the products of a pass would cost more than after them, they are left there, as who tries both settings does.
+//!
 //! What is reduced hides little where products are one block for each SM ([`Blocks::OneForEachSm`]): the tiles of SMs that a call holds
 //! begin when it ends. Where blocks come as SMs come free, all but a split of four hides forward, and backward what the product is
 //! long enough for.
@@ -79,10 +81,13 @@ impl Divided<'_> {
     /// What the tensor-parallel calls of a pass cost beside them.
     pub(super) fn cost(&self, phase: Phase, prices: &Prices<'_>) -> Result<Cost, PlanError> {
         let ranks = u64::from(prices.layout.size(Dimension::Tensor)).max(1);
-        prices.during(phase, Some(Dimension::Tensor)).try_fold(Cost::default(), |sum, call| {
+        let mut after = Cost::default();
+        let beside = prices.during(phase, Some(Dimension::Tensor)).try_fold(Cost::default(), |sum, call| {
             let time = prices.time(call, call.bytes)?;
+            after.waited = after.waited + times(time, call.count);
             Ok(sum.plus(self.of_call(phase, call, time, ranks)))
-        })
+        })?;
+        Ok(if beside.waited + beside.lost <= after.waited { beside } else { after })
     }
 
     fn of_call(&self, phase: Phase, call: &GroupCall, time: Picos, ranks: u64) -> Cost {

@@ -14,10 +14,20 @@ const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
 const BETWEEN_ALL: [Algorithm; 5] =
     [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
+/// Some of the ways that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ways {
+    All,
+    /// Those that stream ([`Algorithm::streams`]).
+    Streaming,
+    /// The others.
+    InBlocks,
+}
+
 /// What groups of many try that have so many ranks on a host. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
 /// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
-pub(super) fn of_many(collective: Collective, on_a_host: u32) -> Restriction {
-    let algorithms = match collective.is_between_pairs() {
+pub(super) fn of_many(collective: Collective, on_a_host: u32, ways: Ways) -> Restriction {
+    let mut algorithms: Vec<Algorithm> = match collective.is_between_pairs() {
         // (There every rank has something for every other.)
         true => Vec::new(),
         false => Algorithm::ALL
@@ -25,5 +35,8 @@ pub(super) fn of_many(collective: Collective, on_a_host: u32) -> Restriction {
             .filter(|one| !BETWEEN_ALL.contains(one) && (*one != Algorithm::Pat || on_a_host == 1))
             .collect(),
     };
+    if ways != Ways::All {
+        algorithms.retain(|one| one.streams(collective) == (ways == Ways::Streaming));
+    }
     Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }

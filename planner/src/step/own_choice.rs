@@ -5,6 +5,7 @@ use fabricast_topologies::{Fabric, NodeId, Picos};
 
 use super::price::{Exchange, Simulated, Tariff};
 use super::slowing::Claim;
+use super::together::Planned;
 use crate::job::{Dimension, Layout};
 use crate::library::Library;
 use crate::plan::PlanError;
@@ -70,7 +71,10 @@ impl Simulated<'_> {
         let Exchange { dimension, collective, bytes } = exchange;
         let parties = self.together(&layout.groups(dimension), collective);
         let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
-        self.in_parts(first, bytes, |bytes| self.slowest(&parties, (collective, bytes), strategy))
+        match self.streamed(&parties, &Planned { collective, bytes, strategy }) {
+            Some(time) => time,
+            None => self.sample(first, bytes).time(|bytes| self.slowest(&parties, (collective, bytes), strategy)),
+        }
     }
 
     /// A call that takes so long and is done this way.

@@ -8,13 +8,13 @@
 //!
 //! Groups over many hosts are asked about once for all sizes that are near each other: the strategy is that of the next power
 //! of two, or of [`LOOKED_AT`] for each rank where calls are larger, since what is best there no longer depends on the size.
-//! Sizes between hosts are rounded to parts that channels divide evenly ([`few_digits`]), and of large calls a part is timed, to
-//! which the rest adds in proportion ([`TIMED_INSIDE`], [`TIMED_BETWEEN`]): within 1 % of the call itself, and some 5 % where loops
-//! of chunks get in each other's way, for a hundredth of the work.
+//! Sizes between hosts are rounded to parts that channels divide evenly, and of large calls parts are timed, to which the rest adds
+//! in proportion (`sample`): within 1 % of the call itself, and some 5 % where loops of chunks get in each other's way, for a
+//! hundredth of the work.
 
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
 use fabricast_topologies::route::Router;
@@ -23,14 +23,13 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
-use super::of_many::of_many;
+use super::sample::Part;
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
 use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
-use crate::library::{Chooser, Conditions, Offer, Registered};
-use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
-use crate::strategy::{Restriction, Strategy};
+use crate::plan::PlanError;
+use crate::strategy::Strategy;
 
 /// A call among the groups of a dimension, all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,26 +40,6 @@ pub struct Exchange {
     pub collective: Collective,
     /// The size, as `--bytes` counts it.
     pub bytes: Bytes,
-}
-
-/// Where the library's own choice is worked out; between hosts that takes a while.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwnChoice {
-    /// For groups inside of an NVLink domain.
-    Inside,
-    /// For all.
-    Everywhere,
-}
-
-/// The library's choice is picked where nothing is faster for certain; a job is told what is likely.
-pub(crate) fn fastest(row: &Row) -> Priced {
-    row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
-}
-
-/// All that was simulated for a row.
-fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
-    let named = row.library_default.iter().map(|own| own.priced).chain(row.runner_up).chain([row.pick]);
-    row.pairs.iter().copied().chain(named).chain(row.preference.passed_over().copied())
 }
 
 /// Who knows what calls take.
@@ -85,15 +64,7 @@ const MANY: usize = 16;
 
 /// The most bytes for each rank of groups of many at which strategies are compared. A ring then moves chunks of this size,
 /// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
-const LOOKED_AT: u64 = 1 << 20;
-
-/// Bytes for each rank, inside of an NVLink domain, from which on to twice as many a byte takes what all that follow take: chunks
-/// are moved one like the other.
-const TIMED_INSIDE: u64 = 1 << 30;
-
-/// The same for all ranks of a group that leaves its domain, but no less than [`LOOKED_AT`] for each: of groups of many each
-/// chunk has many operations.
-const TIMED_BETWEEN: u64 = 1 << 30;
+pub(super) const LOOKED_AT: u64 = 1 << 20;
 
 /// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
 /// network that is oversubscribed is not counted then.
@@ -123,13 +94,15 @@ pub struct Simulated<'a> {
     pub(super) ranks: &'a [NodeId],
     /// The number that the fabric gives each GPU, where ranks are in another order.
     numbers: Option<FxHashMap<NodeId, u32>>,
-    known: Kept<Timed>,
+    known: Kept<Asked, Timed>,
     /// What groups of many take, by the size at which strategies were compared.
-    picked: Kept<Strategy>,
+    picked: Kept<Asked, Strategy>,
     /// What was timed.
-    timed: Kept<Timed>,
+    timed: Kept<Asked, Timed>,
+    /// The same of parts of calls that stream.
+    pub(super) parts: Kept<Part, Picos>,
     /// What calls of groups that leave their domain take at least.
-    least: Kept<Picos>,
+    least: Kept<Asked, Picos>,
     /// Of each group that was asked about, with its devices in this order.
     bounds: Mutex<FxHashMap<Vec<NodeId>, Arc<Bounds>>>,
 }
@@ -142,38 +115,19 @@ struct Timed {
     strategy: Option<Strategy>,
 }
 
-/// What is timed of a call.
-enum Sample {
-    /// A call of this size, which is its own or near it.
-    Whole(Bytes),
-    /// Calls of `before` and of `last` bytes for each of `ranks`; from the second up to `part` a byte takes what it takes from
-    /// the first to the second.
-    Part { ranks: u64, before: u64, last: u64, part: u64 },
-}
-
-impl Sample {
-    /// The largest size that is timed.
-    fn last(&self) -> Bytes {
-        match *self {
-            Self::Whole(bytes) => bytes,
-            Self::Part { ranks, last, .. } => Bytes(last * ranks),
-        }
-    }
-}
-
 /// Answers that were worked out before.
-struct Kept<T>(Mutex<FxHashMap<Asked, T>>);
+pub(super) struct Kept<K, T>(Mutex<FxHashMap<K, T>>);
 
-impl<T> Default for Kept<T> {
+impl<K, T> Default for Kept<K, T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Copy> Kept<T> {
+impl<K: Eq + Hash, T: Copy> Kept<K, T> {
     /// The answer that is known, or that `find` finds now; of nothing found nothing is kept. Two threads may work out the
     /// same; they find the same.
-    fn or_find<E>(&self, asked: Asked, find: impl FnOnce() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+    pub(super) fn or_find<E>(&self, asked: K, find: impl FnOnce() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
         if known.is_some() {
             return Ok(known);
@@ -197,8 +151,8 @@ impl<'a> Simulated<'a> {
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
         let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
-        let (known, picked, timed, least, bounds) = Default::default();
-        Self { router, profile, ranks, numbers, known, picked, timed, least, bounds }
+        let (known, picked, timed, parts, least, bounds) = Default::default();
+        Self { router, profile, ranks, numbers, known, picked, timed, parts, least, bounds }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -274,47 +228,21 @@ impl<'a> Simulated<'a> {
             let asked = (size, stride, collective, bytes, collectives);
             Ok(self.timed.or_find(asked, || self.price_whole(&parties, asked).map(Some))?.unwrap_or_default())
         };
-        let last = self.sample(first, bytes).last();
-        if !self.differ(&parties) {
-            // Before two threads ask for it.
-            self.pick(&parties, (size, stride, collective, last, collectives))?;
+        let sample = self.sample(first, bytes);
+        let last = sample.last();
+        // (Known before two threads ask for it.)
+        let pick = match self.differ(&parties) {
+            true => None,
+            false => self.pick(&parties, (size, stride, collective, last, collectives))?,
+        };
+        if let Some((strategy, time)) = pick
+            .and_then(|strategy| Some((strategy, self.streamed(&parties, &Planned { collective, bytes, strategy })?)))
+        {
+            return Ok(Timed { time: time?, strategy: Some(strategy) });
         }
-        let time = self.in_parts(first, bytes, |bytes| at(bytes).map(|timed| timed.time))?;
+        let time = sample.time(|bytes| at(bytes).map(|timed| timed.time))?;
         let strategy = at(last)?.strategy;
         Ok(Timed { time, strategy })
-    }
-
-    /// What a call of a group like the first takes, from what `at` says of sizes that are timed.
-    pub(super) fn in_parts(
-        &self,
-        first: &[NodeId],
-        bytes: Bytes,
-        at: impl Fn(Bytes) -> Result<Picos, PlanError> + Sync,
-    ) -> Result<Picos, PlanError> {
-        match self.sample(first, bytes) {
-            Sample::Whole(bytes) => at(bytes),
-            Sample::Part { ranks, before, last, part } => {
-                let (before_took, took) = rayon::join(|| at(Bytes(before * ranks)), || at(Bytes(last * ranks)));
-                let (before_took, took) = (before_took?, took?);
-                let more = u128::from((took - before_took).0) * u128::from(part - last);
-                Ok(took + Picos((more / u128::from(last - before)) as u64))
-            }
-        }
-    }
-
-    /// What is timed for a call of so many bytes.
-    fn sample(&self, group: &[NodeId], bytes: Bytes) -> Sample {
-        let ranks = group.len() as u64;
-        let part = bytes.0.div_ceil(ranks);
-        let leaves = self.leaves_its_domain(group);
-        let before = if leaves { (TIMED_BETWEEN / ranks).max(LOOKED_AT) } else { TIMED_INSIDE };
-        let last = 2 * before;
-        match (part > last, leaves) {
-            (true, _) => Sample::Part { ranks, before, last, part },
-            (false, true) => Sample::Whole(Bytes(few_digits(part) * ranks)),
-            // Groups of a host stay as they are asked about.
-            (false, false) => Sample::Whole(bytes),
-        }
     }
 
     /// What a call of these groups takes at least, by the [`Bounds`] of the group that stands for all; `None` where that
@@ -363,19 +291,14 @@ impl<'a> Simulated<'a> {
         collectives: Collectives,
     ) -> Result<Timed, PlanError> {
         let first = parties.first().map(Vec::as_slice).unwrap_or_default();
-        let Some(row) = self.row(first, collective, bytes, collectives, OwnChoice::Inside)? else {
-            return Ok(Timed::default());
-        };
-        let mut ways: Vec<(Picos, Strategy)> = simulated(&row).map(|way| (way.time, way.strategy)).collect();
-        ways.sort_unstable();
-        ways.dedup();
+        let ways = self.ways(first, (collective, bytes), collectives)?;
         let mut best: Option<(Picos, Strategy)> = None;
         let is_beaten = |best: Option<(Picos, Strategy)>, alone| best.is_some_and(|(time, _)| time <= alone);
         for some in ways.chunks(if self.ranks.len() > MOST_TOGETHER { AT_ONCE } else { 1 }) {
             if some.first().is_some_and(|&(alone, _)| is_beaten(best, alone)) {
                 break;
             }
-            let of = |&way| self.slowest_knowing(parties, (collective, bytes), way);
+            let of = |&way| self.with_all(parties, (collective, bytes), way);
             let times = some.par_iter().with_max_len(1).map(of);
             for (&(alone, strategy), time) in some.iter().zip(times.collect::<Vec<Result<Picos, PlanError>>>()) {
                 // As if each had waited for those before it.
@@ -386,6 +309,19 @@ impl<'a> Simulated<'a> {
         }
         let (time, strategy) = best.unzip();
         Ok(Timed { time: time.unwrap_or_default(), strategy })
+    }
+
+    /// What all groups at once take, done as one of them was.
+    fn with_all(
+        &self,
+        parties: &[Vec<NodeId>],
+        (collective, bytes): (Collective, Bytes),
+        (alone, strategy): (Picos, Strategy),
+    ) -> Result<Picos, PlanError> {
+        match self.streamed(parties, &Planned { collective, bytes, strategy }) {
+            Some(time) => time,
+            None => self.slowest_knowing(parties, (collective, bytes), (alone, strategy)),
+        }
     }
 
     /// The same where groups differ: each does what is best for groups of its form, and the slowest is what is told.
@@ -399,8 +335,8 @@ impl<'a> Simulated<'a> {
                 Some(known) => *known,
                 None => {
                     let most = if self.is_spread(devices) { LOOKED_AT * devices.len() as u64 } else { u64::MAX };
-                    let row = self.row(devices, collective, bytes.min(Bytes(most)), collectives, OwnChoice::Inside)?;
-                    *picks.entry(form).or_insert(row.map(|row| fastest(&row).strategy))
+                    let ways = self.ways(devices, (collective, bytes.min(Bytes(most))), collectives)?;
+                    *picks.entry(form).or_insert(ways.first().map(|&(_, strategy)| strategy))
                 }
             };
             calls.extend(
@@ -431,7 +367,7 @@ impl<'a> Simulated<'a> {
     }
 
     /// Whether a group is of more than one NVLink domain.
-    fn leaves_its_domain(&self, group: &[NodeId]) -> bool {
+    pub(super) fn leaves_its_domain(&self, group: &[NodeId]) -> bool {
         self.islands(group).len() > 1
     }
 
@@ -450,64 +386,12 @@ impl<'a> Simulated<'a> {
     }
 
     /// Whether a group is of many ranks beyond one NVLink domain.
-    fn is_spread(&self, group: &[NodeId]) -> bool {
+    pub(super) fn is_spread(&self, group: &[NodeId]) -> bool {
         group.len() > MANY && self.leaves_its_domain(group)
     }
 
-    /// What `plan` finds for a call of one group.
-    pub(crate) fn row(
-        &self,
-        first: &[NodeId],
-        collective: Collective,
-        bytes: Bytes,
-        collectives: Collectives,
-        own: OwnChoice,
-    ) -> Result<Option<Row>, PlanError> {
-        Ok(self.plan(first, collective, &[bytes], collectives, own)?.rows.into_iter().next())
-    }
-
-    /// The same at several sizes.
-    pub(crate) fn plan(
-        &self,
-        first: &[NodeId],
-        collective: Collective,
-        sizes: &[Bytes],
-        collectives: Collectives,
-        own: OwnChoice,
-    ) -> Result<Plan, PlanError> {
-        let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
-        let library = self.library();
-        // What no library is for may be done any way.
-        let runs = library.runs_on(self.router.fabric(), first);
-        let inside = !self.leaves_its_domain(first);
-        // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
-        let chooser = (runs && (inside || own == OwnChoice::Everywhere))
-            .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
-        let restriction = Restriction {
-            library: (runs && collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            ..if self.is_spread(first) { of_many(collective, mode.gpus_per_host) } else { Restriction::default() }
-        };
-        let request = PlanRequest {
-            fabric: self.router.fabric(),
-            router: self.router,
-            placement: first,
-            profile: self.profile,
-            ranks_per_node: mode.gpus_per_host,
-            mode,
-            buffers: BufferUse::OutOfPlace,
-            root: 0,
-            matrix: None,
-            collectives: &[collective],
-            sizes,
-            restriction: &restriction,
-            library: chooser.as_ref(),
-            effort: Effort::Contenders,
-        };
-        plan_within(&request, &self.bounds(first), &Measurements::NONE, Watcher::default())
-    }
-
     /// What no call of a group beats. (Two threads may work out the same.)
-    fn bounds(&self, group: &[NodeId]) -> Arc<Bounds> {
+    pub(super) fn bounds(&self, group: &[NodeId]) -> Arc<Bounds> {
         let known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned();
         known.unwrap_or_else(|| {
             let bounds = Arc::new(Bounds::new(self.router.fabric(), self.router, group, 0));
@@ -515,13 +399,6 @@ impl<'a> Simulated<'a> {
             bounds
         })
     }
-}
-
-/// A rank's part to seven binary digits, so that channels and chunks get equal parts and one stands for all: within 1 in 128
-/// of what was asked.
-fn few_digits(part: u64) -> u64 {
-    let unit = 1u64 << part.checked_ilog2().unwrap_or(0).saturating_sub(6);
-    ((part + unit / 2) / unit * unit).max(1)
 }
 
 impl Allowed<'_> {

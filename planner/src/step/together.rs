@@ -47,6 +47,11 @@ impl Simulated<'_> {
         if calls.parties.len() == 1 { Ok(alone) } else { self.slowest_of(&calls, call) }
     }
 
+    /// Whether the first of several groups that do the same at once takes what it takes by itself.
+    pub(super) fn first_stands_for_all(&self, groups: &[Vec<NodeId>], call: Planned) -> bool {
+        groups.len() == 1 || self.that_stand(groups, call).parties.len() == 1
+    }
+
     /// The calls of groups that stand for all of them.
     fn that_stand<'c>(&self, groups: &'c [Vec<NodeId>], call: Planned) -> Calls<'c> {
         let at_once: Vec<(Planned, &[NodeId], Picos)> =

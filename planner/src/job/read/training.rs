@@ -102,7 +102,12 @@ impl JobText {
                 false => Reshard::AfterBackward,
             }),
             accumulate: self.accumulate.as_ref().map(|how| *how.get_ref()),
-            bucket_mb: self.bucket_mb.as_ref().map_or(Ok(25), |size| check.count("bucket_mb", size))? as u32,
+            bucket_mb: self
+                .bucket_mb
+                .as_ref()
+                .map(|size| check.count("bucket_mb", size))
+                .transpose()?
+                .map(|mb| mb as u32),
             gradient_bits,
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
             attention: self.flash_attention.as_ref().map(|flash| flash.get_ref().0).unwrap_or_default(),

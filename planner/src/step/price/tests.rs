@@ -1,20 +1,14 @@
 //! Prices against the calls themselves, and picks against all that was looked at.
 
+use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{FabricRequest, load};
 
 use super::*;
 use crate::job::Degrees;
+use crate::plan::Priced;
 use crate::step::tests::{rails, read};
-
-#[test]
-fn few_digits_are_near() {
-    for part in (1..5000).chain((0..1000).map(|i| 1_000_003 * i + 1)) {
-        let rounded = few_digits(part);
-        assert!(rounded.abs_diff(part) * 128 <= part, "{part} {rounded}");
-        assert!((rounded >> rounded.trailing_zeros()) < 128, "{part} {rounded}");
-    }
-}
+use crate::step::ways::{self, OwnChoice, fastest};
 
 /// Gradients between neighbours of a host stay inside; those of the same GPU of each host do not.
 #[test]
@@ -58,7 +52,7 @@ fn picks_are_the_fastest_with_all_groups_at_once() {
             let row = simulated.row(&parties[0], collective, bytes, Collectives::Library, OwnChoice::Inside);
             let row = row.unwrap().unwrap();
             let slowest = |way: Priced| simulated.slowest(&parties, (collective, bytes), way.strategy).unwrap();
-            let best = super::simulated(&row).map(slowest).min();
+            let best = ways::simulated(&row).map(slowest).min();
             assert_eq!(Some(found.time), best, "{collective} {bytes}");
             others += u32::from(found.strategy != Some(fastest(&row).strategy));
         }
@@ -94,5 +88,33 @@ fn prices_are_those_of_the_calls_themselves() {
                 assert!(told.contains(&error), "{collective} {bytes:?} {tensor}: {error:+.4}");
             }
         }
+    }
+}
+
+/// What streams among many is timed by parts: near the call itself, alone and with all groups, and beside what does not.
+#[test]
+fn streams_are_told_by_their_parts() {
+    let fabric = rails(32);
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    let layout = Layout { degrees: Degrees { tensor: 8, data: 32, ..Degrees::default() } };
+    let (collective, bytes) = (Collective::AllReduce, Bytes(1_500_000_000));
+    let parties = simulated.together(&layout.groups(Dimension::Data), collective);
+    // (Pieces of ll128's streams grow with the call, up to 64 in a lane.)
+    let near = |told: Picos, whole: Picos, strategy: Strategy| {
+        let within = if strategy.protocol == Protocol::Ll128 { 0.04 } else { 0.01 };
+        (told.0 as f64 / whole.0 as f64 - 1.0).abs() < within
+    };
+    let ways = simulated.ways(&parties[0], (collective, bytes), Collectives::Library).unwrap();
+    let streaming: Vec<_> = ways.iter().filter(|(_, strategy)| strategy.algorithm.streams(collective)).collect();
+    assert!(!streaming.is_empty() && streaming.len() < ways.len(), "{ways:?}");
+    assert!(ways.is_sorted());
+    for &&(alone, strategy) in &streaming {
+        let whole = simulated.slowest(&parties[..1], (collective, bytes), strategy).unwrap();
+        assert!(near(alone, whole, strategy), "{strategy} {alone} {whole}");
+        let told = simulated.with_all(&parties, (collective, bytes), (alone, strategy)).unwrap();
+        let whole = simulated.slowest(&parties, (collective, bytes), strategy).unwrap();
+        assert!(near(told, whole, strategy), "{strategy} {told} {whole}");
     }
 }
