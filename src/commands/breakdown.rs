@@ -39,7 +39,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     for &bytes in &asked.sizes {
         let call = CallArgs { bytes: Some(bytes), sizes: None, ..args.call.clone() };
         let place = strategy::Place { fabric, router: &router, placement: &ranks, profile: &profile, mode };
-        let generator = strategy::single(&call, &args.strategy, &args.library, place)?;
+        let generator = strategy::single(&call, &args.strategy, &args.library, place, strategy::Wanted::Timed)?;
         let header = generator.header();
         let parts = breakdown(&profile, header.protocol, mode, |profile| {
             let setting = setup::setting(fabric, &router, &ranks, profile, &[]);

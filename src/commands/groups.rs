@@ -36,7 +36,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         .zip(&members)
         .map(|(placement, member)| {
             let place = strategy::Place { fabric, router: &router, placement, profile: &profile, mode };
-            strategy::single(&member.call, &member.strategy, &args.library, place)
+            strategy::single(&member.call, &member.strategy, &args.library, place, strategy::Wanted::Timed)
         })
         .collect::<Result<_, _>>()?;
     let delays: Vec<Vec<Picos>> = placements

@@ -27,7 +27,7 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
             let mode = setup::launch_mode(costs, &loaded, &placement);
             let place =
                 strategy::Place { fabric: &loaded, router: &router, placement: &placement, profile: &profile, mode };
-            let generator = strategy::single(call, strategy, library, place)?;
+            let generator = strategy::single(call, strategy, library, place, strategy::Wanted::Named)?;
             let built = Schedule::build(generator.as_ref());
             let schedule = built.map_err(|error| Failure::input(error.to_string()))?;
             write(&schedule, *to, output)

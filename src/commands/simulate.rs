@@ -58,7 +58,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         None => {
             let place =
                 strategy::Place { fabric: &fabric, router: &router, placement: &ranks, profile: &profile, mode };
-            strategy::single(&args.call, &args.strategy, &args.library, place)?
+            let named = args.trace.is_some() || args.critical_path;
+            let wanted = if named { strategy::Wanted::Named } else { strategy::Wanted::Timed };
+            strategy::single(&args.call, &args.strategy, &args.library, place, wanted)?
         }
     };
     let call = generator.header().call;

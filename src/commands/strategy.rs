@@ -33,6 +33,15 @@ pub struct Place<'a> {
     pub mode: LaunchMode,
 }
 
+/// What is done with a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Its chunks and operations are named: it is shown, written, proved or run.
+    Named,
+    /// It is timed only, and shorter where the places of ranks on rings do not follow each other evenly ([`algorithm::timed`]).
+    Timed,
+}
+
 /// The generator that the flags name: one collective, one algorithm, one protocol. What they leave open is what the plan
 /// would pick; with the profile `ideal`, where everything costs the same, the plainest: one channel. Where they leave all of
 /// it to a library that they name, what that would choose.
@@ -41,6 +50,7 @@ pub fn single(
     strategy: &StrategyArgs,
     library: &LibraryArgs,
     place: Place<'_>,
+    wanted: Wanted,
 ) -> Result<Box<dyn Generate + Send + Sync>, Failure> {
     let Place { fabric, placement, profile, .. } = place;
     let ranks_per_node = fabric.most_on_a_host(placement);
@@ -92,7 +102,11 @@ pub fn single(
     };
     let shape =
         Shape { grid: fabric.host_grid().to_vec(), matrix, ..chosen.shape(call, profile, ranks_per_node, &abilities) };
-    algorithm::generator(algorithm, &shape).map_err(|why| Failure::input(why.to_string()))
+    let generator = match wanted {
+        Wanted::Named => algorithm::generator(algorithm, &shape),
+        Wanted::Timed => algorithm::timed(algorithm, &shape, place.router.options().buffers),
+    };
+    generator.map_err(|why| Failure::input(why.to_string()))
 }
 
 /// What a library that is named would choose by itself, where nothing else is.

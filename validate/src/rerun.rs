@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fabricast_planner::abilities::Abilities;
-use fabricast_planner::algorithm::{Shape, generator};
+use fabricast_planner::algorithm::{Shape, timed};
 use fabricast_planner::plan::Busiest;
 use fabricast_planner::strategy::Strategy;
 use fabricast_sim::engine::Watch;
@@ -69,7 +69,7 @@ impl<'a> Rerun<'a> {
             grid: self.measurement.fabric.host_grid().to_vec(),
             ..strategy.shape(call(self.measurement, row), profile, ranks_per_node, &self.abilities)
         };
-        generator(strategy.algorithm, &shape).ok()
+        timed(strategy.algorithm, &shape, self.router.options().buffers).ok()
     }
 
     /// The run of a schedule as it is measured, one call after the other; `None` where it cannot run.

@@ -9,11 +9,7 @@
 //! turn), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). That it goes there and back, rather
 //! than relay over NVLink to stay on a rail (PXN), is a choice of this module; either way loads every NIC alike.
 
-use fabricast_sim::schedule::{Collective, Rank};
-
-/// Of a ring whose places do not follow each other evenly, blocks are listed one by one on every rank; so those of more
-/// ranks than this keep to one rail, or programs would grow with the square of the ranks.
-const MOST_RANKS_OF_BLOCKS: u32 = 256;
+use fabricast_sim::schedule::Rank;
 
 /// How ranks of equal hosts stand to their rails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +56,9 @@ impl Rails {
         std::iter::once(enter).chain(between).chain(last).collect()
     }
 
-    /// The orders of rings over `ranks`, one for each channel until they repeat; none for a single host, or where ranks of
-    /// a collective must follow each other evenly.
-    pub(crate) fn orders(self, collective: Collective, ranks: u32) -> Vec<Vec<Rank>> {
-        let blocks = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
-        let too_many = blocks && ranks > MOST_RANKS_OF_BLOCKS;
-        if self.per_host == 0 || ranks <= self.per_host || !ranks.is_multiple_of(self.per_host) || too_many {
+    /// The orders of rings over `ranks`, one for each channel until they repeat; none for a single host.
+    pub(crate) fn orders(self, ranks: u32) -> Vec<Vec<Rank>> {
+        if self.per_host == 0 || ranks <= self.per_host || !ranks.is_multiple_of(self.per_host) {
             return Vec::new();
         }
         (0..self.period()).map(|lane| self.order(lane, ranks / self.per_host)).collect()
@@ -92,7 +85,7 @@ mod tests {
 
     #[test]
     fn two_hosts_of_four_go_there_and_back() {
-        let orders = Rails::new(4, 4).orders(Collective::AllReduce, 8);
+        let orders = Rails::new(4, 4).orders(8);
         let ranks = |order: &Vec<Rank>| order.iter().map(|rank| rank.0).collect::<Vec<_>>();
         assert_eq!(
             orders.iter().map(ranks).collect::<Vec<_>>()[..2],
@@ -108,7 +101,7 @@ mod tests {
             for hosts in [2, 4, 6] {
                 let ranks = hosts * per_host;
                 let mut leaving = vec![0; rails.rails as usize];
-                for order in rails.orders(Collective::AllReduce, ranks) {
+                for order in rails.orders(ranks) {
                     let mut sorted: Vec<u32> = order.iter().map(|rank| rank.0).collect();
                     sorted.sort_unstable();
                     assert!(sorted.into_iter().eq(0..ranks), "{order:?}");
@@ -126,10 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_many_ranks_and_single_hosts_keep_their_order() {
+    fn single_hosts_keep_their_order() {
         let rails = Rails::new(8, 8);
-        assert!(rails.orders(Collective::AllGather, 512).is_empty());
-        assert!(rails.orders(Collective::AllReduce, 8).is_empty());
-        assert_eq!(rails.orders(Collective::AllGather, 256).len(), 8);
+        assert!(rails.orders(8).is_empty());
+        assert_eq!([16, 256, 264, 16_384].map(|ranks| rails.orders(ranks).len()), [8; 4]);
     }
 }

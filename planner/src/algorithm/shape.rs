@@ -73,9 +73,7 @@ impl Shape {
             return self;
         }
         let orders = match algorithm {
-            Algorithm::Ring => {
-                Rails::new(self.ranks_per_node, nics_per_node).orders(self.call.collective, self.call.ranks)
-            }
+            Algorithm::Ring => Rails::new(self.ranks_per_node, nics_per_node).orders(self.call.ranks),
             _ => Vec::new(),
         };
         Self { nics_per_node, orders, ..self }

@@ -27,6 +27,9 @@ use crate::bound::{Bound, Bounds};
 use crate::library::Chooser;
 use crate::strategy::{Strategy, candidates, possible};
 
+/// Ranks up to which a template of channels that go different ways is folded, for what it tells of other sizes and protocols.
+const MOST_FOLDED_TWICE: u32 = 1024;
+
 /// How the outside follows a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watcher<'a> {
@@ -459,12 +462,19 @@ impl<'a> Search<'a> {
             looked.glance = Glance::FirstChannel;
             return Ok(());
         }
-        let found = self.found(strategy, (1, header))?;
+        let found = if self.is_rather_simulated(strategy) { None } else { self.found(strategy, (1, header))? };
         if let Some(found) = &found {
             looked.least = looked.least.max(self.least_times().by_template(strategy, header, found));
         }
         looked.glance = Glance::Whole(found);
         Ok(())
+    }
+
+    /// Whether a template is not worth its time: of very many ranks, where channels go different ways, it is folded from all of them,
+    /// as the schedule itself is, and does not tell its time.
+    fn is_rather_simulated(&self, strategy: Strategy) -> bool {
+        let ways = || self.request.shape(self.call, strategy, &self.abilities).orders.len();
+        self.call.ranks > MOST_FOLDED_TWICE && ways() > 1
     }
 
     /// A strategy's schedule, looked at as closely as can be.

@@ -84,7 +84,7 @@ impl Divided<'_> {
         let mut after = Cost::default();
         let beside = prices.during(phase, Some(Dimension::Tensor)).try_fold(Cost::default(), |sum, call| {
             let time = prices.time(call, call.bytes)?;
-            after.waited = after.waited + times(time, call.count);
+            after.waited += times(time, call.count);
             Ok(sum.plus(self.of_call(phase, call, time, ranks)))
         })?;
         Ok(if beside.waited + beside.lost <= after.waited { beside } else { after })

@@ -14,6 +14,7 @@ mod calls;
 mod course;
 mod efficiency;
 mod estimated;
+mod fewer;
 mod gradients;
 mod in_pieces;
 mod kernels;

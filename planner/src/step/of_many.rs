@@ -2,6 +2,7 @@
 
 use fabricast_sim::schedule::Collective;
 
+use super::fewer;
 use crate::algorithm::Algorithm;
 use crate::strategy::Restriction;
 
@@ -14,19 +15,32 @@ const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
 const BETWEEN_ALL: [Algorithm; 5] =
     [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
-/// Some of the ways that there are.
+/// How a way is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ways {
-    All,
-    /// Those that stream ([`Algorithm::streams`]).
+pub(super) enum Kind {
+    /// Chunks of one size stream through ([`Algorithm::streams`]): large calls by their parts (`sample`).
     Streaming,
-    /// The others.
-    InBlocks,
+    /// Rings: among very many by those of fewer (`fewer`).
+    Ring,
+    /// As it is.
+    Other,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Streaming, Self::Ring, Self::Other];
+
+    pub(super) fn of(algorithm: Algorithm, collective: Collective) -> Self {
+        match algorithm {
+            _ if algorithm.streams(collective) => Self::Streaming,
+            _ if fewer::is_told(algorithm, collective) => Self::Ring,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// What groups of many try that have so many ranks on a host. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
 /// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
-pub(super) fn of_many(collective: Collective, on_a_host: u32, ways: Ways) -> Restriction {
+pub(super) fn of_many(collective: Collective, on_a_host: u32, kinds: &[Kind]) -> Restriction {
     let mut algorithms: Vec<Algorithm> = match collective.is_between_pairs() {
         // (There every rank has something for every other.)
         true => Vec::new(),
@@ -35,8 +49,8 @@ pub(super) fn of_many(collective: Collective, on_a_host: u32, ways: Ways) -> Res
             .filter(|one| !BETWEEN_ALL.contains(one) && (*one != Algorithm::Pat || on_a_host == 1))
             .collect(),
     };
-    if ways != Ways::All {
-        algorithms.retain(|one| one.streams(collective) == (ways == Ways::Streaming));
+    if kinds.len() < Kind::ALL.len() {
+        algorithms.retain(|&one| kinds.contains(&Kind::of(one, collective)));
     }
     Restriction { algorithms, channels: CHANNELS_OF_MANY.to_vec(), ..Restriction::default() }
 }

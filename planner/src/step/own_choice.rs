@@ -73,7 +73,9 @@ impl Simulated<'_> {
         let Some(first) = parties.first() else { return Ok(Picos::ZERO) };
         match self.streamed(&parties, &Planned { collective, bytes, strategy }) {
             Some(time) => time,
-            None => self.sample(first, bytes).time(|bytes| self.slowest(&parties, (collective, bytes), strategy)),
+            None => {
+                self.sample(first, bytes).time(|bytes| self.taken(&parties, &Planned { collective, bytes, strategy }))
+            }
         }
     }
 

@@ -99,7 +99,7 @@ pub struct Simulated<'a> {
     picked: Kept<Asked, Strategy>,
     /// What was timed.
     timed: Kept<Asked, Timed>,
-    /// The same of parts of calls that stream.
+    /// The same of parts of calls, and of calls of fewer ranks.
     pub(super) parts: Kept<Part, Picos>,
     /// What calls of groups that leave their domain take at least.
     least: Kept<Asked, Picos>,
@@ -268,7 +268,7 @@ impl<'a> Simulated<'a> {
             return self.best(parties, (collective, bytes), collectives);
         }
         let Some(strategy) = self.pick(parties, asked)? else { return Ok(Timed::default()) };
-        let time = self.slowest(parties, (collective, bytes), strategy)?;
+        let time = self.taken(parties, &Planned { collective, bytes, strategy })?;
         Ok(Timed { time, strategy: Some(strategy) })
     }
 
@@ -318,7 +318,8 @@ impl<'a> Simulated<'a> {
         (collective, bytes): (Collective, Bytes),
         (alone, strategy): (Picos, Strategy),
     ) -> Result<Picos, PlanError> {
-        match self.streamed(parties, &Planned { collective, bytes, strategy }) {
+        let call = Planned { collective, bytes, strategy };
+        match self.streamed(parties, &call).or_else(|| self.by_fewer(parties, &call)) {
             Some(time) => time,
             None => self.slowest_knowing(parties, (collective, bytes), (alone, strategy)),
         }

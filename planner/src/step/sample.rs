@@ -61,7 +61,7 @@ impl Sample {
     }
 }
 
-/// A part of a call that streams, and who is at it: a group, which tells the others, and how many there are.
+/// A part of a call, or a call of fewer ranks, and who is at it: a group, which tells the others, and how many there are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Part {
     pub group: Vec<NodeId>,
@@ -92,8 +92,15 @@ impl Simulated<'_> {
         Some(sample.time(|bytes| self.part(groups, Planned { bytes, ..*call })))
     }
 
-    /// What a part of such a call takes; those of one group that stands for all are those of it alone.
-    fn part(&self, groups: &[Vec<NodeId>], call: Planned) -> Result<Picos, PlanError> {
+    /// What all groups at once take for a call that is done this way.
+    pub(super) fn taken(&self, groups: &[Vec<NodeId>], call: &Planned) -> Result<Picos, PlanError> {
+        let Planned { collective, bytes, strategy } = *call;
+        let in_part = self.streamed(groups, call).or_else(|| self.by_fewer(groups, call));
+        in_part.unwrap_or_else(|| self.slowest(groups, (collective, bytes), strategy))
+    }
+
+    /// What a part of a call takes, or a call of fewer ranks; those of one group that stands for all are those of it alone.
+    pub(super) fn part(&self, groups: &[Vec<NodeId>], call: Planned) -> Result<Picos, PlanError> {
         let Some(first) = groups.first() else { return Ok(Picos::ZERO) };
         let Planned { collective, bytes, strategy } = call;
         let part = Part { group: first.clone(), groups: groups.len(), call };

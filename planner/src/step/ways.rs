@@ -5,10 +5,11 @@ use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::{Bytes, NodeId, Picos};
 use rayon::prelude::*;
 
-use super::of_many::{Ways, of_many};
+use super::of_many::{Kind, of_many};
 use super::price::Simulated;
 use super::sample::{Part, Sample};
 use super::together::Planned;
+use crate::algorithm::Algorithm;
 use crate::job::Collectives;
 use crate::library::{Chooser, Conditions, Offer, Registered};
 use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
@@ -35,54 +36,70 @@ pub(super) fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
 }
 
 impl Simulated<'_> {
-    /// All that was simulated for a group, the fastest first. Of what streams among many, parts of a large call are timed.
+    /// All that was simulated for a group, the fastest first. Of what streams among many, parts of a large call are timed, and of rings
+    /// among very many, those of fewer.
     pub(super) fn ways(
         &self,
         group: &[NodeId],
         (collective, bytes): (Collective, Bytes),
         collectives: Collectives,
     ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
-        let found = |ways: Ways, bytes: Bytes| {
-            let plan = self.plan_of(ways, group, (collective, &[bytes]), collectives, OwnChoice::Inside)?;
+        let found = |kinds: &[Kind], group: &[NodeId], bytes: Bytes| {
+            let plan = self.plan_of(kinds, group, (collective, &[bytes]), collectives, OwnChoice::Inside)?;
             let times = plan.rows.iter().flat_map(simulated).map(|way| (way.time, way.strategy));
-            Ok(times.collect::<Vec<_>>())
+            let mut ways: Vec<(Picos, Strategy)> = times.collect();
+            ways.sort_unstable();
+            ways.dedup();
+            Ok(ways)
         };
-        let of_stream = if self.is_spread(group) { Sample::of_stream(bytes) } else { None };
-        let mut ways = match of_stream {
-            None => found(Ways::All, bytes)?,
-            Some(sample) => {
-                let streaming = || {
-                    let in_part = found(Ways::Streaming, sample.last())?;
-                    let whole = |(took, strategy)| {
-                        self.stream_of_one(group, (took, sample.last()), &Planned { collective, bytes, strategy })
-                    };
-                    in_part.into_par_iter().with_max_len(1).map(whole).collect()
-                };
-                match rayon::join(|| found(Ways::InBlocks, bytes), streaming) {
-                    // There may be none of either.
-                    (Err(PlanError::NothingToChoose { .. }), some) | (some, Err(PlanError::NothingToChoose { .. })) => {
-                        some?
-                    }
-                    (in_blocks, streaming) => [in_blocks?, streaming?].concat(),
-                }
+        let there_is = |kind: Kind| {
+            Algorithm::ALL.iter().any(|&one| one.supports(collective) && Kind::of(one, collective) == kind)
+        };
+        let is_spread = self.is_spread(group);
+        let of_stream = if is_spread && there_is(Kind::Streaming) { Sample::of_stream(bytes) } else { None };
+        let fewer = if is_spread && there_is(Kind::Ring) { self.fewer(group, bytes) } else { None };
+        let in_part = |kind: &Kind| match kind {
+            Kind::Streaming => of_stream.is_some(),
+            Kind::Ring => fewer.is_some(),
+            Kind::Other => false,
+        };
+        let whole: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !in_part(kind)).collect();
+        if whole.len() == Kind::ALL.len() {
+            return found(&Kind::ALL, group, bytes);
+        }
+        // Of a kind: what is timed, and the ranks and the size at which ways are looked for.
+        let of_kind = |kind: Kind, group_of_part: &[NodeId], last: Bytes| {
+            let taken = |(took, strategy)| {
+                let part = Planned { collective, bytes: last, strategy };
+                let part = Part { group: group_of_part.to_vec(), groups: 1, call: part };
+                self.parts.or_find(part, || Ok::<_, PlanError>(Some(took)))?;
+                let time = self.taken(&[group.to_vec()], &Planned { collective, bytes, strategy })?;
+                Ok((time, strategy))
+            };
+            let ways = found(&[kind], group_of_part, last)?;
+            ways.into_par_iter().with_max_len(1).map(taken).collect::<Result<Vec<_>, PlanError>>()
+        };
+        let streaming = || of_stream.as_ref().map(|sample| of_kind(Kind::Streaming, group, sample.last()));
+        let rings = || {
+            let (fewer, twice) = (fewer?, 2 * fewer?.some);
+            Some(of_kind(Kind::Ring, group.get(..twice)?, fewer.bytes(twice)))
+        };
+        let (whole, (streaming, rings)) = rayon::join(|| found(&whole, group, bytes), || rayon::join(streaming, rings));
+        let mut ways = Vec::new();
+        let mut nothing = None;
+        for some in [Some(whole), streaming, rings].into_iter().flatten() {
+            match some {
+                Ok(some) => ways.extend(some),
+                // There may be none of a kind.
+                Err(error @ PlanError::NothingToChoose { .. }) => nothing = Some(error),
+                Err(error) => return Err(error),
             }
-        };
+        }
         ways.sort_unstable();
-        ways.dedup();
-        Ok(ways)
-    }
-
-    /// What one group takes for a large call that streams, of the last part of which it is known what that takes.
-    fn stream_of_one(
-        &self,
-        group: &[NodeId],
-        (took, last): (Picos, Bytes),
-        call: &Planned,
-    ) -> Result<(Picos, Strategy), PlanError> {
-        let part = Part { group: group.to_vec(), groups: 1, call: Planned { bytes: last, ..*call } };
-        self.parts.or_find(part, || Ok::<_, PlanError>(Some(took)))?;
-        let time = self.streamed(&[group.to_vec()], call).unwrap_or(Ok(took))?;
-        Ok((time, call.strategy))
+        match nothing {
+            Some(error) if ways.is_empty() => Err(error),
+            _ => Ok(ways),
+        }
     }
 
     /// What `plan` finds for a call of one group.
@@ -106,13 +123,13 @@ impl Simulated<'_> {
         collectives: Collectives,
         own: OwnChoice,
     ) -> Result<Plan, PlanError> {
-        self.plan_of(Ways::All, first, (collective, sizes), collectives, own)
+        self.plan_of(&Kind::ALL, first, (collective, sizes), collectives, own)
     }
 
     /// The same among some of the ways that there are.
     fn plan_of(
         &self,
-        ways: Ways,
+        kinds: &[Kind],
         first: &[NodeId],
         (collective, sizes): (Collective, &[Bytes]),
         collectives: Collectives,
@@ -128,7 +145,11 @@ impl Simulated<'_> {
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = Restriction {
             library: (runs && collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            ..if self.is_spread(first) { of_many(collective, mode.gpus_per_host, ways) } else { Restriction::default() }
+            ..if self.is_spread(first) {
+                of_many(collective, mode.gpus_per_host, kinds)
+            } else {
+                Restriction::default()
+            }
         };
         let request = PlanRequest {
             fabric: self.router.fabric(),
