@@ -104,12 +104,13 @@ const LETTER_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
 ];
 
 /// Times of a launch mode.
-const LAUNCHES: [Named<LaunchCosts, Picos>; 6] = [
+const LAUNCHES: [Named<LaunchCosts, Picos>; 7] = [
     ("added", |costs| &mut costs.added),
     ("added_per_gpu", |costs| &mut costs.added_per_gpu),
     ("floor", |costs| &mut costs.floor),
     ("floor_per_gpu", |costs| &mut costs.floor_per_gpu),
     ("floor_per_peer", |costs| &mut costs.floor_per_peer),
+    ("floor_one_way", |costs| &mut costs.floor_one_way),
     ("jitter", |costs| &mut costs.jitter),
 ];
 
@@ -148,6 +149,17 @@ pub fn breakdown<E>(
     }
     part(format!("protocol.{protocol}.startup_p2p"), &|profile, factor| {
         scale(profile.protocols.get_mut(protocol as usize).and_then(|costs| costs.startup_p2p.as_mut()), factor)
+    })?;
+    part(format!("protocol.{protocol}.add"), &|profile, factor| match profile
+        .protocols
+        .get_mut(protocol as usize)
+        .and_then(|costs| costs.add.as_mut())
+    {
+        Some(rate) => {
+            rate.0 = (rate.0 as f64 / factor).round() as u64;
+            true
+        }
+        None => false,
     })?;
     for (name, of) in PASSES {
         part(format!("protocol.{protocol}.{name}"), &|profile, factor| match profile

@@ -8,7 +8,7 @@ use fabricast_validate::calibrate::{HoldOut, Prior};
 /// A profile from measurements. The profile goes to the file of -o; what was found is printed.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
-    /// Manifests, and JSON of `gpu bench`, which tells what copy engines and PCIe reach. Device costs are fitted to the first, with the launch costs of its modes; to the others only the launch
+    /// Manifests, JSON of `gpu run`, and JSON of `gpu bench`, which tells what copy engines and PCIe reach. Device costs are fitted to the first of the former two, with the launch costs of its modes; to the others only the launch
     /// costs of modes that the first does not have
     #[arg(value_name = "MANIFEST", required = true)]
     pub manifests: Vec<PathBuf>,

@@ -14,7 +14,7 @@ use super::{Launch, Processes};
 /// Predicted against measured.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Manifests (TOML), or logs: what nccl-tests prints, its JSON (-J), CSV with the header `bytes,time_us`
+    /// Manifests (TOML), JSON of `gpu run`, or logs: what nccl-tests prints, its JSON (-J), CSV with the header `bytes,time_us`
     #[arg(value_name = "MANIFEST|LOG", required = true)]
     pub files: Vec<PathBuf>,
     #[command(flatten)]

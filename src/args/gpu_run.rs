@@ -83,7 +83,7 @@ pub struct ExecutionArgs {
     /// Time so many single calls, for the slowest of a hundred
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub singles: u32,
-    /// Write times into this folder too, with a manifest.toml, as `compare` and `calibrate` read them
+    /// Write times into this folder too, with a manifest.toml, as `compare` and `calibrate` read them (they read the JSON of --format json as well)
     #[arg(long, value_name = "FOLDER")]
     pub measurements: Option<PathBuf>,
     /// Seconds until whatever does not end is given up

@@ -80,3 +80,35 @@ fn contradictions_and_too_few_points_are_said() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("3 rows cannot tell") && run.stderr.contains("both cannot be"), "{}", run.stderr);
 }
+
+/// JSON of `gpu run` that is cut off, of another form, or says what cannot be.
+#[test]
+fn json_of_gpu_run_that_cannot_be_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = include_str!("../data/measured/gpu_run.json");
+    let cut = &text[..text.len() - 300];
+    for (text, expected) in [
+        (cut.to_owned(), "run.json:17:"),
+        (
+            text.replacen("\"nccl-symmetric\"", "\"nccl-symetric\"", 1),
+            "run.json:11: not the JSON of `gpu run`: unknown executor `nccl-symetric`; expected one of kernels, copies",
+        ),
+        (text.replace("\"fabricast_gpu_run\": 2,", ""), "of format 1, and this version reads format 2"),
+        (
+            text.replace("\"fabricast_gpu_run\": 2", "\"fabricast_gpu_run\": 9"),
+            "of format 9, and this version reads format 2",
+        ),
+        (text.replace("\"fabric\": \"hgx-h200\"", "\"fabric\": \"hgx-h20\""), "unknown fabric `hgx-h20`"),
+        (text.replace("\"gpus\": 2", "\"gpus\": 1"), "2 ranks on 1 GPUs"),
+        (text.replace("\"direct\"", "\"dirct\""), "unknown algorithm `dirct`"),
+        (text.replace("\"blocks\": 69, ", ""), "run.json:12: a strategy needs `algorithm`, `protocol` and `blocks`"),
+        (text.replace("\"graph_us\": ", "\"graph\": "), "no row has a time that can be used"),
+    ] {
+        std::fs::write(folder.path().join("run.json"), text).unwrap();
+        for command in ["compare", "calibrate"] {
+            refused(folder.path(), &format!("{command} run.json"), expected);
+        }
+    }
+    let run = run_in(folder.path(), "calibrate run.json");
+    assert_eq!(run.code, 2, "{run:?}");
+}

@@ -100,3 +100,52 @@ fn the_chart_and_the_answer_do_not_depend_on_threads() {
     assert!(one == many);
     assert!(one.1.starts_with("<svg") && one.1.contains("band of the prediction"));
 }
+
+/// JSON of `gpu run` says what its manifest says: the same rows, the same libraries and software.
+#[test]
+fn json_of_gpu_run_is_a_manifest() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(data().join("gpu_run.json")).unwrap();
+    std::fs::write(folder.path().join("run.json"), &text).unwrap();
+    let mut manifest = String::new();
+    for (file, rows, rest) in [
+        (
+            "a.csv",
+            "1048576,3.98",
+            "protocol = \"symmetric\"\nchannels = 69\nalgorithm = \"direct\"\nlibrary = \"fabricast\"\n",
+        ),
+        (
+            "b.csv",
+            "2097152,7.62\n4194304,10.57",
+            "protocol = \"symmetric\"\nchannels = 128\nalgorithm = \"direct\"\nlibrary = \"fabricast\"\n",
+        ),
+        (
+            "c.csv",
+            "4194304,22.1",
+            "protocol = \"copy_engine\"\nchannels = 1\nalgorithm = \"direct\"\nlibrary = \"fabricast\"\n",
+        ),
+        ("d.csv", "1048576,12.345678", "library = \"nccl-2.28.3\"\n"),
+        ("e.csv", "1048576,8.7", "library = \"nccl-2.28.3\"\nregistered = \"symmetric\"\n"),
+    ] {
+        std::fs::write(folder.path().join(file), format!("bytes,time_us\n{rows}\n")).unwrap();
+        manifest += &format!(
+            "[[measurement]]\nfile = \"{file}\"\nfabric = \"hgx-h200\"\nnodes = 1\ngpus = 2\ncollective = \"all_gather\"\n\
+             launch = \"graph\"\nprocesses = \"per_gpu\"\nnvls = false\n{rest}"
+        );
+    }
+    std::fs::write(folder.path().join("manifest.toml"), manifest).unwrap();
+    let of = |file: &str| run_in(folder.path(), &format!("compare {file} --no-explain --rows all"));
+    let (json, toml) = (of("run.json"), of("manifest.toml"));
+    assert_eq!((json.code, toml.code), (0, 0), "{json:?} {toml:?}");
+    assert_eq!(json.stdout, toml.stdout);
+    assert!(json.stdout.contains("6 rows"), "{}", json.stdout);
+    // What has no place in a measurement is told, with its line.
+    for (line, why) in [(16, "is in place"), (17, "its result is wrong")] {
+        assert!(json.stderr.contains(&format!("run.json:{line}: left out: {why}")), "{}", json.stderr);
+    }
+    // Both are too few rows for a fit, which says how many it has of each.
+    let fit = run_in(folder.path(), "calibrate run.json --profile kernels-h200");
+    let same = run_in(folder.path(), "calibrate manifest.toml --profile kernels-h200");
+    assert_eq!((fit.code, same.code), (2, 2), "{fit:?} {same:?}");
+    assert!(same.stderr.contains("6 rows cannot tell") && fit.stderr.ends_with(&same.stderr), "{fit:?} {same:?}");
+}

@@ -196,7 +196,7 @@ fn measurements_are_what_compare_reads() {
     assert_eq!(exported.code, 0, "{exported:?}");
     let run = gpus.any(
         "gpu run --fabric mine.toml --gpus 2 --collective all_gather --sizes 1MiB..2MiB --algorithm direct --protocol symmetric \
-         --executor kernels,copies --carrier lines,flags --measurements times",
+         --executor kernels,copies --carrier lines,flags --measurements times --format json -o run.json",
         &[],
     );
     assert_eq!(run.code, 0, "{run:?}");
@@ -208,6 +208,9 @@ fn measurements_are_what_compare_reads() {
     }
     let compared = gpus.any("compare times/manifest.toml --no-explain --format json", &[]);
     assert_eq!(compared.code, 0, "{compared:?}");
+    // The JSON needs no folder.
+    let text = |file: &str| gpus.any(&format!("compare {file} --no-explain --rows all"), &[]).stdout;
+    assert_eq!(text("run.json"), text("times/manifest.toml"));
 
     let in_place = gpus.run(
         "--gpus 2 --collective all_gather --bytes 1MiB --algorithm direct --executor kernels --in-place --measurements none",
@@ -229,4 +232,19 @@ fn rows_have_bands_and_slow_calls() {
     let values: Vec<&str> = lines.next().unwrap().split(',').collect();
     let of = |key: &str| values[keys.iter().position(|one| *one == key).unwrap()].parse::<f64>().unwrap();
     assert!(of("low_us") < of("predicted_us") && of("predicted_us") < of("high_us") && of("p99_us") > 0.0, "{run:?}");
+}
+
+/// A file's schedule is predicted over as many blocks as its kernel has, as its strategy is.
+#[test]
+fn a_schedule_file_is_predicted_as_it_runs() {
+    let Some(gpus) = StandIn::new() else { return };
+    let strategy = "--collective all_reduce --bytes 1MiB --algorithm two_shot --protocol symmetric";
+    let made =
+        gpus.any(&format!("schedule generate --fabric hgx-h200 --gpus 2 {strategy} --channels 1 -o mine.json"), &[]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let by = |what: &str| gpus.rows(&format!("--gpus 2 {what} --executor kernels")).remove(0);
+    let (own, file) = (by(strategy), by("--schedule mine.json"));
+    assert!(file["blocks"].as_u64().unwrap() > 8, "{file}");
+    assert_eq!(file["blocks"], own["blocks"]);
+    assert_eq!(file["predicted_us"], own["predicted_us"]);
 }

@@ -3,7 +3,7 @@
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
-use fabricast_sim::profile::{HostWork, LaneSpeed, LaunchCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::profile::{Flow, HostWork, LaneSpeed, LaunchCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -384,21 +384,23 @@ proptest! {
 }
 
 fn launches() -> impl Strategy<Value = LaunchCosts> {
-    let each = (nanos(500), nanos(3000), nanos(900));
+    let each = (nanos(500), nanos(3000), nanos(900), nanos(30_000));
     (nanos(3000), nanos(12_000), each, nanos(8000)).prop_map(|(added, floor, each, jitter)| {
-        let (added_per_gpu, floor_per_gpu, floor_per_peer) = each;
-        LaunchCosts { added, added_per_gpu, floor, floor_per_gpu, floor_per_peer, jitter }
+        let (added_per_gpu, floor_per_gpu, floor_per_peer, floor_one_way) = each;
+        LaunchCosts { added, added_per_gpu, floor, floor_per_gpu, floor_per_peer, floor_one_way, jitter }
     })
 }
 
 fn host_works() -> impl Strategy<Value = HostWork> {
-    (1u32..9, 0u32..9).prop_map(|(gpus, peers)| HostWork { gpus, peers })
+    let flows = select(vec![Flow::BothWays, Flow::OneWay]);
+    (1u32..9, 0u32..9, flows).prop_map(|(gpus, peers, flow)| HostWork { gpus, peers, flow })
 }
 
 /// What is added to a call, and what it takes at least.
 fn added_and_floor(costs: LaunchCosts, work: HostWork) -> (u64, u64) {
     let (gpus, peers) = (u64::from(work.gpus), u64::from(work.peers));
     let floor = costs.floor.0 + gpus * costs.floor_per_gpu.0 + peers * costs.floor_per_peer.0;
+    let floor = if work.flow == Flow::OneWay { floor.max(costs.floor_one_way.0) } else { floor };
     (costs.added.0 + (gpus - 1) * costs.added_per_gpu.0, floor)
 }
 

@@ -31,6 +31,8 @@ mod one_rank;
 mod parties;
 mod pipelines;
 mod sharing;
+mod spread;
+mod sums;
 mod survivors;
 mod templates;
 mod timed;

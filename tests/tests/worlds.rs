@@ -335,7 +335,7 @@ pub(crate) fn scenes(most: u32) -> impl Strategy<Value = Scene> {
     let slow = few(2).prop_flat_map(|n| vec((any::<Index>(), select(vec![50u8, 90])), n));
     let failed = few(1).prop_flat_map(|n| vec(any::<Index>(), n));
     let late = few(1).prop_flat_map(|n| vec((any::<Index>(), select(vec![0u32, 1, 20_000])), n));
-    let profile = select(vec!["ideal", "nccl-2.28-h200"]);
+    let profile = select(vec!["ideal", "nccl-2.28-h200", "nccl-2.28-h200", "kernels-h100"]);
     let mode = (select(vec![Launch::Graph, Launch::Stream]), select(vec![Processes::PerGpu, Processes::Single]));
     let ecmp = prop_oneof![3 => Just(Ecmp::Averaged), 1 => (0u64..4).prop_map(|seed| Ecmp::Hashed { seed })];
     let p2p = prop_oneof![4 => Just(PeerAccess::Allowed), 1 => Just(PeerAccess::Off)];

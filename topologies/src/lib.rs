@@ -37,6 +37,6 @@ pub mod write;
 
 pub use error::{Error, Origin, Place, Result};
 pub use fabric::{Fabric, FabricBuilder, HostId, Link, LinkId, LinkKind, LinkSpec, Node, NodeId, NodeKind};
-pub use load::{FabricRequest, expand, load, read_text};
+pub use load::{FabricRequest, expand, load, read_as, read_text};
 pub use network_spec::{ClusterSpec, NetworkKind, NetworkSpec};
 pub use units::{Bandwidth, Bytes, Picos, UnitError};

@@ -52,6 +52,15 @@ pub fn read_text(text: &str, source: &str) -> Result<Fabric> {
     source.fabric(&FabricRequest::default(), 0)
 }
 
+/// The same with the hosts, GPUs and network asked for; `request.fabric` names the text in errors.
+///
+/// # Errors
+/// As [`load`].
+pub fn read_as(text: &str, request: &FabricRequest) -> Result<Fabric> {
+    let source = Source { name: request.fabric.clone(), text: text.to_owned(), folder: None };
+    source.fabric(request, 0)
+}
+
 /// A text and where it came from.
 struct Source {
     name: String,

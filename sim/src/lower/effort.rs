@@ -7,7 +7,7 @@ use super::Survey;
 use super::network::{Crossing, Message};
 use crate::engine::{Order, Pace, PerOp};
 use crate::profile::{
-    BlockWork, Deed, Kept, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role, Shared,
+    BlockWork, Deed, Fate, Kept, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role, Shared,
 };
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
 use crate::schedule::{
@@ -58,12 +58,19 @@ pub(crate) struct Task {
     partners: u32,
     /// What else is done in the same passes.
     shared: Shared,
+    /// What becomes of what arrives.
+    fate: Fate,
 }
 
 impl Task {
     /// With what else is done in its passes.
     pub fn sharing(self, shared: Shared) -> Self {
         Self { shared, ..self }
+    }
+
+    /// With what becomes of what arrives.
+    pub fn ending(self, fate: Fate) -> Self {
+        Self { fate, ..self }
     }
 }
 
@@ -193,6 +200,11 @@ impl<'a> Effort<'a> {
         self.split == BlockSplit::ReduceAndCopy && matches!(self.costs.lane, LaneSpeed::Passes(_))
     }
 
+    /// Whether it must be known what becomes of sums.
+    pub fn tells_fates(&self) -> bool {
+        self.costs.add.is_some() && !self.collective.is_one_way()
+    }
+
     /// Whether a run passes on what others sent on its channel.
     pub(super) fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey) -> Role {
         let arrives = |wait: &Dependency| wait.rank != rank && survey.channel(*wait).is_none_or(|c| c == run.channel);
@@ -263,7 +275,8 @@ impl<'a> Effort<'a> {
     /// What decides the costs of a run's operations, their bytes aside.
     pub fn task(run: &Run, (role, order): (Role, Order), partners: u32) -> Task {
         let turns = if order == Order::InTurn { run.len } else { 1 };
-        Task { kind: run.kind, role, order, half: (run.channel.0 % 2) as u8, turns, partners, shared: Shared::Nothing }
+        let (half, shared) = ((run.channel.0 % 2) as u8, Shared::Nothing);
+        Task { kind: run.kind, role, order, half, turns, partners, shared, fate: Fate::PassedOn }
     }
 
     /// Whether blocks work by passes, so that what an operation takes of its lane depends on its bytes.
@@ -273,7 +286,7 @@ impl<'a> Effort<'a> {
 
     /// What an operation costs that puts `on_wire` on the wire and carries `bytes`.
     pub fn of(&self, task: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
-        let Task { kind, role, order, half, turns, partners, shared } = task;
+        let Task { kind, role, order, half, turns, partners, shared, fate } = task;
         let threads = self.lane_threads[usize::from(half % 2)];
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
         let work = BlockWork { role, deed, kept: self.kept(role, deed), shared, bytes, threads };
@@ -308,7 +321,11 @@ impl<'a> Effort<'a> {
         } else {
             Picos::ZERO
         };
-        let software = software + reload + fan + staging;
+        let adding = match (deed, fate) {
+            (Deed::Reduce, Fate::Stays) => self.costs.adding(bytes),
+            _ => Picos::ZERO,
+        };
+        let software = software + reload + fan + staging + adding;
         let busy = match kind {
             // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send); between
             // pairs it has blocks of its own (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a rank is its own peer).

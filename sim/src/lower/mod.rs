@@ -8,6 +8,7 @@ mod channels;
 mod crowd;
 mod devices;
 mod effort;
+mod fates;
 mod first_blocks;
 mod in_line;
 mod message;
@@ -25,7 +26,7 @@ use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
 use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
-use crate::profile::Profile;
+use crate::profile::{Fate, Profile};
 use crate::quantity::Work;
 use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId, Walk};
 pub use capacities::Resource;
@@ -34,6 +35,7 @@ use crowd::Crowd;
 pub(crate) use devices::{Codes, Devices};
 pub(crate) use effort::{Effort, OneEffort, Tasks};
 use effort::{Efforts, whole_bytes};
+use fates::Fates;
 pub use first_blocks::lower_first_blocks;
 pub(crate) use first_blocks::one_block;
 use in_line::InLine;
@@ -186,12 +188,14 @@ fn add_party(
     let mut scratch = Program::default();
     let mut waits = Vec::new();
     let (mut partners, mut together, mut in_line) = (Partners::default(), Together::default(), InLine::default());
+    let mut fates = Fates::default();
     for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let not_before = effort.startup() + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
         partners.read(header, rank, program);
         together.read(header, rank, program);
+        fates.read(survey.sums, rank, program);
         in_line.read(header, setting.profile.protocol(header.protocol).lane, program);
         let first_line = tables.lines;
         tables.lines = tables.lines.saturating_add(u32::from(header.channels));
@@ -201,7 +205,7 @@ fn add_party(
             let order = effort.order(rank, number as u32, run, dependencies);
             let role = effort.role(rank, run, dependencies, survey);
             let task = Effort::task(run, (role, order), partners.of(program, rank, number as u32));
-            let task = task.sharing(together.of(number as u32));
+            let task = task.sharing(together.of(number as u32)).ending(fates.of(number));
             let on_wire = |i: u32| workload.works[work.entry(i)];
             let efforts = match &mut tables.tasks {
                 None => effort.of_run(run, task, work, |i| passages.framing().payload(on_wire(i)), on_wire),
@@ -249,13 +253,22 @@ struct Survey {
     channels: Vec<Channel>,
     /// How results come about.
     results: Results,
+    /// What becomes of sums, where that matters.
+    sums: Fate,
 }
 
 impl Survey {
     fn of(Party { generator, setting }: &Party<'_>) -> Self {
-        let mut survey =
-            Self { rank_starts: vec![0], has_local_work: false, channels: Vec::new(), results: Results::Summed };
-        let tells_channels = Effort::new(setting.profile, generator.header()).tells_channels_apart();
+        let mut survey = Self {
+            rank_starts: vec![0],
+            has_local_work: false,
+            channels: Vec::new(),
+            results: Results::Summed,
+            sums: Fate::PassedOn,
+        };
+        let effort = Effort::new(setting.profile, generator.header());
+        let tells_channels = effort.tells_channels_apart();
+        survey.sums = if effort.tells_fates() { Fate::Stays } else { Fate::PassedOn };
         let mut scratch = Program::default();
         let mut runs = 0;
         for rank in (0..generator.header().call.ranks).map(Rank) {
@@ -266,6 +279,9 @@ impl Survey {
             survey.has_local_work |= program.runs().iter().any(is_local);
             if tells_channels {
                 survey.channels.extend(program.runs().iter().map(|run| run.channel));
+            }
+            if program.runs().iter().any(fates::sends_on) {
+                survey.sums = Fate::PassedOn;
             }
             let delivers = |run: &Run| run.kind == OpKind::Put && run.dst_buffer == Buffer::Output && run.len > 0;
             if program.runs().iter().any(delivers) {

@@ -13,7 +13,7 @@ use super::network_file::{MeasuredNetwork, NetworkFile};
 use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
-const SHIPPED: [(&str, &str); 8] = [
+const SHIPPED: [(&str, &str); 9] = [
     ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
     ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
     ("nccl-2.27-a100", include_str!("../../profiles/nccl-2.27-a100.toml")),
@@ -21,6 +21,7 @@ const SHIPPED: [(&str, &str); 8] = [
     ("nccl-2.29-gb200", include_str!("../../profiles/nccl-2.29-gb200.toml")),
     ("nccl-2.27-l40s", include_str!("../../profiles/nccl-2.27-l40s.toml")),
     ("kernels-h200", include_str!("../../profiles/kernels-h200.toml")),
+    ("kernels-h100", include_str!("../../profiles/kernels-h100.toml")),
     ("open_mpi-5.0", include_str!("../../profiles/open_mpi-5.0.toml")),
 ];
 
@@ -131,6 +132,7 @@ struct ProtocolFile {
     copy: Option<String>,
     reload: Option<String>,
     fan: Option<String>,
+    add: Option<String>,
     settle: Option<String>,
     settle_half: Option<String>,
     wire_efficiency: f64,
@@ -176,6 +178,7 @@ struct LaunchFile {
     added: String,
     added_per_gpu: Option<String>,
     floor_per_peer: Option<String>,
+    floor_one_way: Option<String>,
     floor: String,
     floor_per_gpu: String,
     jitter: Option<String>,
@@ -369,6 +372,7 @@ impl Reader<'_> {
             copy: time("copy", &file.copy)?,
             reload: time("reload", &file.reload)?,
             fan: time("fan", &file.fan)?,
+            add: self.optional(&at("add"), file.add.as_deref())?,
             settle: time("settle", &file.settle)?,
             settle_half: self.optional(&at("settle_half"), file.settle_half.as_deref())?.unwrap_or(Bytes(0)),
             wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
@@ -405,6 +409,7 @@ impl Reader<'_> {
             floor_per_peer: self
                 .optional(&at("floor_per_peer"), file.floor_per_peer.as_deref())?
                 .unwrap_or(Picos::ZERO),
+            floor_one_way: self.optional(&at("floor_one_way"), file.floor_one_way.as_deref())?.unwrap_or(Picos::ZERO),
             jitter: self.optional(&at("jitter"), file.jitter.as_deref())?.unwrap_or(Picos::ZERO),
         })
     }
@@ -513,6 +518,7 @@ mod tests {
             Profile::nearest(&fabricast_topologies::preset::load(preset).unwrap(), Software::Kernels).unwrap().name
         };
         assert_eq!(of("hgx-h200"), "kernels-h200");
+        assert_eq!(of("hgx-h100"), "kernels-h100");
         assert_eq!(of("hgx-b200"), "kernels-h200 (derived)");
     }
 

@@ -26,7 +26,7 @@ pub(crate) use message::time as time_at_rate;
 pub use message::{Carried, Ends, MessageCosts, Sums};
 pub use network::{NetworkCosts, largest_message};
 pub use network_file::MeasuredNetwork;
-pub use protocol::{BlockWork, Deed, Kept, LaneSpeed, Passes, ProtocolCosts, Role, Shared};
+pub use protocol::{BlockWork, Deed, Fate, Kept, LaneSpeed, Passes, ProtocolCosts, Role, Shared};
 pub use transport::Transport;
 
 /// How a collective is launched.
@@ -66,6 +66,11 @@ pub struct LaunchCosts {
     /// As much again for each peer that a rank sends to on its own (all_to_all, send_recv, gather, scatter): to NCCL's host side
     /// each is a task (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
     pub floor_per_peer: Picos,
+    /// No call in which data flow one way (broadcast, reduce, gather, scatter) takes less, one after the other: who only sends does not
+    /// learn from data that the others have come so far, and waits for flags that tell it. (Kernels of schedules take 3.2 µs for
+    /// such calls of 1 to 128 KiB on 2 × H100, where all_gather, all_to_all and send_recv take 2.4 to 2.8:
+    /// validate/runs/2026-11-24-2xh100; who waits for whom is told in validate/src/kernel/exchange.rs.)
+    pub floor_one_way: Picos,
     /// Host and device are not in step: where the device's time comes closer to the floor than this, the later of the two
     /// is now the one, now the other, and the call takes longer than either; at most by a quarter of it.
     pub jitter: Picos,
@@ -190,6 +195,18 @@ pub struct HostWork {
     pub gpus: u32,
     /// Peers that a rank sends to on its own.
     pub peers: u32,
+    /// Whether every rank hears of the others in a call.
+    pub flow: Flow,
+}
+
+/// Whether every rank hears of the others in a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flow {
+    /// Data come and go.
+    #[default]
+    BothWays,
+    /// Some ranks only send.
+    OneWay,
 }
 
 impl HostWork {
@@ -197,7 +214,8 @@ impl HostWork {
     #[must_use]
     pub fn of(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
         let is_nccls = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
-        Self { gpus, peers: if is_nccls { collective.peers(ranks) } else { 0 } }
+        let flow = if collective.is_one_way() { Flow::OneWay } else { Flow::BothWays };
+        Self { gpus, peers: if is_nccls { collective.peers(ranks) } else { 0 }, flow }
     }
 }
 
@@ -212,7 +230,11 @@ impl LaunchCosts {
     #[must_use]
     pub fn floor(&self, work: HostWork) -> Picos {
         let times = |each: Picos, count: u32| Picos(each.0.saturating_mul(u64::from(count)));
-        self.floor + times(self.floor_per_gpu, work.gpus) + times(self.floor_per_peer, work.peers)
+        let floor = self.floor + times(self.floor_per_gpu, work.gpus) + times(self.floor_per_peer, work.peers);
+        match work.flow {
+            Flow::BothWays => floor,
+            Flow::OneWay => floor.max(self.floor_one_way),
+        }
     }
 
     /// What a call takes whose device side takes `device`.

@@ -7,6 +7,7 @@
 //!            − what hides behind later slices: at most (slices − 1)/slices of (passes − 1)·pass, where it passes data on
 //!            + reload/w · min(1, c / 16 B), where a block that passes data on was at work just before
 //!            + fan, on blocks that are split (trees)
+//!            + c ÷ add, where a sum stays with its rank and calls wait for all ranks
 //! path:      the latency of its path
 //! bytes:     the longer of c ÷ (wire efficiency × its share of the links) and, of its block, (passes − 1)·pass
 //! ```
@@ -69,6 +70,12 @@ pub struct ProtocolCosts {
     /// of warps, each with barriers of its own, share an SM. NCCL 2.28 src/device/all_reduce.h (`runTreeSplit`,
     /// `FanAsymmetric<NCCL_MAX_TREE_ARITY, 1>`).
     pub fan: Picos,
+    /// How fast a block adds what has arrived to a sum that stays with its rank, while it sends nothing; `None`: as it comes. A sum
+    /// that is sent on leaves as it is made, and where data flow one way the next call's data come meanwhile. (On 2 × H200
+    /// reduce_scatter of 256 MiB takes 452 µs where all_gather takes 374, on 2 × H100 443 and 374; all_reduce by one_shot and by
+    /// recursive doubling takes 895 and 887 where as many bytes sent take 738, by two_shot, which sends its sums on, 746; reduce of 8 MiB is
+    /// no slower than broadcast: validate/runs/2026-11-21-2xh200, 2026-11-24-2xh100.)
+    pub add: Option<Bandwidth>,
     /// Until all data of a large operation is visible behind its flags: grows from 0 with the bytes to this.
     pub settle: Picos,
     /// The bytes at which half of `settle` is reached.
@@ -149,6 +156,16 @@ pub enum Kept {
     Yes,
 }
 
+/// What becomes of the data of an operation where they arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// They are sent on, or nobody waits for them before the next call.
+    #[default]
+    PassedOn,
+    /// They stay, and the call is over when they are there.
+    Stays,
+}
+
 /// What else a block does with the data of an operation in the same passes, where primitives have several peers to receive from or to
 /// send to (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or `SEND`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -208,6 +225,7 @@ impl ProtocolCosts {
         copy: Picos::ZERO,
         reload: Picos::ZERO,
         fan: Picos::ZERO,
+        add: None,
         settle: Picos::ZERO,
         settle_half: Bytes(0),
         wire_efficiency: 1.0,
@@ -268,6 +286,12 @@ impl ProtocolCosts {
             Some(sum) => Picos((u128::from(self.settle.0) * u128::from(bytes) / u128::from(sum)) as u64),
         };
         self.step + times(self.step_per_warp, warps(work.threads)) + kind + settled
+    }
+
+    /// How long a block adds so many bytes to a sum that stays.
+    #[must_use]
+    pub fn adding(&self, bytes: Bytes) -> Picos {
+        self.add.map_or(Picos::ZERO, |rate| super::time_at_rate(bytes, rate))
     }
 
     /// What of a step is over before all of the data has come that it waits for: that comes in slices, of which the block

@@ -73,6 +73,9 @@ impl ProtocolCosts {
         if let Some(startup) = self.startup_p2p {
             write_times(&[("startup_p2p", startup)], out)?;
         }
+        if let Some(rate) = self.add {
+            write_rates(&[("add", rate)], out)?;
+        }
         writeln!(out, "settle_half = {}", bytes(self.settle_half))?;
         writeln!(out, "wire_efficiency = {}", fraction(self.wire_efficiency))?;
         if let LaneSpeed::Rate(rate) = self.lane {
@@ -111,6 +114,7 @@ impl LaunchCosts {
             ("floor", self.floor),
             ("floor_per_gpu", self.floor_per_gpu),
             ("floor_per_peer", self.floor_per_peer),
+            ("floor_one_way", self.floor_one_way),
             ("jitter", self.jitter),
         ];
         write_times(&times, out)

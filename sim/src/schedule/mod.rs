@@ -24,6 +24,7 @@ mod places;
 mod plain;
 mod precedence;
 mod run;
+mod spread;
 mod symmetry;
 mod text;
 mod units;

@@ -245,6 +245,13 @@ impl Dependency {
         Self { rank, run, start: shift, step: 1 }
     }
 
+    /// Whether any of so many operations that wait so waits for one that there is, as far as they do not wait beyond the run's end.
+    #[must_use]
+    pub fn names_any(self, waiting: u32) -> bool {
+        let last = i64::from(waiting) - 1;
+        last >= 0 && i64::from(self.start) + i64::from(self.step) * last >= 0
+    }
+
     /// Every operation waits for operation `index`.
     #[must_use]
     pub const fn on(rank: Rank, run: u32, index: u32) -> Self {

@@ -6,6 +6,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_topologies::read::text_of_file;
 use fabricast_validate::calibrate::physical::{self, Told};
 use fabricast_validate::gpu::bench::{self, Bench};
+use fabricast_validate::measured::gpu_run;
 use serde::Serialize;
 
 use super::figure::Figure;
@@ -20,16 +21,19 @@ pub struct Benchmark {
     pub file: String,
 }
 
-/// Benchmarks, which are JSON, and manifests, which are not.
+/// Benchmarks, which are JSON, and what has times of collectives: manifests, which are not, and JSON of `gpu run`.
 pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failure> {
     let (mut benches, mut manifests) = (Vec::new(), Vec::new());
     for path in paths {
         if path.extension().is_some_and(|extension| extension == "json") {
             let file = path.display().to_string();
-            benches.push(Benchmark { bench: bench::read(&text_of_file(path)?, &file)?, file });
-        } else {
-            manifests.push(path.clone());
+            let text = text_of_file(path)?;
+            if !gpu_run::is_run(&text) {
+                benches.push(Benchmark { bench: bench::read(&text, &file)?, file });
+                continue;
+            }
         }
+        manifests.push(path.clone());
     }
     Ok((benches, manifests))
 }

@@ -11,9 +11,11 @@ use fabricast_planner::bound::InNetwork;
 use fabricast_reports::chart::Format as ChartFormat;
 use fabricast_sim::profile;
 use fabricast_topologies::Place;
+use fabricast_topologies::read::text_up_to;
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
 use fabricast_validate::compare::{Comparison, Explanations, PlansPick, Request, compare};
 use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measurement};
+use fabricast_validate::measured::{LARGEST_LOG, gpu_run};
 
 use super::measured;
 use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
@@ -81,7 +83,9 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
 fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
     let mut all = Loaded::default();
     for path in &args.files {
-        let is_manifest = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+        let has = |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
+        // What is no manifest but says all that one does.
+        let is_manifest = has("toml") || has("json") && gpu_run::is_run(&text_up_to(path, LARGEST_LOG)?);
         let loaded = if is_manifest {
             manifest::load(path)?
         } else {

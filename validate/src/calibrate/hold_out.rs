@@ -83,7 +83,7 @@ impl HoldOut {
 pub(super) fn predict(what: &HoldOut, all: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
     let (out, kept): (Vec<&Point>, Vec<&Point>) = all.points.iter().partition(|point| what.leaves_out(point));
     // What launching costs for each GPU rows of one number of GPUs do not tell.
-    let of_launch = super::launch_parameters(&kept);
+    let of_launch = super::launch_parameters(&kept, all.base);
     let is_told = |parameter: Parameter| match parameter.is_of_launch() {
         true => of_launch.contains(&parameter),
         false => kept.iter().any(|point| point.feels(parameter)),

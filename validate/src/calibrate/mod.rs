@@ -162,7 +162,7 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let entangled = estimate::entangled(&parameters, &minimum);
     // What launching costs all rows tell together.
     let everything: Vec<&Point> = device.iter().chain(&further).copied().collect();
-    let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&everything) };
+    let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&everything, base) };
     let mut fitted = errors(&cases, &device, &profile);
     if !modes.is_empty() {
         let start = profile.clone();
@@ -234,7 +234,7 @@ fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
         }
     }
     parameters.extend(network::told_by(points, base));
-    parameters.extend(launch_parameters(points));
+    parameters.extend(launch_parameters(points, base));
     parameters
 }
 
@@ -245,7 +245,7 @@ fn differ<T: PartialEq>(mut of: impl Iterator<Item = T>) -> bool {
 
 /// Those of the launch modes of points. Where calls are launched by a process for each GPU, what a launch adds cannot be
 /// told from what a call costs.
-fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
+fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let mut modes: Vec<(usize, usize)> = points.iter().map(|point| point.launch()).collect();
     modes.sort_unstable();
     modes.dedup();
@@ -270,10 +270,12 @@ fn launch_parameters(points: &[&Point]) -> Vec<Parameter> {
         let between_pairs =
             points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_between_pairs());
         let of_peers = between_pairs.then_some(LaunchCost::FloorPerPeer);
-        let costs = told.iter().copied().chain(of_peers).chain([LaunchCost::Jitter]);
+        let one_way = points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_one_way());
+        let of_flow = one_way.then_some(LaunchCost::FloorOneWay);
+        let costs = told.iter().copied().chain(of_peers).chain(of_flow).chain([LaunchCost::Jitter]);
         costs.map(move |cost| Parameter::Launch(launch, processes, cost)).collect::<Vec<_>>()
     });
-    all.collect()
+    all.filter(|parameter| parameter.applies(base)).collect()
 }
 
 fn errors(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<Residual> {

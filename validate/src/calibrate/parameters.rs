@@ -70,6 +70,8 @@ pub enum Cost {
     Exchange,
     /// `channel`.
     Rate,
+    /// `add`.
+    Add,
 }
 
 /// A cost of messages between hosts.
@@ -141,6 +143,8 @@ pub enum LaunchCost {
     FloorPerGpu,
     /// `floor_per_peer`.
     FloorPerPeer,
+    /// `floor_one_way`.
+    FloorOneWay,
     /// `jitter`.
     Jitter,
 }
@@ -153,13 +157,14 @@ impl LaunchCost {
             Self::Floor => &mut costs.floor,
             Self::FloorPerGpu => &mut costs.floor_per_gpu,
             Self::FloorPerPeer => &mut costs.floor_per_peer,
+            Self::FloorOneWay => &mut costs.floor_one_way,
             Self::Jitter => &mut costs.jitter,
         }
     }
 }
 
 /// A cost, its name in a profile file, its unit.
-const COSTS: [(Cost, &str, Unit); 19] = [
+const COSTS: [(Cost, &str, Unit); 20] = [
     (Cost::Startup, "startup", Unit::Microseconds),
     (Cost::StartupP2p, "startup_p2p", Unit::Microseconds),
     (Cost::StartupPerWarp, "startup_per_warp", Unit::Microseconds),
@@ -179,6 +184,7 @@ const COSTS: [(Cost, &str, Unit); 19] = [
     (Cost::FirstTake, "pass.first_take", Unit::Microseconds),
     (Cost::Exchange, "pass.exchange", Unit::Microseconds),
     (Cost::Rate, "channel", Unit::Gigabytes),
+    (Cost::Add, "add", Unit::Gigabytes),
 ];
 
 /// What a parameter is counted in.
@@ -210,7 +216,7 @@ impl Unit {
 impl Cost {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 19] {
+    pub fn all() -> [Self; 20] {
         COSTS.map(|row| row.0)
     }
 
@@ -248,6 +254,7 @@ impl Parameter {
                     LaunchCost::Floor => "floor",
                     LaunchCost::FloorPerGpu => "floor_per_gpu",
                     LaunchCost::FloorPerPeer => "floor_per_peer",
+                    LaunchCost::FloorOneWay => "floor_one_way",
                     LaunchCost::Jitter => "jitter",
                 };
                 format!("launch.{launch}.{processes}.{cost}")
@@ -316,6 +323,7 @@ impl Parameter {
                         LaneSpeed::Rate(rate) => rate.0 as f64 / GIGA,
                         LaneSpeed::Passes(_) | LaneSpeed::Unlimited => 0.0,
                     },
+                    Cost::Add => costs.add.map_or(0.0, |rate| rate.0 as f64 / GIGA),
                     time => time_of(costs, time).map_or(0.0, microseconds),
                 }
             }
@@ -353,6 +361,7 @@ impl Parameter {
                             *rate = Bandwidth((value.max(0.1) * GIGA) as u64);
                         }
                     }
+                    Cost::Add => costs.add = costs.add.map(|_| Bandwidth((value.max(0.1) * GIGA) as u64)),
                     other => {
                         if let Some(slot) = time_mut(costs, other) {
                             *slot = time(value);
@@ -369,6 +378,7 @@ impl Parameter {
         let (protocol, cost) = match self {
             Self::Protocol(protocol, cost) => (protocol, cost),
             Self::Message(MessageCost::Scan) => return profile.network.scan.is_some(),
+            Self::Launch(_, _, LaunchCost::FloorOneWay) => return self.get(profile) > 0.0,
             _ => return true,
         };
         let lane = profile.protocol(protocol).lane;
@@ -387,6 +397,7 @@ impl Parameter {
             | Cost::PassPerWarp
             | Cost::FirstTake => matches!(lane, LaneSpeed::Passes(_)),
             Cost::Rate => matches!(lane, LaneSpeed::Rate(_)),
+            Cost::Add => profile.protocol(protocol).add.is_some(),
             _ => true,
         }
     }
@@ -396,7 +407,7 @@ impl Parameter {
     pub fn least(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::ReduceOverCopy) => f64::NEG_INFINITY,
-            Self::Protocol(_, Cost::Rate) | Self::Message(MessageCost::Scan) => 0.1,
+            Self::Protocol(_, Cost::Rate | Cost::Add) | Self::Message(MessageCost::Scan) => 0.1,
             _ if self.unit() == Unit::Fraction => LEAST_PART,
             _ => 0.0,
         }
@@ -483,7 +494,7 @@ fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
         Cost::Reload => return Some(&mut costs.reload),
         Cost::Fan => return Some(&mut costs.fan),
         Cost::Settle => return Some(&mut costs.settle),
-        Cost::ReduceOverCopy | Cost::SettleHalf | Cost::Rate => return None,
+        Cost::ReduceOverCopy | Cost::SettleHalf | Cost::Rate | Cost::Add => return None,
         Cost::Send => |passes| Some(&mut passes.send),
         Cost::Forward => |passes| Some(&mut passes.forward),
         Cost::Take => |passes| Some(&mut passes.take),

@@ -142,6 +142,9 @@ impl Point {
             Parameter::Launch(launch, processes, LaunchCost::FloorPerPeer) => {
                 (launch, processes) == self.launch() && self.collective.is_between_pairs()
             }
+            Parameter::Launch(launch, processes, LaunchCost::FloorOneWay) => {
+                (launch, processes) == self.launch() && self.collective.is_one_way()
+            }
             Parameter::Launch(launch, processes, _) => (launch, processes) == self.launch(),
             Parameter::Network => self.crosses(),
             Parameter::Message(cost) => self.crosses() && cost.is_of(self.protocol),

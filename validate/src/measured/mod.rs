@@ -6,6 +6,7 @@
 
 mod csv_table;
 mod error;
+pub mod gpu_run;
 mod library;
 pub mod manifest;
 mod nccl_tests;

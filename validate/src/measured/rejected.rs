@@ -42,6 +42,12 @@ pub enum Reason {
     /// Neither side was measured.
     #[error("has no time")]
     NoTime,
+    /// A row of calls in place among others: what ran has no word for that.
+    #[error("is in place, which measurements have no word for")]
+    InPlace,
+    /// A row whose results are wrong, as `gpu run` found.
+    #[error("its result is wrong: the time is not that of the collective")]
+    Faulty,
     /// nccl-tests found wrong results.
     #[error("{0} wrong results: the time is not that of the collective")]
     WrongResults(u64),

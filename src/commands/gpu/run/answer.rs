@@ -4,64 +4,16 @@ use fabricast_planner::plan::busbw_gbps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::profile::Launch;
 use fabricast_topologies::{Bytes, Fabric, Picos};
-use fabricast_validate::execute::nvshmem::Way;
 use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
 use fabricast_validate::kernel::{Carrier, GridShape};
+pub(super) use fabricast_validate::measured::gpu_run::By;
+use fabricast_validate::measured::gpu_run::{FORMAT, Timed};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
 use super::summary::Summary;
-
-/// What runs a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum By {
-    /// Kernels made of the schedule.
-    Kernels,
-    /// Copy engines.
-    Copies,
-    /// NCCL as it chooses.
-    Nccl,
-    /// NCCL as it chooses, of symmetric windows.
-    NcclSymmetric,
-    /// NCCL, forced.
-    NcclForced,
-    /// NVSHMEM, in one of its ways.
-    Nvshmem(Way),
-}
-
-impl By {
-    /// Its name, as in `--executor`.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Kernels => "kernels",
-            Self::Copies => "copies",
-            Self::Nccl => "nccl",
-            Self::NcclSymmetric => "nccl-symmetric",
-            Self::NcclForced => "nccl-forced",
-            Self::Nvshmem(Way::Collectives) => "nvshmem",
-            Self::Nvshmem(Way::Puts) => "nvshmem-puts",
-            Self::Nvshmem(Way::Heap) => "nvshmem-heap",
-            Self::Nvshmem(Way::Device) => "nvshmem-device",
-        }
-    }
-
-    /// Whether it runs the schedule with nothing but the driver.
-    pub(super) fn is_ours(self) -> bool {
-        matches!(self, Self::Kernels | Self::Copies)
-    }
-
-    /// Whether it runs the schedule, with or without a library to carry it.
-    pub(super) fn runs_schedule(self) -> bool {
-        self.is_ours() || matches!(self, Self::Nvshmem(Way::Puts | Way::Heap | Way::Device))
-    }
-
-    /// Whether it runs the strategy asked for, and not a choice of its own.
-    pub(super) fn has_strategy(self) -> bool {
-        self.runs_schedule() || self == Self::NcclForced
-    }
-}
 
 /// A predicted time, and within what it should be.
 #[derive(Clone, Copy, Debug)]
@@ -131,16 +83,27 @@ impl Row {
         u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }
 
-    /// What carries messages in its kernel, if it is one.
-    pub(super) fn carrier(&self) -> Option<Carrier> {
-        self.carrier
-    }
-
     /// Its time, launched so.
     pub(super) fn time(&self, launch: Launch) -> Option<Picos> {
         self.times.as_ref().map(|times| match launch {
             Launch::Graph => times.graph,
             Launch::Stream => times.stream,
+        })
+    }
+
+    /// What measurements have of it; nothing where it was not timed.
+    pub(super) fn timed(&self) -> Option<Timed> {
+        let header = &self.job.header;
+        let strategy = || (header.name.clone(), header.protocol, self.blocks());
+        Some(Timed {
+            collective: header.call.collective,
+            by: self.by,
+            strategy: self.by.has_strategy().then(strategy),
+            carrier: self.carrier,
+            dtype: self.job.dtype,
+            bytes: header.call.bytes,
+            time: self.times.as_ref()?.graph,
+            line: 0,
         })
     }
 
@@ -161,7 +124,9 @@ impl Row {
 
 /// All rows, and where they ran.
 pub(super) struct Answer {
-    pub(super) fabric: String,
+    fabric: String,
+    /// The fabric as a spec, where no preset is it.
+    pub(super) fabric_spec: Option<String>,
     profile: String,
     /// How the calls that are compared are launched.
     launch: Launch,
@@ -175,6 +140,7 @@ pub(super) struct Answer {
 
 #[derive(Serialize)]
 struct AnswerJson<'a> {
+    fabricast_gpu_run: u32,
     fabric: &'a str,
     profile: &'a str,
     gpus: usize,
@@ -186,6 +152,9 @@ struct AnswerJson<'a> {
     nvshmem_nccl: Option<&'a str>,
     summary: Summary,
     rows: Vec<RowJson<'a>>,
+    /// The fabric, where no preset is it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fabric_spec: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -202,6 +171,9 @@ struct RowJson<'a> {
     protocol: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     channels: Option<u16>,
+    /// Of a rank: what channels are spread over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     carrier: Option<Carrier>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -230,6 +202,7 @@ impl Answer {
     pub(super) fn new(fabric: &Fabric, profile: &str, launch: Launch, stage: &Stage, nccl: Option<String>) -> Self {
         Self {
             fabric: fabric.name().to_owned(),
+            fabric_spec: None,
             profile: profile.to_owned(),
             launch,
             gpus: stage.contexts().len(),
@@ -287,6 +260,7 @@ impl Answer {
                 algorithm: ours.then_some(header.name.as_str()),
                 protocol: ours.then(|| header.protocol.name()),
                 channels: ours.then_some(row.channels()),
+                blocks: ours.then_some(row.blocks()),
                 carrier: row.carrier,
                 shape: row.shape,
                 correct: row.fault.is_none(),
@@ -308,7 +282,9 @@ impl Answer {
             }
         });
         AnswerJson {
+            fabricast_gpu_run: FORMAT,
             fabric: &self.fabric,
+            fabric_spec: self.fabric_spec.as_deref(),
             profile: &self.profile,
             gpus: self.gpus,
             ranks: self.ranks,

@@ -40,9 +40,16 @@ impl Ask {
 
     /// The schedule as it runs: a channel that is split over several blocks is as many channels.
     pub(super) fn over_blocks(&self, ground: &Ground<'_>, blocks: u32) -> Result<Option<Schedule>, Failure> {
-        let Some(strategy) = self.strategy.filter(|one| blocks > u32::from(one.channels)) else { return Ok(None) };
-        let call = self.schedule.header().call;
+        let header = self.schedule.header();
+        if blocks <= u32::from(header.channels) {
+            return Ok(None);
+        }
         let channels = u16::try_from(blocks).unwrap_or(u16::MAX);
+        let Some(strategy) = self.strategy else {
+            let spread = self.schedule.spread(channels / header.channels.max(1));
+            return spread.map(Some).map_err(|why| Failure::input(why.to_string()));
+        };
+        let call = header.call;
         let over = Strategy { channels, ..strategy };
         schedule(ground, call.collective, call.bytes, over, self.matrix.as_ref()).map(|ask| Some(ask.schedule))
     }

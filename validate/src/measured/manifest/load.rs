@@ -11,7 +11,7 @@ use fabricast_topologies::{Fabric, FabricRequest, Place, preset};
 
 use super::entry::{Entry, Located};
 use super::{Configuration, Contradiction, Measurement, contradictions, launch_name, processes_name, read};
-use crate::measured::{Header, LARGEST_LOG, MeasuredError, Reason, Rejected, Table, read_log};
+use crate::measured::{Header, LARGEST_LOG, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
 
 /// The measurements of a manifest.
 #[derive(Clone, Debug, Default)]
@@ -22,12 +22,16 @@ pub struct Loaded {
     pub contradictions: Vec<Contradiction>,
 }
 
-/// Loads a manifest, its logs and its fabrics.
+/// Loads a manifest, its logs and its fabrics, or the JSON of `gpu run`, which needs none.
 ///
 /// # Errors
 /// [`MeasuredError`] for whatever cannot be read or cannot be, with its place in the manifest or in the log.
 pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
     let text = text_of_file(manifest).map_err(MeasuredError::Unreadable)?;
+    if gpu_run::is_run(&text) {
+        let measurements = gpu_run::read(&text, manifest)?;
+        return Ok(Loaded { contradictions: contradictions(&measurements), measurements });
+    }
     let entries = read(&text, &manifest.display().to_string())?;
     measure(&entries, manifest.parent().unwrap_or(Path::new("")))
 }

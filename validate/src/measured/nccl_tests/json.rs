@@ -79,7 +79,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
         MeasuredError::invalid(place, format!("not the JSON of nccl-tests: {}", without_place(&error)))
     })?;
     let header = header(&document);
-    let mut lines = Lines { text, at: 0, line: 1 };
+    let mut lines = Lines::of_text(text);
     let mut table = Table { header, rows: Vec::new(), rejected: Vec::new(), line: 1 };
     for raw in &document.results {
         let line = lines.of(raw);
@@ -93,20 +93,26 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
 }
 
 /// The message of an error without the place at its end.
-fn without_place(error: &serde_json::Error) -> String {
+pub(in crate::measured) fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }
 
 /// Lines of places that come one after the other.
-struct Lines<'a> {
+pub(in crate::measured) struct Lines<'a> {
     text: &'a str,
     at: usize,
     line: u32,
 }
 
-impl Lines<'_> {
-    fn of(&mut self, raw: &RawValue) -> u32 {
+impl<'a> Lines<'a> {
+    /// Before the first.
+    pub(in crate::measured) fn of_text(text: &'a str) -> Self {
+        Self { text, at: 0, line: 1 }
+    }
+
+    /// The line on which a value begins.
+    pub(in crate::measured) fn of(&mut self, raw: &RawValue) -> u32 {
         // The raw value is a part of the text.
         let start = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         let between = self.text.as_bytes().get(self.at..start).unwrap_or_default();

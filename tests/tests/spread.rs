@@ -1,0 +1,62 @@
+//! A schedule over more thread blocks is what its strategy on as many channels is, also where it comes from a file.
+
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::Folding;
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Protocol, Rank, Schedule, json};
+use fabricast_sim::verify::{VerifyOptions, verify};
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::generators::Case;
+use crate::worlds::{World, switch};
+
+/// Strategies of kernels, with ranks that they are made for.
+const STRATEGIES: [(Collective, Algorithm, u32); 9] = [
+    (Collective::AllReduce, Algorithm::OneShot, 4),
+    (Collective::AllReduce, Algorithm::TwoShot, 4),
+    (Collective::AllReduce, Algorithm::Ring, 5),
+    (Collective::AllReduce, Algorithm::RecursiveDoubling, 8),
+    (Collective::AllReduce, Algorithm::RecursiveHalvingDoubling, 4),
+    (Collective::AllGather, Algorithm::Ring, 3),
+    (Collective::ReduceScatter, Algorithm::Direct, 4),
+    (Collective::AllToAll, Algorithm::Direct, 4),
+    (Collective::Broadcast, Algorithm::Ring, 3),
+];
+
+fn case((collective, algorithm, ranks): (Collective, Algorithm, u32), bytes: u64, channels: u16) -> Case {
+    let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+    Case { algorithm, shape: Shape { channels, ..Shape::new(call, Protocol::Symmetric) } }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// As long as that of a strategy with so many channels, and computes what it computes.
+    #[test]
+    fn a_spread_schedule_takes_what_its_strategy_takes(
+        strategy in select(STRATEGIES.to_vec()),
+        bytes in 1_000u64..50_000_000,
+        channels in 1u16..4,
+        parts in 1u16..20,
+        profile in select(vec!["ideal", "kernels-h100", "kernels-h200"]),
+    ) {
+        let fabric = switch(strategy.2, Bandwidth(450_000_000_000), Picos(350_000));
+        let world = World { profile: Profile::named(profile).unwrap(), ..World::ideal(fabric) };
+        let time = |generator: &dyn Generate| world.run(generator, Folding::WhereProved).unwrap().time.0;
+        let few = Schedule::build(&*case(strategy, bytes, channels).generator()).unwrap();
+        let file = json::from_json(&json::to_json(&few), "file").unwrap();
+        let spread = file.spread(parts).unwrap();
+        prop_assert_eq!(spread.header().channels, channels * parts);
+        let is_even = (0..strategy.2).flat_map(|rank| few.runs_of(Rank(rank))).all(|run| few.run(run).span == 1);
+        if is_even {
+            verify(&spread, &VerifyOptions::default()).unwrap();
+        }
+        let many = case(strategy, bytes, channels * parts);
+        let (found, expected) = (time(&spread), time(&*many.generator()));
+        // Chunks that are not whole bytes are counted up, a thousandth at most of what passes; and a picosecond here and there.
+        prop_assert!(found.abs_diff(expected) <= expected / 1000 + 10, "{found} and {expected}");
+        prop_assert_eq!(file.spread(1).unwrap(), file);
+    }
+}

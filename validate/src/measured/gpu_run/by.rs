@@ -1,0 +1,95 @@
+//! What ran a call of `gpu run`.
+
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::execute::nvshmem::Way;
+
+/// What runs a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub enum By {
+    /// Kernels made of the schedule.
+    Kernels,
+    /// Copy engines.
+    Copies,
+    /// NCCL as it chooses.
+    Nccl,
+    /// NCCL as it chooses, of symmetric windows.
+    NcclSymmetric,
+    /// NCCL, forced.
+    NcclForced,
+    /// NVSHMEM, in one of its ways.
+    Nvshmem(Way),
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Kernels,
+        Self::Copies,
+        Self::Nccl,
+        Self::NcclSymmetric,
+        Self::NcclForced,
+        Self::Nvshmem(Way::Collectives),
+        Self::Nvshmem(Way::Puts),
+        Self::Nvshmem(Way::Heap),
+        Self::Nvshmem(Way::Device),
+    ];
+
+    /// Its name, as in `--executor`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Copies => "copies",
+            Self::Nccl => "nccl",
+            Self::NcclSymmetric => "nccl-symmetric",
+            Self::NcclForced => "nccl-forced",
+            Self::Nvshmem(Way::Collectives) => "nvshmem",
+            Self::Nvshmem(Way::Puts) => "nvshmem-puts",
+            Self::Nvshmem(Way::Heap) => "nvshmem-heap",
+            Self::Nvshmem(Way::Device) => "nvshmem-device",
+        }
+    }
+
+    /// Whether it runs the schedule with nothing but the driver.
+    #[must_use]
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::Kernels | Self::Copies)
+    }
+
+    /// Whether it runs the schedule, with or without a library to carry it.
+    #[must_use]
+    pub fn runs_schedule(self) -> bool {
+        self.is_ours() || matches!(self, Self::Nvshmem(Way::Puts | Way::Heap | Way::Device))
+    }
+
+    /// Whether it runs the strategy asked for, and not a choice of its own.
+    #[must_use]
+    pub fn has_strategy(self) -> bool {
+        self.runs_schedule() || self == Self::NcclForced
+    }
+}
+
+/// A word that is no executor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown executor `{0}`; expected one of {known}", known = By::ALL.map(By::name).join(", "))]
+pub struct UnknownExecutor(pub String);
+
+impl FromStr for By {
+    type Err = UnknownExecutor;
+
+    fn from_str(text: &str) -> Result<Self, UnknownExecutor> {
+        Self::ALL.into_iter().find(|by| by.name() == text).ok_or_else(|| UnknownExecutor(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for By {
+    type Error = UnknownExecutor;
+
+    fn try_from(text: String) -> Result<Self, UnknownExecutor> {
+        text.parse()
+    }
+}

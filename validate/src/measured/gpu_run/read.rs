@@ -1,0 +1,240 @@
+//! The JSON of `gpu run`: measurements without a manifest.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use fabricast_planner::bound::InNetwork;
+use fabricast_sim::profile::{Launch, Processes};
+use fabricast_sim::schedule::UnknownWord;
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, Place, load, read_as};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::{By, Key, Timed, Versions, tables};
+use crate::kernel::Carrier;
+use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use crate::measured::nccl_tests::json::{Lines, without_place};
+use crate::measured::{Header, MeasuredError, Reason, Rejected, Row, Table, number};
+
+/// The form of the JSON. The first had neither this number nor the fabric and the blocks of rows.
+pub const FORMAT: u32 = 2;
+/// The key of that number.
+const MARK: &str = "\"fabricast_gpu_run\"";
+/// Bytes that a file is known by.
+const HEAD: usize = 1000;
+
+#[derive(Deserialize)]
+struct Document<'a> {
+    fabric: String,
+    /// The fabric as a spec, where no preset is it.
+    fabric_spec: Option<String>,
+    gpus: u32,
+    ranks: u32,
+    nccl: Option<String>,
+    nvshmem: Option<String>,
+    #[serde(borrow)]
+    rows: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RowText {
+    collective: String,
+    bytes: u64,
+    dtype: String,
+    in_place: bool,
+    executor: By,
+    algorithm: Option<String>,
+    protocol: Option<String>,
+    blocks: Option<u32>,
+    carrier: Option<Carrier>,
+    fault: Option<IgnoredAny>,
+    graph_us: Option<f64>,
+}
+
+/// Whether a text is, or was meant to be, what `gpu run` writes.
+#[must_use]
+pub fn is_run(text: &str) -> bool {
+    let head: String = text.chars().take(HEAD).collect();
+    let is_first =
+        ["\"fabric\"", "\"profile\"", "\"gpus\"", "\"ranks\"", "\"nccl\""].iter().all(|key| head.contains(key));
+    head.trim_start_matches('\u{feff}').trim_start().starts_with('{') && (head.contains(MARK) || is_first)
+}
+
+/// The measurements of a run, in the order of its manifest.
+pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measurement>, MeasuredError> {
+    let source = path.display().to_string();
+    let origin = Origin { text, source: &source };
+    let document = origin.document()?;
+    if document.ranks != document.gpus {
+        let message = format!(
+            "{} ranks on {} GPUs: what ranks take that share a GPU says nothing of a profile",
+            document.ranks, document.gpus
+        );
+        return Err(MeasuredError::invalid(Place::of_source(&source), message));
+    }
+    let (request, fabric) = origin.fabric(&document)?;
+    let (mut timed, mut rejected) = (Vec::new(), Vec::new());
+    let mut lines = Lines::of_text(text);
+    for raw in &document.rows {
+        let line = lines.of(raw);
+        match origin.row(raw, line)? {
+            Ok(row) => timed.push(row),
+            Err(reason) => rejected.push(Rejected { line, reason }),
+        }
+    }
+    let versions = Versions { nccl: document.nccl.as_deref(), nvshmem: document.nvshmem.as_deref() };
+    let mut found = Vec::new();
+    for (key, rows) in tables(&timed) {
+        let Some(first) = rows.values().next() else { continue };
+        let place = Place { line: first.line, ..Place::of_source(&source) };
+        let configuration = configuration(&key, first, (document.gpus, versions), &place)?;
+        let rows = rows.values().map(|row| Row::of(row.bytes, row.time, row.line)).collect();
+        let mut table = Table { header: Header::default(), rows, rejected: Vec::new(), line: first.line };
+        table.check_sizes(configuration.collective, document.gpus);
+        found.push(Measurement {
+            place,
+            file: path.to_owned(),
+            name: source.clone(),
+            request: request.clone(),
+            fabric: Arc::clone(&fabric),
+            configuration,
+            role: Role::Fit,
+            notes: Notes { software: key.software(versions), ..Notes::default() },
+            rows: table.rows,
+            rejected: table.rejected,
+        });
+    }
+    let Some(first) = found.first_mut() else {
+        let message = "no row has a time that can be used: all are untimed, wrong or in place";
+        return Err(MeasuredError::invalid(Place::of_source(&source), message));
+    };
+    first.rejected.extend(rejected);
+    first.rejected.sort_by_key(|rejected| rejected.line);
+    Ok(found)
+}
+
+fn configuration(
+    key: &Key,
+    first: &Timed,
+    (gpus, versions): (u32, Versions<'_>),
+    place: &Place,
+) -> Result<Configuration, MeasuredError> {
+    let (algorithm, protocol, channels) = match &key.strategy {
+        Some((name, protocol, blocks)) => {
+            let channels = u16::try_from(*blocks)
+                .map_err(|_| MeasuredError::invalid(place.clone(), format!("{blocks} blocks are too many")))?;
+            (Some(word(name, place)?), Some(word(protocol, place)?), Some(channels))
+        }
+        None => (None, None, None),
+    };
+    let library = key.library(versions).map(|library| word(&library, place)).transpose()?;
+    Ok(Configuration {
+        nodes: 1,
+        gpus,
+        collective: first.collective,
+        algorithm,
+        protocol,
+        channels,
+        library,
+        in_network: InNetwork::Off,
+        registered: if key.by == By::NcclSymmetric { Registered::Symmetric } else { Registered::Plain },
+        launch: Launch::Graph,
+        processes: Processes::PerGpu,
+        dtype: first.dtype,
+        env: Vec::new(),
+    })
+}
+
+/// A word of a row.
+fn word<T: FromStr<Err = UnknownWord>>(text: &str, place: &Place) -> Result<T, MeasuredError> {
+    text.parse().map_err(|error: UnknownWord| MeasuredError::invalid(place.clone(), error.to_string()))
+}
+
+/// A text and its name.
+struct Origin<'a> {
+    text: &'a str,
+    source: &'a str,
+}
+
+impl<'a> Origin<'a> {
+    fn wrong(&self, error: &serde_json::Error, above: u32) -> MeasuredError {
+        let (line, column) = (error.line() as u32 + above, if above == 0 { error.column() as u32 } else { 0 });
+        let place = Place { source: self.source.to_owned(), line, column, ..Place::default() };
+        MeasuredError::invalid(place, format!("not the JSON of `gpu run`: {}", without_place(error)))
+    }
+
+    fn document(&self) -> Result<Document<'a>, MeasuredError> {
+        #[derive(Deserialize)]
+        struct Form {
+            fabricast_gpu_run: Option<u32>,
+        }
+        let form: Form = serde_json::from_str(self.text).map_err(|error| self.wrong(&error, 0))?;
+        if form.fabricast_gpu_run != Some(FORMAT) {
+            let found = form.fabricast_gpu_run.unwrap_or(1);
+            return Err(MeasuredError::Invalid {
+                place: Place::of_source(self.source),
+                message: format!("JSON of `gpu run` of format {found}, and this version reads format {FORMAT}"),
+                help: Some("run it again, or name the manifest.toml of its --measurements".to_owned()),
+            });
+        }
+        serde_json::from_str(self.text).map_err(|error| self.wrong(&error, 0))
+    }
+
+    fn fabric(&self, document: &Document<'_>) -> Result<(FabricRequest, Arc<Fabric>), MeasuredError> {
+        let failed = |error: fabricast_topologies::Error| MeasuredError::Fabric {
+            place: Place::of_source(self.source),
+            error: error.into(),
+        };
+        let request =
+            |fabric: String| FabricRequest { fabric, nodes: Some(1), gpus: Some(document.gpus), network: None };
+        let (request, fabric) = match &document.fabric_spec {
+            Some(spec) => {
+                let request = request(format!("{}: fabric_spec", self.source));
+                let fabric = read_as(spec, &request).map_err(failed)?;
+                (request, fabric)
+            }
+            None => {
+                let request = request(document.fabric.clone());
+                let fabric = load(&request).map_err(failed)?;
+                (request, fabric)
+            }
+        };
+        let found = fabric.gpus().len();
+        if found != document.gpus as usize {
+            let message = format!("{} GPUs were measured, and the fabric has {found}", document.gpus);
+            return Err(MeasuredError::invalid(Place::of_source(self.source), message));
+        }
+        Ok((request, Arc::new(fabric)))
+    }
+
+    /// A row, or why it cannot be used.
+    fn row(&self, raw: &RawValue, line: u32) -> Result<Result<Timed, Reason>, MeasuredError> {
+        let row: RowText =
+            serde_json::from_str(raw.get()).map_err(|error| self.wrong(&error, line.saturating_sub(1)))?;
+        let place = Place { line, ..Place::of_source(self.source) };
+        let wrong = |message: String| MeasuredError::invalid(place.clone(), message);
+        let (collective, dtype) = (word(&row.collective, &place)?, word(&row.dtype, &place)?);
+        let strategy = match (row.algorithm, row.protocol, row.blocks) {
+            (Some(algorithm), Some(protocol), Some(blocks)) => Some((algorithm, word(&protocol, &place)?, blocks)),
+            (None, None, _) => None,
+            _ => return Err(wrong("a strategy needs `algorithm`, `protocol` and `blocks`".to_owned())),
+        };
+        if strategy.is_none() && row.executor.has_strategy() {
+            return Err(wrong(format!("{} needs `algorithm`, `protocol` and `blocks`", row.executor.name())));
+        }
+        if row.in_place {
+            return Ok(Err(Reason::InPlace));
+        }
+        if row.fault.is_some() {
+            return Ok(Err(Reason::Faulty));
+        }
+        let Some(time) = row.graph_us.and_then(number::time_of) else { return Ok(Err(Reason::NoTime)) };
+        let bytes = Bytes(row.bytes);
+        if bytes == Bytes(0) || bytes > Bytes::MAX {
+            return Ok(Err(Reason::NoBytes));
+        }
+        Ok(Ok(Timed { collective, by: row.executor, strategy, carrier: row.carrier, dtype, bytes, time, line }))
+    }
+}
