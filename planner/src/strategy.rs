@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{Profile, Software};
 use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
@@ -108,6 +108,14 @@ impl Restriction {
 /// Channel counts that are tried where none is given: NCCL's usual powers of two and its 24 on NVSwitch hosts
 /// (validate/data/h200-node/nccl-2.28.9-tuning.txt).
 const CHANNELS: [u16; 7] = [1, 2, 4, 8, 16, 24, 32];
+
+/// The same for kernels that are made of schedules, whose channels are thread blocks: up to one for each SM, nearly, of GPUs with
+/// 132, as `gpu run` spreads what has fewer.
+const CHANNELS_OF_KERNELS: [u16; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
+
+/// Blocks beyond 32 of such kernels are for this many bytes of a call each: small calls on two H100 take 0.3 µs longer on 64 blocks than
+/// on 32 and 0.6 µs longer on 128, which no profile tells (validate/runs/2026-11-25-2xh100).
+const ENOUGH_FOR_A_BLOCK: Bytes = Bytes(32 << 10);
 
 /// Why an algorithm and a protocol do not go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -219,9 +227,17 @@ pub fn combination(
     }
 }
 
-/// All strategies for a collective within a restriction, in a fixed order.
+/// All strategies of a software for a collective of so many bytes within a restriction, in a fixed order.
 #[must_use]
-pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &Restriction) -> Vec<Strategy> {
+pub fn candidates(
+    collective: Collective,
+    abilities: &Abilities,
+    restriction: &Restriction,
+    (software, bytes): (Software, Bytes),
+) -> Vec<Strategy> {
+    let of_kernels = CHANNELS_OF_KERNELS.partition_point(|&blocks| {
+        blocks <= CHANNELS[CHANNELS.len() - 1] || u64::from(blocks) * ENOUGH_FOR_A_BLOCK.0 <= bytes.0
+    });
     let chosen = |algorithm: Algorithm| match restriction.algorithms.as_slice() {
         [] => !algorithm.is_of_messages(collective) || restriction.library.is_some_and(Offer::sends_messages),
         list => list.contains(&algorithm),
@@ -242,6 +258,7 @@ pub fn candidates(collective: Collective, abilities: &Abilities, restriction: &R
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
                 (Protocol::CopyEngine, []) => &CHANNELS[..1],
                 (_, []) if restriction.library.and_then(Offer::most_channels) == Some(1) => &CHANNELS[..1],
+                (_, []) if software == Software::Kernels => &CHANNELS_OF_KERNELS[..of_kernels],
                 (_, []) => &CHANNELS,
                 (_, given) => given,
             };
@@ -267,4 +284,28 @@ pub fn possible(collective: Collective, abilities: &Abilities) -> Vec<String> {
         (!protocols.is_empty()).then(|| format!("{algorithm} ({})", protocols.join(", ")))
     });
     described.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+
+    /// The most channels that are tried for all_reduce on two GPUs.
+    fn most(software: Software, bytes: u64) -> Option<u16> {
+        let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::of("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let abilities = Abilities::of(&fabric, &router, fabric.gpus(), 2, InNetwork::Off);
+        let found = candidates(Collective::AllReduce, &abilities, &Restriction::default(), (software, Bytes(bytes)));
+        found.into_iter().map(|strategy| strategy.channels).max()
+    }
+
+    #[test]
+    fn blocks_of_kernels_have_enough_to_do() {
+        let sizes = [1024, (2 << 20) - 1, 2 << 20, 4 << 20, 1 << 30];
+        assert_eq!(sizes.map(|bytes| most(Software::Kernels, bytes)), [32, 32, 64, 128, 128].map(Some));
+        assert_eq!(sizes.map(|bytes| most(Software::Nccl, bytes)), [32; 5].map(Some));
+    }
 }

@@ -329,7 +329,9 @@ impl<'a> Search<'a> {
     }
 
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
-        let found = candidates(self.call.collective, &self.abilities, self.request.restriction);
+        let PlanRequest { restriction, profile, .. } = *self.request;
+        let found =
+            candidates(self.call.collective, &self.abilities, restriction, (profile.software(), self.call.bytes));
         let found = found.into_iter().filter(|strategy| self.is_reached(strategy));
         let all = found.chain(default::candidate(self));
         let mut open: BTreeSet<(Picos, Strategy)> = all.map(|s| (self.least_times().at_sight(s), s)).collect();

@@ -248,7 +248,9 @@ impl Profile {
         profile.on_network_of(fabric)
     }
 
-    fn software(&self) -> Software {
+    /// What it is a profile of.
+    #[must_use]
+    pub fn software(&self) -> Software {
         match &self.messages {
             Some(_) => Software::Mpi,
             None if self.library == KERNELS => Software::Kernels,

@@ -112,7 +112,7 @@ fn strategies(
     if !flags.algorithm.is_empty() {
         let abilities =
             Abilities::of(ground.fabric, ground.router, ground.placement, ranks_per_node, setup::in_network(&flags));
-        let found = candidates(collective, &abilities, &restriction);
+        let found = candidates(collective, &abilities, &restriction, (ground.kernels.software(), bytes));
         if found.is_empty() {
             output.warn(&format!("{collective}: no such strategy"));
         }
