@@ -159,7 +159,7 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     // (p - 1) / v of a stage's more where chunks interleave (equations 5 and 6), of which each further stage has two chunks less.
     let in_flight = (if chunks > 1 { stages } else { stages - stage }).min(layout.micro_batches(job));
     let kept = match job.recompute {
-        Recompute::Full => layer_input(job, layout),
+        Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
         Recompute::None | Recompute::Selective => layer(job, layout, job.recompute),
     };
     let chunk = kept * layers / chunks;
@@ -224,7 +224,7 @@ mod tests {
             let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1{parallel} }}\nrecompute = \"{recompute}\"\n"));
             let layout = Layout::given(&job, 64).unwrap().unwrap();
             match job.recompute {
-                Recompute::Full => layer_input(&job, &layout),
+                Recompute::Full | Recompute::EarlyStop => layer_input(&job, &layout),
                 other => layer(&job, &layout, other),
             }
         };

@@ -14,7 +14,7 @@ use fabricast_topologies::Bytes;
 
 use super::layout::Sequence;
 use super::memory::of_rank;
-use super::{Accumulate, Dimension, Gathered, Layout, Recompute, Training, Zero};
+use super::{Accumulate, Dimension, Gathered, Layout, Training, Zero};
 
 /// When calls happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,7 +102,7 @@ fn activations(job: &Training, layout: &Layout) -> u64 {
 fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let whole = activations(job, layout);
     // A recomputed layer is done forward once more.
-    let backward = if job.recompute == Recompute::Full { 2 } else { 1 };
+    let backward = if job.recompute.is_of_layers() { 2 } else { 1 };
     for (phase, times) in [(Phase::LayerForward, 1), (Phase::LayerBackward, backward)] {
         let mut add = |dimension, collective, bytes, count| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
@@ -148,7 +148,7 @@ impl Short {
         let bytes = whole / job.model.hidden * width;
         match phase {
             Phase::LayerForward => Self { bytes, gathered: 1, reduced: 0 },
-            _ => Self { bytes, gathered: u64::from(job.recompute == Recompute::Full), reduced: 1 },
+            _ => Self { bytes, gathered: u64::from(job.recompute.is_of_layers()), reduced: 1 },
         }
     }
 }

@@ -79,6 +79,18 @@ pub enum Recompute {
     Selective,
     /// Each layer from its input.
     Full,
+    /// The same up to the last tensor that somebody kept, as PyTorch's `checkpoint` does where it is not reentrant: the last product of
+    /// a layer is not computed again (`torch/utils/checkpoint.py` from 2.1 on, early stopping).
+    #[serde(rename = "early_stop")]
+    EarlyStop,
+}
+
+impl Recompute {
+    /// Whether layers keep nothing but their input.
+    #[must_use]
+    pub fn is_of_layers(self) -> bool {
+        matches!(self, Self::Full | Self::EarlyStop)
+    }
 }
 
 /// How attention is computed.

@@ -187,11 +187,14 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     products(&mut passes, f * (model.ffn_matrices - 1), h);
     let activated = e * routed * f;
     passes.stream(model.ffn_matrices * activated, (2 * model.ffn_matrices - 1) * activated);
+    // The last product reads what is the last to be kept.
+    let kept = passes.forward.len();
     products(&mut passes, h, f);
     passes.stream(dropout.0, dropout.1);
 
     match (job.recompute, job.attention) {
         (Recompute::Full, _) => passes.backward.extend_from_within_front(&passes.forward.clone()),
+        (Recompute::EarlyStop, _) => passes.backward.extend_from_within_front(&passes.forward[..kept]),
         // Flash attention does it in the kernel that it counts backward anyway.
         (Recompute::Selective, Attention::Unfused) => passes.backward.extend_from_within_front(&core.forward),
         _ => {}
@@ -400,6 +403,8 @@ mod tests {
         };
         let ((none, job), (full, _), (selective, _)) = (of("none"), of("full"), of("selective"));
         assert_eq!(full, none + job.model.layer_flops(1).0);
+        let last = 2 * u128::from(job.model.seq * job.model.ffn * job.model.hidden);
+        assert_eq!(of("early_stop").0, full - last);
         assert_eq!(selective, none + 4 * 512 * 512 * 1024);
     }
 

@@ -258,6 +258,7 @@ fn job(job: &Job) -> JobRow {
         Recompute::None => "none",
         Recompute::Selective => "selective",
         Recompute::Full => "full",
+        Recompute::EarlyStop => "early_stop",
     };
     let (concurrency, requests) = match served.map(|job| job.arrivals) {
         Some(Arrivals::OneByOne { concurrency }) => (Some(concurrency), None),
