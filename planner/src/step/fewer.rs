@@ -75,60 +75,58 @@ impl Simulated<'_> {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_sim::profile::Profile;
     use fabricast_sim::schedule::Protocol;
-    use fabricast_topologies::route::{RouteOptions, Router};
     use fabricast_topologies::{FabricRequest, load};
 
     use super::*;
+    use crate::step::tests::{on, rails};
     use crate::strategy::Strategy;
+
+    /// How far what fewer ranks of a group tell is from what the ring takes.
+    fn error(
+        simulated: &Simulated<'_>,
+        group: &[NodeId],
+        (collective, protocol, kib): (Collective, Protocol, u64),
+    ) -> f64 {
+        let strategy = Strategy { algorithm: Algorithm::Ring, protocol, channels: 8, threads: None, chunk: None };
+        let call = Planned { collective, bytes: Bytes(kib * 1024 * group.len() as u64), strategy };
+        let groups = [group.to_vec()];
+        let told = simulated.by_fewer(&groups, &call).unwrap().unwrap();
+        let whole = simulated.slowest(&groups, (collective, call.bytes), strategy).unwrap();
+        told.0 as f64 / whole.0 as f64 - 1.0
+    }
 
     /// On rails, and on trees of switches whose core is narrow, of all GPUs of hosts and of one in each.
     #[test]
     fn rings_of_many_take_what_fewer_tell() {
-        for (network, hosts, stride) in [
-            ("rail,nics_per_node=8,nic=400Gb/s", 96, 1),
-            ("fat_tree,nics_per_node=8,nic=400Gb/s,oversubscription=4", 96, 1),
-            ("rail,nics_per_node=8,nic=400Gb/s", 640, 8),
-        ] {
-            let network = Some(network.parse().unwrap());
-            let fabric = load(&FabricRequest { nodes: Some(hosts), network, ..FabricRequest::of("hgx-h100") }).unwrap();
-            let router = Router::new(&fabric, RouteOptions::default());
-            let profile = Profile::for_fabric(&fabric).unwrap();
-            let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let narrow = Some("fat_tree,nics_per_node=8,nic=400Gb/s,oversubscription=4".parse().unwrap());
+        let narrow = FabricRequest { nodes: Some(96), network: narrow, ..FabricRequest::of("hgx-h100") };
+        for (fabric, stride) in [(rails(96), 1), (load(&narrow).unwrap(), 1), (rails(640), 8)] {
             let group: Vec<NodeId> = fabric.gpus().iter().copied().step_by(stride).collect();
-            for (collective, protocol, kib) in [
+            for call in [
                 (Collective::AllGather, Protocol::Ll128, 16),
                 (Collective::ReduceScatter, Protocol::Simple, 1024),
                 (Collective::AllReduce, Protocol::Simple, 128),
             ] {
-                let strategy =
-                    Strategy { algorithm: Algorithm::Ring, protocol, channels: 8, threads: None, chunk: None };
-                let call = Planned { collective, bytes: Bytes(kib * 1024 * group.len() as u64), strategy };
-                let groups = [group.clone()];
-                let told = simulated.by_fewer(&groups, &call).unwrap().unwrap();
-                let whole = simulated.slowest(&groups, (collective, call.bytes), strategy).unwrap();
-                let error = told.0 as f64 / whole.0 as f64 - 1.0;
-                println!("{hosts} {stride} {collective} {protocol}: {error:+.4}");
-                assert!(error.abs() < 0.01, "{hosts} hosts, every {stride}, {collective}: {error:+.4}");
+                let error = on(&fabric, |machine| error(machine.simulated, &group, call));
+                assert!(error.abs() < 0.01, "{}, every {stride}, {call:?}: {error:+.4}", fabric.name());
             }
         }
     }
 
     #[test]
     fn groups_of_few_or_of_unlike_domains_are_timed_whole() {
-        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-        let fabric = load(&FabricRequest { nodes: Some(80), network, ..FabricRequest::of("hgx-h100") }).unwrap();
-        let router = Router::new(&fabric, RouteOptions::default());
-        let profile = Profile::for_fabric(&fabric).unwrap();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let fabric = rails(80);
         let gpus = fabric.gpus();
-        assert_eq!(simulated.fewer(gpus, Bytes(1 << 30)), Some(Fewer { some: 128, part: 1_677_722 }));
-        assert_eq!(simulated.fewer(&gpus[..256], Bytes(1 << 30)), None);
-        assert_eq!(simulated.fewer(&gpus[..639], Bytes(1 << 30)), None);
         // Three of each host.
         let three: Vec<NodeId> =
             gpus.iter().copied().enumerate().filter(|(i, _)| i % 8 < 3).map(|(_, gpu)| gpu).collect();
-        assert_eq!(simulated.fewer(&three.repeat(2), Bytes(1 << 20)).map(|fewer| fewer.some), Some(129));
+        on(&fabric, |machine| {
+            let fewer = |group: &[NodeId], bytes| machine.simulated.fewer(group, Bytes(bytes));
+            assert_eq!(fewer(gpus, 1 << 30), Some(Fewer { some: 128, part: 1_677_722 }));
+            assert_eq!(fewer(&gpus[..256], 1 << 30), None);
+            assert_eq!(fewer(&gpus[..639], 1 << 30), None);
+            assert_eq!(fewer(&three.repeat(2), 1 << 20).map(|fewer| fewer.some), Some(129));
+        });
     }
 }

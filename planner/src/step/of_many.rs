@@ -29,7 +29,12 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Streaming, Self::Ring, Self::Other];
 
-    pub(super) fn of(algorithm: Algorithm, collective: Collective) -> Self {
+    /// Whether a collective has ways of a kind.
+    pub(super) fn is_of(collective: Collective, kind: Self) -> bool {
+        Algorithm::ALL.iter().any(|&one| one.supports(collective) && Self::of(one, collective) == kind)
+    }
+
+    fn of(algorithm: Algorithm, collective: Collective) -> Self {
         match algorithm {
             _ if algorithm.streams(collective) => Self::Streaming,
             _ if fewer::is_told(algorithm, collective) => Self::Ring,

@@ -318,11 +318,8 @@ impl<'a> Simulated<'a> {
         (collective, bytes): (Collective, Bytes),
         (alone, strategy): (Picos, Strategy),
     ) -> Result<Picos, PlanError> {
-        let call = Planned { collective, bytes, strategy };
-        match self.streamed(parties, &call).or_else(|| self.by_fewer(parties, &call)) {
-            Some(time) => time,
-            None => self.slowest_knowing(parties, (collective, bytes), (alone, strategy)),
-        }
+        let in_part = self.told_in_part(parties, &Planned { collective, bytes, strategy });
+        in_part.unwrap_or_else(|| self.slowest_knowing(parties, (collective, bytes), (alone, strategy)))
     }
 
     /// The same where groups differ: each does what is best for groups of its form, and the slowest is what is told.

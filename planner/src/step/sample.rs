@@ -23,7 +23,7 @@ const TIMED_BETWEEN: u64 = 1 << 30;
 const TIMED_STREAMING: u64 = 128 << 20;
 
 /// What is timed of a call.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Sample {
     /// A call of this size, which is its own or near it.
     Whole(Bytes),
@@ -92,11 +92,15 @@ impl Simulated<'_> {
         Some(sample.time(|bytes| self.part(groups, Planned { bytes, ..*call })))
     }
 
+    /// What all groups at once take for a call of which a part tells it; `None` of other calls.
+    pub(super) fn told_in_part(&self, groups: &[Vec<NodeId>], call: &Planned) -> Option<Result<Picos, PlanError>> {
+        self.streamed(groups, call).or_else(|| self.by_fewer(groups, call))
+    }
+
     /// What all groups at once take for a call that is done this way.
     pub(super) fn taken(&self, groups: &[Vec<NodeId>], call: &Planned) -> Result<Picos, PlanError> {
         let Planned { collective, bytes, strategy } = *call;
-        let in_part = self.streamed(groups, call).or_else(|| self.by_fewer(groups, call));
-        in_part.unwrap_or_else(|| self.slowest(groups, (collective, bytes), strategy))
+        self.told_in_part(groups, call).unwrap_or_else(|| self.slowest(groups, (collective, bytes), strategy))
     }
 
     /// What a part of a call takes, or a call of fewer ranks; those of one group that stands for all are those of it alone.

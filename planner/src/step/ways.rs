@@ -9,7 +9,6 @@ use super::of_many::{Kind, of_many};
 use super::price::Simulated;
 use super::sample::{Part, Sample};
 use super::together::Planned;
-use crate::algorithm::Algorithm;
 use crate::job::Collectives;
 use crate::library::{Chooser, Conditions, Offer, Registered};
 use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
@@ -44,47 +43,26 @@ impl Simulated<'_> {
         (collective, bytes): (Collective, Bytes),
         collectives: Collectives,
     ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
-        let found = |kinds: &[Kind], group: &[NodeId], bytes: Bytes| {
-            let plan = self.plan_of(kinds, group, (collective, &[bytes]), collectives, OwnChoice::Inside)?;
-            let times = plan.rows.iter().flat_map(simulated).map(|way| (way.time, way.strategy));
-            let mut ways: Vec<(Picos, Strategy)> = times.collect();
-            ways.sort_unstable();
-            ways.dedup();
-            Ok(ways)
-        };
-        let there_is = |kind: Kind| {
-            Algorithm::ALL.iter().any(|&one| one.supports(collective) && Kind::of(one, collective) == kind)
-        };
-        let is_spread = self.is_spread(group);
-        let of_stream = if is_spread && there_is(Kind::Streaming) { Sample::of_stream(bytes) } else { None };
-        let fewer = if is_spread && there_is(Kind::Ring) { self.fewer(group, bytes) } else { None };
-        let in_part = |kind: &Kind| match kind {
-            Kind::Streaming => of_stream.is_some(),
-            Kind::Ring => fewer.is_some(),
-            Kind::Other => false,
-        };
-        let whole: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !in_part(kind)).collect();
-        if whole.len() == Kind::ALL.len() {
-            return found(&Kind::ALL, group, bytes);
-        }
-        // Of a kind: what is timed, and the ranks and the size at which ways are looked for.
-        let of_kind = |kind: Kind, group_of_part: &[NodeId], last: Bytes| {
-            let taken = |(took, strategy)| {
-                let part = Planned { collective, bytes: last, strategy };
-                let part = Part { group: group_of_part.to_vec(), groups: 1, call: part };
-                self.parts.or_find(part, || Ok::<_, PlanError>(Some(took)))?;
-                let time = self.taken(&[group.to_vec()], &Planned { collective, bytes, strategy })?;
-                Ok((time, strategy))
-            };
-            let ways = found(&[kind], group_of_part, last)?;
-            ways.into_par_iter().with_max_len(1).map(taken).collect::<Result<Vec<_>, PlanError>>()
-        };
-        let streaming = || of_stream.as_ref().map(|sample| of_kind(Kind::Streaming, group, sample.last()));
+        let asked = (collective, collectives);
+        let is_looked_for = |kind| self.is_spread(group) && Kind::is_of(collective, kind);
+        let of_stream = if is_looked_for(Kind::Streaming) { Sample::of_stream(bytes) } else { None };
+        let of_rings = if is_looked_for(Kind::Ring) { self.fewer(group, bytes) } else { None };
+        let whole: Vec<Kind> = Kind::ALL
+            .into_iter()
+            .filter(|kind| match kind {
+                Kind::Streaming => of_stream.is_none(),
+                Kind::Ring => of_rings.is_none(),
+                Kind::Other => true,
+            })
+            .collect();
+        let streaming = || Some(self.ways_in_part(Kind::Streaming, (group, bytes), (group, of_stream?.last()), asked));
         let rings = || {
-            let (fewer, twice) = (fewer?, 2 * fewer?.some);
-            Some(of_kind(Kind::Ring, group.get(..twice)?, fewer.bytes(twice)))
+            let ranks = 2 * of_rings?.some;
+            let part = (group.get(..ranks)?, of_rings?.bytes(ranks));
+            Some(self.ways_in_part(Kind::Ring, (group, bytes), part, asked))
         };
-        let (whole, (streaming, rings)) = rayon::join(|| found(&whole, group, bytes), || rayon::join(streaming, rings));
+        let (whole, (streaming, rings)) =
+            rayon::join(|| self.ways_of(&whole, group, bytes, asked), || rayon::join(streaming, rings));
         let mut ways = Vec::new();
         let mut nothing = None;
         for some in [Some(whole), streaming, rings].into_iter().flatten() {
@@ -100,6 +78,40 @@ impl Simulated<'_> {
             Some(error) if ways.is_empty() => Err(error),
             _ => Ok(ways),
         }
+    }
+
+    /// What was simulated of some kinds of ways, the fastest first.
+    fn ways_of(
+        &self,
+        kinds: &[Kind],
+        group: &[NodeId],
+        bytes: Bytes,
+        (collective, collectives): (Collective, Collectives),
+    ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
+        let plan = self.plan_of(kinds, group, (collective, &[bytes]), collectives, OwnChoice::Inside)?;
+        let times = plan.rows.iter().flat_map(simulated).map(|way| (way.time, way.strategy));
+        let mut ways: Vec<(Picos, Strategy)> = times.collect();
+        ways.sort_unstable();
+        ways.dedup();
+        Ok(ways)
+    }
+
+    /// The ways of a kind, which are looked for in a part of a call (some of its ranks, or of its bytes), with what the whole takes.
+    fn ways_in_part(
+        &self,
+        kind: Kind,
+        (group, bytes): (&[NodeId], Bytes),
+        (ranks, last): (&[NodeId], Bytes),
+        asked: (Collective, Collectives),
+    ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
+        let (groups, collective) = ([group.to_vec()], asked.0);
+        let whole = |(took, strategy)| {
+            let part = Part { group: ranks.to_vec(), groups: 1, call: Planned { collective, bytes: last, strategy } };
+            self.parts.or_find(part, || Ok::<_, PlanError>(Some(took)))?;
+            Ok((self.taken(&groups, &Planned { collective, bytes, strategy })?, strategy))
+        };
+        let ways = self.ways_of(&[kind], ranks, last, asked)?;
+        ways.into_par_iter().with_max_len(1).map(whole).collect()
     }
 
     /// What `plan` finds for a call of one group.

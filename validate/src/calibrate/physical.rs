@@ -101,12 +101,11 @@ fn middle(name: &'static str, unit: &'static str, figures: Vec<f64>) -> Option<T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::bench::{FORMAT, Point, VERSION};
-    use crate::gpu::probe::tests::machine;
+    use crate::gpu::bench::Point;
+    use crate::gpu::bench::tests::measured;
 
     #[test]
     fn known_figures_come_back() {
-        let probe = machine(2);
         let point = |kind, src, dst, bytes: u64, time_us: f64| Point {
             kind,
             load: Load::Alone,
@@ -126,15 +125,7 @@ mod tests {
         };
         let mut points = vec![point(Kind::PinnedToDevice, None, Some(0), 50_400_000, 1000.0)];
         points.extend(copies(Some(0), Some(1)).into_iter().chain(copies(Some(1), Some(0))));
-        let bench = Bench {
-            format: FORMAT.into(),
-            version: VERSION,
-            date: "2026-11-21T04:00:00Z".into(),
-            machine: probe.machine(),
-            probe,
-            points,
-            skipped: Vec::new(),
-        };
+        let bench = measured(2, points);
         let mut profile = Profile::ideal();
         let empty = Bench { points: Vec::new(), ..bench.clone() };
         assert_eq!(tell(&mut profile, &empty).unwrap(), []);

@@ -7,7 +7,7 @@ use fabricast_topologies::{FabricRequest, load};
 use super::*;
 use crate::job::Degrees;
 use crate::plan::Priced;
-use crate::step::tests::{rails, read};
+use crate::step::tests::{on, rails, read};
 use crate::step::ways::{self, OwnChoice, fastest};
 
 /// Gradients between neighbours of a host stay inside; those of the same GPU of each host do not.
@@ -94,10 +94,10 @@ fn prices_are_those_of_the_calls_themselves() {
 /// What streams among many is timed by parts: near the call itself, alone and with all groups, and beside what does not.
 #[test]
 fn streams_are_told_by_their_parts() {
-    let fabric = rails(32);
-    let router = Router::new(&fabric, RouteOptions::default());
-    let profile = Profile::for_fabric(&fabric).unwrap();
-    let simulated = Simulated::new(&router, &profile, fabric.gpus());
+    on(&rails(32), |machine| streams_are_told(machine.simulated));
+}
+
+fn streams_are_told(simulated: &Simulated<'_>) {
     let layout = Layout { degrees: Degrees { tensor: 8, data: 32, ..Degrees::default() } };
     let (collective, bytes) = (Collective::AllReduce, Bytes(1_500_000_000));
     let parties = simulated.together(&layout.groups(Dimension::Data), collective);

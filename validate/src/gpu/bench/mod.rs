@@ -225,9 +225,23 @@ impl Bench {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::gpu::probe::tests::machine;
+
+    /// What was measured on a machine of so many GPUs.
+    pub(crate) fn measured(gpus: usize, points: Vec<Point>) -> Bench {
+        let probe = machine(gpus);
+        Bench {
+            format: FORMAT.into(),
+            version: VERSION,
+            date: "2026-11-21T04:00:00Z".into(),
+            machine: probe.machine(),
+            probe,
+            points,
+            skipped: Vec::new(),
+        }
+    }
 
     #[test]
     fn the_first_gpus_keep_what_they_did_by_themselves() {
@@ -246,16 +260,7 @@ mod tests {
         };
         let kept = [point(Load::Alone, 0, 1), point(Load::BothWays, 1, 0)];
         let left = [point(Load::Alone, 0, 2), point(Load::BothWays, 2, 0), point(Load::Shift(1), 0, 1)];
-        let probe = machine(4);
-        let bench = Bench {
-            format: FORMAT.into(),
-            version: VERSION,
-            date: "2026-11-21T04:00:00Z".into(),
-            machine: probe.machine(),
-            probe,
-            points: kept.iter().chain(&left).cloned().collect(),
-            skipped: Vec::new(),
-        };
+        let bench = measured(4, kept.iter().chain(&left).cloned().collect());
         let two = bench.clone().first(2);
         assert_eq!(two.points, kept);
         assert_eq!(two.probe, machine(2));

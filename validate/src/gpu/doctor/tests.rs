@@ -3,8 +3,8 @@
 use fabricast_topologies::{FabricRequest, load};
 
 use super::{Diagnosis, Fault, Severity, judge};
-use crate::gpu::bench::{Bench, FORMAT, Kind, Load, Point, VERSION};
-use crate::gpu::probe::{PcieWay, PeerAccess, tests::machine};
+use crate::gpu::bench::{Bench, Kind, Load, Point, tests::measured};
+use crate::gpu::probe::{PcieWay, PeerAccess};
 
 /// A sound run of `count` H200.
 fn sound(count: usize) -> Bench {
@@ -47,16 +47,7 @@ fn sound(count: usize) -> Bench {
             add(Kind::Flag, Load::Alone, Some(src), Some(dst), None, 0.73 + dst as f64 / 200.0);
         }
     }
-    let probe = machine(count);
-    Bench {
-        format: FORMAT.into(),
-        version: VERSION,
-        date: "2026-11-21T04:00:00Z".into(),
-        machine: probe.machine(),
-        probe,
-        points,
-        skipped: Vec::new(),
-    }
+    measured(count, points)
 }
 
 /// Changes the rates of pairs, whatever moves the bytes and whatever runs beside.
