@@ -78,6 +78,8 @@ for row in lines_of:
             f"model = {{ {MODELS[model]}, seq = {tokens} }}",
             'precision = "bf16"\nflash_attention = true\nbucket_mb = 25',
         ]
+        if row.get("how") != "alone":
+            lines.append('kernels = "compiled"')
         if what == "fsdp":
             name = f"{name}, sharded" + (", recomputed" if row["recompute"] == "full" else "")
             lines += ["zero = 3", "gradient_bits = 32", f'recompute = "{row["recompute"]}"']

@@ -41,7 +41,7 @@ for row in rows:
         f'name = "{name}, {gpus} GPUs"',
         f"global_batch = {batch}\nmicro_batch = {micro}",
         f"model = {{ layers = {layers}, hidden = {hidden}, heads = {heads}, vocab = 50368, seq = {tokens} }}",
-        f'precision = "{precision}"\nflash_attention = 1\nzero = 3\ngradient_bits = {16 if pure else 32}\nrecompute = "{row["recompute"]}"',
+        f'precision = "{precision}"\nkernels = "eager"\ndropout = false\nflash_attention = 1\nzero = 3\ngradient_bits = {16 if pure else 32}\nrecompute = "{row["recompute"]}"',
         f"parallel = {{ dp = {gpus} }}\n",
         sep="\n",
     )

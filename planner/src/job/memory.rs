@@ -9,7 +9,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::{Accumulate, Attention, Dimension, Gathered, Layout, Model, Recompute, Tier, Training, Zero};
+use super::{Accumulate, Attention, Dimension, Fusion, Gathered, Layout, Model, Recompute, Tier, Training, Zero};
 
 /// What fills a rank's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,7 +203,14 @@ fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
         }
         _ => 0,
     };
-    between + attention + ffn + scores
+    // Operator by operator, RMS norms keep their input in 32 bits and what they made of it, and what is activated is kept beside the product.
+    let by_operators = match (job.fusion, model.ffn_matrices) {
+        (Fusion::Eager, 3) => {
+            2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + tokens * experts * model.ffn * e / tensor
+        }
+        _ => 0,
+    };
+    between + attention + ffn + scores + by_operators
 }
 
 #[cfg(test)]
@@ -232,6 +239,21 @@ mod tests {
         assert_eq!(of(", sequence = true", "none"), s * b * h * 34 / t + 5 * a * s * s * b / t);
         assert_eq!(of(", sequence = true", "selective"), s * b * h * 34 / t);
         assert_eq!(of("", "full"), 2 * s * b * h);
+    }
+
+    /// Operator by operator, each of two RMS norms keeps its input in 32 bits and what it made in 16, and what is activated is kept.
+    #[test]
+    fn operators_keep_more() {
+        let of = |kernels: &str, gated: bool| {
+            let job = job(&format!(
+                "model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 3072, gated = {gated}, vocab = 512, seq = 512 }}\n\
+                 kernels = \"{kernels}\"\nparallel = {{ tp = 2 }}\n"
+            ));
+            layer(&job, &Layout::given(&job, 2).unwrap().unwrap(), Recompute::None)
+        };
+        assert_eq!(of("eager", true) - of("compiled", true), 512 * (2 * 6 * 1024 + 2 * 3072 / 2));
+        assert_eq!(of("fused", true), of("compiled", true));
+        assert_eq!(of("eager", false), of("fused", false));
     }
 
     /// The last stage scores tokens, however many stages come before it.

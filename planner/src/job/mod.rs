@@ -44,7 +44,7 @@ pub use sharding::{Accumulate, Gathered, Reshard, Zero};
 pub use tier::Tier;
 pub use traced::Traced;
 pub use traffic::{GroupCall, Phase, traffic};
-pub use training::{Attention, FlashKernel, Overlap, Processes, Recompute, Training};
+pub use training::{Attention, Dropout, FlashKernel, Fusion, Overlap, Processes, Recompute, Training};
 
 use std::borrow::Cow;
 

@@ -75,6 +75,8 @@ pub struct Model {
     pub ffn: u64,
     /// Whether a third matrix gates the feed-forward (SwiGLU), as a factor: matrices, 2 or 3.
     pub ffn_matrices: u64,
+    /// Whether linear layers have biases, as a factor: 0 or 1.
+    pub biases: u64,
     /// Words of the vocabulary.
     pub vocab: u64,
     /// Tokens of a sequence.
@@ -154,16 +156,11 @@ impl Model {
         self.experts_per_token.max(1) + self.shared_experts
     }
 
-    /// Whether linear layers have biases: those of models without gates do.
-    fn biases(&self) -> u64 {
-        u64::from(self.ffn_matrices == 2)
-    }
-
     /// Parameters of a layer outside of its feed-forwards: attention and the two norms.
     #[must_use]
     pub fn attention_parameters(&self) -> u64 {
         let (h, found) = (self.hidden, self.found_width());
-        let biases = self.biases() * (self.attention_width() - found + h);
+        let biases = self.biases * (self.attention_width() - found + h);
         let norms = if self.ffn_matrices == 2 { 4 * h } else { 2 * h };
         let latent = self.latent.map_or(0, |latent| latent.normed());
         self.projections() + h * found + biases + norms + latent
@@ -179,7 +176,7 @@ impl Model {
     /// Parameters of one feed-forward.
     #[must_use]
     pub fn ffn_parameters(&self) -> u64 {
-        self.ffn_matrices * self.hidden * self.ffn + self.biases() * (self.ffn + self.hidden)
+        self.ffn_matrices * self.hidden * self.ffn + self.biases * (self.ffn + self.hidden)
     }
 
     /// Parameters of a layer that every rank needs: all of it but experts that tokens choose.
@@ -202,7 +199,7 @@ impl Model {
     /// the GPT kind; gated ones rotate instead.
     #[must_use]
     pub fn embedding_parameters(&self) -> u64 {
-        self.vocab * self.hidden + self.biases() * self.seq * self.hidden
+        self.vocab * self.hidden + self.biases * self.seq * self.hidden
     }
 
     /// All parameters.
@@ -251,6 +248,7 @@ pub(crate) mod tests {
             latent: None,
             ffn: 4 * hidden,
             ffn_matrices: 2,
+            biases: 1,
             vocab: 51_200,
             seq: 2048,
             experts: 0,
@@ -295,6 +293,7 @@ pub(crate) mod tests {
             latent: None,
             ffn: 28_672,
             ffn_matrices: 3,
+            biases: 0,
             vocab: 32_000,
             seq: 4096,
             experts: 0,
@@ -323,6 +322,7 @@ pub(crate) mod tests {
             latent: Some(Latent { query: Some(1536), kv: 512, rope: 64, value: 128 }),
             ffn: 2048,
             ffn_matrices: 3,
+            biases: 0,
             vocab: 129_280,
             seq: 4096,
             experts: 256,

@@ -27,7 +27,8 @@ use training::FlashText;
 
 use super::layout::{Degrees, Ends, Experts, Order, Sequence};
 use super::{
-    Accumulate, Collectives, Job, JobError, KvPrecision, Parallel, Places, Precision, Processes, Recompute, Tier,
+    Accumulate, Collectives, Fusion, Job, JobError, KvPrecision, Parallel, Places, Precision, Processes, Recompute,
+    Tier,
 };
 
 use crate::trace::Contents;
@@ -79,6 +80,8 @@ pub(crate) struct JobText {
     gradient_bits: Option<Spanned<u32>>,
     recompute: Option<Spanned<Recompute>>,
     flash_attention: Option<Spanned<FlashText>>,
+    kernels: Option<Spanned<Fusion>>,
+    dropout: Option<Spanned<bool>>,
     overlap: Option<Spanned<bool>>,
     tensor_overlap: Option<Spanned<bool>>,
     train_tokens: Option<Spanned<f64>>,

@@ -36,6 +36,10 @@ pub struct Training {
     pub recompute: Recompute,
     /// Whether attention is one kernel that never writes its scores to memory.
     pub attention: Attention,
+    /// What kernels are between products.
+    pub fusion: Fusion,
+    /// Whether a part of what layers add to the residual is dropped out.
+    pub dropout: Dropout,
     /// Whether gradients, gathered weights and hand-offs travel while ranks compute.
     pub overlap: Overlap,
     /// Whether what tensor-parallel ranks that divide sequences gather and reduce travels in pieces beside the products that it is for
@@ -113,6 +117,28 @@ pub enum FlashKernel {
     Second,
     /// The first (Dao et al., arXiv 2205.14135).
     First,
+}
+
+/// What kernels are between products.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fusion {
+    /// Written for what they do, as those of Megatron-LM and Transformer Engine; the loss goes over the scores in 32 bits.
+    #[default]
+    Fused,
+    /// What torch.compile makes of a layer and of the loss.
+    Compiled,
+    /// One for each operator of the model's code.
+    Eager,
+}
+
+/// Whether a part of what layers add to the residual is dropped out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dropout {
+    /// It is, and which is kept in a mask of a byte each.
+    On,
+    /// All of it stays.
+    Off,
 }
 
 /// Whether communication that nothing waits for runs beside computation.

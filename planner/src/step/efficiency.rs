@@ -28,7 +28,7 @@
 //!
 //! **Blackwell**: `matrix` and `attention` are fitted to training in 8 bits that NVIDIA published, of dense models on B200 and GB200
 //! (`fabricast calibrate planner/data/megatron-bridge/blackwell.toml`, 33 steps) and on GB300 (`gb300.toml`, 8); those steps do not tell
-//! the other three, which are Hopper's. Boards of 1,000 and 1,200 W reach half of their peak, those of 1,400 W two thirds.
+//! the other three, which are Hopper's as they were fitted before a job could say how its kernels are fused. Boards of 1,000 and 1,200 W reach half of their peak, those of 1,400 W two thirds.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
@@ -79,12 +79,21 @@ const TILE_ENDS: f64 = 500.0;
 const EXPERTS_MEMORY: f64 = 0.85;
 
 const HOPPER: Efficiency = Efficiency {
-    matrix: 0.7118,
-    attention: 0.5406,
+    matrix: 0.7200,
+    attention: 0.5328,
+    memory: 0.8945,
+    stream: 0.4653,
+    start: Picos(5_177_200),
+    spread: 0.0073,
+};
+
+const BLACKWELL: Efficiency = Efficiency {
+    matrix: 0.5014,
+    attention: 0.5627,
     memory: 0.8925,
     stream: 0.5009,
     start: Picos(5_160_000),
-    spread: 0.0073,
+    spread: 0.0,
 };
 
 /// What a GPU moves in kernels between products.
@@ -97,7 +106,7 @@ enum Streams {
 }
 
 /// `stream` of 4.8 TB/s by the 132 SMs of an H200. They move as much on H100, whose memory does 3.35 TB/s: a curve of its own steps says
-/// 0.74 of it, this 0.718 (`planner/data/h200-steps/h100.toml`).
+/// 0.68 of it, this 0.667 (`planner/data/h200-steps/h100.toml`).
 const HOPPER_STREAMS: Streams = Streams::BySms(HOPPER.stream * 4.8e12 / 132.0);
 
 /// The curve of GPUs from a compute capability on, major × 10 + minor.
@@ -108,8 +117,8 @@ const GENERATIONS: [(u32, Efficiency, Streams); 4] = [
         Streams::OfMemory,
     ),
     (90, HOPPER, HOPPER_STREAMS),
-    (100, Efficiency { matrix: 0.5014, attention: 0.5627, spread: 0.0, ..HOPPER }, Streams::OfMemory),
-    (103, Efficiency { matrix: 0.6442, attention: 0.5952, spread: 0.0, ..HOPPER }, Streams::OfMemory),
+    (100, BLACKWELL, Streams::OfMemory),
+    (103, Efficiency { matrix: 0.6442, attention: 0.5952, ..BLACKWELL }, Streams::OfMemory),
 ];
 
 impl Efficiency {
@@ -284,7 +293,7 @@ mod tests {
         assert!((h100.stream * 3.35 / (h200.stream * 4.8) - 1.0).abs() < 1e-9, "{h100:?}");
         assert_eq!(Efficiency { stream: 0.0, ..h100 }, Efficiency { stream: 0.0, ..h200 });
         assert_eq!(of("dgx-a100").stream, Efficiency::default().stream);
-        assert_eq!(of("hgx-b200").stream, HOPPER.stream);
+        assert_eq!(of("hgx-b200").stream, BLACKWELL.stream);
     }
 
     /// A GPU that says nothing of itself is taken for the oldest, whatever stands beside it.

@@ -1,7 +1,7 @@
 //! The kernels of a layer, of the words and of the optimizer: operations and bytes of memory of each.
 //!
-//! Matrix products move their two operands and their result once. What is between them streams: normalisation reads and
-//! writes its tokens (backward it reads them, their gradients, and writes), dropout with the residual reads two tensors
+//! Matrix products move their two operands and their result once. What is between them streams ([`super::between`]): normalisation
+//! reads and writes its tokens (backward it reads them, their gradients, and writes), dropout with the residual reads two tensors
 //! and writes one and a mask of a byte, and so on; the backward figures are read off the formulas of the derivatives.
 //! Unfused attention writes its scores, and reads and writes them again for masking with softmax and for dropout
 //! (Megatron-LM's fused softmax; Korthikanti et al., figure 3). Gradients of weights are added to a buffer of them, by
@@ -9,6 +9,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
+use super::between::{Between, Ways};
 use super::{Efficiency, Speeds};
 use crate::job::{Attention, FlashKernel, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
 
@@ -97,7 +98,7 @@ impl Passes {
         // for both passes, gradients for both products (TransformerEngine, transformer_engine/common/transpose/cast_transpose.cu).
         let short = (job.precision, kind) == (Precision::Fp8, Kind::Product);
         if short {
-            self.stream(4 * times * m * k, 4 * times * m * n);
+            self.stream((4 * times * m * k, 4 * times * m * n));
         }
         self.product(kind, shape, element, times);
         if let [.., of_inputs, of_weights] = self.backward.as_mut_slice() {
@@ -127,9 +128,9 @@ impl Passes {
         }
     }
 
-    fn stream(&mut self, forward: u64, backward: u64) {
-        self.forward.push(Kernel::stream(forward));
-        self.backward.push(Kernel::stream(backward));
+    fn stream(&mut self, (forward, backward): Ways) {
+        self.forward.extend((forward > 0).then(|| Kernel::stream(forward)));
+        self.backward.extend((backward > 0).then(|| Kernel::stream(backward)));
     }
 }
 
@@ -142,18 +143,20 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let between = tokens * model.hidden / degrees.token_shares();
     let h = model.hidden;
     let mut passes = Passes::default();
-    let norm = (2 * e * between, 3 * e * between);
-    let dropout = ((3 * e + 1) * between, (2 * e + 1) * between);
+    let software = Between::of(job);
+    let (norm, added) = (software.norm(between), software.added(between));
 
-    passes.stream(norm.0, norm.1);
+    passes.stream(norm);
     projections(job, layout, tokens, &mut passes);
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
+    let heads = [model.query_width(), model.key_width()].map(|width| tokens * width / tensor);
+    passes.stream(software.heads(heads.into(), tokens * h / tensor));
     passes.weights(job, Kind::Product, (tokens, h, model.found_width() / tensor), 1);
-    passes.stream(dropout.0, dropout.1);
+    passes.stream(added);
 
-    passes.stream(norm.0, norm.1);
+    passes.stream(norm);
     let f = model.ffn / u64::from(degrees.expert_tensor());
     // Ranks that have whole experts send their own part of the tokens to them.
     let sending = tokens * u64::from(degrees.expert_tensor()) / tensor;
@@ -167,7 +170,7 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
             // undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`, `unpermute`).
             let sent = e * (between + between * model.experts_per_token);
             let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
-            passes.stream(2 * (sent + sorted), 2 * (sent + sorted));
+            passes.stream((2 * (sent + sorted), 2 * (sent + sorted)));
             (routed, matrices)
         }
     };
@@ -175,7 +178,7 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     if model.shared_experts > 0 {
         let shared = model.ffn / tensor * model.shared_experts;
         passes.weights(job, Kind::Product, (tokens, shared * (model.ffn_matrices - 1), h), 1);
-        passes.stream(model.ffn_matrices * e * tokens * shared, (2 * model.ffn_matrices - 1) * e * tokens * shared);
+        passes.stream(software.activated(tokens * shared, tokens * h));
         passes.weights(job, Kind::Product, (tokens, h, shared), 1);
     }
     // The rank's experts have a share of the tokens each.
@@ -185,12 +188,17 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
         _ => passes.experts(job, (each, n, k), matrices),
     };
     products(&mut passes, f * (model.ffn_matrices - 1), h);
-    let activated = e * routed * f;
-    passes.stream(model.ffn_matrices * activated, (2 * model.ffn_matrices - 1) * activated);
+    passes.stream(software.activated(routed * f, routed * h));
     // The last product reads what is the last to be kept.
     let kept = passes.forward.len();
     products(&mut passes, h, f);
-    passes.stream(dropout.0, dropout.1);
+    passes.stream(added);
+    // Queries, keys and values, what attention gives, and both ends of the feed-forward.
+    let biased = tokens * (model.query_width() + model.key_width() + model.value_width()) / tensor
+        + between
+        + routed * f
+        + between;
+    passes.stream(software.biases(biased));
 
     match (job.recompute, job.attention) {
         (Recompute::Full, _) => passes.backward.extend_from_within_front(&passes.forward.clone()),
@@ -214,12 +222,12 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes
     let own = tokens / layout.degrees.token_shares();
     passes.weights(job, Kind::Product, (own, latent.short(), model.hidden), 1);
     let (e, normed) = (job.precision.bytes(), own * latent.normed());
-    passes.stream(2 * e * normed, 3 * e * normed);
+    passes.stream(Between::of(job).norm(normed));
     passes.weights(job, Kind::Product, (tokens, model.query_width() / tensor, latent.query.unwrap_or(model.hidden)), 1);
     passes.weights(job, Kind::Product, (tokens, model.unfolded_width() / tensor, latent.kv), 1);
     // The key of places is written to all heads beside what they made, and both parts of queries are put together.
     let joined = 2 * e * tokens * (model.query_width() + model.key_width()) / tensor;
-    passes.stream(joined, joined);
+    passes.stream((joined, joined));
 }
 
 /// The products of a pass that tensor-parallel ranks divide among them with what they gather before and reduce after, in this order: of
@@ -254,8 +262,9 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
         Attention::Unfused => {
             let scores = heads * rows * model.seq;
             passes.product(Kind::Wide, (rows, model.seq, score), e, heads);
-            passes.stream(2 * e * scores, 3 * e * scores);
-            passes.stream((2 * e + 1) * scores, (2 * e + 1) * scores);
+            let [normalised, dropped] = Between::of(job).attention_scores(scores);
+            passes.stream(normalised);
+            passes.stream(dropped);
             passes.product(Kind::Wide, (rows, value, model.seq), e, heads);
         }
         Attention::Flash(by) => {
@@ -280,24 +289,22 @@ pub fn words(job: &Training, layout: &Layout) -> Passes {
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     let bytes = job.precision.bytes() * tokens * job.model.hidden;
     let mut passes = Passes::default();
-    passes.stream(2 * bytes, 2 * bytes);
-    passes.stream(3 * bytes / degrees.token_shares(), 2 * bytes / degrees.token_shares());
+    passes.stream((2 * bytes, 2 * bytes));
+    passes.stream((3 * bytes / degrees.token_shares(), 2 * bytes / degrees.token_shares()));
     passes
 }
 
-/// The product with all words after the last layer, and the loss in 32 bits: converted, its greatest found, powers summed,
-/// and the gradient written and converted back.
+/// The product with all words after the last layer, and the loss.
 #[must_use]
 pub fn logits(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
-    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let tensor = u64::from(degrees.tensor);
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let mut passes = Passes::default();
     passes.weights(job, Kind::Wide, (tokens, model.vocab / tensor, model.hidden), 1);
-    let scores = tokens * model.vocab / tensor;
-    passes.stream((e + 4) * scores, (4 + e) * scores);
-    passes.stream(4 * scores, 0);
-    passes.stream(8 * scores, 8 * scores);
+    for ways in Between::of(job).word_scores(tokens * model.vocab / tensor) {
+        passes.stream(ways);
+    }
     passes
 }
 

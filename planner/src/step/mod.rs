@@ -10,6 +10,7 @@
 //! the GPU computes, unless the job says that it does not. Kernels beside gradients, weights,
 //! keys and values are slowed by them (`slowing`); hand-offs, and weights that arrive beside the first pass, slow none.
 
+mod between;
 mod calls;
 mod course;
 mod efficiency;

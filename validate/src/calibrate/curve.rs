@@ -22,7 +22,9 @@ use super::solve::{Minimum, Problem, Start, minimise};
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CurveError {
     /// Fewer steps than the curve has figures that are to be found.
-    #[error("{steps} measured steps cannot tell the {figures} figures of the curve: expected {figures} or more")]
+    #[error(
+        "{steps} measured steps cannot tell the {figures} figures of the curve: expected {figures} or more, or figures given in `[efficiency]`; `fabricast study` compares without a fit"
+    )]
     TooFewSteps {
         /// Measured.
         steps: usize,

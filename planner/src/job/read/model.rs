@@ -17,6 +17,7 @@ pub(super) struct ModelText {
     ffn: Option<Spanned<u64>>,
     #[serde(default)]
     gated: bool,
+    biases: Option<bool>,
     vocab: Spanned<u64>,
     seq: Option<Spanned<u64>>,
     head_dim: Option<Spanned<u64>>,
@@ -80,6 +81,7 @@ impl JobText {
             latent,
             ffn: check.count("ffn", text.ffn.as_ref().unwrap_or(&absent(4 * hidden)))?,
             ffn_matrices: if text.gated { 3 } else { 2 },
+            biases: u64::from(text.biases.unwrap_or(!text.gated)),
             vocab: check.count("vocab", &text.vocab)?,
             seq: match (&text.seq, seq) {
                 (Some(given), _) => check.count("seq", given)?,

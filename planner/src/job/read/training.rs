@@ -7,7 +7,7 @@ use serde::de::{Unexpected, Visitor};
 use toml::Spanned;
 
 use super::super::{
-    Attention, FlashKernel, JobError, Overlap, Places, Precision, Processes, Reshard, Tier, Training, Zero,
+    Attention, Dropout, FlashKernel, JobError, Overlap, Places, Precision, Processes, Reshard, Tier, Training, Zero,
 };
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
 
@@ -55,6 +55,8 @@ impl JobText {
             own("gradient_bits", &self.gradient_bits),
             own("recompute", &self.recompute),
             own("flash_attention", &self.flash_attention),
+            own("kernels", &self.kernels),
+            own("dropout", &self.dropout),
             own("overlap", &self.overlap),
             own("tensor_overlap", &self.tensor_overlap),
             own("train_tokens", &self.train_tokens),
@@ -90,7 +92,6 @@ impl JobText {
         };
         let job = Training {
             name: self.name.get_ref().clone(),
-            model,
             precision,
             global_batch: check.count("global_batch", global_batch)?,
             micro_batch: self.micro_batch.as_ref().map_or(Ok(1), |micro| check.count("micro_batch", micro))?,
@@ -111,6 +112,11 @@ impl JobText {
             gradient_bits,
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
             attention: self.flash_attention.as_ref().map(|flash| flash.get_ref().0).unwrap_or_default(),
+            dropout: match self.dropout.as_ref().map_or(model.ffn_matrices == 2, |said| *said.get_ref()) {
+                true => Dropout::On,
+                false => Dropout::Off,
+            },
+            fusion: self.kernels.as_ref().map(|kernels| *kernels.get_ref()).unwrap_or_default(),
             overlap: overlap(&self.overlap, true),
             tensor_overlap: overlap(&self.tensor_overlap, false),
             placement,
@@ -120,6 +126,7 @@ impl JobText {
             weight: check.within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
             places,
+            model,
         };
         let tokens = job.micro_batch as f64 * job.model.seq as f64;
         if largest(&job.model, tokens, job.model.seq, job.skew) > MOST_COUNTED {

@@ -50,14 +50,14 @@ fn steps_on_four_gpus_are_predicted() {
 fn runs_of_nemo_are_ranked_as_they_were_measured() {
     let nemo = include_str!("../../../data/nemo.toml");
     let alone = ["GPT3-5B on 64", "LLAMA2-7B on 8", "LLAMA2-13B on 16", "LLAMA3-8B on 8", "LLAMA3-70B in bf16 on 64"];
-    some_are_met(nemo, |name| !alone.contains(&name), 8, 0.11, -0.17..0.02);
-    some_are_met(nemo, |name| alone.contains(&name), 5, 0.20, -0.23..-0.15);
+    some_are_met(nemo, |name| !alone.contains(&name), 8, 0.11, -0.17..0.0);
+    some_are_met(nemo, |name| alone.contains(&name), 5, 0.19, -0.22..-0.13);
 }
 
 /// Ten training steps on one and two H100, what is between whose products goes by SMs, of which H200 has as many.
 #[test]
 fn steps_on_h100_are_predicted() {
-    are_met(include_str!("../../../data/h200-steps/h100.toml"), 10, 0.025, -0.075..0.015);
+    are_met(include_str!("../../../data/h200-steps/h100.toml"), 10, 0.03, -0.07..0.015);
 }
 
 /// What a rank of five published models computes, held on an H100 at its power limit.
@@ -70,20 +70,20 @@ fn shares_of_large_layers_are_predicted() {
 #[test]
 fn runs_grow_to_thousands_of_gpus_as_published() {
     let cloud = include_str!("../../../data/megatron-bridge/dgx-cloud.toml");
-    are_met(cloud, 36, 0.04, -0.17..0.03);
+    are_met(cloud, 36, 0.04, -0.17..0.035);
     some_are_met(cloud, |name| name.contains("in bf16"), 18, 0.04, -0.09..0.0);
 }
 
 #[test]
 fn newer_runs_on_h100_are_met() {
-    are_met(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.05, -0.11..0.08);
+    are_met(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.065, -0.10..0.08);
 }
 
-/// Of 2023, with the first FlashAttention (`flash_attention = 1`): by nothing but what papers say of it, whose figures set nothing here.
+/// Of 2023, operator by operator, with the first FlashAttention (`flash_attention = 1`): by nothing but what papers say of it, whose figures set nothing here.
 #[test]
 fn runs_of_2023_are_met_with_the_attention_of_that_time() {
-    are_met(include_str!("../../../data/llm-foundry/a100.toml"), 60, 0.045, -0.23..0.20);
-    are_met(include_str!("../../../data/llm-foundry/h100.toml"), 52, 0.08, -0.22..0.06);
+    are_met(include_str!("../../../data/llm-foundry/a100.toml"), 60, 0.045, -0.19..0.21);
+    are_met(include_str!("../../../data/llm-foundry/h100.toml"), 52, 0.05, -0.21..0.08);
 }
 
 /// Two figures of their curves were set by these runs; those of calls were not.
