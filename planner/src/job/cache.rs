@@ -47,7 +47,9 @@ impl Serving {
         let whole = kept_as(layers * model.whole_layer_parameters());
         let of_layers = kept_as(layers * (model.shared_layer_parameters() + experts)) - whole;
         let unfolding = model.latent.map_or(0, |latent| latent.kv * model.unfolded_width());
-        let kept = (model.embedding_parameters() + layers * unfolding) * self.precision.bytes();
+        // Of several stages the first has the words, and the last scores them.
+        let scoring = if degrees.pipeline == 1 { model.untied * model.scoring_parameters() } else { 0 };
+        let kept = (model.embedding_parameters() + scoring + layers * unfolding) * self.precision.bytes();
         whole + (of_layers + kept).div_ceil(tensor)
     }
 }

@@ -7,6 +7,8 @@
 //! tensor-parallel ranks have whole experts ([`Experts`]) among these too, innermost first (Megatron Core's
 //! `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv 2504.14960).
 
+use std::ops::Range;
+
 use fabricast_topologies::Place;
 
 use super::{JobError, Model, Parallel, Processes, Serving, Training};
@@ -333,6 +335,16 @@ impl Layout {
             Ends::Beside => each,
             Ends::AsLayers => each.saturating_sub(u64::from(is_first) + u64::from(is_last)),
         }
+    }
+
+    /// Those layers, counted from the model's first: a stretch of all stages comes before the next one of the first.
+    #[must_use]
+    pub fn stretch(&self, model: &Model, stage: u32, stretch: u32) -> Range<u64> {
+        let Degrees { pipeline, interleave, .. } = self.degrees;
+        let all = (0..interleave).flat_map(|stretch| (0..pipeline).map(move |stage| (stretch, stage)));
+        let before = all.take_while(|one| *one < (stretch, stage));
+        let first = before.map(|(stretch, stage)| self.stretch_layers(model, stage, stretch)).sum();
+        first..first + self.stretch_layers(model, stage, stretch)
     }
 
     /// Layers of a stage, counted from 0.

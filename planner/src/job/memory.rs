@@ -90,13 +90,18 @@ pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
 }
 
 fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
-    let layers = layout.stage_layers(&job.model, stage);
-    let words = match stage {
-        0 => job.model.embedding_parameters(),
-        _ if layout.is_last(stage) => job.model.vocab * job.model.hidden,
-        _ => 0,
-    };
-    of_rank(&job.model, layout, layers, words)
+    of_rank(&job.model, layout, layout.stage_layers(&job.model, stage), words(&job.model, layout, stage))
+}
+
+/// Parameters of a stage beside its layers: words are looked up on the first, and scored on the last with a copy of the same matrix, or
+/// with another.
+pub(super) fn words(model: &Model, layout: &Layout, stage: u32) -> u64 {
+    match (stage, layout.is_last(stage)) {
+        (0, true) => model.embedding_parameters() + model.untied * model.scoring_parameters(),
+        (0, false) => model.embedding_parameters(),
+        (_, true) => model.scoring_parameters(),
+        (_, false) => 0,
+    }
 }
 
 /// What each rank has of the parameters of so many layers and of so many others that all copies hold, and of experts'.
@@ -154,16 +159,23 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let degrees = layout.degrees;
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
     let layers = layout.stage_layers(&job.model, stage);
-    let (is_last, stage) = (layout.is_last(stage), u64::from(stage));
+    let (is_last, place) = (layout.is_last(stage), u64::from(stage));
     // Micro-batches whose activations a stage holds: those that are on it or after it under 1F1B, all stages' for the first, and
     // (p - 1) / v of a stage's more where chunks interleave (equations 5 and 6), of which each further stage has two chunks less.
-    let in_flight = (if chunks > 1 { stages } else { stages - stage }).min(layout.micro_batches(job));
+    let in_flight = (if chunks > 1 { stages } else { stages - place }).min(layout.micro_batches(job));
     let kept = match job.recompute {
         Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
         Recompute::None | Recompute::Selective => layer(job, layout, job.recompute),
     };
-    let chunk = kept * layers / chunks;
-    let held = in_flight * chunks + if chunks > 1 { (stages - 1).saturating_sub(2 * stage) } else { 0 };
+    let whole = match job.recompute_layers {
+        None => 0,
+        Some(_) => {
+            let stretches = (0..degrees.interleave).map(|stretch| layout.stretch(&job.model, stage, stretch));
+            layers - stretches.map(|layers| job.recomputed(layers)).sum::<u64>()
+        }
+    };
+    let chunk = (kept * (layers - whole) + layer(job, layout, Recompute::None) * whole) / chunks;
+    let held = in_flight * chunks + if chunks > 1 { (stages - 1).saturating_sub(2 * place) } else { 0 };
     // A layer that is recomputed has all of its activations for a while.
     let at_work = if job.recompute == Recompute::None {
         0

@@ -79,6 +79,8 @@ pub struct Model {
     pub biases: u64,
     /// Words of the vocabulary.
     pub vocab: u64,
+    /// Whether words are scored with a matrix of their own, not with the one in which they are looked up, as a factor: 0 or 1.
+    pub untied: u64,
     /// Tokens of a sequence.
     pub seq: u64,
     /// Experts of a layer; 0: one feed-forward for all tokens.
@@ -202,10 +204,18 @@ impl Model {
         self.vocab * self.hidden + self.biases * self.seq * self.hidden
     }
 
+    /// Parameters with which words are scored.
+    #[must_use]
+    pub fn scoring_parameters(&self) -> u64 {
+        self.vocab * self.hidden
+    }
+
     /// All parameters.
     #[must_use]
     pub fn parameters(&self) -> u64 {
-        self.layers * (self.shared_layer_parameters() + self.expert_layer_parameters()) + self.embedding_parameters()
+        self.layers * (self.shared_layer_parameters() + self.expert_layer_parameters())
+            + self.embedding_parameters()
+            + self.untied * self.scoring_parameters()
     }
 
     /// Operations of a forward pass of so many sequences through one layer: products with weights, those of scores (whole,
@@ -213,12 +223,18 @@ impl Model {
     #[must_use]
     pub fn layer_flops(&self, sequences: u64) -> Flops {
         let (h, found) = (u128::from(self.hidden), u128::from(self.found_width()));
-        let (s, tokens) = (u128::from(self.seq), u128::from(sequences) * u128::from(self.seq));
+        let tokens = u128::from(sequences) * u128::from(self.seq);
         let products = u128::from(self.projections()) + h * found;
-        let attention = 2 * tokens * (products + s * (u128::from(self.query_width()) + found));
+        let attention = 2 * tokens * products + self.score_flops(sequences).0;
         let ffn = 2 * tokens * u128::from(self.ffn_matrices) * h * u128::from(self.ffn);
         let (experts, each) = (u128::from(self.experts), u128::from(self.ffns_per_token()));
         Flops(if experts == 0 { attention + ffn } else { attention + ffn * each + 2 * tokens * h * experts })
+    }
+
+    /// Those of them that every token has with every other of its sequence: scores, and values by their weight.
+    fn score_flops(&self, sequences: u64) -> Flops {
+        let met = u128::from(sequences) * u128::from(self.seq) * u128::from(self.seq);
+        Flops(2 * met * (u128::from(self.query_width()) + u128::from(self.found_width())))
     }
 
     /// Operations of the last product, that with the vocabulary.
@@ -231,6 +247,14 @@ impl Model {
     #[must_use]
     pub fn step_flops(&self, sequences: u64) -> Flops {
         (self.layer_flops(sequences) * self.layers + self.logit_flops(sequences)) * 3
+    }
+
+    /// Those without the upper triangle of scores, which no token asks for (as FlashAttention's authors count, arXiv 2307.08691, section
+    /// 4.1).
+    #[must_use]
+    pub fn causal_step_flops(&self, sequences: u64) -> Flops {
+        let upper = self.score_flops(sequences).0 / 2 * u128::from(self.layers) * 3;
+        Flops(self.step_flops(sequences).0.saturating_sub(upper))
     }
 }
 
@@ -250,6 +274,7 @@ pub(crate) mod tests {
             ffn_matrices: 2,
             biases: 1,
             vocab: 51_200,
+            untied: 0,
             seq: 2048,
             experts: 0,
             experts_per_token: 0,
@@ -278,10 +303,13 @@ pub(crate) mod tests {
         let (b, l, s, h, v) = (280.0, 105.0, 2048.0, 20_480.0, 51_200.0);
         let closed = 72.0 * b * l * s * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l));
         assert!((model.step_flops(280).0 as f64 / closed - 1.0).abs() < 1e-12);
+        // Half of the scores are left out: 72 B L s h² · s/(12 h).
+        let upper = 72.0 * b * l * s * h * h * s / (12.0 * h);
+        assert!((model.causal_step_flops(280).0 as f64 / (closed - upper) - 1.0).abs() < 1e-12);
     }
 
-    /// Touvron et al. (arXiv 2307.09288): Llama 2 70B has 8 heads of keys and values, 69.0e9 parameters with 32,000 words,
-    /// counted with two matrices of words; ours shares one.
+    /// Touvron et al. (arXiv 2307.09288): Llama 2 70B has 8 heads of keys and values, 69.0e9 parameters with 32,000 words, counted with
+    /// two matrices of words.
     #[test]
     fn gates_and_grouped_heads_are_counted() {
         let llama = Model {
@@ -295,12 +323,14 @@ pub(crate) mod tests {
             ffn_matrices: 3,
             biases: 0,
             vocab: 32_000,
+            untied: 0,
             seq: 4096,
             experts: 0,
             experts_per_token: 0,
             shared_experts: 0,
         };
-        let both = llama.parameters() + 32_000 * 8192;
+        let both = Model { untied: 1, ..llama }.parameters();
+        assert_eq!(both, llama.parameters() + 32_000 * 8192);
         assert!((both as f64 / 68.98e9 - 1.0).abs() < 0.001, "{both}");
         // Experts: each has its own feed-forward, a token takes two of them.
         let experts = Model { experts: 8, experts_per_token: 2, ..llama };
@@ -324,6 +354,7 @@ pub(crate) mod tests {
             ffn_matrices: 3,
             biases: 0,
             vocab: 129_280,
+            untied: 1,
             seq: 4096,
             experts: 256,
             experts_per_token: 8,
@@ -334,7 +365,7 @@ pub(crate) mod tests {
         let attention = 7168 * 1536 + 1536 * 24_576 + 7168 * 576 + 512 * 32_768 + 16_384 * 7168;
         assert_eq!(model.attention_parameters(), attention + 2 * 7168 + 1536 + 512);
         let (dense, chosen) = (3 * 7168 * 18_432, 257 * model.ffn_parameters() + 256 * 7168);
-        let published = (model.parameters() + 3 * dense - 3 * chosen + 129_280 * 7168) as f64;
+        let published = (model.parameters() + 3 * dense - 3 * chosen) as f64;
         assert!((published / 671.03e9 - 1.0).abs() < 1e-3, "{published}");
         // Two operations for each parameter at work on a token, those of words among them once, and the scores.
         let ffns = 9 * model.ffn_parameters() + 256 * 7168;

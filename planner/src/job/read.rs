@@ -60,6 +60,8 @@ pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(crate) struct JobText {
     pub(crate) name: Spanned<String>,
+    /// Of a study, those that it runs on.
+    pub(crate) candidates: Option<Spanned<Vec<Spanned<String>>>>,
     kind: Option<Spanned<String>>,
     model: Option<Spanned<ModelText>>,
     precision: Option<Spanned<Precision>>,
@@ -79,6 +81,7 @@ pub(crate) struct JobText {
     bucket_mb: Option<Spanned<u64>>,
     gradient_bits: Option<Spanned<u32>>,
     recompute: Option<Spanned<Recompute>>,
+    recompute_layers: Option<Spanned<u64>>,
     flash_attention: Option<Spanned<FlashText>>,
     kernels: Option<Spanned<Fusion>>,
     dropout: Option<Spanned<bool>>,

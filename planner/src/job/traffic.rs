@@ -13,7 +13,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::layout::Sequence;
-use super::memory::of_rank;
+use super::memory::{of_rank, words};
 use super::{Accumulate, Dimension, Gathered, Layout, Training, Zero};
 
 /// When calls happen.
@@ -178,15 +178,16 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
     let tensor = u64::from(degrees.tensor);
     let (shared, experts) = of_rank(&job.model, layout, 1, 0);
-    let words = job.model.embedding_parameters().div_ceil(tensor);
+    let words = |stage| words(&job.model, layout, stage).div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
-    for (dimension, layer, once) in [(Dimension::Data, shared, words), (Dimension::ExpertData, experts, 0)] {
+    for (dimension, layer, has_words) in [(Dimension::Data, shared, 1), (Dimension::ExpertData, experts, 0)] {
         let mut add = |phase, collective, bytes| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
         };
-        let of_stage = |stage| layer * layout.stage_layers(&job.model, stage) + if stage == 0 { once } else { 0 };
+        let of_stage = |stage| layer * layout.stage_layers(&job.model, stage) + has_words * words(stage);
         let all = layout.fullest_stages().into_iter().map(of_stage).max().unwrap_or_default();
+        let once = has_words * layout.fullest_stages().into_iter().map(words).max().unwrap_or_default();
         if job.zero == Zero::None {
             add(Phase::Gradients, Collective::AllReduce, gradient(all));
             continue;

@@ -1,5 +1,7 @@
 //! A training job: a batch through a model and back, again and again.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 
 use super::{Accumulate, Collectives, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero};
@@ -34,6 +36,8 @@ pub struct Training {
     pub gradient_bits: u32,
     /// What the backward pass computes anew.
     pub recompute: Recompute,
+    /// Of how many layers of all: the others keep what they compute. Absent: of all.
+    pub recompute_layers: Option<u64>,
     /// Whether attention is one kernel that never writes its scores to memory.
     pub attention: Attention,
     /// What kernels are between products.
@@ -59,6 +63,23 @@ pub struct Training {
     pub train_tokens: Option<u64>,
     /// Where it stands.
     pub places: Places,
+}
+
+impl Training {
+    /// The same job as its layers are done that keep what they compute, where only some are computed anew.
+    #[must_use]
+    pub fn keeping(&self) -> Option<Self> {
+        self.recompute_layers?;
+        Some(Self { recompute: Recompute::None, recompute_layers: None, ..self.clone() })
+    }
+
+    /// How many of these layers, counted from the model's first, are computed anew: they lie as evenly among the others as they can.
+    #[must_use]
+    pub fn recomputed(&self, layers: Range<u64>) -> u64 {
+        let Some(some) = self.recompute_layers else { return layers.end.saturating_sub(layers.start) };
+        let before = |layer: u64| layer.saturating_mul(some) / self.model.layers.max(1);
+        before(layers.end) - before(layers.start.min(layers.end))
+    }
 }
 
 /// Who drives the GPUs of a host.

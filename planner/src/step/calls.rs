@@ -70,11 +70,13 @@ pub fn calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
     if job.processes == Processes::Single {
         return Vec::new();
     }
-    // Those of the fullest stage.
-    let of_stage = |stage: u32| -> u64 {
-        (0..layout.degrees.interleave).map(|stretch| layout.stretch_layers(&job.model, stage, stretch)).sum()
+    // Those of the fullest stage, and of them those that compute something anew.
+    let of_stage = |stage: u32| -> (u64, u64) {
+        let stretches = (0..layout.degrees.interleave).map(|stretch| layout.stretch(&job.model, stage, stretch));
+        stretches.fold((0, 0), |sum, layers| (sum.0 + layers.end - layers.start, sum.1 + job.recomputed(layers)))
     };
-    let layers = (0..layout.degrees.pipeline).map(of_stage).max().unwrap_or(0);
+    let (layers, anew) = (0..layout.degrees.pipeline).map(of_stage).max().unwrap_or_default();
+    let mut keeping = job.keeping().map(|keeping| traffic(&keeping, layout)).unwrap_or_default();
     let (micro, chunks) = (layout.micro_batches(job), u64::from(layout.degrees.interleave));
     let of = |call: GroupCall| {
         let (bytes, number) = match call.phase {
@@ -97,6 +99,11 @@ pub fn calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
                 back: (micro * chunks) as f64,
                 round: (micro * (chunks - 1)) as f64,
             },
+            false if call.phase == Phase::LayerBackward => {
+                let alike = |other: &GroupCall| GroupCall { count: call.count, ..*other } == call;
+                let kept = keeping.iter().position(alike).map_or(0, |place| keeping.swap_remove(place).count);
+                Often::Calls((micro * (anew * call.count + (layers - anew) * kept)) as f64)
+            }
             false => Often::Calls((number * call.count) as f64),
         };
         StepCall { phase: call.phase, exchange: exchange(&call, bytes), often }

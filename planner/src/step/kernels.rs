@@ -210,6 +210,13 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     passes
 }
 
+/// All layers of a model, by how they are done: those that compute something anew, and where others keep what they compute, these.
+pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(Passes, u64)> {
+    let anew = job.recomputed(0..job.model.layers);
+    let whole = job.keeping().map(|keeping| (layer(&keeping, layout), job.model.layers - anew));
+    std::iter::once((layer(job, layout), anew)).chain(whole).collect()
+}
+
 /// The products that make queries, keys and values. Where these are compressed, every rank makes the short vectors of its tokens (of all,
 /// where sequences are whole), norms them, and makes its own heads' of all (Megatron Core, `MLASelfAttention`: both ways down are
 /// `TELinear` that ranks duplicate, and what they made is gathered).

@@ -43,6 +43,7 @@ pub use calls::{Often, PricedCall, StepCall, calls};
 pub use course::{Course, Doing, Interval, Lane};
 pub use efficiency::Efficiency;
 pub use estimated::Estimated;
+use kernels::layers;
 pub(crate) use kernels::tiled;
 pub use kernels::{Kernel, Kind, Passes, layer, logits, optimizer, words};
 pub use load::Load;
@@ -238,7 +239,7 @@ fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
     // All experts are its own, in one stretch of tokens each.
     let total = |passes: &Passes| curve.total(&passes.forward, speeds) + curve.total(&passes.backward, speeds);
     let even = Training { skew: 1.0, ..job.clone() };
-    let layers = times(total(&layer(&even, &layout)), job.model.layers);
+    let layers: Picos = layers(&even, &layout).iter().map(|(layer, n)| times(total(layer), *n)).sum();
     let each = layers + total(&words(&even, &layout)) + total(&logits(&even, &layout));
     let states = curve.total(&optimizer(job, job.model.parameters()), speeds);
     times(each, job.global_batch / job.micro_batch) + states
@@ -257,6 +258,8 @@ mod placed;
 #[cfg(test)]
 mod published;
 #[cfg(test)]
+mod recomputed;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -12,7 +12,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::kernels::{Kernel, Passes, layer, logits, update, words};
+use super::kernels::{Kernel, Passes, layers, logits, update, words};
 use super::{Course, Doing, Efficiency, Exchange, Lane, Share, Speeds, Step, Tariff, alone, times};
 use crate::job::{Collectives, Dimension, Layout, Training, parameters};
 use crate::plan::PlanError;
@@ -48,12 +48,13 @@ impl<'a> Parts<'a> {
         tariff: &dyn Tariff,
     ) -> Result<Self, PlanError> {
         let gpus = u64::from(layout.degrees.data);
-        let (layers, words, logits) = (layer(job, layout), words(job, layout), logits(job, layout));
+        let (words, logits) = (words(job, layout), logits(job, layout));
         let (product, loss) = split(logits);
+        let parts: Vec<(Passes, u64)> = layers(job, layout).into_iter().chain([(words, 1), (product, 1)]).collect();
         let of = |passes: fn(&Passes) -> &[Kernel]| {
-            let (device, launches) = [(&layers, job.model.layers), (&words, 1), (&product, 1)]
-                .into_iter()
-                .map(|(part, n)| (times(curve.total(passes(part), speeds), n), passes(part).len() as u64 * n))
+            let (device, launches) = parts
+                .iter()
+                .map(|(part, n)| (times(curve.total(passes(part), speeds), *n), passes(part).len() as u64 * n))
                 .fold((Picos::ZERO, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             (device, times(LAUNCH, launches))
         };

@@ -1,14 +1,16 @@
 //! What passes of a stretch of layers take: their kernels, the calls that they wait for, and what travels beside them.
 
+use std::ops::Range;
+
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::gradients::buckets;
 use super::in_pieces::{Cost, Divided};
-use super::kernels::{Kernel, Passes, copied, divided, logits, words};
+use super::kernels::{Kernel, Passes, copied, divided, layer, logits, words};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
-use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
+use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, traffic};
 use crate::plan::PlanError;
 
 /// What a pass of a stretch of layers takes.
@@ -127,9 +129,15 @@ pub(super) struct StagePasses {
     pub spent: Vec<Vec<[Spent; 2]>>,
 }
 
-impl StagePasses {
-    /// Of the kernels of a layer, and those of the ends.
-    pub(super) fn new(
+/// What layers that are done alike take: each by itself, and what travels beside all that a pass of it does.
+struct Alike {
+    each: [Spent; 2],
+    travelling: [Beside; 2],
+}
+
+impl Alike {
+    /// Of the kernels and the calls of such a layer.
+    fn of(
         job: &Training,
         layer: &Passes,
         speeds: &Speeds,
@@ -137,7 +145,6 @@ impl StagePasses {
         prices: &Prices<'_>,
     ) -> Result<Self, PlanError> {
         let layout = prices.layout;
-        let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
         let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
@@ -179,25 +186,59 @@ impl StagePasses {
             spent.data_all = travelling.call;
             *travelling = travelling.of_part(spent.compute, spent.waited());
         }
-        let of_layers = |layers: u64| {
-            let mut stretches = each.map(|spent| spent.times(layers));
-            for ((stretch, one), travelling) in stretches.iter_mut().zip(&each).zip(&travelling) {
-                let all = stretch.data_all;
-                (stretch.data, stretch.slowed) = match job.overlap {
-                    // All but those of one layer hide.
-                    Overlap::On => {
-                        let (lost, waited) = travelling.times(layers).work(stretch.waited());
-                        let data = (waited + one.data_all).min(all);
-                        let hidden = Beside { call: all - waited, lost }.part(all - data);
-                        (data, stretch.slowed + hidden)
-                    }
-                    Overlap::Off => (all, stretch.slowed),
-                };
+        Ok(Self { each, travelling })
+    }
+}
+
+/// Forward and backward passes of a stretch of layers, so many of each kind.
+fn of_stretch(job: &Training, kinds: &[(&Alike, u64)]) -> [Spent; 2] {
+    std::array::from_fn(|way| {
+        let one_of = |alike: &Alike| alike.each.get(way).copied().unwrap_or_default();
+        let beside = |alike: &Alike| alike.travelling.get(way).copied().unwrap_or_default();
+        let mut stretch = kinds.iter().fold(Spent::default(), |sum, (alike, n)| sum.plus(one_of(alike).times(*n)));
+        let travelling = kinds.iter().fold(Beside::default(), |sum, (alike, n)| sum.plus(beside(alike).times(*n)));
+        let all = stretch.data_all;
+        (stretch.data, stretch.slowed) = match job.overlap {
+            // All but those of one layer hide.
+            Overlap::On => {
+                let (lost, waited) = travelling.work(stretch.waited());
+                let one = kinds.iter().map(|(alike, _)| one_of(alike).data_all).max().unwrap_or_default();
+                let data = (waited + one).min(all);
+                let hidden = Beside { call: all - waited, lost }.part(all - data);
+                (data, stretch.slowed + hidden)
             }
-            stretches
+            Overlap::Off => (all, stretch.slowed),
+        };
+        stretch
+    })
+}
+
+impl StagePasses {
+    /// Of layers, and of what is at the ends.
+    pub(super) fn new(
+        job: &Training,
+        speeds: &Speeds,
+        curve: &Efficiency,
+        prices: &Prices<'_>,
+    ) -> Result<Self, PlanError> {
+        let layout = prices.layout;
+        let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
+        let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
+        let anew = Alike::of(job, &layer(job, layout), speeds, curve, prices)?;
+        let whole = job.keeping().map(|keeping| {
+            let (layer, calls) = (layer(&keeping, layout), traffic(&keeping, layout));
+            Alike::of(&keeping, &layer, speeds, curve, &Prices { calls: &calls, ..*prices })
+        });
+        let whole = whole.transpose()?;
+        let of_layers = |layers: Range<u64>| {
+            let (all, some) = (layers.end - layers.start, job.recomputed(layers));
+            match &whole {
+                None => of_stretch(job, &[(&anew, all)]),
+                Some(whole) => of_stretch(job, &[(&anew, some), (whole, all - some)]),
+            }
         };
         let of_stage = |stage: u32| -> Vec<[Spent; 2]> {
-            (0..chunks).map(|stretch| of_layers(layout.stretch_layers(&job.model, stage, stretch))).collect()
+            (0..chunks).map(|stretch| of_layers(layout.stretch(&job.model, stage, stretch))).collect()
         };
         let mut spent: Vec<Vec<[Spent; 2]>> = (0..stages).map(of_stage).collect();
         let ends = |passes: &Passes, phase| -> Result<[Spent; 2], PlanError> {

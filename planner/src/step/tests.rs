@@ -28,7 +28,7 @@ pub(super) fn rails(nodes: u32) -> Fabric {
 }
 
 /// What comes of all GPUs of a fabric, at its own curve and costs.
-pub(super) fn on<T>(fabric: &Fabric, with: impl FnOnce(&Machine<'_>) -> T) -> T {
+pub(crate) fn on<T>(fabric: &Fabric, with: impl FnOnce(&Machine<'_>) -> T) -> T {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
     let simulated = Simulated::new(&router, &profile, fabric.gpus());
@@ -112,7 +112,7 @@ pub(super) const SPEEDS: Speeds = Speeds {
     elsewhere: None,
 };
 
-fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
+pub(super) fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     let job = read(text);
     let layout = Layout::given(&job, ranks).unwrap().unwrap();
     step(&job, &layout, &SPEEDS, &Efficiency::default(), &Flat(bandwidth)).unwrap()

@@ -110,11 +110,11 @@ pub struct MeasuredRow {
 }
 
 impl MeasuredRow {
-    /// Predicted ÷ measured − 1, of times: of tokens a second measured ÷ predicted − 1.
+    /// Predicted ÷ measured − 1, of times: of what is counted by the second measured ÷ predicted − 1.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let predicted = self.predicted?;
-        let ratio = match self.figure == Figure::Throughput.key() {
+        let ratio = match Figure::of_key(&self.figure).is_some_and(Figure::is_rate) {
             true => self.measured / predicted,
             false => predicted / self.measured,
         };

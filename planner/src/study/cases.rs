@@ -1,4 +1,4 @@
-//! All runs of a study: every job on every candidate, as given and under every setting, each that is the same once.
+//! All runs of a study: every job on every candidate, or on those that it names, as given and under every setting, each that is the same once.
 
 use fabricast_topologies::Fabric;
 use rayon::prelude::*;
@@ -38,8 +38,8 @@ pub struct Cases {
     pub cases: Vec<Case>,
     /// By setting, then by candidate.
     places: Vec<Vec<Place>>,
-    /// By setting, candidate, job.
-    keys: Vec<Vec<Vec<Key>>>,
+    /// By setting, candidate, job; `None` where the job does not run on the candidate.
+    keys: Vec<Vec<Vec<Option<Key>>>>,
 }
 
 impl Cases {
@@ -70,24 +70,27 @@ impl Cases {
             places.push(row);
         }
         let jobs: Vec<Key> = study.jobs.par_iter().with_max_len(1).map(key::of_job).collect();
-        let keys: Vec<Vec<Vec<Key>>> = places
+        let keys: Vec<Vec<Vec<Option<Key>>>> = places
             .iter()
             .map(|row| {
                 // Settings change networks, not GPUs.
-                let of = |(place, fabric): (&Place, &Fabric)| {
+                let of = |(candidate, (place, fabric)): (usize, (&Place, &Fabric))| {
                     let curve = study.efficiency.on(fabric);
                     let named = |job: &Job| job.placement().named_of(fabric.gpus().len());
                     let jobs = jobs.iter().zip(&study.jobs).map(|(&key, job)| (key, named(job)));
-                    jobs.map(|job| key::of_run(place.fabric, job, &curve)).collect()
+                    let of_job = |(number, job)| {
+                        study.pairs.has(candidate, number).then(|| key::of_run(place.fabric, job, &curve))
+                    };
+                    jobs.enumerate().map(of_job).collect()
                 };
-                row.iter().zip(fabrics).map(of).collect()
+                row.iter().zip(fabrics).enumerate().map(of).collect()
             })
             .collect();
         let mut seen = FxHashSet::default();
         let mut cases = Vec::new();
         for (setting, row) in keys.iter().enumerate() {
             for (candidate, jobs) in row.iter().enumerate() {
-                for (job, &key) in jobs.iter().enumerate() {
+                for (job, key) in jobs.iter().enumerate().filter_map(|(job, key)| Some((job, (*key)?))) {
                     if seen.insert(key) {
                         cases.push(Case { setting, candidate, job, key });
                     }
@@ -97,10 +100,10 @@ impl Cases {
         Ok(Self { settings, cases, places, keys })
     }
 
-    /// The run of a job on a candidate under a setting.
+    /// The run of a job on a candidate under a setting; `None` where it does not run there.
     #[must_use]
     pub fn key(&self, setting: usize, candidate: usize, job: usize) -> Option<Key> {
-        self.keys.get(setting)?.get(candidate)?.get(job).copied()
+        *self.keys.get(setting)?.get(candidate)?.get(job)?
     }
 
     /// Why a setting does not apply to a candidate; `None` where it does.

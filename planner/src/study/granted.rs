@@ -1,11 +1,21 @@
 //! What a job's figures take for granted on a machine: what a fabric leaves open, or a job asks for that there is not.
 
-use crate::job::{Collectives, Job, Tier};
+use crate::job::{Attention, Collectives, Job, Recompute, Tier};
 use crate::step::Machine;
 
 /// Each a sentence without its end, that holds of all candidates of which it is said.
 pub(super) fn taken_for_granted(job: &Job, machine: &Machine<'_>) -> Vec<String> {
-    other_library(job, machine).into_iter().chain(unknown_memory(job, machine)).chain(spares(job, machine)).collect()
+    let of_machine = [other_library(job, machine), unknown_memory(job, machine), spares(job, machine)];
+    of_machine.into_iter().chain([nothing_selected(job)]).flatten().collect()
+}
+
+/// Attention in one kernel never keeps the scores that selective recomputation computes anew.
+fn nothing_selected(job: &Job) -> Option<String> {
+    let Job::Training(job) = job else { return None };
+    let has_none = job.recompute == Recompute::Selective && job.attention != Attention::Unfused;
+    has_none.then(|| {
+        format!("recompute = \"selective\" of {} changes nothing: flash_attention does as much by itself", job.name)
+    })
 }
 
 /// A search left GPUs out.

@@ -4,7 +4,7 @@
 use fabricast_topologies::{Picos, Place};
 
 use super::answer::ResultRow;
-use crate::job::{Arrivals, Job};
+use crate::job::{Arrivals, Job, Training};
 use crate::serve::best_service;
 use crate::step::{Machine, TimeError, best_step};
 
@@ -23,12 +23,32 @@ pub enum Figure {
     PerToken,
     /// Tokens in a second, on all GPUs together: trained on, or of answers.
     Throughput,
+    /// Those over the GPUs.
+    PerGpu,
+    /// Sequences trained on, or requests answered, in a second, on all GPUs together.
+    Samples,
+    /// Operations of the model in a second over the GPUs, 1e12: those of [`Model::step_flops`](crate::job::Model::step_flops), which
+    /// counts scores whole and nothing twice that is computed twice (Megatron-LM's; PaLM's MFU, arXiv 2204.02311, appendix B, times the
+    /// peak).
+    Tflops,
+    /// Those with half of the scores, as [`Model::causal_step_flops`](crate::job::Model::causal_step_flops) counts them.
+    CausalTflops,
 }
 
 impl Figure {
     /// All, as a study's keys are told.
-    pub const ALL: [Self; 6] =
-        [Self::Step, Self::PromptStep, Self::AnswerStep, Self::FirstToken, Self::PerToken, Self::Throughput];
+    pub const ALL: [Self; 10] = [
+        Self::Step,
+        Self::PromptStep,
+        Self::AnswerStep,
+        Self::FirstToken,
+        Self::PerToken,
+        Self::Throughput,
+        Self::PerGpu,
+        Self::Samples,
+        Self::Tflops,
+        Self::CausalTflops,
+    ];
 
     /// As it is written, with its unit.
     #[must_use]
@@ -40,21 +60,34 @@ impl Figure {
             Self::FirstToken => "ttft_s",
             Self::PerToken => "tpot_s",
             Self::Throughput => "tokens_per_s",
+            Self::PerGpu => "tokens_per_s_per_gpu",
+            Self::Samples => "samples_per_s",
+            Self::Tflops => "tflops_per_gpu",
+            Self::CausalTflops => "causal_tflops_per_gpu",
         }
     }
 
-    /// The greatest value that is read: a day, or a token each nanosecond.
+    /// That of a key.
+    #[must_use]
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.key() == key)
+    }
+
+    /// Whether more of it is less time.
+    #[must_use]
+    pub fn is_rate(self) -> bool {
+        matches!(self, Self::Throughput | Self::PerGpu | Self::Samples | Self::Tflops | Self::CausalTflops)
+    }
+
+    /// The greatest value that is read: a day, or one each nanosecond.
     pub(super) fn most(self) -> f64 {
-        match self {
-            Self::Throughput => 1e9,
-            _ => 86_400.0,
-        }
+        if self.is_rate() { 1e9 } else { 86_400.0 }
     }
 
-    /// The time that a value as it is written stands for: of tokens a second, from one to the next.
+    /// The time that a value as it is written stands for: of a rate, from one to the next.
     #[must_use]
     pub fn time(self, value: f64) -> Picos {
-        let seconds = if self == Self::Throughput { 1.0 / value } else { value };
+        let seconds = if self.is_rate() { 1.0 / value } else { value };
         Picos((seconds * 1e12).round() as u64)
     }
 
@@ -62,9 +95,9 @@ impl Figure {
     #[must_use]
     pub fn is_of(self, job: &Job) -> bool {
         match job {
-            Job::Training(_) => matches!(self, Self::Step | Self::Throughput),
+            Job::Training(_) => self == Self::Step || self.is_rate(),
             Job::Inference(job) => match self {
-                Self::Step => false,
+                Self::Step | Self::Tflops | Self::CausalTflops => false,
                 Self::FirstToken => matches!(job.arrivals, Arrivals::OneByOne { .. }),
                 _ => true,
             },
@@ -73,9 +106,9 @@ impl Figure {
         }
     }
 
-    /// That of a run, as it is written; `None` where the job has none such (a step without prompts, where all carry some).
+    /// That of a job's run, as it is written; `None` where it has none such (a step without prompts, where all carry some).
     #[must_use]
-    pub fn of_row(self, row: &ResultRow) -> Option<f64> {
+    pub fn of_row(self, job: &Job, row: &ResultRow) -> Option<f64> {
         match self {
             Self::Step => Some(row.step_time_s),
             Self::PromptStep => row.prompt_step_s,
@@ -83,6 +116,12 @@ impl Figure {
             Self::FirstToken => row.ttft_s,
             Self::PerToken => row.tpot_s,
             Self::Throughput => row.tokens_per_s,
+            Self::PerGpu => Some(row.tokens_per_s? / row.ranks.max(1) as f64),
+            Self::Samples => row.samples_per_s,
+            Self::Tflops | Self::CausalTflops => {
+                let Job::Training(job) = job else { return None };
+                Some(self.operations(job)? / 1e12 / row.step_time_s / row.ranks.max(1) as f64)
+            }
         }
     }
 
@@ -91,29 +130,47 @@ impl Figure {
     /// # Errors
     /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
     pub fn of_job(self, job: &Job, machine: &Machine<'_>) -> Result<Option<Picos>, TimeError> {
+        let ranks = machine.ranks.len().max(1) as f64;
         let service = match job {
             Job::Training(job) => {
                 let time = best_step(job, machine)?.0.time;
+                let seconds = time.0.max(1) as f64 / 1e12;
+                let each_second = |what: f64| Some(self.time(what / seconds));
+                let tokens = (job.global_batch * job.model.seq) as f64;
                 return Ok(match self {
                     Self::Step => Some(time),
-                    Self::Throughput => {
-                        let tokens = (job.global_batch * job.model.seq) as f64;
-                        Some(self.time(tokens / (time.0.max(1) as f64 / 1e12)))
+                    Self::Throughput => each_second(tokens),
+                    Self::PerGpu => each_second(tokens / ranks),
+                    Self::Samples => each_second(job.global_batch as f64),
+                    Self::Tflops | Self::CausalTflops => {
+                        self.operations(job).and_then(|all| each_second(all / 1e12 / ranks))
                     }
-                    _ => None,
+                    Self::PromptStep | Self::AnswerStep | Self::FirstToken | Self::PerToken => None,
                 });
             }
-            Job::Inference(job) => best_service(job, machine)?.2,
+            Job::Inference(job) => (best_service(job, machine)?.2, job.output_tokens),
             Job::Trace(_) => return Ok(None),
         };
+        let (service, output_tokens) = service;
         Ok(match self {
-            Self::Step => None,
+            Self::Step | Self::Tflops | Self::CausalTflops => None,
             Self::PromptStep => Some(service.with_prompts),
             Self::AnswerStep => service.without,
             Self::FirstToken => service.ttft,
             Self::PerToken => service.tpot,
             Self::Throughput => Some(self.time(service.tokens_per_s)),
+            Self::PerGpu => Some(self.time(service.tokens_per_s / ranks)),
+            Self::Samples => Some(self.time(service.tokens_per_s / output_tokens.max(1) as f64)),
         })
+    }
+
+    /// Operations of a step that it counts.
+    fn operations(self, job: &Training) -> Option<f64> {
+        match self {
+            Self::Tflops => Some(job.model.step_flops(job.global_batch).0 as f64),
+            Self::CausalTflops => Some(job.model.causal_step_flops(job.global_batch).0 as f64),
+            _ => None,
+        }
     }
 }
 

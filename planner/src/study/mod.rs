@@ -5,7 +5,7 @@
 //!                                              kept runs ─journal──┘
 //! ```
 //!
-//! Every candidate runs every job, as given and under each setting of `[sensitivity]`. A run knows no prices, and two runs
+//! Every candidate runs every job, or those that name it, as given and under each setting of `[sensitivity]`. A run knows no prices, and two runs
 //! that depend on the same have the same key and are one. Results stand in the order of the file and do not depend on
 //! threads, nor on which runs were made now and which were kept.
 
@@ -20,6 +20,7 @@ pub mod key;
 pub mod load;
 mod measured;
 mod paid;
+mod pairs;
 mod prices;
 mod rank;
 mod read;
@@ -32,6 +33,7 @@ mod tests;
 pub use cost::{Terms, price};
 pub use measured::{Figure, MeasuredStep};
 pub use paid::{Counted, Extent, Payment, Price};
+pub use pairs::Pairs;
 pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
 pub use rank::{Ranked, nearest, rank};
 pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_with};
@@ -57,6 +59,8 @@ pub struct Study {
     pub candidates: Vec<Candidate>,
     /// What they are for.
     pub jobs: Vec<Job>,
+    /// Which of them run on which of the machines.
+    pub pairs: Pairs,
     /// What was measured of some of them.
     pub measured: Vec<MeasuredStep>,
     /// What they must keep within.
@@ -67,6 +71,13 @@ pub struct Study {
     pub efficiency: GivenEfficiency,
     /// What is changed, to see whether the answer does.
     pub sensitivities: Vec<Setting>,
+}
+
+impl Study {
+    /// The jobs that run on a candidate, by its place; each with its own.
+    pub fn jobs_on(&self, candidate: usize) -> impl Iterator<Item = (usize, &Job)> {
+        self.jobs.iter().enumerate().filter(move |(job, _)| self.pairs.has(candidate, *job))
+    }
 }
 
 /// What a study says of how long kernels take; the rest is that of each candidate's GPUs ([`Efficiency::of`]).

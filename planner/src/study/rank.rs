@@ -1,6 +1,7 @@
 //! The order of candidates: those that fit first, by what their jobs cost, or by how fast they are where there are no prices.
 //!
-//! Jobs count by weight, in a geometric mean, so that a job of long steps counts no more than one of short ones.
+//! Jobs count by weight, in a geometric mean, so that a job of long steps counts no more than one of short ones. Those that do not run
+//! on a candidate do not count for it.
 
 use super::answer::{JobKind, ResultRow};
 use super::chance::{self, Span};
@@ -22,17 +23,20 @@ pub struct Ranked {
     pub probability_best: Option<f64>,
 }
 
-/// A job on a candidate with its costs, or why it cannot run there.
-pub type Row = Result<ResultRow, String>;
+/// A job on a candidate with its costs, or why it cannot run there; `None` where it is not to.
+pub type Row = Option<Result<ResultRow, String>>;
 
 /// Ranks the candidates of a study by their rows, which stand by candidate, then by job. `extents` are those of the candidates
 /// as they are paid for.
 #[must_use]
 pub fn rank(study: &Study, extents: &[Extent], rows: &[Row], terms: &Terms) -> Vec<Ranked> {
-    let of = |candidate: usize| rows.chunks(study.jobs.len().max(1)).nth(candidate).unwrap_or_default();
+    let of = |candidate: usize| {
+        let rows = rows.chunks(study.jobs.len().max(1)).nth(candidate).unwrap_or_default();
+        study.jobs.iter().zip(rows).filter_map(|(job, row)| Some((job, row.as_ref()?)))
+    };
     let mean = |candidate: usize, of_row: fn(&ResultRow) -> f64| {
         let (mut sum, mut weights) = (0.0, 0.0);
-        for (job, row) in study.jobs.iter().zip(of(candidate)) {
+        for (job, row) in of(candidate) {
             let value = row.as_ref().map_or(f64::INFINITY, of_row);
             (sum, weights) = (sum + job.weight() * value.ln(), weights + job.weight());
         }
@@ -49,7 +53,7 @@ pub fn rank(study: &Study, extents: &[Extent], rows: &[Row], terms: &Terms) -> V
         .iter()
         .enumerate()
         .map(|(number, candidate)| {
-            let lacking = study.jobs.iter().zip(of(number)).flat_map(|(job, row)| match row {
+            let lacking = of(number).flat_map(|(job, row)| match row {
                 Ok(row) => shortfalls(job.name(), row),
                 Err(why) => vec![why.clone()],
             });

@@ -1,6 +1,7 @@
 //! From the TOML of a study to a study: what cannot be is named with its line and column.
 
 mod measured;
+mod pairs;
 mod price;
 mod sensitivity;
 
@@ -145,9 +146,10 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         }
         jobs.push(job);
     }
+    let pairs = reader.pairs(&read.job, &candidates)?;
     let mut measured = Vec::new();
     for one in &read.measured {
-        measured.extend(reader.measured(one, &candidates, &jobs)?);
+        measured.extend(reader.measured(one, &candidates, &jobs, &pairs)?);
     }
     let constraints = reader.constraints(read.constraints.as_ref())?;
     if (constraints.budget.is_some() || constraints.hourly.is_some())
@@ -163,7 +165,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     if let Some(setting) = sensitivities.iter().find(needs_prices).filter(|_| !priced) {
         return Err(JobError::at(&whole, format!("sensitivity: {}, and no candidate has a price", setting.name())));
     }
-    Ok(Study { candidates, jobs, measured, constraints, assumptions, efficiency, sensitivities })
+    Ok(Study { candidates, jobs, pairs, measured, constraints, assumptions, efficiency, sensitivities })
 }
 
 /// Reads the one job of a file, its keys by themselves or the `[[job]]` of a study, and what the study says of kernels.

@@ -94,8 +94,8 @@ pub struct Watch<'a> {
 /// # Errors
 /// [`StudyError::Job`]: the first in the order of the study.
 pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
-    for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
-        for job in &study.jobs {
+    for (number, (candidate, fabric)) in study.candidates.iter().zip(fabrics).enumerate() {
+        for (_, job) in study.jobs_on(number) {
             let refused = |error| StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) };
             let ranks = ranks_at_work(job, fabric).map_err(refused)?.len() as u32;
             let given = match job {
@@ -108,9 +108,9 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
         }
     }
     study.candidates.iter().zip(fabrics).try_for_each(|(candidate, fabric)| counted(candidate, fabric))?;
-    study.jobs.iter().try_for_each(|job| {
+    study.jobs.iter().enumerate().try_for_each(|(number, job)| {
         let Some(precision) = job.precision() else { return Ok(()) };
-        on_some(study, fabrics, job, |fabric| {
+        on_some(study, fabrics, (number, job), |fabric| {
             Speeds::of(fabric, precision, job.places())?;
             check_tier(job, fabric)
         })
@@ -133,11 +133,12 @@ fn counted(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
 fn on_some(
     study: &Study,
     fabrics: &[Fabric],
-    job: &Job,
+    (number, job): (usize, &Job),
     has_it: impl Fn(&Fabric) -> Result<(), JobError>,
 ) -> Result<(), StudyError> {
     let mut first = None;
-    for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
+    let candidates = study.candidates.iter().zip(fabrics).enumerate();
+    for (_, (candidate, fabric)) in candidates.filter(|(candidate, _)| study.pairs.has(*candidate, number)) {
         match has_it(fabric) {
             Ok(()) => return Ok(()),
             Err(error) => drop(first.get_or_insert((candidate, error))),
@@ -156,7 +157,7 @@ fn on_some(
 pub fn check_outcomes(study: &Study, cases: &Cases, outcomes: &FxHashMap<Key, Outcome>) -> Result<(), StudyError> {
     let mut first = None;
     for (number, candidate) in study.candidates.iter().enumerate() {
-        for (job_number, job) in study.jobs.iter().enumerate() {
+        for (job_number, job) in study.jobs_on(number) {
             match cases.key(0, number, job_number).and_then(|key| outcomes.get(&key)) {
                 Some(Outcome::Refused(why)) => drop(first.get_or_insert((candidate, job, why))),
                 Some(Outcome::Done(_)) | None => return Ok(()),

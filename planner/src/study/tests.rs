@@ -13,6 +13,7 @@ use super::*;
 
 mod documented;
 mod granted;
+mod pairs;
 mod paying;
 mod published;
 mod told;

@@ -18,6 +18,7 @@ pub(super) struct ModelText {
     #[serde(default)]
     gated: bool,
     biases: Option<bool>,
+    tied: Option<bool>,
     vocab: Spanned<u64>,
     seq: Option<Spanned<u64>>,
     head_dim: Option<Spanned<u64>>,
@@ -83,6 +84,7 @@ impl JobText {
             ffn_matrices: if text.gated { 3 } else { 2 },
             biases: u64::from(text.biases.unwrap_or(!text.gated)),
             vocab: check.count("vocab", &text.vocab)?,
+            untied: u64::from(text.tied == Some(false)),
             seq: match (&text.seq, seq) {
                 (Some(given), _) => check.count("seq", given)?,
                 (None, Some(seq)) => seq,
@@ -145,6 +147,6 @@ pub(super) fn largest(model: &Model, tokens: f64, others: u64, skew: f64) -> f64
     // What is compressed meets its own width, not that of tokens.
     let meets = of(model.hidden).max(model.latent.map_or(1.0, |_| attention));
     let layer = 4.0 * meets * width + 3.0 * ffns * of(model.hidden) * of(model.ffn + 1);
-    let weights = of(model.layers) * layer + of(model.hidden) * of(model.vocab + model.seq);
+    let weights = of(model.layers) * layer + of(model.hidden) * of(2 * model.vocab + model.seq);
     64.0 * (tokens * wide * of(model.layers)).max(weights)
 }

@@ -54,6 +54,7 @@ impl JobText {
             own("bucket_mb", &self.bucket_mb),
             own("gradient_bits", &self.gradient_bits),
             own("recompute", &self.recompute),
+            own("recompute_layers", &self.recompute_layers),
             own("flash_attention", &self.flash_attention),
             own("kernels", &self.kernels),
             own("dropout", &self.dropout),
@@ -111,6 +112,7 @@ impl JobText {
                 .map(|mb| mb as u32),
             gradient_bits,
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
+            recompute_layers: self.recompute_layers(check, model.layers)?,
             attention: self.flash_attention.as_ref().map(|flash| flash.get_ref().0).unwrap_or_default(),
             dropout: match self.dropout.as_ref().map_or(model.ffn_matrices == 2, |said| *said.get_ref()) {
                 true => Dropout::On,
@@ -141,6 +143,24 @@ impl JobText {
             return Err(JobError::at(&job.places.batch, message));
         }
         Ok(job)
+    }
+
+    /// Of how many layers something is computed anew.
+    fn recompute_layers(&self, check: Checked<'_>, layers: u64) -> Result<Option<u64>, JobError> {
+        let Some(some) = &self.recompute_layers else { return Ok(None) };
+        let recompute = self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default();
+        if !recompute.is_of_layers() {
+            let message =
+                "recompute_layers: none is computed anew as a whole: expected recompute = \"full\" or \"early_stop\"";
+            return Err(check.wrong(some.span(), message.to_owned()));
+        }
+        match *some.get_ref() {
+            number if (1..=layers).contains(&number) => Ok(Some(number).filter(|&number| number < layers)),
+            number => {
+                let message = format!("recompute_layers: {number} is not from 1 to the model's {layers} layers");
+                Err(check.wrong(some.span(), message))
+            }
+        }
     }
 
     fn processes(&self, check: Checked<'_>, zero: Zero) -> Result<Processes, JobError> {

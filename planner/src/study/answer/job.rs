@@ -25,6 +25,9 @@ pub struct JobRow {
     pub kind: JobKind,
     /// What it counts for among the others.
     pub weight: f64,
+    /// Names of the candidates that it runs on; none: on all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<String>,
     /// What is computed; absent for traces.
     pub model: Option<ModelRow>,
     /// What matrix products are computed in: `bf16`, …; absent for traces.
@@ -36,7 +39,8 @@ pub struct JobRow {
     pub global_batch: Option<u64>,
     /// Sequences of a forward pass of one rank; absent for inference.
     pub micro_batch: Option<u64>,
-    /// What the backward pass computes anew: `none`, `selective`, `full`; absent for inference.
+    /// What the backward pass computes anew: `none`, `selective`, `full`, `early_stop`, and of how many layers where
+    /// not of all; absent for inference.
     pub recompute: Option<String>,
     /// Tokens of a prompt; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
     Paid, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
 };
-use crate::job::{Arrivals, Job, Model, Parallel, Precision, Recompute};
+use crate::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
 use crate::study::cases::Cases;
 use crate::study::cost::{Terms, price};
 use crate::study::key::Key;
@@ -42,12 +42,12 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
     let by = ScoredBy::of(priced, (traces, study.jobs.len()));
     let (own, within) = (study.assumptions, &study.constraints);
     let measured = measured(study, &rows);
-    let results: Vec<ResultRow> = rows.into_iter().filter_map(Result::ok).collect();
+    let results: Vec<ResultRow> = rows.into_iter().flatten().filter_map(Result::ok).collect();
     Some(Answer {
         format: FORMAT,
         currency: CURRENCY.to_owned(),
         candidates: study.candidates.iter().zip(fabrics).map(|one| candidate(one, study.efficiency)).collect(),
-        jobs: study.jobs.iter().map(job).collect(),
+        jobs: study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect(),
         constraints: ConstraintsRow {
             budget_usd: within.budget,
             cost_per_hour_usd: within.hourly,
@@ -95,7 +95,7 @@ fn name(study: &Study, candidate: usize) -> String {
     study.candidates.get(candidate).map_or_else(String::new, |one| one.name.clone())
 }
 
-/// Every job on every candidate under a setting, with costs; `None` where a run is missing.
+/// Every job on every candidate under a setting, with costs where it runs there; `None` where a run is missing.
 fn rows(
     study: &Study,
     extents: &[Extent],
@@ -106,7 +106,11 @@ fn rows(
     let mut rows = Vec::with_capacity(study.candidates.len() * study.jobs.len());
     for (number, (candidate, &extent)) in study.candidates.iter().zip(extents).enumerate() {
         for (job_number, job) in study.jobs.iter().enumerate() {
-            rows.push(match outcomes.get(&cases.key(setting, number, job_number)?)? {
+            if !study.pairs.has(number, job_number) {
+                rows.push(None);
+                continue;
+            }
+            rows.push(Some(match outcomes.get(&cases.key(setting, number, job_number)?)? {
                 Outcome::Refused(why) => Err(why.clone()),
                 Outcome::Done(row) => {
                     // Runs may have been made under other names.
@@ -115,7 +119,7 @@ fn rows(
                     price(&mut row, candidate, extent, job, terms);
                     Ok(row)
                 }
-            });
+            }));
         }
     }
     Some(rows)
@@ -125,13 +129,13 @@ fn rows(
 fn measured(study: &Study, rows: &[Row]) -> Vec<MeasuredRow> {
     let of = |one: &MeasuredStep| {
         let job = study.jobs.get(one.job)?;
-        let run = rows.get(one.candidate * study.jobs.len() + one.job)?.as_ref().ok()?;
+        let run = rows.get(one.candidate * study.jobs.len() + one.job)?.as_ref()?.as_ref().ok()?;
         Some(MeasuredRow {
             candidate: name(study, one.candidate),
             job: job.name().to_owned(),
             figure: one.figure.key().to_owned(),
             measured: one.value,
-            predicted: one.figure.of_row(run),
+            predicted: one.figure.of_row(job, run),
         })
     };
     study.measured.iter().filter_map(of).collect()
@@ -236,7 +240,7 @@ fn sources(study: &Study) -> Vec<SourceRow> {
     rows
 }
 
-fn job(job: &Job) -> JobRow {
+fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
     let (kind, computed) = match job {
         Job::Training(job) => (JobKind::Training, Some((&job.model, job.precision, &job.parallel))),
         Job::Inference(job) => (JobKind::Inference, Some((&job.model, job.precision, &job.parallel))),
@@ -260,6 +264,10 @@ fn job(job: &Job) -> JobRow {
         Recompute::Full => "full",
         Recompute::EarlyStop => "early_stop",
     };
+    let recomputed = |job: &Training| match job.recompute_layers {
+        None => recompute(job.recompute).to_owned(),
+        Some(some) => format!("{}, {some} of {} layers", recompute(job.recompute), job.model.layers),
+    };
     let (concurrency, requests) = match served.map(|job| job.arrivals) {
         Some(Arrivals::OneByOne { concurrency }) => (Some(concurrency), None),
         Some(Arrivals::Together { requests, .. }) => (None, Some(requests)),
@@ -270,12 +278,13 @@ fn job(job: &Job) -> JobRow {
         name: job.name().to_owned(),
         kind,
         weight: job.weight(),
+        candidates: study.pairs.of_job(number).unwrap_or_default().iter().map(|&one| name(study, one)).collect(),
         model: computed.map(|(model, ..)| model_row(model)),
         precision: computed.map(|(_, of, _)| precision(of).to_owned()),
         file: traced.map(|job| job.file.clone()),
         global_batch: trained.map(|job| job.global_batch),
         micro_batch: trained.map(|job| job.micro_batch),
-        recompute: trained.map(|job| recompute(job.recompute).to_owned()),
+        recompute: trained.map(recomputed),
         prompt_tokens: served.map(|job| job.prompt_tokens),
         output_tokens: served.map(|job| job.output_tokens),
         concurrency,

@@ -22,7 +22,11 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     .into_iter()
     .filter(|(names, _)| !names.is_empty())
     .map(|(names, what)| format!("{what}: {names}"));
-    own.chain(of_rows(rows)).collect()
+    let apart = study.pairs.differ(study.candidates.len()).then(|| {
+        "jobs name their candidates, and each candidate is ranked by its own jobs: ranks compare machines only where these are the same"
+            .to_owned()
+    });
+    own.chain(apart).chain(of_rows(rows)).collect()
 }
 
 /// What rows say, each once, with the candidates that say it.

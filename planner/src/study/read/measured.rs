@@ -1,13 +1,12 @@
 //! `[[measured]]`: steps that were measured, each on a candidate of the study and of one of its jobs.
 
-use fabricast_topologies::fabric::near_misses;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::Reader;
 use crate::job::{Job, JobError, Parallel};
-use crate::study::Candidate;
 use crate::study::measured::{Figure, MeasuredStep};
+use crate::study::{Candidate, Pairs};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
@@ -20,6 +19,10 @@ pub(super) struct MeasuredText {
     ttft_s: Option<Spanned<f64>>,
     tpot_s: Option<Spanned<f64>>,
     tokens_per_s: Option<Spanned<f64>>,
+    tokens_per_s_per_gpu: Option<Spanned<f64>>,
+    samples_per_s: Option<Spanned<f64>>,
+    tflops_per_gpu: Option<Spanned<f64>>,
+    causal_tflops_per_gpu: Option<Spanned<f64>>,
 }
 
 impl MeasuredText {
@@ -31,6 +34,10 @@ impl MeasuredText {
             Figure::FirstToken => self.ttft_s.as_ref(),
             Figure::PerToken => self.tpot_s.as_ref(),
             Figure::Throughput => self.tokens_per_s.as_ref(),
+            Figure::PerGpu => self.tokens_per_s_per_gpu.as_ref(),
+            Figure::Samples => self.samples_per_s.as_ref(),
+            Figure::Tflops => self.tflops_per_gpu.as_ref(),
+            Figure::CausalTflops => self.causal_tflops_per_gpu.as_ref(),
         }
     }
 }
@@ -42,11 +49,16 @@ impl Reader<'_> {
         entry: &Spanned<MeasuredText>,
         candidates: &[Candidate],
         jobs: &[Job],
+        pairs: &Pairs,
     ) -> Result<Vec<MeasuredStep>, JobError> {
         let text = entry.get_ref();
         let candidate = self.named("candidate", &text.candidate, candidates.iter().map(|one| one.name.as_str()))?;
         let number = self.named("job", &text.job, jobs.iter().map(Job::name))?;
         let Some(job) = jobs.get(number) else { return Ok(Vec::new()) };
+        if !pairs.has(candidate, number) {
+            let message = format!("candidate: `{}` names others in its `candidates`", job.name());
+            return Err(self.wrong(text.candidate.span(), message));
+        }
         let parallel = match job {
             Job::Training(job) => &job.parallel,
             Job::Inference(job) => &job.parallel,
@@ -75,19 +87,5 @@ impl Reader<'_> {
             return Err(self.wrong(entry.span(), format!("nothing measured: expected {}", keys.join(", "))));
         }
         Ok(steps)
-    }
-
-    /// The place of a name among others.
-    fn named<'n>(
-        self,
-        what: &str,
-        name: &Spanned<String>,
-        mut known: impl Iterator<Item = &'n str> + Clone,
-    ) -> Result<usize, JobError> {
-        let near = near_misses(name.get_ref(), known.clone());
-        known.position(|one| one == name.get_ref()).ok_or_else(|| {
-            let error = self.wrong(name.span(), format!("{what}: there is no `{}`", name.get_ref()));
-            JobError { help: near.first().map(|near| format!("did you mean `{near}`?")), ..error }
-        })
     }
 }

@@ -1,0 +1,95 @@
+//! Steps of jobs that compute some of their layers anew and keep what the others compute.
+
+use proptest::prelude::*;
+
+use super::tests::{flat, read};
+use super::*;
+use crate::job::footprint;
+
+fn job(lines: &str, parallel: &str) -> String {
+    format!(
+        "name = \"j\"\nglobal_batch = 16\nparallel = {{ {parallel} }}\n{lines}\n\
+         model = {{ layers = 24, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n"
+    )
+}
+
+/// Of n layers of 24: n parts of the time between none and all of them, where nothing hides, and as much of the memory; so many more calls.
+#[test]
+fn layers_count_each_by_themselves() {
+    for (parallel, ranks) in [("tp = 1", 1), ("tp = 4", 4), ("tp = 2, pp = 3", 6), ("pp = 2, interleave = 3", 2)] {
+        for kind in ["full", "early_stop"] {
+            let of = |lines: &str| {
+                let text = job(lines, &format!("{parallel}, dp = 1"));
+                let step = flat(&text, ranks, 200_000_000_000);
+                let job = read(&text);
+                let layout = Layout::given(&job, ranks).unwrap().unwrap();
+                let backward = |one: &StepCall| one.phase == crate::job::Phase::LayerBackward;
+                let calls: f64 = calls(&job, &layout).iter().filter(|one| backward(one)).map(StepCall::times).sum();
+                let kept = footprint(&job, &layout).activations.0 as f64;
+                ([Share::Compute, Share::Tensor].map(|share| step.of(share).0 as f64), calls, kept)
+            };
+            let (none, all) = (of(""), of(&format!("recompute = \"{kind}\"")));
+            assert_eq!(of(&format!("recompute = \"{kind}\"\nrecompute_layers = 24")), all);
+            for some in [6, 12, 18] {
+                let found = of(&format!("recompute = \"{kind}\"\nrecompute_layers = {some}"));
+                let part = f64::from(some) / 24.0;
+                let between = |none: f64, all: f64| none + part * (all - none);
+                for (share, found) in found.0.into_iter().enumerate() {
+                    let expected = between(none.0[share], all.0[share]);
+                    assert!((found - expected).abs() <= 1e-6 * expected, "{parallel} {some}: {found} {expected}");
+                }
+                assert_eq!(found.1, between(none.1, all.1), "{parallel} {some}");
+                assert!(
+                    found.2 < none.2 + 0.05 * none.2 && found.2 > all.2,
+                    "{parallel} {some}: {found:?} {none:?} {all:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_of_layers_are_checked() {
+    for (lines, expected) in [
+        ("recompute_layers = 3", "none is computed anew as a whole"),
+        ("recompute_layers = 3\nrecompute = \"selective\"", "none is computed anew as a whole"),
+        ("recompute_layers = 0\nrecompute = \"full\"", "0 is not from 1 to the model's 24 layers"),
+        ("recompute_layers = 25\nrecompute = \"full\"", "25 is not from 1 to the model's 24 layers"),
+    ] {
+        let error = crate::job::read_job(&job(lines, "tp = 1"), "job").unwrap_err().to_string();
+        assert!(error.starts_with("job:4:20: recompute_layers: ") && error.contains(expected), "{error}");
+    }
+}
+
+proptest! {
+    /// Stages and their stretches have all layers once, and of them all that are computed anew.
+    #[test]
+    fn stretches_have_all_layers(
+        stages in 1u32..6,
+        stretches in 1u32..5,
+        each in 3u64..6,
+        part in 0.0..1.0f64,
+        as_layers in any::<bool>(),
+    ) {
+        let interleave = if stages == 1 { 1 } else { stretches };
+        let layers = u64::from(stages * interleave) * each - if as_layers { 2 } else { 0 };
+        let some = ((layers as f64 * part) as u64).max(1);
+        let job = read(&format!(
+            "name = \"j\"\nglobal_batch = {0}\nrecompute = \"full\"\nrecompute_layers = {some}\n\
+             parallel = {{ pp = {stages}, interleave = {interleave}, dp = 1, ends_as_layers = {as_layers} }}\n\
+             model = {{ layers = {layers}, hidden = 64, heads = 2, vocab = 64, seq = 16 }}\n",
+            stages * 2
+        ));
+        let layout = Layout::given(&job, stages).unwrap().unwrap();
+        let mut all: Vec<_> = (0..stages)
+            .flat_map(|stage| (0..interleave).map(move |stretch| (stage, stretch)))
+            .map(|(stage, stretch)| layout.stretch(&job.model, stage, stretch))
+            .collect();
+        let anew: u64 = all.iter().map(|layers| job.recomputed(layers.clone())).sum();
+        prop_assert_eq!(anew, some);
+        all.sort_by_key(|layers| layers.start);
+        let ends = all.iter().scan(0, |at, layers| Some((std::mem::replace(at, layers.end), layers.start)));
+        prop_assert!(ends.clone().all(|(end, start)| end == start));
+        prop_assert_eq!(all.last().unwrap().end, layers);
+    }
+}

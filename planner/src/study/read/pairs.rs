@@ -1,0 +1,49 @@
+//! `candidates = ["…"]` of a job: the machines of the study that it runs on, and what may be said by name.
+
+use fabricast_topologies::fabric::near_misses;
+use toml::Spanned;
+
+use super::Reader;
+use crate::job::{JobError, JobText};
+use crate::study::{Candidate, Pairs};
+
+impl Reader<'_> {
+    /// Which jobs run on which candidates; every candidate has one at least.
+    pub(super) fn pairs(self, jobs: &[Spanned<JobText>], candidates: &[Candidate]) -> Result<Pairs, JobError> {
+        let names = || candidates.iter().map(|one| one.name.as_str());
+        let of_job = |job: &Spanned<JobText>| -> Result<Option<Vec<usize>>, JobError> {
+            let Some(said) = &job.get_ref().candidates else { return Ok(None) };
+            if said.get_ref().is_empty() {
+                return Err(self.wrong(said.span(), "candidates: none is named; without the key a job runs on all"));
+            }
+            said.get_ref()
+                .iter()
+                .map(|name| self.named("candidates", name, names()))
+                .collect::<Result<_, _>>()
+                .map(Some)
+        };
+        let pairs = Pairs::new(jobs.iter().map(of_job).collect::<Result<_, _>>()?);
+        let has_none = |candidate: usize| !(0..jobs.len()).any(|job| pairs.has(candidate, job));
+        match candidates.iter().enumerate().find(|(number, _)| has_none(*number)) {
+            Some((_, idle)) => {
+                let message = format!("`{}` has nothing to do: every job names other `candidates`", idle.name);
+                Err(JobError::at(&idle.place, message))
+            }
+            None => Ok(pairs),
+        }
+    }
+
+    /// The place of a name among others.
+    pub(super) fn named<'n>(
+        self,
+        what: &str,
+        name: &Spanned<String>,
+        mut known: impl Iterator<Item = &'n str> + Clone,
+    ) -> Result<usize, JobError> {
+        let near = near_misses(name.get_ref(), known.clone());
+        known.position(|one| one == name.get_ref()).ok_or_else(|| {
+            let error = self.wrong(name.span(), format!("{what}: there is no `{}`", name.get_ref()));
+            JobError { help: near.first().map(|near| format!("did you mean `{near}`?")), ..error }
+        })
+    }
+}

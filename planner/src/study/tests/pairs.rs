@@ -1,0 +1,98 @@
+//! Jobs that name their candidates, and what is measured of them in other units than seconds.
+
+use super::*;
+
+const THREE: &str = "[[candidate]]\nname = \"four\"\nfabric = \"hgx-h100\"\ngpus = 4\n\
+    [[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\ngpus = 2\n\
+    [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 1\n";
+
+fn job(name: &str, lines: &str) -> String {
+    format!(
+        "[[job]]\nname = \"{name}\"\nglobal_batch = 8\nparallel = {{ tp = 1 }}\n{lines}\
+         model = {{ layers = 2, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n"
+    )
+}
+
+/// Each runs where it is asked for and nowhere else, as fast as where it runs on all.
+#[test]
+fn jobs_run_on_the_candidates_that_they_name() {
+    let named = |lines: [&str; 2]| Made::of(&format!("{THREE}{}{}", job("j", lines[0]), job("k", lines[1])));
+    let all = named(["", "micro_batch = 2\n"]).answer();
+    let some = named(["candidates = [\"one\", \"four\"]\n", "micro_batch = 2\ncandidates = [\"two\"]\n"]);
+    assert_eq!(some.cases.cases.len(), 3);
+    let some = some.answer();
+    let pairs = |answer: &Answer| -> Vec<(String, String)> {
+        answer.results.iter().map(|row| (row.candidate.clone(), row.job.clone())).collect()
+    };
+    let expected = [("four", "j"), ("two", "k"), ("one", "j")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+    assert_eq!(pairs(&some), expected);
+    assert_eq!(pairs(&all).len(), 6);
+    assert!(some.results.iter().all(|row| all.results.contains(row)));
+    assert!(some.ranking.iter().all(|one| one.within && one.score.is_some_and(f64::is_finite)));
+    assert_eq!(some.jobs[0].candidates, ["one", "four"]);
+    assert!(all.jobs[0].candidates.is_empty() && all.notes.is_empty());
+    assert!(
+        some.notes.iter().any(|note| note.contains("each candidate is ranked by its own jobs")),
+        "{:?}",
+        some.notes
+    );
+}
+
+#[test]
+fn names_of_candidates_are_looked_for() {
+    let refused = |first: &str, more: &str| {
+        let text = format!("{THREE}{}{}{more}", job("j", first), job("k", "candidates = [\"two\"]\n"));
+        read_study(&text, "s").unwrap_err()
+    };
+    let unknown = refused("candidates = [\"one\", \"for\"]\n", "");
+    assert!(unknown.to_string().starts_with("s:17:22: candidates: there is no `for`"), "{unknown}");
+    assert_eq!(unknown.help.as_deref(), Some("did you mean `four`?"));
+    let none = refused("candidates = []\n", "").to_string();
+    assert!(none.starts_with("s:17:14: candidates: none is named"), "{none}");
+    let idle = refused("candidates = [\"one\"]\n", "").to_string();
+    assert!(idle.starts_with("s:1:1: `four` has nothing to do"), "{idle}");
+    let elsewhere = "[[measured]]\ncandidate = \"one\"\njob = \"k\"\nstep_s = 1\n";
+    let elsewhere = refused("", elsewhere).to_string();
+    assert!(elsewhere.contains("candidate: `k` names others in its `candidates`"), "{elsewhere}");
+}
+
+/// Of one step every figure says the same: what a study shows beside them, and what a curve is fitted to.
+#[test]
+fn figures_of_a_step_agree() {
+    let step = 0.004;
+    let model = crate::job::read_job(&job("j", "").replace("[[job]]\n", ""), "j").unwrap();
+    let Job::Training(training) = &model else { panic!("{model:?}") };
+    let all = training.model.step_flops(8).0 as f64;
+    // Scores of two layers are 4 b s² h operations forward each, and as much twice backward; half of them are not asked for.
+    let scores = 2.0 * 3.0 * 4.0 * 8.0 * 512.0 * 512.0 * 1024.0;
+    let measured = [
+        ("step_s", step),
+        ("tokens_per_s", 8.0 * 512.0 / step),
+        ("tokens_per_s_per_gpu", 8.0 * 512.0 / step / 4.0),
+        ("samples_per_s", 8.0 / step),
+        ("tflops_per_gpu", all / step / 4.0 / 1e12),
+        ("causal_tflops_per_gpu", (all - scores / 2.0) / step / 4.0 / 1e12),
+    ];
+    let lines: String = measured.iter().map(|(key, value)| format!("{key} = {value:e}\n")).collect();
+    let four = THREE.split("[[candidate]]").nth(1).unwrap();
+    let made = Made::of(&format!(
+        "[[candidate]]{four}{}[[measured]]\ncandidate = \"four\"\njob = \"j\"\n{lines}",
+        job("j", "")
+    ));
+    let answer = made.answer();
+    let errors: Vec<f64> = answer.measured.iter().map(|one| one.error().unwrap()).collect();
+    assert_eq!(errors.len(), measured.len());
+    assert!(errors.iter().all(|error| (error / errors[0] - 1.0).abs() < 1e-6), "{errors:?}");
+    let expected = answer.results[0].step_time_s / step - 1.0;
+    assert!((errors[0] / expected - 1.0).abs() < 1e-9, "{errors:?} {expected}");
+    let fabric = &made.fabrics[0];
+    let fitted = crate::step::tests::on(fabric, |machine| -> Vec<f64> {
+        let of = |one: &MeasuredStep| {
+            let told = one.figure.of_job(&made.study.jobs[0], machine).unwrap().unwrap();
+            told.0 as f64 / one.time().0 as f64 - 1.0
+        };
+        made.study.measured.iter().map(of).collect()
+    });
+    // (Times are whole picoseconds, and from one operation to the next there is little time.)
+    assert!(fitted.iter().all(|error| (error - expected).abs() < 1e-3), "{fitted:?} {expected}");
+}
