@@ -97,5 +97,5 @@ for row in lines_of:
             f"model = {{ {MODELS[model]} }}",
             'precision = "bf16"',
         ]
-    print("[[job]]", f'name = "{name}"', *lines, f"parallel = {{ {degrees} }}\n", sep="\n")
+    print("[[job]]", f'name = "{name}"', f'candidates = ["{tp * dp} x {GPU}"]', *lines, f"parallel = {{ {degrees} }}\n", sep="\n")
     print("[[measured]]", f'candidate = "{tp * dp} x {GPU}"', f'job = "{name}"', f"{figure} = {row['ms'] / 1e3:.7g}\n", sep="\n")

@@ -75,7 +75,7 @@ def main():
         name = f"{row['model']} in {row['precision']} on {machine}, {prompt}/{output}, page {row['page']}"
         print(
             "[[job]]",
-            f'name = "{name}"',
+            f'name = "{name}"\ncandidates = ["{machine}"]',
             'kind = "inference"',
             f"model = {{ {MODELS[row['model']][0]} }}",
             f'precision = "{row["precision"]}"\nkv_precision = "fp8"',
