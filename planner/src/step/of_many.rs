@@ -2,7 +2,7 @@
 
 use fabricast_sim::schedule::Collective;
 
-use super::fewer;
+use super::fewer::Growth;
 use crate::algorithm::Algorithm;
 use crate::strategy::Restriction;
 
@@ -22,12 +22,14 @@ pub(super) enum Kind {
     Streaming,
     /// Rings: among very many by those of fewer (`fewer`).
     Ring,
+    /// Double trees: both.
+    Tree,
     /// As it is.
     Other,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 3] = [Self::Streaming, Self::Ring, Self::Other];
+    pub(super) const ALL: [Self; 4] = [Self::Streaming, Self::Ring, Self::Tree, Self::Other];
 
     /// Whether a collective has ways of a kind.
     pub(super) fn is_of(collective: Collective, kind: Self) -> bool {
@@ -35,10 +37,11 @@ impl Kind {
     }
 
     fn of(algorithm: Algorithm, collective: Collective) -> Self {
-        match algorithm {
-            _ if algorithm.streams(collective) => Self::Streaming,
-            _ if fewer::is_told(algorithm, collective) => Self::Ring,
-            _ => Self::Other,
+        match Growth::of(algorithm, collective) {
+            Some(Growth::ByRank) => Self::Ring,
+            Some(Growth::ByDoubling) => Self::Tree,
+            None if algorithm.streams(collective) => Self::Streaming,
+            None => Self::Other,
         }
     }
 }

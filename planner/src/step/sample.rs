@@ -20,7 +20,7 @@ const TIMED_BETWEEN: u64 = 1 << 30;
 
 /// The same of what streams among many. Trees over 2,048 hosts took 8.002, 13.446, 24.403, 46.316 and 90.142 ms for 128 MiB to 2 GiB:
 /// from the first two the last comes out 0.5 % short.
-const TIMED_STREAMING: u64 = 128 << 20;
+pub(super) const TIMED_STREAMING: u64 = 128 << 20;
 
 /// What is timed of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +89,11 @@ impl Simulated<'_> {
     pub(super) fn streamed(&self, groups: &[Vec<NodeId>], call: &Planned) -> Option<Result<Picos, PlanError>> {
         let streams = call.strategy.algorithm.streams(call.collective) && self.is_spread(groups.first()?);
         let sample = if streams { Sample::of_stream(call.bytes)? } else { return None };
-        Some(sample.time(|bytes| self.part(groups, Planned { bytes, ..*call })))
+        let part = |bytes| {
+            let part = Planned { bytes, ..*call };
+            self.by_fewer(groups, &part).unwrap_or_else(|| self.part(groups, part))
+        };
+        Some(sample.time(part))
     }
 
     /// What all groups at once take for a call of which a part tells it; `None` of other calls.

@@ -5,6 +5,7 @@ use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::{Bytes, NodeId, Picos};
 use rayon::prelude::*;
 
+use super::fewer::Growth;
 use super::of_many::{Kind, of_many};
 use super::price::Simulated;
 use super::sample::{Part, Sample};
@@ -35,8 +36,8 @@ pub(super) fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
 }
 
 impl Simulated<'_> {
-    /// All that was simulated for a group, the fastest first. Of what streams among many, parts of a large call are timed, and of rings
-    /// among very many, those of fewer.
+    /// All that was simulated for a group, the fastest first. Of what streams among many, parts of a large call are timed, and of rings and
+    /// trees among very many, those of fewer.
     pub(super) fn ways(
         &self,
         group: &[NodeId],
@@ -44,28 +45,36 @@ impl Simulated<'_> {
         collectives: Collectives,
     ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
         let asked = (collective, collectives);
-        let is_looked_for = |kind| self.is_spread(group) && Kind::is_of(collective, kind);
-        let of_stream = if is_looked_for(Kind::Streaming) { Sample::of_stream(bytes) } else { None };
-        let of_rings = if is_looked_for(Kind::Ring) { self.fewer(group, bytes) } else { None };
-        let whole: Vec<Kind> = Kind::ALL
-            .into_iter()
-            .filter(|kind| match kind {
-                Kind::Streaming => of_stream.is_none(),
-                Kind::Ring => of_rings.is_none(),
-                Kind::Other => true,
-            })
-            .collect();
-        let streaming = || Some(self.ways_in_part(Kind::Streaming, (group, bytes), (group, of_stream?.last()), asked));
-        let rings = || {
-            let ranks = 2 * of_rings?.some;
-            let part = (group.get(..ranks)?, of_rings?.bytes(ranks));
-            Some(self.ways_in_part(Kind::Ring, (group, bytes), part, asked))
+        // The ranks and the bytes of the call that a kind is looked for in; `None`: its own.
+        let part_of = |kind: Kind| {
+            if !self.is_spread(group) || !Kind::is_of(collective, kind) {
+                return None;
+            }
+            let streamed = || Sample::of_stream(bytes).map(|sample| sample.last());
+            let fewer = |bytes, growth| {
+                let fewer = self.fewer(group, bytes, growth)?;
+                Some((group.get(..2 * fewer.some)?, fewer.bytes(2 * fewer.some)))
+            };
+            match kind {
+                Kind::Streaming => Some((group, streamed()?)),
+                Kind::Ring => fewer(bytes, Growth::ByRank),
+                Kind::Tree => match streamed() {
+                    Some(last) => fewer(last, Growth::ByDoubling).or(Some((group, last))),
+                    None => fewer(bytes, Growth::ByDoubling),
+                },
+                Kind::Other => None,
+            }
         };
-        let (whole, (streaming, rings)) =
-            rayon::join(|| self.ways_of(&whole, group, bytes, asked), || rayon::join(streaming, rings));
+        let parts = Kind::ALL.map(|kind| (kind, part_of(kind)));
+        let whole: Vec<Kind> = parts.iter().filter(|(_, part)| part.is_none()).map(|(kind, _)| *kind).collect();
+        let in_part = || -> Vec<_> {
+            let of = |&(kind, part): &(Kind, _)| Some(self.ways_in_part(kind, (group, bytes), part?, asked));
+            parts.par_iter().with_max_len(1).filter_map(of).collect()
+        };
+        let (whole, in_part) = rayon::join(|| self.ways_of(&whole, group, bytes, asked), in_part);
         let mut ways = Vec::new();
         let mut nothing = None;
-        for some in [Some(whole), streaming, rings].into_iter().flatten() {
+        for some in std::iter::once(whole).chain(in_part) {
             match some {
                 Ok(some) => ways.extend(some),
                 // There may be none of a kind.
