@@ -11,16 +11,16 @@ import json
 import sys
 
 MODELS = {
-    "llama-8b": "layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 128256",
-    "llama-70b": "layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 128256",
-    "train-8-layers": "layers = 8, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000",
-    "train-wide": "layers = 3, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000",
-    "gpt-350m": "layers = 24, hidden = 1024, heads = 16, vocab = 50368",
-    "gpt-1b": "layers = 24, hidden = 2048, heads = 16, vocab = 50368",
-    "gpt-3b": "layers = 32, hidden = 2560, heads = 20, vocab = 50368",
-    "gpt-7b": "layers = 32, hidden = 4096, heads = 32, vocab = 50368",
-    "llama-70b, 6 layers": "layers = 6, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 128256",
-    "train-small": "layers = 24, hidden = 1024, heads = 16, kv_heads = 16, ffn = 2816, gated = true, vocab = 32000",
+    "llama-8b": "layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 128256, tied = false",
+    "llama-70b": "layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 128256, tied = false",
+    "train-8-layers": "layers = 8, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000, tied = false",
+    "train-wide": "layers = 3, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000, tied = false",
+    "gpt-350m": "layers = 24, hidden = 1024, heads = 16, vocab = 50368, tied = false",
+    "gpt-1b": "layers = 24, hidden = 2048, heads = 16, vocab = 50368, tied = false",
+    "gpt-3b": "layers = 32, hidden = 2560, heads = 20, vocab = 50368, tied = false",
+    "gpt-7b": "layers = 32, hidden = 4096, heads = 32, vocab = 50368, tied = false",
+    "llama-70b, 6 layers": "layers = 6, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 128256, tied = false",
+    "train-small": "layers = 24, hidden = 1024, heads = 16, kv_heads = 16, ffn = 2816, gated = true, vocab = 32000, tied = false",
 }
 
 HEADER = """# Steps of transformers on one and two H200 (HBM3e, NVLink, driver 580, CUDA 13.0, NCCL 2.28.9, NVLS off), PyTorch 2.11, 2026-11-21.
@@ -79,7 +79,7 @@ for row in lines_of:
             'precision = "bf16"\nflash_attention = true\nbucket_mb = 25',
         ]
         if row.get("how") != "alone":
-            lines.append('kernels = "compiled"')
+            lines.append('kernels = "compiled"\ndropout = false')
         if what == "fsdp":
             name = f"{name}, sharded" + (", recomputed" if row["recompute"] == "full" else "")
             lines += ["zero = 3", "gradient_bits = 32", f'recompute = "{row["recompute"]}"']

@@ -11,21 +11,21 @@ import sys
 from pathlib import Path
 
 # As their configurations on Hugging Face and in Megatron Bridge have them. Tokens of a sequence are those of the tables.
-LLAMA3 = "ffn = {}, kv_heads = 8, gated = true, vocab = 128256, seq = 8192"
-QWEN3 = "kv_heads = 4, head_dim = 128, ffn = {}, gated = true, vocab = 151936, experts = 128, experts_per_token = 8, seq = 4096"
+LLAMA3 = "ffn = {}, kv_heads = 8, gated = true, vocab = 128256, tied = false, seq = 8192"
+QWEN3 = "kv_heads = 4, head_dim = 128, ffn = {}, gated = true, vocab = 151936, tied = false, experts = 128, experts_per_token = 8, seq = 4096"
 MODELS = {
     "GPT3-175B": "layers = 96, hidden = 12288, heads = 96, vocab = 51200, seq = 2048",
     "Llama3-8B": "layers = 32, hidden = 4096, heads = 32, " + LLAMA3.format(14336),
     "Llama3-70B": "layers = 80, hidden = 8192, heads = 64, " + LLAMA3.format(28672),
     "Llama3-405B": "layers = 126, hidden = 16384, heads = 128, " + LLAMA3.format(53248),
-    "Nemotron-15B": "layers = 32, hidden = 6144, heads = 48, kv_heads = 8, ffn = 24576, vocab = 256000, seq = 4096",
-    "Nemotron-340B": "layers = 96, hidden = 18432, heads = 96, kv_heads = 8, ffn = 73728, vocab = 256000, seq = 4096",
-    "Mixtral-8x7B": "layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000, seq = 4096, experts = 8, experts_per_token = 2",
+    "Nemotron-15B": "layers = 32, hidden = 6144, heads = 48, kv_heads = 8, ffn = 24576, vocab = 256000, tied = false, seq = 4096",
+    "Nemotron-340B": "layers = 96, hidden = 18432, heads = 96, kv_heads = 8, ffn = 73728, vocab = 256000, tied = false, seq = 4096",
+    "Mixtral-8x7B": "layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000, tied = false, seq = 4096, experts = 8, experts_per_token = 2",
     "Qwen3-30B-A3B": "layers = 48, hidden = 2048, heads = 32, " + QWEN3.format(768),
     "Qwen3-235B-A22B": "layers = 94, hidden = 4096, heads = 64, " + QWEN3.format(1536),
     # With the layer that predicts a second token (not its own product with all words), and the three dense layers as the others.
-    "DeepSeek-V3": "layers = 62, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, seq = 4096, experts = 256, experts_per_token = 8, shared_experts = 1, latent = { q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 }",
-    "GPT-OSS-120B": "layers = 36, hidden = 2880, heads = 64, kv_heads = 8, head_dim = 64, ffn = 2880, gated = true, vocab = 201088, seq = 4096, experts = 128, experts_per_token = 4",
+    "DeepSeek-V3": "layers = 62, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, tied = false, seq = 4096, experts = 256, experts_per_token = 8, shared_experts = 1, latent = { q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 }",
+    "GPT-OSS-120B": "layers = 36, hidden = 2880, heads = 64, kv_heads = 8, head_dim = 64, ffn = 2880, gated = true, vocab = 201088, tied = false, seq = 4096, experts = 128, experts_per_token = 4",
 }
 # Fabric, the GPUs of a host and of an NVLink domain, and what joins domains.
 MACHINES = {

@@ -14,8 +14,8 @@ import math
 import sys
 from pathlib import Path
 
-QWEN3 = "kv_heads = 4, head_dim = 128, ffn = {}, gated = true, vocab = 151936, experts = 128, experts_per_token = 8"
-LLAMA3 = "kv_heads = 8, ffn = {}, gated = true, vocab = 128256"
+QWEN3 = "kv_heads = 4, head_dim = 128, ffn = {}, gated = true, vocab = 151936, tied = false, experts = 128, experts_per_token = 8"
+LLAMA3 = "kv_heads = 8, ffn = {}, gated = true, vocab = 128256, tied = false"
 LATENT = "{ q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 }"
 # As their configurations on Hugging Face have them; parameters, and elements of keys and values of a token. DeepSeek's three dense layers
 # are taken as the others.
@@ -26,7 +26,7 @@ MODELS = {
     "Qwen3-30B-A3B": ("layers = 48, hidden = 2048, heads = 32, " + QWEN3.format(768), 30.5e9, 2 * 48 * 4 * 128),
     "Qwen3-235B-A22B": ("layers = 94, hidden = 4096, heads = 64, " + QWEN3.format(1536), 235e9, 2 * 94 * 4 * 128),
     "DeepSeek-R1": (
-        "layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, experts = 256, experts_per_token = 8, "
+        "layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, tied = false, experts = 256, experts_per_token = 8, "
         f"shared_experts = 1, latent = {LATENT}",
         671e9,
         61 * 576,

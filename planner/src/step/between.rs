@@ -147,7 +147,7 @@ mod tests {
     use crate::job::{Job, Layout, Training, read_job};
 
     /// Bytes a second of kernels between products on H100, where the curve of Hopper puts them: what 132 SMs of H200 move.
-    const RATE: f64 = 0.4653 * 4.8e12;
+    const RATE: f64 = 0.4970 * 4.8e12;
 
     /// What products of a micro-batch alone add to gradients that are there, by a kernel of their own: 2 reads and a write in 16 bits.
     const ADDED: u64 = 6;

@@ -79,11 +79,11 @@ const TILE_ENDS: f64 = 500.0;
 const EXPERTS_MEMORY: f64 = 0.85;
 
 const HOPPER: Efficiency = Efficiency {
-    matrix: 0.7200,
-    attention: 0.5328,
-    memory: 0.8945,
-    stream: 0.4653,
-    start: Picos(5_177_200),
+    matrix: 0.7161,
+    attention: 0.5242,
+    memory: 0.8943,
+    stream: 0.4970,
+    start: Picos(5_189_100),
     spread: 0.0073,
 };
 

@@ -16,7 +16,7 @@ fn model(name: &str) -> String {
     let of = |[layers, hidden, heads, kv_heads, ffn, vocab, experts, chosen]: [u32; 8]| {
         format!(
             "layers = {layers}, hidden = {hidden}, heads = {heads}, kv_heads = {kv_heads}, head_dim = 128, ffn = {ffn}, \
-             gated = true, vocab = {vocab}, experts = {experts}, experts_per_token = {chosen}"
+             gated = true, vocab = {vocab}, tied = false, experts = {experts}, experts_per_token = {chosen}"
         )
     };
     match name {
