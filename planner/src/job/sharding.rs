@@ -7,12 +7,18 @@
 //! last backward pass of a stretch, behind which they are reduced (`torch/distributed/pipelining/stage.py`:
 //! `backward_maybe_with_nosync`). So does Llama 3 (arXiv 2407.21783, section 3.3.2). What is left of ZeRO's stages 2 and 3 then are the
 //! bytes and the memory of stage 1.
+//!
+//! Copies may be spread over some of the ranks only ([`Training::shard`]): groups of so many neighbours have one in parts, and those
+//! that have the same part add up their gradients besides. PyTorch calls it hybrid sharding (`ShardingStrategy.HYBRID_SHARD`; Zhao et
+//! al., arXiv 2304.11277, section 3.2.2), torchtitan `data_parallel_shard_degree`, Megatron Core counts the groups
+//! (`--num-distributed-optimizer-instances`), and so does MiCS (Zhang et al., arXiv 2205.00119).
 
 use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
+use super::layout::Degrees;
 use super::memory::of_rank;
-use super::{Dimension, Layout, Training};
+use super::{Dimension, JobError, Layout, Training};
 
 /// Bytes of gradients that PyTorch's DistributedDataParallel reduces together (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
 const DDP_BUCKET: u64 = 25 << 20;
@@ -55,6 +61,15 @@ pub enum Accumulate {
     Whole,
 }
 
+/// How what is reduced within groups that have a copy in parts, and what is added up among these groups, follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Streams {
+    /// One after the other.
+    One,
+    /// Each in its own row: what one layer adds up among groups travels beside what the next reduces within them.
+    OneEach,
+}
+
 /// For how long a rank has whole weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gathered {
@@ -67,6 +82,34 @@ pub enum Gathered {
 }
 
 impl Training {
+    /// Ranks that a copy of the states is spread over, with such degrees; `None`: all that hold copies.
+    pub(super) fn shard_of(&self, degrees: Degrees) -> Result<Option<u32>, JobError> {
+        let Some(shard) = self.shard else { return Ok(None) };
+        let divides = |copies: u32, shard: u32, what: &str| match copies.is_multiple_of(shard.max(1)) {
+            true => Ok(()),
+            false => {
+                let message =
+                    format!("shard: {copies} {what} cannot be divided by {shard}: expected what divides them");
+                Err(JobError::at(&self.places.shard, message))
+            }
+        };
+        let copies = degrees.copies();
+        divides(copies, shard, if degrees.context > 1 { "ranks of cp × dp" } else { "data-parallel ranks" })?;
+        let of_experts = degrees.expert_copies();
+        divides(of_experts, shard.min(of_experts), "ranks with the same experts")?;
+        Ok(Some(shard).filter(|&shard| shard < copies))
+    }
+
+    /// FSDP has a stream of its own for what it adds up among groups (`_all_reduce_stream`, torch/distributed/fsdp; `all_reduce_stream`,
+    /// torch/distributed/fsdp/_fully_shard); Megatron Core has one for both (`communication_stream`, param_and_grad_buffer.py).
+    #[must_use]
+    pub fn streams(&self) -> Streams {
+        match self.zero {
+            Zero::None | Zero::Optimizer => Streams::One,
+            Zero::Gradients | Zero::Weights => Streams::OneEach,
+        }
+    }
+
     /// For how long ranks of a layout have whole weights.
     #[must_use]
     pub fn gathered(&self, layout: &Layout) -> Gathered {
@@ -118,7 +161,7 @@ impl Training {
 
 /// Parameters of a bucket of Megatron Core's.
 fn megatron_bucket(layout: &Layout) -> u64 {
-    let ranks = u64::from(layout.size(Dimension::Data));
+    let ranks = u64::from(layout.size(Dimension::Data)) * u64::from(layout.size(Dimension::Replica));
     MEGATRON_BUCKET.max(MEGATRON_BUCKET_OF_RANK.saturating_mul(ranks))
 }
 

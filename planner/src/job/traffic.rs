@@ -7,7 +7,9 @@
 //! forward and backward. Sequences divided among ranks pass keys and values round a ring (Liu et al., arXiv 2310.01889).
 //! ZeRO as its authors count it: what an all_reduce was is a reduce_scatter and an all_gather; of the weights' stage an
 //! all_gather in each direction and a reduce_scatter; all three once a step where whole weights and gradients are kept for it
-//! (job/sharding).
+//! (job/sharding). Where a copy is spread over some ranks only, these do so among themselves, and each rank's part of the gradients
+//! goes through an all_reduce among those that have the same part (`torch/distributed/fsdp/_runtime_utils.py`,
+//! `_reduce_grad` of hybrid strategies).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -181,21 +183,29 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let words = job.model.embedding_parameters().div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
-    for (dimension, layer, once) in [(Dimension::Data, shared, words), (Dimension::ExpertData, experts, 0)] {
-        let mut add = |phase, collective, bytes| {
+    for (dimension, replicas, layer, once) in [
+        (Dimension::Data, Dimension::Replica, shared, words),
+        (Dimension::ExpertData, Dimension::ExpertReplica, experts, 0),
+    ] {
+        let mut among = |dimension, phase, collective, bytes| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
         };
         let of_stage = |stage| layer * layout.stage_layers(&job.model, stage) + if stage == 0 { once } else { 0 };
         let all = layout.fullest_stages().into_iter().map(of_stage).max().unwrap_or_default();
         if job.zero == Zero::None {
-            add(Phase::Gradients, Collective::AllReduce, gradient(all));
+            among(dimension, Phase::Gradients, Collective::AllReduce, gradient(all));
             continue;
         }
+        let mut reduce = |phase, parameters| {
+            let whole = gradient(parameters);
+            among(dimension, phase, Collective::ReduceScatter, whole);
+            among(replicas, phase, Collective::AllReduce, whole.div_ceil(layout.size(dimension).max(1).into()));
+        };
         match job.accumulated(layout) {
-            Accumulate::Whole => add(Phase::Gradients, Collective::ReduceScatter, gradient(all)),
+            Accumulate::Whole => reduce(Phase::Gradients, all),
             Accumulate::Shards => {
-                add(Phase::LayerGradients, Collective::ReduceScatter, gradient(layer));
-                add(Phase::Gradients, Collective::ReduceScatter, gradient(once));
+                reduce(Phase::LayerGradients, layer);
+                reduce(Phase::Gradients, once);
             }
         }
         let (each, after) = match job.gathered(layout) {
@@ -203,8 +213,8 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
             Gathered::MicroBatch => (&[Phase::WeightsForward][..], once),
             Gathered::Pass => (&[Phase::WeightsForward, Phase::WeightsBackward][..], once),
         };
-        each.iter().for_each(|&phase| add(phase, Collective::AllGather, weight(layer)));
-        add(Phase::Updated, Collective::AllGather, weight(after));
+        each.iter().for_each(|&phase| among(dimension, phase, Collective::AllGather, weight(layer)));
+        among(dimension, Phase::Updated, Collective::AllGather, weight(after));
     }
 }
 

@@ -28,6 +28,7 @@ mod own_choice;
 mod passes;
 mod pipeline;
 mod price;
+mod rows;
 mod sample;
 mod search;
 mod slowing;

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::gradients::buckets;
 use super::in_pieces::{Cost, Divided};
 use super::kernels::{Kernel, Passes, copied, divided, logits, words};
+use super::rows::{Rows, Travelling};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
 use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training};
@@ -142,7 +143,7 @@ impl StagePasses {
         let mut each = [Spent::default(); 2];
         let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
         // Weights and gradients, beside all that a pass does.
-        let mut travelling = [Beside::default(); 2];
+        let mut travelling = [Travelling::default(); 2];
         for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
             (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
             (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
@@ -171,27 +172,24 @@ impl StagePasses {
                 Overlap::Off => (Picos::ZERO, context.call),
             };
             spent.slowed += beside_products.lost;
-            for &travels in beside {
-                let calls =
-                    prices.beside(travels, None, |time, claim| Beside::of(time, claim, kernels, curve, speeds))?;
-                *travelling = travelling.plus(calls);
+            let mut rows = Rows::default();
+            for call in beside.iter().flat_map(|&travels| prices.during(travels, None)) {
+                let (time, claim) = (prices.time(call, call.bytes)?, prices.claim(call, call.bytes)?);
+                rows.add(call.dimension, Beside::of(time, claim, kernels, curve, speeds).times(call.count));
             }
-            spent.data_all = travelling.call;
-            *travelling = travelling.of_part(spent.compute, spent.waited());
+            spent.data_all = rows.communication();
+            let (all, last) = rows.together(job, prices);
+            *travelling = Travelling { each: all.of_part(spent.compute, spent.waited()), last };
         }
         let of_layers = |layers: u64| {
             let mut stretches = each.map(|spent| spent.times(layers));
-            for ((stretch, one), travelling) in stretches.iter_mut().zip(&each).zip(&travelling) {
-                let all = stretch.data_all;
+            for (stretch, travelling) in stretches.iter_mut().zip(&travelling) {
                 (stretch.data, stretch.slowed) = match job.overlap {
-                    // All but those of one layer hide.
                     Overlap::On => {
-                        let (lost, waited) = travelling.times(layers).work(stretch.waited());
-                        let data = (waited + one.data_all).min(all);
-                        let hidden = Beside { call: all - waited, lost }.part(all - data);
+                        let (data, hidden) = travelling.of_layers(layers, stretch.waited());
                         (data, stretch.slowed + hidden)
                     }
-                    Overlap::Off => (all, stretch.slowed),
+                    Overlap::Off => (stretch.data_all, stretch.slowed),
                 };
             }
             stretches

@@ -57,6 +57,11 @@ pub trait Tariff: Sync {
     fn claim(&self, _layout: &Layout, _exchange: Exchange) -> Result<Claim, PlanError> {
         Ok(Claim::default())
     }
+
+    /// Whether calls of two dimensions would wait for each other's bytes, were they made at once; not, where that is not known.
+    fn meet(&self, _layout: &Layout, _one: Dimension, _other: Dimension) -> bool {
+        false
+    }
 }
 
 /// From so many ranks on in groups that leave their NVLink domain.
@@ -446,6 +451,12 @@ impl Tariff for Allowed<'_> {
     fn claim(&self, layout: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
         let strategy = self.timed(layout, exchange)?.strategy;
         Ok(strategy.map_or_else(Claim::default, |strategy| self.simulated.claim_of(layout, exchange, &strategy)))
+    }
+
+    /// Calls within NVLink domains leave links alone that others go by beyond them.
+    fn meet(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
+        let reach = |dimension| self.simulated.reach(&layout.groups(dimension));
+        reach(one) == reach(other)
     }
 }
 

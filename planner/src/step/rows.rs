@@ -1,0 +1,66 @@
+//! Gradients and weights beside a pass, where copies of the states are spread over some ranks each: what is said within a group that has a
+//! copy in parts, and what groups add up among them.
+//!
+//! Both rows go on at once where the job's software has a stream for each ([`Streams`]) and they go by different links, as within a
+//! host and between hosts: n layers that take s in one row and r in the other are through after n max(s, r) + min(s, r), since what a layer
+//! adds up among groups follows what it reduced within its own. Otherwise all take turns.
+
+use fabricast_topologies::Picos;
+
+use super::passes::Prices;
+use super::slowing::Beside;
+use crate::job::{Dimension, Overlap, Streams, Training};
+
+/// What travels, by rows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rows {
+    /// Within groups that have a copy.
+    within: (Beside, Vec<Dimension>),
+    /// Among these.
+    among: (Beside, Vec<Dimension>),
+}
+
+impl Rows {
+    /// Another call, in the row of its dimension.
+    pub(super) fn add(&mut self, dimension: Dimension, call: Beside) {
+        let (sum, dimensions) = if dimension.is_of_replicas() { &mut self.among } else { &mut self.within };
+        *sum = sum.plus(call);
+        dimensions.push(dimension);
+    }
+
+    /// All calls, one after the other.
+    pub(super) fn communication(&self) -> Picos {
+        self.within.0.call + self.among.0.call
+    }
+
+    /// Both rows as they go on beside kernels, and what the last of several takes besides, in the shorter row.
+    pub(super) fn together(&self, job: &Training, prices: &Prices<'_>) -> (Beside, Picos) {
+        let ((within, own), (among, others)) = (&self.within, &self.among);
+        let meet = |&one: &Dimension| others.iter().any(|&other| prices.tariff.meet(prices.layout, one, other));
+        let at_once = (job.overlap, job.streams()) == (Overlap::On, Streams::OneEach);
+        match at_once && !own.iter().any(meet) {
+            true => (within.at_once(*among), within.call.min(among.call)),
+            false => (within.plus(*among), Picos::ZERO),
+        }
+    }
+}
+
+/// What travels beside each layer of a stretch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Travelling {
+    /// Of one layer.
+    pub each: Beside,
+    /// What the last takes besides.
+    pub last: Picos,
+}
+
+impl Travelling {
+    /// What is waited for of so many layers' beside such work, and what that loses. All but those of one layer hide.
+    pub(super) fn of_layers(self, layers: u64, work: Picos) -> (Picos, Picos) {
+        let whole = self.each.times(layers);
+        let (lost, waited) = whole.work(work);
+        let exposed = (waited + self.each.call).min(whole.call);
+        let hidden = Beside { call: whole.call - waited, lost }.part(whole.call - exposed);
+        (exposed + if layers > 0 { self.last } else { Picos::ZERO }, hidden)
+    }
+}
