@@ -167,8 +167,106 @@ fn megatron_bucket(layout: &Layout) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read::tests::job;
+    use fabricast_sim::schedule::Collective;
+    use proptest::prelude::*;
+
+    use super::super::read::tests::{job, text};
+    use super::super::{Phase, footprint, read_job, traffic};
     use super::*;
+
+    /// Some of the groups of a dimension.
+    fn groups(job: &Training, ranks: u32, dimension: Dimension) -> Vec<Vec<u32>> {
+        Layout::given(job, ranks).unwrap().unwrap().groups(dimension)
+    }
+
+    #[test]
+    fn a_copy_is_spread_over_neighbours() {
+        let dense = job("global_batch = 64\nzero = 3\nshard = 4\nparallel = { tp = 2, cp = 2, dp = 4 }\n");
+        assert_eq!(groups(&dense, 16, Dimension::Data)[..2], [[0, 2, 4, 6], [1, 3, 5, 7]]);
+        assert_eq!(groups(&dense, 16, Dimension::Replica)[..3], [[0, 8], [1, 9], [2, 10]]);
+        // Experts have fewer copies; these are spread over as many as there are, up to the shard.
+        let of = |ep: u32| {
+            job(&format!(
+                "zero = 1\nshard = 4\nparallel = {{ dp = 16, ep = {ep} }}\n\
+                 model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 8, experts_per_token = 2 }}\n"
+            ))
+        };
+        assert_eq!(groups(&of(2), 16, Dimension::ExpertData)[..2], [[0, 2, 4, 6], [1, 3, 5, 7]]);
+        assert_eq!(groups(&of(2), 16, Dimension::ExpertReplica)[..2], [[0, 8], [1, 9]]);
+        assert_eq!(groups(&of(8), 16, Dimension::ExpertData)[0], [0, 8]);
+        assert_eq!(groups(&of(8), 16, Dimension::ExpertReplica)[0], [0]);
+    }
+
+    #[test]
+    fn shards_that_cannot_be_are_named_where_they_stand() {
+        for (lines, place, expected) in [
+            ("shard = 0\nzero = 3", "job.toml:1:9", "shard: 0 ranks hold nothing: expected 2 or more"),
+            ("zero = 3\nshard = 1", "job.toml:2:9", "or zero = 0 without shard"),
+            ("shard = 8", "job.toml:1:9", "expected zero = 1, 2 or 3"),
+            ("zero = 3\nshard = 99999999", "job.toml:2:9", "shard: 99999999 is not a whole number"),
+            ("zero = 3\nshard = \"host\"", "job.toml:2:9", "expected u64"),
+        ] {
+            let error = read_job(&text(&format!("{lines}\n")), "job.toml").unwrap_err().to_string();
+            let message = error.strip_prefix(&format!("{place}: "));
+            assert!(message.is_some_and(|message| message.contains(expected)), "{lines}: {error}");
+        }
+        let experts = "model = { layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 4, experts_per_token = 2 }";
+        for (lines, ranks, expected) in [
+            ("parallel = { dp = 8 }\nshard = 3", 8, "8 data-parallel ranks cannot be divided by 3"),
+            ("parallel = { dp = 4 }\nshard = 8", 4, "4 data-parallel ranks cannot be divided by 8"),
+            ("parallel = { dp = 4, cp = 2 }\nshard = 3", 8, "8 ranks of cp × dp cannot be divided by 3"),
+            (
+                &format!("parallel = {{ dp = 12, ep = 2 }}\nshard = 4\nglobal_batch = 12\n{experts}"),
+                12,
+                "6 ranks with the same experts",
+            ),
+        ] {
+            let error = Layout::given(&job(&format!("zero = 3\n{lines}\n")), ranks).unwrap_err();
+            assert_eq!((error.place.line, error.place.column), (3, 9), "{lines}: {error}");
+            assert!(error.to_string().contains(expected), "{lines}: {error}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        /// States are those of the ranks of one copy. Within its group a rank says what it would of so many ranks alone; with those
+        /// that have the same part it adds up its part of all gradients that it reduced.
+        #[test]
+        fn shards_hold_and_move_the_closed_form(
+            part in 1u32..4, groups in 1u32..4, cp in 0u32..2, zero in 1u32..4, bits in prop::sample::select(vec![16u64, 32]),
+            whole in any::<bool>(), experts in any::<bool>(),
+        ) {
+            let (shard, copies, cp) = (1 << part, 1 << (part + groups), 1 << cp);
+            let experts = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
+            let accumulate = if zero > 1 && whole { "accumulate = \"whole\"\n" } else { "" };
+            let of = |lines: &str, copies: u32| {
+                let job = job(&format!(
+                    "global_batch = {}\nzero = {zero}\ngradient_bits = {bits}\n{accumulate}{lines}parallel = {{ dp = {}, cp = {cp} }}\n\
+                     model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512{experts} }}\n",
+                    2 * copies / cp, copies / cp
+                ));
+                let layout = Layout::given(&job, copies).unwrap().unwrap();
+                (footprint(&job, &layout), traffic(&job, &layout), layout)
+            };
+            let (has, calls, layout) = of(&format!("shard = {shard}\n"), copies);
+            let (alone, own, _) = of("", shard);
+            prop_assert_eq!((layout.size(Dimension::Data), layout.size(Dimension::Replica)), (shard, copies / shard));
+            prop_assert_eq!(has, alone);
+            let (among, within): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.dimension.is_of_replicas());
+            prop_assert_eq!(&within, &own);
+            let reduced: Vec<_> = within.iter().filter(|call| call.collective == Collective::ReduceScatter).collect();
+            prop_assert_eq!(among.len(), reduced.len());
+            for (among, reduced) in among.iter().zip(reduced) {
+                prop_assert_eq!((among.phase, among.collective), (reduced.phase, Collective::AllReduce));
+                prop_assert_eq!(among.bytes, Bytes(reduced.bytes.0.div_ceil(u64::from(shard))));
+                prop_assert!(matches!(among.phase, Phase::Gradients | Phase::LayerGradients));
+            }
+            // Spread over all, it is what it is without a shard.
+            let (all, every) = (of(&format!("shard = {copies}\n"), copies), of("", copies));
+            prop_assert_eq!(all, every);
+        }
+    }
 
     /// What a job of 96 layers of 4,096 on so many GPUs, divided so, puts into a call.
     fn bucket(lines: &str, parallel: &str, ranks: u32) -> u64 {

@@ -412,14 +412,17 @@ mod tests {
 
         /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
         #[test]
-        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
+        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, shard in 1u32..4, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
             let whole = whole && order == ["tp", "dp", "pp"];
             let order = crate::job::Order::parse(&order).unwrap();
             let (data, experts) = if whole { (rest, Experts::Whole) } else { (ep * rest, Experts::Divided) };
             let tp = if whole { tp * ep } else { tp };
             let degrees = Degrees { order, tensor: tp, pipeline: pp, data, expert: ep, experts, context: cp, ..Degrees::default() };
+            let divides = |copies: u32| copies.is_multiple_of(shard.min(copies));
+            let shard = Some(shard).filter(|_| divides(degrees.copies()) && divides(degrees.expert_copies()));
+            let degrees = Degrees { shard, ..degrees };
             let layout = Layout { degrees };
-            for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Pipeline] {
+            for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Replica, Dimension::ExpertReplica, Dimension::Pipeline] {
                 let groups = layout.groups(dimension);
                 prop_assert!(groups.iter().all(|group| group.len() as u32 == layout.size(dimension)));
                 let mut ranks: Vec<u32> = groups.into_iter().flatten().collect();

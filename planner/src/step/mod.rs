@@ -260,4 +260,6 @@ mod published;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod sharded;
+#[cfg(test)]
 mod tests;

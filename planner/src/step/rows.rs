@@ -64,3 +64,35 @@ impl Travelling {
         (exposed + if layers > 0 { self.last } else { Picos::ZERO }, hidden)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// When all has arrived of layers that end evenly, each first reduced within its group, then added up among groups.
+    fn arrived(layers: u64, work: u64, (within, among): (u64, u64)) -> u64 {
+        (1..=layers)
+            .fold((0, 0), |(reduced, added), layer| {
+                let reduced = u64::max(reduced, work * layer / layers) + within;
+                (reduced, u64::max(reduced, added) + among)
+            })
+            .1
+    }
+
+    proptest! {
+        /// With nothing beside them n max(s, r) + min(s, r); beside a pass what layers that end one by one would wait for, or up to a
+        /// layer's calls more.
+        #[test]
+        fn two_rows_end_as_layer_by_layer(layers in 1u64..40, work in 0u64..4000, within in 0u64..200, among in 0u64..200) {
+            let of = |call: u64| Beside { call: Picos(call), lost: Picos::ZERO };
+            let each = of(within).at_once(of(among));
+            let travelling = Travelling { each, last: Picos(within.min(among)) };
+            let told = |work: u64| travelling.of_layers(layers, Picos(work)).0.0;
+            prop_assert_eq!(told(0), arrived(layers, 0, (within, among)));
+            let exact = arrived(layers, work, (within, among)) - work;
+            prop_assert!(exact <= told(work) && told(work) <= exact + within.max(among) + layers, "{} {}", exact, told(work));
+        }
+    }
+}

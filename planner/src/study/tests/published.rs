@@ -86,6 +86,12 @@ fn runs_of_2023_are_met_with_the_attention_of_that_time() {
     are_met(include_str!("../../../data/llm-foundry/h100.toml"), 52, 0.05, -0.21..0.08);
 }
 
+/// A copy of the states in each host: told tokens a second and published ones.
+#[test]
+fn runs_with_a_copy_in_each_host_are_met() {
+    are_met(include_str!("../../../data/fms-fsdp/a100.toml"), 2, 0.01, -0.01..0.01);
+}
+
 /// Two figures of their curves were set by these runs; those of calls were not.
 #[test]
 fn runs_on_blackwell_are_met() {
