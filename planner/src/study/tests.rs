@@ -15,6 +15,7 @@ mod documented;
 mod granted;
 mod paying;
 mod published;
+mod sharded;
 mod told;
 
 /// A study that was run.
