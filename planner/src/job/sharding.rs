@@ -291,6 +291,7 @@ mod tests {
             assert_eq!(bucket(lines, parallel, 16), 2 * 40_000_000, "{lines} {parallel}");
         }
         assert_eq!(bucket("zero = 1", "tp = 2, pp = 4", 1024), 2 * 128_000_000);
+        assert_eq!(bucket("zero = 1\nshard = 8", "tp = 2, pp = 4", 1024), 2 * 128_000_000);
         assert_eq!(bucket("zero = 1\ngradient_bits = 32", "tp = 1, pp = 1", 16), 4 * 40_000_000);
         // Weights of four projections and of two products, with what norms and biases have beside them.
         let layer = 2 * (4 * 4096 * 4096 + 2 * 4096 * 16_384);

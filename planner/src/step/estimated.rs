@@ -9,6 +9,7 @@ use fabricast_topologies::{Fabric, HostId, NodeId, Picos};
 use rustc_hash::FxHashSet;
 
 use super::price::{Exchange, Simulated, Tariff, are_in_order};
+use super::rows;
 use super::times;
 use crate::job::{Dimension, Layout};
 use crate::plan::PlanError;
@@ -138,12 +139,7 @@ impl Tariff for Estimated<'_> {
         Ok(firsts.filter(|rank| rank % block < stride).filter_map(of_group).max().unwrap_or_default())
     }
 
-    /// By the groups of the first rank.
     fn meet(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
-        let leaves = |dimension| {
-            let (size, stride) = layout.shape(dimension);
-            self.ways(0, (size, stride)).is_some_and(|ways| ways.inside < size)
-        };
-        leaves(one) == leaves(other)
+        rows::meet((self.router, self.ranks), layout, one, other)
     }
 }

@@ -23,6 +23,7 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::rows;
 use super::sample::Part;
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
@@ -453,10 +454,9 @@ impl Tariff for Allowed<'_> {
         Ok(strategy.map_or_else(Claim::default, |strategy| self.simulated.claim_of(layout, exchange, &strategy)))
     }
 
-    /// Calls within NVLink domains leave links alone that others go by beyond them.
     fn meet(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
-        let reach = |dimension| self.simulated.reach(&layout.groups(dimension));
-        reach(one) == reach(other)
+        let Simulated { router, ranks, .. } = *self.simulated;
+        rows::meet((router, ranks), layout, one, other)
     }
 }
 

@@ -1,15 +1,16 @@
-//! Gradients and weights beside a pass, where copies of the states are spread over some ranks each: what is said within a group that has a
-//! copy in parts, and what groups add up among them.
+//! Gradients and weights beside a pass, where copies of the states are spread over some ranks each: what is said within a group
+//! that has a copy in parts, and what groups add up among them.
 //!
-//! Both rows go on at once where the job's software has a stream for each ([`Streams`]) and they go by different links, as within a
-//! host and between hosts: n layers that take s in one row and r in the other are through after n max(s, r) + min(s, r), since what a layer
-//! adds up among groups follows what it reduced within its own. Otherwise all take turns.
+//! Both rows go on at once where the job's software has a stream for each ([`Streams`]) and they go by different links, as over
+//! NVLink within a host and through NICs between hosts: n layers that take s in one row and r in the other are through after
+//! n max(s, r) + min(s, r), since what a layer adds up among groups follows what it reduced within its own. Otherwise all take turns.
 
-use fabricast_topologies::Picos;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{LinkId, NodeId, Picos};
 
 use super::passes::Prices;
 use super::slowing::Beside;
-use crate::job::{Dimension, Overlap, Streams, Training};
+use crate::job::{Dimension, Layout, Overlap, Streams, Training};
 
 /// What travels, by rows.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +43,42 @@ impl Rows {
             true => (within.at_once(*among), within.call.min(among.call)),
             false => (within.plus(*among), Picos::ZERO),
         }
+    }
+}
+
+/// Whether calls of two dimensions need the same links: both stay in their hosts or NVLink domains, both leave them, or the ways that they
+/// spend their time on share a link, as those of PCIe. By the groups of the first rank.
+pub(super) fn meet(
+    (router, ranks): (&Router<'_>, &[NodeId]),
+    layout: &Layout,
+    one: Dimension,
+    other: Dimension,
+) -> bool {
+    let [one, other] = [one, other].map(|dimension| First::of(router, ranks, layout, dimension));
+    one.leaves == other.leaves || one.way.iter().any(|link| other.way.contains(link))
+}
+
+/// How the first rank gets to others of its group.
+struct First {
+    /// Whether some are in another host or NVLink domain.
+    leaves: bool,
+    /// Its way to the first of these, or to its neighbour.
+    way: Vec<LinkId>,
+}
+
+impl First {
+    fn of(router: &Router<'_>, ranks: &[NodeId], layout: &Layout, dimension: Dimension) -> Self {
+        let (size, stride) = layout.shape(dimension);
+        let mut group = (0..size).filter_map(|number| ranks.get((number * stride) as usize).copied());
+        let Some(first) = group.next() else { return Self { leaves: false, way: Vec::new() } };
+        let others: Vec<NodeId> = group.collect();
+        let is_far = |device: &&NodeId| router.island_of(**device) != router.island_of(first);
+        let far = others.iter().find(is_far);
+        let mut hops = Vec::new();
+        // What cannot be reached is refused when it is priced.
+        let way = far.or(others.first()).and_then(|&to| router.route_into(first, to, 0, &mut hops).ok());
+        let way = way.map_or_else(Vec::new, |_| hops.iter().map(|hop| hop.link).collect());
+        Self { leaves: far.is_some(), way }
     }
 }
 

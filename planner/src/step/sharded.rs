@@ -4,8 +4,10 @@ use fabricast_topologies::fabric::Link;
 use fabricast_topologies::{Fabric, FabricRequest, LinkKind, NodeKind, load};
 
 use super::tests::{SPEEDS, on, rails, read};
-use super::{Efficiency, Exchange, Machine, Picos, PlanError, PricedCall, Step, Tariff, best_step, calls, step};
-use crate::job::{Dimension, Footprint, Layout, Training};
+use super::{
+    Efficiency, Estimated, Exchange, Machine, Picos, PlanError, PricedCall, Share, Step, Tariff, best_step, calls, step,
+};
+use crate::job::{Dimension, Footprint, Layout, Phase, Training};
 
 fn job(zero: u32, more: &str) -> Training {
     read(&format!(
@@ -65,8 +67,43 @@ fn rows_go_on_at_once_where_nothing_keeps_them() {
     assert_eq!(of(1, "", false), of(1, "", true));
     // Buckets of gradients, many of them: the shorter row ends one bucket after the longer.
     let whole = |meet| of(3, "accumulate = \"whole\"\nbucket_mb = 100\n", meet);
-    let buckets = (whole(true).time - whole(false).time).0 / among.0;
-    assert!(buckets > 3, "{buckets}");
+    let text = job(3, "accumulate = \"whole\"\nbucket_mb = 100\nshard = 4\nparallel = { dp = 64 }\n");
+    let buckets: Vec<f64> = calls(&text, &whole(true).layout)
+        .into_iter()
+        .filter(|call| call.phase == Phase::Gradients)
+        .map(|call| call.times())
+        .collect();
+    assert!(buckets.len() == 2 && buckets[0] == buckets[1] && buckets[0] > 3.0, "{buckets:?}");
+    assert_eq!(whole(true).time - whole(false).time, Picos((buckets[0] as u64 - 1) * among.0));
+}
+
+/// Kernels are those of a whole layer, whoever adds up what.
+#[test]
+fn kernels_are_the_same_whatever_the_shard() {
+    let of = |shard: u32| {
+        let job = job(3, &format!("shard = {shard}\nparallel = {{ dp = 64 }}\n"));
+        let layout = Layout::given(&job, 64).unwrap().unwrap();
+        let tariff = Constant { within: Picos(1), among: Picos(1), meet: false };
+        step(&job, &layout, &SPEEDS, &Efficiency::default(), &tariff).unwrap().of(Share::Compute)
+    };
+    assert_eq!(of(8), of(64));
+}
+
+/// Copies within a host leave the network to what is added up among hosts; those over two hosts do not, nor does PCIe leave its own.
+#[test]
+fn rows_meet_where_they_go_by_the_same_links() {
+    let hosts = rails(4);
+    let network = Some("rail,nics_per_node=2,nic=400Gb/s".parse().unwrap());
+    let pcie = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("l40s-pcie") }).unwrap();
+    for (fabric, shard, expected) in [(&hosts, 8, false), (&hosts, 4, false), (&hosts, 16, true), (&pcie, 4, true)] {
+        let job = job(3, &format!("shard = {shard}\nparallel = {{ tp = 1 }}\n"));
+        on(fabric, |machine| {
+            let layout = Layout::given(&job, machine.ranks.len() as u32).unwrap().unwrap();
+            let (allowed, estimated) = (machine.simulated.allowing(job.collectives), Estimated::new(machine.simulated));
+            let meet = |tariff: &dyn Tariff| tariff.meet(&layout, Dimension::Data, Dimension::Replica);
+            assert_eq!([meet(&allowed), meet(&estimated)], [expected; 2], "{shard}");
+        });
+    }
 }
 
 /// Bytes that leave hosts in a step, without what frames them.
