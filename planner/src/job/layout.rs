@@ -248,8 +248,8 @@ impl Dimension {
             Self::Expert => "expert",
             Self::Data => "data",
             Self::ExpertData => "expert data",
-            Self::Replica => "replicas",
-            Self::ExpertReplica => "expert replicas",
+            Self::Replica => "replica",
+            Self::ExpertReplica => "expert replica",
             Self::Pipeline => "pipeline",
         }
     }

@@ -30,12 +30,12 @@ fn answers_name_replicas() {
         };
         let (own, copies) = (u64::from(shard), u64::from(divided.dp));
         assert!(
-            among("replicas").iter().all(|call| *call == ("all_reduce", copies / own, 16 * own / copies)),
+            among("replica").iter().all(|call| *call == ("all_reduce", copies / own, 16 * own / copies)),
             "{:?}",
             row.calls
         );
         assert!(among("data").iter().all(|call| (call.1, call.2) == (own, 16 / own)), "{:?}", row.calls);
-        assert!(!among("replicas").is_empty() && !among("data").is_empty(), "{:?}", row.calls);
+        assert!(!among("replica").is_empty() && !among("data").is_empty(), "{:?}", row.calls);
         assert_eq!(layout_of_row(&made.study.jobs[0], &row, &made.fabrics[0]).unwrap().degrees, divided.degrees());
         assert!(of_row(&made.study.jobs[0], &row, &made.fabrics[0]).is_some());
     }
