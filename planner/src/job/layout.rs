@@ -36,6 +36,8 @@ pub struct Degrees {
     pub ends: Ends,
     /// Whose ranks are neighbours.
     pub order: Order,
+    /// Ranks that a copy of the states is spread over; absent: all that hold copies.
+    pub shard: Option<u32>,
 }
 
 /// How what stands before the first layer and after the last is divided among stages.
@@ -150,6 +152,7 @@ impl Default for Degrees {
             sequence: Sequence::Whole,
             ends: Ends::default(),
             order: Order::default(),
+            shard: None,
         }
     }
 }
@@ -175,6 +178,16 @@ impl Degrees {
         self.tensor / self.expert_tensor().max(1) * self.context * self.data
     }
 
+    /// Ranks that hold the same weights: copies, and those that share sequences.
+    pub(super) fn copies(&self) -> u32 {
+        self.data * self.context
+    }
+
+    /// Ranks that hold the same experts.
+    pub(super) fn expert_copies(&self) -> u32 {
+        self.expert_ranks() / self.expert.max(1)
+    }
+
     /// What tensor-parallel ranks divide the tokens by between matrices.
     #[must_use]
     pub fn token_shares(&self) -> u64 {
@@ -193,10 +206,10 @@ impl std::fmt::Display for Degrees {
                 write!(f, ", {name} {degree}")?;
             }
         }
-        match self.experts {
-            Experts::Divided => Ok(()),
-            Experts::Whole => f.write_str(", etp 1"),
+        if self.experts == Experts::Whole {
+            f.write_str(", etp 1")?;
         }
+        self.shard.map_or(Ok(()), |shard| write!(f, ", shard {shard}"))
     }
 }
 
@@ -209,15 +222,25 @@ pub enum Dimension {
     Context,
     /// Different experts of the same layers.
     Expert,
-    /// Copies of the same weights.
+    /// Copies of the same weights, or those that have one in parts where there are several of such groups.
     Data,
-    /// Copies of the same experts.
+    /// The same of experts.
     ExpertData,
+    /// The same part of the same weights, in different groups of [`Self::Data`].
+    Replica,
+    /// The same of experts.
+    ExpertReplica,
     /// Stages of the same model.
     Pipeline,
 }
 
 impl Dimension {
+    /// Whether its ranks are those that have the same in different groups of copies in parts.
+    #[must_use]
+    pub fn is_of_replicas(self) -> bool {
+        matches!(self, Self::Replica | Self::ExpertReplica)
+    }
+
     /// As it is written.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -227,6 +250,8 @@ impl Dimension {
             Self::Expert => "expert",
             Self::Data => "data",
             Self::ExpertData => "expert data",
+            Self::Replica => "replica",
+            Self::ExpertReplica => "expert replica",
             Self::Pipeline => "pipeline",
         }
     }
@@ -244,7 +269,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model or the batch does not
-    /// divide by; at `global_batch` where that is at fault.
+    /// divide by; at `global_batch` or `shard` where that is at fault.
     pub fn new(job: &Training, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
         let parts = Parts { model: &job.model, experts: job.model.experts, place: &job.places.parallel };
         parts.check(ranks, degrees)?;
@@ -287,7 +312,7 @@ impl Layout {
                 "interleave {interleave} takes micro-batches in rounds of pp {pipeline}, and there are {micro_batches}"
             ));
         }
-        Ok(Self { degrees })
+        Ok(Self { degrees: Degrees { shard: job.shard_of(degrees)?, ..degrees } })
     }
 
     /// An inference job's degrees on so many ranks. Experts and their second copies divide by `ep`.
@@ -388,9 +413,12 @@ impl Layout {
         }
     }
 
-    /// Size and stride of groups. Ranks of a data group include those that share sequences: both hold the same weights.
+    /// Size and stride of groups. Ranks of a data group include those that share sequences: both hold the same weights. Those that
+    /// have a copy in parts are neighbours among them.
     pub(crate) fn shape(&self, dimension: Dimension) -> (u32, u32) {
-        let Degrees { tensor, pipeline, data, expert, context, order, .. } = self.degrees;
+        let Degrees { tensor, pipeline, data, expert, context, order, shard, .. } = self.degrees;
+        let [copies, expert_copies] = [self.degrees.copies(), self.degrees.expert_copies()];
+        let part = |copies: u32| shard.map_or(copies, |shard| shard.min(copies)).max(1);
         let stride = |wanted: Axis| {
             let inside = order.0.into_iter().take_while(|axis| *axis != wanted);
             inside
@@ -410,8 +438,10 @@ impl Layout {
             Dimension::Tensor => (tensor, stride(Axis::Tensor)),
             Dimension::Context => (context, stride(Axis::Data)),
             Dimension::Expert => (expert, experts),
-            Dimension::Data => (data * context, stride(Axis::Data)),
-            Dimension::ExpertData => (self.degrees.expert_ranks() / expert.max(1), experts * expert),
+            Dimension::Data => (part(copies), stride(Axis::Data)),
+            Dimension::ExpertData => (part(expert_copies), experts * expert),
+            Dimension::Replica => (copies / part(copies), stride(Axis::Data) * part(copies)),
+            Dimension::ExpertReplica => (expert_copies / part(expert_copies), experts * expert * part(expert_copies)),
             Dimension::Pipeline => (pipeline, stride(Axis::Pipeline)),
         }
     }

@@ -40,7 +40,7 @@ pub use read::read_job;
 pub(crate) use read::serving_tests;
 pub(crate) use read::{Beside, JobText, refused, written};
 pub use serving::{Arrivals, KvPrecision, Limits, Loaded, Serving};
-pub use sharding::{Accumulate, Gathered, Reshard, Zero};
+pub use sharding::{Accumulate, Gathered, Reshard, Streams, Zero};
 pub use tier::Tier;
 pub use traced::Traced;
 pub use traffic::{GroupCall, Phase, traffic};
@@ -64,6 +64,8 @@ pub struct Places {
     pub batch: Place,
     /// `precision`.
     pub precision: Place,
+    /// `shard`.
+    pub shard: Place,
     /// What says where something is kept: `optimizer_tier` of training, `kv_tier` of inference.
     pub tier: Place,
     /// `placement`.

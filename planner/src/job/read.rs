@@ -75,6 +75,7 @@ pub(crate) struct JobText {
     global_batch: Option<Spanned<u64>>,
     micro_batch: Option<Spanned<u64>>,
     zero: Option<Spanned<u8>>,
+    shard: Option<Spanned<u64>>,
     optimizer_tier: Option<Spanned<Tier>>,
     reshard_after_forward: Option<Spanned<bool>>,
     accumulate: Option<Spanned<Accumulate>>,
@@ -206,6 +207,7 @@ impl JobText {
             parallel: at(self.parallel.as_ref().map(Spanned::span)),
             batch: origin.place(self.batch()),
             precision: at(self.precision.as_ref().map(Spanned::span)),
+            shard: at(self.shard.as_ref().map(Spanned::span)),
             tier: at(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
             placement: at(self.placement.as_ref().map(Spanned::span)),
             farthest: at(self.farthest()),
@@ -283,6 +285,7 @@ impl JobText {
                 Some(words) => Order::parse(words.get_ref())
                     .map_err(|message| check.wrong(words.span(), format!("order: {message}")))?,
             },
+            shard: None,
         };
         let data = text.dp.as_ref().map(|data| degree("dp", data)).transpose()?;
         Ok(Parallel::Given { degrees, data })

@@ -7,7 +7,9 @@
 //! forward and backward. Sequences divided among ranks pass keys and values round a ring (Liu et al., arXiv 2310.01889).
 //! ZeRO as its authors count it: what an all_reduce was is a reduce_scatter and an all_gather; of the weights' stage an
 //! all_gather in each direction and a reduce_scatter; all three once a step where whole weights and gradients are kept for it
-//! (job/sharding).
+//! (job/sharding). Where a copy is spread over some ranks only, these do so among themselves, and each rank's part of the gradients
+//! goes through an all_reduce among those that have the same part (`torch/distributed/fsdp/_runtime_utils.py`,
+//! `_reduce_grad` of hybrid strategies).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -181,22 +183,30 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let words = |stage| words(&job.model, layout, stage).div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
-    for (dimension, layer, has_words) in [(Dimension::Data, shared, 1), (Dimension::ExpertData, experts, 0)] {
-        let mut add = |phase, collective, bytes| {
+    for (dimension, replicas, layer, has_words) in [
+        (Dimension::Data, Dimension::Replica, shared, 1),
+        (Dimension::ExpertData, Dimension::ExpertReplica, experts, 0),
+    ] {
+        let mut among = |dimension, phase, collective, bytes| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
         };
         let of_stage = |stage| layer * layout.stage_layers(&job.model, stage) + has_words * words(stage);
         let all = layout.fullest_stages().into_iter().map(of_stage).max().unwrap_or_default();
         let once = has_words * layout.fullest_stages().into_iter().map(words).max().unwrap_or_default();
         if job.zero == Zero::None {
-            add(Phase::Gradients, Collective::AllReduce, gradient(all));
+            among(dimension, Phase::Gradients, Collective::AllReduce, gradient(all));
             continue;
         }
+        let mut reduce = |phase, parameters| {
+            let whole = gradient(parameters);
+            among(dimension, phase, Collective::ReduceScatter, whole);
+            among(replicas, phase, Collective::AllReduce, whole.div_ceil(layout.size(dimension).max(1).into()));
+        };
         match job.accumulated(layout) {
-            Accumulate::Whole => add(Phase::Gradients, Collective::ReduceScatter, gradient(all)),
+            Accumulate::Whole => reduce(Phase::Gradients, all),
             Accumulate::Shards => {
-                add(Phase::LayerGradients, Collective::ReduceScatter, gradient(layer));
-                add(Phase::Gradients, Collective::ReduceScatter, gradient(once));
+                reduce(Phase::LayerGradients, layer);
+                reduce(Phase::Gradients, once);
             }
         }
         let (each, after) = match job.gathered(layout) {
@@ -204,8 +214,8 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
             Gathered::MicroBatch => (&[Phase::WeightsForward][..], once),
             Gathered::Pass => (&[Phase::WeightsForward, Phase::WeightsBackward][..], once),
         };
-        each.iter().for_each(|&phase| add(phase, Collective::AllGather, weight(layer)));
-        add(Phase::Updated, Collective::AllGather, weight(after));
+        each.iter().for_each(|&phase| among(dimension, phase, Collective::AllGather, weight(layer)));
+        among(dimension, Phase::Updated, Collective::AllGather, weight(after));
     }
 }
 
@@ -403,14 +413,17 @@ mod tests {
 
         /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
         #[test]
-        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
+        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, shard in 1u32..4, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
             let whole = whole && order == ["tp", "dp", "pp"];
             let order = crate::job::Order::parse(&order).unwrap();
             let (data, experts) = if whole { (rest, Experts::Whole) } else { (ep * rest, Experts::Divided) };
             let tp = if whole { tp * ep } else { tp };
             let degrees = Degrees { order, tensor: tp, pipeline: pp, data, expert: ep, experts, context: cp, ..Degrees::default() };
+            let divides = |copies: u32| copies.is_multiple_of(shard.min(copies));
+            let shard = Some(shard).filter(|_| divides(degrees.copies()) && divides(degrees.expert_copies()));
+            let degrees = Degrees { shard, ..degrees };
             let layout = Layout { degrees };
-            for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Pipeline] {
+            for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Replica, Dimension::ExpertReplica, Dimension::Pipeline] {
                 let groups = layout.groups(dimension);
                 prop_assert!(groups.iter().all(|group| group.len() as u32 == layout.size(dimension)));
                 let mut ranks: Vec<u32> = groups.into_iter().flatten().collect();

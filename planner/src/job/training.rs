@@ -23,6 +23,8 @@ pub struct Training {
     pub parallel: Parallel,
     /// What data-parallel ranks share of the optimizer's state.
     pub zero: Zero,
+    /// Ranks that a copy of what `zero` divides is spread over, 2 or more; absent: all that hold copies.
+    pub shard: Option<u32>,
     /// Where the optimizer's state is kept. The GPU updates it wherever that is: it comes and goes meanwhile.
     pub optimizer_tier: Tier,
     /// Whether gathered weights are given away after a forward pass; absent: [`Training::gathered`] says.

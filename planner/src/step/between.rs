@@ -240,7 +240,7 @@ mod tests {
                 }
             };
             println!("{what} {how}: told {told:.2}, measured {measured:.2}, {:.2}", told / measured);
-            let within = if how == "eager" { 0.85..1.15 } else { 0.65..1.15 };
+            let within = if how == "eager" { 0.79..1.1 } else { 0.6..1.1 };
             assert!(within.contains(&(told / measured)), "{what} {how}: {told} for {measured} ms");
             compared += 1;
         }

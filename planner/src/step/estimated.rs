@@ -9,8 +9,9 @@ use fabricast_topologies::{Fabric, HostId, NodeId, Picos};
 use rustc_hash::FxHashSet;
 
 use super::price::{Exchange, Simulated, Tariff, are_in_order};
+use super::rows;
 use super::times;
-use crate::job::Layout;
+use crate::job::{Dimension, Layout};
 use crate::plan::PlanError;
 
 /// A first estimate for choosing what to simulate: the bytes that pass between neighbours of a group at their path's bandwidth, those
@@ -136,5 +137,9 @@ impl Tariff for Estimated<'_> {
         let firsts = 0..if self.alike { 1 } else { self.ranks.len() as u32 };
         let of_group = |begin: u32| Some(self.over(&self.ways(begin, (size, stride))?, exchange, size));
         Ok(firsts.filter(|rank| rank % block < stride).filter_map(of_group).max().unwrap_or_default())
+    }
+
+    fn meet(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
+        rows::meet((self.router, self.ranks), layout, one, other)
     }
 }

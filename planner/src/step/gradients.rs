@@ -1,23 +1,29 @@
 //! Gradients on their way while the backward pass still runs: buckets, as PyTorch's DistributedDataParallel fills them (Li
 //! et al., arXiv 2006.15704, section 3.2); how large they are [`Training::bucket`] says.
 //!
-//! Kernels beside them are slowed (`slowing`), and what is slowed fills the next bucket later.
+//! Kernels beside them are slowed (`slowing`), and what is slowed fills the next bucket later. Buckets that are reduced in groups and
+//! added up among these do both in rows of their own, where the job's software has two (`rows`).
 
 use fabricast_topologies::{Bytes, Picos};
 
 use super::passes::Prices;
+use super::rows::Rows;
 use super::slowing::{Beside, Claim};
-use crate::job::{GroupCall, Layout, Phase, Training};
+use crate::job::{Dimension, GroupCall, Layout, Phase, Training};
 use crate::plan::PlanError;
 
 /// Gradients once a step, in equal buckets, of which one travels at a time. Different calls take turns: each waits for the others'
-/// share.
+/// share; but those that are made in rows of their own, of which the longer one tells what a bucket takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Buckets {
     /// How many; as many of each stretch of layers, as far as they divide.
     pub count: u64,
     /// Of all of them, beside the kernels of the backward pass.
     pub all: Beside,
+    /// What the last one takes besides, in the shorter row.
+    pub last: Picos,
+    /// All calls, whether at once or not.
+    pub communication: Picos,
 }
 
 impl Buckets {
@@ -26,14 +32,20 @@ impl Buckets {
         prices: &Prices<'_>,
         lose: impl Fn(Picos, Claim) -> Beside,
     ) -> Result<Self, PlanError> {
-        let mut buckets = Self::default();
+        let (mut most, mut rows) = (0, Rows::default());
         for call in prices.calls.iter().filter(|call| call.phase == Phase::Gradients) {
-            let (count, each) = self::buckets(job, prices.layout, call);
+            let (count, each) = buckets(job, prices.layout, call);
             let one = lose(prices.time(call, each)?, prices.claim(call, each)?);
-            buckets.count = buckets.count.max(count);
-            buckets.all = buckets.all.plus(one.times(count));
+            most = most.max(count);
+            rows.add(call.dimension, one.times(count));
         }
-        Ok(buckets)
+        let (all, shorter) = rows.together(job, prices);
+        Ok(Self { count: most, all, last: Picos(shorter.0 / most.max(1)), communication: rows.communication() })
+    }
+
+    /// From when the first leaves to when the last has arrived, with nothing to wait for between.
+    pub(super) fn in_a_row(&self) -> Picos {
+        self.all.call + self.last
     }
 
     /// What one takes; together they take all.
@@ -84,7 +96,8 @@ impl Underway {
         for i in 0..own {
             now = self.work(buckets, now, Picos((until(i + 1) - until(i)) as u64));
             let leaves = self.arrived.max(now);
-            self.arrived = leaves + buckets.time(from + i);
+            let last = if from + i + 1 == buckets.count { buckets.last } else { Picos::ZERO };
+            self.arrived = leaves + buckets.time(from + i) + last;
             self.told.push((leaves, self.arrived));
         }
         if own == 0 { self.work(buckets, begin, work) } else { now }
@@ -92,14 +105,25 @@ impl Underway {
 }
 
 /// Number and size of the buckets of gradients of a call: equal ones, so that one price does for all; a multiple of
-/// what sixteen bytes of each rank take.
+/// what sixteen bytes of each rank take. What is added up among groups is a rank's part of a bucket.
 pub(super) fn buckets(job: &Training, layout: &Layout, call: &GroupCall) -> (u64, Bytes) {
     // A bucket holds gradients before they are compressed.
     let bucket = job.bucket(layout).0.saturating_mul(job.gradient_bits.into());
-    let bucket = (bucket / (8 * job.gradient_bytes())).max(1);
+    let bucket = bucket / (8 * job.gradient_bytes() * parts(layout, call.dimension));
+    let bucket = bucket.max(1);
     let count = call.bytes.0.div_ceil(bucket).max(1);
     let ranks = u64::from(layout.size(call.dimension)).max(1);
     (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
+}
+
+/// Parts of a bucket of which a call is about one.
+fn parts(layout: &Layout, dimension: Dimension) -> u64 {
+    let divided = match dimension {
+        Dimension::Replica => layout.size(Dimension::Data),
+        Dimension::ExpertReplica => layout.size(Dimension::ExpertData),
+        _ => 1,
+    };
+    u64::from(divided.max(1))
 }
 
 #[cfg(test)]
@@ -109,7 +133,8 @@ mod tests {
     /// When the last bucket has arrived and when the last pass has ended, of passes that begin and take so much.
     fn run(passes: &[(u64, u64)], count: u64, bucket: u64, lost: u64) -> (u64, u64) {
         let all = Beside { call: Picos(count * bucket), lost: Picos(count * lost) };
-        let (buckets, mut underway, mut end) = (Buckets { count, all }, Underway::default(), Picos::ZERO);
+        let (buckets, mut underway, mut end) =
+            (Buckets { count, all, ..Buckets::default() }, Underway::default(), Picos::ZERO);
         for &(begin, work) in passes {
             end = underway.fill(&buckets, passes.len() as u64, end.max(Picos(begin)), Picos(work));
         }
@@ -134,7 +159,7 @@ mod tests {
         assert_eq!(run(&[(1000, 1000)], 10, 300, 150), (1100 + 3000, 1100 + 2 * 900));
         assert_eq!(run(&[(1000, 1000)], 10, 300, 300), (2000 + 3000, 2000 + 2700));
         // A pass that fills none runs beside what is on its way.
-        let buckets = Buckets { count: 1, all: Beside { call: Picos(100), lost: Picos(50) } };
+        let buckets = Buckets { count: 1, all: Beside { call: Picos(100), lost: Picos(50) }, ..Buckets::default() };
         let underway = Underway { arrived: Picos(40), ..Underway::default() };
         assert_eq!(underway.work(&buckets, Picos(0), Picos(100)), Picos(120));
         assert_eq!(underway.work(&buckets, Picos(0), Picos(10)), Picos(20));

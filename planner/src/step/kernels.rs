@@ -320,6 +320,8 @@ pub fn logits(job: &Training, layout: &Layout) -> Passes {
 /// (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: `split_with_sizes_copy`, `chunk_cat`); nothing for other calls.
 pub(super) fn copied(job: &Training, call: &GroupCall) -> Option<Kernel> {
     match call.phase {
+        // What groups reduced among themselves is added up where it is.
+        _ if call.dimension.is_of_replicas() => None,
         Phase::WeightsForward | Phase::WeightsBackward => Some(Kernel::stream(2 * call.bytes.0)),
         Phase::LayerGradients => {
             let gradients = 8 * call.bytes.0 / u64::from(job.gradient_bits.max(1));

@@ -28,6 +28,7 @@ mod own_choice;
 mod passes;
 mod pipeline;
 mod price;
+mod rows;
 mod sample;
 mod search;
 mod slowing;
@@ -261,5 +262,7 @@ mod published;
 mod recomputed;
 #[cfg(test)]
 mod rules;
+#[cfg(test)]
+mod sharded;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::gradients::buckets;
 use super::in_pieces::{Cost, Divided};
 use super::kernels::{Kernel, Passes, copied, divided, layer, logits, words};
+use super::rows::{Rows, Travelling};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
 use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, traffic};
@@ -132,7 +133,7 @@ pub(super) struct StagePasses {
 /// What layers that are done alike take: each by itself, and what travels beside all that a pass of it does.
 struct Alike {
     each: [Spent; 2],
-    travelling: [Beside; 2],
+    travelling: [Travelling; 2],
 }
 
 impl Alike {
@@ -149,7 +150,7 @@ impl Alike {
         let mut each = [Spent::default(); 2];
         let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
         // Weights and gradients, beside all that a pass does.
-        let mut travelling = [Beside::default(); 2];
+        let mut travelling = [Travelling::default(); 2];
         for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
             (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
             (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
@@ -178,13 +179,14 @@ impl Alike {
                 Overlap::Off => (Picos::ZERO, context.call),
             };
             spent.slowed += beside_products.lost;
-            for &travels in beside {
-                let calls =
-                    prices.beside(travels, None, |time, claim| Beside::of(time, claim, kernels, curve, speeds))?;
-                *travelling = travelling.plus(calls);
+            let mut rows = Rows::default();
+            for call in beside.iter().flat_map(|&travels| prices.during(travels, None)) {
+                let (time, claim) = (prices.time(call, call.bytes)?, prices.claim(call, call.bytes)?);
+                rows.add(call.dimension, Beside::of(time, claim, kernels, curve, speeds).times(call.count));
             }
-            spent.data_all = travelling.call;
-            *travelling = travelling.of_part(spent.compute, spent.waited());
+            spent.data_all = rows.communication();
+            let (all, last) = rows.together(job, prices);
+            *travelling = Travelling { each: all.of_part(spent.compute, spent.waited()), last };
         }
         Ok(Self { each, travelling })
     }
@@ -194,20 +196,15 @@ impl Alike {
 fn of_stretch(job: &Training, kinds: &[(&Alike, u64)]) -> [Spent; 2] {
     std::array::from_fn(|way| {
         let one_of = |alike: &Alike| alike.each.get(way).copied().unwrap_or_default();
-        let beside = |alike: &Alike| alike.travelling.get(way).copied().unwrap_or_default();
+        let travelling = |alike: &Alike| alike.travelling.get(way).copied().unwrap_or_default();
         let mut stretch = kinds.iter().fold(Spent::default(), |sum, (alike, n)| sum.plus(one_of(alike).times(*n)));
-        let travelling = kinds.iter().fold(Beside::default(), |sum, (alike, n)| sum.plus(beside(alike).times(*n)));
-        let all = stretch.data_all;
         (stretch.data, stretch.slowed) = match job.overlap {
-            // All but those of one layer hide.
             Overlap::On => {
-                let (lost, waited) = travelling.work(stretch.waited());
-                let one = kinds.iter().map(|(alike, _)| one_of(alike).data_all).max().unwrap_or_default();
-                let data = (waited + one).min(all);
-                let hidden = Beside { call: all - waited, lost }.part(all - data);
+                let kinds = kinds.iter().map(|(alike, n)| (travelling(alike), *n));
+                let (data, hidden) = Travelling::of_layers(kinds, stretch.waited());
                 (data, stretch.slowed + hidden)
             }
-            Overlap::Off => (all, stretch.slowed),
+            Overlap::Off => (stretch.data_all, stretch.slowed),
         };
         stretch
     })

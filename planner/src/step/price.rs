@@ -23,6 +23,7 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::rows;
 use super::sample::Part;
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
@@ -56,6 +57,11 @@ pub trait Tariff: Sync {
     /// As [`Self::time`].
     fn claim(&self, _layout: &Layout, _exchange: Exchange) -> Result<Claim, PlanError> {
         Ok(Claim::default())
+    }
+
+    /// Whether calls of two dimensions would wait for each other's bytes, were they made at once; not, where that is not known.
+    fn meet(&self, _layout: &Layout, _one: Dimension, _other: Dimension) -> bool {
+        false
     }
 }
 
@@ -446,6 +452,11 @@ impl Tariff for Allowed<'_> {
     fn claim(&self, layout: &Layout, exchange: Exchange) -> Result<Claim, PlanError> {
         let strategy = self.timed(layout, exchange)?.strategy;
         Ok(strategy.map_or_else(Claim::default, |strategy| self.simulated.claim_of(layout, exchange, &strategy)))
+    }
+
+    fn meet(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
+        let Simulated { router, ranks, .. } = *self.simulated;
+        rows::meet((router, ranks), layout, one, other)
     }
 }
 

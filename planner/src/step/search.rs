@@ -185,7 +185,8 @@ fn searched(job: &Training, machine: &Machine<'_>, memories: Memories) -> Result
             best = Some(found);
         }
     }
-    best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), "heads, layers or batch").into())
+    let what = if job.shard.is_some() { "heads, layers, batch or copies by shard" } else { "heads, layers or batch" };
+    best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), what).into())
 }
 
 /// The best by estimate, of those that fit.

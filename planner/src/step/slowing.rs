@@ -141,6 +141,12 @@ impl Beside {
         Self { call: self.call + other.call, lost: self.lost + other.lost }
     }
 
+    /// Both at once, each on links of its own.
+    pub(super) fn at_once(self, other: Self) -> Self {
+        let call = self.call.max(other.call);
+        Self { call, lost: (self.lost + other.lost).min(call) }
+    }
+
     /// What is lost where so much of it is beside them.
     pub(super) fn part(self, call: Picos) -> Picos {
         let lost = u128::from(self.lost.0) * u128::from(call.0.min(self.call.0)) / u128::from(self.call.0.max(1));

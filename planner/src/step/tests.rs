@@ -135,14 +135,15 @@ fn any_zero() -> impl Strategy<Value = &'static str> {
 }
 
 pub(super) fn any_job() -> impl Strategy<Value = (String, u32)> {
-    (0u32..3, 0u32..3, 0u32..3, 0u32..2, any_zero(), prop::bool::ANY, 1u64..3, prop::bool::ANY).prop_map(
-        |(tp, pp, dp, cp, zero, sequence, rounds, experts)| {
+    (0u32..3, 0u32..3, 0u32..3, 0u32..2, any_zero(), prop::bool::ANY, 1u64..3, prop::bool::ANY, prop::bool::ANY).prop_map(
+        |(tp, pp, dp, cp, zero, sequence, rounds, experts, groups)| {
             let (tp, pp, dp, cp) = (1 << tp, 1 << pp, 1 << dp, 1 << cp);
             let interleave = if pp > 1 { 2 } else { 1 };
             let mixture = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
             let ep = if experts { u32::min(dp, 4) } else { 1 };
+            let shard = if groups && zero != "zero = 0" && dp * cp > 2 { "shard = 2\n" } else { "" };
             let text = format!(
-                "name = \"j\"\nglobal_batch = {}\n{zero}\n\
+                "name = \"j\"\nglobal_batch = {}\n{zero}\n{shard}\
                  model = {{ layers = 16, hidden = 2048, heads = 16, vocab = 32000, seq = 1024{mixture} }}\n\
                  parallel = {{ tp = {tp}, pp = {pp}, dp = {dp}, cp = {cp}, ep = {ep}, interleave = {interleave}, sequence = {sequence} }}\n",
                 u64::from(dp * pp) * rounds

@@ -109,7 +109,7 @@ impl<'a> Timing<'a> {
     fn sent(&self, time: &StageTime) -> Vec<(Picos, Picos)> {
         match self.pipeline.buckets {
             Some(_) => time.underway.told.clone(),
-            None => vec![(time.end, time.end + self.buckets.all.call)],
+            None => vec![(time.end, time.end + self.buckets.in_a_row())],
         }
     }
 
@@ -162,7 +162,7 @@ impl<'a> Timing<'a> {
             layout: *self.layout,
             time: total,
             shares,
-            communication: whole.communication() + self.buckets.all.call + self.updated + hand_offs,
+            communication: whole.communication() + self.buckets.communication + self.updated + hand_offs,
             alone: alone(self.job, self.speeds, self.curve),
             collectives: self.job.collectives,
         })

@@ -166,5 +166,6 @@ fn parallel(layout: &Layout) -> ParallelRow {
         sequence: degrees.token_shares() > 1,
         ends_as_layers: degrees.ends == Ends::AsLayers,
         zero: 0,
+        shard: degrees.shard,
     }
 }

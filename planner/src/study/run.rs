@@ -311,7 +311,7 @@ fn carried(machine: &Machine<'_>, step: &Step, calls: &[StepCall]) -> Result<(Ve
 }
 
 /// The time of a step on the GPUs of the first host alone, memory or not, divided as is best there; `None` where the job
-/// cannot be divided among them.
+/// cannot be divided among them. Groups with copies of their own are of other hosts.
 fn on_one_host(job: &Training, machine: &Machine<'_>) -> Option<Picos> {
     let fabric = machine.router.fabric();
     let first = fabric.node(*machine.ranks.first()?).host;
@@ -319,7 +319,8 @@ fn on_one_host(job: &Training, machine: &Machine<'_>) -> Option<Picos> {
         machine.ranks.iter().copied().filter(|&device| fabric.node(device).host == first).collect();
     let simulated = machine.simulated.on(&ranks);
     let host = Machine { ranks: &ranks, simulated: &simulated, ..*machine };
-    unbounded_step(job, &host).ok().map(|(step, _)| step.time)
+    let job = Training { shard: None, ..job.clone() };
+    unbounded_step(&job, &host).ok().map(|(step, _)| step.time)
 }
 
 impl StudyError {

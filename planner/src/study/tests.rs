@@ -16,6 +16,7 @@ mod granted;
 mod pairs;
 mod paying;
 mod published;
+mod sharded;
 mod told;
 
 /// A study that was run.

@@ -48,6 +48,7 @@ impl JobText {
             own("global_batch", &self.global_batch),
             own("micro_batch", &self.micro_batch),
             own("zero", &self.zero),
+            own("shard", &self.shard),
             own("optimizer_tier", &self.optimizer_tier),
             own("reshard_after_forward", &self.reshard_after_forward),
             own("accumulate", &self.accumulate),
@@ -98,6 +99,7 @@ impl JobText {
             micro_batch: self.micro_batch.as_ref().map_or(Ok(1), |micro| check.count("micro_batch", micro))?,
             parallel,
             zero,
+            shard: self.shard(check, zero)?,
             optimizer_tier: self.optimizer_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
             reshard: self.reshard_after_forward.as_ref().map(|reshard| match *reshard.get_ref() {
                 true => Reshard::AfterForward,
@@ -177,6 +179,18 @@ impl JobText {
                 Err(check.wrong(how.span(), message.to_owned()))
             }
             other => Ok(other.as_ref().map(|how| *how.get_ref()).unwrap_or_default()),
+        }
+    }
+
+    /// Ranks that a copy is spread over: some, of what is divided.
+    fn shard(&self, check: Checked<'_>, zero: Zero) -> Result<Option<u32>, JobError> {
+        let Some(shard) = &self.shard else { return Ok(None) };
+        let wrong = |message: &str| Err(check.wrong(shard.span(), format!("shard: {message}")));
+        match *shard.get_ref() {
+            0 => wrong("0 ranks hold nothing: expected 2 or more, or no shard for all data-parallel ranks"),
+            _ if zero == Zero::None => wrong("zero 0 divides nothing: expected zero = 1, 2 or 3"),
+            1 => wrong("on 1 rank a copy is whole, which is zero 0: expected 2 or more, or zero = 0 without shard"),
+            _ => check.count("shard", shard).map(|shard| Some(shard as u32)),
         }
     }
 

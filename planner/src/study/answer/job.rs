@@ -118,6 +118,9 @@ pub struct ParallelRow {
     pub ends_as_layers: bool,
     /// What data-parallel ranks divide: 0 nothing, 1 optimizer, 2 gradients, 3 weights.
     pub zero: u8,
+    /// Ranks that a copy of that is spread over; absent: all data-parallel ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u32>,
 }
 
 impl ParallelRow {
@@ -135,6 +138,7 @@ impl ParallelRow {
             sequence: if self.sequence { Sequence::Divided } else { Sequence::Whole },
             ends: if self.ends_as_layers { Ends::AsLayers } else { Ends::Beside },
             order: Order::default(),
+            shard: self.shard,
         }
     }
 }

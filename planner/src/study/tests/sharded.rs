@@ -1,0 +1,60 @@
+//! Studies of jobs that spread a copy of their states over some ranks: what their answers say, and what is said of jobs that cannot.
+
+use super::*;
+use crate::study::load::{layout_of_row, of_row};
+
+const HOSTS: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\nprice_usd = 500000\n\
+    network = { kind = \"rail\", nics_per_node = 8, nic = \"400 Gb/s\" }\n";
+
+fn study(lines: &str) -> String {
+    format!(
+        "{HOSTS}[[job]]\nname = \"j\"\nglobal_batch = 32\n{lines}\n\
+         model = {{ layers = 4, hidden = 2048, heads = 16, vocab = 32000, seq = 1024 }}\n"
+    )
+}
+
+/// What groups add up among them is a row of its own, and what is told of links is told again from the answer.
+#[test]
+fn answers_name_replicas() {
+    for (shard, parallel) in [(8, "{ dp = 16 }"), (2, "\"auto\"")] {
+        let made = Made::of(&study(&format!("zero = 3\nshard = {shard}\nparallel = {parallel}")));
+        let row = made.answer().results.remove(0);
+        let divided = row.parallel.unwrap();
+        assert!(
+            divided.shard == Some(shard) && divided.to_string().ends_with(&format!(", shard {shard}")),
+            "{divided}"
+        );
+        let among = |wanted: &str| {
+            let calls = row.calls.iter().filter(move |call| call.among == wanted);
+            calls.map(|call| (call.collective.as_str(), call.ranks, call.groups)).collect::<Vec<_>>()
+        };
+        let (own, copies) = (u64::from(shard), u64::from(divided.dp));
+        assert!(
+            among("replica").iter().all(|call| *call == ("all_reduce", copies / own, 16 * own / copies)),
+            "{:?}",
+            row.calls
+        );
+        assert!(among("data").iter().all(|call| (call.1, call.2) == (own, 16 / own)), "{:?}", row.calls);
+        assert!(!among("replica").is_empty() && !among("data").is_empty(), "{:?}", row.calls);
+        assert_eq!(layout_of_row(&made.study.jobs[0], &row, &made.fabrics[0]).unwrap().degrees, divided.degrees());
+        assert!(of_row(&made.study.jobs[0], &row, &made.fabrics[0]).is_some());
+    }
+    // Over both hosts it is one copy; one of them alone has a copy of its own.
+    let over_all = Made::of(&study("zero = 3\nshard = 16\nparallel = { dp = 16 }")).answer().results.remove(0);
+    assert!(over_all.efficiency_node.is_some_and(|one| (0.3..=1.0).contains(&one)), "{:?}", over_all.efficiency_node);
+    let plain = Made::of(&study("zero = 3\nparallel = { dp = 16 }")).answer().results.remove(0);
+    assert_eq!(plain.parallel.unwrap().shard, None);
+    assert!(plain.calls.iter().all(|call| call.among == "data" && call.ranks == 16));
+}
+
+/// How many ranks there are is known with the candidate; the error is at the shard all the same.
+#[test]
+fn shards_that_do_not_divide_are_named_where_they_stand() {
+    let text = study("parallel = { dp = 16 }\nzero = 3\nshard = 6");
+    let study = read_study(&text, "s.toml").unwrap();
+    let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
+    let error = check(&study, &fabrics).unwrap_err().to_string();
+    let line = text.lines().position(|line| line == "shard = 6").unwrap() + 1;
+    let expected = "shard: 16 data-parallel ranks cannot be divided by 6: expected what divides them";
+    assert!(error.contains(&format!("s.toml:{line}:9: ")) && error.contains(expected), "{error}");
+}
