@@ -2,7 +2,7 @@
 //!
 //! States after Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations after Korthikanti et
 //! al. (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts fit in.
-//! Tensors of eleven measured steps of FSDP are told 11 % too small to 23 % too large, in the median 5 % too large (the test
+//! Tensors of eleven measured steps of FSDP are told 4 % too small to 21 % too large, in the median 4 % too large (the test
 //! `tensors_are_those_of_measured_steps`).
 //! The first stage counts, which holds the most micro-batches at once, and the words; or the second, where that has more layers; or
 //! the last, which has a copy of the words and scores its tokens with it.
@@ -367,10 +367,9 @@ mod tests {
             errors.push(told / line["tensors_gb"].as_f64().unwrap() - 1.0);
         }
         assert_eq!(errors.len(), 11);
-        assert!(errors.iter().all(|error| (-0.11..0.23).contains(error)), "{errors:?}");
+        assert!(errors.iter().all(|error| (-0.04..0.22).contains(error)), "{errors:?}");
         errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
-        assert!(errors[5].abs() < 0.06, "{errors:?}");
-        println!("{errors:?}");
+        assert!(errors[5].abs() < 0.05, "{errors:?}");
     }
 
     /// The 175B job of the paper fits 80 GB with selective recomputation and sequence parallelism; on one GPU it does not.

@@ -240,7 +240,7 @@ mod tests {
                 }
             };
             println!("{what} {how}: told {told:.2}, measured {measured:.2}, {:.2}", told / measured);
-            let within = if how == "eager" { 0.79..1.1 } else { 0.6..1.1 };
+            let within = if how == "eager" { 0.79..1.05 } else { 0.63..1.0 };
             assert!(within.contains(&(told / measured)), "{what} {how}: {told} for {measured} ms");
             compared += 1;
         }
