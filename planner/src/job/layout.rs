@@ -418,7 +418,9 @@ impl Layout {
     pub(crate) fn shape(&self, dimension: Dimension) -> (u32, u32) {
         let Degrees { tensor, pipeline, data, expert, context, order, shard, .. } = self.degrees;
         let [copies, expert_copies] = [self.degrees.copies(), self.degrees.expert_copies()];
-        let part = |copies: u32| shard.map_or(copies, |shard| shard.min(copies)).max(1);
+        let own = shard.map_or(copies, |shard| shard.min(copies)).max(1);
+        // Copies of experts are in as many groups as those of all else.
+        let of_experts = (expert_copies / (copies / own).max(1)).max(1);
         let stride = |wanted: Axis| {
             let inside = order.0.into_iter().take_while(|axis| *axis != wanted);
             inside
@@ -438,10 +440,10 @@ impl Layout {
             Dimension::Tensor => (tensor, stride(Axis::Tensor)),
             Dimension::Context => (context, stride(Axis::Data)),
             Dimension::Expert => (expert, experts),
-            Dimension::Data => (part(copies), stride(Axis::Data)),
-            Dimension::ExpertData => (part(expert_copies), experts * expert),
-            Dimension::Replica => (copies / part(copies), stride(Axis::Data) * part(copies)),
-            Dimension::ExpertReplica => (expert_copies / part(expert_copies), experts * expert * part(expert_copies)),
+            Dimension::Data => (own, stride(Axis::Data)),
+            Dimension::ExpertData => (of_experts, experts * expert),
+            Dimension::Replica => (copies / own, stride(Axis::Data) * own),
+            Dimension::ExpertReplica => (expert_copies / of_experts, experts * expert * of_experts),
             Dimension::Pipeline => (pipeline, stride(Axis::Pipeline)),
         }
     }

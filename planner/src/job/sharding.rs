@@ -85,18 +85,18 @@ impl Training {
     /// Ranks that a copy of the states is spread over, with such degrees; `None`: all that hold copies.
     pub(super) fn shard_of(&self, degrees: Degrees) -> Result<Option<u32>, JobError> {
         let Some(shard) = self.shard else { return Ok(None) };
-        let divides = |copies: u32, shard: u32, what: &str| match copies.is_multiple_of(shard.max(1)) {
-            true => Ok(()),
-            false => {
-                let message =
-                    format!("shard: {copies} {what} cannot be divided by {shard}: expected what divides them");
-                Err(JobError::at(&self.places.shard, message))
-            }
-        };
-        let copies = degrees.copies();
-        divides(copies, shard, if degrees.context > 1 { "ranks of cp × dp" } else { "data-parallel ranks" })?;
-        let of_experts = degrees.expert_copies();
-        divides(of_experts, shard.min(of_experts), "ranks with the same experts")?;
+        let refused = |message: String| Err(JobError::at(&self.places.shard, format!("shard: {message}")));
+        let (copies, of_experts) = (degrees.copies(), degrees.expert_copies());
+        if !copies.is_multiple_of(shard.max(1)) {
+            let what = if degrees.context > 1 { "ranks of cp × dp" } else { "data-parallel ranks" };
+            return refused(format!("{copies} {what} cannot be divided by {shard}: expected what divides them"));
+        }
+        let groups = copies / shard.max(1);
+        if self.model.experts > 0 && !of_experts.is_multiple_of(groups.max(1)) {
+            return refused(format!(
+                "{copies} ranks by {shard} have {groups} copies, and {of_experts} ranks with the same experts cannot be divided into as many"
+            ));
+        }
         Ok(Some(shard).filter(|&shard| shard < copies))
     }
 
@@ -184,17 +184,17 @@ mod tests {
         let dense = job("global_batch = 64\nzero = 3\nshard = 4\nparallel = { tp = 2, cp = 2, dp = 4 }\n");
         assert_eq!(groups(&dense, 16, Dimension::Data)[..2], [[0, 2, 4, 6], [1, 3, 5, 7]]);
         assert_eq!(groups(&dense, 16, Dimension::Replica)[..3], [[0, 8], [1, 9], [2, 10]]);
-        // Experts have fewer copies; these are spread over as many as there are, up to the shard.
+        // Experts have fewer copies, in as many groups.
         let of = |ep: u32| {
             job(&format!(
                 "zero = 1\nshard = 4\nparallel = {{ dp = 16, ep = {ep} }}\n\
                  model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 8, experts_per_token = 2 }}\n"
             ))
         };
-        assert_eq!(groups(&of(2), 16, Dimension::ExpertData)[..2], [[0, 2, 4, 6], [1, 3, 5, 7]]);
-        assert_eq!(groups(&of(2), 16, Dimension::ExpertReplica)[..2], [[0, 8], [1, 9]]);
-        assert_eq!(groups(&of(8), 16, Dimension::ExpertData)[0], [0, 8]);
-        assert_eq!(groups(&of(8), 16, Dimension::ExpertReplica)[0], [0]);
+        assert_eq!(groups(&of(2), 16, Dimension::ExpertData)[..2], [[0, 2], [1, 3]]);
+        assert_eq!(groups(&of(2), 16, Dimension::ExpertReplica)[..2], [[0, 4, 8, 12], [1, 5, 9, 13]]);
+        assert_eq!(groups(&of(4), 16, Dimension::ExpertData)[0], [0]);
+        assert_eq!(groups(&of(4), 16, Dimension::ExpertReplica)[0], [0, 4, 8, 12]);
     }
 
     #[test]
@@ -216,9 +216,9 @@ mod tests {
             ("parallel = { dp = 4 }\nshard = 8", 4, "4 data-parallel ranks cannot be divided by 8"),
             ("parallel = { dp = 4, cp = 2 }\nshard = 3", 8, "8 ranks of cp × dp cannot be divided by 3"),
             (
-                &format!("parallel = {{ dp = 12, ep = 2 }}\nshard = 4\nglobal_batch = 12\n{experts}"),
-                12,
-                "6 ranks with the same experts",
+                &format!("parallel = {{ dp = 16, ep = 4 }}\nshard = 2\nglobal_batch = 16\n{experts}"),
+                16,
+                "16 ranks by 2 have 8 copies, and 4 ranks with the same experts cannot be divided into as many",
             ),
         ] {
             let error = Layout::given(&job(&format!("zero = 3\n{lines}\n")), ranks).unwrap_err();
