@@ -179,7 +179,7 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let chunk = (kept * (layers - whole) + layer(job, layout, Recompute::None) * whole) / chunks;
     let held = in_flight * chunks + if chunks > 1 { (stages - 1).saturating_sub(2 * place) } else { 0 };
     // A layer that is recomputed has all of its activations for a while.
-    let at_work = if job.recompute == Recompute::None {
+    let at_work = if job.recompute == Recompute::None || (layers > 0 && whole == layers) {
         0
     } else {
         layer(job, layout, Recompute::None) - kept.min(layer(job, layout, Recompute::None))

@@ -27,9 +27,14 @@ pub fn ranks_at_work<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeI
         return Ok(all);
     }
     let hosts = fabric.by_host(&all);
-    let per_host = hosts.first().map_or(0, Vec::len);
+    // (A host may have lost some.)
+    let per_host = hosts.iter().map(Vec::len).max().unwrap_or_default();
     Ok(match most(searched, all.len(), per_host) {
-        Some(count) if count < all.len() => first_of_each_domain(fabric, &all, count).into(),
+        Some(count) if count < all.len() => {
+            let whole: Vec<NodeId> = hosts.iter().filter(|host| host.len() == per_host).flatten().copied().collect();
+            let from = if count <= whole.len() { &whole[..] } else { &all[..] };
+            first_of_each_domain(fabric, from, count).into()
+        }
         _ => all,
     })
 }
@@ -80,5 +85,21 @@ mod tests {
         assert_eq!(at_work("gb200-nvl72", 18, 900, auto).len(), 72);
         assert_eq!(at_work("hgx-h100", 4, 512, auto).len(), 32);
         assert_eq!(at_work("gb200-nvl72", 18, 512, "parallel = { tp = 8 }").len(), 72);
+    }
+
+    /// A GPU of the first of nine hosts has failed: the other eight are at work, whichever host it is.
+    #[test]
+    fn hosts_that_lost_a_gpu_are_left_out() {
+        let given = load(&FabricRequest { nodes: Some(9), ..FabricRequest::of("hgx-h100") }).unwrap();
+        let job = Job::Training(read(
+            "name = \"j\"\nglobal_batch = 512\nparallel = \"auto\"\n\
+             model = { layers = 8, hidden = 1024, heads = 8, vocab = 512, seq = 512 }\n",
+        ));
+        for failed in ["n0/gpu0", "n8/gpu7"] {
+            let fabric = given.without(failed).unwrap();
+            let found = ranks_at_work(&job, &fabric).unwrap();
+            assert_eq!(found.len(), 64, "{failed}");
+            assert!(fabric.by_host(&found).iter().all(|host| host.len() == 8), "{failed}");
+        }
     }
 }

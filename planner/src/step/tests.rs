@@ -140,8 +140,10 @@ pub(super) fn any_job() -> impl Strategy<Value = (String, u32)> {
             let (tp, pp, dp, cp) = (1 << tp, 1 << pp, 1 << dp, 1 << cp);
             let interleave = if pp > 1 { 2 } else { 1 };
             let mixture = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
-            let ep = if experts { u32::min(dp, 4) } else { 1 };
             let shard = if groups && zero != "zero = 0" && dp * cp > 2 { "shard = 2\n" } else { "" };
+            // Experts are divided within a copy.
+            let most = if shard.is_empty() { 4 } else { 2 };
+            let ep = if experts { u32::min(dp, most) } else { 1 };
             let text = format!(
                 "name = \"j\"\nglobal_batch = {}\n{zero}\n{shard}\
                  model = {{ layers = 16, hidden = 2048, heads = 16, vocab = 32000, seq = 1024{mixture} }}\n\

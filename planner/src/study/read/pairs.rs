@@ -16,11 +16,15 @@ impl Reader<'_> {
             if said.get_ref().is_empty() {
                 return Err(self.wrong(said.span(), "candidates: none is named; without the key a job runs on all"));
             }
-            said.get_ref()
-                .iter()
-                .map(|name| self.named("candidates", name, names()))
-                .collect::<Result<_, _>>()
-                .map(Some)
+            let mut named = Vec::new();
+            for name in said.get_ref() {
+                let one = self.named("candidates", name, names())?;
+                if named.contains(&one) {
+                    return Err(self.wrong(name.span(), format!("candidates: `{}` stands twice", name.get_ref())));
+                }
+                named.push(one);
+            }
+            Ok(Some(named))
         };
         let pairs = Pairs::new(jobs.iter().map(of_job).collect::<Result<_, _>>()?);
         let has_none = |candidate: usize| !(0..jobs.len()).any(|job| pairs.has(candidate, job));

@@ -49,6 +49,8 @@ fn names_of_candidates_are_looked_for() {
     assert_eq!(unknown.help.as_deref(), Some("did you mean `four`?"));
     let none = refused("candidates = []\n", "").to_string();
     assert!(none.starts_with("s:17:14: candidates: none is named"), "{none}");
+    let twice = refused("candidates = [\"one\", \"one\"]\n", "").to_string();
+    assert!(twice.starts_with("s:17:22: candidates: `one` stands twice"), "{twice}");
     let idle = refused("candidates = [\"one\"]\n", "").to_string();
     assert!(idle.starts_with("s:1:1: `four` has nothing to do"), "{idle}");
     let elsewhere = "[[measured]]\ncandidate = \"one\"\njob = \"k\"\nstep_s = 1\n";
