@@ -98,7 +98,7 @@ impl Simulated<'_> {
         let of_island = counts.next()?;
         let some = SOME.next_multiple_of(of_island);
         let is_alike = counts.all(|count| count == of_island) && group.len() > 2 * some;
-        is_alike.then(|| Fewer { some, ranks: group.len(), bytes, growth })
+        is_alike.then_some(Fewer { some, ranks: group.len(), bytes, growth })
     }
 
     /// What all groups at once take for a call of very many that fewer tell; `None` of other calls.
