@@ -353,7 +353,7 @@ impl Layout {
     #[must_use]
     pub fn stretch_layers(&self, model: &Model, stage: u32, stretch: u32) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
-        let each = (model.layers + ends.layers()) / (u64::from(pipeline) * u64::from(interleave)).max(1);
+        let each = self.each_stretch(model);
         let is_first = stage == 0 && stretch == 0;
         let is_last = stage + 1 == pipeline && stretch + 1 == interleave;
         match ends {
@@ -362,13 +362,19 @@ impl Layout {
         }
     }
 
+    /// Places of layers in a stretch, of which words and scores may take one each.
+    fn each_stretch(&self, model: &Model) -> u64 {
+        let Degrees { pipeline, interleave, ends, .. } = self.degrees;
+        (model.layers + ends.layers()) / (u64::from(pipeline) * u64::from(interleave)).max(1)
+    }
+
     /// Those layers, counted from the model's first: a stretch of all stages comes before the next one of the first.
     #[must_use]
     pub fn stretch(&self, model: &Model, stage: u32, stretch: u32) -> Range<u64> {
-        let Degrees { pipeline, interleave, .. } = self.degrees;
-        let all = (0..interleave).flat_map(|stretch| (0..pipeline).map(move |stage| (stretch, stage)));
-        let before = all.take_while(|one| *one < (stretch, stage));
-        let first = before.map(|(stretch, stage)| self.stretch_layers(model, stage, stretch)).sum();
+        let before = u64::from(stretch) * u64::from(self.degrees.pipeline) + u64::from(stage);
+        // The first has a layer less where words take the place of one.
+        let less = u64::from(before > 0 && self.degrees.ends == Ends::AsLayers);
+        let first = (before * self.each_stretch(model)).saturating_sub(less);
         first..first + self.stretch_layers(model, stage, stretch)
     }
 

@@ -169,13 +169,7 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
         Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
         Recompute::None | Recompute::Selective => layer(job, layout, job.recompute),
     };
-    let whole = match job.recompute_layers {
-        None => 0,
-        Some(_) => {
-            let stretches = (0..degrees.interleave).map(|stretch| layout.stretch(&job.model, stage, stretch));
-            layers - stretches.map(|layers| job.recomputed(layers)).sum::<u64>()
-        }
-    };
+    let whole = layers - job.recomputed_of_stage(layout, stage);
     let chunk = (kept * (layers - whole) + layer(job, layout, Recompute::None) * whole) / chunks;
     let held = in_flight * chunks + if chunks > 1 { (stages - 1).saturating_sub(2 * place) } else { 0 };
     // A layer that is recomputed has all of its activations for a while.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-use super::{Accumulate, Collectives, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero};
+use super::{Accumulate, Collectives, Layout, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero};
 
 /// A training job.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +81,16 @@ impl Training {
         let Some(some) = self.recompute_layers else { return layers.end.saturating_sub(layers.start) };
         let before = |layer: u64| layer.saturating_mul(some) / self.model.layers.max(1);
         before(layers.end) - before(layers.start.min(layers.end))
+    }
+
+    /// How many layers of a stage are computed anew.
+    #[must_use]
+    pub fn recomputed_of_stage(&self, layout: &Layout, stage: u32) -> u64 {
+        if self.recompute_layers.is_none() {
+            return layout.stage_layers(&self.model, stage);
+        }
+        let stretches = (0..layout.degrees.interleave).map(|stretch| layout.stretch(&self.model, stage, stretch));
+        stretches.map(|layers| self.recomputed(layers)).sum()
     }
 }
 

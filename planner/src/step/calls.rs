@@ -71,10 +71,7 @@ pub fn calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
         return Vec::new();
     }
     // Those of the fullest stage, and of them those that compute something anew.
-    let of_stage = |stage: u32| -> (u64, u64) {
-        let stretches = (0..layout.degrees.interleave).map(|stretch| layout.stretch(&job.model, stage, stretch));
-        stretches.fold((0, 0), |sum, layers| (sum.0 + layers.end - layers.start, sum.1 + job.recomputed(layers)))
-    };
+    let of_stage = |stage: u32| (layout.stage_layers(&job.model, stage), job.recomputed_of_stage(layout, stage));
     let (layers, anew) = (0..layout.degrees.pipeline).map(of_stage).max().unwrap_or_default();
     let mut keeping = job.keeping().map(|keeping| traffic(&keeping, layout)).unwrap_or_default();
     let (micro, chunks) = (layout.micro_batches(job), u64::from(layout.degrees.interleave));

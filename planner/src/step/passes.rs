@@ -211,9 +211,10 @@ fn of_stretch(job: &Training, kinds: &[(&Alike, u64)]) -> [Spent; 2] {
 }
 
 impl StagePasses {
-    /// Of layers, and of what is at the ends.
+    /// Of layers, by the kernels of those that compute something anew where not all do, and of what is at the ends.
     pub(super) fn new(
         job: &Training,
+        anew: &Passes,
         speeds: &Speeds,
         curve: &Efficiency,
         prices: &Prices<'_>,
@@ -221,7 +222,7 @@ impl StagePasses {
         let layout = prices.layout;
         let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
-        let anew = Alike::of(job, &layer(job, layout), speeds, curve, prices)?;
+        let anew = Alike::of(job, anew, speeds, curve, prices)?;
         let whole = job.keeping().map(|keeping| {
             let (layer, calls) = (layer(&keeping, layout), traffic(&keeping, layout));
             Alike::of(&keeping, &layer, speeds, curve, &Prices { calls: &calls, ..*prices })

@@ -66,7 +66,7 @@ impl<'a> Timing<'a> {
         prices.look_up(job);
         let kernels = layer(job, layout);
         let slowest = curve.of_slowest(layout.degrees.ranks());
-        let passes = StagePasses::new(job, speeds, &slowest, &prices)?;
+        let passes = StagePasses::new(job, &kernels, speeds, &slowest, &prices)?;
         let hand_off = prices.of(Phase::HandOff, None)?;
         let pairs = |spent: &[Vec<[Spent; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
             spent.iter().map(|of| of.iter().map(|[f, b]| (f.waited(), b.waited())).collect()).collect()
