@@ -7,7 +7,7 @@
 //! same fabric share them.
 //!
 //! Groups over many hosts are asked about once for all sizes that are near each other: the strategy is that of the next power
-//! of two, or of [`LOOKED_AT`] for each rank where calls are larger, since what is best there no longer depends on the size.
+//! of two. For calls larger than [`looked_at`] strategies are looked for at that size, and the fast ones of them compared at their own.
 //! Sizes between hosts are rounded to parts that channels divide evenly, and of large calls parts are timed, to which the rest adds
 //! in proportion (`sample`): within 1 % of the call itself, and some 5 % where loops of chunks get in each other's way, for a
 //! hundredth of the work.
@@ -68,9 +68,24 @@ pub trait Tariff: Sync {
 /// From so many ranks on in groups that leave their NVLink domain.
 const MANY: usize = 16;
 
-/// The most bytes for each rank of groups of many at which strategies are compared. A ring then moves chunks of this size,
-/// which take about 20 µs over a 400 Gb/s NIC, several times what its steps take besides.
+/// Bytes for each rank of groups of many from which on a ring's chunks take several times what its steps take besides: about 20 µs over
+/// a 400 Gb/s NIC.
 pub(super) const LOOKED_AT: u64 = 1 << 20;
+
+/// Bytes in all from which on the ways of groups of some dozen ranks keep their order but for what is near: with half of it the channels
+/// that 800 Gb/s want are passed over.
+const LOOKED_AT_IN_ALL: u64 = 512 << 20;
+
+/// The most bytes at which ways are looked for among so many ranks.
+fn looked_at(ranks: usize) -> Bytes {
+    Bytes((LOOKED_AT * ranks as u64).max(LOOKED_AT_IN_ALL))
+}
+
+/// Of larger calls those ways are compared that take at most so many times as long as the fastest when [`looked_at`],
+const AS_FAST: u64 = 2;
+
+/// and no more than so many.
+const FEW: usize = 6;
 
 /// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
 /// network that is oversubscribed is not counted then.
@@ -230,22 +245,21 @@ impl<'a> Simulated<'a> {
         let (size, stride, collective, bytes, collectives) = asked;
         let parties = self.together(groups, collective);
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
+        let sample = self.sample(first, bytes);
+        let last = sample.last();
+        if self.is_spread(first) && !self.differ(&parties) {
+            let strategy = self.pick(&parties, (size, stride, collective, last, collectives))?;
+            let time = strategy.map_or(Ok(Picos::ZERO), |strategy| {
+                let call = Planned { collective, bytes, strategy };
+                let of_part = |bytes| self.kept(&parties, Planned { bytes, ..call });
+                self.streamed(&parties, &call).unwrap_or_else(|| sample.time(of_part))
+            });
+            return Ok(Timed { time: time?, strategy });
+        }
         let at = |bytes| {
             let asked = (size, stride, collective, bytes, collectives);
             Ok(self.timed.or_find(asked, || self.price_whole(&parties, asked).map(Some))?.unwrap_or_default())
         };
-        let sample = self.sample(first, bytes);
-        let last = sample.last();
-        // (Known before two threads ask for it.)
-        let pick = match self.differ(&parties) {
-            true => None,
-            false => self.pick(&parties, (size, stride, collective, last, collectives))?,
-        };
-        if let Some((strategy, time)) = pick
-            .and_then(|strategy| Some((strategy, self.streamed(&parties, &Planned { collective, bytes, strategy })?)))
-        {
-            return Ok(Timed { time: time?, strategy: Some(strategy) });
-        }
         let time = sample.time(|bytes| at(bytes).map(|timed| timed.time))?;
         let strategy = at(last)?.strategy;
         Ok(Timed { time, strategy })
@@ -266,30 +280,50 @@ impl<'a> Simulated<'a> {
     /// The same of a call as it is.
     fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
         let (.., collective, bytes, collectives) = asked;
-        let Some(first) = parties.first() else { return Ok(Timed::default()) };
-        if self.differ(parties) {
-            return self.price_each(parties, asked);
+        match self.differ(parties) {
+            true => self.price_each(parties, asked),
+            false => self.best(parties, (collective, bytes), collectives),
         }
-        if !self.is_spread(first) {
-            return self.best(parties, (collective, bytes), collectives);
-        }
-        let Some(strategy) = self.pick(parties, asked)? else { return Ok(Timed::default()) };
-        let time = self.taken(parties, &Planned { collective, bytes, strategy })?;
-        Ok(Timed { time, strategy: Some(strategy) })
     }
 
-    /// What calls near this one are done with, of groups of many; `None` of others.
+    /// What groups of many do a call with.
     fn pick(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Option<Strategy>, PlanError> {
         let (size, stride, collective, bytes, collectives) = asked;
-        let Some(first) = parties.first().filter(|first| self.is_spread(first)) else { return Ok(None) };
-        let most = LOOKED_AT * first.len() as u64;
-        let near = Bytes(bytes.0.checked_next_power_of_two().unwrap_or(most).min(most));
-        let find = || Ok(self.best(parties, (collective, near), collectives)?.strategy);
-        self.picked.or_find((size, stride, collective, near, collectives), find)
+        let Some(first) = parties.first() else { return Ok(None) };
+        let most = looked_at(first.len());
+        let near = bytes.0.checked_next_power_of_two().map_or(most, |near| most.min(Bytes(near)));
+        if bytes <= most {
+            let find = || Ok(self.best(parties, (collective, near), collectives)?.strategy);
+            return self.picked.or_find((size, stride, collective, near, collectives), find);
+        }
+        self.picked.or_find(asked, || self.pick_of_large(parties, (collective, bytes), (most, collectives)))
     }
 
-    /// What is best with all groups at once, of what was simulated for the first alone. Alone nothing takes longer than with
-    /// others, so what takes longer alone than the best takes with all of them is not looked at.
+    /// The same of a call that is larger than `most`, at which ways are looked for: by those that are fast there.
+    fn pick_of_large(
+        &self,
+        parties: &[Vec<NodeId>],
+        (collective, bytes): (Collective, Bytes),
+        (most, collectives): (Bytes, Collectives),
+    ) -> Result<Option<Strategy>, PlanError> {
+        let Some(first) = parties.first() else { return Ok(None) };
+        let ways = self.ways(first, (collective, most), collectives)?;
+        let fastest = ways.first().map_or(Picos::ZERO, |way| way.0);
+        let fast = ways.into_iter().take_while(|way| way.0.0 <= fastest.0.saturating_mul(AS_FAST)).take(FEW);
+        let fast: Vec<Strategy> = fast.map(|way| way.1).collect();
+        let among = |parties: &[Vec<NodeId>], strategy| self.kept(parties, Planned { collective, bytes, strategy });
+        let alone = |&strategy: &Strategy| Ok((among(std::slice::from_ref(first), strategy)?, strategy));
+        let mut ways = fast.par_iter().with_max_len(1).map(alone).collect::<Result<Vec<_>, PlanError>>()?;
+        ways.sort_unstable();
+        Ok(self.best_of(&ways, |&(_, strategy)| among(parties, strategy))?.strategy)
+    }
+
+    /// What all groups at once take for a call, worked out once.
+    fn kept(&self, parties: &[Vec<NodeId>], call: Planned) -> Result<Picos, PlanError> {
+        self.told_in_part(parties, &call).unwrap_or_else(|| self.part(parties, call))
+    }
+
+    /// What is best with all groups at once, of what was simulated for the first alone.
     fn best(
         &self,
         parties: &[Vec<NodeId>],
@@ -298,14 +332,23 @@ impl<'a> Simulated<'a> {
     ) -> Result<Timed, PlanError> {
         let first = parties.first().map(Vec::as_slice).unwrap_or_default();
         let ways = self.ways(first, (collective, bytes), collectives)?;
+        self.best_of(&ways, |&way| self.with_all(parties, (collective, bytes), way))
+    }
+
+    /// The same of ways, the fastest alone first. Alone nothing takes longer than with others, so what takes longer alone than the best
+    /// takes with all of them is not looked at.
+    fn best_of(
+        &self,
+        ways: &[(Picos, Strategy)],
+        with_all: impl Fn(&(Picos, Strategy)) -> Result<Picos, PlanError> + Sync,
+    ) -> Result<Timed, PlanError> {
         let mut best: Option<(Picos, Strategy)> = None;
         let is_beaten = |best: Option<(Picos, Strategy)>, alone| best.is_some_and(|(time, _)| time <= alone);
         for some in ways.chunks(if self.ranks.len() > MOST_TOGETHER { AT_ONCE } else { 1 }) {
             if some.first().is_some_and(|&(alone, _)| is_beaten(best, alone)) {
                 break;
             }
-            let of = |&way| self.with_all(parties, (collective, bytes), way);
-            let times = some.par_iter().with_max_len(1).map(of);
+            let times = some.par_iter().with_max_len(1).map(&with_all);
             for (&(alone, strategy), time) in some.iter().zip(times.collect::<Vec<Result<Picos, PlanError>>>()) {
                 // As if each had waited for those before it.
                 if !is_beaten(best, alone) {
@@ -338,8 +381,8 @@ impl<'a> Simulated<'a> {
             let strategy = match picks.get(&form) {
                 Some(known) => *known,
                 None => {
-                    let most = if self.is_spread(devices) { LOOKED_AT * devices.len() as u64 } else { u64::MAX };
-                    let ways = self.ways(devices, (collective, bytes.min(Bytes(most))), collectives)?;
+                    let most = if self.is_spread(devices) { looked_at(devices.len()) } else { Bytes::MAX };
+                    let ways = self.ways(devices, (collective, bytes.min(most)), collectives)?;
                     *picks.entry(form).or_insert(ways.first().map(|&(_, strategy)| strategy))
                 }
             };
