@@ -3,8 +3,9 @@
 //!
 //! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, each with the
 //! stretches of layers (`interleave`) that the estimate likes best, and experts among two, four, eight and more ranks, those that fill a host or
-//! a domain, and as many as there are, in parts by tensor-parallel ranks or whole; sequences are divided
-//! between tensor-parallel ranks, since that costs nothing. Contexts are divided where parts stay long ([`LEAST_PART`]). What does not fit
+//! a domain, and as many as there are, in parts by tensor-parallel ranks or whole. Sequences are divided
+//! between tensor-parallel ranks, which saves memory; of what is simulated, whole ones are, too, and with the best the next fewer and more
+//! stretches. Contexts are divided where parts stay long ([`LEAST_PART`]). What does not fit
 //! the memory is left out; where nothing fits, what comes nearest is taken.
 
 use fabricast_topologies::fabric::Figures;
@@ -173,20 +174,55 @@ fn least_step(job: &Training, machine: &Machine<'_>, speeds: &Speeds, layout: &L
 
 fn searched(job: &Training, machine: &Machine<'_>, memories: Memories) -> Result<(Step, Footprint), TimeError> {
     let speeds = machine.speeds_to_train(job)?;
-    let mut best: Option<(Step, Footprint)> = None;
-    for layout in promising(job, machine, &speeds, memories)? {
-        if let Some((known, _)) = &best
-            && least_step(job, machine, &speeds, &layout)? >= known.time
-        {
-            continue;
+    let best_of = |mut best: Option<(Step, Footprint)>, layouts: Vec<Layout>| -> Result<_, TimeError> {
+        for layout in layouts {
+            if let Some((known, _)) = &best
+                && least_step(job, machine, &speeds, &layout)? >= known.time
+            {
+                continue;
+            }
+            let found = timed(job, machine, &speeds, &layout)?;
+            if best.as_ref().is_none_or(|(known, _)| found.0.time < known.time) {
+                best = Some(found);
+            }
         }
-        let found = timed(job, machine, &speeds, &layout)?;
-        if best.as_ref().is_none_or(|(known, _)| found.0.time < known.time) {
-            best = Some(found);
-        }
+        Ok(best)
+    };
+    let ranks = machine.ranks.len();
+    let that_fits = |degrees: Degrees| {
+        let layout = Layout::new(job, ranks as u32, degrees).ok()?;
+        (can_be_followed(job, &layout) && footprint(job, &layout).fits(memories)).then_some(layout)
+    };
+    let with_whole = |layout: Layout| {
+        let whole = of_whole_sequences(layout.degrees).and_then(that_fits);
+        std::iter::once(layout).chain(whole)
+    };
+    let mut best =
+        best_of(None, promising(job, machine, &speeds, memories)?.into_iter().flat_map(with_whole).collect())?;
+    // The estimate is no judge of stretches.
+    let mut before = None;
+    while let Some((step, _)) = &best
+        && before != Some(step.layout.degrees)
+    {
+        before = Some(step.layout.degrees);
+        let near = with_other_stretches(job, step.layout.degrees).into_iter().filter_map(that_fits).collect();
+        best = best_of(best, near)?;
     }
     let what = if job.shard.is_some() { "heads, layers, batch or copies by shard" } else { "heads, layers or batch" };
-    best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), what).into())
+    best.ok_or_else(|| indivisible(&job.places.parallel, ranks, what).into())
+}
+
+/// The same with sequences that tensor-parallel ranks keep whole.
+fn of_whole_sequences(degrees: Degrees) -> Option<Degrees> {
+    (degrees.sequence == Sequence::Divided).then_some(Degrees { sequence: Sequence::Whole, ..degrees })
+}
+
+/// The same with the next fewer stretches of layers on each stage, and the next more.
+fn with_other_stretches(job: &Training, degrees: Degrees) -> Vec<Degrees> {
+    let all: Vec<u32> = stretches(job, degrees).collect();
+    let here = all.iter().position(|&one| one == degrees.interleave);
+    let near = here.into_iter().flat_map(|here| [here.checked_sub(1), Some(here + 1)]).flatten();
+    near.filter_map(|at| all.get(at)).map(|&interleave| Degrees { interleave, ..degrees }).collect()
 }
 
 /// The best by estimate, of those that fit.
@@ -226,16 +262,20 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let fill = [machine.ranks_per_host(), machine.ranks_per_domain()];
     let mut found = Vec::new();
     for one in degrees(job, ranks, machine.ranks_per_host()) {
-        let layers = (job.model.layers / u64::from(one.pipeline)) as u32;
-        let stretches = || divisors(layers, if one.pipeline > 1 { MOST_STRETCHES } else { 1 });
         for degrees in with_experts(job, one, fill) {
-            found.extend(stretches().filter_map(|interleave| {
+            found.extend(stretches(job, degrees).filter_map(|interleave| {
                 let layout = Layout::new(job, ranks, Degrees { interleave, ..degrees }).ok();
                 layout.filter(|layout| can_be_followed(job, layout))
             }));
         }
     }
     found
+}
+
+/// How many stretches of layers a stage may have.
+fn stretches(job: &Training, degrees: Degrees) -> impl Iterator<Item = u32> {
+    let layers = (job.model.layers / u64::from(degrees.pipeline)) as u32;
+    divisors(layers, if degrees.pipeline > 1 { MOST_STRETCHES } else { 1 })
 }
 
 fn divisors(of: u32, most: u32) -> impl Iterator<Item = u32> {
