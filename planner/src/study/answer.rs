@@ -21,6 +21,7 @@ pub use result::{MemoryRow, ResultRow};
 use serde::{Deserialize, Serialize};
 
 use super::measured::Figure;
+use crate::step::Efficiency;
 
 /// The number of this format; another one means other things by the same names.
 pub const FORMAT: u32 = 7;
@@ -50,7 +51,7 @@ pub struct Answer {
     /// What was measured beside what is predicted, in the order of the study.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<MeasuredRow>,
-    /// Candidates, the best first.
+    /// Candidates, the best first; where jobs name theirs, those of the same jobs together, one set after the other.
     pub ranking: Vec<RankedRow>,
     /// How the order changes under other assumptions, in the order of the study.
     #[serde(default)]
@@ -137,6 +138,27 @@ pub struct KernelsRow {
     pub start_us: f64,
 }
 
+impl KernelsRow {
+    /// Of a curve.
+    #[must_use]
+    pub fn of(curve: &Efficiency) -> Self {
+        Self {
+            matrix: curve.matrix,
+            attention: curve.attention,
+            memory: curve.memory,
+            stream: curve.stream,
+            start_us: curve.start.us(),
+        }
+    }
+
+    /// Whether two are equal but for what is lost when numbers are written down.
+    #[must_use]
+    pub fn is_near(&self, other: &Self) -> bool {
+        let all = |one: &Self| [one.matrix, one.attention, one.memory, one.stream, one.start_us];
+        all(self).iter().zip(all(other)).all(|(a, b)| (a - b).abs() <= 1e-9 * a.abs())
+    }
+}
+
 /// What is paid for a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriceRow {
@@ -209,10 +231,10 @@ pub struct SourceRow {
     pub source: String,
 }
 
-/// A candidate and its place in the order.
+/// A candidate and its place in the order of those that have the same jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankedRow {
-    /// Its place, from 1.
+    /// Its place among those that have the same jobs, from 1.
     pub rank: usize,
     /// Its name.
     pub candidate: String,
@@ -220,13 +242,16 @@ pub struct RankedRow {
     pub score: Option<f64>,
     /// What the score is.
     pub by: ScoredBy,
-    /// Whether nothing else is both cheaper by the hour and faster over all jobs; absent without prices.
+    /// The jobs that it is ranked by, where candidates have different ones; none: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<String>,
+    /// Whether nothing that it is compared with is both cheaper by the hour and faster over all jobs; absent without prices.
     pub pareto: Option<bool>,
     /// Whether all jobs fit and all constraints are kept.
     pub within: bool,
     /// Why not.
     pub beyond: Vec<String>,
-    /// How likely it is to be the best of all, prices anywhere in their bands; absent without prices.
+    /// How likely it is to be the best of these, prices anywhere in their bands; absent without prices.
     #[serde(default)]
     pub probability_best: Option<f64>,
 }
@@ -384,6 +409,26 @@ impl Answer {
     #[must_use]
     pub fn is_priced(&self) -> bool {
         self.results.iter().any(|one| one.cost_per_hour.is_some())
+    }
+
+    /// The ranking in parts, each of candidates that have the same jobs and are compared.
+    #[must_use]
+    pub fn compared(&self) -> Vec<&[RankedRow]> {
+        self.ranking.chunk_by(|a, b| a.jobs == b.jobs).collect()
+    }
+
+    /// Jobs that no candidate can run as it is asked for: refused by all, or without memory enough on any.
+    pub fn beyond_all(&self) -> impl Iterator<Item = &JobRow> {
+        self.jobs.iter().filter(|job| !self.results.iter().any(|row| row.job == job.name && row.fits))
+    }
+
+    /// Who is first under another assumption in each of these parts.
+    #[must_use]
+    pub fn firsts<'a>(&self, changed: &'a SensitivityRow) -> Vec<&'a ScoreRow> {
+        let first = |part: &[RankedRow]| {
+            changed.ranking.iter().find(|row| part.iter().any(|one| one.candidate == row.candidate))
+        };
+        self.compared().into_iter().filter_map(first).collect()
     }
 
     /// What the ranking is by.

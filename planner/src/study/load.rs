@@ -7,7 +7,7 @@ use fabricast_topologies::fabric::Link;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind, Picos};
 
-use super::answer::{Answer, CallRow, CandidateRow, LoadRow, ResultRow};
+use super::answer::{Answer, CallRow, CandidateRow, JobRow, KernelsRow, LoadRow, ResultRow};
 use super::{Candidate, Study};
 use crate::job::{Job, Layout, Loaded};
 use crate::serve;
@@ -43,13 +43,15 @@ pub(super) fn layout_of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Opti
     Some(given.ok()?.unwrap_or(found))
 }
 
-/// Whether an answer is a study's: the same jobs, divided as they may be, on the same machines, whatever these cost.
+/// Whether an answer is a study's: jobs that say the same, divided as they may be, on the same machines with the same kernels, whatever
+/// these cost.
 #[must_use]
 pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
     let is_same = |((asked, fabric), told): ((&Candidate, &Fabric), &CandidateRow)| {
         let size = (fabric.name(), fabric.gpus().len() as u64, &asked.network);
         (&asked.name, &asked.fabric.fabric) == (&told.name, &told.fabric)
             && size == (told.fabric_name.as_str(), told.gpus, &told.network)
+            && KernelsRow::of(&study.efficiency.on(fabric)).is_near(&told.kernels)
     };
     let is_told = |row: &ResultRow| {
         let number = study.candidates.iter().position(|one| one.name == row.candidate)?;
@@ -60,10 +62,16 @@ pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
             false => calls_of_row(job, row, &layout_of_row(job, row, fabrics.get(number)?)?).map(drop),
         }
     };
-    let names = study.jobs.iter().map(Job::name);
+    let jobs = study.jobs.iter().zip(&study.asked).enumerate();
+    let is_job = |((number, (job, asked)), told): ((usize, (&Job, _)), &JobRow)| {
+        let named = study.pairs.of_job(number).unwrap_or_default();
+        let names = named.iter().filter_map(|&one| Some(study.candidates.get(one)?.name.as_str()));
+        (job.name(), asked) == (told.name.as_str(), &told.asked) && names.eq(told.candidates.iter().map(String::as_str))
+    };
     study.candidates.len() == answer.candidates.len()
         && study.candidates.iter().zip(fabrics).zip(&answer.candidates).all(is_same)
-        && names.eq(answer.jobs.iter().map(|job| job.name.as_str()))
+        && study.jobs.len() == answer.jobs.len()
+        && jobs.zip(&answer.jobs).all(is_job)
         && answer.results.iter().all(|row| is_told(row).is_some())
 }
 

@@ -40,6 +40,8 @@ pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_wi
 pub use row::served;
 pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
 
+use std::collections::BTreeMap;
+
 use fabricast_topologies::{Fabric, FabricRequest, Picos, Place};
 
 use crate::job::Job;
@@ -59,6 +61,8 @@ pub struct Study {
     pub candidates: Vec<Candidate>,
     /// What they are for.
     pub jobs: Vec<Job>,
+    /// Of each job what it says, by key, as TOML; without its name, its weight and where it runs.
+    pub asked: Vec<BTreeMap<String, String>>,
     /// Which of them run on which of the machines.
     pub pairs: Pairs,
     /// What was measured of some of them.

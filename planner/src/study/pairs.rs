@@ -26,6 +26,14 @@ impl Pairs {
         self.named.get(job)?.as_deref()
     }
 
+    /// The first of the candidates that have the same jobs as this one, with which it is compared.
+    #[must_use]
+    pub fn first_like(&self, candidate: usize) -> usize {
+        let has_same =
+            |other: &usize| (0..self.named.len()).all(|job| self.has(*other, job) == self.has(candidate, job));
+        (0..candidate).find(has_same).unwrap_or(candidate)
+    }
+
     /// Whether candidates have different jobs, so that what each is ranked by is not of the same.
     #[must_use]
     pub fn differ(&self, candidates: usize) -> bool {

@@ -1,25 +1,27 @@
 //! The order of candidates: those that fit first, by what their jobs cost, or by how fast they are where there are no prices.
 //!
-//! Jobs count by weight, in a geometric mean, so that a job of long steps counts no more than one of short ones. Those that do not run
-//! on a candidate do not count for it.
+//! Jobs count by weight, in a geometric mean, so that a job of long steps counts no more than one of short ones. Candidates are compared
+//! with those that have the same jobs, and no others: those of the first candidate come first.
 
 use super::answer::{JobKind, ResultRow};
 use super::chance::{self, Span};
-use super::{Constraints, Extent, Study, Terms};
+use super::{Band, Constraints, Extent, Study, Terms};
 
 /// A candidate and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
     /// Number of the candidate in the study.
     pub candidate: usize,
+    /// The first candidate of those that it is compared with ([`Pairs::first_like`](super::Pairs::first_like)).
+    pub among: usize,
     /// Weighted geometric mean over jobs: of the cost of a million tokens where there are prices, otherwise of the seconds
     /// that a million tokens take. Infinite where a job cannot run.
     pub score: f64,
-    /// Whether nothing else is both cheaper by the hour and faster over all jobs; `None` without prices.
+    /// Whether none of these is both cheaper by the hour and faster over all jobs; `None` without prices.
     pub pareto: Option<bool>,
     /// Why it stands behind: jobs that do not fit, constraints that it breaks.
     pub beyond: Vec<String>,
-    /// How likely it is to be the first, prices anywhere in their bands; `None` without prices.
+    /// How likely it is to be the first of them, prices anywhere in their bands; `None` without prices.
     pub probability_best: Option<f64>,
 }
 
@@ -64,36 +66,51 @@ pub fn rank(study: &Study, extents: &[Extent], rows: &[Row], terms: &Terms) -> V
                 true => mean(number, |row| row.cost_per_million_tokens.or(row.cost_per_step).unwrap_or(f64::INFINITY)),
                 false => seconds(number),
             };
-            Ranked { candidate: number, score, pareto: None, beyond, probability_best: None }
+            let among = study.pairs.first_like(number);
+            Ranked { candidate: number, among, score, pareto: None, beyond, probability_best: None }
         })
         .collect();
+    // (Stable: those that are compared stay in the order of the study.)
+    ranked.sort_by_key(|one| one.among);
     if priced {
-        let middle = |candidate| hourly(candidate).map_or(f64::INFINITY, super::Band::middle);
-        let points: Vec<(f64, f64, bool)> =
-            ranked.iter().map(|one| (middle(one.candidate), seconds(one.candidate), one.beyond.is_empty())).collect();
-        for (one, own) in ranked.iter_mut().zip(&points) {
-            let better = |other: &&(f64, f64, bool)| {
-                other.2 && other.0 <= own.0 && other.1 <= own.1 && (other.0 < own.0 || other.1 < own.1)
-            };
-            one.pareto = Some(own.2 && points.iter().find(better).is_none());
-        }
-        let spans: Vec<Option<Span>> = ranked
-            .iter()
-            .map(|one| {
-                let band = hourly(one.candidate).filter(|_| one.beyond.is_empty())?;
-                let by_hour = one.score / band.middle();
-                Some(Span { low: band.low * by_hour, high: band.high * by_hour, group: group(study, one.candidate) })
-            })
-            .collect();
-        for (one, chance) in ranked.iter_mut().zip(chance::of_being_best(&spans)) {
-            one.probability_best = Some(chance.unwrap_or(0.0));
+        for compared in ranked.chunk_by_mut(|a, b| a.among == b.among) {
+            weigh(study, compared, seconds, hourly);
         }
     }
     ranked.sort_by(|a, b| {
-        let key = |one: &Ranked| !one.beyond.is_empty();
+        let key = |one: &Ranked| (one.among, !one.beyond.is_empty());
         key(a).cmp(&key(b)).then(a.score.total_cmp(&b.score)).then(a.candidate.cmp(&b.candidate))
     });
     ranked
+}
+
+/// Says of candidates that are compared with each other which are on the Pareto front, and how likely each is the best.
+fn weigh(
+    study: &Study,
+    compared: &mut [Ranked],
+    seconds: impl Fn(usize) -> f64,
+    hourly: impl Fn(usize) -> Option<Band>,
+) {
+    let middle = |candidate| hourly(candidate).map_or(f64::INFINITY, Band::middle);
+    let points: Vec<(f64, f64, bool)> =
+        compared.iter().map(|one| (middle(one.candidate), seconds(one.candidate), one.beyond.is_empty())).collect();
+    for (one, own) in compared.iter_mut().zip(&points) {
+        let better = |other: &&(f64, f64, bool)| {
+            other.2 && other.0 <= own.0 && other.1 <= own.1 && (other.0 < own.0 || other.1 < own.1)
+        };
+        one.pareto = Some(own.2 && points.iter().find(better).is_none());
+    }
+    let spans: Vec<Option<Span>> = compared
+        .iter()
+        .map(|one| {
+            let band = hourly(one.candidate).filter(|_| one.beyond.is_empty())?;
+            let by_hour = one.score / band.middle();
+            Some(Span { low: band.low * by_hour, high: band.high * by_hour, group: group(study, one.candidate) })
+        })
+        .collect();
+    for (one, chance) in compared.iter_mut().zip(chance::of_being_best(&spans)) {
+        one.probability_best = Some(chance.unwrap_or(0.0));
+    }
 }
 
 /// What a job lacks of memory and what would fit, in words; its limits that are broken.

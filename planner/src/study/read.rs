@@ -5,6 +5,8 @@ mod pairs;
 mod price;
 mod sensitivity;
 
+use std::collections::BTreeMap;
+
 use fabricast_topologies::{FabricRequest, NetworkSpec, Origin, Picos, Place};
 use serde::Deserialize;
 use toml::{Spanned, Value};
@@ -165,7 +167,22 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     if let Some(setting) = sensitivities.iter().find(needs_prices).filter(|_| !priced) {
         return Err(JobError::at(&whole, format!("sensitivity: {}, and no candidate has a price", setting.name())));
     }
-    Ok(Study { candidates, jobs, pairs, measured, constraints, assumptions, efficiency, sensitivities })
+    let asked = asked(text);
+    Ok(Study { candidates, jobs, asked, pairs, measured, constraints, assumptions, efficiency, sensitivities })
+}
+
+/// Keys of a job that say nothing of the work.
+const NAMES: [&str; 3] = ["name", "candidates", "weight"];
+
+/// What each `[[job]]` of a text says of its work.
+fn asked(text: &str) -> Vec<BTreeMap<String, String>> {
+    let table = text.parse::<toml::Table>().unwrap_or_default();
+    let jobs = table.get("job").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let keys = |job: &toml::Table| -> BTreeMap<String, String> {
+        let of_work = job.iter().filter(|(key, _)| !NAMES.contains(&key.as_str()));
+        of_work.map(|(key, value)| (key.clone(), value.to_string())).collect()
+    };
+    jobs.iter().map(|job| job.as_table().map(keys).unwrap_or_default()).collect()
 }
 
 /// Reads the one job of a file, its keys by themselves or the `[[job]]` of a study, and what the study says of kernels.

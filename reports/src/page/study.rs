@@ -134,18 +134,60 @@ fn own<'a, 'b>(answer: &'a Answer, candidate: &'b str) -> impl Iterator<Item = &
     answer.results.iter().filter(move |one| one.candidate == candidate)
 }
 
+/// The most sets of candidates with jobs of their own that are told in sentences.
+const MOST_TOLD: usize = 4;
+
 fn sentences(answer: &Answer) -> Vec<String> {
-    let Some(first) = answer.ranking.first() else { return vec!["There is no candidate.".to_owned()] };
-    let is_alone = answer.candidates.len() == 1;
+    let parts = answer.compared();
+    if parts.is_empty() {
+        return vec!["There is no candidate.".to_owned()];
+    }
+    let mut sentences = Vec::new();
+    let undone: Vec<&str> = answer.beyond_all().map(|job| job.name.as_str()).collect();
+    if !undone.is_empty() && answer.jobs.len() > 1 {
+        sentences.push(format!("No candidate can run {}.", undone.join(", nor ")));
+    }
+    if parts.len() > 1 {
+        sentences.push(format!(
+            "Candidates have different jobs, and are compared with those that have the same: there are {} such sets.",
+            parts.len()
+        ));
+    }
+    for part in parts.iter().take(MOST_TOLD) {
+        sentences.extend(of_compared(answer, part));
+    }
+    if parts.len() > MOST_TOLD {
+        sentences.push(format!("{} more sets are in the table.", parts.len() - MOST_TOLD));
+    }
+    let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
+    if !answer.sensitivities.is_empty() && answer.candidates.len() > 1 && answer.ranking.iter().any(|one| one.within) {
+        sentences.push(match changed {
+            0 => "The order stays under every other assumption that was tried.".to_owned(),
+            some => format!("The order changes under {some} of {} other assumptions.", answer.sensitivities.len()),
+        });
+    }
+    sentences
+}
+
+/// What is said of candidates that have the same jobs.
+fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
+    let Some(first) = part.first() else { return Vec::new() };
+    let is_alone = part.len() == 1;
     if !first.within && is_alone {
         return vec![format!("{} does not do: {}.", first.candidate, first.beyond.join("; "))];
     }
     if !first.within {
         let why = format!("{}: {}", first.candidate, first.beyond.join("; "));
-        return vec!["No candidate fits all jobs and keeps all constraints.".to_owned(), format!("Nearest is {why}.")];
+        let none = if first.jobs.is_empty() { "No candidate fits all jobs" } else { "None of these fits all its jobs" };
+        return vec![format!("{none} and keeps all constraints."), format!("Nearest is {why}.")];
     }
     let mut sentences = Vec::new();
-    let over = if answer.jobs.len() > 1 { ", the weighted geometric mean over jobs" } else { "" };
+    let over = match first.jobs.as_slice() {
+        [] if answer.jobs.len() > 1 => ", the weighted geometric mean over jobs".to_owned(),
+        [] => String::new(),
+        [one] => format!(", with {one}"),
+        some => format!(", the weighted geometric mean over {}", several(some)),
+    };
     let what = match (answer.by().is_cost(), is_alone) {
         (true, false) => "costs least:",
         (false, false) => "is fastest:",
@@ -154,8 +196,7 @@ fn sentences(answer: &Answer) -> Vec<String> {
     };
     let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
     sentences.push(format!("{} {what} {} {}{over}.", first.candidate, format::significant(score(first)), unit(answer)));
-    let within = || answer.ranking.iter().filter(|one| one.within);
-    if let Some(second) = within().nth(1) {
+    if let Some(second) = part.iter().filter(|one| one.within).nth(1) {
         let more = format::percent(score(second) / score(first) - 1.0);
         let sure = first.probability_best.map_or_else(String::new, |share| {
             format!(
@@ -170,36 +211,40 @@ fn sentences(answer: &Answer) -> Vec<String> {
             format::significant(score(second))
         ));
     }
-    if let Some(fastest) = fastest(answer).filter(|fastest| fastest.candidate != first.candidate) {
-        sentences.push(format!("{} is fastest over all jobs, at a higher cost.", fastest.candidate));
+    if let Some(fastest) = fastest(answer, part).filter(|fastest| fastest.candidate != first.candidate) {
+        let jobs = if first.jobs.is_empty() { "all jobs" } else { "all of these" };
+        sentences.push(format!("{} is fastest over {jobs}, at a higher cost.", fastest.candidate));
     }
     sentences.push(bound_by(answer, first));
-    let out: Vec<&str> = answer.ranking.iter().filter(|one| !one.within).map(|one| one.candidate.as_str()).collect();
+    let out: Vec<&str> = part.iter().filter(|one| !one.within).map(|one| one.candidate.as_str()).collect();
     if !out.is_empty() {
         let (shown, more) = out.split_at(out.len().min(3));
         let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         sentences.push(format!("Out of the question: {}{more}; the table says why.", shown.join(", ")));
     }
-    let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
-    if !answer.sensitivities.is_empty() && !is_alone {
-        sentences.push(match changed {
-            0 => "The order stays under every other assumption that was tried.".to_owned(),
-            some => format!("The order changes under {some} of {} other assumptions.", answer.sensitivities.len()),
-        });
-    }
     sentences
 }
 
-/// The one that is fastest in every job, where there is one.
-fn fastest(answer: &Answer) -> Option<&RankedRow> {
+/// Names, of many the first.
+fn several(names: &[String]) -> String {
+    match names {
+        [first, second, third, more @ ..] if !more.is_empty() => {
+            format!("{first}, {second}, {third} and {} more", more.len())
+        }
+        few => few.join(", "),
+    }
+}
+
+/// The one of a part that is fastest in every job, where there is one.
+fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> {
+    let is_compared = |row: &&ResultRow| part.iter().any(|one| one.within && one.candidate == row.candidate);
     let is_fastest = |ranked: &&RankedRow| {
         own(answer, &ranked.candidate).all(|one| {
-            let others =
-                answer.results.iter().filter(|other| other.job == one.job && is_within(answer, &other.candidate));
-            others.into_iter().all(|other| other.seconds_of_unit() >= one.seconds_of_unit())
+            let mut others = answer.results.iter().filter(|other| other.job == one.job).filter(is_compared);
+            others.all(|other| other.seconds_of_unit() >= one.seconds_of_unit())
         })
     };
-    answer.ranking.iter().filter(|one| one.within).find(is_fastest)
+    part.iter().filter(|one| one.within).find(is_fastest)
 }
 
 fn is_within(answer: &Answer, candidate: &str) -> bool {
@@ -214,10 +259,12 @@ fn bound_by(answer: &Answer, first: &RankedRow) -> String {
     match rows.as_slice() {
         [] => String::new(),
         [one] => {
-            format!("What binds it is {}; its GPUs wait for communication for {} % of a step.", one.binds, share(one))
+            let (name, binds) = (&first.candidate, &one.binds);
+            format!("What binds {name} is {binds}; its GPUs wait for communication for {} % of a step.", share(one))
         }
         [most, .., least] => format!(
-            "Its GPUs wait for communication for {} % ({}) to {} % ({}) of a step.",
+            "GPUs of {} wait for communication for {} % ({}) to {} % ({}) of a step.",
+            first.candidate,
             share(least),
             least.job,
             share(most),

@@ -1,6 +1,6 @@
 //! A study's answer as text: the ranking, every job on every candidate, what steps go to, and what changes the order.
 
-use fabricast_planner::study::answer::{Answer, JobRow};
+use fabricast_planner::study::answer::{Answer, JobRow, ScoreRow};
 use fabricast_reports::page::{breakdown, measured};
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
@@ -37,19 +37,29 @@ fn ranking(answer: &Answer) -> Table {
         Column::new("pareto", "pareto", Unit::Text),
         Column::new("beyond", "beyond", Unit::Text),
     ];
-    let mut table = Table::new(columns.into());
+    let parts = answer.compared().len();
+    let columns = columns.into_iter().chain((parts > 1).then(|| Column::new("jobs", "jobs", Unit::Text)));
+    let mut table = Table::new(columns.collect());
     for one in &answer.ranking {
         let name = Cell::from(Value::text(&one.candidate));
-        table.row(vec![
+        let mut cells: Vec<Cell> = vec![
             Value::Count(one.rank as u64).into(),
             if one.rank == 1 { name.tone(Tone::Strong) } else { name },
             Value::or_missing(one.score, Value::Number).into(),
             Value::or_missing(one.probability_best, Value::Share).into(),
             Value::or_missing(one.pareto, |front| Value::text(if front { "yes" } else { "no" })).into(),
             Value::text(one.beyond.join("; ")).into(),
-        ]);
+        ];
+        cells.extend((parts > 1).then(|| Cell::from(Value::text(one.jobs.join(", ")))));
+        table.row(cells);
     }
-    table.heading("candidates, weighted geometric mean over jobs");
+    table.heading(match parts {
+        0 | 1 => "candidates, weighted geometric mean over jobs",
+        _ => "candidates, among those with the same jobs, weighted geometric mean over these",
+    });
+    for job in answer.beyond_all() {
+        table.note(format!("no candidate can run {}", job.name));
+    }
     table
 }
 
@@ -78,12 +88,17 @@ fn sensitivities(answer: &Answer) -> Table {
         Column::new("unchanged", "does not apply to", Unit::Text),
     ]);
     for one in &answer.sensitivities {
-        let nearest = one.ranking.first();
-        let first = nearest.filter(|first| first.within);
-        if let Some(nearest) = nearest.filter(|nearest| !nearest.within) {
+        let firsts = answer.firsts(one);
+        for nearest in firsts.iter().filter(|nearest| !nearest.within) {
             let (name, setting) = (&one.name, &one.setting);
             table.note(format!("{name} {setting}: none is left; {}: {}", nearest.candidate, nearest.beyond.join("; ")));
         }
+        let said = |first: &&ScoreRow| if first.within { first.candidate.clone() } else { "none".to_owned() };
+        // (Scores of different jobs are no column of figures.)
+        let score = match firsts.as_slice() {
+            [first] if first.within => first.score,
+            _ => None,
+        };
         let unchanged = one.unchanged.len();
         let unchanged = match unchanged {
             0 => String::new(),
@@ -92,8 +107,8 @@ fn sensitivities(answer: &Answer) -> Table {
         table.row(vec![
             Value::text(&one.name).into(),
             Value::text(&one.setting).into(),
-            Value::text(first.map_or("none", |first| first.candidate.as_str())).into(),
-            Value::or_missing(first.and_then(|first| first.score), Value::Number).into(),
+            Value::text(firsts.iter().map(said).collect::<Vec<_>>().join(", ")).into(),
+            Value::or_missing(score, Value::Number).into(),
             Value::text(if one.changed { "another" } else { "the same" }).into(),
             Value::text(unchanged).into(),
         ]);

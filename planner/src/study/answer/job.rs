@@ -1,5 +1,7 @@
 //! Jobs as `results.json` tells them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Degrees, Ends, Experts, Order, Sequence};
@@ -59,6 +61,9 @@ pub struct JobRow {
     pub placement: Option<String>,
     /// Whether degrees were looked for; they stand with each result.
     pub auto: bool,
+    /// What the job says of its work, by key, as TOML.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asked: BTreeMap<String, String>,
     /// Tokens to train on, where the job says.
     pub train_tokens: Option<u64>,
     /// Where it stands: file without its folder, line, column.

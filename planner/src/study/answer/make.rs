@@ -64,11 +64,13 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
         sources: sources(study),
         measured,
         results,
-        ranking: (1..)
-            .zip(ranking)
+        ranking: ranking
+            .chunk_by(|a, b| a.among == b.among)
+            .flat_map(|compared| (1..).zip(compared.iter().cloned()))
             .map(|(rank, one)| RankedRow {
                 rank,
                 candidate: name(study, one.candidate),
+                jobs: jobs_of(study, one.candidate),
                 score: Some(one.score).filter(|score| score.is_finite()),
                 by,
                 pareto: one.pareto,
@@ -93,6 +95,13 @@ fn price_bands(study: &Study) -> String {
 
 fn name(study: &Study, candidate: usize) -> String {
     study.candidates.get(candidate).map_or_else(String::new, |one| one.name.clone())
+}
+
+/// The jobs that a candidate is ranked by, where not all have the same.
+fn jobs_of(study: &Study, candidate: usize) -> Vec<String> {
+    let jobs = study.jobs.iter().enumerate().filter(|(number, _)| study.pairs.has(candidate, *number));
+    let differ = study.pairs.differ(study.candidates.len());
+    jobs.filter(|_| differ).map(|(_, job)| job.name().to_owned()).collect()
 }
 
 /// Every job on every candidate under a setting, with costs where it runs there; `None` where a run is missing.
@@ -178,7 +187,6 @@ fn place(place: &Place) -> String {
 }
 
 fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEfficiency) -> CandidateRow {
-    let curve = efficiency.on(fabric);
     let extent = Extent::of(fabric);
     let row = |price: Price| {
         let (paid, band) = match (price.payment, price.counted) {
@@ -210,13 +218,7 @@ fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEffici
         place: place(&candidate.place),
         // None is missing but for a defect of a file that ships, which running has told by now.
         profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
-        kernels: KernelsRow {
-            matrix: curve.matrix,
-            attention: curve.attention,
-            memory: curve.memory,
-            stream: curve.stream,
-            start_us: curve.start.us(),
-        },
+        kernels: KernelsRow::of(&efficiency.on(fabric)),
         sources: fabric.sources().to_vec(),
     }
 }
@@ -290,6 +292,7 @@ fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
         concurrency,
         requests,
         placement: Some(placed).filter(|placement| !placement.is_in_order()).map(ToString::to_string),
+        asked: study.asked.get(number).cloned().unwrap_or_default(),
         auto: computed.is_some_and(|(_, _, parallel)| *parallel == Parallel::Auto),
         train_tokens: trained.and_then(|job| job.train_tokens),
         place: place(&job.places().job),

@@ -23,8 +23,7 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     .filter(|(names, _)| !names.is_empty())
     .map(|(names, what)| format!("{what}: {names}"));
     let apart = study.pairs.differ(study.candidates.len()).then(|| {
-        "jobs name their candidates, and each candidate is ranked by its own jobs: ranks compare machines only where these are the same"
-            .to_owned()
+        "jobs name their candidates: a candidate is ranked by its own, among those that have the same".to_owned()
     });
     own.chain(apart).chain(of_rows(rows)).collect()
 }

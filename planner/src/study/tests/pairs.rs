@@ -31,11 +31,68 @@ fn jobs_run_on_the_candidates_that_they_name() {
     assert!(some.ranking.iter().all(|one| one.within && one.score.is_some_and(f64::is_finite)));
     assert_eq!(some.jobs[0].candidates, ["one", "four"]);
     assert!(all.jobs[0].candidates.is_empty() && all.notes.is_empty());
-    assert!(
-        some.notes.iter().any(|note| note.contains("each candidate is ranked by its own jobs")),
-        "{:?}",
-        some.notes
+    assert!(some.notes.iter().any(|note| note.contains("among those that have the same")), "{:?}", some.notes);
+}
+
+/// Candidates are compared with those that have the same jobs: ranks, Pareto fronts and probabilities are theirs, and a set that is slower
+/// and dearer stands behind without being beaten.
+#[test]
+fn only_candidates_with_the_same_jobs_are_compared() {
+    let priced = |name: &str, gpus: u32, price: &str| {
+        format!(
+            "[[candidate]]\nname = \"{name}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_per_hour_usd = {price}\n"
+        )
+    };
+    let candidates = [
+        priced("dear", 4, "8"),
+        priced("slow", 1, "{ low = 90, high = 110 }"),
+        priced("cheap", 4, "7"),
+        priced("slower", 1, "{ low = 80, high = 130 }"),
+    ];
+    let beyond = job("huge", "candidates = [\"slow\", \"slower\"]\n").replace("hidden = 1024", "hidden = 131072");
+    let text = format!(
+        "{}{}{}{beyond}[sensitivity]\ngpu_price = [2]\n",
+        candidates.concat(),
+        job("j", "candidates = [\"dear\", \"cheap\"]\n"),
+        job("k", "micro_batch = 2\ncandidates = [\"slow\", \"slower\"]\n")
     );
+    let answer = Made::of(&text).answer();
+    let told: Vec<_> = answer.ranking.iter().map(|one| (one.rank, one.candidate.as_str(), one.jobs.len())).collect();
+    assert_eq!(told, [(1, "cheap", 1), (2, "dear", 1), (1, "slow", 2), (2, "slower", 2)]);
+    assert_eq!(answer.compared().iter().map(|part| part.len()).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(answer.beyond_all().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["huge"]);
+    let firsts = answer.firsts(&answer.sensitivities[0]);
+    assert_eq!(firsts.iter().map(|one| one.candidate.as_str()).collect::<Vec<_>>(), ["cheap", "slow"]);
+    // Without the job that nobody can run, each set has a front and a whole probability of its own.
+    let answer = Made::of(&text.replace(&beyond, "")).answer();
+    for part in answer.compared() {
+        assert_eq!(part.iter().filter(|one| one.pareto == Some(true)).count(), 1, "{part:?}");
+        let sure: f64 = part.iter().filter_map(|one| one.probability_best).sum();
+        assert!((sure - 1.0).abs() < 1e-9, "{part:?}");
+    }
+    assert!(answer.ranking[2].probability_best.is_some_and(|sure| (0.5..0.9).contains(&sure)), "{:?}", answer.ranking);
+}
+
+/// An answer is that of a study whose jobs say the same, wherever that makes a difference.
+#[test]
+fn answers_of_other_jobs_are_told_apart() {
+    let text = |lines: &str| format!("{THREE}{}", job("j", lines));
+    let answer = Made::of(&text("")).answer();
+    let is_of = |text: &str| {
+        let made = Made::of(text);
+        load::is_answered(&made.study, &made.fabrics, &answer)
+    };
+    assert!(is_of(&text("")) && is_of(&text("weight = 2\n")));
+    for lines in [
+        "recompute = \"full\"\n",
+        "precision = \"fp8\"\n",
+        "kernels = \"fused\"\n",
+        "micro_batch = 2\n",
+        "candidates = [\"one\", \"two\", \"four\"]\n",
+    ] {
+        assert!(!is_of(&text(lines)), "{lines}");
+    }
+    assert!(!is_of(&format!("{}[efficiency]\nmatrix = 0.5\n", text(""))));
 }
 
 #[test]

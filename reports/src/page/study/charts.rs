@@ -42,6 +42,7 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         return None;
     }
     let x = |row: &ResultRow| row.step_time_s * 1e6;
+    let ruled_out = priced.iter().any(|(_, row, _)| !is_within(answer, &row.candidate));
     let (mut lines, mut words) = (Vec::new(), Vec::new());
     let mut add = |line: Line, said: Vec<String>| {
         lines.push(line);
@@ -94,8 +95,10 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         },
         x_title: "time of a step".into(),
         words,
-        remark: "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both."
-            .into(),
+        remark: format!(
+            "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both.{}",
+            if ruled_out { " What the ranking says something against is not on it, whatever it costs." } else { "" }
+        ),
     })
 }
 

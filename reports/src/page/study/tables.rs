@@ -1,6 +1,8 @@
 //! The tables of a study's page.
 
-use fabricast_planner::study::answer::{Answer, CandidateRow, JobKind, ModelRow, RankedRow, ResultRow};
+use fabricast_planner::study::answer::{
+    Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow,
+};
 
 use super::{own, price};
 use crate::format;
@@ -67,6 +69,7 @@ pub(super) fn ranking(answer: &Answer) -> Table {
             text("pareto", "cost and speed") => pareto,
             number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(first(row), |one| Value::Count(one.ranks)).into(),
             number("cost_per_hour", &format!("{} per hour", answer.currency)) => hourly,
+            text("jobs", "its jobs") => |row: &RankedRow| words(&row.jobs),
             text("beyond", "what speaks against it") => beyond,
         ],
     )
@@ -119,36 +122,36 @@ pub(super) fn results(answer: &Answer) -> Table {
 }
 
 pub(super) fn sensitivities(answer: &Answer) -> Table {
-    let best = answer.ranking.first().map(|one| one.candidate.as_str());
+    let best: Vec<&str> = answer.compared().iter().filter_map(|part| Some(part.first()?.candidate.as_str())).collect();
     let mut columns = vec![
         text("name", "what is changed"),
         text("setting", "to"),
         text("first", "then first"),
         text("changed", "order"),
     ];
-    let names: Vec<&str> = answer.ranking.iter().map(|one| one.candidate.as_str()).collect();
-    columns.extend(names.iter().map(|name| number(name, name)));
+    let all: Vec<&str> = answer.ranking.iter().map(|one| one.candidate.as_str()).collect();
+    columns.extend(all.iter().map(|name| number(name, name)));
     columns.push(text("unchanged", "does not apply to"));
     let mut table = Table::new(columns);
     for row in &answer.sensitivities {
-        let nearest = row.ranking.first();
-        let first = nearest.filter(|one| one.within).map(|one| one.candidate.as_str());
-        let none =
-            nearest.filter(|one| !one.within).map(|one| format!("none; {}: {}", one.candidate, one.beyond.join("; ")));
-        let tone = match first {
-            Some(_) if first == best => Tone::Plain,
-            Some(_) => Tone::Strong,
-            None => Tone::Bad,
+        let firsts = answer.firsts(row);
+        let names: Vec<&str> = firsts.iter().map(|one| one.candidate.as_str()).collect();
+        let none = |one: &ScoreRow| format!("none; {}: {}", one.candidate, one.beyond.join("; "));
+        let said = |one: &&ScoreRow| if one.within { one.candidate.clone() } else { none(one) };
+        let tone = match firsts.iter().any(|one| one.within) {
+            true if names == best => Tone::Plain,
+            true => Tone::Strong,
+            false => Tone::Bad,
         };
         let score =
             |name: &&str| known(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score));
         let mut cells: Vec<Cell> = vec![
             Value::text(row.name.replace('_', " ")).into(),
             Value::text(&row.setting).into(),
-            Cell::from(Value::or_missing(first.map(str::to_owned).or(none), Value::text)).tone(tone),
+            words(&firsts.iter().map(said).collect::<Vec<_>>()).tone(tone),
             Value::text(if row.changed { "changes" } else { "stays" }).into(),
         ];
-        cells.extend(names.iter().map(score));
+        cells.extend(all.iter().map(score));
         cells.push(if row.unchanged.is_empty() {
             Value::Missing.into()
         } else {
@@ -203,18 +206,15 @@ fn power(one: &CandidateRow) -> Cell {
 }
 
 pub(super) fn jobs(answer: &Answer) -> Table {
-    let is_placed = answer.jobs.iter().any(|job| job.placement.is_some());
-    let placement = || text("placement", "ranks on GPUs");
-    let mut table = Table::new(
-        [text("job", "job"), text("kind", "kind"), number("weight", "weight"), text("model", "model")]
-            .into_iter()
-            .chain([text("precision", "precision"), text("batch", "batch"), text("recompute", "recompute")])
-            .chain(is_placed.then(placement))
-            .chain([text("place", "stands in")])
-            .collect(),
-    );
-    for job in &answer.jobs {
-        let model = job.model.map(model);
+    let kind = |job: &JobRow| {
+        let kind = match job.kind {
+            JobKind::Training => "training",
+            JobKind::Inference => "inference",
+            JobKind::Trace => "trace",
+        };
+        Cell::from(Value::text(kind))
+    };
+    let batch = |job: &JobRow| {
         let trained = job.global_batch.zip(job.model);
         let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
         let each = job.prompt_tokens.zip(job.output_tokens);
@@ -222,29 +222,46 @@ pub(super) fn jobs(answer: &Answer) -> Table {
             let at_once = if job.requests.is_some() { ", all there at the start" } else { "" };
             format!("{all} requests of {prompt} tokens, {output} answered{at_once}")
         });
-        let batch = trained.or(served);
-        let placed = is_placed
-            .then(|| Cell::from(Value::text(job.placement.as_deref().map_or_else(|| "in order".to_owned(), cut))));
-        let mut cells: Vec<Cell> = vec![
-            Value::text(&job.name).into(),
-            Value::text(match job.kind {
-                JobKind::Training => "training",
-                JobKind::Inference => "inference",
-                JobKind::Trace => "trace",
-            })
-            .into(),
-            Value::Number(job.weight).into(),
-            Value::or_missing(model.or_else(|| job.file.clone()), Value::text).into(),
-            Value::or_missing(job.precision.as_ref(), Value::text).into(),
-            Value::or_missing(batch, Value::text).into(),
-            Value::or_missing(job.recompute.as_ref(), Value::text).into(),
-        ];
-        cells.extend(placed);
-        cells.push(Value::text(&job.place).into());
-        table.row(cells);
-    }
-    table
+        Cell::from(Value::or_missing(trained.or(served), Value::text))
+    };
+    let some = |value: Option<String>| Cell::from(Value::or_missing(value, Value::text));
+    let other = |job: &JobRow| {
+        let keys = job.asked.iter().filter(|(key, _)| !SHOWN.contains(&key.as_str()));
+        words(&keys.map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>())
+    };
+    filled(
+        &answer.jobs,
+        fields![
+            text("job", "job") => |job: &JobRow| Value::text(&job.name).into(),
+            text("kind", "kind") => kind,
+            number("weight", "weight") => |job: &JobRow| Value::Number(job.weight).into(),
+            text("candidates", "runs on") => |job: &JobRow| words(&job.candidates),
+            text("model", "model") => |job: &JobRow| some(job.model.map(model).or_else(|| job.file.clone())),
+            text("precision", "precision") => |job: &JobRow| some(job.precision.clone()),
+            text("batch", "batch") => batch,
+            text("recompute", "recompute") => |job: &JobRow| some(job.recompute.clone()),
+            text("placement", "ranks on GPUs") => |job: &JobRow| some(job.placement.as_deref().map(cut)),
+            text("asked", "what else it asks for") => other,
+            text("place", "stands in") => |job: &JobRow| Value::text(&job.place).into(),
+        ],
+    )
 }
+
+/// What a job asks for that columns of their own show.
+const SHOWN: [&str; 12] = [
+    "kind",
+    "model",
+    "precision",
+    "global_batch",
+    "recompute",
+    "recompute_layers",
+    "placement",
+    "file",
+    "prompt_tokens",
+    "output_tokens",
+    "concurrency",
+    "requests",
+];
 
 /// The most letters of a placement that a table shows.
 const MOST_SHOWN: usize = 40;
