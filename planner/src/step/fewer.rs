@@ -1,5 +1,6 @@
 //! What rings and double trees of very many ranks take, told by those of fewer of them: timed among the first [`SOME`] ranks of a group
-//! and among twice as many.
+//! and among twice as many, and with what the last NVLink domain has where that is not as full as the others. Of several groups that share
+//! links half as many of each, where these keep the busiest link as busy as all do.
 //!
 //! A ring of n ranks takes steps in proportion to n − 1, each of which moves the same bytes of a rank, so with as many bytes for each
 //! rank its time is a straight line over n.
@@ -13,7 +14,8 @@
 //! 12.942 ms among 288, 320, 384 and 448, of which square roots say 12.766, 12.805, 12.860 and 12.902.
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, NodeId, Picos};
+use fabricast_topologies::{Bytes, LinkId, NodeId, Picos};
+use rustc_hash::FxHashMap;
 
 use super::price::Simulated;
 use super::sample::TIMED_STREAMING;
@@ -21,8 +23,19 @@ use super::together::Planned;
 use crate::algorithm::Algorithm;
 use crate::plan::PlanError;
 
-/// So many ranks, to whole NVLink domains, and twice as many.
+/// So many ranks of one group, to whole NVLink domains, and twice as many.
 const SOME: usize = 128;
+
+/// The same of each of several groups that share links, all of which are simulated.
+const SOME_OF_SEVERAL: usize = 64;
+
+/// By how much the busiest link of fewer ranks may differ from that of all, where several groups share links. Rings over an odd number
+/// of a dragonfly's groups meet on the way back, twice as many on a link as in 64 or 128 of these ranks.
+const BUSY_ALIKE: f64 = 0.01;
+
+/// After so many domains at most their ranks are as many as those of the first again, the second and so on: groups whose ranks are
+/// 16 apart have five in one rack of 72 and four in the next.
+const LONGEST_PERIOD: usize = 4;
 
 /// How what a way takes grows with its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +62,10 @@ impl Growth {
 /// What is timed of a call of very many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fewer {
-    /// Ranks that are timed first; then twice as many are.
-    pub some: usize,
+    /// Ranks of whole domains that are timed first; then twice as many are.
+    some: usize,
+    /// Ranks of a last domain that has fewer than the others, so that fewer NICs lead there: they are there both times.
+    rest: usize,
     /// Ranks of the call itself.
     ranks: usize,
     bytes: Bytes,
@@ -58,6 +73,17 @@ pub(super) struct Fewer {
 }
 
 impl Fewer {
+    /// How many ranks are timed, the first and the second time.
+    pub(super) fn timed(self) -> [usize; 2] {
+        [self.some + self.rest, 2 * self.some + self.rest]
+    }
+
+    /// So many ranks of a group, some of the whole domains and all of the last.
+    pub(super) fn of(self, group: &[NodeId], ranks: usize) -> Option<Vec<NodeId>> {
+        let (whole, last) = group.split_at_checked(group.len().checked_sub(self.rest)?)?;
+        Some([whole.get(..ranks.checked_sub(self.rest)?)?, last].concat())
+    }
+
     /// The call of so many ranks.
     pub(super) fn bytes(self, ranks: usize) -> Bytes {
         match self.growth {
@@ -68,7 +94,8 @@ impl Fewer {
 
     /// What the call takes, from what some ranks and twice as many take.
     pub(super) fn told(self, [first, second]: [Picos; 2]) -> Picos {
-        let (some, twice) = (self.some.max(1), 2 * self.some.max(1));
+        let [_, twice] = self.timed();
+        let (some, twice) = (self.some.max(1), twice.max(1));
         // In parts of what it took more from the first to the second.
         let (more, parts) = match self.growth {
             Growth::ByRank => (self.ranks.saturating_sub(twice), some),
@@ -85,33 +112,94 @@ impl Fewer {
 }
 
 impl Simulated<'_> {
-    /// What is timed of a call of a group; `None` of groups that are not of very many ranks, or not alike in all their domains, and of
-    /// calls that do not stream.
-    pub(super) fn fewer(&self, group: &[NodeId], bytes: Bytes, growth: Growth) -> Option<Fewer> {
+    /// What is timed of a call of a group, `least` ranks of it or a few more and twice as many; `None` of groups that are not of very many
+    /// ranks, or not alike in all their domains but the last, and of calls that do not stream.
+    fn fewer_than(&self, least: usize, group: &[NodeId], (bytes, growth): (Bytes, Growth)) -> Option<Fewer> {
         // What does not fill a tree goes by its longest way, not by its mean.
         let fills = growth == Growth::ByRank || bytes.0 >= TIMED_STREAMING;
-        if group.len() <= 2 * SOME || !fills {
+        if group.len() <= 2 * least || !fills {
             return None;
         }
         let islands: Vec<u32> = group.iter().map(|&device| self.router.island_of(device)).collect();
-        let mut counts = islands.chunk_by(|a, b| a == b).map(<[u32]>::len);
-        let of_island = counts.next()?;
-        let some = SOME.next_multiple_of(of_island);
-        let is_alike = counts.all(|count| count == of_island) && group.len() > 2 * some;
-        is_alike.then_some(Fewer { some, ranks: group.len(), bytes, growth })
+        let counts: Vec<usize> = islands.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+        let (&last, others) = counts.split_last()?;
+        let recurs = |period: &usize| others.iter().zip(others.iter().skip(*period)).all(|(one, next)| one == next);
+        let period = others.get(..(1..=LONGEST_PERIOD).find(recurs)?)?;
+        let some = least.next_multiple_of(period.iter().sum());
+        // (What is left of the last domains.)
+        let rest = if last == *period.get(others.len() % period.len())? { 0 } else { last };
+        (last <= *period.iter().max()? && group.len() > 2 * some + rest).then_some(Fewer {
+            some,
+            rest,
+            ranks: group.len(),
+            bytes,
+            growth,
+        })
+    }
+
+    /// The same of a group by itself.
+    pub(super) fn fewer(&self, group: &[NodeId], bytes: Bytes, growth: Growth) -> Option<Fewer> {
+        self.fewer_than(SOME, group, (bytes, growth))
     }
 
     /// What all groups at once take for a call of very many that fewer tell; `None` of other calls.
     pub(super) fn by_fewer(&self, groups: &[Vec<NodeId>], call: &Planned) -> Option<Result<Picos, PlanError>> {
-        let growth = Growth::of(call.strategy.algorithm, call.collective)?;
-        let fewer = self.fewer(groups.first()?, call.bytes, growth)?;
-        let among = |ranks: usize| {
-            let groups: Vec<Vec<NodeId>> =
-                groups.iter().filter_map(|group| Some(group.get(..ranks)?.to_vec())).collect();
-            self.part(&groups, Planned { bytes: fewer.bytes(ranks), ..*call })
+        let grown = (call.bytes, Growth::of(call.strategy.algorithm, call.collective)?);
+        let first = groups.first()?;
+        let mut fewer = self.fewer_than(if groups.len() > 1 { SOME_OF_SEVERAL } else { SOME }, first, grown)?;
+        let of = |fewer: Fewer, ranks: usize| -> (Vec<Vec<NodeId>>, Planned) {
+            let groups = groups.iter().filter_map(|group| fewer.of(group, ranks)).collect();
+            (groups, Planned { bytes: fewer.bytes(ranks), ..*call })
         };
-        let (first_took, second_took) = rayon::join(|| among(fewer.some), || among(2 * fewer.some));
+        let mut alone = false;
+        if groups.len() > 1
+            && let (some, part) = of(fewer, fewer.timed()[0])
+            && self.first_stands_for_all(&some, part)
+        {
+            // What is known of it by itself.
+            (fewer, alone) = (self.fewer(first, call.bytes, grown.1).unwrap_or(fewer), true);
+        }
+        if !alone && groups.len() > 1 {
+            let (some, _) = of(fewer, fewer.timed()[1]);
+            let [fewer, all] = [some.as_slice(), groups].map(|groups| self.busiest_between_domains(groups));
+            if (fewer - all).abs() > BUSY_ALIKE * all {
+                return None;
+            }
+        }
+        let among = |ranks: usize| {
+            let (groups, part) = of(fewer, ranks);
+            self.part(if alone { groups.get(..1).unwrap_or_default() } else { &groups }, part)
+        };
+        let [first, second] = fewer.timed();
+        let (first_took, second_took) = rayon::join(|| among(first), || among(second));
         Some(first_took.and_then(|first_took| Ok(fewer.told([first_took, second_took?]))))
+    }
+}
+
+impl Simulated<'_> {
+    /// How long the busiest link takes for a byte from each rank that another domain follows, round all groups: seconds.
+    fn busiest_between_domains(&self, groups: &[Vec<NodeId>]) -> f64 {
+        let fabric = self.router.fabric();
+        let mut loads: FxHashMap<LinkId, f64> = FxHashMap::default();
+        let mut hops = Vec::new();
+        for group in groups {
+            for (&from, &to) in group.iter().zip(group.iter().cycle().skip(1)) {
+                hops.clear();
+                // (What cannot be reached is refused when it is simulated.)
+                if self.router.island_of(from) == self.router.island_of(to)
+                    || self.router.route_into(from, to, 0, &mut hops).is_err()
+                {
+                    continue;
+                }
+                for hop in &hops {
+                    *loads.entry(hop.link).or_default() += hop.share.fraction();
+                }
+            }
+        }
+        let seconds = |(&link, load): (&LinkId, &f64)| {
+            fabric.link(link).bandwidth.map_or(0.0, |bandwidth| load / bandwidth.0 as f64)
+        };
+        loads.iter().map(seconds).fold(0.0, f64::max)
     }
 }
 
@@ -121,6 +209,7 @@ mod tests {
     use fabricast_topologies::{FabricRequest, load};
 
     use super::*;
+    use crate::job::{Degrees, Dimension, Layout};
     use crate::step::tests::{on, rails};
     use crate::strategy::Strategy;
 
@@ -160,12 +249,47 @@ mod tests {
         assert!(told.iter().all(|(error, _)| error.abs() < 0.012), "{told:#?}");
     }
 
+    /// Groups that share the links of a network, on machines whose last domain is not full, or whose domains have ranks by turns; rings
+    /// that meet where fewer ranks do not are not told.
+    #[test]
+    fn several_groups_take_what_fewer_ranks_of_each_tell() {
+        for (preset, nodes, network, tensor, is_told) in [
+            ("hgx-h100", 160, "dragonfly,nic=400Gb/s", 8, false),
+            ("hgx-h100", 192, "dragonfly,nic=400Gb/s", 8, true),
+            ("hgx-h100", 160, "torus,nic=400Gb/s", 8, true),
+            ("gb200-nvl72", 400, "", 8, true),
+            ("gb200-nvl72", 700, "", 16, true),
+        ] {
+            let network = (!network.is_empty()).then(|| network.parse().unwrap());
+            let fabric = load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of(preset) }).unwrap();
+            let data = fabric.gpus().len() as u32 / tensor;
+            let layout = Layout { degrees: Degrees { tensor, data, ..Degrees::default() } };
+            on(&fabric, |machine| {
+                for (collective, protocol) in
+                    [(Collective::AllGather, Protocol::Simple), (Collective::AllReduce, Protocol::Ll128)]
+                {
+                    let groups = machine.simulated.together(&layout.groups(Dimension::Data), collective);
+                    let strategy =
+                        Strategy { algorithm: Algorithm::Ring, protocol, channels: 8, threads: None, chunk: None };
+                    let bytes = Bytes((1 << 20) * groups[0].len() as u64);
+                    let told = machine.simulated.by_fewer(&groups, &Planned { collective, bytes, strategy });
+                    assert_eq!(told.is_some(), is_told, "{preset} x {nodes}");
+                    if let Some(told) = told {
+                        let whole = machine.simulated.slowest(&groups, (collective, bytes), strategy).unwrap();
+                        let error = told.unwrap().0 as f64 / whole.0 as f64 - 1.0;
+                        assert!(error.abs() < 0.01, "{preset} x {nodes}, {collective}: {error:+.4}");
+                    }
+                }
+            });
+        }
+    }
+
     /// A straight line over ranks, or over doublings of them, with square roots between.
     #[test]
     fn times_grow_with_ranks_or_with_doublings() {
         let told = |growth, ranks| {
             let times = [Picos(1000), Picos(1100)];
-            Fewer { some: 128, ranks, bytes: Bytes(1), growth }.told(times).0
+            Fewer { some: 128, rest: 0, ranks, bytes: Bytes(1), growth }.told(times).0
         };
         let ranks = [257, 384, 512, 768, 1024, 4096];
         assert_eq!(ranks.map(|ranks| told(Growth::ByRank, ranks)), [1100, 1200, 1300, 1500, 1700, 4100]);
@@ -181,7 +305,7 @@ mod tests {
             gpus.iter().copied().enumerate().filter(|(i, _)| i % 8 < 3).map(|(_, gpu)| gpu).collect();
         on(&fabric, |machine| {
             let fewer = |group: &[NodeId], bytes| machine.simulated.fewer(group, Bytes(bytes), Growth::ByRank);
-            let all = Fewer { some: 128, ranks: 640, bytes: Bytes(1 << 30), growth: Growth::ByRank };
+            let all = Fewer { some: 128, rest: 0, ranks: 640, bytes: Bytes(1 << 30), growth: Growth::ByRank };
             assert_eq!(fewer(gpus, 1 << 30), Some(all));
             assert_eq!(all.bytes(256), Bytes(1_677_722 * 256));
             let tree = |bytes| machine.simulated.fewer(gpus, Bytes(bytes), Growth::ByDoubling);
@@ -189,7 +313,13 @@ mod tests {
             assert_eq!(tree(1 << 30).unwrap().bytes(256), Bytes(1 << 30));
             assert_eq!(tree(1 << 20), None);
             assert_eq!(fewer(&gpus[..256], 1 << 30), None);
-            assert_eq!(fewer(&gpus[..639], 1 << 30), None);
+            // A last domain of fewer is there both times, one of more than the others is not told.
+            let seven = Fewer { rest: 7, ranks: 639, ..all };
+            assert_eq!(fewer(&gpus[..639], 1 << 30), Some(seven));
+            assert_eq!(seven.timed(), [135, 263]);
+            assert_eq!(seven.of(&gpus[..639], 135), Some([&gpus[..128], &gpus[632..639]].concat()));
+            assert_eq!(fewer(&gpus[1..], 1 << 30), None);
+            assert_eq!(fewer(&gpus[..263], 1 << 30), None);
             assert_eq!(fewer(&three.repeat(2), 1 << 20).map(|fewer| fewer.some), Some(129));
         });
     }

@@ -1,5 +1,7 @@
 //! What one group finds for a call, by itself.
 
+use std::borrow::Cow;
+
 use fabricast_sim::LaunchMode;
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::{Bytes, NodeId, Picos};
@@ -35,6 +37,9 @@ pub(super) fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
     row.pairs.iter().copied().chain(named).chain(row.preference.passed_over().copied())
 }
 
+/// The ranks and the bytes of the call that a kind is looked for in.
+type Sampled<'a> = (Cow<'a, [NodeId]>, Bytes);
+
 impl Simulated<'_> {
     /// All that was simulated for a group, the fastest first. Of what streams among many, parts of a large call are timed, and of rings and
     /// trees among very many, those of fewer.
@@ -53,13 +58,14 @@ impl Simulated<'_> {
             let streamed = || Sample::of_stream(bytes).map(|sample| sample.last());
             let fewer = |bytes, growth| {
                 let fewer = self.fewer(group, bytes, growth)?;
-                Some((group.get(..2 * fewer.some)?, fewer.bytes(2 * fewer.some)))
+                let [_, ranks] = fewer.timed();
+                Some((Cow::from(fewer.of(group, ranks)?), fewer.bytes(ranks)))
             };
             match kind {
-                Kind::Streaming => Some((group, streamed()?)),
+                Kind::Streaming => Some((Cow::from(group), streamed()?)),
                 Kind::Ring => fewer(bytes, Growth::ByRank),
                 Kind::Tree => match streamed() {
-                    Some(last) => fewer(last, Growth::ByDoubling).or(Some((group, last))),
+                    Some(last) => fewer(last, Growth::ByDoubling).or(Some((Cow::from(group), last))),
                     None => fewer(bytes, Growth::ByDoubling),
                 },
                 Kind::Other => None,
@@ -68,7 +74,10 @@ impl Simulated<'_> {
         let parts = Kind::ALL.map(|kind| (kind, part_of(kind)));
         let whole: Vec<Kind> = parts.iter().filter(|(_, part)| part.is_none()).map(|(kind, _)| *kind).collect();
         let in_part = || -> Vec<_> {
-            let of = |&(kind, part): &(Kind, _)| Some(self.ways_in_part(kind, (group, bytes), part?, asked));
+            let of = |(kind, part): &(Kind, Option<Sampled<'_>>)| {
+                let (ranks, last) = part.as_ref()?;
+                Some(self.ways_in_part(*kind, (group, bytes), (ranks, *last), asked))
+            };
             parts.par_iter().with_max_len(1).filter_map(of).collect()
         };
         let (whole, in_part) = rayon::join(|| self.ways_of(&whole, group, bytes, asked), in_part);
