@@ -1,10 +1,10 @@
 //! A training job: a batch through a model and back, again and again.
 
-use std::ops::Range;
-
 use serde::Deserialize;
 
-use super::{Accumulate, Collectives, Layout, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero};
+use super::{
+    Accumulate, Collectives, Degrees, Layout, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero,
+};
 
 /// A training job.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,22 +75,31 @@ impl Training {
         Some(Self { recompute: Recompute::None, recompute_layers: None, ..self.clone() })
     }
 
-    /// How many of these layers, counted from the model's first, are computed anew: they lie as evenly among the others as they can.
+    /// How many layers of a stretch of a stage are computed anew: as many in each as in any other, or one more in those that come first, so
+    /// that with another layer no stage keeps more, and none is faster.
     #[must_use]
-    pub fn recomputed(&self, layers: Range<u64>) -> u64 {
-        let Some(some) = self.recompute_layers else { return layers.end.saturating_sub(layers.start) };
-        let before = |layer: u64| layer.saturating_mul(some) / self.model.layers.max(1);
-        before(layers.end) - before(layers.start.min(layers.end))
+    pub fn recomputed(&self, layout: &Layout, stage: u32, stretch: u32) -> u64 {
+        let layers_of = |stretch: u64| {
+            let stages = u64::from(layout.degrees.pipeline).max(1);
+            layout.stretch_layers(&self.model, (stretch % stages) as u32, (stretch / stages) as u32)
+        };
+        let Degrees { pipeline, interleave, .. } = layout.degrees;
+        let stretches = u64::from(pipeline) * u64::from(interleave);
+        let own = u64::from(stretch) * u64::from(pipeline) + u64::from(stage);
+        let Some(some) = self.recompute_layers else { return layers_of(own) };
+        // All have so many; where words and scores take the place of layers, others one more than the first and the last.
+        let (first, last) = (layers_of(0), layers_of(stretches.saturating_sub(1)));
+        let each = first.min(last);
+        let in_each = some.min(each * stretches);
+        let longer_before = own - u64::from(own > 0 && first == each);
+        let more = layers_of(own) > each && longer_before < some - in_each;
+        (in_each + stretches - 1).saturating_sub(own) / stretches.max(1) + u64::from(more)
     }
 
     /// How many layers of a stage are computed anew.
     #[must_use]
     pub fn recomputed_of_stage(&self, layout: &Layout, stage: u32) -> u64 {
-        if self.recompute_layers.is_none() {
-            return layout.stage_layers(&self.model, stage);
-        }
-        let stretches = (0..layout.degrees.interleave).map(|stretch| layout.stretch(&self.model, stage, stretch));
-        stretches.map(|layers| self.recomputed(layers)).sum()
+        (0..layout.degrees.interleave).map(|stretch| self.recomputed(layout, stage, stretch)).sum()
     }
 }
 

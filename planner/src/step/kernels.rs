@@ -212,7 +212,7 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
 
 /// All layers of a model, by how they are done: those that compute something anew, and where others keep what they compute, these.
 pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(Passes, u64)> {
-    let anew = job.recomputed(0..job.model.layers);
+    let anew = job.recompute_layers.unwrap_or(job.model.layers);
     let whole = job.keeping().map(|keeping| (layer(&keeping, layout), job.model.layers - anew));
     std::iter::once((layer(job, layout), anew)).chain(whole).collect()
 }

@@ -1,7 +1,5 @@
 //! What passes of a stretch of layers take: their kernels, the calls that they wait for, and what travels beside them.
 
-use std::ops::Range;
-
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
@@ -228,16 +226,16 @@ impl StagePasses {
             Alike::of(&keeping, &layer, speeds, curve, &Prices { calls: &calls, ..*prices })
         });
         let whole = whole.transpose()?;
-        let of_layers = |layers: Range<u64>| {
-            let (all, some) = (layers.end - layers.start, job.recomputed(layers));
+        let of_layers = |stage: u32, stretch: u32| {
+            let (all, some) =
+                (layout.stretch_layers(&job.model, stage, stretch), job.recomputed(layout, stage, stretch));
             match &whole {
                 None => of_stretch(job, &[(&anew, all)]),
                 Some(whole) => of_stretch(job, &[(&anew, some), (whole, all - some)]),
             }
         };
-        let of_stage = |stage: u32| -> Vec<[Spent; 2]> {
-            (0..chunks).map(|stretch| of_layers(layout.stretch(&job.model, stage, stretch))).collect()
-        };
+        let of_stage =
+            |stage: u32| -> Vec<[Spent; 2]> { (0..chunks).map(|stretch| of_layers(stage, stretch)).collect() };
         let mut spent: Vec<Vec<[Spent; 2]>> = (0..stages).map(of_stage).collect();
         let ends = |passes: &Passes, phase| -> Result<[Spent; 2], PlanError> {
             let tensor = prices.of(phase, None)?;

@@ -48,6 +48,27 @@ fn layers_count_each_by_themselves() {
     }
 }
 
+/// Each layer more that is computed anew takes time and gives memory, on whatever stage and stretch it lies.
+#[test]
+fn more_layers_take_more_time_and_less_memory() {
+    for (parallel, ranks) in [("pp = 4", 4), ("pp = 4, interleave = 2", 4), ("pp = 2, interleave = 4, tp = 2", 4)] {
+        let of = |some: u64| {
+            let lines = format!("recompute = \"full\"\nrecompute_layers = {some}");
+            let text = job(&lines, &format!("{parallel}, dp = 1"));
+            let job = read(&text);
+            let layout = Layout::given(&job, ranks).unwrap().unwrap();
+            (flat(&text, ranks, 200_000_000_000).time, footprint(&job, &layout).activations)
+        };
+        for some in 1..24 {
+            let ((time, kept), (more_time, less_kept)) = (of(some), of(some + 1));
+            assert!(
+                time <= more_time && less_kept <= kept,
+                "{parallel}, {some}: {time} {more_time} {kept} {less_kept}"
+            );
+        }
+    }
+}
+
 #[test]
 fn numbers_of_layers_are_checked() {
     for (lines, expected) in [
@@ -81,12 +102,16 @@ proptest! {
             stages * 2
         ));
         let layout = Layout::given(&job, stages).unwrap().unwrap();
-        let mut all: Vec<_> = (0..stages)
-            .flat_map(|stage| (0..interleave).map(move |stretch| (stage, stretch)))
-            .map(|(stage, stretch)| layout.stretch(&job.model, stage, stretch))
-            .collect();
-        let anew: u64 = all.iter().map(|layers| job.recomputed(layers.clone())).sum();
-        prop_assert_eq!(anew, some);
+        let places = || (0..stages).flat_map(|stage| (0..interleave).map(move |stretch| (stage, stretch)));
+        let mut all: Vec<_> = places().map(|(stage, stretch)| layout.stretch(&job.model, stage, stretch)).collect();
+        let anew: Vec<u64> = places().map(|(stage, stretch)| job.recomputed(&layout, stage, stretch)).collect();
+        prop_assert_eq!(anew.iter().sum::<u64>(), some);
+        prop_assert!(anew.iter().zip(&all).all(|(anew, layers)| *anew <= layers.end - layers.start));
+        // Evenly, and with another layer no stretch computes fewer anew.
+        let most = anew.iter().max().unwrap();
+        prop_assert!(anew.iter().zip(&all).all(|(anew, layers)| anew + 1 >= *most || *anew == layers.end - layers.start));
+        let more = Training { recompute_layers: Some(some + 1).filter(|more| *more <= layers), ..job.clone() };
+        prop_assert!(places().zip(&anew).all(|((stage, stretch), anew)| more.recomputed(&layout, stage, stretch) >= *anew));
         all.sort_by_key(|layers| layers.start);
         let ends = all.iter().scan(0, |at, layers| Some((std::mem::replace(at, layers.end), layers.start)));
         prop_assert!(ends.clone().all(|(end, start)| end == start));
