@@ -91,6 +91,12 @@ impl Figure {
         Picos((seconds * 1e12).round() as u64)
     }
 
+    /// Whether two tell the same time of a job of this kind: all of a step of training, and all rates of answers.
+    #[must_use]
+    pub fn tells_what(self, other: Self, job: &Job) -> bool {
+        self == other || matches!(job, Job::Training(_)) || (self.is_rate() && other.is_rate())
+    }
+
     /// Whether jobs of this kind have it.
     #[must_use]
     pub fn is_of(self, job: &Job) -> bool {
@@ -181,6 +187,8 @@ pub struct MeasuredStep {
     pub candidate: usize,
     /// The job, by its place.
     pub job: usize,
+    /// The `[[measured]]` that it is of, by its place: one run, which may be told in several units.
+    pub run: usize,
     /// What was measured of it.
     pub figure: Figure,
     /// Its value as it is written.

@@ -150,8 +150,8 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     }
     let pairs = reader.pairs(&read.job, &candidates)?;
     let mut measured = Vec::new();
-    for one in &read.measured {
-        measured.extend(reader.measured(one, &candidates, &jobs, &pairs)?);
+    for (run, one) in read.measured.iter().enumerate() {
+        measured.extend(reader.measured((run, one), &candidates, &jobs, &pairs)?);
     }
     let constraints = reader.constraints(read.constraints.as_ref())?;
     if (constraints.budget.is_some() || constraints.hourly.is_some())

@@ -85,7 +85,9 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
     let asked = Asked::read(path, output)?;
     let fit = calibrate_curve(&asked.study, &asked.fabrics).map_err(|error| match error {
         CurveError::Study(error) => error.into(),
-        CurveError::NoSuchStep { ref place, .. } => Failure::at(error.to_string(), None, Some(place.as_ref())),
+        CurveError::NoSuchStep { ref place, .. } | CurveError::Contradiction { ref place, .. } => {
+            Failure::at(error.to_string(), None, Some(place.as_ref()))
+        }
         CurveError::TooFewSteps { .. } => Failure::input(format!("{}: {error}", path.display())),
     })?;
     let study = &asked.study;

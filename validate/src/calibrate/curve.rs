@@ -1,7 +1,7 @@
 //! The efficiency curve of kernels, fitted to measured steps of jobs.
 //!
 //! The figures of [`Efficiency`] are fitted as logarithms, and residuals are logarithms of predicted ÷ measured, all
-//! steps counting alike. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
+//! steps counting alike: one that is told in several units counts once. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
 //! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %. Figures that the study gives
 //! stay as they are, so that few steps, or steps that do not tell some, can tell the others.
 
@@ -30,6 +30,21 @@ pub enum CurveError {
         steps: usize,
         /// To be found.
         figures: usize,
+    },
+    /// Two units of one run that tell different times.
+    #[error(
+        "{place}: {figure} tells a step that is {percent:.0} % {} than {other} of the same run does: expected figures of one step, or a `[[measured]]` for each run",
+        if *.percent < 0.0 { "shorter" } else { "longer" }
+    )]
+    Contradiction {
+        /// Where the second stands.
+        place: Box<Place>,
+        /// Its key.
+        figure: &'static str,
+        /// The first one's key.
+        other: &'static str,
+        /// By how much it is longer, %.
+        percent: f64,
     },
     /// No profile for a candidate, a job that cannot be on it, or a call without a price.
     #[error(transparent)]
@@ -93,6 +108,8 @@ const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
     ("stream", "", (0.05, 1.0)),
     ("start", "us", (0.05, 1_000.0)),
 ];
+/// By how much the times of one step may differ that several units tell, as a logarithm: who publishes rounds.
+const CONTRADICTION: f64 = 0.05;
 /// By how much a logarithm is moved for a derivative.
 const NUDGE: f64 = 1e-3;
 
@@ -112,7 +129,7 @@ fn curve(logarithms: &[f64]) -> Efficiency {
 /// [`CurveError`]: too few steps, or one that cannot be predicted.
 pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, CurveError> {
     let limits = limits(&study.efficiency);
-    let (steps, figures) = (study.measured.len(), limits.into_iter().filter(|(least, most)| least < most).count());
+    let (steps, figures) = (runs(study), limits.into_iter().filter(|(least, most)| least < most).count());
     if steps < figures.max(1) {
         return Err(CurveError::TooFewSteps { steps, figures });
     }
@@ -147,17 +164,27 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         let number = placed.iter().position(|known| (known.0, known.1) == (candidate, job.placement()))?;
         machines.get(number)?.as_ref()
     };
-    let mut steps = Vec::with_capacity(study.measured.len());
+    let mut steps: Vec<Measured<'_>> = Vec::with_capacity(study.measured.len());
     for one in &study.measured {
         let (Some(candidate), Some(job)) = (study.candidates.get(one.candidate), study.jobs.get(one.job)) else {
             continue;
         };
         let Some(machine) = machine_of(one.candidate, job) else { continue };
-        let step = Measured { job, one, machine };
+        let alike = study.measured.iter().filter(|other| is_same_run(job, one, other)).count();
+        let step = Measured { job, one, machine, weight: 1.0 / (alike.max(1) as f64).sqrt() };
         // What cannot be predicted is told before anything is fitted.
         let failed = |error| StudyError::of_job(&candidate.name, job, error);
         if step.predicted(machine.curve).map_err(failed)?.is_none() {
             return Err(CurveError::NoSuchStep { place: one.place.clone().into(), figure: one.figure.key() });
+        }
+        if let Some(first) = steps.iter().find(|known| is_same_run(job, one, known.one)) {
+            // (Predictions are of one step.)
+            let longer = first.residual(machine.curve) - step.residual(machine.curve);
+            if longer.abs() > CONTRADICTION {
+                let (figure, other) = (one.figure.key(), first.one.figure.key());
+                let percent = longer.exp_m1() * 100.0;
+                return Err(CurveError::Contradiction { place: one.place.clone().into(), figure, other, percent });
+            }
         }
         steps.push(step);
     }
@@ -171,6 +198,24 @@ struct Measured<'a> {
     job: &'a Job,
     one: &'a MeasuredStep,
     machine: &'a Machine<'a>,
+    /// What its residual is multiplied by: √(1 ÷ units that tell the same).
+    weight: f64,
+}
+
+/// Whether two figures tell the same time of the same run of a job.
+fn is_same_run(job: &Job, one: &MeasuredStep, other: &MeasuredStep) -> bool {
+    (one.run, one.job, one.candidate) == (other.run, other.job, other.candidate)
+        && one.figure.tells_what(other.figure, job)
+}
+
+/// How many times of runs a study tells, in whatever units.
+fn runs(study: &Study) -> usize {
+    let is_first = |(number, one): &(usize, &MeasuredStep)| {
+        let before = study.measured.get(..*number).unwrap_or_default();
+        let is_known = |job: &Job| before.iter().any(|other| is_same_run(job, one, other));
+        !study.jobs.get(one.job).is_some_and(is_known)
+    };
+    study.measured.iter().enumerate().filter(is_first).count()
 }
 
 impl Measured<'_> {
@@ -204,7 +249,7 @@ struct Curve<'a> {
 impl Problem for Curve<'_> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
         let curve = curve(at);
-        self.steps.par_iter().with_max_len(1).map(|step| step.residual(curve)).collect()
+        self.steps.par_iter().with_max_len(1).map(|step| step.weight * step.residual(curve)).collect()
     }
 
     fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
@@ -242,16 +287,16 @@ fn fit(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES])
     let found = minimum(steps, start, limits);
     let fitted = curve(&found.at);
     let error = |step: &Measured<'_>, curve: Efficiency| step.residual(curve).exp_m1();
-    let of = |(number, step): (usize, &Measured<'_>)| {
-        let others: Vec<Measured<'_>> =
-            steps.iter().enumerate().filter(|(other, _)| *other != number).map(|(_, step)| *step).collect();
+    let of = |step: &Measured<'_>| {
+        let is_other = |other: &&Measured<'_>| !is_same_run(step.job, step.one, other.one);
+        let others: Vec<Measured<'_>> = steps.iter().filter(is_other).copied().collect();
         StepErrors {
             before: error(step, step.machine.curve),
             fitted: error(step, fitted),
             left_out: error(step, curve(&minimum(&others, fitted, limits).at)),
         }
     };
-    let errors = steps.par_iter().enumerate().with_max_len(1).map(of).collect();
+    let errors = steps.par_iter().with_max_len(1).map(of).collect();
     let spreads = spreads(&found);
     let figures = std::array::from_fn(|number| {
         let (value, (name, unit, _), (least, most)) = (figures(&fitted)[number], KEYS[number], limits[number]);
@@ -267,7 +312,7 @@ fn fit(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES])
 
 #[cfg(test)]
 mod tests {
-    use fabricast_planner::study::read_study;
+    use fabricast_planner::study::{Figure, read_study};
     use fabricast_topologies::{FabricRequest, load};
     use proptest::prelude::*;
 
@@ -436,6 +481,43 @@ mod tests {
         errors.sort_by(f64::total_cmp);
         assert_eq!(errors.len(), 48);
         assert!(errors[24] < 0.04 && errors[47] < 0.20, "{errors:?}");
+    }
+
+    /// A run that is told in two units is one step: the fit is that of one unit, few stay few, and units that say something else are named.
+    #[test]
+    fn a_run_in_two_units_counts_once() {
+        let wanted =
+            Efficiency { matrix: 0.7, attention: 0.6, memory: 0.8, stream: 0.6, start: Picos(4_000_000), spread: 0.0 };
+        let mut times = made_by(wanted);
+        times[0] *= 1.1;
+        let once = study(times);
+        let mut twice = once.clone();
+        let first = once.measured[0].clone();
+        // Two sequences of a step.
+        twice.measured.push(MeasuredStep { figure: Figure::Samples, value: 2.0 / first.value, ..first.clone() });
+        let [one, two] = [&once, &twice].map(|study| calibrate_curve(study, &fabrics(study)).unwrap());
+        for (one, two) in one.figures.iter().zip(&two.figures) {
+            assert!((one.value / two.value - 1.0).abs() < 1e-5, "{one:?} {two:?}");
+        }
+        let (first, same) = (one.errors[0].left_out, [two.errors[0].left_out, two.errors[6].left_out]);
+        assert!(same.iter().all(|error| (error - first).abs() < 1e-3), "{first} {same:?}");
+        // As two runs they count twice.
+        twice.measured[6].run = 6;
+        let apart = calibrate_curve(&twice, &fabrics(&twice)).unwrap();
+        let moved = apart.figures.iter().zip(&one.figures).map(|(a, b)| (a.value / b.value - 1.0).abs());
+        assert!(moved.clone().fold(0.0, f64::max) > 1e-4, "{:?}", moved.collect::<Vec<_>>());
+        let few = |run: usize| {
+            let mut few = twice.clone();
+            few.measured[6].run = run;
+            few.measured.drain(1..5);
+            few.measured.extend([few.measured[0].clone(), few.measured[0].clone()]);
+            calibrate_curve(&few, &fabrics(&few)).map(drop)
+        };
+        assert!(matches!(few(0), Err(CurveError::TooFewSteps { steps: 2, figures: 5 })), "{:?}", few(0));
+        let mut wrong = twice.clone();
+        wrong.measured[6] = MeasuredStep { run: 0, value: 1.8 / once.measured[0].value, ..wrong.measured[6].clone() };
+        let refused = calibrate_curve(&wrong, &fabrics(&wrong)).unwrap_err().to_string();
+        assert!(refused.contains("samples_per_s tells a step that is 11 % longer than step_s"), "{refused}");
     }
 
     #[test]

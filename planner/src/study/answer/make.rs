@@ -138,13 +138,14 @@ fn rows(
 fn measured(study: &Study, rows: &[Row]) -> Vec<MeasuredRow> {
     let of = |one: &MeasuredStep| {
         let job = study.jobs.get(one.job)?;
-        let run = rows.get(one.candidate * study.jobs.len() + one.job)?.as_ref()?.as_ref().ok()?;
+        // (Of what was refused nothing is predicted; the ranking says why.)
+        let run = rows.get(one.candidate * study.jobs.len() + one.job)?.as_ref()?.as_ref().ok();
         Some(MeasuredRow {
             candidate: name(study, one.candidate),
             job: job.name().to_owned(),
             figure: one.figure.key().to_owned(),
             measured: one.value,
-            predicted: one.figure.of_row(job, run),
+            predicted: run.and_then(|run| one.figure.of_row(job, run)),
         })
     };
     study.measured.iter().filter_map(of).collect()

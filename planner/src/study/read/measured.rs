@@ -46,7 +46,7 @@ impl Reader<'_> {
     /// The figures of an entry, each a measured step.
     pub(super) fn measured(
         self,
-        entry: &Spanned<MeasuredText>,
+        (run, entry): (usize, &Spanned<MeasuredText>),
         candidates: &[Candidate],
         jobs: &[Job],
         pairs: &Pairs,
@@ -80,7 +80,7 @@ impl Reader<'_> {
             }
             let Some(positive) = self.positive(figure.key(), Some(value), figure.most())? else { continue };
             let place = self.origin.place(value.span());
-            steps.push(MeasuredStep { candidate, job: number, figure, value: positive, place });
+            steps.push(MeasuredStep { candidate, job: number, run, figure, value: positive, place });
         }
         if steps.is_empty() {
             let keys: Vec<&str> = Figure::ALL.into_iter().filter(|one| one.is_of(job)).map(Figure::key).collect();
