@@ -9,9 +9,8 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub struct StudyArgs {
     /// Candidates, jobs, constraints, sensitivities and assumptions (TOML); `--template` writes one to start from. With
-    /// `-o DIR` the folder gets results.json, a page to read (index.html), the ranking in the chosen format beside them
-    /// (ranking.txt or ranking.csv), and runs.jsonl, a line for each run as it ends: the same command again makes only those
-    /// that are missing
+    /// `-o DIR` the folder gets results.json, a page to read (index.html), the ranking as text and as a table (ranking.txt,
+    /// ranking.csv), and runs.jsonl, a line for each run as it ends: the same command again makes only those that are missing
     #[arg(value_name = "STUDY", required_unless_present = "template")]
     pub study: Option<PathBuf>,
     /// Write a study to start from

@@ -15,6 +15,7 @@ pub(crate) use serving::tests as serving_tests;
 use std::fmt;
 use std::ops::Range;
 
+use fabricast_topologies::fabric::near_misses;
 use fabricast_topologies::{Origin, Place};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -36,7 +37,15 @@ use crate::trace::Contents;
 /// What the TOML reader says, with its place.
 pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
     let place = error.span().map_or_else(|| Place::of_source(origin.source), |bytes| origin.place(bytes));
-    JobError::at(&place, error.message().trim().replace('\n', "; "))
+    let message = error.message().trim().replace('\n', "; ");
+    JobError { help: meant(&message), ..JobError::at(&place, message) }
+}
+
+/// The key or word that a message of serde's expected and that looks like the one it found: "unknown field `a`, expected `b` or `c`".
+fn meant(message: &str) -> Option<String> {
+    let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
+    let found = quoted.next()?;
+    near_misses(found, quoted).first().map(|near| format!("did you mean `{near}`?"))
 }
 
 /// A number as people write it: of very large and very small ones not all digits.

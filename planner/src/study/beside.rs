@@ -27,10 +27,10 @@ const CURVES: usize = 3;
 const SIZES: [u64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30];
 
 /// Ranks of a group inside of an NVLink domain up to which it is asked about.
-const MOST_INSIDE: usize = 128;
+pub const MOST_INSIDE: usize = 128;
 
 /// The same of a group that leaves its domain: a search over more hosts takes as long as the run itself.
-const MOST_BETWEEN: usize = 32;
+pub const MOST_BETWEEN: usize = 32;
 
 /// Larger calls are chosen for as those of this size are: what a library chooses no longer depends on it.
 const MOST_BYTES: Bytes = Bytes(4 << 30);

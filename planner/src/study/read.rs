@@ -409,6 +409,9 @@ mod tests {
         assert_eq!(error.help.as_deref(), Some("did you mean `j`?"));
         assert!(read_study(JOB, "s").unwrap_err().to_string().contains("no candidate"));
         assert!(read_study(CANDIDATE, "s").unwrap_err().to_string().contains("no job"));
+        // A key that looks like one that there is.
+        let misspelt = format!("{CANDIDATE}{}", JOB.replace("global_batch", "globl_batch"));
+        assert_eq!(read_study(&misspelt, "s").unwrap_err().help.as_deref(), Some("did you mean `global_batch`?"));
         let twice = format!("{CANDIDATE}{JOB}{JOB}");
         assert!(read_study(&twice, "s").unwrap_err().to_string().contains("s:10:8: name: `j` stands twice"));
     }

@@ -23,12 +23,16 @@ pub use tables::measured;
 /// load of its links.
 #[must_use]
 pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
-    page_beside(answer, pictures, &[])
+    made(answer, pictures, None)
 }
 
 /// The same with what the library would choose by itself in the steps of that candidate, by job, where the caller has worked it out.
 #[must_use]
 pub fn page_beside(answer: &Answer, pictures: &[(String, Picture)], besides: &[(String, Beside)]) -> Page {
+    made(answer, pictures, Some(besides))
+}
+
+fn made(answer: &Answer, pictures: &[(String, Picture)], besides: Option<&[(String, Beside)]>) -> Page {
     let of_job = |(job, picture): &(String, Picture)| (job.clone(), vec![Block::Picture(picture.clone())]);
     let pictures = Choice::blocks("Job", pictures.iter().map(of_job).collect());
     let of_some = |is_meant: &dyn Fn(&JobRow) -> bool, make: &dyn Fn(&str) -> Vec<Block>| {
@@ -70,11 +74,13 @@ pub fn page_beside(answer: &Answer, pictures: &[(String, Picture)], besides: &[(
         sections.push(Section::new("Calls of a step", of_some(&is_told, &|job| load::calls(answer, job))));
     }
     let of_besides = |make: &dyn Fn(&str, &Beside) -> Vec<Block>| {
-        let options = besides.iter().map(|(job, one)| (job.clone(), make(job, one)));
+        let options = besides.unwrap_or_default().iter().map(|(job, one)| (job.clone(), make(job, one)));
         Choice::blocks("Job", options.filter(|(_, blocks)| !blocks.is_empty()).collect())
     };
+    let mut choices = of_besides(&|job, one| beside::choices(answer, job, one));
+    choices.extend(besides.and_then(|besides| beside::left_out(answer, besides)).map(Block::Text));
     for (title, blocks) in [
-        ("What the library would choose", of_besides(&|job, one| beside::choices(answer, job, one))),
+        ("What the library would choose", choices),
         ("The call that takes the most", of_besides(&|_, one| beside::schedule(one))),
         ("Bus bandwidth of calls", of_besides(&|_, one| beside::curves(one))),
     ] {

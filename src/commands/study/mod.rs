@@ -63,11 +63,9 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     };
     files.push(("results.json", output::json(&answer)?));
     files.push(("index.html", page::page(study, &answer, fabrics).html()));
-    match output.format {
-        Format::Text => files.push(("ranking.txt", shown(&answer, output, &Look::default())?)),
-        Format::Csv => files.push(("ranking.csv", shown(&answer, output, &Look::default())?)),
-        Format::Json => {}
-    }
+    // (Both, whatever the format: none of an earlier run is to stand beside these.)
+    files.push(("ranking.txt", text::page(&answer, &Look::default())));
+    files.push(("ranking.csv", super::csv(&results::csv(&answer))?));
     files::write_folder(folder, &files)
 }
 

@@ -25,7 +25,10 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     let apart = study.pairs.differ(study.candidates.len()).then(|| {
         "jobs name their candidates: a candidate is ranked by its own, among those that have the same".to_owned()
     });
-    own.chain(apart).chain(of_rows(rows)).collect()
+    let at_once = rows.iter().any(|row| row.total_comm_share > 1.0).then(|| {
+        "calls that take more than 100 % of a step go on at once, some beside others and beside kernels".to_owned()
+    });
+    own.chain(apart).chain(at_once).chain(of_rows(rows)).collect()
 }
 
 /// What rows say, each once, with the candidates that say it.

@@ -2,7 +2,7 @@
 
 use fabricast_planner::library::Library;
 use fabricast_planner::study::answer::{Answer, ResultRow};
-use fabricast_planner::study::beside::{Beside, Curve, Shown};
+use fabricast_planner::study::beside::{Beside, Curve, MOST_BETWEEN, MOST_INSIDE, Shown};
 use fabricast_topologies::{Bytes, Picos};
 
 use super::super::plan::busbw;
@@ -21,6 +21,22 @@ pub(super) fn choices(answer: &Answer, job: &str, beside: &Beside) -> Vec<Block>
         Block::Text(sentence(row, beside)),
         Block::Table(format!("{job}: calls of a step, both ways"), table(row, beside)),
     ]
+}
+
+/// Jobs whose calls on the candidate that is ranked first were not looked at, in a sentence; `None` where all were.
+pub(super) fn left_out(answer: &Answer, besides: &[(String, Beside)]) -> Option<String> {
+    let is_left_out = |job: &&str| {
+        of_first(answer, job).is_some_and(|row| !row.calls.is_empty()) && besides.iter().all(|(known, _)| known != job)
+    };
+    let jobs: Vec<&str> = answer.jobs.iter().map(|job| job.name.as_str()).filter(is_left_out).collect();
+    (!jobs.is_empty()).then(|| {
+        format!(
+            "Not looked at in {}: the library's choices are worked out for groups of up to {} GPUs that leave their NVLink domain and of up to {}              inside of one.",
+            jobs.join(", "),
+            MOST_BETWEEN,
+            MOST_INSIDE
+        )
+    })
 }
 
 fn of_first<'a>(answer: &'a Answer, job: &str) -> Option<&'a ResultRow> {
