@@ -149,21 +149,19 @@ fn sentences(answer: &Answer) -> Vec<String> {
         return vec!["There is no candidate.".to_owned()];
     }
     let mut sentences = Vec::new();
-    let undone: Vec<&str> = answer.beyond_all().map(|job| job.name.as_str()).collect();
-    if !undone.is_empty() && answer.jobs.len() > 1 {
-        sentences.push(format!("No candidate can run {}.", undone.join(", nor ")));
-    }
-    if parts.len() > 1 {
-        sentences.push(format!(
-            "Candidates have different jobs, and are compared with those that have the same: there are {} such sets.",
-            parts.len()
-        ));
-    }
     for part in parts.iter().take(MOST_TOLD) {
         sentences.extend(of_compared(answer, part));
     }
-    if parts.len() > MOST_TOLD {
-        sentences.push(format!("{} more sets are in the table.", parts.len() - MOST_TOLD));
+    if parts.len() > 1 {
+        let more = match parts.len().saturating_sub(MOST_TOLD) {
+            0 => String::new(),
+            more => format!("; {more} more sets of jobs are in the table"),
+        };
+        sentences.push(format!("Candidates with different jobs are not compared with each other{more}."));
+    }
+    let undone: Vec<&str> = answer.beyond_all().map(|job| job.name.as_str()).collect();
+    if !undone.is_empty() && answer.jobs.len() > 1 {
+        sentences.push(format!("No candidate can run {}.", undone.join(", nor ")));
     }
     let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
     if !answer.sensitivities.is_empty() && answer.candidates.len() > 1 && answer.ranking.iter().any(|one| one.within) {
@@ -184,14 +182,17 @@ fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     }
     if !first.within {
         let why = format!("{}: {}", first.candidate, first.beyond.join("; "));
-        let none = if first.jobs.is_empty() { "No candidate fits all jobs" } else { "None of these fits all its jobs" };
+        let none = match first.jobs.as_slice() {
+            [] => "No candidate fits all jobs".to_owned(),
+            some => format!("For {}, no candidate fits all", several(some)),
+        };
         return vec![format!("{none} and keeps all constraints."), format!("Nearest is {why}.")];
     }
     let mut sentences = Vec::new();
     let over = match first.jobs.as_slice() {
         [] if answer.jobs.len() > 1 => ", the weighted geometric mean over jobs".to_owned(),
         [] => String::new(),
-        [one] => format!(", with {one}"),
+        [one] => format!(", for {one}"),
         some => format!(", the weighted geometric mean over {}", several(some)),
     };
     let what = match (answer.by().is_cost(), is_alone) {
@@ -218,8 +219,9 @@ fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
         ));
     }
     if let Some(fastest) = fastest(answer, part).filter(|fastest| fastest.candidate != first.candidate) {
-        let jobs = if first.jobs.is_empty() { "all jobs" } else { "all of these" };
-        sentences.push(format!("{} is fastest over {jobs}, at a higher cost.", fastest.candidate));
+        let jobs =
+            if first.jobs.is_empty() { "over all jobs".to_owned() } else { format!("for {}", several(&first.jobs)) };
+        sentences.push(format!("{} is fastest {jobs}, at a higher cost.", fastest.candidate));
     }
     sentences.push(bound_by(answer, first));
     let out: Vec<&str> = part.iter().filter(|one| !one.within).map(|one| one.candidate.as_str()).collect();
