@@ -1,4 +1,5 @@
-//! Pictures that are drawn elsewhere in this crate, for a page: fabrics in the page's own colours, schedules on white.
+//! Pictures that are drawn elsewhere in this crate, for a page: fabrics in the page's own colours, schedules on white, which a dark page
+//! turns round.
 
 use fabricast_sim::schedule::Schedule;
 use fabricast_topologies::Fabric;
