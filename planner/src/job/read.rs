@@ -45,7 +45,7 @@ pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
 fn meant(message: &str) -> Option<String> {
     let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
     let found = quoted.next()?;
-    near_misses(found, quoted).first().map(|near| format!("did you mean `{near}`?"))
+    near_misses(found, quoted.filter(|known| !known.is_empty())).first().map(|near| format!("did you mean `{near}`?"))
 }
 
 /// A number as people write it: of very large and very small ones not all digits.

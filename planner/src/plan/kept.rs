@@ -75,7 +75,7 @@ fn is_of(pair: &[Priced], strategy: Strategy) -> bool {
     pair.iter().any(|p| same_pair(p.strategy, strategy))
 }
 
-fn same_pair(a: Strategy, b: Strategy) -> bool {
+pub(crate) fn same_pair(a: Strategy, b: Strategy) -> bool {
     (a.algorithm, a.protocol) == (b.algorithm, b.protocol)
 }
 
@@ -84,7 +84,7 @@ fn worth_of(pair: &[Priced]) -> Option<Picos> {
     pair.iter().map(|p| p.time).min().map(worth_of_time)
 }
 
-fn worth_of_time(fastest: Picos) -> Picos {
+pub(crate) fn worth_of_time(fastest: Picos) -> Picos {
     Picos((fastest.0 as f64 * (1.0 + CHANNELS_WORTH)) as u64)
 }
 

@@ -28,6 +28,7 @@ use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
 pub use default::LibraryDefault;
 pub use for_library::for_library;
+pub(crate) use kept::{same_pair, worth_of_time};
 pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MOST_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, Stretch};

@@ -13,6 +13,8 @@
 //! to the next doubling the first ranks add the most, since each of them is a level further from the root: 12.826, 12.819, 12.882 and
 //! 12.942 ms among 288, 320, 384 and 448, of which square roots say 12.766, 12.805, 12.860 and 12.902.
 
+use std::convert::Infallible;
+
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, LinkId, NodeId, Picos};
 use rustc_hash::FxHashMap;
@@ -84,7 +86,17 @@ impl Fewer {
         Some([whole.get(..ranks.checked_sub(self.rest)?)?, last].concat())
     }
 
-    /// The call of so many ranks.
+    /// The same of each of several groups.
+    fn of_each(self, groups: &[Vec<NodeId>], ranks: usize) -> Vec<Vec<NodeId>> {
+        groups.iter().filter_map(|group| self.of(group, ranks)).collect()
+    }
+
+    /// A call among so many ranks.
+    fn call(self, call: &Planned, ranks: usize) -> Planned {
+        Planned { bytes: self.bytes(ranks), ..*call }
+    }
+
+    /// The bytes of the call among so many ranks.
     pub(super) fn bytes(self, ranks: usize) -> Bytes {
         match self.growth {
             Growth::ByRank => Bytes(self.bytes.0.div_ceil(self.ranks.max(1) as u64) * ranks as u64),
@@ -144,41 +156,47 @@ impl Simulated<'_> {
 
     /// What all groups at once take for a call of very many that fewer tell; `None` of other calls.
     pub(super) fn by_fewer(&self, groups: &[Vec<NodeId>], call: &Planned) -> Option<Result<Picos, PlanError>> {
-        let grown = (call.bytes, Growth::of(call.strategy.algorithm, call.collective)?);
+        let growth = Growth::of(call.strategy.algorithm, call.collective)?;
         let first = groups.first()?;
-        let mut fewer = self.fewer_than(if groups.len() > 1 { SOME_OF_SEVERAL } else { SOME }, first, grown)?;
-        let of = |fewer: Fewer, ranks: usize| -> (Vec<Vec<NodeId>>, Planned) {
-            let groups = groups.iter().filter_map(|group| fewer.of(group, ranks)).collect();
-            (groups, Planned { bytes: fewer.bytes(ranks), ..*call })
-        };
-        let mut alone = false;
-        if groups.len() > 1
-            && let (some, part) = of(fewer, fewer.timed()[0])
-            && self.first_stands_for_all(&some, part)
-        {
-            // What is known of it by itself.
-            (fewer, alone) = (self.fewer(first, call.bytes, grown.1).unwrap_or(fewer), true);
+        let alone = || self.fewer(first, call.bytes, growth);
+        if groups.len() == 1 {
+            return Some(self.told(groups, call, alone()?));
         }
-        if !alone && groups.len() > 1 {
-            let (some, _) = of(fewer, fewer.timed()[1]);
-            let [fewer, all] = [some.as_slice(), groups].map(|groups| self.busiest_between_domains(groups));
-            if (fewer - all).abs() > BUSY_ALIKE * all {
-                return None;
-            }
-        }
-        let among = |ranks: usize| {
-            let (groups, part) = of(fewer, ranks);
-            self.part(if alone { groups.get(..1).unwrap_or_default() } else { &groups }, part)
-        };
+        let some = [SOME_OF_SEVERAL, SOME].map(|least| self.fewer_than(least, first, (call.bytes, growth)));
+        let fewer = some.into_iter().flatten().find(|fewer| self.are_as_busy(*fewer, groups))?;
+        let [_, twice] = fewer.timed();
+        // Where the first stands for all, what is known of it by itself.
+        Some(match self.first_stands_for_all(&fewer.of_each(groups, twice), fewer.call(call, twice)) {
+            true => self.told(std::slice::from_ref(first), call, alone().unwrap_or(fewer)),
+            false => self.told(groups, call, fewer),
+        })
+    }
+
+    fn told(&self, groups: &[Vec<NodeId>], call: &Planned, fewer: Fewer) -> Result<Picos, PlanError> {
+        let among = |ranks: usize| self.part(&fewer.of_each(groups, ranks), fewer.call(call, ranks));
         let [first, second] = fewer.timed();
         let (first_took, second_took) = rayon::join(|| among(first), || among(second));
-        Some(first_took.and_then(|first_took| Ok(fewer.told([first_took, second_took?]))))
+        Ok(fewer.told([first_took?, second_took?]))
     }
-}
 
-impl Simulated<'_> {
-    /// How long the busiest link takes for a byte from each rank that another domain follows, round all groups: seconds.
+    /// Whether fewer ranks of groups keep their busiest link as busy as all do, both times.
+    fn are_as_busy(&self, fewer: Fewer, groups: &[Vec<NodeId>]) -> bool {
+        let all = self.busiest_between_domains(groups);
+        fewer.timed().iter().all(|&ranks| {
+            let some = self.busiest_between_domains(&fewer.of_each(groups, ranks));
+            (some - all).abs() <= BUSY_ALIKE * all
+        })
+    }
+
+    /// How long the busiest link takes for a byte from each rank that another domain follows, round all groups: seconds. Groups are
+    /// known by the first of them and how many there are.
     fn busiest_between_domains(&self, groups: &[Vec<NodeId>]) -> f64 {
+        let Some(first) = groups.first() else { return 0.0 };
+        let find = || Ok::<_, Infallible>(Some(self.find_busiest(groups)));
+        self.busiest.or_find((first.clone(), groups.len()), find).ok().flatten().unwrap_or_default()
+    }
+
+    fn find_busiest(&self, groups: &[Vec<NodeId>]) -> f64 {
         let fabric = self.router.fabric();
         let mut loads: FxHashMap<LinkId, f64> = FxHashMap::default();
         let mut hops = Vec::new();

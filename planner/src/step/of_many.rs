@@ -8,7 +8,7 @@ use crate::strategy::Restriction;
 
 /// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
 /// time than they are worth.
-const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
+pub(super) const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
 
 /// What they do not try: each rank sends to every other, so that messages grow with the square of the ranks, for bytes
 /// that rings move as fast.

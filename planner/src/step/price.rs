@@ -23,13 +23,15 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
+use super::fewer::Growth;
+use super::of_many::CHANNELS_OF_MANY;
 use super::rows;
 use super::sample::Part;
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
 use crate::bound::Bounds;
 use crate::job::{Collectives, Dimension, Layout};
-use crate::plan::PlanError;
+use crate::plan::{PlanError, same_pair, worth_of_time};
 use crate::strategy::Strategy;
 
 /// A call among the groups of a dimension, all at once.
@@ -122,6 +124,8 @@ pub struct Simulated<'a> {
     timed: Kept<Asked, Timed>,
     /// The same of parts of calls, and of calls of fewer ranks.
     pub(super) parts: Kept<Part, Picos>,
+    /// How busy rings keep the busiest link between domains, by the first of so many groups.
+    pub(super) busiest: Kept<(Vec<NodeId>, usize), f64>,
     /// What calls of groups that leave their domain take at least.
     least: Kept<Asked, Picos>,
     /// Of each group that was asked about, with its devices in this order.
@@ -172,8 +176,8 @@ impl<'a> Simulated<'a> {
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
         let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
-        let (known, picked, timed, parts, least, bounds) = Default::default();
-        Self { router, profile, ranks, numbers, known, picked, timed, parts, least, bounds }
+        let (known, picked, timed, parts, busiest, least, bounds) = Default::default();
+        Self { router, profile, ranks, numbers, known, picked, timed, parts, busiest, least, bounds }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -299,7 +303,8 @@ impl<'a> Simulated<'a> {
         self.picked.or_find(asked, || self.pick_of_large(parties, (collective, bytes), (most, collectives)))
     }
 
-    /// The same of a call that is larger than `most`, at which ways are looked for: by those that are fast there.
+    /// The same of a call that is larger than `most`, at which ways are looked for: by those that are fast there, rings of these
+    /// on as many channels as are tried, since a search leaves out what is little faster there.
     fn pick_of_large(
         &self,
         parties: &[Vec<NodeId>],
@@ -310,12 +315,31 @@ impl<'a> Simulated<'a> {
         let ways = self.ways(first, (collective, most), collectives)?;
         let fastest = ways.first().map_or(Picos::ZERO, |way| way.0);
         let fast = ways.into_iter().take_while(|way| way.0.0 <= fastest.0.saturating_mul(AS_FAST)).take(FEW);
-        let fast: Vec<Strategy> = fast.map(|way| way.1).collect();
+        let on_others = |strategy: Strategy| {
+            let is_ring = Growth::of(strategy.algorithm, collective) == Some(Growth::ByRank);
+            let others =
+                CHANNELS_OF_MANY.into_iter().filter(move |_| is_ring && CHANNELS_OF_MANY.contains(&strategy.channels));
+            std::iter::once(strategy.channels).chain(others).map(move |channels| Strategy { channels, ..strategy })
+        };
+        let mut fast: Vec<Strategy> = fast.flat_map(|way| on_others(way.1)).collect();
+        fast.sort_unstable();
+        fast.dedup();
         let among = |parties: &[Vec<NodeId>], strategy| self.kept(parties, Planned { collective, bytes, strategy });
         let alone = |&strategy: &Strategy| Ok((among(std::slice::from_ref(first), strategy)?, strategy));
         let mut ways = fast.par_iter().with_max_len(1).map(alone).collect::<Result<Vec<_>, PlanError>>()?;
         ways.sort_unstable();
-        Ok(self.best_of(&ways, |&(_, strategy)| among(parties, strategy))?.strategy)
+        let best = self.best_of(&ways, |&(_, strategy)| among(parties, strategy))?;
+        // Fewer channels, which leave SMs to others, where more are worth little; as `plan` prefers them.
+        let Some(strategy) = best.strategy else { return Ok(None) };
+        let mut fewer: Vec<Strategy> = ways.iter().map(|way| way.1).collect();
+        fewer.retain(|&one| same_pair(one, strategy) && one.channels < strategy.channels);
+        fewer.sort_unstable_by_key(|one| (one.channels, *one));
+        for one in fewer {
+            if among(parties, one)? <= worth_of_time(best.time) {
+                return Ok(Some(one));
+            }
+        }
+        Ok(Some(strategy))
     }
 
     /// What all groups at once take for a call, worked out once.

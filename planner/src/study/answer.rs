@@ -419,7 +419,8 @@ impl Answer {
 
     /// Jobs that no candidate can run as it is asked for: refused by all, or without memory enough on any.
     pub fn beyond_all(&self) -> impl Iterator<Item = &JobRow> {
-        self.jobs.iter().filter(|job| !self.results.iter().any(|row| row.job == job.name && row.fits))
+        let has_room = |row: &&ResultRow| row.memory_beyond_gb.or(row.host_memory_beyond_gb).is_none();
+        self.jobs.iter().filter(move |job| !self.results.iter().filter(has_room).any(|row| row.job == job.name))
     }
 
     /// Who is first under another assumption in each of these parts.

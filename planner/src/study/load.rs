@@ -62,16 +62,18 @@ pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
             false => calls_of_row(job, row, &layout_of_row(job, row, fabrics.get(number)?)?).map(drop),
         }
     };
-    let jobs = study.jobs.iter().zip(&study.asked).enumerate();
-    let is_job = |((number, (job, asked)), told): ((usize, (&Job, _)), &JobRow)| {
+    let is_job = |number: usize, told: &JobRow| {
         let named = study.pairs.of_job(number).unwrap_or_default();
         let names = named.iter().filter_map(|&one| Some(study.candidates.get(one)?.name.as_str()));
-        (job.name(), asked) == (told.name.as_str(), &told.asked) && names.eq(told.candidates.iter().map(String::as_str))
+        // (Answers of before say nothing of what was asked.)
+        (told.asked.is_empty() || study.asked.get(number) == Some(&told.asked))
+            && study.jobs.get(number).is_some_and(|job| job.name() == told.name)
+            && names.eq(told.candidates.iter().map(String::as_str))
     };
     study.candidates.len() == answer.candidates.len()
         && study.candidates.iter().zip(fabrics).zip(&answer.candidates).all(is_same)
         && study.jobs.len() == answer.jobs.len()
-        && jobs.zip(&answer.jobs).all(is_job)
+        && answer.jobs.iter().enumerate().all(|(number, told)| is_job(number, told))
         && answer.results.iter().all(|row| is_told(row).is_some())
 }
 

@@ -7,7 +7,7 @@ mod load;
 mod tables;
 
 use fabricast_planner::study::answer::{
-    Answer, CandidateRow, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow,
+    Answer, CandidateRow, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow, ScoredBy,
 };
 use fabricast_planner::study::beside::Beside;
 
@@ -129,9 +129,8 @@ fn title(answer: &Answer) -> String {
     }
 }
 
-/// The unit of the score, as words.
-fn unit(answer: &Answer) -> String {
-    let by = answer.by();
+/// The unit of a score, as words.
+fn unit(answer: &Answer, by: ScoredBy) -> String {
     let of = by.unit().replace("M tokens", "million tokens");
     format!("{} per {of}", if by.is_cost() { &answer.currency } else { "seconds" })
 }
@@ -161,7 +160,7 @@ fn sentences(answer: &Answer) -> Vec<String> {
     }
     let undone: Vec<&str> = answer.beyond_all().map(|job| job.name.as_str()).collect();
     if !undone.is_empty() && answer.jobs.len() > 1 {
-        sentences.push(format!("No candidate can run {}.", undone.join(", nor ")));
+        sentences.push(format!("No candidate can run {}.", undone.join(" or ")));
     }
     let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
     if !answer.sensitivities.is_empty() && answer.candidates.len() > 1 && answer.ranking.iter().any(|one| one.within) {
@@ -195,14 +194,19 @@ fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
         [one] => format!(", for {one}"),
         some => format!(", the weighted geometric mean over {}", several(some)),
     };
-    let what = match (answer.by().is_cost(), is_alone) {
+    let what = match (first.by.is_cost(), is_alone) {
         (true, false) => "costs least:",
         (false, false) => "is fastest:",
         (true, true) => "costs",
         (false, true) => "takes",
     };
     let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
-    sentences.push(format!("{} {what} {} {}{over}.", first.candidate, format::significant(score(first)), unit(answer)));
+    sentences.push(format!(
+        "{} {what} {} {}{over}.",
+        first.candidate,
+        format::significant(score(first)),
+        unit(answer, first.by)
+    ));
     if let Some(second) = part.iter().filter(|one| one.within).nth(1) {
         let more = format::percent(score(second) / score(first) - 1.0);
         let sure = first.probability_best.map_or_else(String::new, |share| {

@@ -115,7 +115,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
 /// The table of a study.
 fn toml(fit: &CurveFit, path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut text = format!("# fabricast calibrate {name}: {} measured steps\n[efficiency]\n", fit.errors.len());
+    let mut text = format!("# fabricast calibrate {name}: {} measured steps\n[efficiency]\n", fit.of_runs().count());
     for figure in fit.figures {
         let value = match figure.unit {
             "" => format!("{:.4}", figure.value),
@@ -128,7 +128,7 @@ fn toml(fit: &CurveFit, path: &Path) -> String {
 
 /// Errors by the curve that makes them.
 fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
-    let of = |pick: fn(&StepErrors) -> f64| Summary::of(fit.errors.iter().map(pick));
+    let of = |pick: fn(&StepErrors) -> f64| Summary::of(fit.of_runs().map(pick));
     [
         ("the study's curve", of(|step| step.before)),
         ("fitted", of(|step| step.fitted)),

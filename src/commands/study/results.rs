@@ -125,6 +125,12 @@ pub fn csv(answer: &Answer) -> Table {
     fields.push(number("score", "score", move |row| ranked(row)?.score));
     fields.push(percent("probability_best", "best with", move |row| ranked(row)?.probability_best));
     fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
+    // What ranks, scores, probabilities and fronts are of.
+    fields.push(text("ranked_by", "ranked by", move |row| {
+        let own = ranked(row).map(|one| one.jobs.as_slice()).unwrap_or_default();
+        let all = || answer.jobs.iter().map(|job| job.name.clone()).collect();
+        if own.is_empty() { all() } else { own.to_vec() }.join("; ")
+    }));
     table(answer, fields)
 }
 

@@ -1,7 +1,7 @@
 //! The efficiency curve of kernels, fitted to measured steps of jobs.
 //!
 //! The figures of [`Efficiency`] are fitted as logarithms, and residuals are logarithms of predicted ÷ measured, all
-//! steps counting alike: one that is told in several units counts once. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
+//! steps counting alike: of one that is told in several units the first counts. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
 //! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %. Figures that the study gives
 //! stay as they are, so that few steps, or steps that do not tell some, can tell the others.
 
@@ -33,8 +33,7 @@ pub enum CurveError {
     },
     /// Two units of one run that tell different times.
     #[error(
-        "{place}: {figure} tells a step that is {percent:.0} % {} than {other} of the same run does: expected figures of one step, or a `[[measured]]` for each run",
-        if *.percent < 0.0 { "shorter" } else { "longer" }
+        "{place}: {figure} and {other} of one `[[measured]]` tell different times: by {figure} it takes {percent:.0} % of what it takes by {other}"
     )]
     Contradiction {
         /// Where the second stands.
@@ -43,7 +42,7 @@ pub enum CurveError {
         figure: &'static str,
         /// The first one's key.
         other: &'static str,
-        /// By how much it is longer, %.
+        /// What it takes by the second, of what it takes by the first, %.
         percent: f64,
     },
     /// No profile for a candidate, a job that cannot be on it, or a call without a price.
@@ -83,6 +82,8 @@ pub struct StepErrors {
     pub fitted: f64,
     /// With a curve that is fitted to all other steps.
     pub left_out: f64,
+    /// Whether another unit tells the same step before, so that this one was not fitted to.
+    pub is_repeated: bool,
 }
 
 /// What measured steps tell of the curve.
@@ -94,6 +95,13 @@ pub struct CurveFit {
     pub figures: [CurveFigure; FIGURES],
     /// Errors of the study's measured steps, in its order.
     pub errors: Vec<StepErrors>,
+}
+
+impl CurveFit {
+    /// Errors of the steps that were fitted to: each run once.
+    pub fn of_runs(&self) -> impl Iterator<Item = &StepErrors> {
+        self.errors.iter().filter(|one| !one.is_repeated)
+    }
 }
 
 /// Figures of the curve.
@@ -170,19 +178,19 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
             continue;
         };
         let Some(machine) = machine_of(one.candidate, job) else { continue };
-        let alike = study.measured.iter().filter(|other| is_same_run(job, one, other)).count();
-        let step = Measured { job, one, machine, weight: 1.0 / (alike.max(1) as f64).sqrt() };
+        let first = steps.iter().find(|known| is_same_run(job, one, known.one));
+        let step = Measured { job, one, machine, is_repeated: first.is_some() };
         // What cannot be predicted is told before anything is fitted.
         let failed = |error| StudyError::of_job(&candidate.name, job, error);
         if step.predicted(machine.curve).map_err(failed)?.is_none() {
             return Err(CurveError::NoSuchStep { place: one.place.clone().into(), figure: one.figure.key() });
         }
-        if let Some(first) = steps.iter().find(|known| is_same_run(job, one, known.one)) {
+        if let Some(first) = first {
             // (Predictions are of one step.)
             let longer = first.residual(machine.curve) - step.residual(machine.curve);
             if longer.abs() > CONTRADICTION {
                 let (figure, other) = (one.figure.key(), first.one.figure.key());
-                let percent = longer.exp_m1() * 100.0;
+                let percent = longer.exp() * 100.0;
                 return Err(CurveError::Contradiction { place: one.place.clone().into(), figure, other, percent });
             }
         }
@@ -198,8 +206,8 @@ struct Measured<'a> {
     job: &'a Job,
     one: &'a MeasuredStep,
     machine: &'a Machine<'a>,
-    /// What its residual is multiplied by: √(1 ÷ units that tell the same).
-    weight: f64,
+    /// As [`StepErrors::is_repeated`].
+    is_repeated: bool,
 }
 
 /// Whether two figures tell the same time of the same run of a job.
@@ -249,7 +257,7 @@ struct Curve<'a> {
 impl Problem for Curve<'_> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
         let curve = curve(at);
-        self.steps.par_iter().with_max_len(1).map(|step| step.weight * step.residual(curve)).collect()
+        self.steps.par_iter().with_max_len(1).map(|step| step.residual(curve)).collect()
     }
 
     fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
@@ -284,16 +292,18 @@ fn minimum(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGUR
 }
 
 fn fit(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> CurveFit {
-    let found = minimum(steps, start, limits);
+    let once: Vec<Measured<'_>> = steps.iter().filter(|step| !step.is_repeated).copied().collect();
+    let found = minimum(&once, start, limits);
     let fitted = curve(&found.at);
     let error = |step: &Measured<'_>, curve: Efficiency| step.residual(curve).exp_m1();
     let of = |step: &Measured<'_>| {
         let is_other = |other: &&Measured<'_>| !is_same_run(step.job, step.one, other.one);
-        let others: Vec<Measured<'_>> = steps.iter().filter(is_other).copied().collect();
+        let others: Vec<Measured<'_>> = once.iter().filter(is_other).copied().collect();
         StepErrors {
             before: error(step, step.machine.curve),
             fitted: error(step, fitted),
             left_out: error(step, curve(&minimum(&others, fitted, limits).at)),
+            is_repeated: step.is_repeated,
         }
     };
     let errors = steps.par_iter().with_max_len(1).map(of).collect();
@@ -410,7 +420,8 @@ mod tests {
             let study = study(made_by(wanted));
             let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
             for (figure, wanted) in found.figures.iter().zip([matrix, attention, memory, stream, start]) {
-                prop_assert!((figure.value / wanted - 1.0).abs() < 0.01, "{figure:?}, not {wanted}");
+                // (The curve where the fit begins draws it a little towards itself.)
+                prop_assert!((figure.value / wanted - 1.0).abs() < 0.02, "{figure:?}, not {wanted}");
                 prop_assert!(figure.low <= figure.value && figure.value <= figure.high);
             }
             prop_assert!(found.errors.iter().all(|one| one.fitted.abs() < 0.01), "{:?}", found.errors);
@@ -497,7 +508,7 @@ mod tests {
         twice.measured.push(MeasuredStep { figure: Figure::Samples, value: 2.0 / first.value, ..first.clone() });
         let [one, two] = [&once, &twice].map(|study| calibrate_curve(study, &fabrics(study)).unwrap());
         for (one, two) in one.figures.iter().zip(&two.figures) {
-            assert!((one.value / two.value - 1.0).abs() < 1e-5, "{one:?} {two:?}");
+            assert_eq!(one, two);
         }
         let (first, same) = (one.errors[0].left_out, [two.errors[0].left_out, two.errors[6].left_out]);
         assert!(same.iter().all(|error| (error - first).abs() < 1e-3), "{first} {same:?}");
@@ -517,7 +528,8 @@ mod tests {
         let mut wrong = twice.clone();
         wrong.measured[6] = MeasuredStep { run: 0, value: 1.8 / once.measured[0].value, ..wrong.measured[6].clone() };
         let refused = calibrate_curve(&wrong, &fabrics(&wrong)).unwrap_err().to_string();
-        assert!(refused.contains("samples_per_s tells a step that is 11 % longer than step_s"), "{refused}");
+        assert!(refused.contains("samples_per_s and step_s of one `[[measured]]` tell different times"), "{refused}");
+        assert!(refused.contains("by samples_per_s it takes 111 % of what it takes by step_s"), "{refused}");
     }
 
     #[test]

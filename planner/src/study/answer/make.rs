@@ -38,8 +38,10 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
         sensitivities.push(sensitivity(study, cases, (number, setting), &ranking, &changed));
     }
     let priced = study.candidates.iter().any(|one| one.price.is_some());
-    let traces = study.jobs.iter().filter(|job| matches!(job, Job::Trace(_))).count();
-    let by = ScoredBy::of(priced, (traces, study.jobs.len()));
+    let by = |candidate: usize| {
+        let traces = study.jobs_on(candidate).filter(|(_, job)| matches!(job, Job::Trace(_))).count();
+        ScoredBy::of(priced, (traces, study.jobs_on(candidate).count()))
+    };
     let (own, within) = (study.assumptions, &study.constraints);
     let measured = measured(study, &rows);
     let results: Vec<ResultRow> = rows.into_iter().flatten().filter_map(Result::ok).collect();
@@ -72,7 +74,7 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
                 candidate: name(study, one.candidate),
                 jobs: jobs_of(study, one.candidate),
                 score: Some(one.score).filter(|score| score.is_finite()),
-                by,
+                by: by(one.candidate),
                 pareto: one.pareto,
                 within: one.beyond.is_empty(),
                 beyond: one.beyond,

@@ -91,7 +91,7 @@ fn runs_of_2023_are_met_with_the_attention_of_that_time() {
 /// and one over all.
 #[test]
 fn runs_of_pytorch_are_met() {
-    are_met(include_str!("../../../data/pytorch-a100.toml"), 9, 0.03, -0.1..0.05);
+    are_met(include_str!("../../../data/pytorch-a100.toml"), 9, 0.032, -0.1..0.05);
 }
 
 /// Two figures of their curves were set by these runs; those of calls were not.

@@ -31,10 +31,9 @@ pub(super) fn left_out(answer: &Answer, besides: &[(String, Beside)]) -> Option<
     let jobs: Vec<&str> = answer.jobs.iter().map(|job| job.name.as_str()).filter(is_left_out).collect();
     (!jobs.is_empty()).then(|| {
         format!(
-            "Not looked at in {}: the library's choices are worked out for groups of up to {} GPUs that leave their NVLink domain and of up to {}              inside of one.",
-            jobs.join(", "),
-            MOST_BETWEEN,
-            MOST_INSIDE
+            "Not looked at in {}: the library's choices are worked out for groups of up to {MOST_BETWEEN} GPUs that leave their NVLink domain \
+             and of up to {MOST_INSIDE} inside of one.",
+            jobs.join(", ")
         )
     })
 }
