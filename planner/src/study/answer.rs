@@ -123,7 +123,7 @@ impl MeasuredRow {
     }
 }
 
-/// How long kernels were taken to be ([`Efficiency`](crate::step::Efficiency)).
+/// How long kernels were taken to be ([`Efficiency`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelsRow {
     /// What large matrix products reach of the peak.
