@@ -24,12 +24,14 @@ pub(super) enum Kind {
     Ring,
     /// Double trees: both.
     Tree,
+    /// PAT: large calls among very many by those of fewer.
+    Pat,
     /// As it is.
     Other,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 4] = [Self::Streaming, Self::Ring, Self::Tree, Self::Other];
+    pub(super) const ALL: [Self; 5] = [Self::Streaming, Self::Ring, Self::Tree, Self::Pat, Self::Other];
 
     /// Whether a collective has ways of a kind.
     pub(super) fn is_of(collective: Collective, kind: Self) -> bool {
@@ -40,6 +42,7 @@ impl Kind {
         match Growth::of(algorithm, collective) {
             Some(Growth::ByRank) => Self::Ring,
             Some(Growth::ByDoubling) => Self::Tree,
+            Some(Growth::WithLargeParts) => Self::Pat,
             None if algorithm.streams(collective) => Self::Streaming,
             None => Self::Other,
         }

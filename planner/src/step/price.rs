@@ -23,7 +23,7 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
-use super::fewer::Growth;
+use super::fewer::{Growth, Partners};
 use super::of_many::CHANNELS_OF_MANY;
 use super::rows;
 use super::sample::Part;
@@ -125,7 +125,7 @@ pub struct Simulated<'a> {
     /// The same of parts of calls, and of calls of fewer ranks.
     pub(super) parts: Kept<Part, Picos>,
     /// How busy rings keep the busiest link between domains, by the first of so many groups.
-    pub(super) busiest: Kept<(Vec<NodeId>, usize), f64>,
+    pub(super) busiest: Kept<(Vec<NodeId>, usize, Partners), f64>,
     /// What calls of groups that leave their domain take at least.
     least: Kept<Asked, Picos>,
     /// Of each group that was asked about, with its devices in this order.
