@@ -206,15 +206,13 @@ impl Simulated<'_> {
         let growth = Growth::of(call.strategy.algorithm, call.collective)?;
         let first = groups.first()?;
         let alone = || self.fewer(first, call.bytes, growth);
-        if groups.len() == 1 && growth != Growth::WithLargeParts {
-            return Some(self.told(groups, call, alone()?));
-        }
-        let leasts = if groups.len() == 1 { [SOME, SOME] } else { [SOME_OF_SEVERAL, SOME] };
-        let some = leasts.map(|least| self.fewer_than(least, first, (call.bytes, growth)));
-        let fewer = some.into_iter().flatten().find(|fewer| self.are_as_busy(*fewer, groups))?;
         if groups.len() == 1 {
-            return Some(self.told(groups, call, fewer));
+            // (A ring or a tree by itself keeps no link busier for being longer; far partners may.)
+            let told = alone().filter(|fewer| growth != Growth::WithLargeParts || self.are_as_busy(*fewer, groups))?;
+            return Some(self.told(groups, call, told));
         }
+        let some = [SOME_OF_SEVERAL, SOME].map(|least| self.fewer_than(least, first, (call.bytes, growth)));
+        let fewer = some.into_iter().flatten().find(|fewer| self.are_as_busy(*fewer, groups))?;
         let [_, twice] = fewer.timed();
         // Where the first stands for all, what is known of it by itself.
         Some(match self.first_stands_for_all(&fewer.of_each(groups, twice), fewer.call(call, twice)) {

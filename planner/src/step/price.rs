@@ -255,7 +255,7 @@ impl<'a> Simulated<'a> {
             let strategy = self.pick(&parties, (size, stride, collective, last, collectives))?;
             let time = strategy.map_or(Ok(Picos::ZERO), |strategy| {
                 let call = Planned { collective, bytes, strategy };
-                let of_part = |bytes| self.kept(&parties, Planned { bytes, ..call });
+                let of_part = |bytes| self.taken(&parties, &Planned { bytes, ..call });
                 self.streamed(&parties, &call).unwrap_or_else(|| sample.time(of_part))
             });
             return Ok(Timed { time: time?, strategy });
@@ -324,7 +324,7 @@ impl<'a> Simulated<'a> {
         let mut fast: Vec<Strategy> = fast.flat_map(|way| on_others(way.1)).collect();
         fast.sort_unstable();
         fast.dedup();
-        let among = |parties: &[Vec<NodeId>], strategy| self.kept(parties, Planned { collective, bytes, strategy });
+        let among = |parties: &[Vec<NodeId>], strategy| self.taken(parties, &Planned { collective, bytes, strategy });
         let alone = |&strategy: &Strategy| Ok((among(std::slice::from_ref(first), strategy)?, strategy));
         let mut ways = fast.par_iter().with_max_len(1).map(alone).collect::<Result<Vec<_>, PlanError>>()?;
         ways.sort_unstable();
@@ -340,11 +340,6 @@ impl<'a> Simulated<'a> {
             }
         }
         Ok(Some(strategy))
-    }
-
-    /// What all groups at once take for a call, worked out once.
-    fn kept(&self, parties: &[Vec<NodeId>], call: Planned) -> Result<Picos, PlanError> {
-        self.told_in_part(parties, &call).unwrap_or_else(|| self.part(parties, call))
     }
 
     /// What is best with all groups at once, of what was simulated for the first alone.

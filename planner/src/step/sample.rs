@@ -101,10 +101,9 @@ impl Simulated<'_> {
         self.streamed(groups, call).or_else(|| self.by_fewer(groups, call))
     }
 
-    /// What all groups at once take for a call that is done this way.
+    /// What all groups at once take for a call that is done this way, worked out once.
     pub(super) fn taken(&self, groups: &[Vec<NodeId>], call: &Planned) -> Result<Picos, PlanError> {
-        let Planned { collective, bytes, strategy } = *call;
-        self.told_in_part(groups, call).unwrap_or_else(|| self.slowest(groups, (collective, bytes), strategy))
+        self.told_in_part(groups, call).unwrap_or_else(|| self.part(groups, *call))
     }
 
     /// What a part of a call takes, or a call of fewer ranks; those of one group that stands for all are those of it alone.
