@@ -4,11 +4,10 @@ mod beside;
 mod charts;
 mod course;
 mod load;
+mod sentences;
 mod tables;
 
-use fabricast_planner::study::answer::{
-    Answer, CandidateRow, JobKind, JobRow, KernelsRow, Paid, PriceRow, RankedRow, ResultRow, ScoredBy,
-};
+use fabricast_planner::study::answer::{Answer, CandidateRow, JobKind, JobRow, KernelsRow, Paid, PriceRow, ResultRow};
 use fabricast_planner::study::beside::Beside;
 
 use super::{Block, Choice, Page, Picture, Section};
@@ -112,7 +111,7 @@ fn made(answer: &Answer, pictures: &[(String, Picture)], besides: Option<&[(Stri
         sources.push(Block::List(fabrics));
     }
     sections.push(Section::new("Assumptions and sources", sources));
-    Page { title: title(answer), answer: sentences(answer), sections }
+    Page { title: title(answer), answer: sentences::sentences(answer), sections }
 }
 
 fn title(answer: &Answer) -> String {
@@ -129,160 +128,12 @@ fn title(answer: &Answer) -> String {
     }
 }
 
-/// The unit of a score, as words.
-fn unit(answer: &Answer, by: ScoredBy) -> String {
-    let of = by.unit().replace("M tokens", "million tokens");
-    format!("{} per {of}", if by.is_cost() { &answer.currency } else { "seconds" })
-}
-
 fn own<'a, 'b>(answer: &'a Answer, candidate: &'b str) -> impl Iterator<Item = &'a ResultRow> + use<'a, 'b> {
     answer.results.iter().filter(move |one| one.candidate == candidate)
 }
 
-/// The most sets of candidates with jobs of their own that are told in sentences.
-const MOST_TOLD: usize = 4;
-
-fn sentences(answer: &Answer) -> Vec<String> {
-    let parts = answer.compared();
-    if parts.is_empty() {
-        return vec!["There is no candidate.".to_owned()];
-    }
-    let mut sentences = Vec::new();
-    for part in parts.iter().take(MOST_TOLD) {
-        sentences.extend(of_compared(answer, part));
-    }
-    if parts.len() > 1 {
-        let more = match parts.len().saturating_sub(MOST_TOLD) {
-            0 => String::new(),
-            more => format!("; {more} more sets of jobs are in the table"),
-        };
-        sentences.push(format!("Candidates with different jobs are not compared with each other{more}."));
-    }
-    let undone: Vec<&str> = answer.beyond_all().map(|job| job.name.as_str()).collect();
-    if !undone.is_empty() && answer.jobs.len() > 1 {
-        sentences.push(format!("No candidate can run {}.", undone.join(" or ")));
-    }
-    let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
-    if !answer.sensitivities.is_empty() && answer.candidates.len() > 1 && answer.ranking.iter().any(|one| one.within) {
-        sentences.push(match changed {
-            0 => "The order stays under every other assumption that was tried.".to_owned(),
-            some => format!("The order changes under {some} of {} other assumptions.", answer.sensitivities.len()),
-        });
-    }
-    sentences
-}
-
-/// What is said of candidates that have the same jobs.
-fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
-    let Some(first) = part.first() else { return Vec::new() };
-    let is_alone = part.len() == 1;
-    if !first.within && is_alone {
-        return vec![format!("{} does not do: {}.", first.candidate, first.beyond.join("; "))];
-    }
-    if !first.within {
-        let why = format!("{}: {}", first.candidate, first.beyond.join("; "));
-        let none = match first.jobs.as_slice() {
-            [] => "No candidate fits all jobs".to_owned(),
-            some => format!("For {}, no candidate fits all", several(some)),
-        };
-        return vec![format!("{none} and keeps all constraints."), format!("Nearest is {why}.")];
-    }
-    let mut sentences = Vec::new();
-    let over = match first.jobs.as_slice() {
-        [] if answer.jobs.len() > 1 => ", the weighted geometric mean over jobs".to_owned(),
-        [] => String::new(),
-        [one] => format!(", for {one}"),
-        some => format!(", the weighted geometric mean over {}", several(some)),
-    };
-    let what = match (first.by.is_cost(), is_alone) {
-        (true, false) => "costs least:",
-        (false, false) => "is fastest:",
-        (true, true) => "costs",
-        (false, true) => "takes",
-    };
-    let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
-    sentences.push(format!(
-        "{} {what} {} {}{over}.",
-        first.candidate,
-        format::significant(score(first)),
-        unit(answer, first.by)
-    ));
-    if let Some(second) = part.iter().filter(|one| one.within).nth(1) {
-        let more = format::percent(score(second) / score(first) - 1.0);
-        let sure = first.probability_best.map_or_else(String::new, |share| {
-            format!(
-                " With prices anywhere in their bands, {} is the best in {} % of cases.",
-                first.candidate,
-                format::percent(share)
-            )
-        });
-        sentences.push(format!(
-            "Next is {} at {}, {more} % more.{sure}",
-            second.candidate,
-            format::significant(score(second))
-        ));
-    }
-    if let Some(fastest) = fastest(answer, part).filter(|fastest| fastest.candidate != first.candidate) {
-        let jobs =
-            if first.jobs.is_empty() { "over all jobs".to_owned() } else { format!("for {}", several(&first.jobs)) };
-        sentences.push(format!("{} is fastest {jobs}, at a higher cost.", fastest.candidate));
-    }
-    sentences.push(bound_by(answer, first));
-    let out: Vec<&str> = part.iter().filter(|one| !one.within).map(|one| one.candidate.as_str()).collect();
-    if !out.is_empty() {
-        let (shown, more) = out.split_at(out.len().min(3));
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        sentences.push(format!("Out of the question: {}{more}; the table says why.", shown.join(", ")));
-    }
-    sentences
-}
-
-/// Names, of many the first.
-fn several(names: &[String]) -> String {
-    match names {
-        [first, second, third, more @ ..] if !more.is_empty() => {
-            format!("{first}, {second}, {third} and {} more", more.len())
-        }
-        few => few.join(", "),
-    }
-}
-
-/// The one of a part that is fastest in every job, where there is one.
-fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> {
-    let is_compared = |row: &&ResultRow| part.iter().any(|one| one.within && one.candidate == row.candidate);
-    let is_fastest = |ranked: &&RankedRow| {
-        own(answer, &ranked.candidate).all(|one| {
-            let mut others = answer.results.iter().filter(|other| other.job == one.job).filter(is_compared);
-            others.all(|other| other.seconds_of_unit() >= one.seconds_of_unit())
-        })
-    };
-    part.iter().filter(|one| one.within).find(is_fastest)
-}
-
 fn is_within(answer: &Answer, candidate: &str) -> bool {
     answer.ranking.iter().any(|one| one.candidate == candidate && one.within)
-}
-
-/// What binds the winner.
-fn bound_by(answer: &Answer, first: &RankedRow) -> String {
-    let mut rows: Vec<&ResultRow> = own(answer, &first.candidate).collect();
-    rows.sort_by(|a, b| b.exposed_comm_share.total_cmp(&a.exposed_comm_share));
-    let share = |row: &ResultRow| format::percent(row.exposed_comm_share);
-    match rows.as_slice() {
-        [] => String::new(),
-        [one] => {
-            let (name, binds) = (&first.candidate, &one.binds);
-            format!("What binds {name} is {binds}; its GPUs wait for communication for {} % of a step.", share(one))
-        }
-        [most, .., least] => format!(
-            "GPUs of {} wait for communication for {} % ({}) to {} % ({}) of a step.",
-            first.candidate,
-            share(least),
-            least.job,
-            share(most),
-            most.job
-        ),
-    }
 }
 
 /// What kernels take, a sentence for all candidates of equal ones.
