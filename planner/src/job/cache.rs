@@ -40,7 +40,7 @@ impl Serving {
     #[must_use]
     pub fn weights_of_rank(&self, layout: &Layout) -> u64 {
         let degrees = layout.degrees;
-        let (model, tensor) = (&self.model, u64::from(degrees.tensor));
+        let (model, tensor) = (&self.model.held_by(degrees.tensor), u64::from(degrees.tensor));
         let layers = model.layers / u64::from(degrees.pipeline);
         let experts = self.expert_slots() / u64::from(degrees.expert) * model.ffn_parameters();
         let kept_as = |parameters: u64| (parameters as f64 * self.precision.served_bytes()).ceil() as u64;
@@ -87,12 +87,12 @@ pub fn serving_footprint(job: &Loaded<'_>, layout: &Layout) -> Footprint {
 
 /// Activations of a step that is as large as may be: of one layer, since none is kept, and of the words that follow.
 fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
-    let model = &job.model;
+    let model = &job.model.held_by(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let tokens = job.max_batched_tokens;
     let attention = model.attention_width().div_ceil(tensor);
     // Without experts none is busier than others.
-    let skew = if model.experts == 0 { 1.0 } else { job.skew };
+    let skew = if model.experts == 0 { 1.0 } else { layout.fullest(job.skew) };
     let ffns = (model.ffns_per_token() as f64 * skew).ceil() as u64;
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
@@ -270,12 +270,17 @@ mod tests {
     #[test]
     fn skew_is_of_experts() {
         let activations = |lines: &str| {
-            let job = served(&format!("concurrency = 4\nparallel = {{ tp = 8 }}\n{lines}"));
+            let job = served(&format!("concurrency = 4\n{lines}"));
             serving_footprint(&job.filled(&laid(&job, 8), None), &laid(&job, 8)).activations
         };
-        assert_eq!(activations("expert_skew = 50\n"), activations(""));
-        let mixture = format!("model = {DEEPSEEK_V3}\n");
-        assert!(activations(&format!("{mixture}expert_skew = 50\n")) > activations(&mixture));
+        let (dense, skewed) = ("parallel = { tp = 8 }\n", "expert_skew = 50\n");
+        assert_eq!(activations(&format!("{dense}{skewed}")), activations(dense));
+        let mixture = |parallel: &str| format!("model = {DEEPSEEK_V3}\nparallel = {{ {parallel} }}\n");
+        let divided = mixture("dp = 8, ep = 8");
+        assert!(activations(&format!("{divided}{skewed}")) > activations(&divided));
+        // No rank has more than all of them.
+        assert_eq!(activations(&format!("{divided}{skewed}")), activations(&format!("{divided}expert_skew = 8\n")));
+        assert_eq!(activations(&format!("{}{skewed}", mixture("tp = 8"))), activations(&mixture("tp = 8")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use fabricast_topologies::Place;
 
-use super::{JobError, Model, Parallel, Processes, Serving, Training};
+use super::{JobError, Model, Order, Parallel, Processes, Serving, Training};
 
 /// How many ways the work is divided in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,63 +62,6 @@ impl Ends {
     }
 }
 
-/// Which degrees number the ranks first. Copies have the ranks that share sequences inside of them, and their experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Order([Axis; 3]);
-
-/// What ranks are numbered along.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Axis {
-    Tensor,
-    Data,
-    Pipeline,
-}
-
-impl Default for Order {
-    fn default() -> Self {
-        Self([Axis::Tensor, Axis::Data, Axis::Pipeline])
-    }
-}
-
-impl Order {
-    /// Whether tensor-parallel ranks are numbered right before copies.
-    fn has_tensor_inside_data(self) -> bool {
-        self.0.windows(2).any(|axes| axes == [Axis::Tensor, Axis::Data])
-    }
-
-    /// Of words, innermost first: `tp`, `dp` and `pp` each once; `cp` and `ep`, where they are named, right before `dp`.
-    ///
-    /// # Errors
-    /// What is wrong with the words.
-    pub(crate) fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, String> {
-        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-        let mut axes = Vec::new();
-        for (place, &word) in words.iter().enumerate() {
-            let axis = match word {
-                "tp" => Axis::Tensor,
-                "dp" => Axis::Data,
-                "pp" => Axis::Pipeline,
-                "cp" | "ep" => {
-                    let rest = words.get(place + 1..).unwrap_or_default();
-                    let next = rest.iter().find(|next| !matches!(**next, "cp" | "ep"));
-                    if next != Some(&"dp") || rest.contains(&word) || (word == "ep" && rest.contains(&"cp")) {
-                        return Err(format!("`{word}`: expected cp, then ep, right before dp"));
-                    }
-                    continue;
-                }
-                other => return Err(format!("`{other}` is none of tp, cp, ep, dp and pp")),
-            };
-            axes.push(axis);
-        }
-        let mut sorted = axes.clone();
-        sorted.sort_unstable();
-        match (sorted == Self::default().0, <[Axis; 3]>::try_from(axes)) {
-            (true, Ok(axes)) => Ok(Self(axes)),
-            _ => Err("expected tp, dp and pp, each once".to_owned()),
-        }
-    }
-}
-
 /// What tensor-parallel ranks do between their matrices (Korthikanti et al.).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sequence {
@@ -161,7 +104,8 @@ impl Degrees {
     /// Ranks in all.
     #[must_use]
     pub fn ranks(&self) -> u64 {
-        [self.tensor, self.pipeline, self.data, self.context].into_iter().map(u64::from).product()
+        let degrees = [self.tensor, self.pipeline, self.data, self.context].into_iter().map(u64::from);
+        degrees.fold(1, u64::saturating_mul)
     }
 
     /// Ranks that share the matrices of an expert.
@@ -210,50 +154,6 @@ impl std::fmt::Display for Degrees {
             f.write_str(", etp 1")?;
         }
         self.shard.map_or(Ok(()), |shard| write!(f, ", shard {shard}"))
-    }
-}
-
-/// Groups by what their ranks have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dimension {
-    /// Parts of the same matrices.
-    Tensor,
-    /// Parts of the same sequences.
-    Context,
-    /// Different experts of the same layers.
-    Expert,
-    /// Copies of the same weights, or those that have one in parts where there are several of such groups.
-    Data,
-    /// The same of experts.
-    ExpertData,
-    /// The same part of the same weights, in different groups of [`Self::Data`].
-    Replica,
-    /// The same of experts.
-    ExpertReplica,
-    /// Stages of the same model.
-    Pipeline,
-}
-
-impl Dimension {
-    /// Whether its ranks are those that have the same in different groups of copies in parts.
-    #[must_use]
-    pub fn is_of_replicas(self) -> bool {
-        matches!(self, Self::Replica | Self::ExpertReplica)
-    }
-
-    /// As it is written.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tensor => "tensor",
-            Self::Context => "context",
-            Self::Expert => "expert",
-            Self::Data => "data",
-            Self::ExpertData => "expert data",
-            Self::Replica => "replica",
-            Self::ExpertReplica => "expert replica",
-            Self::Pipeline => "pipeline",
-        }
     }
 }
 
@@ -396,12 +296,6 @@ impl Layout {
         stage + 1 >= self.degrees.pipeline
     }
 
-    /// Ranks of a group.
-    #[must_use]
-    pub fn size(&self, dimension: Dimension) -> u32 {
-        self.shape(dimension).0
-    }
-
     /// Whether every rank has the whole model and sequences of its own, as ranks of DistributedDataParallel or FSDP have.
     #[must_use]
     pub fn only_copies(&self) -> bool {
@@ -409,59 +303,27 @@ impl Layout {
         [tensor, pipeline, expert, context] == [1; 4]
     }
 
-    /// Parts of a layer that tensor-parallel ranks divide: attention, and the feed-forward, or those experts that all tokens go to, where
-    /// the others are whole.
+    /// Parts of a layer for which tensor-parallel ranks gather and reduce all tokens: attention, and the feed-forward, or those experts
+    /// that all tokens go to, where the others have their tokens from elsewhere.
     #[must_use]
     pub fn tensor_parts(&self, model: &Model) -> u64 {
-        match self.degrees.experts {
-            Experts::Whole if model.shared_experts == 0 => 1,
-            Experts::Whole | Experts::Divided => 2,
-        }
+        let is_apart = self.degrees.experts == Experts::Whole || self.gathers_routed(model);
+        if is_apart && model.shared_experts == 0 { 1 } else { 2 }
     }
 
-    /// Size and stride of groups. Ranks of a data group include those that share sequences: both hold the same weights. Those that
-    /// have a copy in parts are neighbours among them.
-    pub(crate) fn shape(&self, dimension: Dimension) -> (u32, u32) {
-        let Degrees { tensor, pipeline, data, expert, context, order, shard, .. } = self.degrees;
-        let [copies, expert_copies] = [self.degrees.copies(), self.degrees.expert_copies()];
-        let own = shard.map_or(copies, |shard| shard.min(copies)).max(1);
-        // Copies of experts are in as many groups as those of all else.
-        let of_experts = (expert_copies / (copies / own).max(1)).max(1);
-        let stride = |wanted: Axis| {
-            let inside = order.0.into_iter().take_while(|axis| *axis != wanted);
-            inside
-                .map(|axis| match axis {
-                    Axis::Tensor => tensor,
-                    Axis::Data => context * data,
-                    Axis::Pipeline => pipeline,
-                })
-                .product::<u32>()
-        };
-        // Whole experts are divided among tensor-parallel ranks first, which are right inside of copies then.
-        let experts = stride(match self.degrees.experts {
-            Experts::Divided => Axis::Data,
-            Experts::Whole => Axis::Tensor,
-        });
-        match dimension {
-            Dimension::Tensor => (tensor, stride(Axis::Tensor)),
-            Dimension::Context => (context, stride(Axis::Data)),
-            Dimension::Expert => (expert, experts),
-            Dimension::Data => (own, stride(Axis::Data)),
-            Dimension::ExpertData => (of_experts, experts * expert),
-            Dimension::Replica => (copies / own, stride(Axis::Data) * own),
-            Dimension::ExpertReplica => (expert_copies / of_experts, experts * expert * of_experts),
-            Dimension::Pipeline => (pipeline, stride(Axis::Pipeline)),
-        }
-    }
-
-    /// All groups of a dimension; each rank is in one of them.
+    /// The load of the rank with the fullest experts over the mean, of a job that says so much of it: no rank has more than all of it.
     #[must_use]
-    pub fn groups(&self, dimension: Dimension) -> Vec<Vec<u32>> {
-        let (size, stride) = self.shape(dimension);
-        let block = u64::from(size) * u64::from(stride);
-        let blocks = self.degrees.ranks() / block.max(1);
-        let group = |first: u64| (0..u64::from(size)).map(move |i| (first + i * u64::from(stride)) as u32).collect();
-        (0..blocks).flat_map(|b| (0..u64::from(stride)).map(move |i| b * block + i)).map(group).collect()
+    pub fn fullest(&self, skew: f64) -> f64 {
+        skew.min(f64::from(self.degrees.expert))
+    }
+
+    /// Whether tensor-parallel ranks gather tokens for the experts that they divide after these have come from other ranks, each as
+    /// often as experts here want it; where experts are not divided among others they gather all tokens first, as for any feed-forward
+    /// (Megatron Core, `MoEAlltoAllTokenDispatcher` and `MoEAllGatherTokenDispatcher`).
+    #[must_use]
+    pub fn gathers_routed(&self, model: &Model) -> bool {
+        let Degrees { experts, expert, sequence, .. } = self.degrees;
+        model.experts > 0 && experts == Experts::Divided && expert > 1 && sequence == Sequence::Divided
     }
 }
 
@@ -483,11 +345,24 @@ struct Parts<'a> {
     place: &'a Place,
 }
 
+/// What divides a number, next to one that does not: the largest below it, and the least above it if that is no degree beyond all ranks.
+fn around(whole: u64, by: u64) -> String {
+    let divides = |one: &u64| whole.is_multiple_of(*one);
+    let below = (1..by.min(whole + 1)).rev().find(divides).unwrap_or(1);
+    match (by + 1..=whole).take(1 << 18).find(divides) {
+        Some(above) => format!("{below} or {above}"),
+        None => below.to_string(),
+    }
+}
+
 impl Parts<'_> {
     fn divide(&self, what: &str, whole: u64, name: &str, by: u64) -> Result<(), JobError> {
         match whole % by.max(1) {
             0 => Ok(()),
-            _ => Err(JobError::at(self.place, format!("{whole} {what} cannot be divided by {name} {by}"))),
+            _ => {
+                let error = JobError::at(self.place, format!("{whole} {what} cannot be divided by {name} {by}"));
+                Err(JobError { help: Some(format!("{name} can be {}", around(whole, by))), ..error })
+            }
         }
     }
 
@@ -527,33 +402,5 @@ impl Parts<'_> {
             Experts::Whole => "ranks of tp × cp × dp",
         };
         self.divide(among, degrees.expert_ranks().into(), "ep", expert.into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_say_who_is_whose_neighbour() {
-        let first = |words: &[&str], dimension| {
-            let order = Order::parse(words).unwrap();
-            let degrees = Degrees { tensor: 2, data: 4, pipeline: 2, order, ..Degrees::default() };
-            Layout { degrees }.groups(dimension).remove(0)
-        };
-        assert_eq!(first(&["tp", "cp", "ep", "dp", "pp"], Dimension::Data), [0, 2, 4, 6]);
-        assert_eq!(first(&["dp", "tp", "pp"], Dimension::Data), [0, 1, 2, 3]);
-        assert_eq!(first(&["dp", "tp", "pp"], Dimension::Tensor), [0, 4]);
-        assert_eq!(first(&["pp", "tp", "dp"], Dimension::Pipeline), [0, 1]);
-        assert_eq!(first(&["tp", "pp", "dp"], Dimension::Data), [0, 4, 8, 12]);
-        for words in [
-            &["tp", "dp"][..],
-            &["tp", "dp", "pp", "tp"],
-            &["tp", "cp", "pp", "dp"],
-            &["tp", "ep", "cp", "dp", "pp"],
-            &["xp"],
-        ] {
-            assert!(Order::parse(words).is_err(), "{words:?}");
-        }
     }
 }

@@ -109,17 +109,20 @@ pub(super) fn words(model: &Model, layout: &Layout, stage: u32) -> u64 {
 /// What each rank has of the parameters of so many layers and of so many others that all copies hold, and of experts'.
 pub(super) fn of_rank(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
     let degrees = layout.degrees;
+    let model = model.held_by(degrees.tensor);
     let whole = layers * model.whole_layer_parameters();
     let divided = layers * model.shared_layer_parameters() - whole + others;
     let experts = layers * model.expert_layer_parameters() / u64::from(degrees.expert);
     (divided.div_ceil(u64::from(degrees.tensor)) + whole, experts.div_ceil(degrees.expert_tensor().into()))
 }
 
-/// The footprint of the fullest rank.
+/// The footprint of the rank that fills its GPU most, and beside it what the one keeps on its host that keeps most there.
 #[must_use]
 pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
     let stages = layout.fullest_stages().map(|stage| footprint_of(job, layout, stage));
-    stages.into_iter().max_by_key(Footprint::total).unwrap_or_default()
+    let host = stages.iter().map(|stage| stage.host).max().unwrap_or_default();
+    let fullest = stages.into_iter().max_by_key(Footprint::total).unwrap_or_default();
+    Footprint { host, ..fullest }
 }
 
 fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
@@ -171,7 +174,8 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     };
     let whole = layers - job.recomputed_of_stage(layout, stage);
     let chunk = (kept * (layers - whole) + layer(job, layout, Recompute::None) * whole) / chunks;
-    let held = in_flight * chunks + if chunks > 1 { (stages - 1).saturating_sub(2 * place) } else { 0 };
+    let warming = if chunks > 1 { (stages - 1).saturating_sub(2 * place) } else { 0 };
+    let held = (in_flight * chunks + warming).min(layout.micro_batches(job) * chunks);
     // A layer that is recomputed has all of its activations for a while.
     let at_work = if job.recompute == Recompute::None || (layers > 0 && whole == layers) {
         0
@@ -179,7 +183,11 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
         layer(job, layout, Recompute::None) - kept.min(layer(job, layout, Recompute::None))
     };
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
-    let words = if stage == 0 { tokens * job.model.hidden / degrees.token_shares() * in_flight } else { 0 };
+    // The mask of what is dropped out of words.
+    let words = match (stage, job.dropout) {
+        (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
+        _ => 0,
+    };
     // The product with the words, and its gradient in 32 bits.
     let scores = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
     let scores = if is_last { scores } else { 0 };
@@ -194,7 +202,7 @@ fn layer_input(job: &Training, layout: &Layout) -> u64 {
 
 /// What a layer keeps of a micro-batch.
 fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
-    let (model, degrees) = (&job.model, layout.degrees);
+    let (model, degrees) = (&job.model.held_by(layout.degrees.tensor), layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     // Inputs of attention, feed-forward and both norms, and where something is dropped out two masks of a byte.
@@ -202,8 +210,17 @@ fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     let between = tokens * model.hidden * (4 * e + masks) / degrees.token_shares();
     let short = model.latent.map_or(0, |latent| latent.short());
     let attention = tokens * model.attention_width() * e / tensor + tokens * short * e / degrees.token_shares();
-    let experts = model.ffns_per_token();
-    let ffn = tokens * experts * model.ffn * model.ffn_matrices * e / tensor;
+    // Columns of feed-forwards that tokens go through here, and what is copied for experts that they choose (Megatron Core's dispatchers
+    // permute tokens by expert, and products keep what they were given).
+    let (columns, chosen) = match model.experts {
+        0 => (tokens * model.ffn / tensor, 0),
+        _ => {
+            let routed = job.routed(layout);
+            let of_shared = tokens * model.shared_experts * model.ffn / tensor;
+            (of_shared + routed * model.ffn / u64::from(degrees.expert_tensor()), routed * model.hidden * e)
+        }
+    };
+    let ffn = columns * model.ffn_matrices * e + chosen;
     let scores = match (recompute, job.attention) {
         (Recompute::None, Attention::Unfused) => {
             let elements =
@@ -214,9 +231,7 @@ fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     };
     // Operator by operator, RMS norms keep their input in 32 bits and what they made of it, and what is activated is kept beside the product.
     let by_operators = match (job.fusion, model.ffn_matrices) {
-        (Fusion::Eager, 3) => {
-            2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + tokens * experts * model.ffn * e / tensor
-        }
+        (Fusion::Eager, 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
         _ => 0,
     };
     between + attention + ffn + scores + by_operators
@@ -273,6 +288,72 @@ mod tests {
         assert_eq!(of("eager", true) - of("compiled", true), 512 * (2 * 6 * 1024 + 2 * 3072 / 2));
         assert_eq!(of("fused", true), of("compiled", true));
         assert_eq!(of("eager", false), of("fused", false));
+    }
+
+    fn held(lines: &str, ranks: u32) -> Footprint {
+        let job = job(lines);
+        footprint(&job, &Layout::given(&job, ranks).unwrap().unwrap())
+    }
+
+    /// Stretches take turns, and no stage holds more of a micro-batch than all of its layers.
+    #[test]
+    fn no_more_is_held_than_there_is() {
+        let of = |more: &str| {
+            let line = format!("global_batch = 8\nparallel = {{ tp = 1, pp = 8, dp = 1{more} }}\ndropout = false\n");
+            held(&format!("{line}model = {{ layers = 16, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n"), 8)
+                .activations
+        };
+        assert_eq!(of(", interleave = 2"), of(""));
+    }
+
+    /// The words' mask is of what is dropped out.
+    #[test]
+    fn words_that_are_not_dropped_out_have_no_mask() {
+        let of = |dropout: bool| {
+            let model = "{ layers = 8, hidden = 1024, heads = 8, vocab = 512, seq = 512 }";
+            held(
+                &format!(
+                    "parallel = {{ pp = 4, dp = 1, tp = 1 }}\ndropout = {dropout}\nrecompute = \"full\"\nmodel = {model}\n"
+                ),
+                4,
+            )
+        };
+        // Of four micro-batches, and of two layers' two masks in the one that is computed anew.
+        assert_eq!(of(true).activations.0 - of(false).activations.0, 4 * 512 * 1024 + 2 * 512 * 1024);
+    }
+
+    /// Each token is copied for each expert that it goes to, as often as the busiest has it, and tensor-parallel ranks that divide experts
+    /// have all copies.
+    #[test]
+    fn experts_keep_what_they_are_given() {
+        let of = |lines: &str, chosen: u64| {
+            let job = job(&format!(
+                "{lines}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, ffn = 256, vocab = 512, seq = 512, experts = 8, \
+                 experts_per_token = {chosen} }}\n"
+            ));
+            layer(&job, &Layout::given(&job, 8).unwrap().unwrap(), Recompute::None)
+        };
+        let each = 512 * 2 * (1024 + 2 * 256);
+        assert_eq!(of("parallel = { dp = 8, ep = 8 }", 3) - of("parallel = { dp = 8, ep = 8 }", 1), 2 * each);
+        let skewed = of("parallel = { dp = 8, ep = 8 }\nexpert_skew = 1.5", 2);
+        assert_eq!(skewed - of("parallel = { dp = 8, ep = 8 }", 2), each);
+        let divided = |chosen| of("parallel = { tp = 2, dp = 4, ep = 4, sequence = true }", chosen);
+        assert_eq!(divided(3) - divided(1), 2 * 512 * 2 * (1024 + 256));
+        let whole = |chosen| of("parallel = { tp = 2, dp = 4, ep = 4, etp = 1, sequence = true }", chosen);
+        assert_eq!(whole(3) - whole(1), each);
+    }
+
+    /// The stage that keeps most on its host need not be the one that fills its GPU most.
+    #[test]
+    fn hosts_are_told_by_the_stage_that_keeps_most_there() {
+        let job = job(
+            "global_batch = 64\noptimizer_tier = \"host\"\nparallel = { tp = 1, pp = 4, dp = 1, ends_as_layers = true }\n\
+             model = { layers = 18, hidden = 4096, heads = 32, vocab = 512, seq = 512 }\n",
+        );
+        let layout = Layout::given(&job, 4).unwrap().unwrap();
+        let most = footprint_of(&job, &layout, 1).host;
+        assert!(most > footprint_of(&job, &layout, 0).host);
+        assert_eq!(footprint(&job, &layout).host, most);
     }
 
     /// The last stage scores tokens, however many stages come before it.

@@ -16,6 +16,7 @@
 
 mod cache;
 mod error;
+mod groups;
 mod layout;
 mod memory;
 mod model;
@@ -30,7 +31,9 @@ mod training;
 
 pub use cache::{Room, room, serving_footprint};
 pub use error::JobError;
-pub use layout::{Degrees, Dimension, Ends, Experts, Layout, Order, Sequence};
+pub(crate) use groups::GroupShape;
+pub use groups::{Dimension, Order};
+pub use layout::{Degrees, Ends, Experts, Layout, Sequence};
 pub(crate) use memory::parameters;
 pub use memory::{Footprint, Memories, footprint};
 pub use model::{Flops, Latent, Model};
@@ -38,11 +41,12 @@ pub use placement::{Placement, numbers};
 pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
-pub(crate) use read::{Beside, JobText, refused, written};
+pub(crate) use read::{Beside, JobText, nearest, refused, written};
 pub use serving::{Arrivals, KvPrecision, Limits, Loaded, Serving};
 pub use sharding::{Accumulate, Gathered, Reshard, Streams, Zero};
 pub use tier::Tier;
 pub use traced::Traced;
+pub(crate) use traffic::activations;
 pub use traffic::{GroupCall, Phase, traffic};
 pub use training::{Attention, Dropout, FlashKernel, Fusion, Overlap, Processes, Recompute, Training};
 

@@ -92,6 +92,13 @@ pub struct Model {
 }
 
 impl Model {
+    /// As so many tensor-parallel ranks hold it together. Where there are fewer heads of keys and values than ranks each has a whole one, so
+    /// that there are as many (vLLM, `QKVParallelLinear`: `num_kv_head_replicas`).
+    #[must_use]
+    pub fn held_by(&self, ranks: u32) -> Self {
+        Self { kv_heads: self.kv_heads.max(ranks.into()), ..*self }
+    }
+
     /// Width of a head's query and of its key, whose product is a score.
     #[must_use]
     pub fn score_width(&self) -> u64 {

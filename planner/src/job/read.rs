@@ -26,7 +26,8 @@ use model::{ModelText, largest};
 use placement::PlacementText;
 use training::FlashText;
 
-use super::layout::{Degrees, Ends, Experts, Order, Sequence};
+use super::groups::Order;
+use super::layout::{Degrees, Ends, Experts, Sequence};
 use super::{
     Accumulate, Collectives, Fusion, Job, JobError, KvPrecision, Parallel, Places, Precision, Processes, Recompute,
     Tier,
@@ -45,7 +46,12 @@ pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
 fn meant(message: &str) -> Option<String> {
     let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
     let found = quoted.next()?;
-    near_misses(found, quoted.filter(|known| !known.is_empty())).first().map(|near| format!("did you mean `{near}`?"))
+    nearest(found, quoted.filter(|known| !known.is_empty()))
+}
+
+/// The known name that looks most like one that is not, as a question.
+pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    near_misses(found, known).first().map(|near| format!("did you mean `{near}`?"))
 }
 
 /// A number as people write it: of very large and very small ones not all digits.
@@ -242,7 +248,8 @@ impl JobText {
             }
             other => {
                 let message = format!("kind: `{other}` is not known; expected training, inference or trace");
-                return Err(check.wrong(self.kind.as_ref().map_or(0..0, Spanned::span), message));
+                let error = check.wrong(self.kind.as_ref().map_or(0..0, Spanned::span), message);
+                return Err(JobError { help: nearest(other, ["training", "inference", "trace"]), ..error });
             }
         };
         if job.name().trim().is_empty() {
@@ -536,6 +543,11 @@ pub(crate) mod tests {
             let error = Layout::given(&job(&format!("{line}\n")), ranks).unwrap_err();
             assert!(error.to_string().contains(expected) && error.place.line > 0, "{line}: {error}");
         }
+        let help = |line: &str, ranks| Layout::given(&job(&format!("{line}\n")), ranks).unwrap_err().help;
+        assert_eq!(help("parallel = { pp = 7 }", 7).as_deref(), Some("pp can be 6 or 8"));
+        assert_eq!(help("parallel = { tp = 97 }", 97).as_deref(), Some("tp can be 96"));
+        let kind = read_job(&format!("kind = \"infrence\"\n{}", text("")), "job.toml").unwrap_err();
+        assert_eq!(kind.help.as_deref(), Some("did you mean `inference`?"));
         // What is left of the ranks is data parallel.
         let layout = Layout::given(&job("parallel = { tp = 8, pp = 2 }\n"), 64).unwrap().unwrap();
         assert_eq!((layout.degrees.data, layout.micro_batches(&job(""))), (4, 16));

@@ -48,7 +48,7 @@ pub struct Serving {
     pub placement: Placement,
     /// What calls may be done by.
     pub collectives: Collectives,
-    /// The load of the busiest expert over the mean, 1 or more.
+    /// The load of the rank with the fullest experts over the mean, 1 or more; [`Layout::fullest`] says how much of it there can be.
     pub skew: f64,
     /// What must be kept to.
     pub limits: Limits,

@@ -39,6 +39,8 @@ pub enum Phase {
     LayerGradients,
     /// Gradients once a step.
     Gradients,
+    /// Gradients of words whose matrix both ends of a pipeline have a copy of, once a step, after all others.
+    WordGradients,
     /// Weights once a step, after the optimizer.
     Updated,
 }
@@ -57,6 +59,7 @@ impl Phase {
             Self::WeightsBackward => "weights_backward",
             Self::LayerGradients => "layer_gradients",
             Self::Gradients => "gradients",
+            Self::WordGradients => "word_gradients",
             Self::Updated => "updated",
         }
     }
@@ -92,13 +95,19 @@ pub fn traffic(job: &Training, layout: &Layout) -> Vec<GroupCall> {
     layers(job, layout, &mut calls);
     ends(job, layout, &mut calls);
     copies(job, layout, &mut calls);
+    calls.extend(shared_words(job, layout));
     calls.retain(|call| layout.size(call.dimension) > 1 && call.bytes.0 > 0 && call.count > 0);
     calls
 }
 
 /// Bytes of a micro-batch's activations between layers, on a rank that does all of its tokens.
-fn activations(job: &Training, layout: &Layout) -> u64 {
+pub(crate) fn activations(job: &Training, layout: &Layout) -> u64 {
     job.precision.bytes() * job.micro_batch * job.model.seq / u64::from(layout.degrees.context) * job.model.hidden
+}
+
+/// Bytes of the tokens of a micro-batch that come to the experts of the fullest ranks of a tensor group, together.
+fn routed(job: &Training, layout: &Layout) -> u64 {
+    job.precision.bytes() * job.routed(layout) * job.model.hidden
 }
 
 fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
@@ -118,15 +127,25 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
                 add(Dimension::Tensor, Collective::ReduceScatter, whole, parts - reduced);
                 add(Dimension::Tensor, Collective::AllGather, bytes, gathered);
                 add(Dimension::Tensor, Collective::ReduceScatter, bytes, reduced);
+                // What came to experts that ranks divide.
+                let (came, divided) = (routed(job, layout), u64::from(layout.gathers_routed(&job.model)) * times);
+                add(Dimension::Tensor, Collective::AllGather, came, divided);
+                add(Dimension::Tensor, Collective::ReduceScatter, came, divided);
             }
         }
         if job.model.experts > 0 {
             let tokens = whole / layout.degrees.token_shares() * job.model.experts_per_token;
-            add(Dimension::Expert, Collective::AllToAll, (tokens as f64 * job.skew).round() as u64, 2 * times);
+            add(
+                Dimension::Expert,
+                Collective::AllToAll,
+                (tokens as f64 * layout.fullest(job.skew)).round() as u64,
+                2 * times,
+            );
         }
         // Keys and values forward; backward they come by again with their gradients.
-        let width = job.model.key_width() + job.model.value_width();
-        let kv = whole / job.model.hidden * width / u64::from(layout.degrees.tensor);
+        let model = job.model.held_by(layout.degrees.tensor);
+        let width = model.key_width() + model.value_width();
+        let kv = whole / model.hidden * width / u64::from(layout.degrees.tensor);
         let rounds = u64::from(layout.degrees.context) - 1;
         let passes = if phase == Phase::LayerForward { 1 } else { times + 1 };
         add(Dimension::Context, Collective::SendRecv, kv, rounds * passes);
@@ -219,12 +238,25 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     }
 }
 
+/// What both ends of a pipeline add up of the matrix in which words are looked up and with which they are scored: whole, or the part of
+/// it that a rank keeps of gradients (Megatron Core, `_allreduce_word_embedding_grads`).
+fn shared_words(job: &Training, layout: &Layout) -> Option<GroupCall> {
+    let of_rank = job.model.scoring_parameters().div_ceil(layout.degrees.tensor.into());
+    let kept_by = match job.accumulated(layout) {
+        Accumulate::Whole => 1,
+        Accumulate::Shards => u64::from(layout.size(Dimension::Data)).max(1),
+    };
+    let bytes = Bytes((of_rank.div_ceil(kept_by) * u64::from(job.gradient_bits)).div_ceil(8));
+    let (phase, dimension, collective) = (Phase::WordGradients, Dimension::Ends, Collective::AllReduce);
+    (job.model.untied == 0).then_some(GroupCall { phase, dimension, collective, bytes, count: 1 })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::footprint;
     use super::super::read::tests::{job, text, trained};
-    use super::super::{Degrees, Experts, footprint};
     use super::*;
 
     /// Bytes that a rank's groups of a dimension move in a step, times as often as the phase comes.
@@ -235,7 +267,7 @@ mod tests {
             Phase::LayerForward | Phase::LayerBackward | Phase::LayerGradients => layers * micro,
             Phase::WeightsForward | Phase::WeightsBackward => layers * micro,
             Phase::Words | Phase::Logits | Phase::HandOff => micro,
-            Phase::Gradients | Phase::Updated => 1,
+            Phase::Gradients | Phase::WordGradients | Phase::Updated => 1,
         };
         let calls = traffic(job, layout);
         calls.iter().filter(|c| c.dimension == dimension).map(|c| c.bytes.0 * c.count * times(c.phase)).sum()
@@ -372,13 +404,13 @@ mod tests {
 
         /// Tokens go to their experts and back, each as often as it has experts: 2 b s h k bytes, twice each way.
         #[test]
-        fn experts_exchange_the_closed_form(ep in 1u32..4, k in 1u64..3, skew in 1u64..3) {
+        fn experts_exchange_the_closed_form(ep in 1u32..4, k in 1u64..3, skew in 1u64..9) {
             let ep = 1u32 << ep;
             let job = job(&format!("expert_skew = {skew}\nparallel = {{ dp = {ep}, ep = {ep} }}\n\
                 model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 8, experts_per_token = {k} }}\n"));
             let layout = Layout::given(&job, ep).unwrap().unwrap();
             let micro = layout.micro_batches(&job);
-            prop_assert_eq!(bytes(&job, &layout, Dimension::Expert), micro * 4 * 4 * (2 * 512 * 1024 * k) * skew);
+            prop_assert_eq!(bytes(&job, &layout, Dimension::Expert), micro * 4 * 4 * (2 * 512 * 1024 * k) * skew.min(ep.into()));
             prop_assert_eq!(bytes(&job, &layout, Dimension::ExpertData), 0);
         }
 
@@ -410,46 +442,59 @@ mod tests {
             let shared = footprint(&divided_job, &divided).weights.0 - 2 * 4 * 8 * job.model.ffn_parameters() / u64::from(tp);
             prop_assert_eq!(footprint(&job, &whole).weights.0, shared + experts);
         }
-
-        /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
-        #[test]
-        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, shard in 1u32..4, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
-            let whole = whole && order == ["tp", "dp", "pp"];
-            let order = crate::job::Order::parse(&order).unwrap();
-            let (data, experts) = if whole { (rest, Experts::Whole) } else { (ep * rest, Experts::Divided) };
-            let tp = if whole { tp * ep } else { tp };
-            let degrees = Degrees { order, tensor: tp, pipeline: pp, data, expert: ep, experts, context: cp, ..Degrees::default() };
-            let divides = |copies: u32| copies.is_multiple_of(shard.min(copies));
-            let shard = Some(shard).filter(|_| divides(degrees.copies()) && divides(degrees.expert_copies()));
-            let degrees = Degrees { shard, ..degrees };
-            let layout = Layout { degrees };
-            for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Replica, Dimension::ExpertReplica, Dimension::Pipeline] {
-                let groups = layout.groups(dimension);
-                prop_assert!(groups.iter().all(|group| group.len() as u32 == layout.size(dimension)));
-                let mut ranks: Vec<u32> = groups.into_iter().flatten().collect();
-                ranks.sort_unstable();
-                prop_assert_eq!(ranks, (0..degrees.ranks() as u32).collect::<Vec<_>>());
-            }
-        }
     }
 
+    /// Of words that both ends of a pipeline have, V h / t gradients, or the part of them that a rank keeps; none where they are untied or
+    /// on one stage.
     #[test]
-    fn neighbours_are_tensor_parallel_and_stages_far_apart() {
-        let degrees = Degrees { tensor: 2, data: 4, expert: 2, pipeline: 2, ..Degrees::default() };
-        let layout = Layout { degrees };
-        let first = |dimension| layout.groups(dimension).remove(0);
-        assert_eq!(first(Dimension::Tensor), [0, 1]);
-        assert_eq!(first(Dimension::Expert), [0, 2]);
-        assert_eq!(first(Dimension::Data), [0, 2, 4, 6]);
-        assert_eq!(first(Dimension::ExpertData), [0, 4]);
-        assert_eq!(first(Dimension::Pipeline), [0, 8]);
-        // Experts go round tensor groups where these have whole ones, and round what shares sequences before copies.
-        let whole = Layout { degrees: Degrees { experts: Experts::Whole, expert: 4, ..degrees } };
-        assert_eq!(whole.groups(Dimension::Expert)[..2], [[0, 1, 2, 3], [4, 5, 6, 7]]);
-        assert_eq!(whole.groups(Dimension::ExpertData)[1], [1, 5]);
-        let folded = Layout { degrees: Degrees { tensor: 2, context: 2, data: 2, expert: 4, ..Degrees::default() } };
-        assert_eq!(folded.groups(Dimension::Expert), [[0, 2, 4, 6], [1, 3, 5, 7]]);
-        assert_eq!(folded.size(Dimension::ExpertData), 1);
+    fn both_ends_add_up_the_gradients_of_their_words() {
+        let bytes = |lines: &str| {
+            let job = job(&format!(
+                "global_batch = 8\n{lines}\nmodel = {{ layers = 8, hidden = 1024, heads = 8, vocab = 50304, seq = 512, tied = {} }}\n",
+                !lines.contains("untied")
+            ).replace("# untied", ""));
+            bytes(&job, &Layout::given(&job, 16).unwrap().unwrap(), Dimension::Ends)
+        };
+        let whole = 2 * 50_304 * 1024;
+        assert_eq!(bytes("parallel = { tp = 2, pp = 4, dp = 2 }"), whole / 2);
+        assert_eq!(bytes("parallel = { tp = 2, pp = 2, dp = 4 }\nzero = 1"), whole / 2);
+        assert_eq!(bytes("parallel = { tp = 2, pp = 2, dp = 4 }\nzero = 2\naccumulate = \"shards\""), whole / 8);
+        assert_eq!(bytes("parallel = { tp = 2, pp = 4, dp = 2 } # untied"), 0);
+        assert_eq!(bytes("parallel = { tp = 2, pp = 1, dp = 8 }"), 0);
+    }
+
+    /// Where tokens come to divided experts from other ranks, the k of each that came are gathered and reduced, 2 b s h k bytes either
+    /// way for the second part of each layer, and all tokens once more for experts that these go to besides.
+    #[test]
+    fn divided_experts_gather_what_came_to_them() {
+        let of = |ep: u32, k: u64, shared: u64| {
+            let job = job(&format!(
+                "parallel = {{ tp = 4, dp = 4, ep = {ep}, sequence = true }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, \
+                 seq = 256, experts = 16, experts_per_token = {k}, shared_experts = {shared} }}\n"
+            ));
+            bytes(&job, &Layout::given(&job, 16).unwrap().unwrap(), Dimension::Tensor)
+        };
+        // Forward and backward, gathered and reduced, of four layers and 16 micro-batches.
+        let part = 4 * 4 * 16 * (2 * 256 * 1024);
+        assert_eq!(of(4, 1, 0), of(1, 1, 0));
+        assert_eq!(of(4, 6, 0) - of(1, 6, 0), 5 * part);
+        assert_eq!(of(4, 6, 2) - of(4, 6, 0), part);
+        assert_eq!(of(1, 6, 2), of(1, 1, 0));
+    }
+
+    /// Of fewer heads of keys and values than tensor-parallel ranks each has a whole one to pass on.
+    #[test]
+    fn a_head_is_not_divided() {
+        let of = |kv_heads: u64| {
+            let job = job(&format!(
+                "parallel = {{ tp = 8, cp = 2 }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, kv_heads = {kv_heads}, vocab = 512, seq = 256 }}\n"
+            ));
+            let layout = Layout::given(&job, 16).unwrap().unwrap();
+            (bytes(&job, &layout, Dimension::Context), of_rank(&job.model, &layout, 1, 0).0)
+        };
+        assert_eq!((of(8).0, of(2).0), (of(1).0, of(1).0));
+        // The layer's parameters of a rank: a head of 128 each of keys and values with their biases, of however few there are.
+        assert_eq!((of(8).1, of(2).1), (of(1).1, of(1).1));
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub struct Training {
     pub collectives: Collectives,
     /// Who drives the GPUs of a host.
     pub processes: Processes,
-    /// The load of the busiest expert over the mean, 1 or more.
+    /// The load of the rank with the fullest experts over the mean, 1 or more; [`Layout::fullest`] says how much of it there can be.
     pub skew: f64,
     /// What the job counts for among others, over 0.
     pub weight: f64,
@@ -94,6 +94,16 @@ impl Training {
         let longer_before = own - u64::from(own > 0 && first == each);
         let more = layers_of(own) > each && longer_before < some - in_each;
         (in_each + stretches - 1).saturating_sub(own) / stretches.max(1) + u64::from(more)
+    }
+
+    /// Tokens of a micro-batch that come to the experts of the fullest rank, each as often as it goes to one of them. Ranks that have whole
+    /// experts send their own part of the tokens to them.
+    #[must_use]
+    pub fn routed(&self, layout: &Layout) -> u64 {
+        let Degrees { tensor, context, .. } = layout.degrees;
+        let tokens = self.micro_batch * self.model.seq / u64::from(context);
+        let sending = tokens * u64::from(layout.degrees.expert_tensor()) / u64::from(tensor);
+        (sending as f64 * self.model.experts_per_token.max(1) as f64 * layout.fullest(self.skew)).round() as u64
     }
 
     /// How many layers of a stage are computed anew.

@@ -118,12 +118,6 @@ pub(super) fn busy(job: &Loaded<'_>, layout: &Layout) -> f64 {
     (job.in_flight as f64 / f64::from(layout.degrees.data)).min(1.0)
 }
 
-/// The load of the fullest rank of experts over the mean: no more than all of it.
-#[must_use]
-pub fn skew(job: &Serving, layout: &Layout) -> f64 {
-    job.skew.min(f64::from(layout.degrees.expert))
-}
-
 /// A layer.
 #[must_use]
 pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
@@ -155,7 +149,7 @@ pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work 
     if model.shared_experts > 0 {
         feed_forward(&mut work, tokens, ffn * model.shared_experts as f64);
     }
-    let routed = mix.mean_tokens() * model.experts_per_token as f64 * skew(job, layout) * busy(job, layout);
+    let routed = mix.mean_tokens() * model.experts_per_token as f64 * layout.fullest(job.skew) * busy(job, layout);
     let chosen = chosen_experts(job, layout, mix.mean_tokens());
     // Tokens are sorted by the ranks of their experts, what comes by experts, and both are undone, as in training (`step/kernels`).
     let sent = a * between * (1 + model.experts_per_token) as f64;

@@ -8,7 +8,6 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::kernels::skew;
 use super::rhythm::Mix;
 use crate::job::{Dimension, GroupCall, Layout, Phase, Sequence, Serving};
 
@@ -35,7 +34,7 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &Mix) -> Vec<GroupCall> {
         }
     }
     if model.experts > 0 {
-        let copies = tokens / degrees.token_shares() as f64 * model.experts_per_token as f64 * skew(job, layout);
+        let copies = tokens / degrees.token_shares() as f64 * model.experts_per_token as f64 * layout.fullest(job.skew);
         let elements = copies * model.hidden as f64;
         let there = elements * job.precision.served_bytes();
         add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, there, 1);

@@ -88,7 +88,7 @@ pub fn calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
                 let (count, each) = buckets(job, layout, &call);
                 (each, count)
             }
-            Phase::Updated => (call.bytes, 1),
+            Phase::WordGradients | Phase::Updated => (call.bytes, 1),
         };
         let often = match call.is_between_stages() {
             true => Often::HandOffs {

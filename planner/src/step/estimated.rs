@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use super::price::{Exchange, Simulated, Tariff, are_in_order};
 use super::rows;
 use super::times;
-use crate::job::{Dimension, Layout};
+use crate::job::{Dimension, GroupShape, Layout};
 use crate::plan::PlanError;
 
 /// A first estimate for choosing what to simulate: the bytes that pass between neighbours of a group at their path's bandwidth, those
@@ -56,8 +56,8 @@ impl<'a> Estimated<'a> {
     }
 
     /// The ways of the group that begins at a rank; `None` where there is no such group.
-    fn ways(&self, begin: u32, (size, stride): (u32, u32)) -> Option<Ways> {
-        let at = |number: u32| self.ranks.get((begin + number * stride) as usize).copied();
+    fn ways(&self, begin: u32, GroupShape { size, step, .. }: GroupShape) -> Option<Ways> {
+        let at = |number: u32| self.ranks.get((begin + number * step) as usize).copied();
         let last = size.checked_sub(1).filter(|&last| last > 0 && at(last).is_some())?;
         let first = at(0)?;
         let own = self.router.island_of(first);
@@ -132,11 +132,11 @@ fn nics_of_rank(fabric: &Fabric, ranks: &[NodeId]) -> Option<f64> {
 
 impl Tariff for Estimated<'_> {
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
-        let (size, stride) = layout.shape(exchange.dimension);
-        let block = (size * stride).max(1);
-        let firsts = 0..if self.alike { 1 } else { self.ranks.len() as u32 };
-        let of_group = |begin: u32| Some(self.over(&self.ways(begin, (size, stride))?, exchange, size));
-        Ok(firsts.filter(|rank| rank % block < stride).filter_map(of_group).max().unwrap_or_default())
+        let shape = layout.shape(exchange.dimension);
+        let of_group = |begin: u32| Some(self.over(&self.ways(begin, shape)?, exchange, shape.size));
+        let looked_at = if self.alike { 1 } else { usize::MAX };
+        let firsts = shape.begins(self.ranks.len() as u64).take(looked_at);
+        Ok(firsts.filter_map(of_group).max().unwrap_or_default())
     }
 
     fn meet(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {

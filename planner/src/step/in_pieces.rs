@@ -23,7 +23,7 @@
 //! (`shares-h200.jsonl`).
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::Picos;
+use fabricast_topologies::{Bytes, Picos};
 
 use super::passes::Prices;
 use super::slowing::Blocks;
@@ -73,6 +73,9 @@ pub(super) struct Divided<'a> {
     pub products: &'a [Picos],
     /// How their blocks come to SMs.
     pub blocks: Blocks,
+    /// What ranks gather and reduce for them: all of their tokens. Short vectors of keys and values, and what came to experts, are gathered
+    /// and reduced at once (Megatron Core, without buffers).
+    pub tokens: Bytes,
     /// Parts of a layer that are divided.
     pub parts: u64,
 }
@@ -91,9 +94,9 @@ impl Divided<'_> {
     }
 
     fn of_call(&self, phase: Phase, call: &GroupCall, time: Picos, ranks: u64) -> Cost {
-        // Short vectors of keys and values are gathered at once (Megatron Core duplicates what makes them, without buffers).
         let whole = Cost { waited: times(time, call.count), lost: Picos::ZERO };
         if !matches!(call.collective, Collective::AllGather | Collective::ReduceScatter)
+            || call.bytes != self.tokens
             || !call.count.is_multiple_of(self.parts.max(1))
         {
             return whole;
@@ -241,7 +244,7 @@ mod tests {
             product in 0u64..1_000_000, longer in 0u64..1_000_000, call in 0u64..1_000_000, ranks in 1u64..16,
         ) {
             for blocks in [Blocks::AsSmsComeFree, Blocks::OneForEachSm] {
-                let divided = Divided { products: &[], blocks, parts: 1 };
+                let divided = Divided { products: &[], blocks, tokens: Bytes(1), parts: 1 };
                 let costs = |product: u64| {
                     let product = Picos(product);
                     [
@@ -267,9 +270,9 @@ mod tests {
     #[test]
     fn recomputed_passes_are_forward_once_more() {
         let products = [4_000, 1_000, 8_000, 6_000].map(Picos);
-        let divided = Divided { products: &products, blocks: Blocks::OneForEachSm, parts: 2 };
+        let (bytes, blocks) = (Bytes(1), Blocks::OneForEachSm);
+        let divided = Divided { products: &products, blocks, tokens: bytes, parts: 2 };
         let call = |phase, collective, count| {
-            let bytes = fabricast_topologies::Bytes(1);
             let call = GroupCall { phase, dimension: Dimension::Tensor, collective, bytes, count };
             divided.of_call(phase, &call, Picos(2_000), 4)
         };

@@ -137,7 +137,7 @@ impl Passes {
 /// A layer, for one micro-batch on one rank.
 #[must_use]
 pub fn layer(job: &Training, layout: &Layout) -> Passes {
-    let (model, degrees) = (&job.model, layout.degrees);
+    let (model, degrees) = (&job.model.held_by(layout.degrees.tensor), layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let between = tokens * model.hidden / degrees.token_shares();
@@ -158,12 +158,10 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
 
     passes.stream(norm);
     let f = model.ffn / u64::from(degrees.expert_tensor());
-    // Ranks that have whole experts send their own part of the tokens to them.
-    let sending = tokens * u64::from(degrees.expert_tensor()) / tensor;
-    let routed = (sending as f64 * model.experts_per_token.max(1) as f64 * job.skew).round() as u64;
     let (routed, matrices) = match model.experts {
         0 => (tokens, 1),
         experts => {
+            let routed = job.routed(layout);
             passes.weights(job, Kind::Wide, (between / h, experts, h), 1);
             let matrices = (experts / u64::from(degrees.expert)).max(1);
             // Tokens are sorted by the ranks of their experts, what comes is sorted by experts where there are several, and both are
@@ -221,7 +219,7 @@ pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(Passes, u64)> {
 /// where sequences are whole), norms them, and makes its own heads' of all (Megatron Core, `MLASelfAttention`: both ways down are
 /// `TELinear` that ranks duplicate, and what they made is gathered).
 fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes) {
-    let (model, tensor) = (&job.model, u64::from(layout.degrees.tensor));
+    let (model, tensor) = (&job.model.held_by(layout.degrees.tensor), u64::from(layout.degrees.tensor));
     let Some(latent) = model.latent else {
         let columns = (model.query_width() + model.key_width() + model.value_width()) / tensor;
         return passes.weights(job, Kind::Product, (tokens, columns, model.hidden), 1);
@@ -259,7 +257,7 @@ impl Front for Vec<Kernel> {
 
 /// Between the products with weights: scores, softmax, values.
 fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
-    let model = &job.model;
+    let model = &job.model.held_by(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let (score, value) = (model.score_width(), model.head_value());
     let rows = model.seq / u64::from(layout.degrees.context);

@@ -13,7 +13,7 @@ use fabricast_topologies::{LinkId, NodeId, Picos};
 use super::calls::{Often, PricedCall};
 use super::price::Simulated;
 use super::together::Planned;
-use crate::job::{Dimension, Layout, Phase};
+use crate::job::{Dimension, GroupShape, Layout, Phase};
 
 /// Bytes that each direction of each link carries, by [`LinkId`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -158,7 +158,7 @@ impl Simulated<'_> {
 
 /// The groups that call in a phase: words are looked up on the first stage, and scored on the last.
 fn groups(layout: &Layout, dimension: Dimension, phase: Phase) -> Vec<Vec<u32>> {
-    let (stages, stride) = layout.shape(Dimension::Pipeline);
+    let GroupShape { size: stages, step: stride, .. } = layout.shape(Dimension::Pipeline);
     let stage = match phase {
         Phase::Words => Some(0),
         Phase::Logits => Some(stages.saturating_sub(1)),

@@ -16,6 +16,7 @@ mod course;
 mod efficiency;
 mod estimated;
 mod fewer;
+mod forms;
 mod gradients;
 mod in_pieces;
 mod kernels;

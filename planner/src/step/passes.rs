@@ -9,7 +9,7 @@ use super::kernels::{Kernel, Passes, copied, divided, layer, logits, words};
 use super::rows::{Rows, Travelling};
 use super::slowing::{Beside, Claim};
 use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
-use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, traffic};
+use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, activations, traffic};
 use crate::plan::PlanError;
 
 /// What a pass of a stretch of layers takes.
@@ -160,8 +160,8 @@ impl Alike {
             spent.tensor_all = prices.of(phase, Some(Dimension::Tensor))?;
             let beside_products = match job.tensor_overlap {
                 Overlap::On => {
-                    let parts = layout.tensor_parts(&job.model);
-                    Divided { products: &products(), blocks: speeds.blocks, parts }.cost(phase, prices)?
+                    let (tokens, parts) = (Bytes(activations(job, layout)), layout.tensor_parts(&job.model));
+                    Divided { products: &products(), blocks: speeds.blocks, tokens, parts }.cost(phase, prices)?
                 }
                 Overlap::Off => Cost { waited: spent.tensor_all, lost: Picos::ZERO },
             };

@@ -1,7 +1,7 @@
 //! What the calls of groups take, all groups of a dimension at once.
 //!
 //! [`plan`](crate::plan::plan) says what the best strategies take for one group; then the groups that share anything with it run them together
-//! ([`fabricast_sim::simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
+//! ([`fabricast_sim::simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it, and of others that are wired otherwise,
 //! otherwise all groups of the cluster (of very large ones those on the same hosts), less those that others stand for. The time
 //! is that of the last to end, and the pick is what takes the least then. Times are kept, by what was asked, so that jobs on the
 //! same fabric share them.
@@ -14,8 +14,9 @@
 
 mod picks;
 
+use std::collections::BTreeSet;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
@@ -25,12 +26,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::calls::{PricedCall, StepCall};
 use super::fewer::Partners;
+use super::forms::HostForms;
 use super::rows;
 use super::sample::Part;
 use super::slowing::{Claim, Reach};
 use super::together::Planned;
 use crate::bound::Bounds;
-use crate::job::{Collectives, Dimension, Layout};
+use crate::job::{Collectives, Dimension, GroupShape, Layout};
 use crate::plan::PlanError;
 use crate::strategy::Strategy;
 use picks::looked_at;
@@ -79,8 +81,22 @@ pub(super) const LOOKED_AT: u64 = 1 << 20;
 /// network that is oversubscribed is not counted then.
 const MOST_TOGETHER: usize = 4096;
 
-/// Size, stride, collective, bytes, what may be used.
-type Asked = (u32, u32, Collective, Bytes, Collectives);
+/// What is asked of the groups of a dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    groups: GroupShape,
+    collective: Collective,
+    bytes: Bytes,
+    /// What may be used.
+    allowed: Collectives,
+}
+
+impl Asked {
+    /// The same of a call of another size.
+    fn of(self, bytes: Bytes) -> Self {
+        Self { bytes, ..self }
+    }
+}
 
 /// Ranks by domain and by host.
 type Form = [Vec<usize>; 2];
@@ -110,6 +126,8 @@ pub struct Simulated<'a> {
     pub(super) busiest: Kept<(Vec<NodeId>, usize, Partners), f64>,
     /// What calls of groups that leave their domain take at least.
     least: Kept<Asked, Picos>,
+    /// How hosts are wired.
+    forms: OnceLock<HostForms>,
     /// Of each group that was asked about, with its devices in this order.
     bounds: Mutex<FxHashMap<Vec<NodeId>, Arc<Bounds>>>,
 }
@@ -158,8 +176,8 @@ impl<'a> Simulated<'a> {
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
         let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
-        let (known, picked, timed, parts, busiest, least, bounds) = Default::default();
-        Self { router, profile, ranks, numbers, known, picked, timed, parts, busiest, least, bounds }
+        let (known, picked, timed, parts, busiest, least, forms, bounds) = Default::default();
+        Self { router, profile, ranks, numbers, known, picked, timed, parts, busiest, least, forms, bounds }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -212,13 +230,32 @@ impl<'a> Simulated<'a> {
             }
             // Those of a domain do what those of another do, unless somebody placed them.
             None if self.numbers.is_some() => placed,
-            None => placed
-                .into_iter()
-                .zip(&islands)
-                .filter(|(_, of)| Some(*of) == islands.first())
-                .map(|(of, _)| of)
-                .collect(),
+            None => self.of_unlike_domains(placed),
         }
+    }
+
+    /// Groups that stay in their domains, of one domain of each kind: those of a domain do what those of another do that is wired alike.
+    fn of_unlike_domains(&self, groups: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
+        let fabric = self.router.fabric();
+        let domain = |group: &Vec<NodeId>| group.first().map(|&device| self.router.island_of(device));
+        let mut forms: FxHashMap<Option<u32>, BTreeSet<Option<u32>>> = FxHashMap::default();
+        for group in &groups {
+            let of_hosts = group.iter().map(|&device| self.host_forms().form(fabric.node(device).host));
+            forms.entry(domain(group)).or_default().extend(of_hosts);
+        }
+        // The first domain of each kind, in the order of their groups.
+        let mut standing: FxHashMap<&BTreeSet<Option<u32>>, Option<u32>> = FxHashMap::default();
+        let stands = |group: &Vec<NodeId>| {
+            let of = domain(group);
+            forms.get(&of).is_some_and(|forms| *standing.entry(forms).or_insert(of) == of)
+        };
+        let stands: Vec<bool> = groups.iter().map(stands).collect();
+        groups.into_iter().zip(stands).filter_map(|(group, stands)| stands.then_some(group)).collect()
+    }
+
+    /// How hosts are wired. (Two threads wait for one.)
+    pub(super) fn host_forms(&self) -> &HostForms {
+        self.forms.get_or_init(|| HostForms::of(self.router.fabric()))
     }
 
     fn on_the_hosts_of_the_first(&self, groups: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
@@ -228,13 +265,13 @@ impl<'a> Simulated<'a> {
     }
 
     fn price(&self, groups: &[Vec<u32>], asked: Asked) -> Result<Timed, PlanError> {
-        let (size, stride, collective, bytes, collectives) = asked;
+        let Asked { collective, bytes, .. } = asked;
         let parties = self.together(groups, collective);
         let Some(first) = parties.first() else { return Ok(Timed::default()) };
         let sample = self.sample(first, bytes);
         let last = sample.last();
         if self.is_spread(first) && !self.differ(&parties) {
-            let strategy = self.pick(&parties, (size, stride, collective, last, collectives))?;
+            let strategy = self.pick(&parties, asked.of(last))?;
             let time = strategy.map_or(Ok(Picos::ZERO), |strategy| {
                 let call = Planned { collective, bytes, strategy };
                 let of_part = |bytes| self.taken(&parties, &Planned { bytes, ..call });
@@ -243,7 +280,7 @@ impl<'a> Simulated<'a> {
             return Ok(Timed { time: time?, strategy });
         }
         let at = |bytes| {
-            let asked = (size, stride, collective, bytes, collectives);
+            let asked = asked.of(bytes);
             Ok(self.timed.or_find(asked, || self.price_whole(&parties, asked).map(Some))?.unwrap_or_default())
         };
         let time = sample.time(|bytes| at(bytes).map(|timed| timed.time))?;
@@ -265,16 +302,16 @@ impl<'a> Simulated<'a> {
 
     /// The same of a call as it is.
     fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
-        let (.., collective, bytes, collectives) = asked;
+        let Asked { collective, bytes, allowed, .. } = asked;
         match self.differ(parties) {
             true => self.price_each(parties, asked),
-            false => self.best(parties, (collective, bytes), collectives),
+            false => self.best(parties, (collective, bytes), allowed),
         }
     }
 
     /// The same where groups differ: each does what is best for groups of its form, and the slowest is what is told.
     fn price_each(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
-        let (.., collective, bytes, collectives) = asked;
+        let Asked { collective, bytes, allowed, .. } = asked;
         let mut picks: FxHashMap<Form, Option<Strategy>> = FxHashMap::default();
         let mut calls = Vec::with_capacity(parties.len());
         for devices in parties {
@@ -283,7 +320,7 @@ impl<'a> Simulated<'a> {
                 Some(known) => *known,
                 None => {
                     let most = if self.is_spread(devices) { looked_at(devices.len()) } else { Bytes::MAX };
-                    let ways = self.ways(devices, (collective, bytes.min(most)), collectives)?;
+                    let ways = self.ways(devices, (collective, bytes.min(most)), allowed)?;
                     *picks.entry(form).or_insert(ways.first().map(|&(_, strategy)| strategy))
                 }
             };
@@ -350,11 +387,13 @@ impl<'a> Simulated<'a> {
 }
 
 impl Allowed<'_> {
+    fn asked(&self, layout: &Layout, Exchange { dimension, collective, bytes }: Exchange) -> Asked {
+        Asked { groups: layout.shape(dimension), collective, bytes, allowed: self.collectives }
+    }
+
     fn timed(&self, layout: &Layout, exchange: Exchange) -> Result<Timed, PlanError> {
-        let Exchange { dimension, collective, bytes } = exchange;
-        let (size, stride) = layout.shape(dimension);
-        let asked = (size, stride, collective, bytes, self.collectives);
-        let price = || self.simulated.price(&layout.groups(dimension), asked).map(Some);
+        let asked = self.asked(layout, exchange);
+        let price = || self.simulated.price(&layout.groups(exchange.dimension), asked).map(Some);
         Ok(self.simulated.known.or_find(asked, price)?.unwrap_or_default())
     }
 
@@ -364,9 +403,7 @@ impl Allowed<'_> {
     /// # Errors
     /// As [`Tariff::time`].
     pub(super) fn least(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
-        let Exchange { dimension, collective, bytes } = exchange;
-        let (size, stride) = layout.shape(dimension);
-        let asked = (size, stride, collective, bytes, self.collectives);
+        let (asked, Exchange { dimension, collective, bytes }) = (self.asked(layout, exchange), exchange);
         let bound = || Ok(self.simulated.least(&layout.groups(dimension), (collective, bytes)));
         match self.simulated.least.or_find(asked, bound)? {
             Some(least) => Ok(least),

@@ -68,8 +68,7 @@ struct First {
 
 impl First {
     fn of(router: &Router<'_>, ranks: &[NodeId], layout: &Layout, dimension: Dimension) -> Self {
-        let (size, stride) = layout.shape(dimension);
-        let mut group = (0..size).filter_map(|number| ranks.get((number * stride) as usize).copied());
+        let mut group = layout.shape(dimension).group(0).filter_map(|rank| ranks.get(rank as usize).copied());
         let Some(first) = group.next() else { return Self { leaves: false, way: Vec::new() } };
         let others: Vec<NodeId> = group.collect();
         let is_far = |device: &&NodeId| router.island_of(**device) != router.island_of(first);

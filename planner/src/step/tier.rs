@@ -7,8 +7,9 @@
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, LinkId, NodeId, Place};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::forms::HostForms;
 use super::{Machine, Speeds};
 use crate::job::{Job, JobError, Memories, Placement, Places, Precision, Serving, Tier, Training};
 
@@ -157,12 +158,13 @@ fn reach(
     slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(nothing)
 }
 
-/// The GPUs of a host in the order of their ranks: of the first rank's, which stands for all, or of each, where somebody placed ranks.
+/// The GPUs of a host in the order of their ranks: of the first host of each that are wired alike, or of each, where somebody placed ranks.
 /// Where a host has one GPU its peer is on another.
 fn neighbours((tier, placement): (Tier, &Placement), fabric: &Fabric, ranks: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut hosts = fabric.by_host(ranks);
     if placement.is_in_order() {
-        hosts.truncate(1);
+        let (forms, mut seen) = (HostForms::of(fabric), FxHashSet::default());
+        hosts.retain(|host| host.first().is_some_and(|&gpu| seen.insert(forms.form(fabric.node(gpu).host))));
     }
     match tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
         true => vec![ranks.to_vec()],

@@ -31,6 +31,8 @@ pub(super) struct Timing<'a> {
     buckets: Buckets,
     /// Of the optimizer.
     updating: Picos,
+    /// Of both ends of the pipeline, once their gradients have arrived, for words that they share.
+    words: Picos,
     /// Weights that travel after it.
     updated: Picos,
 }
@@ -87,7 +89,8 @@ impl<'a> Timing<'a> {
             + shard(experts, u64::from(layout.size(Dimension::ExpertData)));
         let updating = update(job, own, speeds, &slowest);
         let updated = prices.of(Phase::Updated, None)?;
-        let beside = Self { job, layout, speeds, curve, passes, pipeline, buckets, updating, updated };
+        let words = prices.of(Phase::WordGradients, None)?;
+        let beside = Self { job, layout, speeds, curve, passes, pipeline, buckets, updating, words, updated };
         beside.or_after()
     }
 
@@ -113,9 +116,17 @@ impl<'a> Timing<'a> {
         }
     }
 
-    /// When a stage is through with its gradients.
-    fn finished(&self, time: &StageTime) -> Picos {
-        self.sent(time).last().map_or(time.end, |sent| sent.1.max(time.end))
+    /// When each stage is through with its gradients; both ends with those of the words that they share.
+    fn finished(&self, stage_times: &[StageTime]) -> Vec<Picos> {
+        let of = |time: &StageTime| self.sent(time).last().map_or(time.end, |sent| sent.1.max(time.end));
+        let mut finished: Vec<Picos> = stage_times.iter().map(of).collect();
+        if self.words > Picos::ZERO
+            && let [first, .., last] = finished.as_mut_slice()
+        {
+            let both = (*first).max(*last) + self.words;
+            (*first, *last) = (both, both);
+        }
+        finished
     }
 
     fn of_stage(&self, stage: usize) -> &[[Spent; 2]] {
@@ -123,7 +134,7 @@ impl<'a> Timing<'a> {
     }
 
     fn ending(&self, stage_times: &[StageTime]) -> Result<Ending, TimeError> {
-        let done = stage_times.iter().map(|time| self.finished(time));
+        let done = self.finished(stage_times).into_iter();
         let slowest = done.enumerate().max_by_key(|&(stage, done)| (done, std::cmp::Reverse(stage)));
         let Some((slowest, gradients_done)) = slowest else {
             let place = self.job.places.parallel.clone();
@@ -162,7 +173,7 @@ impl<'a> Timing<'a> {
             layout: *self.layout,
             time: total,
             shares,
-            communication: whole.communication() + self.buckets.communication + self.updated + hand_offs,
+            communication: whole.communication() + self.buckets.communication + self.words + self.updated + hand_offs,
             alone: alone(self.job, self.speeds, self.curve),
             collectives: self.job.collectives,
         })
@@ -181,14 +192,16 @@ impl<'a> Timing<'a> {
             course.add(lane, Interval { doing: Doing::HandOff, number, chunk, begin: end, end: free });
         });
         let Ending { updated_exposed, .. } = self.ending(&stage_times)?;
-        for (stage, time) in (0..).zip(&stage_times) {
+        for ((stage, time), done) in (0..).zip(&stage_times).zip(self.finished(&stage_times)) {
             let (lane, beside) = (Lane::Stage(stage), Lane::Beside(stage));
             // The rest of the weights that the step before sent.
             course.in_a_row(beside, Picos::ZERO, &[(Doing::Weights, 0, self.updated - updated_exposed)]);
             for (number, (begin, end)) in (0..).zip(self.sent(time)) {
                 course.add(beside, Interval { doing: Doing::Gradients, number, chunk: 0, begin, end });
             }
-            let done = self.finished(time);
+            if stage == 0 || stage + 1 == stage_times.len() as u64 {
+                course.in_a_row(beside, done - self.words, &[(Doing::Gradients, 0, self.words)]);
+            }
             let end = course.in_a_row(lane, done, &[(Doing::Optimizer, 0, self.updating)]);
             course.in_a_row(beside, end, &[(Doing::Weights, 0, updated_exposed)]);
         }

@@ -132,7 +132,9 @@ impl Simulated<'_> {
             Ok((self.taken(&groups, &Planned { collective, bytes, strategy })?, strategy))
         };
         let ways = self.ways_of(&[kind], ranks, last, asked)?;
-        ways.into_par_iter().with_max_len(1).map(whole).collect()
+        // (The first that goes wrong is told, whichever comes first.)
+        let ways: Vec<Result<_, PlanError>> = ways.into_par_iter().with_max_len(1).map(whole).collect();
+        ways.into_iter().collect()
     }
 
     /// What `plan` finds for a call of one group.

@@ -100,17 +100,24 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
 fn one(line: &[u8]) -> Result<Run, String> {
     let foreign = |why: &dyn std::fmt::Display| format!("not a run of a study: {why}");
     let text = std::str::from_utf8(line).map_err(|_| foreign(&"no text"))?;
-    let line: Line = serde_json::from_str(text).map_err(|error| foreign(&error))?;
+    let line: Line = serde_json::from_str(text)
+        .map_err(|error| foreign(&format!("{}, column {}", without_place(&error), error.column())))?;
     if line.run != FORMAT {
         return Err(format!("format {}, and this version reads format {FORMAT}", line.run));
     }
     if line.sum != sum(&line.outcome) {
         return Err("damaged: its sum is another".to_owned());
     }
-    let outcome = match serde_json::from_str(line.outcome.get()).map_err(|error| foreign(&error))? {
+    let outcome = match serde_json::from_str(line.outcome.get()).map_err(|error| foreign(&without_place(&error)))? {
         Written::Done(row) => Outcome::Done(row),
         Written::Refused(why) => Outcome::Refused(why),
     };
     let key = line.key.parse().map_err(|_| foreign(&"its key is no number"))?;
     Ok(Run { key, title: line.title, outcome })
+}
+
+/// What the JSON reader says of a text that is one line of a file, without the number that this line has by itself.
+fn without_place(error: &serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    error.to_string().replacen(&place, "", 1)
 }

@@ -26,10 +26,12 @@ impl Band {
     /// What is wrong with it, as what `name` says.
     pub(super) fn checked(self, name: &str, most: f64) -> Result<Self, String> {
         let Self { low, high } = self;
-        match [low, high].into_iter().find(|end| *end > 0.0 && !(LEAST..=most).contains(end) || end.is_nan()) {
+        match [low, high].into_iter().find(|end| !(LEAST..=most).contains(end)) {
             Some(end) => Err(format!("{name}: {} is not from {LEAST} to {}", written(end), written(most))),
-            None if low > 0.0 && high >= low => Ok(self),
-            None => Err(format!("{name}: expected 0 < low ≤ high, not {} and {}", written(low), written(high))),
+            None if low > high => {
+                Err(format!("{name}: expected low ≤ high, not {} and {}", written(low), written(high)))
+            }
+            None => Ok(self),
         }
     }
 

@@ -358,15 +358,15 @@ mod tests {
     fn what_is_wrong_is_named_where_it_stands() {
         for (lines, place, expected) in [
             ("price_eur = 3", "s.toml:4:1", "unknown field"),
-            ("price_usd = { low = 3, high = 2 }", "s.toml:4:13", "0 < low ≤ high"),
+            ("price_usd = { low = 3, high = 2 }", "s.toml:4:13", "expected low ≤ high"),
             ("price_usd = \"dear\"", "s.toml:4:13", "a number or"),
             ("price_usd = 1\nprice_per_hour_usd = 1", "s.toml:2:8", "several prices"),
             ("price = \"HGX H100\"", "s.toml:4:9", "no price of"),
             ("price = \"400G OSFP AOC (Wavesplitter WS-D404-AOC)\"", "s.toml:4:9", "is in JPY, and the study in USD"),
-            ("power_kw = -3", "s.toml:4:12", "power_kw: expected 0 < low ≤ high, not -3"),
+            ("power_kw = -3", "s.toml:4:12", "power_kw: -3 is not from 0.000001 to 100000000"),
             ("power_kw = 1e300", "s.toml:4:12", "power_kw: 1e300 is not from 0.000001 to 100000000"),
             ("power_kw = inf", "s.toml:4:12", "power_kw: inf is not from"),
-            ("power_kw = { low = 40, high = 30 }", "s.toml:4:12", "power_kw: expected 0 < low ≤ high, not 40 and 30"),
+            ("power_kw = { low = 40, high = 30 }", "s.toml:4:12", "power_kw: expected low ≤ high, not 40 and 30"),
             ("power_kw = \"much\"", "s.toml:4:12", "a number or"),
             ("racks = 1e-300", "s.toml:4:9", "racks: 1e-300 is under 0.000001"),
             ("price_usd = 1.7e308", "s.toml:4:13", "price_usd: 1.7e308 is not from 0.000001 to 1000000000000"),

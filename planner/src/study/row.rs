@@ -120,14 +120,14 @@ fn stepped(job: &str, kind: JobKind, ranks: usize, step: &Step, footprint: &Foot
 #[must_use]
 pub fn call(one: &PricedCall, layout: &Layout) -> CallRow {
     let Exchange { dimension, collective, bytes } = one.call.exchange;
-    let (ranks, all) = (u64::from(layout.size(dimension)), layout.degrees.ranks());
+    let groups = layout.shape(dimension).begins(layout.degrees.ranks()).count() as u64;
     CallRow {
         phase: one.call.phase.name().to_owned(),
         among: dimension.name().to_owned(),
         collective: collective.to_string(),
         bytes: bytes.0,
-        ranks,
-        groups: all / ranks.max(1) / u64::from(one.call.stages(layout)),
+        ranks: layout.size(dimension).into(),
+        groups: groups / u64::from(one.call.stages(layout)),
         times: one.call.times(),
         pick: one.strategy,
         time_us: one.time.us(),

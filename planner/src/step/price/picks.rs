@@ -34,15 +34,15 @@ const AT_ONCE: usize = 2;
 impl Simulated<'_> {
     /// What groups of many do a call with.
     pub(super) fn pick(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Option<Strategy>, PlanError> {
-        let (size, stride, collective, bytes, collectives) = asked;
+        let Asked { collective, bytes, allowed, .. } = asked;
         let Some(first) = parties.first() else { return Ok(None) };
         let most = looked_at(first.len());
         let near = bytes.0.checked_next_power_of_two().map_or(most, |near| most.min(Bytes(near)));
         if bytes <= most {
-            let find = || Ok(self.best(parties, (collective, near), collectives)?.strategy);
-            return self.picked.or_find((size, stride, collective, near, collectives), find);
+            let find = || Ok(self.best(parties, (collective, near), allowed)?.strategy);
+            return self.picked.or_find(asked.of(near), find);
         }
-        self.picked.or_find(asked, || self.pick_of_large(parties, (collective, bytes), (most, collectives)))
+        self.picked.or_find(asked, || self.pick_of_large(parties, (collective, bytes), (most, allowed)))
     }
 
     /// The same of a call that is larger than `most`, at which ways are looked for: by those that are fast there, rings of these
@@ -68,7 +68,9 @@ impl Simulated<'_> {
         fast.dedup();
         let among = |parties: &[Vec<NodeId>], strategy| self.taken(parties, &Planned { collective, bytes, strategy });
         let alone = |&strategy: &Strategy| Ok((among(std::slice::from_ref(first), strategy)?, strategy));
-        let mut ways = fast.par_iter().with_max_len(1).map(alone).collect::<Result<Vec<_>, PlanError>>()?;
+        // (The first that goes wrong is told, whichever comes first.)
+        let ways: Vec<Result<_, PlanError>> = fast.par_iter().with_max_len(1).map(alone).collect();
+        let mut ways = ways.into_iter().collect::<Result<Vec<_>, _>>()?;
         ways.sort_unstable();
         let best = self.best_of(&ways, |&(_, strategy)| among(parties, strategy))?;
         // Fewer channels, which leave SMs to others, where more are worth little; as `plan` prefers them.

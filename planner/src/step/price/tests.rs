@@ -47,7 +47,8 @@ fn picks_are_the_fastest_with_all_groups_at_once() {
     let mut others = 0;
     for collective in [Collective::AllReduce, Collective::AllGather] {
         for bytes in (14..24).step_by(3).map(|power| Bytes(1 << power)) {
-            let asked = (2, 8, collective, bytes, Collectives::Library);
+            let groups = layout.shape(Dimension::Data);
+            let asked = Asked { groups, collective, bytes, allowed: Collectives::Library };
             let found = simulated.price_whole(&parties, asked).unwrap();
             let row = simulated.row(&parties[0], collective, bytes, Collectives::Library, OwnChoice::Inside);
             let row = row.unwrap().unwrap();
@@ -104,7 +105,8 @@ fn prices_are_those_of_the_calls_themselves() {
         let groups = layout.groups(Dimension::Data);
         for collective in [Collective::AllGather, Collective::ReduceScatter] {
             for bytes in [26_116_096, 100_000_007, 634_408_960, 3_303_669_760].map(Bytes) {
-                let asked = (64 / tensor, tensor, collective, bytes, Collectives::Library);
+                let allowed = Collectives::Library;
+                let asked = Asked { groups: layout.shape(Dimension::Data), collective, bytes, allowed };
                 let priced = simulated.price(&groups, asked).unwrap();
                 let whole = simulated.price_whole(&simulated.together(&groups, collective), asked).unwrap();
                 let error = priced.time.0 as f64 / whole.time.0 as f64 - 1.0;
@@ -142,4 +144,22 @@ fn streams_are_told(simulated: &Simulated<'_>) {
         let whole = simulated.slowest(&parties, (collective, bytes), strategy).unwrap();
         assert!(near(told, whole, strategy), "{strategy} {told} {whole}");
     }
+}
+
+/// Wherever a link has failed, on the first host or on another, a call of the groups of all hosts takes as long.
+#[test]
+fn groups_wait_for_the_host_that_is_broken() {
+    let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+    let whole = load(&FabricRequest { nodes: Some(3), network, ..FabricRequest::of("mi300x") }).unwrap();
+    let layout = Layout { degrees: Degrees { tensor: 8, data: 3, ..Degrees::default() } };
+    let exchange =
+        Exchange { dimension: Dimension::Tensor, collective: Collective::AllReduce, bytes: Bytes(256 << 20) };
+    let time = |fabric: &fabricast_topologies::Fabric| {
+        let router = Router::new(fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(fabric).unwrap();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        simulated.allowing(Collectives::Library).time(&layout, exchange).unwrap()
+    };
+    let broken = [0, 1, 2].map(|host| time(&whole.without(&format!("n{host}/gpu0-n{host}/gpu1")).unwrap()));
+    assert!(broken[0] > time(&whole) && broken[1] == broken[0] && broken[2] == broken[0], "{broken:?}");
 }

@@ -1,10 +1,9 @@
 //! `candidates = ["…"]` of a job: the machines of the study that it runs on, and what may be said by name.
 
-use fabricast_topologies::fabric::near_misses;
 use toml::Spanned;
 
 use super::Reader;
-use crate::job::{JobError, JobText};
+use crate::job::{JobError, JobText, nearest};
 use crate::study::{Candidate, Pairs};
 
 impl Reader<'_> {
@@ -44,10 +43,10 @@ impl Reader<'_> {
         name: &Spanned<String>,
         mut known: impl Iterator<Item = &'n str> + Clone,
     ) -> Result<usize, JobError> {
-        let near = near_misses(name.get_ref(), known.clone());
+        let help = nearest(name.get_ref(), known.clone());
         known.position(|one| one == name.get_ref()).ok_or_else(|| {
             let error = self.wrong(name.span(), format!("{what}: there is no `{}`", name.get_ref()));
-            JobError { help: near.first().map(|near| format!("did you mean `{near}`?")), ..error }
+            JobError { help, ..error }
         })
     }
 }

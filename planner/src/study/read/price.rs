@@ -1,11 +1,10 @@
 //! Prices of candidates: given, or named in a list.
 
-use fabricast_topologies::fabric::near_misses;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{CandidateText, MOST_ITEMS, MOST_MONEY, Reader};
-use crate::job::JobError;
+use crate::job::{JobError, nearest};
 use crate::study::prices::{Band, Listed, PriceUnit};
 use crate::study::{CURRENCY, Counted, Payment, Price};
 
@@ -61,9 +60,8 @@ impl Reader<'_> {
         list: &[Listed],
     ) -> Result<(Price, Listed), JobError> {
         let Some(found) = list.iter().rfind(|one| one.item == *item.get_ref()) else {
-            let near = near_misses(item.get_ref(), list.iter().map(|one| one.item.as_str()));
             let error = self.wrong(item.span(), format!("price: no price of `{}` is listed", item.get_ref()));
-            let help = near.first().map(|near| format!("did you mean `{near}`?"));
+            let help = nearest(item.get_ref(), list.iter().map(|one| one.item.as_str()));
             return Err(JobError { help, ..error });
         };
         if found.currency != CURRENCY {

@@ -1,0 +1,93 @@
+//! Which hosts are wired alike, so that ranks of one can stand for those of others: the same links between the same devices, as fast, and
+//! in service. What a host's links lead to outside of it is not looked at.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::fabric::{HostId, LinkKind};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeId, Picos};
+use rustc_hash::FxHashMap;
+
+/// A link direction as a host sees it: its ends by their place among the host's devices, `None` outside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Wire {
+    ends: [Option<u32>; 2],
+    kind: LinkKind,
+    lanes: u16,
+    bandwidth: Option<Bandwidth>,
+    latency: Picos,
+    failed: bool,
+}
+
+/// How each host is wired, by number: those of one number are alike.
+#[derive(Debug, Default)]
+pub(super) struct HostForms {
+    of: FxHashMap<HostId, u32>,
+}
+
+impl HostForms {
+    /// Those of a fabric.
+    pub(super) fn of(fabric: &Fabric) -> Self {
+        let mut devices: FxHashMap<HostId, u32> = FxHashMap::default();
+        let places: Vec<(HostId, u32)> = fabric
+            .nodes()
+            .map(|(_, node)| {
+                let next = devices.entry(node.host).or_default();
+                *next += 1;
+                (node.host, *next - 1)
+            })
+            .collect();
+        let place = |node: NodeId| places.get(node.0 as usize).copied();
+        let mut wires: BTreeMap<HostId, Vec<Wire>> = BTreeMap::new();
+        for (id, link) in fabric.links() {
+            let ends: [Option<(HostId, u32)>; 2] = [place(link.from), place(link.to)];
+            for (number, host) in ends.into_iter().flatten().map(|end| end.0).enumerate() {
+                // (One that stays inside is seen once.)
+                if number == 1 && ends.first().copied().flatten().is_some_and(|end| end.0 == host) {
+                    continue;
+                }
+                let here = ends.map(|end| end.filter(|end| end.0 == host).map(|end| end.1));
+                wires.entry(host).or_default().push(Wire::of(fabric, id, here));
+            }
+        }
+        let mut known: FxHashMap<Vec<Wire>, u32> = FxHashMap::default();
+        let mut number = |wires: Vec<Wire>| {
+            let next = known.len() as u32;
+            *known.entry(wires).or_insert(next)
+        };
+        Self { of: wires.into_iter().map(|(host, wires)| (host, number(wires))).collect() }
+    }
+
+    /// The form of a host; `None` of one without links.
+    pub(super) fn form(&self, host: HostId) -> Option<u32> {
+        self.of.get(&host).copied()
+    }
+}
+
+impl Wire {
+    fn of(fabric: &Fabric, id: LinkId, ends: [Option<u32>; 2]) -> Self {
+        let link = fabric.link(id);
+        let (kind, lanes, bandwidth) = (link.kind, link.lanes, link.bandwidth);
+        Self { ends, kind, lanes, bandwidth, latency: link.latency, failed: link.failed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::tests::rails;
+
+    #[test]
+    fn hosts_are_alike_but_for_what_is_broken_or_slower() {
+        let fabric = rails(4);
+        let forms = |fabric: &Fabric| {
+            let forms = HostForms::of(fabric);
+            let mut hosts: Vec<HostId> = fabric.gpus().iter().map(|&gpu| fabric.node(gpu).host).collect();
+            hosts.dedup();
+            hosts.into_iter().map(|host| forms.form(host).unwrap()).collect::<Vec<u32>>()
+        };
+        let same = forms(&fabric);
+        assert!(same.len() == 4 && same.iter().all(|form| *form == same[0]), "{same:?}");
+        let broken = forms(&fabric.without("n2/gpu5-n2/nvswitch0").unwrap());
+        assert!(broken[0] == broken[1] && broken[1] == broken[3] && broken[2] != broken[3], "{broken:?}");
+    }
+}
