@@ -21,7 +21,7 @@ mod way;
 pub use kernels::{Reading, Work, chosen_experts, layer, logits, words};
 pub use rhythm::{Beginnings, Load, Mix, Rhythm};
 pub(crate) use search::step_of;
-pub use search::{best_service, courses_of_steps};
+pub use search::{best_service, courses_of_steps, unbounded_service};
 pub use traffic::traffic;
 
 use fabricast_topologies::Picos;

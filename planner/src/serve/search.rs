@@ -15,10 +15,25 @@ use crate::step::{Course, Estimated, Machine, SIMULATED, Step, Tariff, TimeError
 /// # Errors
 /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
 pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footprint, Service), TimeError> {
+    within(job, machine, machine.memories(&job.placement))
+}
+
+/// The same, were there memory enough.
+///
+/// # Errors
+/// As [`best_service`].
+pub fn unbounded_service(job: &Serving, machine: &Machine<'_>) -> Result<Service, TimeError> {
+    Ok(within(job, machine, None)?.2)
+}
+
+fn within(
+    job: &Serving,
+    machine: &Machine<'_>,
+    memory: Option<Memories>,
+) -> Result<(Step, Footprint, Service), TimeError> {
     let speeds = machine.speeds_to_serve(job)?;
     let allowed = machine.simulated.allowing(job.collectives);
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
-    let memory = machine.memories(&job.placement);
     let timed = |layout: &Layout| {
         let job = job.filled(layout, memory);
         let (step, service) = serve(&job, layout, &clock)?;
@@ -30,7 +45,7 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
     }
     let estimated = Estimated::new(machine.simulated);
     let mut best: Option<(Step, Footprint, Service)> = None;
-    for layout in promising(job, machine, &Clock { tariff: &estimated, ..clock })? {
+    for layout in promising(job, machine, (&Clock { tariff: &estimated, ..clock }, memory))? {
         let found = timed(&layout)?;
         if best.as_ref().is_none_or(|known| order(&found.2) < order(&known.2)) {
             best = Some(found);
@@ -72,8 +87,11 @@ fn order(service: &Service) -> (bool, u128) {
 }
 
 /// The best by estimate, of those that fit.
-fn promising(job: &Serving, machine: &Machine<'_>, clock: &Clock<'_>) -> Result<Vec<Layout>, TimeError> {
-    let memory = machine.memories(&job.placement);
+fn promising(
+    job: &Serving,
+    machine: &Machine<'_>,
+    (clock, memory): (&Clock<'_>, Option<Memories>),
+) -> Result<Vec<Layout>, TimeError> {
     let filled = |layout: &Layout| job.filled(layout, memory);
     let found = shortlist(
         SIMULATED,

@@ -44,6 +44,9 @@ pub struct Answer {
     /// What the figures leave out, since the study does not state it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// How far forecasts of such jobs on such GPUs were from published figures, each a sentence without its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trust: Vec<String>,
     /// Where the listed prices come from, each entry once, in the order of the candidates that took them.
     pub sources: Vec<SourceRow>,
     /// Every candidate with every job, candidates first.

@@ -102,7 +102,9 @@ pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Opt
     let profile = Profile::for_fabric(fabric).ok()?;
     let ranks = ranks_at_work(job, fabric).ok()?;
     let simulated = Simulated::new(&router, &profile, &ranks);
-    let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve: study.efficiency.on(fabric) };
+    let candidate = study.candidates.iter().position(|one| one.name == row.candidate)?;
+    let curve = study.curve(candidate, fabric);
+    let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
     let kinds = kinds(&calls, &row.calls);
     let asked = Asked { simulated: &simulated, layout: &layout, collectives: job.collectives() };
     let plans: Vec<Option<SavedPlan>> = kinds

@@ -73,9 +73,9 @@ impl Cases {
         let keys: Vec<Vec<Vec<Option<Key>>>> = places
             .iter()
             .map(|row| {
-                // Settings change networks, not GPUs.
+                // (Of GPUs that a setting takes away nothing is in the curve of those that are left.)
                 let of = |(candidate, (place, fabric)): (usize, (&Place, &Fabric))| {
-                    let curve = study.efficiency.on(fabric);
+                    let curve = study.curve(candidate, fabric);
                     let named = |job: &Job| job.placement().named_of(fabric.gpus().len());
                     let jobs = jobs.iter().zip(&study.jobs).map(|(&key, job)| (key, named(job)));
                     let of_job = |(number, job)| {

@@ -3,7 +3,8 @@
 use crate::job::{Attention, Collectives, Job, Recompute, Tier};
 use crate::step::Machine;
 
-/// Each a sentence without its end, that holds of all candidates of which it is said.
+/// Each a sentence without its end, that holds of all candidates and jobs of which it is said; it does not name them, since runs are kept
+/// and others take them.
 pub(super) fn taken_for_granted(job: &Job, machine: &Machine<'_>) -> Vec<String> {
     let of_machine = [other_library(job, machine), unknown_memory(job, machine), spares(job, machine)];
     of_machine.into_iter().chain([nothing_selected(job)]).flatten().collect()
@@ -13,9 +14,7 @@ pub(super) fn taken_for_granted(job: &Job, machine: &Machine<'_>) -> Vec<String>
 fn nothing_selected(job: &Job) -> Option<String> {
     let Job::Training(job) = job else { return None };
     let has_none = job.recompute == Recompute::Selective && job.attention != Attention::Unfused;
-    has_none.then(|| {
-        format!("recompute = \"selective\" of {} changes nothing: flash_attention does as much by itself", job.name)
-    })
+    has_none.then(|| "recompute = \"selective\" changes nothing: flash_attention does as much by itself".to_owned())
 }
 
 /// A search left GPUs out.
@@ -25,10 +24,7 @@ fn spares(job: &Job, machine: &Machine<'_>) -> Option<String> {
     let searched = matches!(job, Job::Training(_)) && machine.ranks.len() < all;
     searched.then(|| {
         let spares = all - machine.ranks.len();
-        format!(
-            "{spares} of {all} GPUs are spares of {}, which nothing divides among more, and are paid for",
-            job.name()
-        )
+        format!("{spares} of {all} GPUs are spares: nothing divides the job among more, and all are paid for")
     })
 }
 

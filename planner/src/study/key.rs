@@ -70,11 +70,12 @@ impl Write for Fingerprint {
     }
 }
 
-/// The fingerprint of a fabric: its devices, links and ranks, and the profile that holds for it, which a new build may change.
+/// The fingerprint of a fabric: its name, which refusals say, its devices, links and ranks, and the profile that holds for it, which a new
+/// build may change.
 #[must_use]
 pub fn of_fabric(fabric: &Fabric) -> Key {
     let mut print = Fingerprint::new();
-    print.take(&(fabric.gpus(), fabric.host_grid()));
+    print.take(&(fabric.name(), fabric.gpus(), fabric.host_grid()));
     // (Where there is none no run comes of it.)
     print.take(&Profile::for_fabric(fabric).ok());
     for (_, node) in fabric.nodes() {

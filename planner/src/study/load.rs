@@ -51,7 +51,7 @@ pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
         let size = (fabric.name(), fabric.gpus().len() as u64, &asked.network);
         (&asked.name, &asked.fabric.fabric) == (&told.name, &told.fabric)
             && size == (told.fabric_name.as_str(), told.gpus, &told.network)
-            && KernelsRow::of(&study.efficiency.on(fabric)).is_near(&told.kernels)
+            && KernelsRow::of(&asked.efficiency.on(fabric)).is_near(&told.kernels)
     };
     let is_told = |row: &ResultRow| {
         let number = study.candidates.iter().position(|one| one.name == row.candidate)?;

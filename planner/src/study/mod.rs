@@ -29,6 +29,7 @@ mod run;
 pub mod setting;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 pub use cost::{Terms, price};
 pub use measured::{Figure, MeasuredStep};
@@ -78,6 +79,12 @@ pub struct Study {
 }
 
 impl Study {
+    /// The curve of a candidate's kernels, on its fabric or on that as it is changed.
+    #[must_use]
+    pub fn curve(&self, candidate: usize, fabric: &Fabric) -> Efficiency {
+        self.candidates.get(candidate).map_or(self.efficiency, |one| one.efficiency).on(fabric)
+    }
+
     /// The jobs that run on a candidate, by its place; each with its own.
     pub fn jobs_on(&self, candidate: usize) -> impl Iterator<Item = (usize, &Job)> {
         self.jobs.iter().enumerate().filter(move |(job, _)| self.pairs.has(candidate, *job))
@@ -100,6 +107,18 @@ pub struct GivenEfficiency {
 }
 
 impl GivenEfficiency {
+    /// With another's figures where it has none.
+    #[must_use]
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            matrix: self.matrix.or(other.matrix),
+            attention: self.attention.or(other.attention),
+            memory: self.memory.or(other.memory),
+            stream: self.stream.or(other.stream),
+            start: self.start.or(other.start),
+        }
+    }
+
     /// The curve of a fabric's GPUs.
     #[must_use]
     pub fn on(&self, fabric: &Fabric) -> Efficiency {
@@ -124,6 +143,8 @@ pub struct Candidate {
     pub fabric: FabricRequest,
     /// The network between its hosts as the command line has it, where it is given.
     pub network: Option<String>,
+    /// The curve of its kernels, as far as it or the study gives one.
+    pub efficiency: GivenEfficiency,
     /// What is paid for it.
     pub price: Option<Price>,
     /// The entry of a price list that the price comes from.

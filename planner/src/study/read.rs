@@ -34,7 +34,7 @@ struct StudyText {
     constraints: Option<Spanned<ConstraintsText>>,
     assumptions: Option<Spanned<AssumptionsText>>,
     efficiency: Option<Spanned<EfficiencyText>>,
-    sensitivity: Option<SensitivityText>,
+    sensitivity: Option<Spanned<SensitivityText>>,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +45,7 @@ struct CandidateText {
     nodes: Option<Spanned<u32>>,
     gpus: Option<Spanned<u32>>,
     network: Option<Spanned<toml::Table>>,
+    efficiency: Option<Spanned<EfficiencyText>>,
     price_usd: Option<Spanned<BandText>>,
     price_per_hour_usd: Option<Spanned<BandText>>,
     price: Option<Spanned<String>>,
@@ -125,9 +126,10 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         let (name, text) = lists(named.get_ref()).map_err(refused)?;
         list.extend(prices::read_list(&text, &name)?);
     }
+    let efficiency = reader.efficiency(read.efficiency.as_ref())?;
     let mut candidates: Vec<Candidate> = Vec::new();
     for one in &read.candidate {
-        let candidate = reader.candidate(one, &list)?;
+        let candidate = reader.candidate(one, &list, efficiency)?;
         if candidates.iter().any(|known| known.name == candidate.name) {
             return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", candidate.name)));
         }
@@ -160,12 +162,12 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         return Err(JobError::at(&constraints.place, "constraints on costs, and no candidate has a price"));
     }
     let assumptions = reader.assumptions(read.assumptions.as_ref())?;
-    let efficiency = reader.efficiency(read.efficiency.as_ref())?;
-    let sensitivities = reader.sensitivities(read.sensitivity.as_ref())?;
+    let sensitivities = reader.sensitivities(read.sensitivity.as_ref().map(Spanned::get_ref))?;
     let needs_prices =
         |one: &&Setting| matches!(one, Setting::GpuPrice(_) | Setting::Utilization(_) | Setting::PerKwh(_));
     if let Some(setting) = sensitivities.iter().find(needs_prices).filter(|_| !priced) {
-        return Err(JobError::at(&whole, format!("sensitivity: {}, and no candidate has a price", setting.name())));
+        let place = read.sensitivity.as_ref().map_or(whole, |text| origin.place(text.span()));
+        return Err(JobError::at(&place, format!("sensitivity: {}, and no candidate has a price", setting.name())));
     }
     let asked = asked(text);
     Ok(Study { candidates, jobs, asked, pairs, measured, constraints, assumptions, efficiency, sensitivities })
@@ -249,7 +251,12 @@ impl Reader<'_> {
         }
     }
 
-    fn candidate(self, text: &Spanned<CandidateText>, list: &[Listed]) -> Result<Candidate, JobError> {
+    fn candidate(
+        self,
+        text: &Spanned<CandidateText>,
+        list: &[Listed],
+        efficiency: GivenEfficiency,
+    ) -> Result<Candidate, JobError> {
         let (place, text) = (self.origin.place(text.span()), text.get_ref());
         if text.name.get_ref().trim().is_empty() {
             return Err(self.wrong(text.name.span(), "name: must not be empty"));
@@ -270,6 +277,7 @@ impl Reader<'_> {
             name: text.name.get_ref().clone(),
             fabric,
             network,
+            efficiency: self.efficiency(text.efficiency.as_ref())?.or(efficiency),
             price,
             listed: listed.flatten(),
             price_place: text.price.as_ref().map_or_else(|| place.clone(), |price| self.origin.place(price.span())),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::profile::{Profile, ProfileError};
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Fabric, NodeId, Picos};
+use fabricast_topologies::{Fabric, NodeId};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -18,7 +18,7 @@ use super::setting::{Load, Under};
 use super::{Candidate, Counted, Extent, Study, load, row};
 use crate::job::{Job, JobError, Layout, Loaded, Memories, Training};
 use crate::plan::PlanError;
-use crate::serve::{self, best_service, courses_of_steps};
+use crate::serve::{self, best_service, courses_of_steps, unbounded_service};
 use crate::step::{
     Machine, Simulated, Speeds, Step, StepCall, TimeError, best_step, calls, check_tier, course_of_step, ranks_at_work,
     unbounded_step,
@@ -169,7 +169,7 @@ pub fn check_outcomes(study: &Study, cases: &Cases, outcomes: &FxHashMap<Key, Ou
         Job::Training(_) | Job::Inference(_) => &job.places().parallel,
         Job::Trace(_) => &job.places().job,
     };
-    let message = format!("no candidate can run a job; on `{}` {why}", candidate.name);
+    let message = format!("no candidate can run a job; on `{}` {}: {why}", candidate.name, job.name());
     let help = "`parallel` with named degrees says what they do not divide by; or change nodes, gpus or the job";
     Err(StudyError::Study(Box::new(JobError { help: Some(help.to_owned()), ..JobError::at(place, message) })))
 }
@@ -218,7 +218,7 @@ pub fn run(
             of_jobs.push((number, found));
         }
         let placed: Vec<_> = placed.iter().map(|ranks| (ranks, Simulated::new(&router, &profile, ranks))).collect();
-        let curve = study.efficiency.on(fabric);
+        let curve = candidate.efficiency.on(fabric);
         let of_job = |number: usize, job: &Job| -> Option<Result<ResultRow, TimeError>> {
             let (_, found) = of_jobs.iter().find(|(known, _)| *known == number)?;
             Some(match found {
@@ -236,7 +236,7 @@ pub fn run(
             }
             let outcome = match of_job(case.job, job)? {
                 Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
-                Err(error) => Outcome::Refused(reason(job, &error)),
+                Err(error) => Outcome::Refused(reason(&error)),
             };
             let run = Run { key: case.key, title: cases.title(study, case), outcome };
             (watch.ended)(&run);
@@ -262,14 +262,15 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
             let (step, footprint) = best_step(job, machine)?;
             let memories = machine.memories(&job.placement).unwrap_or(Memories::UNLIMITED);
             let beyond = Lacking { own: footprint.beyond(memories.own), host: footprint.beyond_host(memories.host) };
-            let fabric = machine.router.fabric();
-            let hosts: FxHashSet<_> = machine.ranks.iter().map(|&device| fabric.node(device).host).collect();
-            let of_one_host = match hosts.len() {
+            let hosts = hosts(machine);
+            let of_one_host = match hosts {
                 1 => Some(step.time),
-                _ => on_one_host(job, machine),
+                // Groups with copies of their own are of other hosts.
+                _ => on_one_host(machine, |host| unbounded_step(&Training { shard: None, ..job.clone() }, host))
+                    .map(|(step, _)| step.time),
             };
             let course = course_of_step(job, machine, &step)?;
-            let row = row::trained(job, (ranks, hosts.len()), (&step, footprint, beyond), of_one_host);
+            let row = row::trained(job, (ranks, hosts), (&step, footprint, beyond), of_one_host);
             let carried = carried(machine, &step, &calls(job, &step.layout))?;
             Ok(ResultRow { courses: vec![CourseRow::of("step", course)], calls: carried.0, load: carried.1, ..row })
         }
@@ -277,12 +278,18 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
             let (step, footprint, service) = best_service(job, machine)?;
             let courses = courses_of_steps(job, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
             let courses = courses.filter_map(|(course, name)| Some(CourseRow::of(name, course?))).collect();
+            let hosts = hosts(machine);
+            let of_one_host = match hosts {
+                1 => Some(service.tokens_per_s),
+                _ => on_one_host(machine, |host| unbounded_service(job, host)).map(|service| service.tokens_per_s),
+            };
             let loaded = Loaded { job, in_flight: service.in_flight };
             let carried = carried(machine, &step, &serve::calls(&loaded, &step.layout))?;
             Ok(ResultRow {
                 courses,
                 calls: carried.0,
                 load: carried.1,
+                efficiency_node: of_one_host.map(|one| service.tokens_per_s / (one * hosts.max(1) as f64)),
                 ..row::served(job, ranks, &step, &footprint, &service)
             })
         }
@@ -293,11 +300,11 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
     }
 }
 
-/// Why a job cannot run, without the place of its file: runs are kept, and files change.
-fn reason(job: &Job, error: &TimeError) -> String {
+/// Why a job cannot run, without its name and the place of its file: runs are kept, and files change.
+fn reason(error: &TimeError) -> String {
     match error {
-        TimeError::Job(error) => format!("{}: {}", job.name(), error.message),
-        TimeError::Plan(error) => format!("{}: {error}", job.name()),
+        TimeError::Job(error) => error.message.clone(),
+        TimeError::Plan(error) => error.to_string(),
     }
 }
 
@@ -310,17 +317,20 @@ fn carried(machine: &Machine<'_>, step: &Step, calls: &[StepCall]) -> Result<(Ve
     Ok((rows, load::by_class(machine.router.fabric(), &utilization)))
 }
 
-/// The time of a step on the GPUs of the first host alone, memory or not, divided as is best there; `None` where the job
-/// cannot be divided among them. Groups with copies of their own are of other hosts.
-fn on_one_host(job: &Training, machine: &Machine<'_>) -> Option<Picos> {
+fn hosts(machine: &Machine<'_>) -> usize {
+    let fabric = machine.router.fabric();
+    machine.ranks.iter().map(|&device| fabric.node(device).host).collect::<FxHashSet<_>>().len()
+}
+
+/// What a job does on the GPUs of the first host alone, memory or not, divided as is best there; `None` where it cannot be divided among
+/// them.
+fn on_one_host<T>(machine: &Machine<'_>, job: impl Fn(&Machine<'_>) -> Result<T, TimeError>) -> Option<T> {
     let fabric = machine.router.fabric();
     let first = fabric.node(*machine.ranks.first()?).host;
     let ranks: Vec<NodeId> =
         machine.ranks.iter().copied().filter(|&device| fabric.node(device).host == first).collect();
     let simulated = machine.simulated.on(&ranks);
-    let host = Machine { ranks: &ranks, simulated: &simulated, ..*machine };
-    let job = Training { shard: None, ..job.clone() };
-    unbounded_step(&job, &host).ok().map(|(step, _)| step.time)
+    job(&Machine { ranks: &ranks, simulated: &simulated, ..*machine }).ok()
 }
 
 impl StudyError {

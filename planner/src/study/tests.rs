@@ -18,6 +18,7 @@ mod paying;
 mod published;
 mod sharded;
 mod told;
+mod trust;
 
 /// A study that was run.
 pub(crate) struct Made {

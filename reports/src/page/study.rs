@@ -199,12 +199,8 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     profiles.sort_unstable();
     profiles.dedup();
     facts.push(format!("Communication is simulated with the costs of {}.", profiles.join(", ")));
-    facts.push(
-        "Figures are forecasts: steps measured on H200, and training that was published for A100, hold to some ten percent; \
-         training that was published for H100 comes out up to a sixth too fast, with software of other years more, of which \
-         [efficiency] can be told. The order of near neighbours need not hold."
-            .to_owned(),
-    );
+    facts.push("Figures are forecasts, and the order of near neighbours need not hold.".to_owned());
+    facts.extend(answer.trust.iter().map(|known| format!("Held against published figures: {known}.")));
     facts
 }
 

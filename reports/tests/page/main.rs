@@ -5,7 +5,7 @@ mod browser;
 mod escaping;
 mod synthetic;
 
-use fabricast_planner::study::answer::Answer;
+use fabricast_planner::study::answer::{Answer, JobKind};
 use fabricast_planner::study::beside::Beside;
 use fabricast_reports::chart::{self, Format};
 use fabricast_reports::page::{
@@ -180,4 +180,20 @@ fn one_candidate_is_not_chosen_among_others() {
         (row.within, row.beyond) = (false, vec!["budget 5 of 4".into()]);
     }
     assert_eq!(of_study(&answer, &[]).answer, ["machine 0 does not do: budget 5 of 4."]);
+}
+
+/// Where requests are answered steps are not alike: the chart has candidates by the time of a million tokens, as the ranking has.
+#[test]
+fn answers_are_compared_by_their_tokens() {
+    let mut answer = study(2, 1);
+    for (row, (step, rate)) in answer.results.iter_mut().zip([(0.137, 6354.0), (0.076, 5545.0)]) {
+        (row.kind, row.step_time_s, row.tokens_per_s) = (JobKind::Inference, step, Some(rate));
+    }
+    let figure = pareto(&answer, "job 0").unwrap();
+    assert_eq!(figure.x_title, "time of a million tokens");
+    let of = |name: &str| {
+        let points = |line: &&chart::Line| line.name == name && matches!(line.role, chart::Role::Points(_));
+        figure.panels[0].lines.iter().find(points).unwrap().points[0].0
+    };
+    assert!(of("machine 0") < of("machine 1") && (of("machine 0") - 1e12 / 6354.0).abs() < 1.0);
 }

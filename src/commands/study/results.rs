@@ -158,7 +158,7 @@ pub fn results(answer: &Answer) -> Table {
             own.usd_per_kwh
         ));
     }
-    answer.notes.iter().for_each(|note| table.note(note));
+    answer.notes.iter().chain(&answer.trust).for_each(|note| table.note(note));
     table
 }
 

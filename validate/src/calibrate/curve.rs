@@ -165,7 +165,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         .zip(&simulated)
         .map(|(one, simulated)| {
             let ((router, _), simulated) = (on(one)?, simulated.as_ref()?);
-            Some(Machine { router, ranks: &one.2, simulated, curve: study.efficiency.on(router.fabric()) })
+            Some(Machine { router, ranks: &one.2, simulated, curve: study.curve(one.0, router.fabric()) })
         })
         .collect();
     let machine_of = |candidate: usize, job: &Job| {

@@ -18,7 +18,8 @@ use crate::study::key::Key;
 use crate::study::rank::{Ranked, Row, rank};
 use crate::study::run::Outcome;
 use crate::study::setting::Setting;
-use crate::study::{Band, CURRENCY, Candidate, Counted, Extent, GivenEfficiency, MeasuredStep, Payment, Price, Study};
+use crate::study::trust::trust;
+use crate::study::{Band, CURRENCY, Candidate, Counted, Extent, MeasuredStep, Payment, Price, Study};
 
 /// The answer of a study; `fabrics` are those of its candidates as given, in their order. `None` where a run of `cases` is
 /// not among `outcomes`.
@@ -48,7 +49,7 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
     Some(Answer {
         format: FORMAT,
         currency: CURRENCY.to_owned(),
-        candidates: study.candidates.iter().zip(fabrics).map(|one| candidate(one, study.efficiency)).collect(),
+        candidates: study.candidates.iter().zip(fabrics).map(candidate).collect(),
         jobs: study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect(),
         constraints: ConstraintsRow {
             budget_usd: within.budget,
@@ -63,6 +64,7 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
             price_bands: price_bands(study),
         },
         notes: notes(study, &results),
+        trust: trust(study, fabrics),
         sources: sources(study),
         measured,
         results,
@@ -122,7 +124,7 @@ fn rows(
                 continue;
             }
             rows.push(Some(match outcomes.get(&cases.key(setting, number, job_number)?)? {
-                Outcome::Refused(why) => Err(why.clone()),
+                Outcome::Refused(why) => Err(format!("{}: {why}", job.name())),
                 Outcome::Done(row) => {
                     // Runs may have been made under other names.
                     let names = (candidate.name.clone(), job.name().to_owned());
@@ -189,7 +191,7 @@ fn place(place: &Place) -> String {
     Place { source: file.into_owned(), ..place.clone() }.to_string()
 }
 
-fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEfficiency) -> CandidateRow {
+fn candidate((candidate, fabric): (&Candidate, &Fabric)) -> CandidateRow {
     let extent = Extent::of(fabric);
     let row = |price: Price| {
         let (paid, band) = match (price.payment, price.counted) {
@@ -221,7 +223,7 @@ fn candidate((candidate, fabric): (&Candidate, &Fabric), efficiency: GivenEffici
         place: place(&candidate.place),
         // None is missing but for a defect of a file that ships, which running has told by now.
         profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
-        kernels: KernelsRow::of(&efficiency.on(fabric)),
+        kernels: KernelsRow::of(&candidate.efficiency.on(fabric)),
         sources: fabric.sources().to_vec(),
     }
 }

@@ -31,20 +31,31 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     own.chain(apart).chain(at_once).chain(of_rows(rows)).collect()
 }
 
-/// What rows say, each once, with the candidates that say it.
+/// What rows say, each once, with the candidates that it is said of, and the job where it is not said of all that a candidate has.
 fn of_rows(rows: &[ResultRow]) -> impl Iterator<Item = String> {
-    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut said: Vec<(&str, Vec<&ResultRow>)> = Vec::new();
     for (row, note) in rows.iter().flat_map(|row| row.notes.iter().map(move |note| (row, note.as_str()))) {
-        let known = said.iter().position(|(known, _)| *known == note);
-        let number = known.unwrap_or(said.len());
-        if known.is_none() {
-            said.push((note, Vec::new()));
-        }
-        if let Some((_, names)) = said.get_mut(number)
-            && !names.contains(&row.candidate.as_str())
-        {
-            names.push(&row.candidate);
+        match said.iter_mut().find(|(known, _)| *known == note) {
+            Some((_, of)) => of.push(row),
+            None => said.push((note, vec![row])),
         }
     }
-    said.into_iter().map(|(note, names)| format!("{note}: {}", names.join(", ")))
+    said.into_iter().map(|(note, of)| format!("{note}: {}", names(&of, rows)))
+}
+
+/// Of which candidates something is said, and of which of their jobs.
+fn names(said_of: &[&ResultRow], rows: &[ResultRow]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for row in said_of {
+        let jobs =
+            |rows: &mut dyn Iterator<Item = &ResultRow>| rows.filter(|one| one.candidate == row.candidate).count();
+        let name = match jobs(&mut said_of.iter().copied()) == jobs(&mut rows.iter()) {
+            true => row.candidate.clone(),
+            false => format!("{} on {}", row.job, row.candidate),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }

@@ -61,7 +61,23 @@ fn racks_leave_spares() {
     .answer();
     let [auto, named] = answer.results.as_slice() else { panic!("{:?}", answer.results) };
     assert_eq!((auto.ranks, auto.step_time_s, auto.cost_per_hour), (64, named.step_time_s, named.cost_per_hour));
-    let said = "8 of 72 GPUs are spares of auto, which nothing divides among more, and are paid for";
+    let said = "8 of 72 GPUs are spares: nothing divides the job among more, and all are paid for";
     assert_eq!((auto.notes.as_slice(), named.notes.len()), ([said.to_owned()].as_slice(), 0));
-    assert_eq!(answer.notes, [format!("{said}: rack")]);
+    assert_eq!(answer.notes, [format!("{said}: auto on rack")]);
+}
+
+/// Runs that were made under another name of a job say what runs made under this one say, also where they were refused.
+#[test]
+fn runs_do_not_remember_names() {
+    let study = |name: &str| {
+        Made::of(&format!(
+            "{MACHINES}[[job]]\nname = \"{name}\"\nglobal_batch = 8000000\nparallel = {{ tp = 1 }}\nrecompute = \"selective\"\nflash_attention = true\n\
+             model = {{ layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }}\n"
+        ))
+    };
+    let (before, after) = (study("before"), study("after"));
+    let [kept, anew] =
+        [&before.runs, &after.runs].map(|runs| serde_json::to_string(&after.answer_of(runs).unwrap()).unwrap());
+    assert_eq!(kept, anew);
+    assert!(anew.contains("after: 8000000 micro-batches") && anew.contains("changes nothing") && !anew.contains("before"), "{anew}");
 }

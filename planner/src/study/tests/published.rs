@@ -1,37 +1,62 @@
 //! Studies whose steps others published, or that were measured and set nothing, against the curves that ship.
 
 use std::ops::Range;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::load;
 use fabricast_topologies::route::{RouteOptions, Router};
 
+use rustc_hash::FxHashMap;
+
 use super::super::read_study;
 use crate::step::{Efficiency, Machine, Simulated};
 
-/// Asks so many steps to be predicted, by the curve of their candidates' GPUs, off by less than `middle` in the median, and each over
-/// measured less 1 to be within `range`.
-fn are_met(text: &str, steps: usize, middle: f64, range: Range<f64>) {
-    some_are_met(text, |_| true, steps, middle, range);
+/// A step that was measured, and predicted by the curve of its candidate's GPUs.
+pub(in crate::study) struct Predicted {
+    pub fabric: String,
+    pub job: String,
+    /// Predicted over measured, less 1.
+    pub error: f64,
 }
 
-/// The same of jobs that are named so.
-fn some_are_met(text: &str, is_asked: impl Fn(&str) -> bool, steps: usize, middle: f64, range: Range<f64>) {
+/// Those of a study, worked out once.
+pub(in crate::study) fn predicted(text: &'static str) -> Arc<Vec<Predicted>> {
+    type Known = Mutex<FxHashMap<&'static str, Arc<OnceLock<Arc<Vec<Predicted>>>>>>;
+    static KNOWN: LazyLock<Known> = LazyLock::new(Mutex::default);
+    let known = Arc::clone(KNOWN.lock().unwrap().entry(text).or_default());
+    Arc::clone(known.get_or_init(|| Arc::new(predict(text))))
+}
+
+fn predict(text: &str) -> Vec<Predicted> {
     let study = read_study(text, "s.toml").unwrap();
     let mut errors = Vec::new();
     for (number, candidate) in study.candidates.iter().enumerate() {
         let fabric = load(&candidate.fabric).unwrap();
         let (router, profile) = (Router::new(&fabric, RouteOptions::default()), Profile::for_fabric(&fabric).unwrap());
-        for one in study.measured.iter().filter(|one| one.candidate == number && is_asked(study.jobs[one.job].name())) {
+        for one in study.measured.iter().filter(|one| one.candidate == number) {
             let job = &study.jobs[one.job];
             let ranks = job.ranks_on(&fabric).unwrap();
             let simulated = Simulated::new(&router, &profile, &ranks);
             let curve = Efficiency::of(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
             let predicted = one.figure.of_job(job, &machine).unwrap().unwrap();
-            errors.push(predicted.0 as f64 / one.time().0 as f64 - 1.0);
+            let error = predicted.0 as f64 / one.time().0 as f64 - 1.0;
+            errors.push(Predicted { fabric: candidate.fabric.fabric.clone(), job: job.name().to_owned(), error });
         }
     }
+    errors
+}
+
+/// Asks so many steps to be predicted, off by less than `middle` in the median, and each over measured less 1 to be within `range`.
+fn are_met(text: &'static str, steps: usize, middle: f64, range: Range<f64>) {
+    some_are_met(text, |_| true, steps, middle, range);
+}
+
+/// The same of jobs that are named so.
+fn some_are_met(text: &'static str, is_asked: impl Fn(&str) -> bool, steps: usize, middle: f64, range: Range<f64>) {
+    let predicted = predicted(text);
+    let errors: Vec<f64> = predicted.iter().filter(|one| is_asked(&one.job)).map(|one| one.error).collect();
     assert_eq!(errors.len(), steps);
     let mut sorted: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! The charts of a study: cost against speed, what steps and memory are made of.
 
 use fabricast_planner::step::Share;
-use fabricast_planner::study::answer::{Answer, ResultRow};
+use fabricast_planner::study::answer::{Answer, JobKind, ResultRow};
 
 use super::super::Lines;
 use super::is_within;
@@ -21,8 +21,8 @@ fn axis(quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
     if high > low * WIDE { Axis::logarithmic(quantity) } else { Axis::linear(quantity) }
 }
 
-/// Cost per hour against the time of a step, a point a candidate, with the price band and the Pareto front; `None` without
-/// prices.
+/// Cost per hour against the time that candidates are compared by (a step's; that of a million tokens where requests are answered, of which
+/// steps are not alike), a point a candidate, with the price band and the Pareto front; `None` without prices.
 #[must_use]
 pub fn pareto(answer: &Answer, job: &str) -> Option<Figure> {
     let lines = pareto_lines(answer, job)?;
@@ -41,7 +41,9 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     if priced.is_empty() {
         return None;
     }
-    let x = |row: &ResultRow| row.step_time_s * 1e6;
+    let answers = priced.iter().any(|(_, row, _)| row.kind == JobKind::Inference);
+    let what = if answers { "a million tokens" } else { "a step" };
+    let x = |row: &ResultRow| 1e6 * if answers { 1e6 * row.seconds_of_unit() } else { row.step_time_s };
     let ruled_out = priced.iter().any(|(_, row, _)| !is_within(answer, &row.candidate));
     let (mut lines, mut words) = (Vec::new(), Vec::new());
     let mut add = |line: Line, said: Vec<String>| {
@@ -87,13 +89,13 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     let costs = priced.iter().flat_map(|(_, row, cost)| [Some(*cost), row.cost_per_hour_low, row.cost_per_hour_high]);
     Some(Lines {
         chart: LineChart {
-            title: format!("{job}: cost of an hour, {}, against the time of a step", answer.currency),
+            title: format!("{job}: cost of an hour, {}, against the time of {what}", answer.currency),
             x: axis(Quantity::Time, priced.iter().map(|(_, row, _)| x(row))),
             y: axis(Quantity::Count, costs.flatten()),
             bands: Vec::new(),
             lines,
         },
-        x_title: "time of a step".into(),
+        x_title: format!("time of {what}"),
         words,
         remark: format!(
             "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both.{}",

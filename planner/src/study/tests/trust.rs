@@ -1,0 +1,84 @@
+//! What a study says of how far it is to be trusted is what comes out of the published figures.
+
+use super::published::predicted;
+use super::*;
+use crate::study::trust::{HELD, Work};
+
+const DENSE: [&str; 8] = [
+    include_str!("../../../data/llm-foundry/a100.toml"),
+    include_str!("../../../data/pytorch-a100.toml"),
+    include_str!("../../../data/llm-foundry/h100.toml"),
+    include_str!("../../../data/nemo.toml"),
+    include_str!("../../../data/megatron-bridge/h100.toml"),
+    include_str!("../../../data/megatron-bridge/dgx-cloud.toml"),
+    include_str!("../../../data/megatron-bridge/blackwell.toml"),
+    include_str!("../../../data/megatron-bridge/gb300.toml"),
+];
+const EXPERTS: [&str; 1] = [include_str!("../../../data/megatron-bridge/experts.toml")];
+const SERVING: [&str; 2] =
+    [include_str!("../../../data/tensorrt-llm/hopper.toml"), include_str!("../../../data/tensorrt-llm/blackwell.toml")];
+const SERVING_EXPERTS: [&str; 1] = [include_str!("../../../data/tensorrt-llm/experts.toml")];
+
+#[test]
+fn what_is_told_of_published_figures_is_so() {
+    for held in &HELD {
+        let files: &[&str] = match held.work {
+            Work::Training => &DENSE,
+            Work::TrainingExperts => &EXPERTS,
+            Work::Serving => &SERVING,
+            Work::ServingExperts => &SERVING_EXPERTS,
+        };
+        let is_meant = |fabric: &str| {
+            let (capability, domain) = match fabric {
+                "dgx-a100" | "hgx-a100" => (80, 8),
+                "hgx-h100" | "dgx-h100" | "hgx-h200" => (90, 8),
+                "hgx-b200" => (100, 8),
+                "gb200-nvl72" => (100, 72),
+                "gb300-nvl72" => (103, 72),
+                other => panic!("{other}"),
+            };
+            held.capability.contains(&capability) && held.domain.contains(&domain)
+        };
+        let errors = files.iter().flat_map(|text| {
+            let predicted = predicted(text);
+            predicted.iter().filter(|one| is_meant(&one.fabric)).map(|one| 100.0 * one.error).collect::<Vec<f64>>()
+        });
+        let mut signed: Vec<f64> = errors.collect();
+        let mut off: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+        signed.sort_by(f64::total_cmp);
+        off.sort_by(f64::total_cmp);
+        let middle = |sorted: &[f64]| (sorted[sorted.len() / 2] + sorted[(sorted.len() - 1) / 2]) / 2.0;
+        let found = (signed.len(), [middle(&off), off[off.len() * 9 / 10]], middle(&signed));
+        let near = |one: f64, other: f64| (one - other).abs() < 0.35;
+        assert!(
+            found.0 == held.count as usize
+                && near(found.1[0], held.off[0])
+                && near(found.1[1], held.off[1])
+                && near(found.2, held.bias),
+            "{held:?}: {found:?}"
+        );
+    }
+}
+
+/// Each candidate is told what is known of such jobs on its GPUs, or that nothing is; who brings a curve is told nothing.
+#[test]
+fn each_candidate_is_told_how_far_it_is_to_be_trusted() {
+    let machine = |name: &str, fabric: &str, own: &str| {
+        format!("[[candidate]]\nname = \"{name}\"\nfabric = \"{fabric}\"\ngpus = 4\n{own}\n")
+    };
+    let study = format!(
+        "{}{}{}[[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = {{ tp = 2 }}\n\
+         model = {{ layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }}\n",
+        machine("h100", "hgx-h100", ""),
+        machine("l40s", "l40s-pcie", ""),
+        machine("own", "hgx-h100", "efficiency = { matrix = 0.5 }"),
+    );
+    let answer = Made::of(&study).answer();
+    let [h100, l40s] = answer.trust.as_slice() else { panic!("{:?}", answer.trust) };
+    assert!(h100.contains("109 published figures") && h100.ends_with(": h100"), "{h100}");
+    assert!(l40s.contains("nothing was published") && l40s.ends_with(": l40s"), "{l40s}");
+    // A curve of one's own is that candidate's alone.
+    let time = |name: &str| answer.results.iter().find(|row| row.candidate == name).unwrap().step_time_s;
+    assert!(time("own") > time("h100"));
+    assert_eq!(answer.candidates.iter().map(|one| one.kernels.matrix == 0.5).collect::<Vec<_>>(), [false, false, true]);
+}

@@ -1,0 +1,149 @@
+//! How far forecasts of such jobs on such GPUs were from what others published: the page and the text say it of each study.
+//!
+//! The figures are those of `planner/data`, by the curves that ship, and a test holds them against it (`study/tests/trust.rs`).
+
+use std::ops::RangeInclusive;
+
+use fabricast_topologies::Fabric;
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{RouteOptions, Router};
+
+use super::{GivenEfficiency, Study};
+use crate::job::Job;
+use crate::trace::What;
+
+/// What kind of work was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Training,
+    TrainingExperts,
+    Serving,
+    ServingExperts,
+}
+
+impl Work {
+    /// That of a job; `None` of a trace, whose compute is as it was recorded.
+    fn of(job: &Job) -> Option<Self> {
+        match job {
+            Job::Training(job) if job.model.experts > 0 => Some(Self::TrainingExperts),
+            Job::Training(_) => Some(Self::Training),
+            Job::Inference(job) if job.model.experts > 0 => Some(Self::ServingExperts),
+            Job::Inference(_) => Some(Self::Serving),
+            Job::Trace(_) => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Training => "training of models without experts",
+            Self::TrainingExperts => "training of models with experts",
+            Self::Serving => "inference of models without experts",
+            Self::ServingExperts => "inference of models with experts",
+        }
+    }
+}
+
+/// Published figures of a kind of work on some GPUs, against forecasts.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub work: Work,
+    /// Of the GPUs: their compute capability, major × 10 + minor.
+    pub capability: RangeInclusive<u32>,
+    /// GPUs of an NVLink domain.
+    pub domain: RangeInclusive<u32>,
+    /// The GPUs, in words.
+    pub gpus: &'static str,
+    /// How many figures.
+    pub count: u32,
+    /// By how many percent forecasts of time are off, in the median of all and at the 90th percentile.
+    pub off: [f64; 2],
+    /// The median with its sign: under 0 they are too fast.
+    pub bias: f64,
+}
+
+const ANY: RangeInclusive<u32> = 0..=u32::MAX;
+
+/// All that is known.
+pub(super) const HELD: [Held; 9] = [
+    held(Work::Training, (80..=80, ANY), "A100", (69, [3.3, 17.1], 2.9)),
+    held(Work::Training, (90..=90, ANY), "H100", (109, [4.4, 13.9], -3.8)),
+    held(Work::Training, (100..=103, ANY), "B200, GB200 and GB300", (41, [3.8, 8.8], 1.2)),
+    held(Work::TrainingExperts, (90..=90, ANY), "H100", (7, [31.3, 61.1], -25.8)),
+    held(Work::TrainingExperts, (100..=103, 0..=8), "B200 in hosts of eight", (6, [32.3, 62.0], -32.3)),
+    held(Work::TrainingExperts, (100..=103, 9..=u32::MAX), "GB200 and GB300 in racks", (13, [4.5, 26.8], -2.4)),
+    held(Work::Serving, (90..=90, ANY), "H100 and H200", (67, [4.0, 10.4], -0.1)),
+    held(Work::Serving, (100..=103, ANY), "B200 and GB200", (50, [4.8, 13.6], -2.1)),
+    held(Work::ServingExperts, (90..=103, ANY), "H100, H200, B200 and GB200", (65, [16.4, 40.9], -14.0)),
+];
+
+const fn held(
+    work: Work,
+    (capability, domain): (RangeInclusive<u32>, RangeInclusive<u32>),
+    gpus: &'static str,
+    (count, off, bias): (u32, [f64; 2], f64),
+) -> Held {
+    Held { work, capability, domain, gpus, count, off, bias }
+}
+
+impl Held {
+    /// Of a kind of work on a fabric's GPUs.
+    fn of(work: Work, fabric: &Fabric) -> Option<&'static Self> {
+        let first = *fabric.gpus().first()?;
+        let Figures::Gpu(figures) = &fabric.node(first).figures else { return None };
+        let capability = figures.compute_capability?;
+        let of_work = || HELD.iter().filter(|held| held.work == work && held.capability.contains(&capability));
+        if of_work().count() < 2 {
+            return of_work().next();
+        }
+        let router = Router::new(fabric, RouteOptions::default());
+        let own = router.island_of(first);
+        let domain = fabric.gpus().iter().filter(|&&gpu| router.island_of(gpu) == own).count() as u32;
+        of_work().find(|held| held.domain.contains(&domain))
+    }
+
+    fn said(&self) -> String {
+        let Self { work, gpus, count, off: [median, most], bias, .. } = self;
+        let lean = match *bias {
+            bias if bias < -5.0 => ", most of them too fast",
+            bias if bias > 5.0 => ", most of them too slow",
+            _ => "",
+        };
+        format!(
+            "{} on {gpus}: {count} published figures come out {median:.0} % off in the median and {most:.0} % at the 90th percentile{lean}",
+            work.name()
+        )
+    }
+}
+
+/// What is known of a study's jobs on its candidates, each a sentence without its end. Where a candidate has a curve of its own nothing is said
+/// of those that ship.
+pub(super) fn trust(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for (number, (candidate, fabric)) in study.candidates.iter().zip(fabrics).enumerate() {
+        for (_, job) in study.jobs_on(number) {
+            let sentence = match Work::of(job) {
+                Some(_) if candidate.efficiency != GivenEfficiency::default() => continue,
+                Some(work) => Held::of(work, fabric).map_or_else(
+                    || format!("{}: nothing was published that forecasts for such GPUs were held against", work.name()),
+                    Held::said,
+                ),
+                None if computes(job) => "kernels of a trace take what was recorded, whatever the GPU".to_owned(),
+                None => continue,
+            };
+            match said.iter_mut().find(|(known, _)| *known == sentence) {
+                Some((_, names)) if names.contains(&candidate.name) => {}
+                Some((_, names)) => names.push(candidate.name.clone()),
+                None => said.push((sentence, vec![candidate.name.clone()])),
+            }
+        }
+    }
+    said.into_iter().map(|(sentence, names)| format!("{sentence}: {}", names.join(", "))).collect()
+}
+
+/// Whether a job is a trace of which some time is no communication.
+fn computes(job: &Job) -> bool {
+    match job {
+        Job::Trace(job) => job.trace.events.iter().any(|event| matches!(event.what, What::Compute { .. })),
+        Job::Training(_) | Job::Inference(_) => false,
+    }
+}
