@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod bad_measurements;
+#[path = "../../reports/tests/page/chromium.rs"]
+mod chromium;
 mod compare;
 mod files;
 mod formats;

@@ -66,12 +66,12 @@ const ANY: RangeInclusive<u32> = 0..=u32::MAX;
 /// All that is known.
 pub(super) const HELD: [Held; 9] = [
     held(Work::Training, (80..=80, ANY), "A100", (69, [3.3, 17.1], 2.9)),
-    held(Work::Training, (90..=90, ANY), "H100", (109, [4.4, 13.9], -3.8)),
+    held(Work::Training, (90..=90, ANY), "Hopper (H100)", (109, [4.4, 13.9], -3.8)),
     held(Work::Training, (100..=103, ANY), "B200, GB200 and GB300", (41, [3.8, 8.8], 1.2)),
-    held(Work::TrainingExperts, (90..=90, ANY), "H100", (7, [31.3, 61.1], -25.8)),
+    held(Work::TrainingExperts, (90..=90, ANY), "Hopper (H100)", (7, [31.3, 61.1], -25.8)),
     held(Work::TrainingExperts, (100..=103, 0..=8), "B200 in hosts of eight", (6, [32.3, 62.0], -32.3)),
     held(Work::TrainingExperts, (100..=103, 9..=u32::MAX), "GB200 and GB300 in racks", (13, [4.5, 26.8], -2.4)),
-    held(Work::Serving, (90..=90, ANY), "H100 and H200", (67, [4.0, 10.4], -0.1)),
+    held(Work::Serving, (90..=90, ANY), "Hopper (H100 and H200)", (67, [4.0, 10.4], -0.1)),
     held(Work::Serving, (100..=103, ANY), "B200 and GB200", (50, [4.8, 13.6], -2.1)),
     held(Work::ServingExperts, (90..=103, ANY), "H100, H200, B200 and GB200", (65, [16.4, 40.9], -14.0)),
 ];
@@ -124,7 +124,7 @@ pub(super) fn trust(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
             let sentence = match Work::of(job) {
                 Some(_) if candidate.efficiency != GivenEfficiency::default() => continue,
                 Some(work) => Held::of(work, fabric).map_or_else(
-                    || format!("{}: nothing was published that forecasts for such GPUs were held against", work.name()),
+                    || format!("{}: forecasts for such GPUs were held against no published figures", work.name()),
                     Held::said,
                 ),
                 None if computes(job) => "kernels of a trace take what was recorded, whatever the GPU".to_owned(),

@@ -1,104 +1,13 @@
-//! Pages in Chromium: nothing is loaded, nothing goes wrong, everything that can be pressed does what it says.
-//!
-//! The page gets a script (`self_test.js`) that presses everything and counts faults, stands in a frame of the width that is
-//! tested, and tells the page around it; Chromium prints what that then holds. Where there is no Chromium, the tests say
-//! that they skip, except where `REQUIRE_CHROMIUM` or `CI` is set.
+//! Pages of all kinds of inputs work in a browser.
 
-use std::path::Path;
-use std::process::Command;
+use fabricast_reports::page::{Input, of_study, of_study_beside, report};
 
-use fabricast_reports::page::{Input, Page, of_study, of_study_beside, report};
-use serde::Deserialize;
-
+use super::chromium::works;
 use super::synthetic::{besides, named, study};
-
-const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
-
-/// Before anything of the page: what goes wrong is kept.
-const EARLY: &str = "<script>const early = []; addEventListener('error', (e) => early.push(`error: ${e.message}`)); \
-    addEventListener('unhandledrejection', (e) => early.push(`rejected: ${e.reason}`)); \
-    addEventListener('securitypolicyviolation', (e) => early.push(`refused: ${e.blockedURI}`)); \
-    for (const kind of ['error', 'warn']) console[kind] = (...words) => early.push(`${kind}: ${words.join(' ')}`);</script>";
-
-#[derive(Debug, Deserialize)]
-struct Told {
-    width: u32,
-    faults: Vec<String>,
-    counts: Counts,
-}
-
-#[derive(Debug, Deserialize)]
-struct Counts {
-    tables: u32,
-    plots: u32,
-    points: u32,
-    switched: u32,
-    choices: u32,
-}
-
-fn chromium() -> Option<&'static str> {
-    let runs =
-        |name: &&'static str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
-    let found = NAMES.into_iter().find(|name| runs(name));
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if found.is_none() {
-        assert!(!is_set("REQUIRE_CHROMIUM") && !is_set("CI"), "no Chromium: install Debian's package `chromium`");
-        eprintln!("skipped: there is no Chromium");
-    }
-    found
-}
-
-/// Opens a page in a frame of a width, and what it tells of itself.
-fn open(browser: &str, page: &Page, width: u32) -> Told {
-    let folder = tempfile::tempdir().expect("a folder");
-    let html = page.html();
-    let script = format!("<script>{}</script></body>", include_str!("self_test.js"));
-    let tested = html.replacen("<head>", &format!("<head>{EARLY}"), 1).replacen("</body>", &script, 1);
-    std::fs::write(folder.path().join("page.html"), tested).expect("written");
-    let frame = format!(
-        "<!DOCTYPE html><body><script>onmessage = (told) => {{ const out = document.createElement('pre'); \
-         out.id = 'told'; out.textContent = told.data; document.body.append(out); }};</script>\
-         <iframe src=\"page.html\" style=\"width:{width}px;height:900px;border:0\"></iframe></body>"
-    );
-    let outer = folder.path().join("frame.html");
-    std::fs::write(&outer, frame).expect("written");
-    let dumped = dump(browser, folder.path(), &outer);
-    let told = dumped.split_once("<pre id=\"told\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (told, _) = told.unwrap_or_else(|| panic!("the page told nothing:\n{dumped:.2000}"));
-    let text = told.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-fn dump(browser: &str, folder: &Path, page: &Path) -> String {
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"])
-        .args(["--no-first-run", "--disable-extensions", "--disable-background-networking", "--enable-logging=stderr"])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .args(["--virtual-time-budget=60000", "--dump-dom"])
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .expect("Chromium runs");
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    let said: Vec<&str> = complaints.lines().filter(|line| line.contains(":CONSOLE")).collect();
-    assert!(said.is_empty(), "on the console: {said:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn works(page: &Page) -> Option<Counts> {
-    let browser = chromium()?;
-    let mut counts = None;
-    for width in [1280, 400] {
-        let told = open(browser, page, width);
-        assert_eq!(told.width, width);
-        assert!(told.faults.is_empty(), "at {width}: {:#?}", told.faults);
-        counts = Some(told.counts);
-    }
-    counts
-}
 
 #[test]
 fn a_study_works() {
-    let Some(counts) = works(&of_study(&study(5, 2), &[])) else { return };
+    let Some(counts) = works(&of_study(&study(5, 2), &[]).html()) else { return };
     assert_eq!((counts.tables, counts.plots, counts.choices), (11, 14, 6), "{counts:?}");
     assert!(counts.points > 100 && counts.switched > 30, "{counts:?}");
 }
@@ -106,14 +15,14 @@ fn a_study_works() {
 #[test]
 fn a_study_with_the_librarys_choices_works() {
     let answer = study(5, 2);
-    let Some(counts) = works(&of_study_beside(&answer, &[], &besides(&answer))) else { return };
+    let Some(counts) = works(&of_study_beside(&answer, &[], &besides(&answer)).html()) else { return };
     assert_eq!((counts.choices, counts.plots), (9, 20), "{counts:?}");
 }
 
 #[test]
 fn hostile_names_do_nothing() {
     let name = "</script><script>window.pwned = 1</script>\"><img src=http://example.org/x onerror='window.pwned = 1'>";
-    works(&of_study(&named(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]));
+    works(&of_study(&named(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html());
 }
 
 #[test]
@@ -126,6 +35,6 @@ fn a_plan_a_comparison_and_a_run_work() {
         read("trace.json", include_str!("data/trace.json")),
         read("fabric.json", include_str!("data/fabric.json")),
     ];
-    let Some(counts) = works(&report(&inputs, &|answer| of_study(answer, &[])).expect("a page")) else { return };
+    let Some(counts) = works(&report(&inputs, &|answer| of_study(answer, &[])).expect("a page").html()) else { return };
     assert!(counts.tables >= 5 && counts.plots >= 4, "{counts:?}");
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests, and what they share")]
 
 mod browser;
+mod chromium;
 mod escaping;
 mod synthetic;
 

@@ -146,7 +146,7 @@ pub fn results(answer: &Answer) -> Table {
     }
     if wanted.step_cost {
         table.note(
-            "a step of a trace is all of it, its ranks on the first GPUs; what it brings about and holds is not in it",
+            "a trace is one step, on the first GPUs of each candidate, all of which are paid for; its tokens and its memory are not known",
         );
     }
     if answer.is_priced() {

@@ -79,5 +79,8 @@ fn runs_do_not_remember_names() {
     let [kept, anew] =
         [&before.runs, &after.runs].map(|runs| serde_json::to_string(&after.answer_of(runs).unwrap()).unwrap());
     assert_eq!(kept, anew);
-    assert!(anew.contains("after: 8000000 micro-batches") && anew.contains("changes nothing") && !anew.contains("before"), "{anew}");
+    assert!(
+        anew.contains("after: 8000000 micro-batches") && anew.contains("changes nothing") && !anew.contains("before"),
+        "{anew}"
+    );
 }

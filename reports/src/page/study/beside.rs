@@ -53,17 +53,17 @@ fn name(library: Library) -> String {
 
 fn sentence(row: &ResultRow, beside: &Beside) -> String {
     let name = name(beside.library);
-    let known: Vec<_> =
-        row.calls.iter().zip(&beside.calls).filter_map(|(call, own)| Some((call, own.as_ref()?))).collect();
-    let others = known.iter().filter(|(call, own)| own.time_us > call.time_us * (1.0 + LEAST)).count();
-    let unknown = row.calls.len() - known.len();
+    // (A step of answers alone, say, gathers no prompts.)
+    let made = || row.calls.iter().zip(&beside.calls).filter(|(call, _)| call.times > 0.0);
+    let all = made().count();
+    let known: Vec<_> = made().filter_map(|(call, own)| Some((call, own.as_ref()?))).collect();
+    let slower = known.iter().filter(|(call, own)| own.time_us > call.time_us * (1.0 + LEAST)).count();
+    let faster = known.iter().filter(|(call, own)| own.time_us < call.time_us * (1.0 - LEAST)).count();
+    let unknown = all - known.len();
     let unknown = match unknown {
         0 => String::new(),
         some => {
-            format!(
-                " What it would do in {some} of {} calls is not known; these are taken to be as picked.",
-                row.calls.len()
-            )
+            format!(" What it would do in {some} of {all} calls is not known; these are taken to be as picked.")
         }
     };
     let (ours, own) = beside.step_s;
@@ -78,15 +78,19 @@ fn sentence(row: &ResultRow, beside: &Beside) -> String {
             if more > 0.0 { "more" } else { "less" }
         ),
     };
-    let does = match others {
+    let does = match slower {
         0 => "does none".to_owned(),
         some => format!("does {some}"),
     };
+    let better = match faster {
+        0 => String::new(),
+        some => format!(" and {some} faster"),
+    };
+    // Calls beside kernels cost these what they hold of the GPU.
+    let why = if slower == 0 && more >= LEAST { ", for what its calls hold of the GPUs meanwhile" } else { "" };
     format!(
-        "On {}, {name} left to itself {does} of the {} calls of {} more slowly than what is picked here; {step}.{unknown}",
-        row.candidate,
-        row.calls.len(),
-        row.job
+        "On {}, {name} left to itself {does} of the {all} calls of {} more slowly than what is picked here{better}; {step}{why}.{unknown}",
+        row.candidate, row.job
     )
 }
 
@@ -158,7 +162,7 @@ fn curve(one: &Curve) -> Block {
     );
     let called: Vec<String> = one.called.iter().map(|&size| format::bytes(size)).collect();
     lines.remark = format!(
-        "The step calls it at {}, all groups at once; this is one group alone. Where the band does not tell them apart, the pick is the library's choice, and the step counts with the faster.",
+        "The step calls it at {}, all groups at once, by what the table above says; this is one group alone, whose pick is the library's choice where the band does not tell them apart.",
         called.join(", ")
     );
     Block::Lines(lines)

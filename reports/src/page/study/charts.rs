@@ -43,7 +43,7 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     }
     let answers = priced.iter().any(|(_, row, _)| row.kind == JobKind::Inference);
     let what = if answers { "a million tokens" } else { "a step" };
-    let x = |row: &ResultRow| 1e6 * if answers { 1e6 * row.seconds_of_unit() } else { row.step_time_s };
+    let x = |row: &ResultRow| 1e6 * if answers { row.seconds_of_unit() } else { row.step_time_s };
     let ruled_out = priced.iter().any(|(_, row, _)| !is_within(answer, &row.candidate));
     let (mut lines, mut words) = (Vec::new(), Vec::new());
     let mut add = |line: Line, said: Vec<String>| {
