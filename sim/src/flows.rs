@@ -110,7 +110,7 @@ impl FlowFields<'_> {
 
     /// An error at a field of this line (at its start where the field is empty).
     fn error(&self, field: &str, message: impl Into<String>) -> FlowError {
-        FlowError { place: Place::in_line(self.source, self.text, self.start, field), message: message.into() }
+        FlowError { place: Place::in_line(self.source, self.text, self.start, ([], field)), message: message.into() }
     }
 }
 

@@ -76,6 +76,21 @@ fn of_all_ranks(path: &Path) -> Result<Vec<Contents>, Failure> {
     if paths.is_empty() {
         return Err(Failure::input(format!("{}: there is no such file", of_rank(0).display())));
     }
+    // A rank that is missing would make a smaller job of the others.
+    let beyond = |other: &std::ffi::OsString| {
+        let number = other.to_str()?.strip_prefix(&format!("{name}."))?.strip_suffix(".et")?.parse::<u32>().ok()?;
+        (number as usize >= paths.len()).then_some(number)
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    if let Some(other) = names.filter_map(|other| beyond(&other)).min() {
+        let missing = of_rank(paths.len() as u32);
+        let message = format!(
+            "{}: there is no such file, and there is one of rank {other}: expected one for each rank",
+            missing.display()
+        );
+        return Err(Failure::input(message));
+    }
     let read = |path: &PathBuf| match std::fs::read(path) {
         Ok(bytes) => Ok((path.display().to_string(), bytes)),
         Err(error) => Err(Failure::input(format!("{}: cannot read: {error}", path.display()))),

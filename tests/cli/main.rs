@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod bad_measurements;
+#[expect(clippy::print_stderr, reason = "says that it skips")]
 #[path = "../../reports/tests/page/chromium.rs"]
 mod chromium;
 mod compare;

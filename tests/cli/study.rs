@@ -431,6 +431,22 @@ fn constraints_and_lists_that_cannot_be_are_named() {
 
 /// A job that was written down is a run as others are: parts of it are put together, kept ones are not made again, and another trace
 /// under the same name is another run.
+/// Of a Chakra trace that lacks a rank's file the one that is missing is named: the others alone would be a smaller job.
+#[test]
+fn ranks_that_are_missing_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("planner/data/traces");
+    for rank in [0, 1, 3] {
+        let name = format!("mlp-hybrid.{rank}.et");
+        std::fs::copy(traces.join(&name), folder.path().join(&name)).unwrap();
+    }
+    refused(
+        folder.path(),
+        "simulate --fabric hgx-h100 --job mlp-hybrid.0.et",
+        "mlp-hybrid.2.et: there is no such file, and there is one of rank 3",
+    );
+}
+
 #[test]
 fn traces_are_kept_by_what_happens_in_them() {
     let folder = tempfile::tempdir().unwrap();

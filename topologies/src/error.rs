@@ -44,9 +44,15 @@ impl Place {
     }
 
     /// The place of a field of the first line from byte `start` of `text` on that holds more than a comment (`#`), where
-    /// readers of CSV stand before what they pass over; of the line's first word where the field is empty.
+    /// readers of CSV stand before what they pass over; of the line's first word where the field is empty. Other fields stand `before` it, as
+    /// far as they are known.
     #[must_use]
-    pub fn in_line(source: &str, text: &str, start: usize, field: &str) -> Self {
+    pub fn in_line<'a>(
+        source: &str,
+        text: &str,
+        start: usize,
+        (before, field): (impl IntoIterator<Item = &'a str>, &str),
+    ) -> Self {
         let mut begin = start;
         let mut own = "";
         for line in text.get(start..).unwrap_or_default().split_inclusive('\n') {
@@ -57,7 +63,13 @@ impl Place {
             }
             begin += line.len();
         }
-        let at = begin + own.find(field).unwrap_or(0);
+        let passed = before.into_iter().fold(0, |at, other| {
+            let rest = own.get(at..).unwrap_or_default();
+            // (Past the comma, too.)
+            rest.find(other).map_or(at, |found| (at + found + other.len() + 1).min(own.len()))
+        });
+        let rest = own.get(passed..).unwrap_or_default();
+        let at = begin + rest.find(field).map_or_else(|| own.find(field).unwrap_or(0), |found| passed + found);
         Self::in_text(source, text, at..at + field.len())
     }
 }

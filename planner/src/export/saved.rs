@@ -239,6 +239,11 @@ impl SavedPlan {
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
         let text = without_mark(text);
         let origin = Origin { source, text };
+        // What `plan --job` writes has rows of many groups.
+        if let Some(at) = text.find("\"calls_each\"") {
+            let message = "a plan of a job's own calls, among groups of their own: expected one of collectives (plan --collective all)";
+            return Err(TableError::at(source, text, at..at + 12, message));
+        }
         let plan: Self = serde_json::from_str(text).map_err(|error| TableError::json(origin, 0..text.len(), &error))?;
         let json = JsonText::new(text, source);
         if plan.ranks == 0 || plan.nodes == 0 || plan.nodes > plan.ranks {
@@ -473,6 +478,7 @@ mod tests {
             (plan(&[], &[RANGE, RANGE]), 3, after_range, "ranges[1]: expected ranges"),
             (plan(&[], &[&RANGE.replace("9", "0")]), 3, 2, "ranges[0]: expected ranges"),
             (good.replace("\"ranks\": 8", "\"ranks\": 0"), 1, 42, "0 ranks on 1 nodes"),
+            (good.replace("\"ranks\": 8", "\"calls_each\": 8"), 1, 33, "a plan of a job's own calls"),
             (plan(&[&ROW.replace("ring", "rong")], &[]), 2, 0, "rong"),
             (plan(&[&ROW.replace("8", "-8")], &[]), 2, 0, "-8"),
             (plan(&[&ROW.replace("2", "70000")], &[]), 2, 0, "70000"),

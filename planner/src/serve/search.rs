@@ -6,8 +6,12 @@
 //! nothing fits, what comes nearest is taken.
 
 use super::{Clock, Service, courses, serve};
-use crate::job::{Degrees, Footprint, Layout, Memories, Serving, room, serving_footprint};
-use crate::step::{Course, Estimated, Machine, SIMULATED, Step, Tariff, TimeError, indivisible, shortlist};
+use crate::job::{Degrees, Footprint, Layout, Memories, Sequence, Serving, room, serving_footprint};
+use crate::step::{Course, Estimated, Machine, Step, Tariff, TimeError, indivisible, shortlist};
+
+/// How many layouts are simulated, of those that are best by estimate, each with sequences that tensor-parallel ranks divide and with whole
+/// ones.
+const SIMULATED: usize = 6;
 
 /// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
 /// GPU's memory.
@@ -45,7 +49,8 @@ fn within(
     }
     let estimated = Estimated::new(machine.simulated);
     let mut best: Option<(Step, Footprint, Service)> = None;
-    for layout in promising(job, machine, (&Clock { tariff: &estimated, ..clock }, memory))? {
+    let promising = promising(job, machine, (&Clock { tariff: &estimated, ..clock }, memory))?;
+    for layout in promising.iter().flat_map(|&layout| [Some(layout), of_divided_sequences(layout)]).flatten() {
         let found = timed(&layout)?;
         if best.as_ref().is_none_or(|known| order(&found.2) < order(&known.2)) {
             best = Some(found);
@@ -104,6 +109,11 @@ fn promising(
         |layout| Ok(order(&serve(&filled(layout), layout, clock)?.1)),
     )?;
     Ok(found.into_iter().map(|(_, layout)| layout).collect())
+}
+
+/// The same with sequences that tensor-parallel ranks divide between matrices (vLLM's sequence parallelism); `None` of one rank.
+fn of_divided_sequences(Layout { degrees }: Layout) -> Option<Layout> {
+    (degrees.tensor > 1).then_some(Layout { degrees: Degrees { sequence: Sequence::Divided, ..degrees } })
 }
 
 /// All that the model and the ranks divide by.

@@ -9,7 +9,7 @@ use fabricast_topologies::{Bytes, Picos};
 use super::passes::Prices;
 use super::rows::Rows;
 use super::slowing::{Beside, Claim};
-use crate::job::{Dimension, GroupCall, Layout, Phase, Training};
+use crate::job::{Accumulate, Dimension, GroupCall, Layout, Phase, Training, Zero};
 use crate::plan::PlanError;
 
 /// Gradients once a step, in equal buckets, of which one travels at a time. Different calls take turns: each waits for the others'
@@ -111,7 +111,9 @@ pub(super) fn buckets(job: &Training, layout: &Layout, call: &GroupCall) -> (u64
     let bucket = job.bucket(layout).0.saturating_mul(job.gradient_bits.into());
     let bucket = bucket / (8 * job.gradient_bytes() * parts(layout, call.dimension));
     let bucket = bucket.max(1);
-    let count = call.bytes.0.div_ceil(bucket).max(1);
+    // Beside a bucket for each layer FSDP has one of all else (the root's unit: words and the last norm).
+    let is_root = job.zero == Zero::Weights && job.bucket_mb.is_none() && job.accumulated(layout) == Accumulate::Shards;
+    let count = if is_root { 1 } else { call.bytes.0.div_ceil(bucket).max(1) };
     let ranks = u64::from(layout.size(call.dimension)).max(1);
     (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
 }

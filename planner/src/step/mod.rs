@@ -52,7 +52,7 @@ pub use load::Load;
 pub(crate) use own_choice::{Listed, ListedCall};
 pub use price::{Allowed, Exchange, Simulated, Tariff};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
-pub(crate) use search::{SIMULATED, indivisible, shortlist};
+pub(crate) use search::{indivisible, shortlist};
 pub use slowing::{Blocks, Claim, Reach};
 pub use spares::ranks_at_work;
 pub use speeds::Speeds;

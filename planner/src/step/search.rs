@@ -20,9 +20,6 @@ use crate::job::{
     Collectives, Degrees, Experts, Footprint, JobError, Layout, Memories, Processes, Sequence, Training, footprint,
 };
 
-/// The most that are simulated.
-pub(crate) const SIMULATED: usize = 3;
-
 /// The most of a training job's, whose estimates lie closer together: calls hide behind kernels.
 const SIMULATED_TO_TRAIN: usize = 8;
 

@@ -5,12 +5,14 @@
 //! host alone as many GPUs, and as many of each NVLink domain where that goes up. Who names degrees or a placement has what is named.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId};
+use rustc_hash::FxHashSet;
 
 use super::search::divides;
-use crate::job::{Job, JobError, Parallel, Placement, Processes, Training};
+use crate::job::{Job, JobError, Parallel, Placement, Processes};
 
 /// The device of each rank of a job on a fabric: as it is placed ([`Job::ranks_on`]), less spares.
 ///
@@ -26,36 +28,70 @@ pub fn ranks_at_work<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeI
     if searched.placement != Placement::Block {
         return Ok(all);
     }
-    let hosts = fabric.by_host(&all);
-    // (A host may have lost some.)
-    let per_host = hosts.iter().map(Vec::len).max().unwrap_or_default();
-    Ok(match most(searched, all.len(), per_host) {
-        Some(count) if count < all.len() => {
-            let whole: Vec<NodeId> = hosts.iter().filter(|host| host.len() == per_host).flatten().copied().collect();
-            let from = if count <= whole.len() { &whole[..] } else { &all[..] };
-            first_of_each_domain(fabric, from, count).into()
-        }
-        _ => all,
-    })
-}
-
-/// The most ranks among which a job is divided somehow: all, whole hosts, or some of a host; `None` where there is no such number.
-fn most(job: &Training, all: usize, per_host: usize) -> Option<usize> {
-    let hosts = (1..all.div_ceil(per_host.max(1))).rev().map(|hosts| hosts * per_host);
-    let numbers = [all].into_iter().chain(hosts).chain((1..per_host).rev());
-    numbers.into_iter().find(|&ranks| divides(job, ranks as u32, per_host as u32))
-}
-
-/// So many devices, as many of each NVLink domain where these have equally many and that divides, otherwise the first.
-fn first_of_each_domain(fabric: &Fabric, all: &[NodeId], count: usize) -> Vec<NodeId> {
-    let router = Router::new(fabric, RouteOptions::default());
-    let domains: Vec<&[NodeId]> = all.chunk_by(|&a, &b| router.island_of(a) == router.island_of(b)).collect();
-    let each = count / domains.len().max(1);
-    let are_alike = domains.windows(2).all(|pair| matches!(pair, [a, b] if a.len() == b.len()));
-    if are_alike && each > 0 && each * domains.len() == count {
-        return domains.iter().flat_map(|domain| domain.iter().take(each)).copied().collect();
+    let per_host = fabric.by_host(&all).iter().map(Vec::len).max().unwrap_or_default();
+    let divides = |ranks: &[NodeId]| divides(searched, ranks.len() as u32, per_host as u32);
+    if divides(&all) {
+        return Ok(all);
     }
-    all.iter().take(count).copied().collect()
+    let shares = Shares::of(fabric, &all);
+    let most = shares.largest_first().map(|share| shares.devices(share)).find(|some| divides(some));
+    Ok(most.map_or(all, Cow::Owned))
+}
+
+/// Some of the GPUs of a machine: so many of each of so many NVLink domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    domains: usize,
+    each: usize,
+}
+
+/// What can be taken of a machine.
+struct Shares<'a> {
+    /// All devices, in the order of their ranks.
+    all: &'a [NodeId],
+    /// Of each domain its hosts, the fullest first, with their GPUs.
+    domains: Vec<Vec<Vec<NodeId>>>,
+}
+
+impl<'a> Shares<'a> {
+    fn of(fabric: &Fabric, all: &'a [NodeId]) -> Self {
+        let router = Router::new(fabric, RouteOptions::default());
+        let of_domain = |domain: &[NodeId]| {
+            let mut hosts = fabric.by_host(domain);
+            hosts.sort_by_key(|host| std::cmp::Reverse(host.len()));
+            hosts
+        };
+        let domains = all.chunk_by(|&a, &b| router.island_of(a) == router.island_of(b));
+        Self { all, domains: domains.map(of_domain).collect() }
+    }
+
+    /// GPUs that are taken of a domain: of one host any number, of several whole ones, as full as the fullest.
+    fn numbers(domain: &[Vec<NodeId>]) -> impl Iterator<Item = usize> {
+        let full = domain.first().map_or(0, Vec::len);
+        let whole = domain.iter().take_while(move |host| host.len() == full).count();
+        (1..full).chain((1..=whole).map(move |hosts| hosts * full))
+    }
+
+    /// All of them, those with the most GPUs first, and of as many GPUs those of fewer domains.
+    fn largest_first(&self) -> impl Iterator<Item = Share> {
+        let mut having: BTreeMap<usize, usize> = BTreeMap::new();
+        for domain in &self.domains {
+            Self::numbers(domain).for_each(|each| *having.entry(each).or_default() += 1);
+        }
+        let shares = having.into_iter().flat_map(|(each, most)| (1..=most).map(move |domains| Share { domains, each }));
+        let mut shares: Vec<Share> = shares.collect();
+        shares.sort_by_key(|share| (std::cmp::Reverse(share.domains * share.each), share.domains));
+        shares.dedup_by_key(|share| share.domains * share.each);
+        shares.into_iter()
+    }
+
+    /// The GPUs of one, of the first domains that have so many.
+    fn devices(&self, share: Share) -> Vec<NodeId> {
+        let have = self.domains.iter().filter(|domain| Self::numbers(domain).any(|each| each == share.each));
+        let taken: FxHashSet<NodeId> =
+            have.take(share.domains).flat_map(|domain| domain.iter().flatten().take(share.each)).copied().collect();
+        self.all.iter().filter(|device| taken.contains(device)).copied().collect()
+    }
 }
 
 #[cfg(test)]
@@ -101,5 +137,25 @@ mod tests {
             assert_eq!(found.len(), 64, "{failed}");
             assert!(fabric.by_host(&found).iter().all(|host| host.len() == 8), "{failed}");
         }
+    }
+
+    /// Hosts of six GPUs give four each where nothing divides among more, those that lost one as many as the others have, and a few whole
+    /// hosts do what many would in part.
+    #[test]
+    fn hosts_give_as_many_each() {
+        let by_host = |preset: &str, (nodes, gpus): (u32, u32), failed: &[&str], batch: u32, layers: u32| {
+            let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), ..FabricRequest::of(preset) };
+            let fabric = failed.iter().fold(load(&request).unwrap(), |left, name| left.without(name).unwrap());
+            let job = read(&format!(
+                "name = \"j\"\nglobal_batch = {batch}\nparallel = \"auto\"\n\
+                 model = {{ layers = {layers}, hidden = 1600, heads = 25, vocab = 50257, seq = 1024 }}\n"
+            ));
+            let found = ranks_at_work(&Job::Training(job), &fabric).unwrap().into_owned();
+            fabric.by_host(&found).iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(by_host("hgx-h200", (4, 6), &[], 64, 32), [4, 4, 4, 4]);
+        assert_eq!(by_host("hgx-h200", (2, 8), &["n0/gpu0", "n1/gpu0"], 64, 32), [4, 4]);
+        assert_eq!(by_host("hgx-h200", (8, 8), &[], 24, 13), [8, 8, 8]);
+        assert_eq!(by_host("hgx-h200", (1, 7), &[], 64, 32), [4]);
     }
 }

@@ -67,10 +67,14 @@ impl Simulated<'_> {
 
     /// When each of several calls is done that begin at these times and share the fabric.
     pub(crate) fn together_at(&self, calls: &[(Planned, &[NodeId], Picos)]) -> Result<Vec<Picos>, PlanError> {
-        match calls.first() {
-            Some(&(first, ..)) => self.run(&self.written(calls), first),
-            None => Ok(Vec::new()),
+        let Some(&(first, ..)) = calls.first() else { return Ok(Vec::new()) };
+        let written = self.written(calls);
+        // (Times are told by their place among the calls.)
+        if written.parties.len() != calls.len() {
+            let collective = first.collective;
+            return Err(PlanError::NothingToChoose { collective, rejected: Vec::new(), possible: Vec::new() });
         }
+        self.run(&written, first)
     }
 
     /// What several calls do.

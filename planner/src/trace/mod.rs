@@ -36,6 +36,9 @@ use crate::job::JobError;
 /// The most events of a trace.
 pub const MOST_EVENTS: usize = 1 << 20;
 
+/// Computing of all events together that times can be told of: half of what 64 bits of picoseconds hold.
+const LONGEST: Picos = Picos(u64::MAX / 2);
+
 /// A job as a graph of events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
@@ -99,6 +102,19 @@ impl Trace {
         if events.len() > MOST_EVENTS {
             let message = format!("{} events are more than {MOST_EVENTS}", events.len());
             return Err(JobError::at(&Place::of_source(source), message));
+        }
+        let mut computing = Picos::ZERO;
+        for event in &events {
+            if let What::Compute { time, .. } = event.what {
+                computing += time;
+            }
+            if computing > LONGEST {
+                let message = format!("more than {} s of computing up to here", LONGEST.0 / 1_000_000_000_000);
+                return Err(JobError::at(&event.place, message));
+            }
+        }
+        if computing == Picos::ZERO && !events.iter().any(|event| matches!(event.what, What::Call(_))) {
+            return Err(JobError::at(&Place::of_source(source), "no call, and computation that takes no time"));
         }
         let greatest = |event: &Event| event.what.ranks().iter().copied().max();
         let ranks = events.iter().filter_map(greatest).max().map_or(0, |rank| rank + 1);

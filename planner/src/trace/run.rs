@@ -312,12 +312,16 @@ mod tests {
     use super::*;
 
     fn run(text: &str, fabric: &str, nodes: u32) -> Outcome {
+        run_by(Collectives::Library, text, fabric, nodes)
+    }
+
+    fn run_by(collectives: Collectives, text: &str, fabric: &str, nodes: u32) -> Outcome {
         let fabric = load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(fabric) }).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();
         let simulated = Simulated::new(&router, &profile, fabric.gpus());
         let trace = read_table(text, "t.csv", fabric.gpus().len() as u32).unwrap();
-        let outcome = trace.run(&simulated, fabric.gpus().len(), Collectives::Library, "t.csv").unwrap();
+        let outcome = trace.run(&simulated, fabric.gpus().len(), collectives, "t.csv").unwrap();
         tests_of::holds(&trace, &outcome);
         outcome
     }
@@ -350,6 +354,18 @@ mod tests {
         // Calls of the same group go in order even where nothing says so.
         let same = run(&format!("{head}all_reduce,0-3,64MiB,,,0\nall_reduce,0-3,64MiB,,,0\n"), "hgx-h100", 1);
         assert_eq!(same.spans[1].begin, same.spans[0].end);
+    }
+
+    /// A barrier moves no bytes, whatever stands beside it, and calls that go on beside it take what they take.
+    #[test]
+    fn barriers_beside_other_calls_move_nothing() {
+        let of = |bytes: &str| {
+            let lines = format!("barrier,0-1,{bytes},,,0\nall_reduce,2-5,1MiB,,,0\nall_reduce,2-7,256MiB,,,0\n");
+            run_by(Collectives::Any, &format!("collective,ranks,bytes,name,after,start_us\n{lines}"), "hgx-h100", 1)
+        };
+        let none = of("0");
+        assert_eq!(of("4"), none);
+        assert!(none.spans[0].end < none.spans[1].end && none.spans[1].end.0 * 10 < none.spans[2].end.0, "{none:?}");
     }
 
     #[test]

@@ -42,8 +42,10 @@ pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Resu
     let mut building =
         Building { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
     loop {
-        let line = Line { text, source, start: reader.position().byte() as usize };
-        match reader.read_record(&mut record) {
+        let start = reader.position().byte() as usize;
+        let read = reader.read_record(&mut record);
+        let line = Line { text, source, start, record: &record };
+        match read {
             Ok(false) => break,
             Ok(true) => {}
             Err(error) => return Err(line.error("", error.to_string())),
@@ -127,6 +129,8 @@ impl Building {
             if group.len() < 2 {
                 return Err(line.error(field("ranks").unwrap_or(word), "a call needs two ranks or more"));
             }
+            // (A barrier moves none, whatever stands there.)
+            let bytes = if collective == Collective::Barrier { Bytes(0) } else { bytes };
             What::Call(Call { group: Arc::clone(&group), collective, bytes })
         };
         let start = number("start_us", 1e9)?;
@@ -176,12 +180,17 @@ struct Line<'a> {
     text: &'a str,
     source: &'a str,
     start: usize,
+    record: &'a csv::StringRecord,
 }
 
 impl Line<'_> {
     /// Of a field of this line; of its start where the field is empty.
     fn place(&self, field: &str) -> Place {
-        Place::in_line(self.source, self.text, self.start, field)
+        let before = self.record.iter().take_while(|other| !std::ptr::eq(other.as_ptr(), field.as_ptr()));
+        let number = before.clone().count();
+        // (What is a part of a field has none before it that is known.)
+        let known = if number < self.record.len() { number } else { 0 };
+        Place::in_line(self.source, self.text, self.start, (before.take(known), field))
     }
 
     fn error(&self, field: &str, message: impl Into<String>) -> JobError {
@@ -221,7 +230,10 @@ mod tests {
             ("all_reduce,1x,0-1", "t.csv:2:12", "1x"),
             ("all_reduce,,0-1", "t.csv:2:1", "needs bytes"),
             ("all_reduce,1,0", "t.csv:2:14", "two ranks"),
-            ("all_reduce,1,0-1,0", "t.csv:2:14", "1 or more"),
+            ("all_reduce,1,0-1,0", "t.csv:2:18", "1 or more"),
+            ("all_reduce,10,0-1,0", "t.csv:2:19", "1 or more"),
+            ("compute,,0-7,40,,,,1e12", "t.csv:2:1", "more than 9223372 s of computing"),
+            ("compute,,0-7,,,,,0", "t.csv", "no call, and computation that takes no time"),
             ("all_reduce,1,0-1,,a,b", "t.csv:2:21", "no line before this one is named `b`"),
             ("all_reduce,1,0-1,,a\nall_reduce,1,0-1,,a", "t.csv:3:1", "stands on a line before"),
             ("all_reduce,1,0-1,,,,-5", "t.csv:2:21", "from 0"),

@@ -125,6 +125,11 @@ pub fn csv(answer: &Answer) -> Table {
     fields.push(number("score", "score", move |row| ranked(row)?.score));
     fields.push(percent("probability_best", "best with", move |row| ranked(row)?.probability_best));
     fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
+    // Whether anything speaks against the candidate, and what.
+    fields.push(text("within", "within", move |row| {
+        ranked(row).map_or_else(String::new, |one| if one.within { "yes" } else { "no" }.to_owned())
+    }));
+    fields.push(text("beyond", "beyond", move |row| ranked(row).map_or_else(String::new, |one| one.beyond.join("; "))));
     // What ranks, scores, probabilities and fronts are of.
     fields.push(text("ranked_by", "ranked by", move |row| {
         let own = ranked(row).map(|one| one.jobs.as_slice()).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What a study says of how far it is to be trusted is what comes out of the published figures.
 
-use super::published::predicted;
+use super::published::{median, predicted};
 use super::*;
 use crate::study::trust::{HELD, Work};
 
@@ -43,12 +43,10 @@ fn what_is_told_of_published_figures_is_so() {
             let predicted = predicted(text);
             predicted.iter().filter(|one| is_meant(&one.fabric)).map(|one| 100.0 * one.error).collect::<Vec<f64>>()
         });
-        let mut signed: Vec<f64> = errors.collect();
+        let signed: Vec<f64> = errors.collect();
         let mut off: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
-        signed.sort_by(f64::total_cmp);
         off.sort_by(f64::total_cmp);
-        let middle = |sorted: &[f64]| (sorted[sorted.len() / 2] + sorted[(sorted.len() - 1) / 2]) / 2.0;
-        let found = (signed.len(), [middle(&off), off[off.len() * 9 / 10]], middle(&signed));
+        let found = (signed.len(), [median(off.clone()), off[off.len() * 9 / 10]], median(signed));
         let near = |one: f64, other: f64| (one - other).abs() < 0.35;
         assert!(
             found.0 == held.count as usize

@@ -1,6 +1,6 @@
 //! The answer of a study in sentences: which machine, by how much, what binds it.
 
-use fabricast_planner::study::answer::{Answer, RankedRow, ResultRow, ScoredBy};
+use fabricast_planner::study::answer::{Answer, RankedRow, ResultRow, ScoredBy, SensitivityRow};
 
 use super::own;
 use crate::format;
@@ -33,10 +33,24 @@ pub(super) fn sentences(answer: &Answer) -> Vec<String> {
     if !answer.sensitivities.is_empty() && answer.candidates.len() > 1 && answer.ranking.iter().any(|one| one.within) {
         sentences.push(match changed {
             0 => "The order stays under every other assumption that was tried.".to_owned(),
+            some if stays_first(answer) => format!(
+                "{} stays first under all {} other assumptions that were tried; behind it the order changes under {some}.",
+                answer.ranking.first().map_or("The first", |first| first.candidate.as_str()),
+                answer.sensitivities.len()
+            ),
             some => format!("The order changes under {some} of {} other assumptions.", answer.sensitivities.len()),
         });
     }
     sentences
+}
+
+/// Whether whoever is first, of candidates that are all compared, is so under every other assumption, and nothing speaks against it there.
+fn stays_first(answer: &Answer) -> bool {
+    let Some(first) = answer.ranking.first() else { return false };
+    let is_first = |one: &SensitivityRow| {
+        one.ranking.first().is_some_and(|other| other.candidate == first.candidate && other.within)
+    };
+    answer.compared().len() == 1 && answer.sensitivities.iter().all(is_first)
 }
 
 /// What is said of candidates that have the same jobs.

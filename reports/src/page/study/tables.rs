@@ -46,6 +46,8 @@ macro_rules! fields {
 
 pub(super) fn ranking(answer: &Answer) -> Table {
     let first = |row: &RankedRow| own(answer, &row.candidate).next();
+    // (What is paid for; a job may leave some out.)
+    let machine = |row: &RankedRow| answer.candidates.iter().find(|one| one.name == row.candidate);
     let score = format!("{} per {}", if answer.by().is_cost() { &answer.currency } else { "s" }, answer.by().unit());
     let name = |row: &RankedRow| {
         let cell = Cell::from(Value::text(&row.candidate));
@@ -67,7 +69,7 @@ pub(super) fn ranking(answer: &Answer) -> Table {
             number("score", &score) => |row: &RankedRow| known(row.score),
             share("probability_best", "best in") => |row: &RankedRow| Value::or_missing(row.probability_best, Value::Share).into(),
             text("pareto", "cost and speed") => pareto,
-            number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(first(row), |one| Value::Count(one.ranks)).into(),
+            number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(machine(row), |one| Value::Count(one.gpus)).into(),
             number("cost_per_hour", &format!("{} per hour", answer.currency)) => hourly,
             text("jobs", "its jobs") => |row: &RankedRow| words(&row.jobs),
             text("beyond", "what speaks against it") => beyond,
