@@ -132,13 +132,24 @@ impl Bounds {
     /// Reads what bounds ranks on `placement` (the device of each) off the routes between them.
     #[must_use]
     pub fn new(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
+        Self::searched(fabric, router, placement, root, MOST_DEVICES)
+    }
+
+    /// The same of parts alone, which takes a fraction of the time: never more than [`Self::new`] says.
+    #[must_use]
+    pub fn of_parts(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
+        Self::searched(fabric, router, placement, root, 0)
+    }
+
+    /// Of up to so many devices cuts and ways are searched.
+    fn searched(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32, most: usize) -> Self {
         let mut seen = FxHashSet::default();
         let devices: Vec<NodeId> = placement.iter().copied().filter(|&device| seen.insert(device)).collect();
         let transits = router.transits(&devices);
         let links = wiring::used_links(fabric, router, &transits);
         let survey = Survey { fabric, router, placement, transits: &transits, links: &links, root };
         let mut levels = survey.levels();
-        let searched = (2..=MOST_DEVICES).contains(&devices.len());
+        let searched = (2..=most).contains(&devices.len());
         let graph = searched.then(|| Graph::new(&survey, &devices));
         if let Some(graph) = &graph {
             graph.sharpen(&mut levels);

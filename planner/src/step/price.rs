@@ -77,6 +77,9 @@ const MANY: usize = 16;
 /// a 400 Gb/s NIC.
 pub(super) const LOOKED_AT: u64 = 1 << 20;
 
+/// Up to so many ranks of a group what bounds its calls is searched.
+const MOST_BOUNDED: usize = 64;
+
 /// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
 /// network that is oversubscribed is not counted then.
 const MOST_TOGETHER: usize = 4096;
@@ -379,7 +382,9 @@ impl<'a> Simulated<'a> {
     pub(super) fn bounds(&self, group: &[NodeId]) -> Arc<Bounds> {
         let known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned();
         known.unwrap_or_else(|| {
-            let bounds = Arc::new(Bounds::new(self.router.fabric(), self.router, group, 0));
+            // Searching what bounds many takes longer than simulating the ways that it would rule out.
+            let bounds = if group.len() > MOST_BOUNDED { Bounds::of_parts } else { Bounds::new };
+            let bounds = Arc::new(bounds(self.router.fabric(), self.router, group, 0));
             self.bounds.lock().unwrap_or_else(PoisonError::into_inner).insert(group.to_vec(), Arc::clone(&bounds));
             bounds
         })
