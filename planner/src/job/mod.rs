@@ -41,7 +41,7 @@ pub use placement::{Placement, numbers};
 pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
-pub(crate) use read::{Beside, JobText, nearest, refused, written};
+pub(crate) use read::{Beside, JobText, nearest, refused, unnamed, written};
 pub use serving::{Arrivals, KvPrecision, Limits, Loaded, Serving};
 pub use sharding::{Accumulate, Gathered, Reshard, Streams, Zero};
 pub use tier::Tier;

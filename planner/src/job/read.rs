@@ -54,6 +54,15 @@ pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>)
     near_misses(found, known).first().map(|near| format!("did you mean `{near}`?"))
 }
 
+/// What is wrong with a name: it is shown in terminals, pages and pictures.
+pub(crate) fn unnamed(name: &str) -> Option<&'static str> {
+    match name {
+        blank if blank.trim().is_empty() => Some("name: must not be empty"),
+        hidden if hidden.chars().any(char::is_control) => Some("name: must have no control characters"),
+        _ => None,
+    }
+}
+
 /// A number as people write it: of very large and very small ones not all digits.
 pub(crate) fn written(number: f64) -> String {
     let size = number.abs();
@@ -252,8 +261,8 @@ impl JobText {
                 return Err(JobError { help: nearest(other, ["training", "inference", "trace"]), ..error });
             }
         };
-        if job.name().trim().is_empty() {
-            return Err(JobError::at(&job.places().job, "name: must not be empty"));
+        if let Some(wrong) = unnamed(job.name()) {
+            return Err(JobError::at(&job.places().job, wrong));
         }
         Ok(job)
     }
@@ -514,6 +523,7 @@ pub(crate) mod tests {
             ),
             ("parallel = { tp = 4, etp = 2 }", "job.toml:1:28", "etp: 2 is neither 1 nor tp 4"),
             ("recompute = ", "job.toml:1:13", ""),
+            ("name = \"a\\u001b[31m\"", "job.toml:1:1", "no control characters"),
         ] {
             let error = read_job(&text(&format!("{line}\n")), "job.toml").unwrap_err().to_string();
             assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");

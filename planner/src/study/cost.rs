@@ -42,11 +42,13 @@ impl Candidate {
             Payment::Bought => price.total(extent).middle() * terms.factor,
             Payment::Hired => 0.0,
         });
+        // What is hired stands, and draws power, elsewhere, unless it is said to be here.
+        let elsewhere = self.price.filter(|price| price.payment == Payment::Hired).map(|_| 0.0);
         [
             ("budget", "a price", once, constraints.budget),
             ("cost per hour", "a price", self.hourly(extent, terms).map(Band::middle), constraints.hourly),
-            ("power kW", "power_kw", self.power_kw.map(Band::middle), constraints.power_kw),
-            ("racks", "racks", self.racks, constraints.racks),
+            ("power kW", "power_kw", self.power_kw.map(Band::middle).or(elsewhere), constraints.power_kw),
+            ("racks", "racks", self.racks.or(elsewhere), constraints.racks),
         ]
         .into_iter()
         .filter_map(|(what, key, value, most)| Some(Demand { what, key, value, most: most? }))

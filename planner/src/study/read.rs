@@ -17,7 +17,7 @@ use sensitivity::SensitivityText;
 
 use super::prices::{self, Listed};
 use super::{Assumptions, Candidate, Constraints, GivenEfficiency, Study};
-use crate::job::{Beside, Job, JobError, JobText, refused, written};
+use crate::job::{Beside, Job, JobError, JobText, refused, unnamed, written};
 use crate::study::setting::Setting;
 use crate::trace::Contents;
 
@@ -258,8 +258,8 @@ impl Reader<'_> {
         efficiency: GivenEfficiency,
     ) -> Result<Candidate, JobError> {
         let (place, text) = (self.origin.place(text.span()), text.get_ref());
-        if text.name.get_ref().trim().is_empty() {
-            return Err(self.wrong(text.name.span(), "name: must not be empty"));
+        if let Some(wrong) = unnamed(text.name.get_ref()) {
+            return Err(self.wrong(text.name.span(), wrong));
         }
         if let Some(nodes) = text.nodes.as_ref().filter(|nodes| *nodes.get_ref() == 0) {
             return Err(self.wrong(nodes.span(), "nodes: a candidate has 1 host or more, not 0"));

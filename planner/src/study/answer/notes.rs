@@ -14,10 +14,17 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
         Some(_) => names(&|one| is_paid(one, Payment::Hired)),
         None => String::new(),
     };
+    let limits = &study.constraints;
+    let elsewhere = names(&|one| {
+        let unsaid =
+            (limits.power_kw.is_some() && one.power_kw.is_none()) || (limits.racks.is_some() && one.racks.is_none());
+        is_paid(one, Payment::Hired) && unsaid
+    });
     let unpowered = names(&|one| is_paid(one, Payment::Bought) && one.power_kw.is_none());
     let own = [
         (unpowered, "energy is not counted of what is bought without power_kw, and it looks cheaper for that"),
         (hired, "the budget does not hold back who is hired, since nothing is paid at once; cost_per_hour_usd would"),
+        (elsewhere, "limits of power and racks do not hold back who is hired and states none"),
     ]
     .into_iter()
     .filter(|(names, _)| !names.is_empty())

@@ -38,6 +38,11 @@ fn what_is_not_counted_is_said() {
     assert_eq!(notes(&hired), Vec::<String>::new());
     let hired = notes(&format!("{hired}[constraints]\nbudget_usd = 2e5\n"));
     assert!(hired.len() == 1 && hired[0].ends_with("cost_per_hour_usd would: two"), "{hired:?}");
+    // What is hired stands elsewhere, and is no further beyond limits of power and racks than what states both.
+    let hired = PAIR.replacen("price_usd", "price_per_hour_usd", 1).replacen("power_kw = 4\n", "", 1);
+    let limited = Made::of(&format!("{hired}[constraints]\npower_kw = 5\n")).answer();
+    assert!(limited.ranking.iter().all(|one| one.within), "{:?}", limited.ranking);
+    assert!(limited.notes[0].ends_with("who is hired and states none: two"), "{:?}", limited.notes);
 }
 
 /// What a candidate pays of a listed price is told by the price's unit, whatever the number of hosts; what is said goes before that,
