@@ -19,8 +19,9 @@
 use std::convert::Infallible;
 
 use fabricast_sim::schedule::Collective;
+use fabricast_topologies::fabric::Link;
 use fabricast_topologies::{Bytes, LinkId, NodeId, Picos};
-use rustc_hash::FxHashMap;
+use rayon::prelude::*;
 
 use super::price::Simulated;
 use super::sample::TIMED_STREAMING;
@@ -37,6 +38,9 @@ const SOME_OF_SEVERAL: usize = 64;
 /// By how much the busiest link of fewer ranks may differ from that of all, where several groups share links. Rings over an odd number
 /// of a dragonfly's groups meet on the way back, twice as many on a link as in 64 or 128 of these ranks.
 const BUSY_ALIKE: f64 = 0.01;
+
+/// Sums of links' loads that are worked out beside each other.
+const SUMS: usize = 16;
 
 /// After so many domains at most their ranks are as many as those of the first again, the second and so on: groups whose ranks are
 /// 16 apart have five in one rack of 72 and four in the next.
@@ -251,26 +255,39 @@ impl Simulated<'_> {
 
     fn find_busiest(&self, groups: &[Vec<NodeId>], partners: Partners) -> f64 {
         let fabric = self.router.fabric();
-        let mut loads: FxHashMap<LinkId, f64> = FxHashMap::default();
+        // Added up in the order of the groups, whichever are through first.
+        let some = groups.len().div_ceil(SUMS).max(1);
+        let of_some: Vec<Vec<f64>> =
+            groups.par_chunks(some).with_max_len(1).map(|groups| self.load_between_domains(groups, partners)).collect();
+        let mut loads = vec![0.0; fabric.links().len()];
+        for of_some in &of_some {
+            loads.iter_mut().zip(of_some).for_each(|(sum, load)| *sum += load);
+        }
+        let seconds = |((_, link), load): ((LinkId, &Link), f64)| {
+            link.bandwidth.map_or(0.0, |bandwidth| load / bandwidth.0 as f64)
+        };
+        fabric.links().zip(loads).map(seconds).fold(0.0, f64::max)
+    }
+
+    /// What each link carries where each rank of some groups sends a byte to those that another domain has, by [`LinkId`].
+    fn load_between_domains(&self, groups: &[Vec<NodeId>], partners: Partners) -> Vec<f64> {
+        let mut loads = vec![0.0; self.router.fabric().links().len()];
         let mut hops = Vec::new();
-        for group in groups {
-            for (&from, &to, part) in partners.of(group) {
-                hops.clear();
-                // (What cannot be reached is refused when it is simulated.)
-                if self.router.island_of(from) == self.router.island_of(to)
-                    || self.router.route_into(from, to, 0, &mut hops).is_err()
-                {
-                    continue;
-                }
-                for hop in &hops {
-                    *loads.entry(hop.link).or_default() += part * hop.share.fraction();
+        for (&from, &to, part) in groups.iter().flat_map(|group| partners.of(group)) {
+            hops.clear();
+            // (What cannot be reached is refused when it is simulated.)
+            if self.router.island_of(from) == self.router.island_of(to)
+                || self.router.route_into(from, to, 0, &mut hops).is_err()
+            {
+                continue;
+            }
+            for hop in &hops {
+                if let Some(load) = loads.get_mut(hop.link.0 as usize) {
+                    *load += part * hop.share.fraction();
                 }
             }
         }
-        let seconds = |(&link, load): (&LinkId, &f64)| {
-            fabric.link(link).bandwidth.map_or(0.0, |bandwidth| load / bandwidth.0 as f64)
-        };
-        loads.iter().map(seconds).fold(0.0, f64::max)
+        loads
     }
 }
 

@@ -3,6 +3,8 @@
 //! Bytes are those on the wire, framing included, and follow from the schedules and the routes; nothing is run for them. So they are
 //! those of all groups, also where one was simulated for others, and of whole calls, also where a part was timed.
 
+use std::collections::BTreeMap;
+
 use fabricast_sim::lower::{Party, Resource, Setting, lower_first_blocks, sent};
 use fabricast_sim::quantity::WORK_PER_BYTE;
 use fabricast_sim::schedule::Rank;
@@ -39,6 +41,14 @@ impl Load {
         router.fabric().links().map(of).collect()
     }
 
+    /// Bytes between devices, each by its way.
+    fn add_ways(&mut self, router: &Router<'_>, sent: &BTreeMap<(NodeId, NodeId), f64>) {
+        let mut hops = Vec::new();
+        for (&ends, &bytes) in sent {
+            self.add_way(router, ends, bytes, &mut hops);
+        }
+    }
+
     fn add(&mut self, link: LinkId, bytes: f64) {
         let number = link.0 as usize;
         if self.bytes.len() <= number {
@@ -66,12 +76,14 @@ impl Simulated<'_> {
     #[must_use]
     pub fn load(&self, layout: &Layout, calls: &[PricedCall]) -> Load {
         let mut load = Load::default();
+        // What goes from one device to another in all calls goes the same way.
+        let mut between = BTreeMap::new();
         // Calls that load the same links alike, and how often there is one of them: forward and backward, say.
         let mut alike: Vec<(&PricedCall, Vec<Vec<u32>>, f64)> = Vec::new();
         for one in calls {
             let groups = groups(layout, one.call.exchange.dimension, one.call.phase);
             let Often::Calls(times) = one.call.often else {
-                self.add_hand_offs(one, &self.placed(&groups, one), &mut load);
+                self.add_hand_offs(one, &self.placed(&groups, one), &mut between);
                 continue;
             };
             let same = |(other, of, _): &&mut (&PricedCall, Vec<Vec<u32>>, f64)| {
@@ -83,8 +95,9 @@ impl Simulated<'_> {
             }
         }
         for (one, groups, times) in alike {
-            self.add_calls(one, &self.placed(&groups, one), times, &mut load);
+            self.add_calls(one, (&self.placed(&groups, one), times), &mut load, &mut between);
         }
+        load.add_ways(self.router, &between);
         load
     }
 
@@ -92,7 +105,13 @@ impl Simulated<'_> {
         groups.iter().map(|group| self.members(group, one.call.exchange.collective)).collect()
     }
 
-    fn add_calls(&self, one: &PricedCall, groups: &[Vec<NodeId>], times: f64, load: &mut Load) {
+    fn add_calls(
+        &self,
+        one: &PricedCall,
+        (groups, times): (&[Vec<NodeId>], f64),
+        load: &mut Load,
+        between: &mut BTreeMap<(NodeId, NodeId), f64>,
+    ) {
         let Self { router, profile, .. } = *self;
         let planned = Planned {
             collective: one.call.exchange.collective,
@@ -100,7 +119,6 @@ impl Simulated<'_> {
             strategy: one.strategy,
         };
         let at_once: Vec<_> = groups.iter().map(|group| (planned, group.as_slice(), Picos::ZERO)).collect();
-        let mut hops = Vec::new();
         for (generator, groups) in self.written(&at_once).by_generator() {
             match sent(generator, profile) {
                 Some(sent) => {
@@ -108,7 +126,7 @@ impl Simulated<'_> {
                         let device = |rank: Rank| group.get(rank.0 as usize).copied();
                         for (&(from, to), work) in &sent {
                             if let (Some(from), Some(to)) = (device(from), device(to)) {
-                                load.add_way(router, (from, to), work.bytes() * times, &mut hops);
+                                *between.entry((from, to)).or_default() += work.bytes() * times;
                             }
                         }
                     }
@@ -132,14 +150,13 @@ impl Simulated<'_> {
         }
     }
 
-    fn add_hand_offs(&self, one: &PricedCall, groups: &[Vec<NodeId>], load: &mut Load) {
+    fn add_hand_offs(&self, one: &PricedCall, groups: &[Vec<NodeId>], between: &mut BTreeMap<(NodeId, NodeId), f64>) {
         let Often::HandOffs { forward, back, round } = one.call.often else { return };
         let bytes = one.call.exchange.bytes.0 as f64 / self.profile.protocol(one.strategy.protocol).wire_efficiency;
-        let mut hops = Vec::new();
         for group in groups {
             let mut add = |from: NodeId, to: NodeId, times: f64| {
                 if times > 0.0 {
-                    load.add_way(self.router, (from, to), bytes * times, &mut hops);
+                    *between.entry((from, to)).or_default() += bytes * times;
                 }
             };
             for pair in group.windows(2) {
@@ -173,8 +190,6 @@ fn groups(layout: &Layout, dimension: Dimension, phase: Phase) -> Vec<Vec<u32>> 
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use fabricast_sim::engine::Watch;
     use fabricast_sim::profile::Profile;
     use fabricast_sim::schedule::{Collective, Protocol};
