@@ -1,10 +1,13 @@
 //! `report`: what other commands wrote, as one page to read and to pass on.
 
 use fabricast_planner::study::answer::Answer;
-use fabricast_reports::chart;
-use fabricast_reports::page::{Input, InputError, breakdown, courses, links, memory, of_study, pareto, report};
+use fabricast_reports::page::{
+    Input, InputError, bandwidths, breakdown, courses, links, memory, of_study, pareto, report,
+};
+use fabricast_reports::{chart, steps};
 
-use super::study::{Asked, page};
+use super::study::Asked;
+use super::study::page::OfFirst;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::files;
@@ -39,13 +42,21 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
         }
         asked.push(study);
     }
-    let page_of = |answer: &Answer| match asked.iter().find(|asked| asked.is_answered_by(answer)) {
-        Some(asked) => page::page(&asked.study, answer, &asked.fabrics),
-        None => of_study(answer, &[]),
+    // What the study is needed for, in the order of the answers.
+    let of_first: Vec<Option<OfFirst>> = answers(&inputs)
+        .map(|answer| {
+            let asked = asked.iter().find(|asked| asked.is_answered_by(answer))?;
+            Some(OfFirst::new(&asked.study, answer, &asked.fabrics))
+        })
+        .collect();
+    let known = |answer: &Answer| {
+        let place = answers(&inputs).position(|one| std::ptr::eq(one, answer))?;
+        of_first.get(place)?.as_ref()
     };
+    let page_of = |answer: &Answer| known(answer).map_or_else(|| of_study(answer, &[]), |first| first.page(answer));
     let page = report(&inputs, &page_of).map_err(refused)?.html();
     if let Some(folder) = &args.charts {
-        let charts = charts(answers(&inputs))?;
+        let charts = charts(answers(&inputs).zip(&of_first))?;
         if charts.is_empty() {
             let message = "--charts draws the charts of studies, and none of the inputs is one";
             return Err(Failure::input_with_help(
@@ -64,13 +75,18 @@ fn answers(inputs: &[(String, Input)]) -> impl Iterator<Item = &Answer> {
 }
 
 /// The charts of studies with the names of their files: `cost-2.svg` is of the second job, `course-2-1.svg` of its step on the best
-/// candidate.
-fn charts<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+/// candidate; where the study is known beside its results, `busbw-2-1.svg` of the kind of call that takes the most of that step, and
+/// `schedule-2.svg` of what ranks do in such a call.
+fn charts<'a>(
+    answers: impl Iterator<Item = (&'a Answer, &'a Option<OfFirst>)>,
+) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut files = Vec::new();
     let mut number = 0;
-    for answer in answers {
+    for (answer, first) in answers {
         for job in &answer.jobs {
             number += 1;
+            let besides = first.iter().flat_map(|first| &first.besides);
+            let beside = besides.filter(|(name, _)| *name == job.name).map(|(_, beside)| beside).next();
             for (extension, format) in [("svg", chart::Format::Svg), ("png", chart::Format::Png)] {
                 let cost = pareto(answer, &job.name).map(|figure| ("cost", chart::render(&figure, format)));
                 let bars = [
@@ -84,9 +100,17 @@ fn charts<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Vec<(String, 
                 let courses =
                     courses.map(|(k, spans)| (format!("course-{number}-{k}"), chart::render_spans(&spans, format)));
                 let named = cost.into_iter().chain(bars).map(|(name, bytes)| (format!("{name}-{number}"), bytes));
-                for (name, bytes) in named.chain(courses) {
+                let figures = (1..).zip(beside.map(bandwidths).unwrap_or_default());
+                let figures =
+                    figures.map(|(k, figure)| (format!("busbw-{number}-{k}"), chart::render(&figure, format)));
+                for (name, bytes) in named.chain(courses).chain(figures) {
                     let bytes = bytes.map_err(|error| Failure::Failed(error.to_string()))?;
                     files.push((format!("{name}.{extension}"), bytes));
+                }
+                // (Of many ranks none is drawn, on the page neither.)
+                let shown = beside.and_then(|beside| beside.shown.as_ref());
+                if let Some(Ok(bytes)) = shown.map(|shown| steps::render(&shown.schedule, format)) {
+                    files.push((format!("schedule-{number}.{extension}"), bytes));
                 }
             }
         }

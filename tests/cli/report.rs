@@ -46,7 +46,7 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
             && !report.contains("class=\"fabric\"")
     );
     // With the study beside them it is there; one of other machines is none.
-    made(folder.path(), &format!("report {} out-1/results.json -o whole.html", study.display()));
+    made(folder.path(), &format!("report {} out-1/results.json -o whole.html --charts whole", study.display()));
     assert_eq!(read(folder.path(), "whole.html"), page);
     let text = std::fs::read_to_string(&study).unwrap();
     for (from, to) in [("hgx-h200", "hgx-h100"), ("nodes = 4", "nodes = 8")] {
@@ -57,10 +57,17 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
             "none of the inputs is its results.json",
         );
     }
-    for name in ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"] {
-        assert!(read(folder.path(), &format!("charts/{name}.svg")).starts_with("<svg"));
-        assert!(std::fs::read(folder.path().join(format!("charts/{name}.png"))).unwrap().starts_with(b"\x89PNG"));
+    // What is worked out of the study is drawn with it alone.
+    let known = ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"];
+    let worked_out = ["busbw-1-1", "schedule-1"];
+    for (charts, names) in [("charts", &known[..]), ("whole", &known), ("whole", &worked_out)] {
+        for name in names {
+            assert!(read(folder.path(), &format!("{charts}/{name}.svg")).starts_with("<svg"), "{name}");
+            let drawn = std::fs::read(folder.path().join(format!("{charts}/{name}.png"))).unwrap();
+            assert!(drawn.starts_with(b"\x89PNG"), "{name}");
+        }
     }
+    assert!(worked_out.iter().all(|name| !folder.path().join(format!("charts/{name}.svg")).exists()));
 }
 
 #[test]

@@ -30,7 +30,7 @@ mod timeline;
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
 pub use study::{
-    breakdown, courses, links, measured, memory, page as of_study, page_beside as of_study_beside, pareto,
+    bandwidths, breakdown, courses, links, measured, memory, page as of_study, page_beside as of_study_beside, pareto,
 };
 
 use crate::chart::{BarChart, LineChart};

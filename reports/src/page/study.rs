@@ -13,6 +13,7 @@ use fabricast_planner::study::beside::Beside;
 use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
 
+pub use beside::bandwidths;
 pub use charts::{breakdown, memory, pareto};
 pub use course::courses;
 pub use load::links;

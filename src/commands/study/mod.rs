@@ -62,7 +62,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
         return output.write(&shown(&answer, output, &output.look())?);
     };
     files.push(("results.json", output::json(&answer)?));
-    files.push(("index.html", page::page(study, &answer, fabrics).html()));
+    files.push(("index.html", page::OfFirst::new(study, &answer, fabrics).page(&answer).html()));
     // (Both, whatever the format: none of an earlier run is to stand beside these.)
     files.push(("ranking.txt", text::page(&answer, &Look::default())));
     files.push(("ranking.csv", super::csv(&results::csv(&answer))?));

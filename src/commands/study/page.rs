@@ -11,11 +11,26 @@ use fabricast_reports::topology::{Options, counts};
 use fabricast_topologies::Fabric;
 use rayon::prelude::*;
 
-/// The page; fabrics stand in the order of the candidates.
-pub fn page(study: &Study, answer: &Answer, fabrics: &[Fabric]) -> Page {
-    let Some(first) = First::of(answer, fabrics) else { return page::of_study(answer, &[]) };
-    let (pictures, besides) = rayon::join(|| first.pictures(study, answer), || first.besides(study, answer));
-    page::of_study_beside(answer, &pictures, &besides)
+/// What is worked out of the candidate that is put first, by job.
+#[derive(Default)]
+pub struct OfFirst {
+    pictures: Vec<(String, Picture)>,
+    /// What the library would choose.
+    pub besides: Vec<(String, Beside)>,
+}
+
+impl OfFirst {
+    /// Of a study's answer; fabrics stand in the order of the candidates.
+    pub fn new(study: &Study, answer: &Answer, fabrics: &[Fabric]) -> Self {
+        let Some(first) = First::of(answer, fabrics) else { return Self::default() };
+        let (pictures, besides) = rayon::join(|| first.pictures(study, answer), || first.besides(study, answer));
+        Self { pictures, besides }
+    }
+
+    /// The page of the answer.
+    pub fn page(&self, answer: &Answer) -> Page {
+        page::of_study_beside(answer, &self.pictures, &self.besides)
+    }
 }
 
 /// The candidate that is ranked first.

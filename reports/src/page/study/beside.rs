@@ -6,8 +6,9 @@ use fabricast_planner::study::beside::{Beside, Curve, MOST_BETWEEN, MOST_INSIDE,
 use fabricast_topologies::{Bytes, Picos};
 
 use super::super::plan::busbw;
-use super::super::{Block, Picture};
+use super::super::{Block, Lines, Picture};
 use super::tables::{number, text};
+use crate::chart::Figure;
 use crate::format;
 use crate::table::{Cell, Column, Table, Tone, Unit, Value};
 
@@ -151,7 +152,22 @@ pub(super) fn curves(beside: &Beside) -> Vec<Block> {
     beside.curves.iter().map(curve).collect()
 }
 
+/// The same as figures of their own.
+#[must_use]
+pub fn bandwidths(beside: &Beside) -> Vec<Figure> {
+    let figure = |one: &Curve| {
+        let Lines { mut chart, x_title, remark, .. } = of_curve(one);
+        let title = std::mem::take(&mut chart.title);
+        Figure { title, subtitle: remark, ribbon: None, panels: vec![chart], x_title }
+    };
+    beside.curves.iter().map(figure).collect()
+}
+
 fn curve(one: &Curve) -> Block {
+    Block::Lines(of_curve(one))
+}
+
+fn of_curve(one: &Curve) -> Lines {
     let rows: Vec<_> = one.plan.rows.iter().collect();
     let mut lines = busbw(&one.plan, one.collective, &rows);
     lines.chart.title = format!(
@@ -165,5 +181,5 @@ fn curve(one: &Curve) -> Block {
         "The step calls it at {}, all groups at once, by what the table above says; this is one group alone, whose pick is the library's choice where the band does not tell them apart.",
         called.join(", ")
     );
-    Block::Lines(lines)
+    lines
 }
