@@ -54,6 +54,7 @@ pub use price::{Allowed, Exchange, Simulated, Tariff};
 pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
 pub(crate) use search::{indivisible, shortlist};
 pub use slowing::{Blocks, Claim, Reach};
+pub(crate) use spares::batch_for;
 pub use spares::ranks_at_work;
 pub use speeds::Speeds;
 pub use tier::check_tier;

@@ -1,8 +1,8 @@
 //! Which GPUs of a machine are at work: all, or as many as a job that looks for its division can be divided among.
 //!
 //! Racks have 72 GPUs, and jobs powers of two: nothing divides 512 sequences and 80 layers among 72. People leave eight of each rack
-//! out then (`placement = "0-63,72-135"`), and so does `parallel = "auto"`: it takes whole hosts, as many as there is a division for, of a
-//! host alone as many GPUs, and as many of each NVLink domain where that goes up. Who names degrees or a placement has what is named.
+//! out then (`placement = "0-63,72-135"`), and so does `parallel = "auto"`: it takes as many GPUs as there is a division for, as many of each
+//! NVLink domain that it takes any of, and where a domain is of several hosts whole ones. Who names degrees or a placement has what is named.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::FxHashSet;
 
 use super::search::divides;
-use crate::job::{Job, JobError, Parallel, Placement, Processes};
+use crate::job::{Job, JobError, Parallel, Placement, Processes, Training};
 
 /// The device of each rank of a job on a fabric: as it is placed ([`Job::ranks_on`]), less spares.
 ///
@@ -37,6 +37,20 @@ pub fn ranks_at_work<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeI
     let most = shares.largest_first().map(|share| shares.devices(share)).find(|some| divides(some));
     Ok(most.map_or(all, Cow::Owned))
 }
+
+/// The next larger batch that divides among so many GPUs of a fabric, up to an eighth more; `None` where there is none.
+pub(crate) fn batch_for(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Option<u64> {
+    let per_host = fabric.by_host(ranks).iter().map(Vec::len).max().unwrap_or_default();
+    let mut larger = job.clone();
+    let steps = (job.global_batch / 8 / job.micro_batch).min(MOST_BATCHES);
+    (1..=steps).map(|step| job.global_batch + step * job.micro_batch).find(|&batch| {
+        larger.global_batch = batch;
+        divides(&larger, ranks.len() as u32, per_host as u32)
+    })
+}
+
+/// How many batches are looked at.
+const MOST_BATCHES: u64 = 1024;
 
 /// Some of the GPUs of a machine: so many of each of so many NVLink domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What a job's figures take for granted on a machine: what a fabric leaves open, or a job asks for that there is not.
 
 use crate::job::{Attention, Collectives, Job, Recompute, Tier};
-use crate::step::Machine;
+use crate::step::{Machine, batch_for};
 
 /// Each a sentence without its end, that holds of all candidates and jobs of which it is said; it does not name them, since runs are kept
 /// and others take them.
@@ -19,13 +19,14 @@ fn nothing_selected(job: &Job) -> Option<String> {
 
 /// A search left GPUs out.
 fn spares(job: &Job, machine: &Machine<'_>) -> Option<String> {
-    let all = job.ranks_on(machine.router.fabric()).map_or(0, |ranks| ranks.len());
     // (Of a trace the first GPUs are at work.)
-    let searched = matches!(job, Job::Training(_)) && machine.ranks.len() < all;
-    searched.then(|| {
-        let spares = all - machine.ranks.len();
-        format!("{spares} of {all} GPUs are spares: nothing divides the job among more, and all are paid for")
-    })
+    let Job::Training(training) = job else { return None };
+    let (fabric, at_work) = (machine.router.fabric(), machine.ranks.len());
+    let all = job.ranks_on(fabric).ok().filter(|all| at_work < all.len())?;
+    let batch = batch_for(training, fabric, &all);
+    let would = batch.map_or_else(String::new, |batch| format!(" (all would be at work with global_batch = {batch})"));
+    let (spares, all) = (all.len() - at_work, all.len());
+    Some(format!("{spares} of {all} GPUs are spares: nothing divides the job among more, and all are paid for{would}"))
 }
 
 /// Something is kept in CPUs' memory, of which nobody says how much there is.

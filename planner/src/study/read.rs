@@ -368,7 +368,7 @@ mod tests {
             ("price_eur = 3", "s.toml:4:1", "unknown field"),
             ("price_usd = { low = 3, high = 2 }", "s.toml:4:13", "expected low ≤ high"),
             ("price_usd = \"dear\"", "s.toml:4:13", "a number or"),
-            ("price_usd = 1\nprice_per_hour_usd = 1", "s.toml:2:8", "several prices"),
+            ("price_usd = 1\nprice_per_hour_usd = 1", "s.toml:5:22", "several prices"),
             ("price = \"HGX H100\"", "s.toml:4:9", "no price of"),
             ("price = \"400G OSFP AOC (Wavesplitter WS-D404-AOC)\"", "s.toml:4:9", "is in JPY, and the study in USD"),
             ("power_kw = -3", "s.toml:4:12", "power_kw: -3 is not from 0.000001 to 100000000"),

@@ -36,7 +36,12 @@ impl Reader<'_> {
                 self.listed(item, (count, racks), list).map(|(price, found)| Some((price, Some(found))))
             }
             _ => {
-                Err(self.wrong(text.name.span(), format!("`{}` has several prices: expected one", text.name.get_ref())))
+                let (listed, hourly) = (text.price.as_ref().map(Spanned::span), &text.price_per_hour_usd);
+                let last = listed.or_else(|| hourly.as_ref().map(Spanned::span)).unwrap_or_else(|| text.name.span());
+                let name = text.name.get_ref();
+                let message =
+                    format!("`{name}` has several prices: expected one of price_usd, price_per_hour_usd and price");
+                Err(self.wrong(last, message))
             }
         }
     }

@@ -5,7 +5,7 @@ use fabricast_planner::study::answer::{Answer, JobKind, ResultRow};
 
 use super::super::Lines;
 use super::is_within;
-use crate::chart::{Axis, Bar, BarChart, Figure, Line, LineChart, Quantity, Role};
+use crate::chart::{Axis, Bar, BarChart, Figure, Line, LineChart, Quantity, Role, Scale};
 use crate::format;
 
 /// Axes whose values lie farther apart than this are logarithmic.
@@ -87,18 +87,26 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         add(line, vec![said.join("\n")]);
     }
     let costs = priced.iter().flat_map(|(_, row, cost)| [Some(*cost), row.cost_per_hour_low, row.cost_per_hour_high]);
+    let x_axis = axis(Quantity::Time, priced.iter().map(|(_, row, _)| x(row)));
+    let y_axis = axis(Quantity::Count, costs.flatten());
+    let scales = match (x_axis.scale == Scale::Linear, y_axis.scale == Scale::Linear) {
+        (true, true) => "",
+        (false, true) => " Times are on a logarithmic axis.",
+        (true, false) => " Costs are on a logarithmic axis.",
+        (false, false) => " Both axes are logarithmic.",
+    };
     Some(Lines {
         chart: LineChart {
             title: format!("{job}: cost of an hour, {}, against the time of {what}", answer.currency),
-            x: axis(Quantity::Time, priced.iter().map(|(_, row, _)| x(row))),
-            y: axis(Quantity::Count, costs.flatten()),
+            x: x_axis,
+            y: y_axis,
             bands: Vec::new(),
             lines,
         },
         x_title: format!("time of {what}"),
         words,
         remark: format!(
-            "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both.{}",
+            "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both.{}{scales}",
             if ruled_out { " What the ranking says something against is not on it, whatever it costs." } else { "" }
         ),
     })
