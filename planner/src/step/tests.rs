@@ -341,21 +341,41 @@ fn copies_scale_better_than_divided_models_inside_a_host() {
     assert!(divided.efficiency() < copies.efficiency(), "{} {divided:?}", divided.efficiency());
 }
 
-/// A small batch a GPU makes communication dominate, and accumulation mends it; buckets behind the backward pass beat none.
+/// A job of copies on 32 GPUs, of so many sequences and other lines.
+fn on_32(batch: u32, rest: &str) -> String {
+    format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{rest}")
+}
+
+/// A small batch a GPU makes communication dominate, and accumulation mends it.
 #[test]
-fn accumulation_and_overlap_hide_gradients() {
-    let boxes = fabric("hgx-h100", 4);
-    let of = |batch: u32, rest: &str| format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{rest}");
-    let jobs =
-        [of(32, ""), of(32 * 16, ""), of(192, "micro_batch = 2\noverlap = false\n"), of(192, "micro_batch = 2\n")];
-    let [small, many, waiting, hiding] = &steps(&boxes, &jobs)[..] else { panic!() };
+fn accumulation_mends_small_batches() {
+    let [small, many] = &steps(&fabric("hgx-h100", 4), &[on_32(32, ""), on_32(32 * 16, "")])[..] else { panic!() };
     assert!(small.exposed() > 0.25 && many.exposed() < small.exposed() / 3.0, "{} {}", small.exposed(), many.exposed());
     assert!(many.efficiency() > small.efficiency() * 1.3);
-    // Communication of 20 to 30 % of a step: hiding it gains 10 to 20 %.
+}
+
+/// Communication of 20 to 30 % of a step: hiding it behind the backward pass gains 10 to 20 %.
+#[test]
+fn buckets_beside_the_backward_pass_beat_none() {
+    let jobs = [on_32(192, "micro_batch = 2\noverlap = false\n"), on_32(192, "micro_batch = 2\n")];
+    let [waiting, hiding] = &steps(&fabric("hgx-h100", 4), &jobs)[..] else { panic!() };
     let gain = waiting.time.0 as f64 / hiding.time.0 as f64;
     assert!((0.2..0.3).contains(&waiting.exposed()) && (1.1..1.2).contains(&gain), "{gain} {waiting:?}");
-    // Communication under 20 % of a step keeps efficiency over 80 %.
-    assert!(many.exposed() < 0.2 && many.efficiency() > 0.8, "{} {}", many.exposed(), many.efficiency());
+}
+
+/// Communication under 20 % of a step keeps efficiency over 80 %, where copies do not repeat much of an optimizer's work besides.
+#[test]
+fn little_communication_keeps_efficiency() {
+    let sizes = [64, 128, 256, 512, 1024, 2048];
+    let jobs: Vec<String> = sizes
+        .into_iter()
+        .flat_map(|batch| ["", "overlap = false\n", "zero = 1\n", "micro_batch = 2\n"].map(|rest| on_32(batch, rest)))
+        .collect();
+    let steps = steps(&fabric("hgx-h100", 4), &jobs);
+    let little =
+        steps.iter().filter(|step| step.total_communication() < 0.2 && step.part(step.of(Share::Optimizer)) < 0.08);
+    let reached: Vec<f64> = little.map(Step::efficiency).collect();
+    assert!(reached.len() > 10 && reached.iter().all(|&one| one > 0.8), "{reached:?}");
 }
 
 /// Tensor parallelism across hosts loses to that inside.
