@@ -171,7 +171,11 @@ impl Layout {
     /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model or the batch does not
     /// divide by; at `global_batch` or `shard` where that is at fault.
     pub fn new(job: &Training, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
-        let parts = Parts { model: &job.model, experts: job.model.experts, place: &job.places.parallel };
+        Self::training(job, ranks, degrees, Asker::Search)
+    }
+
+    fn training(job: &Training, ranks: u32, degrees: Degrees, asker: Asker) -> Result<Self, JobError> {
+        let parts = Parts { model: &job.model, experts: job.model.experts, place: &job.places.parallel, asker };
         parts.check(ranks, degrees)?;
         let Degrees { tensor, pipeline, data, context, interleave, .. } = degrees;
         if job.processes == Processes::Single && (u64::from(data) != degrees.ranks() || degrees.expert > 1) {
@@ -222,7 +226,11 @@ impl Layout {
     /// # Errors
     /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model does not divide by.
     pub fn serving(job: &Serving, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
-        let parts = Parts { model: &job.model, experts: job.expert_slots(), place: &job.places.parallel };
+        Self::inference(job, ranks, degrees, Asker::Search)
+    }
+
+    fn inference(job: &Serving, ranks: u32, degrees: Degrees, asker: Asker) -> Result<Self, JobError> {
+        let parts = Parts { model: &job.model, experts: job.expert_slots(), place: &job.places.parallel, asker };
         parts.check(ranks, degrees)?;
         Ok(Self { degrees })
     }
@@ -232,7 +240,7 @@ impl Layout {
     /// # Errors
     /// As [`Layout::new`].
     pub fn given(job: &Training, ranks: u32) -> Result<Option<Self>, JobError> {
-        job.parallel.degrees(ranks).map(|degrees| Self::new(job, ranks, degrees)).transpose()
+        job.parallel.degrees(ranks).map(|degrees| Self::training(job, ranks, degrees, Asker::Person)).transpose()
     }
 
     /// The degrees that an inference job names, on so many ranks; `None` where they are to be looked for.
@@ -240,7 +248,7 @@ impl Layout {
     /// # Errors
     /// As [`Layout::serving`].
     pub fn given_to_serve(job: &Serving, ranks: u32) -> Result<Option<Self>, JobError> {
-        job.parallel.degrees(ranks).map(|degrees| Self::serving(job, ranks, degrees)).transpose()
+        job.parallel.degrees(ranks).map(|degrees| Self::inference(job, ranks, degrees, Asker::Person)).transpose()
     }
 
     /// Forward passes of a rank in a step.
@@ -343,6 +351,16 @@ struct Parts<'a> {
     /// Experts of a layer, second copies included.
     experts: u64,
     place: &'a Place,
+    asker: Asker,
+}
+
+/// Who wants to know whether degrees can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    /// Somebody who named them, and is told what could be instead.
+    Person,
+    /// A search, which tries many and reads no errors.
+    Search,
 }
 
 /// What divides a number, next to one that does not: the largest below it, and the least above it if that is no degree beyond all ranks.
@@ -361,7 +379,8 @@ impl Parts<'_> {
             0 => Ok(()),
             _ => {
                 let error = JobError::at(self.place, format!("{whole} {what} cannot be divided by {name} {by}"));
-                Err(JobError { help: Some(format!("{name} can be {}", around(whole, by))), ..error })
+                let help = (self.asker == Asker::Person).then(|| format!("{name} can be {}", around(whole, by)));
+                Err(JobError { help, ..error })
             }
         }
     }

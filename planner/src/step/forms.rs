@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_topologies::fabric::{HostId, LinkKind};
-use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeId, Picos};
+use fabricast_topologies::fabric::{HostId, Link, LinkKind};
+use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
 /// A link direction as a host sees it: its ends by their place among the host's devices, `None` outside.
@@ -38,15 +38,13 @@ impl HostForms {
             .collect();
         let place = |node: NodeId| places.get(node.0 as usize).copied();
         let mut wires: BTreeMap<HostId, Vec<Wire>> = BTreeMap::new();
-        for (id, link) in fabric.links() {
+        for (_, link) in fabric.links() {
             let ends: [Option<(HostId, u32)>; 2] = [place(link.from), place(link.to)];
-            for (number, host) in ends.into_iter().flatten().map(|end| end.0).enumerate() {
-                // (One that stays inside is seen once.)
-                if number == 1 && ends.first().copied().flatten().is_some_and(|end| end.0 == host) {
-                    continue;
-                }
+            let [from, to] = ends.map(|end| end.map(|end| end.0));
+            // (One that stays inside is seen once.)
+            for host in from.into_iter().chain(to.filter(|_| to != from)) {
                 let here = ends.map(|end| end.filter(|end| end.0 == host).map(|end| end.1));
-                wires.entry(host).or_default().push(Wire::of(fabric, id, here));
+                wires.entry(host).or_default().push(Wire::of(link, here));
             }
         }
         let mut known: FxHashMap<Vec<Wire>, u32> = FxHashMap::default();
@@ -64,8 +62,7 @@ impl HostForms {
 }
 
 impl Wire {
-    fn of(fabric: &Fabric, id: LinkId, ends: [Option<u32>; 2]) -> Self {
-        let link = fabric.link(id);
+    fn of(link: &Link, ends: [Option<u32>; 2]) -> Self {
         let (kind, lanes, bandwidth) = (link.kind, link.lanes, link.bandwidth);
         Self { ends, kind, lanes, bandwidth, latency: link.latency, failed: link.failed }
     }

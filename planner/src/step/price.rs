@@ -1,8 +1,8 @@
 //! What the calls of groups take, all groups of a dimension at once.
 //!
 //! [`plan`](crate::plan::plan) says what the best strategies take for one group; then the groups that share anything with it run them together
-//! ([`fabricast_sim::simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it, and of others that are wired otherwise,
-//! otherwise all groups of the cluster (of very large ones those on the same hosts), less those that others stand for. The time
+//! ([`fabricast_sim::simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
+//! and of others that are wired otherwise; else all groups of the cluster (of very large ones those on the same hosts), less those that others stand for. The time
 //! is that of the last to end, and the pick is what takes the least then. Times are kept, by what was asked, so that jobs on the
 //! same fabric share them.
 //!

@@ -28,8 +28,8 @@ pub fn ranks_at_work<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeI
     if searched.placement != Placement::Block {
         return Ok(all);
     }
-    let per_host = fabric.by_host(&all).iter().map(Vec::len).max().unwrap_or_default();
-    let divides = |ranks: &[NodeId]| divides(searched, ranks.len() as u32, per_host as u32);
+    let per_host = fabric.most_on_a_host(&all);
+    let divides = |ranks: &[NodeId]| divides(searched, ranks.len() as u32, per_host);
     if divides(&all) {
         return Ok(all);
     }
@@ -40,12 +40,12 @@ pub fn ranks_at_work<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeI
 
 /// The next larger batch that divides among so many GPUs of a fabric, up to an eighth more; `None` where there is none.
 pub(crate) fn batch_for(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Option<u64> {
-    let per_host = fabric.by_host(ranks).iter().map(Vec::len).max().unwrap_or_default();
+    let per_host = fabric.most_on_a_host(ranks);
     let mut larger = job.clone();
     let steps = (job.global_batch / 8 / job.micro_batch).min(MOST_BATCHES);
     (1..=steps).map(|step| job.global_batch + step * job.micro_batch).find(|&batch| {
         larger.global_batch = batch;
-        divides(&larger, ranks.len() as u32, per_host as u32)
+        divides(&larger, ranks.len() as u32, per_host)
     })
 }
 

@@ -56,7 +56,7 @@ pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
         return Ok(());
     }
     let router = Router::new(fabric, RouteOptions::default());
-    reach(&kept, (&router, &job.ranks_on(fabric)?), &job.places().tier).map(drop)
+    reach(&kept, (&router, &job.ranks_on(fabric)?, &HostForms::of(fabric)), &job.places().tier).map(drop)
 }
 
 impl Machine<'_> {
@@ -88,7 +88,9 @@ impl Machine<'_> {
     pub fn host_memory(&self, placement: &Placement) -> Option<Bytes> {
         let fabric = self.router.fabric();
         let mut sharing: FxHashMap<NodeId, u64> = FxHashMap::default();
-        for &gpu in neighbours((Tier::Host, placement), fabric, self.ranks).iter().flatten() {
+        for &gpu in
+            neighbours((Tier::Host, placement), (fabric, self.ranks), self.simulated.host_forms()).iter().flatten()
+        {
             *sharing.entry(self.router.nearest_cpu(gpu).ok()?).or_default() += 1;
         }
         let part = |(&cpu, &ranks): (&NodeId, &u64)| match &fabric.node(cpu).figures {
@@ -99,7 +101,7 @@ impl Machine<'_> {
     }
 
     fn speeds(&self, precision: Precision, places: &Places, kept: &Kept<'_>) -> Result<Speeds, JobError> {
-        let elsewhere = reach(kept, (self.router, self.ranks), &places.tier)?;
+        let elsewhere = reach(kept, (self.router, self.ranks, self.simulated.host_forms()), &places.tier)?;
         Ok(Speeds { elsewhere, ..Speeds::of(self.router.fabric(), precision, places)? })
     }
 }
@@ -107,7 +109,7 @@ impl Machine<'_> {
 /// How fast each GPU reads what is kept elsewhere, and writes it beside where it does; `None`: it is kept in its own memory.
 fn reach(
     kept: &Kept<'_>,
-    (router, ranks): (&Router<'_>, &[NodeId]),
+    (router, ranks, forms): (&Router<'_>, &[NodeId], &HostForms),
     place: &Place,
 ) -> Result<Option<Bandwidth>, JobError> {
     if kept.tier == Tier::Hbm {
@@ -118,7 +120,7 @@ fn reach(
     let mut ways = Vec::new();
     let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
     let mut keepers: FxHashMap<NodeId, f64> = FxHashMap::default();
-    for near in neighbours((kept.tier, kept.placement), fabric, ranks) {
+    for near in neighbours((kept.tier, kept.placement), (fabric, ranks), forms) {
         for (number, &gpu) in near.iter().enumerate() {
             let keeper = match kept.tier {
                 Tier::Host => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
@@ -160,10 +162,14 @@ fn reach(
 
 /// The GPUs of a host in the order of their ranks: of the first host of each that are wired alike, or of each, where somebody placed ranks.
 /// Where a host has one GPU its peer is on another.
-fn neighbours((tier, placement): (Tier, &Placement), fabric: &Fabric, ranks: &[NodeId]) -> Vec<Vec<NodeId>> {
+fn neighbours(
+    (tier, placement): (Tier, &Placement),
+    (fabric, ranks): (&Fabric, &[NodeId]),
+    forms: &HostForms,
+) -> Vec<Vec<NodeId>> {
     let mut hosts = fabric.by_host(ranks);
     if placement.is_in_order() {
-        let (forms, mut seen) = (HostForms::of(fabric), FxHashSet::default());
+        let mut seen = FxHashSet::default();
         hosts.retain(|host| host.first().is_some_and(|&gpu| seen.insert(forms.form(fabric.node(gpu).host))));
     }
     match tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {

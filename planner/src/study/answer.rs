@@ -16,6 +16,7 @@ pub use course::{CourseRow, IntervalError, IntervalRow, LaneKind, LaneRow};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use load::{CallRow, LoadRow};
 pub use make::answer;
+pub(in crate::study) use notes::together;
 pub use result::{MemoryRow, ResultRow};
 
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use fabricast_sim::profile::{Profile, ProfileError};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId};
 use rayon::prelude::*;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::answer::{CallRow, CourseRow, LoadRow, ResultRow};
 use super::cases::{Case, Cases};
@@ -262,13 +262,10 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
             let (step, footprint) = best_step(job, machine)?;
             let memories = machine.memories(&job.placement).unwrap_or(Memories::UNLIMITED);
             let beyond = Lacking { own: footprint.beyond(memories.own), host: footprint.beyond_host(memories.host) };
-            let hosts = hosts(machine);
-            let of_one_host = match hosts {
-                1 => Some(step.time),
-                // Groups with copies of their own are of other hosts.
-                _ => on_one_host(machine, |host| unbounded_step(&Training { shard: None, ..job.clone() }, host))
-                    .map(|(step, _)| step.time),
-            };
+            // (Groups with copies of their own are of other hosts.)
+            let (hosts, of_one_host) = on_one_host(machine, step.time, |host| {
+                Ok(unbounded_step(&Training { shard: None, ..job.clone() }, host)?.0.time)
+            });
             let course = course_of_step(job, machine, &step)?;
             let row = row::trained(job, (ranks, hosts), (&step, footprint, beyond), of_one_host);
             let carried = carried(machine, &step, &calls(job, &step.layout))?;
@@ -278,11 +275,8 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
             let (step, footprint, service) = best_service(job, machine)?;
             let courses = courses_of_steps(job, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
             let courses = courses.filter_map(|(course, name)| Some(CourseRow::of(name, course?))).collect();
-            let hosts = hosts(machine);
-            let of_one_host = match hosts {
-                1 => Some(service.tokens_per_s),
-                _ => on_one_host(machine, |host| unbounded_service(job, host)).map(|service| service.tokens_per_s),
-            };
+            let (hosts, of_one_host) =
+                on_one_host(machine, service.tokens_per_s, |host| Ok(unbounded_service(job, host)?.tokens_per_s));
             let loaded = Loaded { job, in_flight: service.in_flight };
             let carried = carried(machine, &step, &serve::calls(&loaded, &step.layout))?;
             Ok(ResultRow {
@@ -317,20 +311,23 @@ fn carried(machine: &Machine<'_>, step: &Step, calls: &[StepCall]) -> Result<(Ve
     Ok((rows, load::by_class(machine.router.fabric(), &utilization)))
 }
 
-fn hosts(machine: &Machine<'_>) -> usize {
-    let fabric = machine.router.fabric();
-    machine.ranks.iter().map(|&device| fabric.node(device).host).collect::<FxHashSet<_>>().len()
-}
-
-/// What a job does on the GPUs of the first host alone, memory or not, divided as is best there; `None` where it cannot be divided among
-/// them.
-fn on_one_host<T>(machine: &Machine<'_>, job: impl Fn(&Machine<'_>) -> Result<T, TimeError>) -> Option<T> {
-    let fabric = machine.router.fabric();
-    let first = fabric.node(*machine.ranks.first()?).host;
-    let ranks: Vec<NodeId> =
-        machine.ranks.iter().copied().filter(|&device| fabric.node(device).host == first).collect();
-    let simulated = machine.simulated.on(&ranks);
-    job(&Machine { ranks: &ranks, simulated: &simulated, ..*machine }).ok()
+/// What a job does on the GPUs of the first host alone, memory or not, divided as is best there: what it does on the `whole` machine, where
+/// that is one host; `None` where it cannot be divided among them.
+fn on_one_host<T>(
+    machine: &Machine<'_>,
+    whole: T,
+    job: impl Fn(&Machine<'_>) -> Result<T, TimeError>,
+) -> (usize, Option<T>) {
+    let hosts = machine.router.fabric().by_host(machine.ranks);
+    let alone = match hosts.as_slice() {
+        [_] => Some(whole),
+        [first, ..] => {
+            let simulated = machine.simulated.on(first);
+            job(&Machine { ranks: first, simulated: &simulated, ..*machine }).ok()
+        }
+        [] => None,
+    };
+    (hosts.len(), alone)
 }
 
 impl StudyError {

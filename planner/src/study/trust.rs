@@ -8,7 +8,8 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 
-use super::{GivenEfficiency, Study};
+use super::answer::together;
+use super::{Candidate, GivenEfficiency, Study};
 use crate::job::Job;
 use crate::trace::What;
 
@@ -118,26 +119,24 @@ impl Held {
 /// What is known of a study's jobs on its candidates, each a sentence without its end. Where a candidate has a curve of its own nothing is said
 /// of those that ship.
 pub(super) fn trust(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
-    let mut said: Vec<(String, Vec<String>)> = Vec::new();
-    for (number, (candidate, fabric)) in study.candidates.iter().zip(fabrics).enumerate() {
-        for (_, job) in study.jobs_on(number) {
-            let sentence = match Work::of(job) {
-                Some(_) if candidate.efficiency != GivenEfficiency::default() => continue,
-                Some(work) => Held::of(work, fabric).map_or_else(
-                    || format!("{}: forecasts for such GPUs were held against no published figures", work.name()),
-                    Held::said,
-                ),
-                None if computes(job) => "kernels of a trace take what was recorded, whatever the GPU".to_owned(),
-                None => continue,
-            };
-            match said.iter_mut().find(|(known, _)| *known == sentence) {
-                Some((_, names)) if names.contains(&candidate.name) => {}
-                Some((_, names)) => names.push(candidate.name.clone()),
-                None => said.push((sentence, vec![candidate.name.clone()])),
-            }
-        }
-    }
-    said.into_iter().map(|(sentence, names)| format!("{sentence}: {}", names.join(", "))).collect()
+    let known = |candidate: &Candidate, fabric: &Fabric, job: &Job| match Work::of(job) {
+        Some(_) if candidate.efficiency != GivenEfficiency::default() => None,
+        Some(work) => Some(Held::of(work, fabric).map_or_else(
+            || format!("{}: forecasts for such GPUs were held against no published figures", work.name()),
+            Held::said,
+        )),
+        None => computes(job).then(|| "kernels of a trace take what was recorded, whatever the GPU".to_owned()),
+    };
+    let said = study.candidates.iter().zip(fabrics).enumerate().flat_map(|(number, (candidate, fabric))| {
+        let jobs = study.jobs_on(number).filter_map(move |(_, job)| known(candidate, fabric, job));
+        jobs.map(|sentence| (sentence, candidate.name.as_str()))
+    });
+    let with_names = |(sentence, mut names): (String, Vec<&str>)| {
+        // (Of several jobs of a candidate.)
+        names.dedup();
+        format!("{sentence}: {}", names.join(", "))
+    };
+    together(said).into_iter().map(with_names).collect()
 }
 
 /// Whether a job is a trace of which some time is no communication.

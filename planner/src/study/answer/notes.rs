@@ -40,14 +40,20 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
 
 /// What rows say, each once, with the candidates that it is said of, and the job where it is not said of all that a candidate has.
 fn of_rows(rows: &[ResultRow]) -> impl Iterator<Item = String> {
-    let mut said: Vec<(&str, Vec<&ResultRow>)> = Vec::new();
-    for (row, note) in rows.iter().flat_map(|row| row.notes.iter().map(move |note| (row, note.as_str()))) {
-        match said.iter_mut().find(|(known, _)| *known == note) {
-            Some((_, of)) => of.push(row),
-            None => said.push((note, vec![row])),
+    let said = together(rows.iter().flat_map(|row| row.notes.iter().map(move |note| (note, row))));
+    said.into_iter().map(|(note, of)| format!("{note}: {}", names(&of, rows)))
+}
+
+/// What is said, each once and in the order in which it is said first, with all that it is said of.
+pub(in crate::study) fn together<S: PartialEq, T>(said: impl IntoIterator<Item = (S, T)>) -> Vec<(S, Vec<T>)> {
+    let mut together: Vec<(S, Vec<T>)> = Vec::new();
+    for (what, of) in said {
+        match together.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, all)) => all.push(of),
+            None => together.push((what, vec![of])),
         }
     }
-    said.into_iter().map(|(note, of)| format!("{note}: {}", names(&of, rows)))
+    together
 }
 
 /// Of which candidates something is said, and of which of their jobs.
