@@ -11,7 +11,7 @@ use crate::job::{Collectives, Job, JobError, Layout, Processes};
 use crate::plan::{PlanError, Row};
 use crate::serve;
 use crate::step::{self, Exchange, Machine, OwnChoice, Simulated, StepCall, TimeError};
-use crate::trace::{Trace, What};
+use crate::trace::Trace;
 
 /// The same call of groups that lie alike on the fabric.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ type Groups = Vec<Arc<[u32]>>;
 pub fn of_trace(trace: &Trace, simulated: &Simulated<'_>) -> Vec<Repeated> {
     let mut found: BTreeMap<Alike, (Repeated, Groups)> = BTreeMap::new();
     for event in &trace.events {
-        let What::Call(call) = &event.what else { continue };
+        let Some(call) = event.what.call() else { continue };
         let devices = simulated.devices(&call.group);
         let mut spread: BTreeMap<u32, usize> = BTreeMap::new();
         for &device in &devices {

@@ -94,7 +94,9 @@ struct Alike {
 fn what(event: &Event) -> (&'static str, Option<Bytes>) {
     match &event.what {
         What::Compute { .. } => ("compute", None),
+        What::Wait(_) => ("wait", None),
         What::Call(call) => (call.collective.name(), Some(call.bytes)),
+        What::Message(call) => ("send", Some(call.bytes)),
     }
 }
 

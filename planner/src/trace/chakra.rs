@@ -9,11 +9,16 @@
 //! | 3 | `type` | 4 computes; 5 sends; 6 receives; 7 calls; others take no time |
 //! | 4, 5 | `ctrl_deps`, `data_deps` | what it comes after |
 //! | 7 | `duration_micros` | of computation |
+//! | 10 | `attr`: `is_cpu_op` | of computation: on the host's thread, beside the GPU |
 //! | 10 | `attr`: `comm_type`, `comm_size`, `comm_src`, `comm_dst`, `comm_tag`, `pg_name` | of calls and messages |
 //!
 //! Starts (field 6) are those of the machine that was traced, and are left out. A call without `pg_name` is one of all ranks; with it, one
 //! of the ranks whose traces name it. The n-th call of a group is the same call on all of its ranks. `comm_size` of an all_gather is
 //! what each rank has, as ASTRA-sim takes it; of others the larger buffer.
+//!
+//! A send waits for nobody to receive: it goes when it may, and is over when it has come; a receive is over when both are, what it
+//! waits for and what it gets (ASTRA-sim, `CommonNetworkApi::process_chunk_arrival`). A ring in which each rank sends and then
+//! receives would stand still otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +29,7 @@ use rustc_hash::FxHashMap;
 
 use super::messages::{Messages, Side, message};
 use super::wire::{Broken, Reader, Value};
-use super::{Call, Event, MOST_EVENTS, Trace, What};
+use super::{Call, Event, MOST_EVENTS, Processor, Trace, What};
 use crate::job::JobError;
 
 /// `CollectiveCommType`, in its order.
@@ -42,7 +47,7 @@ const COLLECTIVES: [Option<Collective>; 10] = [
 ];
 
 /// What is read of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Node {
     id: u64,
     name: String,
@@ -51,6 +56,7 @@ struct Node {
     micros: u64,
     numbers: BTreeMap<String, u64>,
     group: String,
+    on: Processor,
     at: usize,
 }
 
@@ -110,7 +116,17 @@ fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Broken> {
 }
 
 fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
-    let mut node = Node { at: message.at(), ..Node::default() };
+    let mut node = Node {
+        id: 0,
+        name: String::new(),
+        kind: 0,
+        after: Vec::new(),
+        micros: 0,
+        numbers: BTreeMap::new(),
+        group: String::new(),
+        on: Processor::Gpu,
+        at: message.at(),
+    };
     while let Some((field, value, at)) = message.field()? {
         match (field, value) {
             (1, Value::Varint(id)) => node.id = id,
@@ -128,13 +144,14 @@ fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
     Ok(node)
 }
 
-/// `AttributeProto`: a name in field 1, whole numbers in 7, 9, 11 and 13, signed ones in 15 and 17, fixed ones in 19 to 25, text in 29.
+/// `AttributeProto`: a name in field 1, whole numbers in 7, 9, 11 and 13, signed ones in 15 and 17, fixed ones in 19 to 25, yes or no in
+/// 27, text in 29.
 fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), Broken> {
     let (mut name, mut number, mut text) = (String::new(), None, None);
     while let Some((field, value, _)) = message.field()? {
         match (field, value) {
             (1, Value::Bytes(bytes)) => name = String::from_utf8_lossy(bytes).into_owned(),
-            (7 | 9 | 11 | 13, Value::Varint(value)) => number = Some(value),
+            (7 | 9 | 11 | 13 | 27, Value::Varint(value)) => number = Some(value),
             (15 | 17, Value::Varint(value)) => number = Some(value >> 1),
             (19 | 23, Value::Fixed32(value)) => number = Some(u64::from(value)),
             (21 | 25, Value::Fixed64(value)) => number = Some(value),
@@ -145,6 +162,7 @@ fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), Broken> {
     match (name.as_str(), number, text) {
         ("pg_name" | "comm_group", _, Some(text)) => node.group = text,
         ("pg_name" | "comm_group", Some(number), None) => node.group = number.to_string(),
+        ("is_cpu_op", Some(1), _) => node.on = Processor::Cpu,
         (_, Some(number), _) => {
             node.numbers.insert(name, number);
         }
@@ -197,13 +215,21 @@ impl Building<'_> {
         let mut own: FxHashMap<u64, u32> = FxHashMap::default();
         for node in nodes {
             let event = match node.kind {
-                5 | 6 => self.message(rank, node)?,
+                4 => {
+                    let time = Picos(node.micros.saturating_mul(1_000_000).min(1 << 60));
+                    self.event(rank, node, What::Compute { ranks: [rank].into(), on: node.on, time })
+                }
+                5 => self.message(rank, node, Side::Sender)?,
+                6 => {
+                    let message = self.message(rank, node, Side::Receiver)?;
+                    let taken = self.event(rank, node, What::Wait([rank].into()));
+                    self.come_after(taken, message);
+                    taken
+                }
                 7 => self.call(rank, node)?,
-                kind => {
-                    self.idle += u64::from(kind != 4);
-                    let micros = if kind == 4 { node.micros } else { 0 };
-                    let time = Picos(micros.saturating_mul(1_000_000).min(1 << 60));
-                    self.event(rank, node, What::Compute { ranks: [rank].into(), time })
+                _ => {
+                    self.idle += 1;
+                    self.event(rank, node, What::Wait([rank].into()))
                 }
             };
             if own.insert(node.id, event).is_some() {
@@ -216,14 +242,18 @@ impl Building<'_> {
                 let Some(&before) = own.get(before) else {
                     return Err(self.fail(rank, node, &format!("comes after node {before}, which is not there")));
                 };
-                if let Some(own) = self.events.get_mut(event as usize)
-                    && !own.after.contains(&before)
-                {
-                    own.after.push(before);
-                }
+                self.come_after(event, before);
             }
         }
         Ok(())
+    }
+
+    fn come_after(&mut self, event: u32, before: u32) {
+        if let Some(own) = self.events.get_mut(event as usize)
+            && !own.after.contains(&before)
+        {
+            own.after.push(before);
+        }
     }
 
     fn event(&mut self, rank: u32, node: &Node, what: What) -> u32 {
@@ -259,7 +289,7 @@ impl Building<'_> {
         };
         if group.len() < 2 {
             self.idle += 1;
-            return Ok(self.event(rank, node, What::Compute { ranks: group, time: Picos::ZERO }));
+            return Ok(self.event(rank, node, What::Wait(group)));
         }
         let parts = if collective == Collective::AllGather { group.len() as u64 } else { 1 };
         let bytes = bytes.saturating_mul(parts);
@@ -286,8 +316,12 @@ impl Building<'_> {
         }
     }
 
-    fn message(&mut self, rank: u32, node: &Node) -> Result<u32, JobError> {
-        let (side, peer) = if node.kind == 5 { (Side::Sender, "comm_dst") } else { (Side::Receiver, "comm_src") };
+    /// The event of a message that this rank sends or receives.
+    fn message(&mut self, rank: u32, node: &Node, side: Side) -> Result<u32, JobError> {
+        let peer = match side {
+            Side::Sender => "comm_dst",
+            Side::Receiver => "comm_src",
+        };
         let bytes = self.size(rank, node)?;
         let peer = self.number(rank, node, peer)?;
         let peer = u32::try_from(peer).ok().filter(|peer| (*peer as usize) < self.files.len() && *peer != rank);
@@ -306,12 +340,21 @@ impl Building<'_> {
         let messages = self.messages.entry((from, to, tag)).or_default();
         Ok(match messages.next(side, self.events.len() as u32) {
             Some(event) => event,
-            None => self.event(rank, node, What::Call(message(from, to, bytes))),
+            None => self.event(rank, node, message(from, to, bytes)),
         })
     }
 
-    /// Every rank of a group must have made all of its calls.
+    /// Every rank of a group must have made all of its calls, and have been sent what it receives.
     fn calls_are_whole(&self) -> Result<(), JobError> {
+        let missing = self.messages.iter().filter(|(_, messages)| messages.missing() > 0);
+        if let Some(((from, to, tag), messages)) = missing.min_by_key(|(key, _)| **key) {
+            let source = self.files.get(*to as usize).map_or("", |file| file.source);
+            let message = format!(
+                "{} messages that rank {from} does not send are received from it under comm_tag {tag}",
+                messages.missing()
+            );
+            return Err(JobError::at(&Place::of_source(source), message));
+        }
         for (name, calls) in &self.calls {
             let group = self.groups.get(name).cloned().unwrap_or_else(|| [].into());
             for &rank in &*group {
@@ -330,7 +373,14 @@ impl Building<'_> {
 
 #[cfg(test)]
 mod tests {
+    use fabricast_sim::profile::Profile;
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::super::tests_of;
     use super::*;
+    use crate::job::Collectives;
+    use crate::step::Simulated;
 
     /// Encoded by Google's protobuf: see data/traces/README.md.
     const MLP: [&[u8]; 4] = [
@@ -342,6 +392,18 @@ mod tests {
     const PIPELINE: [&[u8]; 2] =
         [include_bytes!("../../data/traces/pipeline.0.et"), include_bytes!("../../data/traces/pipeline.1.et")];
 
+    /// ASTRA-sim's, of eight ranks: see data/traces/README.md.
+    const RING: [&[u8]; 8] = [
+        include_bytes!("../../data/traces/astra-ring.0.et"),
+        include_bytes!("../../data/traces/astra-ring.1.et"),
+        include_bytes!("../../data/traces/astra-ring.2.et"),
+        include_bytes!("../../data/traces/astra-ring.3.et"),
+        include_bytes!("../../data/traces/astra-ring.4.et"),
+        include_bytes!("../../data/traces/astra-ring.5.et"),
+        include_bytes!("../../data/traces/astra-ring.6.et"),
+        include_bytes!("../../data/traces/astra-ring.7.et"),
+    ];
+
     fn read(files: &[&[u8]]) -> Result<Trace, JobError> {
         let names: Vec<String> = (0..files.len()).map(|rank| format!("t.{rank}.et")).collect();
         let files: Vec<RankFile<'_>> =
@@ -350,11 +412,8 @@ mod tests {
     }
 
     fn calls(trace: &Trace) -> Vec<(&str, Vec<u32>, u64)> {
-        let of = |event: &Event| match &event.what {
-            What::Call(call) => Some((call.collective.name(), call.group.to_vec(), call.bytes.0)),
-            What::Compute { .. } => None,
-        };
-        trace.events.iter().filter_map(of).collect()
+        let of = |call: &Call| (call.collective.name(), call.group.to_vec(), call.bytes.0);
+        trace.events.iter().filter_map(|event| event.what.call()).map(of).collect()
     }
 
     #[test]
@@ -375,7 +434,7 @@ mod tests {
             .iter()
             .filter_map(|event| match &event.what {
                 What::Compute { time, .. } => Some(time.0 / 1_000_000),
-                What::Call(_) => None,
+                _ => None,
             })
             .sum();
         assert_eq!(computed, 4 * 2 * 3 * (100 + 110 + 120));
@@ -389,8 +448,63 @@ mod tests {
             [("send_recv", vec![0, 1], 4096), ("send_recv", vec![1, 0], 4096), ("all_reduce", vec![0, 1], 64)]
         );
         let after: Vec<usize> = trace.events.iter().map(|event| event.after.len()).collect();
-        assert_eq!(after.iter().sum::<usize>(), 7);
+        // Eight that are written, and two receives after what they take up.
+        assert_eq!(after.iter().sum::<usize>(), 10);
         assert!(trace.left_out[0].starts_with("2 nodes"), "{:?}", trace.left_out);
+    }
+
+    /// Each rank sends to the next and then receives from the one before, fourteen times, and adds up seven of what came: nobody could
+    /// begin if a message waited for its receiver. Step by step all ranks go at once.
+    #[test]
+    fn the_ring_of_astra_sim_goes_round() {
+        let trace = read(&RING).unwrap();
+        let found = calls(&trace);
+        assert_eq!((trace.ranks, found.len()), (8, 8 * 14));
+        for (name, group, bytes) in &found {
+            assert_eq!((*name, group[1], *bytes), ("send_recv", (group[0] + 1) % 8, (1 << 20) / 8));
+        }
+        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::ideal();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let outcome = trace.run(&simulated, 8, Collectives::Library, "t.0.et").unwrap();
+        tests_of::holds(&trace, &outcome);
+        let message = trace.events.iter().zip(&outcome.spans).find(|(event, _)| event.what.call().is_some());
+        let alone = message.unwrap().1.alone;
+        assert_eq!(outcome.compute, Picos::from_us(7.0 * 7.0));
+        assert_eq!(outcome.time, Picos(alone.0 * 14) + outcome.compute);
+        // One that is received and never sent.
+        let error = read(&[RING[0], RING[1], RING[2], RING[3], RING[4], RING[5], RING[6], MLP[0]]).unwrap_err();
+        assert!(error.to_string().starts_with("t.0.et: 14 messages that rank 7 does not send"), "{error}");
+    }
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+    }
+
+    /// A node with bytes of fields 10 and 5 behind its own.
+    fn computes(id: u8, micros: u8, more: &[u8]) -> Vec<u8> {
+        let node = [&[1 << 3, id, 3 << 3, 4, 7 << 3, micros], more].concat();
+        [&[node.len() as u8], node.as_slice()].concat()
+    }
+
+    /// The host's thread goes on while the GPU computes.
+    #[test]
+    fn the_hosts_operations_do_not_take_the_gpu() {
+        let yes = field(10, &[field(1, b"is_cpu_op"), vec![0xd8, 0x01, 1]].concat());
+        let on_cpu = |id| computes(id, 20, &yes);
+        // Launched by the first, the kernel runs beside the second.
+        let trace = [vec![0], on_cpu(1), on_cpu(2), computes(3, 30, &[5 << 3, 1])].concat();
+        let read = |trace: &[u8]| read(&[trace]).unwrap();
+        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::ideal();
+        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let run = |trace: &Trace| trace.run(&simulated, 8, Collectives::Library, "t.0.et").unwrap();
+        let outcome = run(&read(&trace));
+        assert_eq!((outcome.time, outcome.compute), (Picos::from_us(50.0), Picos::from_us(30.0)));
+        let all_on_gpu = [vec![0], computes(1, 20, &[]), computes(2, 20, &[]), computes(3, 30, &[5 << 3, 1])].concat();
+        assert_eq!(run(&read(&all_on_gpu)).time, Picos::from_us(70.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::Call;
+use super::{Call, What};
 
 /// Who tells of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,14 @@ impl Messages {
         }
         known
     }
+
+    /// How many the receiver waits for that the sender does not send.
+    pub fn missing(&self) -> usize {
+        self.received.saturating_sub(self.sent)
+    }
 }
 
-/// A message as a call of the two.
-pub(super) fn message(from: u32, to: u32, bytes: u64) -> Call {
-    Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) }
+/// A message between the two.
+pub(super) fn message(from: u32, to: u32, bytes: u64) -> What {
+    What::Message(Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) })
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Nothing of a model is known here, only what happened in which order. An event begins when all that it comes after has ended; a
-//! call is one event of all its ranks. Ranks compute one thing at a time, and calls of the same group go in order.
+//! call is one event of all its ranks. A GPU computes one thing at a time, and so does its host; calls of the same group go in order.
 
 mod chakra;
 mod file;
@@ -66,17 +66,32 @@ pub struct Event {
 }
 
 /// What happens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// Ranks compute, each for so long.
     Compute {
         /// Who.
         ranks: Arc<[u32]>,
+        /// On what of theirs.
+        on: Processor,
         /// How long.
         time: Picos,
     },
-    /// A call. What one rank sends to another is [`Collective::SendRecv`] of the two.
+    /// Nothing, by these ranks, once what it comes after has ended: a message that came is taken up, a node of the trace costs nothing.
+    Wait(Arc<[u32]>),
+    /// A call.
     Call(Call),
+    /// What the first of two ranks sends to the second: half of their [`Collective::SendRecv`], which goes both ways.
+    Message(Call),
+}
+
+/// What a rank computes on, one thing at a time on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Processor {
+    /// Its GPU, whose kernels a trace has the times of.
+    Gpu,
+    /// A thread of its host, which is not counted as computing.
+    Cpu,
 }
 
 /// A call of a group.
@@ -113,7 +128,7 @@ impl Trace {
                 return Err(JobError::at(&event.place, message));
             }
         }
-        if computing == Picos::ZERO && !events.iter().any(|event| matches!(event.what, What::Call(_))) {
+        if computing == Picos::ZERO && !events.iter().any(|event| event.what.call().is_some()) {
             return Err(JobError::at(&Place::of_source(source), "no call, and computation that takes no time"));
         }
         let greatest = |event: &Event| event.what.ranks().iter().copied().max();
@@ -170,8 +185,17 @@ impl What {
     #[must_use]
     pub fn ranks(&self) -> &Arc<[u32]> {
         match self {
-            Self::Compute { ranks, .. } => ranks,
-            Self::Call(call) => &call.group,
+            Self::Compute { ranks, .. } | Self::Wait(ranks) => ranks,
+            Self::Call(call) | Self::Message(call) => &call.group,
+        }
+    }
+
+    /// What goes over links, in both directions or in one.
+    #[must_use]
+    pub fn call(&self) -> Option<&Call> {
+        match self {
+            Self::Call(call) | Self::Message(call) => Some(call),
+            Self::Compute { .. } | Self::Wait(_) => None,
         }
     }
 }

@@ -331,7 +331,7 @@ impl<'a> Groups<'a> {
                 };
                 let next = events.len() as u32;
                 messages.entry((communicator, from, to)).or_default().next(side, next).unwrap_or_else(|| {
-                    events.push(event(call, What::Call(message(from, to, call.bytes)), source));
+                    events.push(event(call, message(from, to, call.bytes), source));
                     next
                 })
             };
@@ -379,7 +379,7 @@ mod tests {
 
     fn calls(trace: &Trace) -> Vec<(&str, Vec<u32>, u64, Vec<u32>)> {
         let of = |event: &Event| {
-            let What::Call(call) = &event.what else { panic!() };
+            let call = event.what.call().unwrap();
             (call.collective.name(), call.group.to_vec(), call.bytes.0, event.after.clone())
         };
         trace.events.iter().map(of).collect()

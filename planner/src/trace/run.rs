@@ -7,10 +7,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use fabricast_topologies::{NodeId, Picos, Place};
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, NodeId, Picos, Place};
 use rustc_hash::FxHashMap;
 
-use super::{Call, Trace, What};
+use super::{Call, Processor, Trace, What};
 use crate::job::{Collectives, JobError};
 use crate::step::{OwnChoice, Planned, Simulated, TimeError, fastest};
 
@@ -112,7 +113,7 @@ struct Run<'a> {
     simulated: &'a Simulated<'a>,
     collectives: Collectives,
     groups: &'a Groups<'a>,
-    planned: FxHashMap<&'a Call, (Planned, Picos)>,
+    planned: FxHashMap<&'a What, (Planned, Picos)>,
     known: FxHashMap<Together, Vec<Picos>>,
     spans: Vec<Span>,
 }
@@ -131,20 +132,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How a call is done, and what it takes alone.
-    fn plan(&mut self, call: &'a Call) -> Result<(Planned, Picos), TimeError> {
-        if let Some(known) = self.planned.get(call) {
+    /// How a call is done, and what it takes alone. A message is what two ranks' scatter sends.
+    fn plan(&mut self, what: &'a What, call: &'a Call) -> Result<(Planned, Picos), TimeError> {
+        if let Some(known) = self.planned.get(what) {
             return Ok(*known);
         }
+        let (collective, bytes) = match what {
+            What::Message(_) => (Collective::Scatter, Bytes(call.bytes.0.saturating_mul(2))),
+            _ => (call.collective, call.bytes),
+        };
         let devices = self.groups.get(&*call.group).map(|group| group.devices.as_slice()).unwrap_or_default();
-        let found = self.simulated.row(devices, call.collective, call.bytes, self.collectives, OwnChoice::Inside)?;
+        let found = self.simulated.row(devices, collective, bytes, self.collectives, OwnChoice::Inside)?;
         let Some(row) = found else {
-            let message = format!("no strategy for {}", call.collective);
+            let message = format!("no strategy for {collective}");
             return Err(JobError::at(&Place::default(), message).into());
         };
         let fastest = fastest(&row);
-        let planned = Planned { collective: call.collective, bytes: call.bytes, strategy: fastest.strategy };
-        self.planned.insert(call, (planned, fastest.time));
+        let planned = Planned { collective, bytes, strategy: fastest.strategy };
+        self.planned.insert(what, (planned, fastest.time));
         Ok((planned, fastest.time))
     }
 
@@ -158,7 +163,7 @@ impl<'a> Run<'a> {
         }
         // What ends when; a call's end may move, which the span tells.
         let mut ends: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
-        let mut free_ranks: BTreeMap<u32, Picos> = BTreeMap::new();
+        let mut free_ranks: BTreeMap<(u32, Processor), Picos> = BTreeMap::new();
         let mut in_turn: FxHashMap<&'a [u32], Turns> = FxHashMap::default();
         let mut under: Vec<Under<'_>> = Vec::new();
         let (mut busy, mut calls) = (BTreeMap::<u32, Picos>::new(), 0);
@@ -174,7 +179,7 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 under.retain(|one| one.event != event);
-                if let Some(What::Call(call)) = self.trace.events.get(event as usize).map(|event| &event.what)
+                if let Some(call) = self.trace.events.get(event as usize).and_then(|event| event.what.call())
                     && let Some(turns) = in_turn.get_mut(&*call.group)
                 {
                     turns.under_way = false;
@@ -193,26 +198,32 @@ impl<'a> Run<'a> {
             while let Some(&Reverse((_, event))) = ready.peek().filter(|Reverse((time, _))| *time <= now) {
                 ready.pop();
                 match self.trace.events.get(event as usize).map(|event| &event.what) {
-                    Some(What::Compute { ranks, time }) => {
+                    Some(What::Wait(_)) => {
+                        self.note(event, Span { begin: now, end: now, alone: Picos::ZERO });
+                        ends.push(Reverse((now, event)));
+                    }
+                    Some(What::Compute { ranks, on, time }) => {
                         // Each rank goes on as soon as it is free; the event is over when the last of them is.
                         let mut end = now;
                         for &rank in &**ranks {
-                            let free = free_ranks.entry(rank).or_default();
+                            let free = free_ranks.entry((rank, *on)).or_default();
                             *free = now.max(*free) + *time;
                             end = end.max(*free);
-                            *busy.entry(rank).or_default() += *time;
+                            if *on == Processor::Gpu {
+                                *busy.entry(rank).or_default() += *time;
+                            }
                         }
                         self.note(event, Span { begin: end - *time, end, alone: *time });
                         ends.push(Reverse((end, event)));
                     }
-                    Some(What::Call(call)) => {
+                    Some(what @ (What::Call(call) | What::Message(call))) => {
                         let turns = in_turn.entry(&call.group).or_default();
                         if std::mem::replace(&mut turns.under_way, true) {
                             turns.waiting.push(Reverse((now, event)));
                             continue;
                         }
                         calls += 1;
-                        let (planned, alone) = self.plan(call)?;
+                        let (planned, alone) = self.plan(what, call)?;
                         let Some(group) = self.groups.get(&*call.group) else { continue };
                         self.note(event, Span { begin: now, end: now + alone, alone });
                         joined.extend(group.islands.iter().copied());
@@ -272,8 +283,7 @@ impl<'a> Run<'a> {
 
     /// Time in which calls are under way, each moment once.
     fn covered(&self) -> Picos {
-        let is_call = |event: &super::Event| matches!(event.what, What::Call(_));
-        let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| is_call(event));
+        let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| event.what.call().is_some());
         let mut spans: Vec<(Picos, Picos)> = calls.map(|(_, span)| (span.begin, span.end)).collect();
         spans.sort_unstable();
         let (mut sum, mut until) = (Picos::ZERO, Picos::ZERO);
@@ -290,7 +300,7 @@ impl Group {
     fn of<'a>(trace: &'a Trace, simulated: &Simulated<'_>) -> Groups<'a> {
         let mut groups = Groups::default();
         for event in &trace.events {
-            if let What::Call(call) = &event.what {
+            if let Some(call) = event.what.call() {
                 groups.entry(&call.group).or_insert_with(|| {
                     let devices = simulated.devices(&call.group);
                     let islands = simulated.islands(&devices);

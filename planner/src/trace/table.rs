@@ -20,7 +20,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos, Place, UnitError};
 use rustc_hash::FxHashMap;
 
-use super::{Call, Event, MOST_EVENTS, Trace, What, ranks};
+use super::{Call, Event, MOST_EVENTS, Processor, Trace, What, ranks};
 use crate::job::JobError;
 
 const COLUMNS: [&str; 8] = ["collective", "bytes", "time_us", "ranks", "count", "name", "after", "start_us"];
@@ -117,7 +117,7 @@ impl Building {
         let what = if word == "compute" {
             let time = number("time_us", 1e12)?;
             let time = time.ok_or_else(|| line.error(word, "compute needs a time_us"))?;
-            What::Compute { ranks: Arc::clone(&group), time: Picos::from_us(time) }
+            What::Compute { ranks: Arc::clone(&group), on: Processor::Gpu, time: Picos::from_us(time) }
         } else {
             let collective: Collective =
                 word.parse().map_err(|error| line.error(word, format!("{error}; or `compute`")))?;
