@@ -6,6 +6,7 @@
 
 use std::sync::OnceLock;
 
+use super::alike::Multiple;
 use super::rules::{Access, Phase, step};
 use super::segment::{Segment, Step, comparable, settle};
 use super::shape::Shape;
@@ -211,6 +212,7 @@ impl Search<'_> {
                         from: self.dense[from as usize],
                         to: self.dense[state as usize],
                         link: crossing.link,
+                        multiple: Multiple::ONE,
                         layer: distance,
                         bandwidth: comparable(edge.bandwidth),
                         latency: edge.latency.0,

@@ -13,6 +13,7 @@
 //! judged for each of the three parts of the way by itself.
 //! An inside way is always preferred to the network.
 
+mod alike;
 mod attach;
 mod class;
 mod inside;
@@ -77,6 +78,17 @@ pub enum Ecmp {
         /// Another seed, another choice.
         seed: u64,
     },
+}
+
+/// Which links of a network are told of ways through it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Links {
+    /// All.
+    #[default]
+    Each,
+    /// Of links that carry the same part of every flow one, with the part that it carries itself ([`Router::alike`] says of which): a
+    /// leaf's uplinks in a fat tree, say. Ways beyond 65,536 are spread over, too, where that makes them few to tell.
+    OneOfAlike,
 }
 
 /// What routing may use.

@@ -3,6 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
+use rustc_hash::FxHashMap;
+
+use super::Links;
+use super::alike::{Alike, Joint, Multiple};
 use super::islands::is_network;
 use super::rules::is_switch;
 use super::segment::{Segment, Step, comparable, settle};
@@ -12,11 +16,13 @@ use crate::{Fabric, LinkId, NodeId};
 const NONE: u32 = u32::MAX;
 const FAR: u16 = u16::MAX;
 
-/// The devices that forward network traffic, numbered from 0, and their links.
+/// The devices that forward network traffic, numbered from 0, and their links; or classes of them that are alike.
 #[derive(Debug)]
 pub(super) struct Network {
     /// Number of each vertex of the fabric among the forwarding ones.
     number: Vec<u32>,
+    /// The links that each stands for where it stands for several.
+    members: FxHashMap<LinkId, Vec<LinkId>>,
     /// Links that leave each forwarding device for another, failed ones too.
     leaving: Vec<Edge>,
     leaving_start: Vec<u32>,
@@ -27,6 +33,9 @@ pub(super) struct Network {
 struct Edge {
     to: u32,
     link: LinkId,
+    /// The link that comes back.
+    back: LinkId,
+    multiple: Multiple,
     failed: bool,
     back_failed: bool,
 }
@@ -39,7 +48,7 @@ struct Reach {
 }
 
 impl Network {
-    pub fn new(fabric: &Fabric) -> Self {
+    pub fn new(fabric: &Fabric, listed: Links) -> Self {
         let mut number = vec![NONE; fabric.node_count()];
         let mut count = 0;
         for (_, link) in fabric.links() {
@@ -50,16 +59,38 @@ impl Network {
                 count += 1;
             }
         }
-        let mut links = Vec::new();
+        let mut joints = Vec::new();
+        let mut is_joined = vec![false; count as usize];
         for (id, link) in fabric.links() {
             let (from, to) = (number[link.from.0 as usize], number[link.to.0 as usize]);
             let network = || is_network(fabric.node(link.from).kind, fabric.node(link.to).kind, link.kind);
             if from != NONE && to != NONE && network() {
-                let back_failed = fabric.link(id.reverse()).failed;
-                links.push((from, Edge { to, link: id, failed: link.failed, back_failed }));
+                joints.push(Joint { from, to, link: id });
+            } else if let Some(joined) = is_joined.get_mut(from as usize) {
+                *joined = true;
             }
         }
-        links.sort_by_key(|&(from, _)| from);
+        let alike = match listed {
+            Links::Each => Alike {
+                class: (0..count).collect(),
+                joints: joints.into_iter().map(|joint| (joint, Multiple::ONE)).collect(),
+                members: FxHashMap::default(),
+            },
+            Links::OneOfAlike => Alike::of(fabric, &is_joined, &joints),
+        };
+        let class = |number: u32| alike.class.get(number as usize).copied().unwrap_or(NONE);
+        number.iter_mut().filter(|number| **number != NONE).for_each(|number| *number = class(*number));
+        let count = alike.class.iter().max().map_or(0, |last| last + 1);
+        // (Where two devices are of one class, both directions of a link between them are one kind, for which one stands.)
+        let standing: FxHashMap<LinkId, LinkId> =
+            alike.members.iter().flat_map(|(&first, all)| all.iter().map(move |&link| (link, first))).collect();
+        let edge = |&(Joint { to, link, .. }, multiple): &(Joint, Multiple)| {
+            let back = standing.get(&link.reverse()).copied().unwrap_or(link.reverse());
+            let (failed, back_failed) = (fabric.link(link).failed, fabric.link(link.reverse()).failed);
+            Edge { to, link, back, multiple, failed, back_failed }
+        };
+        let mut links: Vec<(u32, Edge)> = alike.joints.iter().map(|one| (one.0.from, edge(one))).collect();
+        links.sort_by_key(|&(from, edge)| (from, edge.link));
         let mut leaving_start = vec![0u32; count as usize + 1];
         for &(from, _) in &links {
             leaving_start[from as usize + 1] += 1;
@@ -69,7 +100,17 @@ impl Network {
         }
         let leaving = links.into_iter().map(|(_, edge)| edge).collect();
         let from = std::iter::repeat_with(OnceLock::new).take(count as usize).collect();
-        Self { number, leaving, leaving_start, from }
+        Self { number, members: alike.members, leaving, leaving_start, from }
+    }
+
+    /// The links that one stands for where it stands for several, itself among them, ascending.
+    pub fn members(&self, link: LinkId) -> Option<&[LinkId]> {
+        self.members.get(&link).map(Vec::as_slice)
+    }
+
+    /// Whether some links stand for others.
+    pub fn lists_alike(&self) -> bool {
+        !self.members.is_empty()
     }
 
     /// The forwarding device at a vertex.
@@ -155,7 +196,7 @@ impl Network {
             return Some(Segment::empty());
         }
         let length = reach.distance.get(to as usize).copied().filter(|&d| d != FAR)?;
-        let mut dense: rustc_hash::FxHashMap<u32, u32> = rustc_hash::FxHashMap::default();
+        let mut dense: FxHashMap<u32, u32> = FxHashMap::default();
         dense.insert(to, 0);
         let mut layer = vec![to];
         let mut steps = Vec::new();
@@ -163,7 +204,7 @@ impl Network {
             let mut before = Vec::new();
             for &state in &layer {
                 for edge in self.leaving(state).iter().filter(|edge| reach.distance[edge.to as usize] == distance) {
-                    let (previous, arriving) = (edge.to, edge.link.reverse());
+                    let (previous, arriving) = (edge.to, edge.back);
                     let link = fabric.link(arriving);
                     if link.failed {
                         continue;
@@ -177,6 +218,7 @@ impl Network {
                         from: number,
                         to: dense[&state],
                         link: arriving.0,
+                        multiple: Multiple { out: edge.multiple.into, into: edge.multiple.out },
                         layer: u32::from(distance),
                         bandwidth: comparable(link.bandwidth),
                         latency: link.latency.0,

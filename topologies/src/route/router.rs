@@ -12,8 +12,8 @@ use super::inside::Inside;
 use super::islands::Islands;
 use super::network::Network;
 use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
-use super::segment::{MOST_WAYS, Segment, comparable, picos, stated};
-use super::{Ecmp, PathClass, RouteOptions, reason};
+use super::segment::{MOST_WAYS, MOST_WAYS_OF_ALIKE, Segment, comparable, picos, stated};
+use super::{Ecmp, Links, PathClass, RouteOptions, reason};
 use crate::fabric::NodeKind;
 use crate::{Error, Fabric, LinkId, NodeId, Result};
 
@@ -47,8 +47,22 @@ impl<'f> Router<'f> {
     /// Reads the structure of a fabric; no search yet.
     #[must_use]
     pub fn new(fabric: &'f Fabric, options: RouteOptions) -> Self {
+        Self::listing(fabric, options, Links::Each)
+    }
+
+    /// The same with shorter lists: what a simulation of times needs. Flows that are hashed take links of their own, and all are listed.
+    #[must_use]
+    pub fn listing(fabric: &'f Fabric, options: RouteOptions, listed: Links) -> Self {
         let names = OnceLock::new();
-        Self { fabric, options, islands: Islands::new(fabric), network: Network::new(fabric), names }
+        let listed = if options.ecmp == Ecmp::Averaged { listed } else { Links::Each };
+        Self { fabric, options, islands: Islands::new(fabric), network: Network::new(fabric, listed), names }
+    }
+
+    /// The links that carry what this one does of every flow and that it stands for, itself among them, ascending; `None` where it
+    /// stands for itself alone.
+    #[must_use]
+    pub fn alike(&self, link: LinkId) -> Option<&[LinkId]> {
+        self.network.members(link)
     }
 
     /// The fabric that is routed.
@@ -129,9 +143,10 @@ impl<'f> Router<'f> {
         let first = ways.first()?;
         let flow = self.flow(from, to, flow);
         let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
-        if let ([only], true) = (&ways[..], total <= MOST_WAYS || flow.is_some()) {
+        let most = if self.network.lists_alike() { MOST_WAYS_OF_ALIKE } else { MOST_WAYS };
+        if let ([only], true) = (&ways[..], total <= most || flow.is_some()) {
             self.write(from, to, only, flow, hops);
-        } else if flow.is_some() || total > MOST_WAYS {
+        } else if flow.is_some() || total > most {
             let flow = flow.unwrap_or_else(|| self.hash_of_flow(from, to, 0, 0));
             let chosen = self.chosen(&ways, flow)?;
             self.write(from, to, chosen, Some(flow), hops);
@@ -312,6 +327,8 @@ impl<'f> Router<'f> {
 
     /// Writes several equal ways down, each with its part of the flow, links that they share once.
     fn write_shared(&self, from: NodeId, to: NodeId, ways: &[Candidate], total: u64, hops: &mut Vec<Hop>) {
+        // (Links that stand for others meet in classes of devices.)
+        let place = |node: NodeId| self.network.at(node).ok_or(node);
         let mut parts: Vec<(u32, LinkId, u64)> = Vec::new();
         let mut own = Vec::new();
         for way in ways {
@@ -323,11 +340,11 @@ impl<'f> Router<'f> {
             for hop in &own {
                 let (start, end) = self.fabric.ends(hop.link);
                 // A new layer begins where a link starts at an end of the layer before.
-                if layer_ends.contains(&start) {
+                if layer_ends.contains(&place(start)) {
                     depth += 1;
                     layer_ends.clear();
                 }
-                layer_ends.push(end);
+                layer_ends.push(place(end));
                 // In units of one way of all: exact, since a segment's shares are in units of its own ways.
                 let units = weight / u64::from(hop.share.denominator) * u64::from(hop.share.numerator);
                 parts.push((depth, hop.link, units));

@@ -1,13 +1,18 @@
 //! Equal ways between two points: which survive the preference for bandwidth and latency, and what part each carries.
 //!
 //! A search finds all shortest ways as a layered graph of [`Step`]s. [`settle`] keeps those with the greatest
-//! bandwidth, then those with the lowest latency, and spreads the flow evenly over the ways that are left.
+//! bandwidth, then those with the lowest latency, and spreads the flow evenly over the ways that are left. Where a step stands for
+//! several ([`Multiple`]) each of these carries the share that is told of it.
 
+use super::alike::Multiple;
 use super::path::Share;
 use crate::{Bandwidth, Picos};
 
 /// More equal ways than this are not spread over: one of them is taken. Shares stay small exact fractions.
 pub(super) const MOST_WAYS: u64 = 1 << 16;
+
+/// The same where links stand for others, so that many ways are few links.
+pub(super) const MOST_WAYS_OF_ALIKE: u64 = u32::MAX as u64;
 
 /// A link of the layered graph; states are dense numbers, steps are in order of travel.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +20,8 @@ pub(super) struct Step {
     pub from: u32,
     pub to: u32,
     pub link: u32,
+    /// How many links it stands for.
+    pub multiple: Multiple,
     /// Distance of `from` from the source, in links.
     pub layer: u32,
     pub bandwidth: u64,
@@ -142,7 +149,8 @@ pub(super) fn settle(
         onward[target as usize] = u64::from(soonest[target as usize] == latency);
     }
     for step in wide.iter().rev().filter(on_time) {
-        onward[step.from as usize] = onward[step.from as usize].saturating_add(onward[step.to as usize]);
+        let through = onward[step.to as usize].saturating_mul(step.multiple.out);
+        onward[step.from as usize] = onward[step.from as usize].saturating_add(through);
     }
     let ways = onward[source as usize];
     let mut arrived = vec![0u64; states];
@@ -154,13 +162,15 @@ pub(super) fn settle(
             continue;
         }
         let to = &mut arrived[step.to as usize];
-        *to = to.saturating_add(here);
+        *to = to.saturating_add(here.saturating_mul(step.multiple.into));
         let share = Share::new(here.saturating_mul(onward[step.to as usize]), ways).unwrap_or(Share::WHOLE);
         parts.push(Part { link: step.link, layer: step.layer, from: step.from, to: step.to, share });
     }
     let hops = steps.last()?.layer + 1;
     let segment = Segment { parts: parts.into(), hops, ways, bandwidth, latency, kept: Kept::All };
-    Some(if ways > MOST_WAYS { narrowed(&segment, weight) } else { segment })
+    let stands_for_several = steps.iter().any(|step| step.multiple != Multiple::ONE);
+    let most = if stands_for_several { MOST_WAYS_OF_ALIKE } else { MOST_WAYS };
+    Some(if ways > most { narrowed(&segment, weight) } else { segment })
 }
 
 /// The usual case: one way, no choice.
@@ -169,7 +179,7 @@ fn single_way(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
     let mut segment = Segment::empty();
     let mut parts = Vec::with_capacity(steps.len());
     for (layer, step) in steps.iter().enumerate() {
-        if step.layer as usize != layer || step.from != state {
+        if step.layer as usize != layer || step.from != state || step.multiple != Multiple::ONE {
             return None;
         }
         state = step.to;

@@ -1,6 +1,7 @@
 //! What routing must do: classes and ways on the machines that ship, options, equal ways, failures, and properties
 //! that hold on any fabric.
 
+mod alike;
 mod machines;
 mod network;
 mod properties;

@@ -1,0 +1,83 @@
+//! Links that stand for others: told of each flow, what they and those that they stand for carry is what all links carry.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cluster;
+use crate::preset;
+use crate::route::{Ecmp, Hop, Links, Share};
+use crate::{LinkId, NodeId};
+
+fn gh200(nodes: u32, network: &str) -> Fabric {
+    cluster::build(&preset::load("gh200").unwrap(), nodes, Some(&network.parse().unwrap())).unwrap()
+}
+
+/// Hops of all links, from those that stand for some.
+fn spread(router: &Router<'_>, hops: &[Hop]) -> BTreeMap<LinkId, Share> {
+    let mut all = BTreeMap::new();
+    for hop in hops {
+        for &link in router.alike(hop.link).unwrap_or(&[hop.link]) {
+            assert_eq!(all.insert(link, hop.share), None, "{link:?} twice");
+        }
+    }
+    all
+}
+
+/// How many links are listed of one way, of all and of one of each kind; `None` where there is no way.
+fn check(fabric: &Fabric, [all, one]: [&Router<'_>; 2], from: NodeId, to: NodeId) -> Option<[usize; 2]> {
+    let (mut each, mut few) = (Vec::new(), Vec::new());
+    match (all.route_into(from, to, 0, &mut each), one.route_into(from, to, 0, &mut few)) {
+        (Ok(told), Ok(found)) => assert_eq!(told, found),
+        (Err(_), Err(_)) => return None,
+        (told, found) => panic!("{told:?} {found:?}"),
+    }
+    let expected: BTreeMap<LinkId, Share> = each.iter().map(|hop| (hop.link, hop.share)).collect();
+    assert_eq!(expected.len(), each.len());
+    assert_eq!(spread(one, &few), expected, "{} {}", fabric.node(from).id, fabric.node(to).id);
+    Some([each.len(), few.len()])
+}
+
+#[test]
+fn of_a_fat_tree_a_link_of_each_tier_is_told() {
+    let fabric = gh200(256, "fat_tree,tiers=3,radix=16");
+    let options = RouteOptions::default();
+    let routers = [Router::new(&fabric, options), Router::listing(&fabric, options, Links::OneOfAlike)];
+    let gpu = |host: usize| fabric.gpus()[host];
+    // Three links out of the first host and three into another; up and down between them by eight switches, then by eight times eight.
+    let [same_pod, other_pod] = [8, 255].map(|to| check(&fabric, [&routers[0], &routers[1]], gpu(0), gpu(to)).unwrap());
+    assert_eq!(same_pod, [6 + 2 * 8, 6 + 2]);
+    assert_eq!(other_pod, [6 + 2 * (8 + 64), 6 + 4]);
+    let hashed = RouteOptions { ecmp: Ecmp::Hashed { seed: 1 }, ..options };
+    assert!((0..2048).all(|link| Router::listing(&fabric, hashed, Links::OneOfAlike).alike(LinkId(link)).is_none()));
+}
+
+proptest! {
+    /// Whatever links have failed, of trees of two and three tiers, oversubscribed or not, and of networks where none is like another.
+    #[test]
+    fn ways_are_the_same_whichever_links_are_told(
+        network in prop::sample::select(vec![
+            (32, "fat_tree,radix=8,tiers=3"),
+            (32, "fat_tree,radix=8,tiers=3,oversubscription=3"),
+            (30, "fat_tree,radix=16,oversubscription=3"),
+            (24, "rail,nics_per_node=2"),
+            (20, "dragonfly"),
+            (12, "torus"),
+        ]),
+        failed in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ends in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..20),
+    ) {
+        let whole = gh200(network.0, network.1);
+        let failed: Vec<LinkId> = failed.iter().map(|index| LinkId(index.index(whole.link_count()) as u32)).collect();
+        let fabric = whole.without_links(&failed);
+        let options = RouteOptions::default();
+        let routers = [Router::new(&fabric, options), Router::listing(&fabric, options, Links::OneOfAlike)];
+        for (from, to) in ends {
+            let (from, to) = (*from.get(fabric.gpus()), *to.get(fabric.gpus()));
+            if let Some([each, few]) = check(&fabric, [&routers[0], &routers[1]], from, to) {
+                prop_assert!(few <= each);
+            }
+        }
+    }
+}
