@@ -7,15 +7,20 @@ use std::collections::BTreeMap;
 
 use fabricast_sim::lower::{Party, Resource, Setting, lower_first_blocks, sent};
 use fabricast_sim::quantity::WORK_PER_BYTE;
-use fabricast_sim::schedule::Rank;
+use fabricast_sim::schedule::{Generate, Rank};
 use fabricast_sim::sharing::ResourceId;
 use fabricast_topologies::route::{Hop, Router};
 use fabricast_topologies::{LinkId, NodeId, Picos};
+
+use rayon::prelude::*;
 
 use super::calls::{Often, PricedCall};
 use super::price::Simulated;
 use super::together::Planned;
 use crate::job::{Dimension, GroupShape, Layout, Phase};
+
+/// Ways that one thread writes down before their loads are added to others'.
+const WAYS_AT_ONCE: usize = 1 << 13;
 
 /// Bytes that each direction of each link carries, by [`LinkId`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,9 +48,30 @@ impl Load {
 
     /// Bytes between devices, each by its way.
     fn add_ways(&mut self, router: &Router<'_>, sent: &BTreeMap<(NodeId, NodeId), f64>) {
-        let mut hops = Vec::new();
-        for (&ends, &bytes) in sent {
-            self.add_way(router, ends, bytes, &mut hops);
+        let sent: Vec<_> = sent.iter().map(|(&ends, &bytes)| (ends, bytes)).collect();
+        let of_some = |some: &[((NodeId, NodeId), f64)]| {
+            let (mut load, mut hops) = (Self::default(), Vec::new());
+            some.iter().for_each(|&(ends, bytes)| load.add_way(router, ends, bytes, &mut hops));
+            load
+        };
+        // Added up in the same order on any number of threads.
+        let loads: Vec<Self> = sent.par_chunks(WAYS_AT_ONCE).with_max_len(1).map(of_some).collect();
+        for load in loads {
+            (0u32..)
+                .zip(load.bytes)
+                .filter(|(_, bytes)| *bytes > 0.0)
+                .for_each(|(link, bytes)| self.add(LinkId(link), bytes));
+        }
+    }
+
+    /// Links that others stand for carry what these do.
+    fn tell_alike(&mut self, router: &Router<'_>) {
+        for link in (0..self.bytes.len() as u32).map(LinkId) {
+            let bytes = self.of(link);
+            // (Nothing is told of those that stand for themselves, and those that others stand for do not stand for any.)
+            for &other in router.alike(link).into_iter().flatten().filter(|&&other| other != link) {
+                self.add(other, bytes);
+            }
         }
     }
 
@@ -98,6 +124,7 @@ impl Simulated<'_> {
             self.add_calls(one, (&self.placed(&groups, one), times), &mut load, &mut between);
         }
         load.add_ways(self.router, &between);
+        load.tell_alike(self.router);
         load
     }
 
@@ -118,36 +145,58 @@ impl Simulated<'_> {
             bytes: one.call.exchange.bytes,
             strategy: one.strategy,
         };
-        let at_once: Vec<_> = groups.iter().map(|group| (planned, group.as_slice(), Picos::ZERO)).collect();
-        for (generator, groups) in self.written(&at_once).by_generator() {
-            match sent(generator, profile) {
-                Some(sent) => {
-                    for group in groups {
-                        let device = |rank: Rank| group.get(rank.0 as usize).copied();
-                        for (&(from, to), work) in &sent {
-                            if let (Some(from), Some(to)) = (device(from), device(to)) {
-                                *between.entry((from, to)).or_default() += work.bytes() * times;
-                            }
-                        }
-                    }
+        // Through switches that reduce and copy: what passes is worked out with the ways.
+        let by_teams = |generator: &dyn Generate, groups: Vec<&[NodeId]>| {
+            let party = |placement| {
+                let setting = Setting { fabric: router.fabric(), router, placement, profile, delays: &[] };
+                Party { generator, setting }
+            };
+            let parties: Vec<Party<'_>> = groups.into_iter().map(party).collect();
+            let Ok((lowered, _)) = lower_first_blocks(&parties) else { return };
+            for (id, resource) in (0..).zip(&lowered.resources) {
+                if let Resource::Link(link) = *resource {
+                    let passed = lowered.traffic.through(ResourceId(id)).0 as f64 / WORK_PER_BYTE as f64;
+                    load.add(link, passed * times);
                 }
-                // Through switches that reduce and copy: what passes is worked out with the ways.
-                None => {
-                    let party = |placement| {
-                        let setting = Setting { fabric: router.fabric(), router, placement, profile, delays: &[] };
-                        Party { generator, setting }
-                    };
-                    let parties: Vec<Party<'_>> = groups.into_iter().map(party).collect();
-                    let Ok((lowered, _)) = lower_first_blocks(&parties) else { continue };
-                    for (id, resource) in (0..).zip(&lowered.resources) {
-                        if let Resource::Link(link) = *resource {
-                            let passed = lowered.traffic.through(ResourceId(id)).0 as f64 / WORK_PER_BYTE as f64;
-                            load.add(link, passed * times);
-                        }
+            }
+        };
+        self.add_sent(planned, (groups, times), between, by_teams);
+    }
+
+    /// What devices send to each other in a call of all groups; what teams do is told to `by_teams`.
+    fn add_sent(
+        &self,
+        call: Planned,
+        (groups, times): (&[Vec<NodeId>], f64),
+        between: &mut BTreeMap<(NodeId, NodeId), f64>,
+        mut by_teams: impl FnMut(&dyn Generate, Vec<&[NodeId]>),
+    ) {
+        let at_once: Vec<_> = groups.iter().map(|group| (call, group.as_slice(), Picos::ZERO)).collect();
+        for (generator, groups) in self.written(&at_once).by_generator() {
+            let Some(sent) = sent(generator, self.profile) else {
+                by_teams(generator, groups);
+                continue;
+            };
+            for group in groups {
+                let device = |rank: Rank| group.get(rank.0 as usize).copied();
+                for (&(from, to), work) in &sent {
+                    if let (Some(from), Some(to)) = (device(from), device(to)) {
+                        *between.entry((from, to)).or_default() += work.bytes() * times;
                     }
                 }
             }
         }
+    }
+
+    /// What a call of all groups at once takes at least: as long as the busiest link needs for what passes it.
+    pub(super) fn least_of_links(&self, groups: &[Vec<NodeId>], call: Planned) -> Picos {
+        let (mut load, mut between) = (Load::default(), BTreeMap::new());
+        // (Of teams it is not said: the others' bytes are no less.)
+        self.add_sent(call, (groups, 1.0), &mut between, |_, _| {});
+        load.add_ways(self.router, &between);
+        let a_second = Picos(1_000_000_000_000);
+        let busiest = load.utilization(self.router, a_second).into_iter().fold(0.0, f64::max);
+        Picos((busiest * a_second.0 as f64) as u64)
     }
 
     fn add_hand_offs(&self, one: &PricedCall, groups: &[Vec<NodeId>], between: &mut BTreeMap<(NodeId, NodeId), f64>) {
@@ -194,7 +243,7 @@ mod tests {
     use fabricast_sim::profile::Profile;
     use fabricast_sim::schedule::{Collective, Protocol};
     use fabricast_sim::{LaunchMode, Surroundings, simulate_together};
-    use fabricast_topologies::route::RouteOptions;
+    use fabricast_topologies::route::{Links, RouteOptions};
     use fabricast_topologies::{Bytes, FabricRequest, load};
 
     use super::*;
@@ -256,6 +305,49 @@ mod tests {
                 let name = fabric.link_name(link);
                 assert!((found - expected).abs() <= 1e-6 * expected.max(1.0), "{strategy} {name}: {found} {expected}");
             }
+        }
+    }
+
+    /// Told of all links or of one of those that are alike, all carry the same; and no call is faster than its busiest link.
+    #[test]
+    fn links_that_are_alike_carry_alike_and_none_is_too_fast() {
+        for (network, is_alike) in
+            [("fat_tree,radix=16,oversubscription=3", true), ("fat_tree,tiers=3,radix=16", true), ("torus", false)]
+        {
+            let network = Some(format!("{network},nic=400Gb/s").parse().unwrap());
+            let fabric = load(&FabricRequest { nodes: Some(32), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+            let profile = Profile::for_fabric(&fabric).unwrap();
+            let layout = Layout { degrees: Degrees { tensor: 8, data: 32, ..Degrees::default() } };
+            let of = |links: Links, exchange: Exchange, strategy: Strategy| {
+                let router = Router::listing(&fabric, RouteOptions::default(), links);
+                let simulated = Simulated::new(&router, &profile, fabric.gpus());
+                let found = simulated.load(&layout, &[priced(exchange, strategy, Often::Calls(1.0))]);
+                let groups = simulated.together(&layout.groups(Dimension::Data), exchange.collective);
+                let call = Planned { collective: exchange.collective, bytes: exchange.bytes, strategy };
+                let least = simulated.least_of_links(&groups, call);
+                let takes = simulated.slowest(&groups, (call.collective, call.bytes), strategy).unwrap();
+                assert!(least <= takes && least.0 > 0, "{strategy}: {least} {takes}");
+                (found, least, takes)
+            };
+            for (collective, algorithm) in [
+                (Collective::AllGather, Algorithm::Ring),
+                (Collective::ReduceScatter, Algorithm::Pat),
+                (Collective::AllReduce, Algorithm::Tree),
+            ] {
+                let strategy =
+                    Strategy { algorithm, protocol: Protocol::Simple, channels: 8, threads: None, chunk: None };
+                let exchange = Exchange { dimension: Dimension::Data, collective, bytes: Bytes(64 << 20) };
+                let (each, ..) = of(Links::Each, exchange, strategy);
+                let (one, least, takes) = of(Links::OneOfAlike, exchange, strategy);
+                for (link, _) in fabric.links() {
+                    let (each, one) = (each.of(link), one.of(link));
+                    assert!((each - one).abs() <= 1e-9 * each, "{strategy} {}: {each} {one}", fabric.link_name(link));
+                }
+                // Large rings are held up by little else.
+                assert!(algorithm != Algorithm::Ring || least.0 * 10 > takes.0 * 6, "{least} {takes}");
+            }
+            let router = Router::listing(&fabric, RouteOptions::default(), Links::OneOfAlike);
+            assert_eq!(fabric.links().any(|(link, _)| router.alike(link).is_some()), is_alike);
         }
     }
 

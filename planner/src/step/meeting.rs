@@ -5,6 +5,7 @@
 //! first stands for all.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use fabricast_sim::schedule::{Generate, Program, Rank};
 use fabricast_topologies::route::{Ecmp, Router, Summary};
@@ -14,16 +15,42 @@ use rustc_hash::FxHashMap;
 /// Pairs of ranks up to which their ways are looked at.
 const MOST_PAIRS: usize = 1 << 16;
 
-/// The groups, by number, that stand for all; all where ways are not known beforehand.
-pub(super) fn that_stand_for_all(router: &Router<'_>, generator: &dyn Generate, groups: &[&[NodeId]]) -> Vec<usize> {
-    let all = || (0..groups.len()).collect();
-    let pairs = match router.options().ecmp {
-        Ecmp::Averaged => pairs(generator),
-        Ecmp::Hashed { .. } => None,
-    };
-    let Some(pairs) = pairs else { return all() };
-    let ways: Option<Vec<Ways>> = groups.iter().map(|group| Ways::of(router, &pairs, group)).collect();
-    let Some(ways) = ways else { return all() };
+/// Groups of which it was looked at who stands for all, by who sends to whom in each.
+type Asked = (BTreeSet<(u32, u32)>, Vec<Vec<NodeId>>);
+
+/// What was found of groups of more devices in all than [`KEPT`], by number.
+#[derive(Default)]
+pub(super) struct Standing(Mutex<FxHashMap<Asked, Vec<usize>>>);
+
+/// Groups of fewer are looked at again: that takes no longer than to look them up.
+const KEPT: usize = 1024;
+
+impl Standing {
+    /// The groups, by number, that stand for all; all where ways are not known beforehand. (Two threads may work out the same.)
+    pub(super) fn of(&self, router: &Router<'_>, generator: &dyn Generate, groups: &[&[NodeId]]) -> Vec<usize> {
+        let all = || (0..groups.len()).collect();
+        let pairs = match router.options().ecmp {
+            Ecmp::Averaged => pairs(generator),
+            Ecmp::Hashed { .. } => None,
+        };
+        let Some(pairs) = pairs else { return all() };
+        let find = |pairs: &BTreeSet<(u32, u32)>| that_stand_for_all(router, pairs, groups).unwrap_or_else(all);
+        if groups.iter().map(|group| group.len()).sum::<usize>() < KEPT {
+            return find(&pairs);
+        }
+        let asked = (pairs, groups.iter().map(|group| group.to_vec()).collect());
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();
+        known.unwrap_or_else(|| {
+            let found = find(&asked.0);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, found.clone());
+            found
+        })
+    }
+}
+
+/// The groups, by number, that stand for all where these ranks of each send to each other; `None` where there is no way.
+fn that_stand_for_all(router: &Router<'_>, pairs: &BTreeSet<(u32, u32)>, groups: &[&[NodeId]]) -> Option<Vec<usize>> {
+    let ways: Vec<Ways> = groups.iter().map(|group| Ways::of(router, pairs, group)).collect::<Option<_>>()?;
     let mut known: Vec<Form<'_>> = Vec::new();
     let mut standing = Vec::new();
     for set in sets_that_meet(&ways) {
@@ -33,7 +60,7 @@ pub(super) fn that_stand_for_all(router: &Router<'_>, generator: &dyn Generate, 
             standing.extend(set);
         }
     }
-    standing
+    Some(standing)
 }
 
 /// Who sends to whom or reads of whom; `None` where teams do, or there are many pairs.
@@ -163,7 +190,7 @@ mod tests {
         };
         let ring = generator(Algorithm::Ring, &Shape::new(call, Protocol::Simple)).unwrap();
         let groups: Vec<&[NodeId]> = placed.iter().map(<[NodeId; 4]>::as_slice).collect();
-        that_stand_for_all(&router, ring.as_ref(), &groups)
+        Standing::default().of(&router, ring.as_ref(), &groups)
     }
 
     /// A generator's programs, and no word of its symmetry.

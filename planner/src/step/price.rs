@@ -12,6 +12,7 @@
 //! in proportion (`sample`): within 1 % of the call itself, and some 5 % where loops of chunks get in each other's way, for a
 //! hundredth of the work.
 
+mod near;
 mod picks;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::calls::{PricedCall, StepCall};
 use super::fewer::Partners;
 use super::forms::HostForms;
+use super::meeting::Standing;
+use super::of_many::Kind;
 use super::rows;
 use super::sample::Part;
 use super::slowing::{Claim, Reach};
@@ -120,7 +123,7 @@ pub struct Simulated<'a> {
     numbers: Option<FxHashMap<NodeId, u32>>,
     known: Kept<Asked, Timed>,
     /// What groups of many take, by the size at which strategies were compared.
-    picked: Kept<Asked, Strategy>,
+    picked: Kept<Asked, Timed>,
     /// What was timed.
     timed: Kept<Asked, Timed>,
     /// The same of parts of calls, and of calls of fewer ranks.
@@ -129,6 +132,8 @@ pub struct Simulated<'a> {
     pub(super) busiest: Kept<(Vec<NodeId>, usize, Partners), f64>,
     /// What calls of groups that leave their domain take at least.
     least: Kept<Asked, Picos>,
+    /// Which groups stand for others.
+    pub(super) standing: Standing,
     /// How hosts are wired.
     forms: OnceLock<HostForms>,
     /// Of each group that was asked about, with its devices in this order.
@@ -179,8 +184,8 @@ impl<'a> Simulated<'a> {
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
         let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
-        let (known, picked, timed, parts, busiest, least, forms, bounds) = Default::default();
-        Self { router, profile, ranks, numbers, known, picked, timed, parts, busiest, least, forms, bounds }
+        let (known, picked, timed, parts, busiest, least, standing, forms, bounds) = Default::default();
+        Self { router, profile, ranks, numbers, known, picked, timed, parts, busiest, least, standing, forms, bounds }
     }
 
     /// Of some of the same fabric's devices alone.
@@ -274,13 +279,13 @@ impl<'a> Simulated<'a> {
         let sample = self.sample(first, bytes);
         let last = sample.last();
         if self.is_spread(first) && !self.differ(&parties) {
-            let strategy = self.pick(&parties, asked.of(last))?;
-            let time = strategy.map_or(Ok(Picos::ZERO), |strategy| {
+            let (at, picked) = self.pick(&parties, asked.of(last))?;
+            let time = picked.strategy.map_or(Ok(Picos::ZERO), |strategy| {
                 let call = Planned { collective, bytes, strategy };
-                let of_part = |bytes| self.taken(&parties, &Planned { bytes, ..call });
+                let of_part = |bytes| self.near(&parties, &Planned { bytes, ..call }, (at, picked));
                 self.streamed(&parties, &call).unwrap_or_else(|| sample.time(of_part))
             });
-            return Ok(Timed { time: time?, strategy });
+            return Ok(Timed { time: time?, strategy: picked.strategy });
         }
         let at = |bytes| {
             let asked = asked.of(bytes);
@@ -323,7 +328,7 @@ impl<'a> Simulated<'a> {
                 Some(known) => *known,
                 None => {
                     let most = if self.is_spread(devices) { looked_at(devices.len()) } else { Bytes::MAX };
-                    let ways = self.ways(devices, (collective, bytes.min(most)), allowed)?;
+                    let ways = self.ways(&Kind::ALL, devices, (collective, bytes.min(most)), allowed)?;
                     *picks.entry(form).or_insert(ways.first().map(|&(_, strategy)| strategy))
                 }
             };

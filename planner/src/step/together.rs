@@ -7,7 +7,7 @@ use fabricast_sim::{Folding, LaunchMode, Party, Surroundings, simulate_together}
 use fabricast_topologies::route::{BufferPlace, Router};
 use fabricast_topologies::{Bytes, NodeId, Picos};
 
-use super::meeting::that_stand_for_all;
+use super::meeting::Standing;
 use super::price::Simulated;
 use crate::abilities::Abilities;
 use crate::algorithm::{self, Algorithm, Shape};
@@ -57,7 +57,7 @@ impl Simulated<'_> {
         let at_once: Vec<(Planned, &[NodeId], Picos)> =
             groups.iter().map(|devices| (call, devices.as_slice(), Picos::ZERO)).collect();
         let mut calls = self.written(&at_once);
-        calls.only_what_stands_for_all(self.router);
+        calls.only_what_stands_for_all(self.router, &self.standing);
         calls
     }
 
@@ -173,10 +173,10 @@ impl<'c> Calls<'c> {
     }
 
     /// Leaves out groups that others stand for.
-    fn only_what_stands_for_all(&mut self, router: &Router<'_>) {
+    fn only_what_stands_for_all(&mut self, router: &Router<'_>, standing: &Standing) {
         if let [(.., generator)] = self.generators.as_slice() {
             let groups: Vec<&[NodeId]> = self.parties.iter().map(|one| one.1).collect();
-            let standing = that_stand_for_all(router, generator.as_ref(), &groups);
+            let standing = standing.of(router, generator.as_ref(), &groups);
             self.parties = standing.into_iter().filter_map(|group| self.parties.get(group).cloned()).collect();
         }
     }

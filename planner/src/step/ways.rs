@@ -12,10 +12,12 @@ use super::of_many::{Kind, of_many};
 use super::price::Simulated;
 use super::sample::{Part, Sample};
 use super::together::Planned;
+use crate::abilities::Abilities;
+use crate::bound::InNetwork;
 use crate::job::Collectives;
 use crate::library::{Chooser, Conditions, Offer, Registered};
 use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
-use crate::strategy::{Restriction, Strategy};
+use crate::strategy::{Restriction, Strategy, candidates};
 
 /// Where the library's own choice is worked out; between hosts that takes a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +43,11 @@ pub(super) fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
 type Sampled<'a> = (Cow<'a, [NodeId]>, Bytes);
 
 impl Simulated<'_> {
-    /// All that was simulated for a group, the fastest first. Of what streams among many, parts of a large call are timed, and of rings and
+    /// All that was simulated of some kinds of ways for a group, the fastest first. Of what streams among many, parts of a large call are timed, and of rings and
     /// trees among very many, those of fewer.
     pub(super) fn ways(
         &self,
+        kinds: &[Kind],
         group: &[NodeId],
         (collective, bytes): (Collective, Bytes),
         collectives: Collectives,
@@ -74,7 +77,7 @@ impl Simulated<'_> {
                 Kind::Other => None,
             }
         };
-        let parts = Kind::ALL.map(|kind| (kind, part_of(kind)));
+        let parts: Vec<_> = kinds.iter().map(|&kind| (kind, part_of(kind))).collect();
         let whole: Vec<Kind> = parts.iter().filter(|(_, part)| part.is_none()).map(|(kind, _)| *kind).collect();
         let in_part = || -> Vec<_> {
             let of = |(kind, part): &(Kind, Option<Sampled<'_>>)| {
@@ -83,10 +86,11 @@ impl Simulated<'_> {
             };
             parts.par_iter().with_max_len(1).filter_map(of).collect()
         };
-        let (whole, in_part) = rayon::join(|| self.ways_of(&whole, group, bytes, asked), in_part);
+        let as_it_is = || (!whole.is_empty()).then(|| self.ways_of(&whole, group, bytes, asked));
+        let (whole, in_part) = rayon::join(as_it_is, in_part);
         let mut ways = Vec::new();
         let mut nothing = None;
-        for some in std::iter::once(whole).chain(in_part) {
+        for some in whole.into_iter().chain(in_part) {
             match some {
                 Ok(some) => ways.extend(some),
                 // There may be none of a kind.
@@ -161,6 +165,44 @@ impl Simulated<'_> {
         self.plan_of(&Kind::ALL, first, (collective, sizes), collectives, own)
     }
 
+    /// The one way of these kinds that a call of very many has, with nothing to choose; `None` where there are several, or none.
+    pub(super) fn only_way(
+        &self,
+        kinds: &[Kind],
+        group: &[NodeId],
+        (collective, bytes): (Collective, Bytes),
+        collectives: Collectives,
+    ) -> Option<Strategy> {
+        let (fabric, router) = (self.router.fabric(), self.router);
+        let abilities = Abilities::of(fabric, router, group, fabric.most_on_a_host(group), InNetwork::Allowed);
+        let restriction = self.restriction(kinds, group, (collective, &[bytes]), collectives);
+        match *candidates(collective, &abilities, &restriction, (self.profile.software(), bytes)) {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// What may be looked for in a group.
+    fn restriction(
+        &self,
+        kinds: &[Kind],
+        group: &[NodeId],
+        (collective, sizes): (Collective, &[Bytes]),
+        collectives: Collectives,
+    ) -> Restriction {
+        let (fabric, library) = (self.router.fabric(), self.library());
+        let is_offered = collectives == Collectives::Library && library.runs_on(fabric, group);
+        Restriction {
+            library: is_offered.then_some(Offer::new(library, Registered::Plain)),
+            ..if self.is_spread(group) {
+                let largest = sizes.iter().max().map_or(0, |bytes| bytes.0.div_ceil(group.len() as u64));
+                of_many(collective, fabric.most_on_a_host(group), (kinds, Bytes(largest)))
+            } else {
+                Restriction::default()
+            }
+        }
+    }
+
     /// The same among some of the ways that there are.
     fn plan_of(
         &self,
@@ -178,14 +220,7 @@ impl Simulated<'_> {
         // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
         let chooser = (runs && (inside || own == OwnChoice::Everywhere))
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
-        let restriction = Restriction {
-            library: (runs && collectives == Collectives::Library).then_some(Offer::new(library, Registered::Plain)),
-            ..if self.is_spread(first) {
-                of_many(collective, mode.gpus_per_host, kinds)
-            } else {
-                Restriction::default()
-            }
-        };
+        let restriction = self.restriction(kinds, first, (collective, sizes), collectives);
         let request = PlanRequest {
             fabric: self.router.fabric(),
             router: self.router,

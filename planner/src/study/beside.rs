@@ -6,7 +6,7 @@
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Schedule};
-use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::route::{Links, RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use rayon::prelude::*;
 
@@ -98,7 +98,7 @@ pub struct Curve {
 pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Beside> {
     let layout = layout_of_row(job, row, fabric)?;
     let calls = calls_of_row(job, row, &layout)?;
-    let router = Router::new(fabric, RouteOptions::default());
+    let router = Router::listing(fabric, RouteOptions::default(), Links::OneOfAlike);
     let profile = Profile::for_fabric(fabric).ok()?;
     let ranks = ranks_at_work(job, fabric).ok()?;
     let simulated = Simulated::new(&router, &profile, &ranks);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::fabric::Link;
-use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::route::{Links, RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind, Picos};
 
 use super::answer::{Answer, CallRow, CandidateRow, JobRow, KernelsRow, LoadRow, ResultRow};
@@ -24,7 +24,7 @@ pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
         .zip(&row.calls)
         .map(|(call, row)| PricedCall { call, strategy: row.pick, time: Picos::from_us(row.time_us) })
         .collect();
-    let router = Router::new(fabric, RouteOptions::default());
+    let router = Router::listing(fabric, RouteOptions::default(), Links::OneOfAlike);
     let profile = Profile::for_fabric(fabric).ok()?;
     let devices = ranks_at_work(job, fabric).ok()?;
     let load = Simulated::new(&router, &profile, &devices).load(&layout, &priced);

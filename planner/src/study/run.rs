@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::profile::{Profile, ProfileError};
-use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::route::{Links, RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -202,7 +202,7 @@ pub fn run(
         }
         let under = setting.fabric(candidate, given, load);
         let fabric = if let Under::Changed(fabric) = &under { fabric.as_ref() } else { given };
-        let router = Router::new(fabric, RouteOptions::default());
+        let router = Router::listing(fabric, RouteOptions::default(), Links::OneOfAlike);
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         // Jobs on the same devices share what calls take.

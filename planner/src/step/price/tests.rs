@@ -5,6 +5,7 @@ use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{FabricRequest, load};
 
 use super::*;
+use crate::algorithm::Algorithm;
 use crate::job::Degrees;
 use crate::plan::Priced;
 use crate::step::tests::{on, rails, read};
@@ -59,6 +60,32 @@ fn picks_are_the_fastest_with_all_groups_at_once() {
         }
     }
     assert!(others > 0);
+}
+
+/// Of very many, ways that their busiest link leaves no chance are not simulated, and PAT is looked at last: what is picked is what all ways
+/// with all groups say, on rails, where PAT is best, and in a torus, where rings are.
+#[test]
+fn picks_of_very_many_are_the_fastest_of_all_ways() {
+    let mut picked = Vec::new();
+    for network in ["rail", "torus"] {
+        let network = Some(format!("{network},nic=400Gb/s").parse().unwrap());
+        let fabric = load(&FabricRequest { nodes: Some(96), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+        let layout = Layout { degrees: Degrees { tensor: 8, data: 96, ..Degrees::default() } };
+        on(&fabric, |machine| {
+            let simulated = machine.simulated;
+            for (collective, bytes) in [(Collective::AllGather, 6 << 20), (Collective::ReduceScatter, 96 << 20)] {
+                let bytes = Bytes(bytes);
+                let parties = simulated.together(&layout.groups(Dimension::Data), collective);
+                let found = simulated.best(&parties, (collective, bytes), Collectives::Library).unwrap();
+                let ways = simulated.ways(&Kind::ALL, &parties[0], (collective, bytes), Collectives::Library).unwrap();
+                let with_all =
+                    |&way: &(Picos, Strategy)| simulated.with_all(&parties, (collective, bytes), way).unwrap();
+                assert_eq!(Some(found.time), ways.iter().map(with_all).min(), "{} {collective} {bytes}", fabric.name());
+                picked.extend(found.strategy.map(|strategy| strategy.algorithm));
+            }
+        });
+    }
+    assert!(picked.contains(&Algorithm::Pat) && picked.contains(&Algorithm::Ring), "{picked:?}");
 }
 
 /// Large calls among all GPUs of four hosts, as sharded weights make them: none takes longer than what `plan` picks at its very size, whose
@@ -133,7 +160,7 @@ fn streams_are_told(simulated: &Simulated<'_>) {
         let within = if strategy.protocol == Protocol::Ll128 { 0.04 } else { 0.01 };
         (told.0 as f64 / whole.0 as f64 - 1.0).abs() < within
     };
-    let ways = simulated.ways(&parties[0], (collective, bytes), Collectives::Library).unwrap();
+    let ways = simulated.ways(&Kind::ALL, &parties[0], (collective, bytes), Collectives::Library).unwrap();
     let streaming: Vec<_> = ways.iter().filter(|(_, strategy)| strategy.algorithm.streams(collective)).collect();
     assert!(!streaming.is_empty() && streaming.len() < ways.len(), "{ways:?}");
     assert!(ways.is_sorted());
