@@ -7,7 +7,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId};
 use rayon::prelude::*;
 
-use crate::job::{Collectives, Job, JobError, Layout, Processes};
+use crate::job::{Arrivals, Collectives, Job, JobError, Layout, Loaded, Processes};
 use crate::plan::{PlanError, Row};
 use crate::serve;
 use crate::step::{self, Exchange, Machine, OwnChoice, Simulated, StepCall, TimeError};
@@ -91,11 +91,16 @@ pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<R
             (layout, step::calls(job, &layout))
         }
         Job::Inference(job) => {
-            let layout = match Layout::given_to_serve(job, ranks)? {
-                Some(layout) => layout,
-                None => serve::best_service(job, machine)?.0.layout,
+            let (layout, in_flight) = match (Layout::given_to_serve(job, ranks)?, job.arrivals) {
+                (Some(layout), Arrivals::OneByOne { .. } | Arrivals::Together { .. }) => {
+                    (layout, job.filled(&layout, machine.memories(&job.placement)).in_flight)
+                }
+                _ => {
+                    let (step, _, service) = serve::best_service(job, machine)?;
+                    (step.layout, service.in_flight)
+                }
             };
-            (layout, serve::calls(&job.filled(&layout, machine.memories(&job.placement)), &layout))
+            (layout, serve::calls(&Loaded { job, in_flight }, &layout))
         }
         Job::Trace(job) => {
             job.trace.check_ranks(machine.ranks.len(), &job.file)?;

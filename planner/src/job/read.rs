@@ -117,7 +117,7 @@ pub(crate) struct JobText {
     // Of inference.
     prompt_tokens: Option<Spanned<u64>>,
     output_tokens: Option<Spanned<u64>>,
-    concurrency: Option<Spanned<u64>>,
+    concurrency: Option<Spanned<serving::ConcurrencyText>>,
     requests: Option<Spanned<u64>>,
     max_num_seqs: Option<Spanned<u64>>,
     max_batched_tokens: Option<Spanned<u64>>,
@@ -269,8 +269,9 @@ impl JobText {
 
     /// Where it stands how much there is at once.
     fn batch(&self) -> Range<usize> {
-        let all = self.global_batch.as_ref().or(self.concurrency.as_ref()).or(self.requests.as_ref());
-        all.map_or(0..0, Spanned::span)
+        let concurrency = self.concurrency.as_ref().map(Spanned::span);
+        let all = self.global_batch.as_ref().or(self.requests.as_ref()).map(Spanned::span);
+        concurrency.or(all).unwrap_or_default()
     }
 
     fn precision(&self) -> Precision {

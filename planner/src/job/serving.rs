@@ -1,7 +1,7 @@
 //! An inference job: requests that a model answers, as vLLM batches them.
 //!
-//! So many requests are always in flight: where one is answered, the next comes. Or so many are there at the start, and as many are in
-//! flight as the memory holds. Each brings its prompt, of which a part may be known already, and is answered token by token. Replicas (the
+//! So many requests are always in flight: where one is answered, the next comes. Or as many as memory and limits leave. Or so many are there
+//! at the start, and as many are in flight as the memory holds. Each brings its prompt, of which a part may be known already, and is answered token by token. Replicas (the
 //! data-parallel ranks) have equal parts of the requests.
 
 use std::ops::Deref;
@@ -66,15 +66,18 @@ impl Serving {
     /// vLLM's `max_num_seqs` on GPUs of 70 GiB and more, the A100 aside (`vllm/engine/arg_utils.py`).
     pub const MAX_NUM_SEQS: u64 = 1024;
 
-    /// The job with the requests that are in flight on GPUs of so much memory: of a batch as many as that holds, at least one.
+    /// The job with the requests that are in flight on GPUs of so much memory, where it does not say how many: as many as that holds, at
+    /// least one, whatever limits say.
     #[must_use]
     pub fn filled(&self, layout: &Layout, memories: Option<Memories>) -> Loaded<'_> {
+        let filled = |most: u64, at_once: u64| {
+            let fitting = memories.map_or(u64::MAX, |memories| fitting(self, layout, memories));
+            most.min(at_once.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
+        };
         let in_flight = match self.arrivals {
             Arrivals::OneByOne { concurrency } => concurrency,
-            Arrivals::Together { requests, at_once } => {
-                let fitting = memories.map_or(u64::MAX, |memories| fitting(self, layout, memories));
-                requests.min(at_once.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
-            }
+            Arrivals::AsMany { at_once } => filled(u64::MAX, at_once),
+            Arrivals::Together { requests, at_once } => filled(requests, at_once),
         };
         Loaded { job: self, in_flight }
     }
@@ -106,6 +109,11 @@ pub enum Arrivals {
     OneByOne {
         /// Those in flight, on all replicas together.
         concurrency: u64,
+    },
+    /// The same with as many in flight as the memory holds and the limits leave.
+    AsMany {
+        /// Those of a replica, at most: vLLM's `max_num_seqs`.
+        at_once: u64,
     },
     /// All are there at the start, and equally long: those in flight begin together, and those that follow them do, too.
     Together {

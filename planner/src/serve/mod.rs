@@ -90,7 +90,7 @@ pub fn serve(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<(St
     let tpot = (after > 0).then(|| Picos(rest.0 / after.max(1)));
     let first = sum((with, round.rhythm.first), (without, 0.0));
     let (requests, seconds, ttft) = match job.arrivals {
-        Arrivals::OneByOne { .. } => (job.in_flight, round.whole(), Some(first)),
+        Arrivals::OneByOne { .. } | Arrivals::AsMany { .. } => (job.in_flight, round.whole(), Some(first)),
         Arrivals::Together { requests, .. } => {
             (requests, batch::seconds(job, layout, clock, (requests, &round))?, None)
         }
@@ -208,7 +208,7 @@ fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
         requests: streams.requests,
         budget: job.max_batched_tokens as f64,
         beginnings: match job.arrivals {
-            Arrivals::OneByOne { .. } => Beginnings::Spread,
+            Arrivals::OneByOne { .. } | Arrivals::AsMany { .. } => Beginnings::Spread,
             Arrivals::Together { .. } => Beginnings::Together,
         },
     };
@@ -247,7 +247,7 @@ impl Streams {
         let each = requests / replicas / of_replica;
         // Over time replicas have their turns at one more; a batch ends with those that have it.
         let requests = match job.arrivals {
-            Arrivals::OneByOne { .. } => each,
+            Arrivals::OneByOne { .. } | Arrivals::AsMany { .. } => each,
             Arrivals::Together { .. } => each.ceil(),
         };
         Self { replicas, of_replica, requests }

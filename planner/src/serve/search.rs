@@ -6,7 +6,11 @@
 //! nothing fits, what comes nearest is taken.
 
 use super::{Clock, Service, courses, serve};
-use crate::job::{Degrees, Footprint, Layout, Memories, Sequence, Serving, room, serving_footprint};
+use crate::job::{
+    Arrivals, Degrees, Footprint, JobError, Layout, Limits, Loaded, Memories, Room, Sequence, Serving, room,
+    serving_footprint,
+};
+use crate::plan::PlanError;
 use crate::step::{Course, Estimated, Machine, Step, Tariff, TimeError, indivisible, shortlist};
 
 /// How many layouts are simulated, of those that are best by estimate, each with sequences that tensor-parallel ranks divide and with whole
@@ -22,12 +26,20 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
     within(job, machine, machine.memories(&job.placement))
 }
 
-/// The same, were there memory enough.
+/// The same, were there memory enough; of requests that fill the memory, with what there is.
 ///
 /// # Errors
-/// As [`best_service`].
+/// As [`best_service`]; and a memory that is to be filled and holds no request.
 pub fn unbounded_service(job: &Serving, machine: &Machine<'_>) -> Result<Service, TimeError> {
-    Ok(within(job, machine, None)?.2)
+    if !matches!(job.arrivals, Arrivals::AsMany { .. }) {
+        return Ok(within(job, machine, None)?.2);
+    }
+    let service = best_service(job, machine)?.2;
+    let lacks = |room: &Room| room.beyond.is_some() || room.beyond_host.is_some();
+    match service.room.as_ref().is_some_and(lacks) {
+        true => Err(JobError::at(&job.places.job, "the memory holds no request").into()),
+        false => Ok(service),
+    }
 }
 
 fn within(
@@ -39,7 +51,7 @@ fn within(
     let allowed = machine.simulated.allowing(job.collectives);
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
     let timed = |layout: &Layout| {
-        let job = job.filled(layout, memory);
+        let job = loaded(job, layout, memory, &clock)?;
         let (step, service) = serve(&job, layout, &clock)?;
         let service = Service { room: memory.map(|memory| room(&job, layout, memory)), ..service };
         Ok::<_, TimeError>((step, serving_footprint(&job, layout), service))
@@ -59,15 +71,51 @@ fn within(
     best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), "heads or layers").into())
 }
 
+/// A job with the requests in flight that it says, or as many as memory and limits leave each replica: where a few more break a limit, no
+/// more are tried.
+fn loaded<'j>(
+    job: &'j Serving,
+    layout: &Layout,
+    memory: Option<Memories>,
+    clock: &Clock<'_>,
+) -> Result<Loaded<'j>, PlanError> {
+    let filled = job.filled(layout, memory);
+    if !matches!(job.arrivals, Arrivals::AsMany { .. }) || job.limits == Limits::default() {
+        return Ok(filled);
+    }
+    let replicas = u64::from(layout.degrees.data).max(1);
+    let of_each = |each: u64| Loaded { in_flight: each * replicas, ..filled };
+    let keeps = |each: u64| Ok::<_, PlanError>(serve(&of_each(each), layout, clock)?.1.late.is_empty());
+    // Twice as many until limits break, or the memory is full; then halves between.
+    let most = (filled.in_flight / replicas).max(1);
+    let (mut kept, mut broken) = (1, most + 1);
+    let mut each = 1;
+    while each < broken {
+        match keeps(each)? {
+            true => (kept, each) = (each, if each == most { broken } else { (2 * each).min(most) }),
+            false => broken = each,
+        }
+    }
+    while broken - kept > 1 {
+        let each = u64::midpoint(kept, broken);
+        if keeps(each)? { kept = each } else { broken = each }
+    }
+    Ok(of_each(kept))
+}
+
 /// The courses of the steps that [`best_service`] found, as [`courses`] tells them.
 ///
 /// # Errors
 /// As [`best_service`].
-pub fn courses_of_steps(job: &Serving, machine: &Machine<'_>, found: &Step) -> Result<[Option<Course>; 2], TimeError> {
+pub fn courses_of_steps(
+    job: &Loaded<'_>,
+    machine: &Machine<'_>,
+    found: &Step,
+) -> Result<[Option<Course>; 2], TimeError> {
     let speeds = machine.speeds_to_serve(job)?;
     let allowed = machine.simulated.allowing(job.collectives);
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff: &allowed };
-    Ok(courses(&job.filled(&found.layout, machine.memories(&job.placement)), &found.layout, &clock)?)
+    Ok(courses(job, &found.layout, &clock)?)
 }
 
 /// The mean step of a job divided so, whose calls take what `tariff` says.
@@ -75,14 +123,14 @@ pub fn courses_of_steps(job: &Serving, machine: &Machine<'_>, found: &Step) -> R
 /// # Errors
 /// As [`best_service`].
 pub(crate) fn step_of(
-    job: &Serving,
+    job: &Loaded<'_>,
     layout: &Layout,
     machine: &Machine<'_>,
     tariff: &dyn Tariff,
 ) -> Result<Step, TimeError> {
     let speeds = machine.speeds_to_serve(job)?;
     let clock = Clock { speeds: &speeds, curve: &machine.curve, tariff };
-    Ok(serve(&job.filled(layout, machine.memories(&job.placement)), layout, &clock)?.0)
+    Ok(serve(job, layout, &clock)?.0)
 }
 
 /// Less is better: limits that are broken, and the time of a token in parts of a second so small that none is the same as another's by
@@ -97,6 +145,7 @@ fn promising(
     machine: &Machine<'_>,
     (clock, memory): (&Clock<'_>, Option<Memories>),
 ) -> Result<Vec<Layout>, TimeError> {
+    // (Requests that limits leave out leave memory, so that what fits full fits.)
     let filled = |layout: &Layout| job.filled(layout, memory);
     let found = shortlist(
         SIMULATED,
@@ -106,7 +155,7 @@ fn promising(
             room.beyond.is_none() && room.beyond_host.is_none()
         },
         |layout| serving_footprint(&filled(layout), layout).total(),
-        |layout| Ok(order(&serve(&filled(layout), layout, clock)?.1)),
+        |layout| Ok(order(&serve(&loaded(job, layout, memory, clock)?, layout, clock)?.1)),
     )?;
     Ok(found.into_iter().map(|(_, layout)| layout).collect())
 }

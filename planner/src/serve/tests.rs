@@ -490,6 +490,29 @@ fn on_a_host<const N: usize>(jobs: [String; N]) -> [(Step, Footprint, Service); 
     jobs.map(|lines| best_service(&served(&lines), &machine).unwrap())
 }
 
+/// As many requests are in flight as each replica may have, as fit the memory, as keep the limits: one more for each breaks one.
+#[test]
+fn as_many_are_in_flight_as_can_be() {
+    let lines = "prompt_tokens = 200\noutput_tokens = 100\nparallel = { tp = 4, dp = 2 }\n";
+    let as_many = |more: &str| format!("concurrency = \"auto\"\n{lines}{more}");
+    let given = |in_flight: u64, more: &str| format!("concurrency = {in_flight}\n{lines}{more}");
+    let [filled, few] = on_a_host(["max_num_seqs = 20000\n", "max_num_seqs = 3\n"].map(as_many)).map(|found| found.2);
+    let room = filled.room.as_ref().unwrap();
+    assert!(filled.in_flight == room.requests && filled.in_flight > 100 && room.beyond.is_none(), "{filled:?}");
+    assert_eq!(few.in_flight, 6);
+    // (Twice what a few take.)
+    let limit = format!("tpot_s = {}\n", few.tpot.unwrap().0 as f64 * 2e-12);
+    let [limited, hopeless] = on_a_host([limit.as_str(), "tpot_s = 0.00001\n"].map(as_many)).map(|found| found.2);
+    assert!(limited.late.is_empty() && (7..filled.in_flight).contains(&limited.in_flight), "{limited:?}");
+    assert_eq!((hopeless.in_flight, hopeless.late.len()), (2, 1));
+    let [as_told, more] = on_a_host([0, 2].map(|more| given(limited.in_flight + more, &limit)));
+    assert_eq!(as_told.2.tokens_per_s, limited.tokens_per_s);
+    assert_eq!(more.2.late.len(), 1);
+    // Searched degrees keep the limits as well, and answer no less.
+    let [searched] = on_a_host([as_many(&limit).replace("{ tp = 4, dp = 2 }", "\"auto\"")]);
+    assert!(searched.2.late.is_empty() && searched.2.tokens_per_s >= limited.tokens_per_s, "{searched:?}");
+}
+
 /// Keys and values that are kept elsewhere come over the fabric: never faster, and much slower over PCIe.
 #[test]
 fn tiers_cost_what_their_ways_cost() {

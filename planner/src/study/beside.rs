@@ -14,7 +14,7 @@ use super::Study;
 use super::answer::{CallRow, ResultRow};
 use super::load::{calls_of_row, layout_of_row};
 use crate::export::SavedPlan;
-use crate::job::{Collectives, Dimension, Job, Layout};
+use crate::job::{Collectives, Dimension, Job, Layout, Loaded};
 use crate::library::Library;
 use crate::serve;
 use crate::step::{self, Exchange, Listed, ListedCall, Machine, Planned, Simulated, StepCall, ranks_at_work};
@@ -133,7 +133,7 @@ pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Opt
         None => ours,
     });
     let theirs: Vec<ListedCall> = theirs.collect();
-    let of = |calls: Vec<ListedCall>| step_time(job, &layout, &machine, &Listed(calls));
+    let of = |calls: Vec<ListedCall>| step_time((job, row.in_flight), &layout, &machine, &Listed(calls));
     let step_s = (of(ours)?, of(theirs)?);
     let curves = kinds.into_iter().zip(plans).take(CURVES).filter_map(|(kind, plan)| {
         let plan = plan.filter(|plan| plan.rows.len() > 1)?;
@@ -239,13 +239,21 @@ impl Asked<'_> {
 }
 
 /// Seconds of a step whose calls take what is listed.
-fn step_time(job: &Job, layout: &Layout, machine: &Machine<'_>, tariff: &Listed) -> Option<f64> {
+fn step_time(
+    (job, in_flight): (&Job, Option<u64>),
+    layout: &Layout,
+    machine: &Machine<'_>,
+    tariff: &Listed,
+) -> Option<f64> {
     let time = match job {
         Job::Training(job) => {
             let speeds = machine.speeds_to_train(job).ok()?;
             step::step(job, layout, &speeds, &machine.curve, tariff).ok()?.time
         }
-        Job::Inference(job) => serve::step_of(job, layout, machine, tariff).ok()?.time,
+        Job::Inference(job) => {
+            let loaded = Loaded { job, in_flight: in_flight? };
+            serve::step_of(&loaded, layout, machine, tariff).ok()?.time
+        }
         Job::Trace(_) => return None,
     };
     Some(time.0 as f64 / 1e12)

@@ -273,11 +273,12 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
         }
         Job::Inference(job) => {
             let (step, footprint, service) = best_service(job, machine)?;
-            let courses = courses_of_steps(job, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
+            let loaded = Loaded { job, in_flight: service.in_flight };
+            let courses =
+                courses_of_steps(&loaded, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
             let courses = courses.filter_map(|(course, name)| Some(CourseRow::of(name, course?))).collect();
             let (hosts, of_one_host) =
                 on_one_host(machine, service.tokens_per_s, |host| Ok(unbounded_service(job, host)?.tokens_per_s));
-            let loaded = Loaded { job, in_flight: service.in_flight };
             let carried = carried(machine, &step, &serve::calls(&loaded, &step.layout))?;
             Ok(ResultRow {
                 courses,

@@ -143,7 +143,7 @@ pub fn csv(answer: &Answer) -> Table {
 pub fn results(answer: &Answer) -> Table {
     // What requests see stands where there are any, a step's cost where there is no other to tell.
     let has = |kind: JobKind| answer.results.iter().any(|one| one.kind == kind);
-    let in_flight = answer.jobs.iter().any(|job| job.requests.is_some());
+    let in_flight = answer.jobs.iter().any(|job| job.kind == JobKind::Inference && job.concurrency.is_none());
     let wanted = Wanted { requests: has(JobKind::Inference), in_flight, step_cost: has(JobKind::Trace) };
     let mut table = table(answer, names().into_iter().chain(main_fields(&wanted)).collect());
     if wanted.requests {

@@ -1,6 +1,10 @@
 //! What an inference job makes of its keys.
 
+use std::fmt;
+
 use fabricast_topologies::Picos;
+use serde::Deserialize;
+use serde::de::Visitor;
 use toml::Spanned;
 
 use super::super::{Arrivals, JobError, Limits, Places, Serving};
@@ -8,6 +12,9 @@ use super::{Checked, JobText, MOST_COUNTED, Own, ParallelText, largest, own};
 
 /// More replicas than any machine has.
 const MOST_REPLICAS: u64 = 1 << 20;
+
+/// More replicas than are filled.
+const MOST_FILLED: u64 = 1 << 14;
 
 /// The shortest and the longest limit of a time, in seconds.
 const LIMITS: (f64, f64) = (1e-6, 1e6);
@@ -104,6 +111,8 @@ impl JobText {
         };
         let most = match arrivals {
             Arrivals::OneByOne { concurrency } => concurrency,
+            // (Each replica of very many would have memory for them.)
+            Arrivals::AsMany { at_once } => at_once.saturating_mul(MOST_FILLED),
             Arrivals::Together { requests, at_once } => requests.min(at_once.saturating_mul(MOST_REPLICAS)),
         };
         let tokens = job.max_batched_tokens.max(most) as f64;
@@ -117,30 +126,76 @@ impl JobText {
     }
 
     fn arrivals(&self, check: Checked<'_>, places: &Places) -> Result<Arrivals, JobError> {
-        let Some(requests) = &self.requests else {
-            if let Some(limit) = &self.max_num_seqs {
-                let message = "max_num_seqs: is of a batch of `requests`: expected these in place of `concurrency`, or leave it out";
-                return Err(check.wrong(limit.span(), message.to_owned()));
-            }
-            let Some(concurrency) = &self.concurrency else {
-                return Err(JobError::at(&places.job, "missing field `concurrency`, or `requests` of a batch"));
-            };
-            return Ok(Arrivals::OneByOne { concurrency: check.count("concurrency", concurrency)? });
-        };
-        if let Some(concurrency) = &self.concurrency {
-            let message = "concurrency: there are `requests` of a batch, too: expected one of them";
-            return Err(check.wrong(concurrency.span(), message.to_owned()));
-        }
-        if let Some(limit) = &self.ttft_s {
-            let message = "ttft_s: requests of a batch wait for their turn: leave it out, or give `concurrency` in place of `requests`";
-            return Err(check.wrong(limit.span(), message.to_owned()));
-        }
-        let requests = check.count("requests", requests)?;
         let at_once = match &self.max_num_seqs {
             None => Serving::MAX_NUM_SEQS,
             Some(limit) => check.count("max_num_seqs", limit)?,
         };
-        Ok(Arrivals::Together { requests, at_once })
+        match (&self.concurrency, &self.requests) {
+            (None, None) => Err(JobError::at(&places.job, "missing field `concurrency`, or `requests` of a batch")),
+            (Some(concurrency), Some(_)) => {
+                let message = "concurrency: there are `requests` of a batch, too: expected one of them";
+                Err(check.wrong(concurrency.span(), message.to_owned()))
+            }
+            (Some(concurrency), None) => match (*concurrency.get_ref(), &self.max_num_seqs) {
+                (ConcurrencyText::Auto, _) => Ok(Arrivals::AsMany { at_once }),
+                (ConcurrencyText::Given(_), Some(limit)) => {
+                    let message = "max_num_seqs: is of a batch of `requests`, or of concurrency = \"auto\": expected one of these, or leave it out";
+                    Err(check.wrong(limit.span(), message.to_owned()))
+                }
+                (ConcurrencyText::Given(given), None) => {
+                    let given = Spanned::new(concurrency.span(), given);
+                    Ok(Arrivals::OneByOne { concurrency: check.count("concurrency", &given)? })
+                }
+            },
+            (None, Some(requests)) => {
+                if let Some(limit) = &self.ttft_s {
+                    let message = "ttft_s: requests of a batch wait for their turn: leave it out, or give `concurrency` in place of `requests`";
+                    return Err(check.wrong(limit.span(), message.to_owned()));
+                }
+                Ok(Arrivals::Together { requests: check.count("requests", requests)?, at_once })
+            }
+        }
+    }
+}
+
+/// Requests in flight as a job says them.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ConcurrencyText {
+    /// As many as can be.
+    Auto,
+    /// So many.
+    Given(u64),
+}
+
+impl<'de> Deserialize<'de> for ConcurrencyText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = ConcurrencyText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\" or a whole number of requests")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ConcurrencyText, E> {
+                match text {
+                    "auto" => Ok(ConcurrencyText::Auto),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<ConcurrencyText, E> {
+                let given = u64::try_from(number);
+                given
+                    .map(ConcurrencyText::Given)
+                    .map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(number), &self))
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<ConcurrencyText, E> {
+                Ok(ConcurrencyText::Given(number))
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }
 

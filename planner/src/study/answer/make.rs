@@ -278,7 +278,7 @@ fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
     let (concurrency, requests) = match served.map(|job| job.arrivals) {
         Some(Arrivals::OneByOne { concurrency }) => (Some(concurrency), None),
         Some(Arrivals::Together { requests, .. }) => (None, Some(requests)),
-        None => (None, None),
+        Some(Arrivals::AsMany { .. }) | None => (None, None),
     };
     let placed = job.placement();
     JobRow {

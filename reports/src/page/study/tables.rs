@@ -220,9 +220,11 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         let trained = job.global_batch.zip(job.model);
         let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
         let each = job.prompt_tokens.zip(job.output_tokens);
-        let served = job.concurrency.or(job.requests).zip(each).map(|(all, (prompt, output))| {
+        let served = each.map(|(prompt, output)| {
+            let all = job.concurrency.or(job.requests);
+            let all = all.map_or_else(|| "as many as can be in flight,".to_owned(), |all| format!("{all} requests"));
             let at_once = if job.requests.is_some() { ", all there at the start" } else { "" };
-            format!("{all} requests of {prompt} tokens, {output} answered{at_once}")
+            format!("{all} of {prompt} tokens, {output} answered{at_once}")
         });
         Cell::from(Value::or_missing(trained.or(served), Value::text))
     };
