@@ -15,12 +15,12 @@ use rustc_hash::FxHashMap;
 /// Pairs of ranks up to which their ways are looked at.
 const MOST_PAIRS: usize = 1 << 16;
 
-/// Groups of which it was looked at who stands for all, by who sends to whom in each.
-type Asked = (BTreeSet<(u32, u32)>, Vec<Vec<NodeId>>);
+/// Who sends to whom in each of some groups.
+type Meeting = (BTreeSet<(u32, u32)>, Vec<Vec<NodeId>>);
 
-/// What was found of groups of more devices in all than [`KEPT`], by number.
+/// Who stands for all, as was found of groups of more devices in all than [`KEPT`], by number.
 #[derive(Default)]
-pub(super) struct Standing(Mutex<FxHashMap<Asked, Vec<usize>>>);
+pub(super) struct Standing(Mutex<FxHashMap<Meeting, Vec<usize>>>);
 
 /// Groups of fewer are looked at again: that takes no longer than to look them up.
 const KEPT: usize = 1024;

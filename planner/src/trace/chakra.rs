@@ -338,10 +338,17 @@ impl Building<'_> {
             Side::Receiver => (peer, rank),
         };
         let messages = self.messages.entry((from, to, tag)).or_default();
-        Ok(match messages.next(side, self.events.len() as u32) {
-            Some(event) => event,
-            None => self.event(rank, node, message(from, to, bytes)),
-        })
+        let Some(event) = messages.next(side, self.events.len() as u32) else {
+            return Ok(self.event(rank, node, message(from, to, bytes)));
+        };
+        let told = self.events.get(event as usize).and_then(|event| event.what.call()).map_or(0, |call| call.bytes.0);
+        match told == bytes {
+            true => Ok(event),
+            false => {
+                let message = format!("a message of {bytes} bytes here, and of {told} in the trace of rank {peer}");
+                Err(self.fail(rank, node, &message))
+            }
+        }
     }
 
     /// Every rank of a group must have made all of its calls, and have been sent what it receives.
@@ -350,7 +357,7 @@ impl Building<'_> {
         if let Some(((from, to, tag), messages)) = missing.min_by_key(|(key, _)| **key) {
             let source = self.files.get(*to as usize).map_or("", |file| file.source);
             let message = format!(
-                "{} messages that rank {from} does not send are received from it under comm_tag {tag}",
+                "receives more from rank {from} under comm_tag {tag} than that sends: {} too many",
                 messages.missing()
             );
             return Err(JobError::at(&Place::of_source(source), message));
@@ -475,7 +482,18 @@ mod tests {
         assert_eq!(outcome.time, Picos(alone.0 * 14) + outcome.compute);
         // One that is received and never sent.
         let error = read(&[RING[0], RING[1], RING[2], RING[3], RING[4], RING[5], RING[6], MLP[0]]).unwrap_err();
-        assert!(error.to_string().starts_with("t.0.et: 14 messages that rank 7 does not send"), "{error}");
+        assert!(error.to_string().starts_with("t.0.et: receives more from rank 7 under comm_tag 0"), "{error}");
+    }
+
+    /// Both sides of a message tell its size.
+    #[test]
+    fn messages_are_as_large_on_both_sides() {
+        let other = RING[1].windows(3).rposition(|bytes| bytes == [0x80, 0x80, 0x08]).unwrap();
+        let mut changed = RING[1].to_vec();
+        changed[other + 2] = 0x09;
+        let error = read(&[RING[0], &changed, RING[2], RING[3], RING[4], RING[5], RING[6], RING[7]]).unwrap_err();
+        let told = "a message of 147456 bytes here, and of 131072 in the trace of rank 0";
+        assert!(error.to_string().starts_with("t.1.et: byte ") && error.to_string().ends_with(told), "{error}");
     }
 
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {

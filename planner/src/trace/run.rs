@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Call, Processor, Trace, What};
 use crate::job::{Collectives, JobError};
+use crate::plan::PlanError;
 use crate::step::{OwnChoice, Planned, Simulated, TimeError, fastest};
 
 /// When an event was.
@@ -142,9 +143,16 @@ impl<'a> Run<'a> {
             _ => (call.collective, call.bytes),
         };
         let devices = self.groups.get(&*call.group).map(|group| group.devices.as_slice()).unwrap_or_default();
-        let found = self.simulated.row(devices, collective, bytes, self.collectives, OwnChoice::Inside)?;
+        let found = self.simulated.row(devices, collective, bytes, self.collectives, OwnChoice::Inside);
+        // (What it is called, whatever it is done as.)
+        let found = found.map_err(|error| match error {
+            PlanError::NothingToChoose { rejected, possible, .. } => {
+                PlanError::NothingToChoose { collective: call.collective, rejected, possible }
+            }
+            other => other,
+        })?;
         let Some(row) = found else {
-            let message = format!("no strategy for {collective}");
+            let message = format!("no strategy for {}", call.collective);
             return Err(JobError::at(&Place::default(), message).into());
         };
         let fastest = fastest(&row);

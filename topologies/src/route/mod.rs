@@ -87,7 +87,7 @@ pub enum Links {
     #[default]
     Each,
     /// Of links that carry the same part of every flow one, with the part that it carries itself ([`Router::alike`] says of which): a
-    /// leaf's uplinks in a fat tree, say. Ways beyond 65,536 are spread over, too, where that makes them few to tell.
+    /// leaf's uplinks in a fat tree, say. Where switches have a capacity, or more than 65,536 ways between them, all are told.
     OneOfAlike,
 }
 

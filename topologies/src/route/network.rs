@@ -9,8 +9,8 @@ use super::Links;
 use super::alike::{Alike, Joint, Multiple};
 use super::islands::is_network;
 use super::rules::is_switch;
-use super::segment::{Segment, Step, comparable, settle};
-use crate::fabric::NodeKind;
+use super::segment::{MOST_WAYS, Segment, Step, comparable, settle};
+use crate::fabric::{Figures, NodeKind};
 use crate::{Fabric, LinkId, NodeId};
 
 const NONE: u32 = u32::MAX;
@@ -48,7 +48,19 @@ struct Reach {
 }
 
 impl Network {
+    /// One of alike links is told only where that changes nothing: no switch limits what passes it, of which links that are not told have
+    /// a part, and no two devices have more than [`MOST_WAYS`] between them, of which one is taken.
     pub fn new(fabric: &Fabric, listed: Links) -> Self {
+        let network = Self::listing(fabric, listed);
+        let limits = |figures: &Figures| matches!(figures, Figures::Switch(switch) if switch.capacity.is_some());
+        let are_limited = || fabric.nodes().any(|(id, node)| network.at(id).is_some() && limits(&node.figures));
+        match network.lists_alike() && (are_limited() || network.most_ways() > MOST_WAYS) {
+            true => Self::listing(fabric, Links::Each),
+            false => network,
+        }
+    }
+
+    fn listing(fabric: &Fabric, listed: Links) -> Self {
         let mut number = vec![NONE; fabric.node_count()];
         let mut count = 0;
         for (_, link) in fabric.links() {
@@ -139,6 +151,30 @@ impl Network {
         }
         let segment = self.ways(fabric, reach, from, to, weight)?;
         Some(slot.get_or_init(|| Box::new(segment)))
+    }
+
+    /// The most shortest ways between any two, were all links as good.
+    fn most_ways(&self) -> u64 {
+        let of = |from: u32| {
+            let mut ways: FxHashMap<u32, u64> = FxHashMap::from_iter([(from, 1)]);
+            let mut layer = vec![from];
+            let mut most = 1;
+            while !layer.is_empty() {
+                let mut next: FxHashMap<u32, u64> = FxHashMap::default();
+                for &at in &layer {
+                    let here = ways.get(&at).copied().unwrap_or_default();
+                    for edge in self.leaving(at).iter().filter(|edge| !edge.failed && !ways.contains_key(&edge.to)) {
+                        let there = next.entry(edge.to).or_default();
+                        *there = there.saturating_add(here.saturating_mul(edge.multiple.into));
+                    }
+                }
+                most = next.values().copied().fold(most, u64::max);
+                layer = next.keys().copied().collect();
+                ways.extend(next);
+            }
+            most
+        };
+        (0..self.from.len() as u32).map(of).max().unwrap_or_default()
     }
 
     /// Whether every forwarding device reaches every other.

@@ -12,7 +12,7 @@ use super::inside::Inside;
 use super::islands::Islands;
 use super::network::Network;
 use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
-use super::segment::{MOST_WAYS, MOST_WAYS_OF_ALIKE, Segment, comparable, picos, stated};
+use super::segment::{MOST_WAYS, Segment, comparable, picos, stated};
 use super::{Ecmp, Links, PathClass, RouteOptions, reason};
 use crate::fabric::NodeKind;
 use crate::{Error, Fabric, LinkId, NodeId, Result};
@@ -143,7 +143,8 @@ impl<'f> Router<'f> {
         let first = ways.first()?;
         let flow = self.flow(from, to, flow);
         let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
-        let most = if self.network.lists_alike() { MOST_WAYS_OF_ALIKE } else { MOST_WAYS };
+        // (Where links stand for others, many ways are few links: out of several ports and into several.)
+        let most = if self.network.lists_alike() { u32::MAX.into() } else { MOST_WAYS };
         if let ([only], true) = (&ways[..], total <= most || flow.is_some()) {
             self.write(from, to, only, flow, hops);
         } else if flow.is_some() || total > most {

@@ -11,9 +11,6 @@ use crate::{Bandwidth, Picos};
 /// More equal ways than this are not spread over: one of them is taken. Shares stay small exact fractions.
 pub(super) const MOST_WAYS: u64 = 1 << 16;
 
-/// The same where links stand for others, so that many ways are few links.
-pub(super) const MOST_WAYS_OF_ALIKE: u64 = u32::MAX as u64;
-
 /// A link of the layered graph; states are dense numbers, steps are in order of travel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
@@ -168,9 +165,7 @@ pub(super) fn settle(
     }
     let hops = steps.last()?.layer + 1;
     let segment = Segment { parts: parts.into(), hops, ways, bandwidth, latency, kept: Kept::All };
-    let stands_for_several = steps.iter().any(|step| step.multiple != Multiple::ONE);
-    let most = if stands_for_several { MOST_WAYS_OF_ALIKE } else { MOST_WAYS };
-    Some(if ways > most { narrowed(&segment, weight) } else { segment })
+    Some(if ways > MOST_WAYS { narrowed(&segment, weight) } else { segment })
 }
 
 /// The usual case: one way, no choice.

@@ -6,7 +6,7 @@ use crate::Bytes;
 
 /// What the table says of a GPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Links {
+pub(super) struct Listed {
     /// Name without the vendor.
     pub model: String,
     pub bus_id: Option<String>,
@@ -14,8 +14,8 @@ pub(super) struct Links {
 }
 
 /// The GPUs that the table lists, by index.
-pub(super) fn read(text: &str) -> FxHashMap<u32, Links> {
-    let mut listed: FxHashMap<u32, Links> = FxHashMap::default();
+pub(super) fn read(text: &str) -> FxHashMap<u32, Listed> {
+    let mut listed: FxHashMap<u32, Listed> = FxHashMap::default();
     let mut last = None;
     for line in text.lines().filter(|line| line.trim_start().starts_with('|')) {
         let mut cells = line.split('|').skip(1);
@@ -27,7 +27,7 @@ pub(super) fn read(text: &str) -> FxHashMap<u32, Links> {
             let name = first.split_once("NVIDIA").map_or("", |(_, name)| name.trim_start());
             let model = name.split("  ").next().unwrap_or_default().trim_end_matches('.').trim().to_owned();
             let bus_id = second.split_whitespace().next().map(str::to_lowercase);
-            listed.insert(index, Links { model, bus_id, memory: None });
+            listed.insert(index, Listed { model, bus_id, memory: None });
             last = Some(index);
         } else if let (Some(index), Some((_, total))) = (last, second.split_once('/')) {
             let mib = total.trim().strip_suffix("MiB").and_then(|mib| mib.parse::<u64>().ok());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::listing::Links;
+use super::listing::Listed;
 use super::matrix::{Device, Matrix, Relation};
 use crate::error::{Origin, Result};
 use crate::fabric::{
@@ -44,7 +44,7 @@ const BLACKWELL: Generation = generation("Blackwell", 50, PCIE_5_LANE, 40);
 const MOST_NVLINKS: u64 = 18;
 
 /// Rebuilds the fabric.
-pub(super) fn fabric(origin: Origin<'_>, matrix: &Matrix, listed: &FxHashMap<u32, Links>) -> Result<Fabric> {
+pub(super) fn fabric(origin: Origin<'_>, matrix: &Matrix, listed: &FxHashMap<u32, Listed>) -> Result<Fabric> {
     let mut builder = FabricBuilder::new(&origin.stem());
     builder.source(format!("nvidia-smi topo -m in {}", origin.source));
     let mut warnings = Warnings::default();
@@ -110,7 +110,7 @@ fn capability(model: &str) -> Option<u32> {
     names.into_iter().find(|(name, _)| matches(name)).map(|(_, capability)| capability)
 }
 
-fn guess_generation(matrix: &Matrix, listed: &FxHashMap<u32, Links>, warnings: &mut Warnings) -> Generation {
+fn guess_generation(matrix: &Matrix, listed: &FxHashMap<u32, Listed>, warnings: &mut Warnings) -> Generation {
     let named = gpus(matrix)
         .into_iter()
         .filter_map(|i| matrix.devices.get(i)?.number)
@@ -138,7 +138,7 @@ fn guess_generation(matrix: &Matrix, listed: &FxHashMap<u32, Links>, warnings: &
 }
 
 /// A vertex for each GPU and NIC, in the order of the columns.
-fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<u32, Links>) -> Vec<Option<NodeId>> {
+fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<u32, Listed>) -> Vec<Option<NodeId>> {
     let host = builder.host(DEFAULT_HOST);
     let mut nics = 0;
     matrix
@@ -168,7 +168,7 @@ fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<
         .collect()
 }
 
-fn gpu_figures(known: Option<&Links>) -> Figures {
+fn gpu_figures(known: Option<&Listed>) -> Figures {
     known.map_or(Figures::None, |gpu| {
         Figures::Gpu(Arc::new(GpuFigures {
             model: Some(gpu.model.clone()),

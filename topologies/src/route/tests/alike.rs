@@ -53,6 +53,44 @@ fn of_a_fat_tree_a_link_of_each_tier_is_told() {
     assert!((0..2048).all(|link| Router::listing(&fabric, hashed, Links::OneOfAlike).alike(LinkId(link)).is_none()));
 }
 
+/// Two hosts, switches between them in a row, and so many links from each to the next.
+fn row(switches: usize, parallel: usize, figures: &str) -> Fabric {
+    let link = |a: &str, b: &str, kind: &str| {
+        format!("[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"{kind}\"\nbandwidth = \"50 GB/s\"\n")
+    };
+    let mut text = format!("name = \"row\"\nsource = [\"test\"]\n[device.switch]\n{figures}\n");
+    for (host, switch) in [("a", 0), ("b", switches - 1)] {
+        for kind in ["gpu", "cpu", "nic"] {
+            text += &format!("[[node]]\nid = \"{host}-{kind}\"\nkind = \"{kind}\"\nhost = \"{host}\"\n");
+        }
+        text += &link(&format!("{host}-gpu"), &format!("{host}-cpu"), "pcie");
+        text += &link(&format!("{host}-nic"), &format!("{host}-cpu"), "pcie");
+        text += &link(&format!("{host}-nic"), &format!("s{switch}"), "infiniband");
+    }
+    for switch in 0..switches {
+        text += &format!("[[node]]\nid = \"s{switch}\"\nkind = \"switch\"\ndevice = \"switch\"\n");
+        if switch > 0 {
+            text += &link(&format!("s{}", switch - 1), &format!("s{switch}"), "infiniband").repeat(parallel);
+        }
+    }
+    spec(&text)
+}
+
+/// Where a switch limits all that passes it, or so many ways are alike that one is taken, all links are told.
+#[test]
+fn all_links_are_told_where_one_does_not_tell_all() {
+    let is_alike = |fabric: &Fabric| {
+        let router = Router::listing(fabric, RouteOptions::default(), Links::OneOfAlike);
+        let routers = [&Router::new(fabric, RouteOptions::default()), &router];
+        check(fabric, routers, fabric.gpus()[0], fabric.gpus()[1]).unwrap();
+        fabric.links().any(|(link, _)| router.alike(link).is_some())
+    };
+    assert!(is_alike(&row(3, 4, "model = \"any\"")));
+    assert!(!is_alike(&row(3, 4, "capacity = \"60 GB/s\"")));
+    assert!(is_alike(&row(17, 2, "model = \"any\"")));
+    assert!(!is_alike(&row(18, 2, "model = \"any\"")));
+}
+
 proptest! {
     /// Whatever links have failed, of trees of two and three tiers, oversubscribed or not, and of networks where none is like another.
     #[test]
