@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Ring,
     /// Double trees: both.
     Tree,
-    /// PAT: large calls among very many by those of fewer.
+    /// PAT: among very many by those of fewer.
     Pat,
     /// As it is.
     Other,
@@ -43,7 +43,7 @@ impl Kind {
         match Growth::of(algorithm, collective) {
             Some(Growth::ByRank) => Self::Ring,
             Some(Growth::ByDoubling) => Self::Tree,
-            Some(Growth::WithLargeParts) => Self::Pat,
+            Some(Growth::WithParts) => Self::Pat,
             None if algorithm.streams(collective) => Self::Streaming,
             None => Self::Other,
         }

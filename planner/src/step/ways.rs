@@ -69,7 +69,7 @@ impl Simulated<'_> {
                 Kind::Ring => fewer(bytes, Growth::ByRank),
                 // (Where hosts have several, none goes that way.)
                 Kind::Pat if self.router.fabric().most_on_a_host(group) > 1 => None,
-                Kind::Pat => fewer(bytes, Growth::WithLargeParts),
+                Kind::Pat => fewer(bytes, Growth::WithParts),
                 Kind::Tree => match streamed() {
                     Some(last) => fewer(last, Growth::ByDoubling).or(Some((Cow::from(group), last))),
                     None => fewer(bytes, Growth::ByDoubling),
