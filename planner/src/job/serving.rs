@@ -1,8 +1,8 @@
 //! An inference job: requests that a model answers, as vLLM batches them.
 //!
 //! So many requests are always in flight: where one is answered, the next comes. Or as many as memory and limits leave. Or so many are there
-//! at the start, and as many are in flight as the memory holds. Each brings its prompt, of which a part may be known already, and is answered token by token. Replicas (the
-//! data-parallel ranks) have equal parts of the requests.
+//! at the start, and as many are in flight as the memory holds. Each brings its prompt, of which a part may be known already, and is
+//! answered token by token. Replicas (the data-parallel ranks) have equal parts of the requests.
 
 use std::ops::Deref;
 

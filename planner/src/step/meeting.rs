@@ -5,46 +5,44 @@
 //! first stands for all.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::convert::Infallible;
+use std::sync::Arc;
 
 use fabricast_sim::schedule::{Generate, Program, Rank};
 use fabricast_topologies::route::{Ecmp, Router, Summary};
 use fabricast_topologies::{Bandwidth, LinkId, NodeId};
 use rustc_hash::FxHashMap;
 
+use super::price::Kept;
+
 /// Pairs of ranks up to which their ways are looked at.
 const MOST_PAIRS: usize = 1 << 16;
 
 /// Who sends to whom in each of some groups.
-type Meeting = (BTreeSet<(u32, u32)>, Vec<Vec<NodeId>>);
+type Meeting = (Arc<BTreeSet<(u32, u32)>>, Vec<Vec<NodeId>>);
 
-/// Who stands for all, as was found of groups of more devices in all than [`KEPT`], by number.
+/// Who stands for all, by number, of groups of more devices in all than [`KEPT`].
 #[derive(Default)]
-pub(super) struct Standing(Mutex<FxHashMap<Meeting, Vec<usize>>>);
+pub(super) struct Standing(Kept<Meeting, Arc<[usize]>>);
 
 /// Groups of fewer are looked at again: that takes no longer than to look them up.
 const KEPT: usize = 1024;
 
 impl Standing {
-    /// The groups, by number, that stand for all; all where ways are not known beforehand. (Two threads may work out the same.)
-    pub(super) fn of(&self, router: &Router<'_>, generator: &dyn Generate, groups: &[&[NodeId]]) -> Vec<usize> {
+    /// The groups, by number, that stand for all; all where ways are not known beforehand.
+    pub(super) fn of(&self, router: &Router<'_>, generator: &dyn Generate, groups: &[&[NodeId]]) -> Arc<[usize]> {
         let all = || (0..groups.len()).collect();
         let pairs = match router.options().ecmp {
             Ecmp::Averaged => pairs(generator),
             Ecmp::Hashed { .. } => None,
         };
-        let Some(pairs) = pairs else { return all() };
-        let find = |pairs: &BTreeSet<(u32, u32)>| that_stand_for_all(router, pairs, groups).unwrap_or_else(all);
+        let Some(pairs) = pairs.map(Arc::new) else { return all() };
+        let find = || that_stand_for_all(router, &pairs, groups).map_or_else(all, Arc::from);
         if groups.iter().map(|group| group.len()).sum::<usize>() < KEPT {
-            return find(&pairs);
+            return find();
         }
-        let asked = (pairs, groups.iter().map(|group| group.to_vec()).collect());
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();
-        known.unwrap_or_else(|| {
-            let found = find(&asked.0);
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, found.clone());
-            found
-        })
+        let meeting = (Arc::clone(&pairs), groups.iter().map(|group| group.to_vec()).collect());
+        self.0.or_find(meeting, || Ok::<_, Infallible>(Some(find()))).ok().flatten().unwrap_or_else(all)
     }
 }
 
@@ -190,7 +188,7 @@ mod tests {
         };
         let ring = generator(Algorithm::Ring, &Shape::new(call, Protocol::Simple)).unwrap();
         let groups: Vec<&[NodeId]> = placed.iter().map(<[NodeId; 4]>::as_slice).collect();
-        Standing::default().of(&router, ring.as_ref(), &groups)
+        Standing::default().of(&router, ring.as_ref(), &groups).to_vec()
     }
 
     /// A generator's programs, and no word of its symmetry.

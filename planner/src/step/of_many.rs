@@ -54,8 +54,8 @@ impl Kind {
 /// (rails, torus) longer with them than with 8, of 64 KiB twice as long, of 1 MiB as long, of 4 MiB 4 to 7 % less (all_gather, simple).
 const FEW_CHANNELS: Bytes = Bytes(256 << 10);
 
-/// What groups of many try that have so many ranks on a host, of which each has up to `part`. PAT is for ranks that have a host each: NCCL leaves it out elsewhere
-/// (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
+/// What groups of many try that have so many ranks on a host, of which each has up to `part`. PAT is for ranks that have a host each: NCCL
+/// leaves it out elsewhere (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
 pub(super) fn of_many(collective: Collective, on_a_host: u32, (kinds, part): (&[Kind], Bytes)) -> Restriction {
     let mut algorithms: Vec<Algorithm> = match collective.is_between_pairs() {
         // (There every rank has something for every other.)

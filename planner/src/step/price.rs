@@ -157,17 +157,17 @@ impl<K, T> Default for Kept<K, T> {
     }
 }
 
-impl<K: Eq + Hash, T: Copy> Kept<K, T> {
+impl<K: Eq + Hash, T: Clone> Kept<K, T> {
     /// The answer that is known, or that `find` finds now; of nothing found nothing is kept. Two threads may work out the
     /// same; they find the same.
     pub(super) fn or_find<E>(&self, asked: K, find: impl FnOnce() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();
         if known.is_some() {
             return Ok(known);
         }
         let found = find()?;
-        if let Some(found) = found {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, found);
+        if let Some(found) = &found {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, found.clone());
         }
         Ok(found)
     }
@@ -282,7 +282,7 @@ impl<'a> Simulated<'a> {
             let (at, picked) = self.pick(&parties, asked.of(last))?;
             let time = picked.strategy.map_or(Ok(Picos::ZERO), |strategy| {
                 let call = Planned { collective, bytes, strategy };
-                let of_part = |bytes| self.near(&parties, &Planned { bytes, ..call }, (at, picked));
+                let of_part = |bytes| self.near(&parties, &Planned { bytes, ..call }, (at, picked.time));
                 self.streamed(&parties, &call).unwrap_or_else(|| sample.time(of_part))
             });
             return Ok(Timed { time: time?, strategy: picked.strategy });

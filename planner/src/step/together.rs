@@ -177,7 +177,7 @@ impl<'c> Calls<'c> {
         if let [(.., generator)] = self.generators.as_slice() {
             let groups: Vec<&[NodeId]> = self.parties.iter().map(|one| one.1).collect();
             let standing = standing.of(router, generator.as_ref(), &groups);
-            self.parties = standing.into_iter().filter_map(|group| self.parties.get(group).cloned()).collect();
+            self.parties = standing.iter().filter_map(|&group| self.parties.get(group).cloned()).collect();
         }
     }
 }

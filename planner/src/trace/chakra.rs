@@ -47,7 +47,7 @@ const COLLECTIVES: [Option<Collective>; 10] = [
 ];
 
 /// What is read of a node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Node {
     id: u64,
     name: String,
@@ -116,17 +116,7 @@ fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Broken> {
 }
 
 fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
-    let mut node = Node {
-        id: 0,
-        name: String::new(),
-        kind: 0,
-        after: Vec::new(),
-        micros: 0,
-        numbers: BTreeMap::new(),
-        group: String::new(),
-        on: Processor::Gpu,
-        at: message.at(),
-    };
+    let mut node = Node { at: message.at(), ..Node::default() };
     while let Some((field, value, at)) = message.field()? {
         match (field, value) {
             (1, Value::Varint(id)) => node.id = id,

@@ -86,9 +86,10 @@ pub enum What {
 }
 
 /// What a rank computes on, one thing at a time on each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Processor {
     /// Its GPU, whose kernels a trace has the times of.
+    #[default]
     Gpu,
     /// A thread of its host, which is not counted as computing.
     Cpu,

@@ -52,7 +52,9 @@ impl Alike {
     /// Of so many forwarding devices and the links between them; `is_joined` says which of them islands are joined to.
     pub fn of(fabric: &Fabric, is_joined: &[bool], joints: &[Joint]) -> Self {
         let class = classes(fabric, is_joined, joints);
-        let size = |of: u32| class.iter().filter(|&&class| class == of).count() as u64;
+        let mut sizes: FxHashMap<u32, u64> = FxHashMap::default();
+        class.iter().for_each(|&class| *sizes.entry(class).or_default() += 1);
+        let size = |of: u32| sizes.get(&of).copied().unwrap_or(1);
         let class_of = |device: u32| class.get(device as usize).copied().unwrap_or_default();
         let mut kinds: BTreeMap<(u32, u32, Record), Vec<LinkId>> = BTreeMap::new();
         for joint in joints {
@@ -64,7 +66,7 @@ impl Alike {
             links.sort_unstable();
             let Some(&link) = links.first() else { continue };
             let count = links.len() as u64;
-            let multiple = Multiple { out: count / size(from).max(1), into: count / size(to).max(1) };
+            let multiple = Multiple { out: count / size(from), into: count / size(to) };
             alike.joints.push((Joint { from, to, link }, multiple));
             if count > 1 {
                 alike.members.insert(link, links);

@@ -190,10 +190,6 @@ impl<'de> Deserialize<'de> for ConcurrencyText {
                     .map(ConcurrencyText::Given)
                     .map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(number), &self))
             }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<ConcurrencyText, E> {
-                Ok(ConcurrencyText::Given(number))
-            }
         }
         deserializer.deserialize_any(Either)
     }

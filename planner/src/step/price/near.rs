@@ -4,7 +4,7 @@
 use fabricast_topologies::{Bytes, NodeId, Picos};
 
 use super::super::together::Planned;
-use super::{MOST_TOGETHER, Simulated, Timed};
+use super::{MOST_TOGETHER, Simulated};
 use crate::plan::PlanError;
 
 /// Up to this part less is told by what the busiest link is spared. (Of a dragonfly, a torus and a fat tree of 16,384 GPUs, of which
@@ -15,21 +15,21 @@ const LITTLE: u64 = 32;
 const BETWEEN: u64 = 2;
 
 impl Simulated<'_> {
-    /// What a call takes with all groups; `known` is the next larger one that is done the same way.
+    /// What a call takes with all groups; `known` is the next larger size, and what a call of it takes that is done the same way.
     pub(super) fn near(
         &self,
         parties: &[Vec<NodeId>],
         call: &Planned,
-        (next, known): (Bytes, Timed),
+        (next, known): (Bytes, Picos),
     ) -> Result<Picos, PlanError> {
-        if call.bytes == next && known.strategy == Some(call.strategy) {
-            return Ok(known.time);
+        if call.bytes == next {
+            return Ok(known);
         }
         if let Some(told) = self.told_in_part(parties, call) {
             return told;
         }
         let time = || self.part(parties, *call);
-        let is_near = (next.0 / 2 + 1..next.0).contains(&call.bytes.0) && known.strategy == Some(call.strategy);
+        let is_near = (next.0 / 2 + 1..next.0).contains(&call.bytes.0);
         let (Some(first), true) = (parties.first(), is_near && parties.len() > 1 && self.ranks.len() > MOST_TOGETHER)
         else {
             return time();
@@ -37,11 +37,11 @@ impl Simulated<'_> {
         let less = next.0 - call.bytes.0;
         if less <= next.0 / LITTLE {
             let of_links = self.least_of_links(parties, Planned { bytes: next, ..*call });
-            return Ok(known.time - Picos((u128::from(of_links.0) * u128::from(less) / u128::from(next.0)) as u64));
+            return Ok(known - Picos((u128::from(of_links.0) * u128::from(less) / u128::from(next.0)) as u64));
         }
         let least = self.taken(std::slice::from_ref(first), call)?.max(self.least_of_links(parties, *call));
-        match known.time.0.saturating_sub(least.0) <= known.time.0 / 100 * BETWEEN {
-            true => Ok(Picos(u64::midpoint(least.0.min(known.time.0), known.time.0))),
+        match known.0.saturating_sub(least.0) <= known.0 / 100 * BETWEEN {
+            true => Ok(Picos(u64::midpoint(least.0.min(known.0), known.0))),
             false => time(),
         }
     }
@@ -75,7 +75,7 @@ mod tests {
             let strategy = Strategy { algorithm, protocol, channels: 8, threads: None, chunk: None };
             let call = |kib: u64| Planned { collective, bytes: Bytes(kib * 1024 * 520), strategy };
             let whole = |kib| simulated.slowest(&groups, (collective, call(kib).bytes), strategy).unwrap();
-            let known = Timed { time: whole(64), strategy: Some(strategy) };
+            let known = whole(64);
             for kib in [64, 63, 62, 50, 40] {
                 let told = simulated.near(&groups, &call(kib), (call(64).bytes, known)).unwrap();
                 let error = told.0 as f64 / whole(kib).0 as f64 - 1.0;

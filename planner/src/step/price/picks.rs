@@ -98,7 +98,7 @@ impl Simulated<'_> {
             // (The first that goes wrong is told, whichever comes first.)
             let ways: Vec<Result<_, PlanError>> = fast.par_iter().with_max_len(1).map(alone).collect();
             let ways = self.least_first(parties, ways.into_iter().collect::<Result<_, _>>()?, by);
-            self.best_of(best, &ways, |&(_, strategy)| among(parties, strategy))
+            self.best_of(best, &ways, |way| among(parties, way.strategy))
         })?;
         // Fewer channels, which leave SMs to others, where more are worth little; as `plan` prefers them.
         let Some((best, strategy)) = best else { return Ok(Timed::default()) };
@@ -130,7 +130,7 @@ impl Simulated<'_> {
             }
             let ways = self.ways(kinds, first, (collective, bytes), collectives)?;
             let ways = self.least_first(parties, ways, |strategy| Planned { collective, bytes, strategy });
-            self.best_of(best, &ways, |&way| self.with_all(parties, (collective, bytes), way))
+            self.best_of(best, &ways, |way| self.with_all(parties, (collective, bytes), (way.alone, way.strategy)))
         })?;
         let (time, strategy) = best.unzip();
         Ok(Timed { time: time.unwrap_or_default(), strategy })
@@ -186,7 +186,7 @@ impl Simulated<'_> {
         &self,
         known: Option<Best>,
         ways: &[Way],
-        with_all: impl Fn(&(Picos, Strategy)) -> Result<Picos, PlanError> + Sync,
+        with_all: impl Fn(&Way) -> Result<Picos, PlanError> + Sync,
     ) -> Result<Option<Best>, PlanError> {
         let mut best = known;
         let is_beaten = |best: Option<Best>, way: &Way| best.is_some_and(|(time, _)| time <= way.least);
@@ -194,7 +194,7 @@ impl Simulated<'_> {
             if some.first().is_some_and(|way| is_beaten(best, way)) {
                 break;
             }
-            let times = some.par_iter().with_max_len(1).map(|way| with_all(&(way.alone, way.strategy)));
+            let times = some.par_iter().with_max_len(1).map(&with_all);
             for (way, time) in some.iter().zip(times.collect::<Vec<Result<Picos, PlanError>>>()) {
                 // As if each had waited for those before it.
                 if !is_beaten(best, way) {
