@@ -6,7 +6,7 @@ use fabricast_reports::format::grouped;
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
 use fabricast_reports::topology;
 use fabricast_topologies::check::{self, Severity};
-use fabricast_topologies::route::{PathClass, Router, Summary};
+use fabricast_topologies::route::{PathClass, Router, Routing, Summary};
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, NodeKind, Picos, preset, write};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -32,7 +32,9 @@ pub fn run(command: &FabricCommand, output: &Output) -> Result<(), Failure> {
 }
 
 fn load(target: &FabricTarget, output: &Output) -> Result<Fabric, Failure> {
-    setup::fabric(&target.fabric, &target.size, &target.what_if, output)
+    let fabric = setup::fabric(&target.fabric, &target.size, &target.what_if, output)?;
+    let routing = fabric.routing().restricted_by(setup::route_options(&target.size).routing());
+    Ok(if routing == fabric.routing() { fabric } else { fabric.with_routing(routing) })
 }
 
 /// A preset, as `fabric list` describes it.
@@ -355,13 +357,38 @@ fn check(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
     }
 }
 
+/// Warns of what a format cannot hold.
+fn not_said(format: &str, lost: Vec<String>, output: &Output) {
+    for one in lost {
+        output.warn(&format!("{format} does not hold {one}"));
+    }
+}
+
+fn is_not_used(gpus: u64) -> String {
+    format!("{} {}", counted(gpus, "GPU"), if gpus == 1 { "is" } else { "are" })
+}
+
 fn export(target: &FabricTarget, to: ExportFormat, output: &Output) -> Result<(), Failure> {
     let fabric = load(target, output)?;
     let text = match to {
-        ExportFormat::NcclXml => write::nccl_xml::write(&fabric)?,
+        ExportFormat::NcclXml => {
+            let mut lost = write::nccl_xml::lost(&fabric);
+            lost.extend(target.what_if.slow.iter().map(|slow| format!("--slow {slow}: NCCL has rates of its own")));
+            not_said("an NCCL topology file", lost, output);
+            write::nccl_xml::write(&fabric)?
+        }
         ExportFormat::Spec => write::spec::write(&fabric)?,
         ExportFormat::Dot => write::dot::write(&fabric),
-        ExportFormat::Svg => topology::svg(&fabric, &topology::Options::default()),
+        ExportFormat::Svg => {
+            let idle = fabric.idle_gpus().len() as u64;
+            let unseen = [
+                (idle > 0, format!("that {} not in use", is_not_used(idle))),
+                (fabric.routing() != Routing::default(), "settings of routes (--no-p2p, --no-gdr, --ecmp)".to_owned()),
+            ];
+            let unseen = unseen.into_iter().filter_map(|(is_lost, what)| is_lost.then_some(what)).collect();
+            not_said("a picture", unseen, output);
+            topology::svg(&fabric, &topology::Options::default())
+        }
         ExportFormat::Json => json(&fabric, target, output)?,
     };
     output.write(&text)

@@ -9,6 +9,7 @@ mod bad_measurements;
 #[path = "../../reports/tests/page/chromium.rs"]
 mod chromium;
 mod compare;
+mod exports;
 mod files;
 mod formats;
 mod golden_tables;

@@ -7,9 +7,10 @@ use proptest::option::of;
 use proptest::prelude::*;
 
 use crate::fabric::{
-    CpuArch, CpuFigures, Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, NicFigures, Node, NodeKind,
-    SwitchFigures,
+    CpuArch, CpuFigures, Fabric, FabricBuilder, Figures, GpuFigures, Link, LinkKind, LinkSpec, NicFigures, Node,
+    NodeKind, SwitchFigures,
 };
+use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
 /// Everything of a fabric that is compared, in order; hosts by name, since their numbers follow first use.
@@ -22,9 +23,11 @@ pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
     }));
     facts.extend(fabric.links().map(|(_, link)| {
         let (from, to) = (id(link.from), id(link.to));
-        format!("{from:?} {to:?} {:?} x{} {:?} {:?}", link.kind, link.lanes, link.bandwidth, link.latency)
+        let Link { kind, lanes, bandwidth, latency, failed, .. } = link;
+        format!("{from:?} {to:?} {kind:?} x{lanes} {bandwidth:?} {latency:?} failed {failed}")
     }));
     facts.push(format!("ranks {:?}", fabric.gpus().iter().map(|&gpu| id(gpu)).collect::<Vec<_>>()));
+    facts.push(format!("{:?} {:?}", fabric.routing(), fabric.host_grid()));
     facts
 }
 
@@ -149,39 +152,74 @@ fn link() -> impl Strategy<Value = LinkSpec> {
     )
 }
 
+/// What differs from a healthy machine in full use.
+struct State {
+    idle: Vec<prop::sample::Index>,
+    failed: Vec<prop::sample::Index>,
+    routing: Routing,
+    grid: Vec<u32>,
+}
+
+fn state() -> impl Strategy<Value = State> {
+    let some = || vec(any::<prop::sample::Index>(), 0..3);
+    let ecmp = of(any::<u64>()).prop_map(|seed| seed.map_or(Ecmp::Averaged, |seed| Ecmp::Hashed { seed }));
+    let routing = (any::<bool>(), any::<bool>(), ecmp).prop_map(|(p2p, gdr, ecmp)| Routing {
+        p2p: if p2p { PeerAccess::Allowed } else { PeerAccess::Off },
+        gdr: if gdr { GpuDirect::Allowed } else { GpuDirect::Off },
+        ecmp,
+    });
+    (some(), some(), routing, vec(1..9u32, 0..3)).prop_map(|(idle, failed, routing, grid)| State {
+        idle,
+        failed,
+        routing,
+        grid,
+    })
+}
+
 /// A random fabric: any kinds, figures, hosts, parallel links and rank order.
 pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
     let ends = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
     let runs = (1..4usize, link(), vec(ends, 0..12));
-    (text(), vec(text(), 0..3), vec(node(), 1..14), vec(runs, 0..4), any::<prop::sample::Index>()).prop_map(
-        |(name, sources, nodes, links, turn)| {
-            let mut builder = FabricBuilder::new(&name);
-            for source in sources {
-                builder.source(source);
-            }
-            let mut added = Vec::new();
-            for (id, kind, figures, host, mut attributes) in nodes {
-                let host = builder.host(&host);
-                attributes.sort();
-                attributes.dedup_by(|a, b| a.0 == b.0);
-                let attributes = attributes.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-                added.extend(builder.node_with(Node { id: id.into(), kind, host, figures, attributes }));
-            }
-            for (repeat, spec, ends) in links {
-                for (a, b) in ends.iter().flat_map(|ends| std::iter::repeat_n(ends, repeat)) {
-                    let (a, b) = (*a.get(&added), *b.get(&added));
-                    if a != b {
-                        builder.link(a, b, &spec);
-                    }
+    let parts = (text(), vec(text(), 0..3), vec(node(), 1..14), vec(runs, 0..4), any::<prop::sample::Index>());
+    (parts, state()).prop_map(|((name, sources, nodes, links, turn), State { idle, failed, routing, grid })| {
+        let mut builder = FabricBuilder::new(&name);
+        for source in sources {
+            builder.source(source);
+        }
+        let mut added = Vec::new();
+        for (id, kind, figures, host, mut attributes) in nodes {
+            let host = builder.host(&host);
+            attributes.sort();
+            attributes.dedup_by(|a, b| a.0 == b.0);
+            let attributes = attributes.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+            added.extend(builder.node_with(Node { id: id.into(), kind, host, figures, attributes }));
+        }
+        for (repeat, spec, ends) in links {
+            for (a, b) in ends.iter().flat_map(|ends| std::iter::repeat_n(ends, repeat)) {
+                let (a, b) = (*a.get(&added), *b.get(&added));
+                if a != b {
+                    builder.link(a, b, &spec);
                 }
             }
-            let mut ranks = builder.ranks().to_vec();
-            if !ranks.is_empty() {
-                let by = turn.index(ranks.len());
-                ranks.rotate_left(by);
-                builder.rank_order(ranks);
+        }
+        let mut ranks = builder.ranks().to_vec();
+        if !ranks.is_empty() {
+            let by = turn.index(ranks.len());
+            ranks.rotate_left(by);
+            builder.rank_order(ranks);
+        }
+        for gpu in idle {
+            if let ranks @ [_, _, ..] = builder.ranks() {
+                let gpu = *gpu.get(ranks);
+                builder.idle(gpu);
             }
-            builder.finish()
-        },
-    )
+        }
+        builder.routing(routing);
+        builder.host_grid(grid);
+        let fabric = builder.finish();
+        let links = fabric.link_count();
+        let failed = failed.into_iter().filter(|_| links > 0);
+        let failed: Vec<crate::LinkId> = failed.map(|one| crate::LinkId(one.index(links) as u32)).collect();
+        fabric.without_links(&failed)
+    })
 }

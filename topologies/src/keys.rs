@@ -4,6 +4,7 @@
 //! three cannot disagree on a name, a unit or a type.
 
 use crate::fabric::{CpuArch, CpuFigures, GpuFigures, LinkKind, NicFigures, NodeKind, SwitchFigures, near_misses};
+use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
 /// A value as some text gives it.
@@ -272,3 +273,39 @@ words!(NodeKind {
     "nic" => NodeKind::Nic,
     "switch" => NodeKind::Switch,
 });
+/// Settings that restrict routes, as key and value; those that are as usual are left out.
+pub(crate) fn routing(routing: Routing) -> Vec<(&'static str, String)> {
+    let off = |key, is_off: bool| is_off.then(|| (key, "off".to_owned()));
+    let hashed = match routing.ecmp {
+        Ecmp::Averaged => None,
+        Ecmp::Hashed { seed } => Some(("ecmp", format!("hashed={seed}"))),
+    };
+    let p2p = off("p2p", routing.p2p == PeerAccess::Off);
+    [p2p, off("gdr", routing.gdr == GpuDirect::Off), hashed].into_iter().flatten().collect()
+}
+
+/// Reads one of them.
+///
+/// # Errors
+/// The key or the value that is none, and which there are.
+pub(crate) fn set_routing(routing: &mut Routing, key: &str, value: &str) -> Result<(), String> {
+    let switch = || match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{key}: `{value}` is neither on nor off")),
+    };
+    match key {
+        "p2p" => routing.p2p = if switch()? { PeerAccess::Allowed } else { PeerAccess::Off },
+        "gdr" => routing.gdr = if switch()? { GpuDirect::Allowed } else { GpuDirect::Off },
+        "ecmp" => {
+            let seed = value.strip_prefix("hashed=").and_then(|seed| seed.parse().ok());
+            routing.ecmp = match (value, seed) {
+                ("averaged", _) => Ecmp::Averaged,
+                (_, Some(seed)) => Ecmp::Hashed { seed },
+                _ => return Err(format!("ecmp: `{value}` is neither averaged nor hashed=SEED")),
+            };
+        }
+        other => return Err(format!("there is no setting `{other}`: expected p2p, gdr, ecmp")),
+    }
+    Ok(())
+}

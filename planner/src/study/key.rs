@@ -8,6 +8,7 @@ use std::fmt::{self, Write};
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
+use fabricast_topologies::route::Routing;
 
 use super::answer::FORMAT;
 use crate::job::{Job, Placement, Places, Serving, Training};
@@ -48,6 +49,13 @@ impl Fingerprint {
         let _ = writeln!(self, "{value:?}");
     }
 
+    /// Takes up bytes as they are. Where they end is not taken up.
+    pub fn take_bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+
     /// What it comes to.
     #[must_use]
     pub fn key(&self) -> Key {
@@ -63,9 +71,7 @@ impl Default for Fingerprint {
 
 impl Write for Fingerprint {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-        }
+        self.take_bytes(text.as_bytes());
         Ok(())
     }
 }
@@ -76,6 +82,9 @@ impl Write for Fingerprint {
 pub fn of_fabric(fabric: &Fabric) -> Key {
     let mut print = Fingerprint::new();
     print.take(&(fabric.name(), fabric.gpus(), fabric.host_grid()));
+    if fabric.routing() != Routing::default() {
+        print.take(&fabric.routing());
+    }
     // (Where there is none no run comes of it.)
     print.take(&Profile::for_fabric(fabric).ok());
     for (_, node) in fabric.nodes() {

@@ -80,6 +80,7 @@ impl<'f> Template<'f> {
         }
         let taken = |id: &str| Error::Request(format!("two devices of the cluster would be called `{id}`"));
         let links: Vec<LinkId> = (0..self.fabric.link_count() as u32).step_by(2).map(LinkId).collect();
+        let idle: rustc_hash::FxHashSet<NodeId> = self.fabric.idle_gpus().into_iter().collect();
         let mut all_nics = Vec::with_capacity(nodes as usize);
         let mut id = String::new();
         for unit in 0..units {
@@ -101,6 +102,9 @@ impl<'f> Template<'f> {
                     id.push_str(self.short_id(member));
                     let copy = plan.keep(Node { id: id.as_str().into(), host, ..node.clone() });
                     let added = builder.node_with(copy).ok_or_else(|| taken(&id))?;
+                    if idle.contains(&member) {
+                        builder.idle(added);
+                    }
                     *slot = Some(added);
                     if node.kind == NodeKind::Nic {
                         nics.push(added);
@@ -174,7 +178,12 @@ impl<'f> Template<'f> {
 
 /// Adds a copy of a link and its reverse.
 pub(super) fn copy_link(builder: &mut FabricBuilder, fabric: &Fabric, link: LinkId, a: NodeId, b: NodeId) {
-    builder.link(a, b, &spec_of(fabric, link));
+    let copy = builder.link(a, b, &spec_of(fabric, link));
+    for (old, new) in [(link, copy), (link.reverse(), copy.reverse())] {
+        if fabric.link(old).failed {
+            builder.fail(new);
+        }
+    }
 }
 
 /// A link and its reverse as one specification.

@@ -39,6 +39,7 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
     for source in host.sources() {
         builder.source(source);
     }
+    builder.routing(host.routing());
     if spec.nic.is_none() {
         builder.source("Sockets over the loopback interface: 3.6 GB/s each way, 40 us, measured on an 8 x H200 host");
     }

@@ -74,6 +74,7 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
         for warning in host.warnings() {
             builder.warn(warning);
         }
+        builder.routing(host.routing());
         let spec = network.cloned().unwrap_or_default();
         let plan = nics::Plan::new(&template, &spec);
         let hosts = template.fill(&mut builder, nodes, &plan, kind == Some(NetworkKind::Mnnvl))?;

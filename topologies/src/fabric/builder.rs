@@ -53,6 +53,7 @@ impl FabricBuilder {
             hosts: Vec::new(),
             gpus: Vec::new(),
             host_grid: Vec::new(),
+            routing: crate::route::Routing::default(),
             sources: Vec::new(),
             warnings: Vec::new(),
         };
@@ -76,6 +77,23 @@ impl FabricBuilder {
     /// Says that the hosts stand in a grid of these sides.
     pub fn host_grid(&mut self, sides: Vec<u32>) {
         self.fabric.host_grid = sides;
+    }
+
+    /// States settings of the machine that restrict its routes.
+    pub fn routing(&mut self, routing: crate::route::Routing) {
+        self.fabric.routing = routing;
+    }
+
+    /// Takes one direction of a link out of service.
+    pub fn fail(&mut self, link: LinkId) {
+        if let Some(link) = self.fabric.graph.edge_weight_mut(petgraph::graph::EdgeIndex::new(link.0 as usize)) {
+            link.failed = true;
+        }
+    }
+
+    /// Makes a GPU no rank: it is there and takes no part.
+    pub fn idle(&mut self, gpu: NodeId) {
+        self.fabric.gpus.retain(|&rank| rank != gpu);
     }
 
     /// Notes where figures come from.

@@ -1,7 +1,7 @@
 //! A fabric with something out of service or slowed down: the same ids, another mask.
 
 use petgraph::graph::EdgeIndex;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Fabric, Link, LinkId, LinkKind, NodeId, NodeKind};
 use crate::Bandwidth;
@@ -94,6 +94,42 @@ impl Fabric {
             link.bandwidth = link.bandwidth.map(|rate| Bandwidth(((rate.0 as f64 * factor).round() as u64).max(1)));
         }
         any.then_some(copy)
+    }
+
+    /// A copy with these devices alone and the links between them, numbered anew in the same order.
+    #[must_use]
+    pub fn part(&self, keep: &FxHashSet<NodeId>) -> Self {
+        let mut builder = super::FabricBuilder::new(&self.name);
+        self.sources.iter().for_each(|source| builder.source(source));
+        self.warnings.iter().for_each(|warning| builder.warn(warning));
+        builder.host_grid(self.host_grid.clone());
+        builder.routing(self.routing);
+        let mut place: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+        for (id, node) in self.nodes().filter(|(id, _)| keep.contains(id)) {
+            let host = builder.host(self.hosts.get(node.host.0 as usize).map_or("", |host| host));
+            if let Some(copy) = builder.node_with(super::Node { host, ..node.clone() }) {
+                place.insert(id, copy);
+            }
+        }
+        for (id, link) in self.links().filter(|(id, _)| id.0 % 2 == 0) {
+            if let (Some(&a), Some(&b)) = (place.get(&link.from), place.get(&link.to)) {
+                let back = self.link(id.reverse());
+                let spec = super::LinkSpec {
+                    kind: link.kind,
+                    lanes: link.lanes,
+                    forward: link.bandwidth,
+                    backward: back.bandwidth,
+                    latency: link.latency,
+                };
+                let copy = builder.link(a, b, &spec);
+                [(link, copy), (back, copy.reverse())]
+                    .iter()
+                    .filter(|(old, _)| old.failed)
+                    .for_each(|(_, new)| builder.fail(*new));
+            }
+        }
+        builder.rank_order(self.gpus.iter().filter_map(|gpu| place.get(gpu)).copied().collect());
+        builder.finish()
     }
 
     /// Whether a link leads from a GPU to one of its MIG instances.

@@ -20,6 +20,7 @@ pub use link::{Link, LinkKind};
 pub use near::near_misses;
 
 use crate::Bandwidth;
+use crate::route::Routing;
 
 /// A vertex of the fabric: dense, from 0, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +51,7 @@ pub struct Fabric {
     pub(crate) hosts: Vec<Box<str>>,
     pub(crate) gpus: Vec<NodeId>,
     pub(crate) host_grid: Vec<u32>,
+    pub(crate) routing: Routing,
     pub(crate) sources: Vec<String>,
     pub(crate) warnings: Vec<String>,
 }
@@ -84,6 +86,29 @@ impl Fabric {
     #[must_use]
     pub fn host_grid(&self) -> &[u32] {
         &self.host_grid
+    }
+
+    /// Settings of the machine that restrict its routes, whatever a router is asked for.
+    #[must_use]
+    pub fn routing(&self) -> Routing {
+        self.routing
+    }
+
+    /// A copy with these settings.
+    #[must_use]
+    pub fn with_routing(&self, routing: Routing) -> Self {
+        Self { routing, ..self.clone() }
+    }
+
+    /// The GPUs that are there and take no part: neither ranks nor carriers of MIG instances, in id order.
+    #[must_use]
+    pub fn idle_gpus(&self) -> Vec<NodeId> {
+        let mut taken: rustc_hash::FxHashSet<NodeId> = self.gpus.iter().copied().collect();
+        taken.extend(
+            self.links().filter(|(_, link)| self.node(link.to).kind == NodeKind::Mig).map(|(_, link)| link.from),
+        );
+        let idle = |(id, node): &(NodeId, &Node)| node.kind.is_rank() && !taken.contains(id);
+        self.nodes().filter(idle).map(|(id, _)| id).collect()
     }
 
     /// Names of the hosts.

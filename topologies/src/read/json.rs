@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use crate::error::{Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
 use crate::read::spec::DEFAULT_HOST;
+use crate::route::Routing;
 use crate::{Bandwidth, Picos};
 
 #[derive(Deserialize)]
@@ -28,6 +29,10 @@ struct Document<'a> {
     #[serde(borrow)]
     links: Vec<&'a RawValue>,
     gpus: Option<Vec<String>>,
+    #[serde(default)]
+    host_grid: Vec<u32>,
+    #[serde(default)]
+    routing: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -50,6 +55,8 @@ struct JsonLink {
     latency_ns: f64,
     #[serde(default = "one")]
     lanes: u16,
+    #[serde(default)]
+    failed: bool,
 }
 
 fn one() -> u16 {
@@ -61,9 +68,19 @@ struct Direction {
     bandwidth: Option<Bandwidth>,
     latency: Picos,
     lanes: u16,
+    failed: bool,
     bytes: Range<usize>,
     /// Its place among all links.
     order: usize,
+}
+
+/// A link of two directions.
+struct Joined {
+    order: usize,
+    ends: (NodeId, NodeId),
+    spec: LinkSpec,
+    /// Which directions are out of service.
+    failed: [bool; 2],
 }
 
 /// Reads the JSON of a fabric.
@@ -89,6 +106,15 @@ pub fn parse(text: &str, source: &str) -> Result<Fabric> {
         add_node(origin, raw, &mut builder)?;
     }
     add_links(origin, &document.links, &mut builder)?;
+    builder.host_grid(document.host_grid);
+    let mut routing = Routing::default();
+    for (key, value) in &document.routing {
+        crate::keys::set_routing(&mut routing, key, value).map_err(|message| {
+            let at = origin.text.find("\"routing\"").unwrap_or_default();
+            origin.invalid(at..at + 9, format!("routing: {message}"))
+        })?;
+    }
+    builder.routing(routing);
     if let Some(gpus) = document.gpus {
         let order = rank_order(origin, &gpus, &builder)?;
         builder.rank_order(order);
@@ -141,7 +167,7 @@ fn figures(kind: NodeKind, value: Value) -> Result<Figures, serde_json::Error> {
 /// Pairs the directions up: a link from `a` to `b` with the next unpaired one of its kind from `b` to `a`.
 fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder) -> Result<()> {
     let mut waiting: FxHashMap<(NodeId, NodeId, LinkKind), VecDeque<Direction>> = FxHashMap::default();
-    let mut links: Vec<(usize, NodeId, NodeId, LinkSpec)> = Vec::new();
+    let mut links: Vec<Joined> = Vec::new();
     for (order, raw) in raws.iter().enumerate() {
         let bytes = origin.bytes_of(raw.get());
         let link: JsonLink = item(origin, raw)?;
@@ -168,15 +194,20 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
             backward: direction.bandwidth,
             latency: first.latency,
         };
-        links.push((first.order, b, a, spec));
+        links.push(Joined { order: first.order, ends: (b, a), spec, failed: [first.failed, direction.failed] });
     }
     if let Some(left) = waiting.into_values().flatten().min_by_key(|direction| direction.order) {
         let message = "this direction of a link has no other; each direction is an entry of its own";
         return Err(origin.invalid(left.bytes, message));
     }
-    links.sort_by_key(|&(order, ..)| order);
-    for (_, a, b, spec) in &links {
-        builder.link(*a, *b, spec);
+    links.sort_by_key(|joined| joined.order);
+    for Joined { ends: (a, b), spec, failed, .. } in &links {
+        let made = builder.link(*a, *b, spec);
+        for (direction, &failed) in [made, made.reverse()].into_iter().zip(failed) {
+            if failed {
+                builder.fail(direction);
+            }
+        }
     }
     Ok(())
 }
@@ -195,7 +226,14 @@ fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direc
     if link.lanes == 0 {
         return Err("lanes: 0 is not from 1 to 65535".to_owned());
     }
-    Ok(Direction { bandwidth, latency: Picos::from_ns(link.latency_ns), lanes: link.lanes, bytes, order })
+    Ok(Direction {
+        bandwidth,
+        latency: Picos::from_ns(link.latency_ns),
+        lanes: link.lanes,
+        failed: link.failed,
+        bytes,
+        order,
+    })
 }
 
 /// The GPUs in use, in the order of their ranks; others are there and take no part.

@@ -80,6 +80,17 @@ pub enum Ecmp {
     },
 }
 
+/// Settings of a machine that restrict its routes: what a spec states of them, and what flags add.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Routing {
+    /// Peer access between GPUs of a host.
+    pub p2p: PeerAccess,
+    /// GPUDirect RDMA.
+    pub gdr: GpuDirect,
+    /// Equal ways; where they are averaged, a router may ask for hashing all the same.
+    pub ecmp: Ecmp,
+}
+
 /// Which links of a network are told of ways through it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Links {
@@ -106,7 +117,31 @@ pub struct RouteOptions {
     pub buffers: BufferPlace,
 }
 
+impl Routing {
+    /// Both restrictions at once; a way of ECMP asked for goes before that of the machine.
+    #[must_use]
+    pub fn restricted_by(self, other: Self) -> Self {
+        Self {
+            p2p: if self.p2p == PeerAccess::Off { self.p2p } else { other.p2p },
+            gdr: if self.gdr == GpuDirect::Off { self.gdr } else { other.gdr },
+            ecmp: if other.ecmp == Ecmp::Averaged { self.ecmp } else { other.ecmp },
+        }
+    }
+}
+
 impl RouteOptions {
+    /// What of the options a machine may have set.
+    #[must_use]
+    pub fn routing(&self) -> Routing {
+        Routing { p2p: self.p2p, gdr: self.gdr, ecmp: self.ecmp }
+    }
+
+    /// The options within what the machine allows.
+    pub(crate) fn within(self, routing: Routing) -> Self {
+        let Routing { p2p, gdr, ecmp } = routing.restricted_by(self.routing());
+        Self { p2p, gdr, ecmp, ..self }
+    }
+
     pub(crate) fn peer_access(&self) -> bool {
         self.p2p == PeerAccess::Allowed
     }

@@ -54,6 +54,7 @@ impl<'f> Router<'f> {
     #[must_use]
     pub fn listing(fabric: &'f Fabric, options: RouteOptions, listed: Links) -> Self {
         let names = OnceLock::new();
+        let options = options.within(fabric.routing());
         let listed = if options.ecmp == Ecmp::Averaged { listed } else { Links::Each };
         Self { fabric, options, islands: Islands::new(fabric), network: Network::new(fabric, listed), names }
     }

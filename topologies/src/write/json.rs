@@ -95,8 +95,16 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
             latency_ns: path.latency.ns(),
         })
         .collect();
+    let mut settings = String::new();
+    if !fabric.host_grid().is_empty() {
+        settings.push_str(&format!("  \"host_grid\": {},\n", serde_json::to_string(fabric.host_grid())?));
+    }
+    let routing: std::collections::BTreeMap<_, _> = crate::keys::routing(fabric.routing()).into_iter().collect();
+    if !routing.is_empty() {
+        settings.push_str(&format!("  \"routing\": {},\n", serde_json::to_string(&routing)?));
+    }
     Ok(format!(
-        "{{\n  \"name\": {},\n  \"sources\": {},\n  \"warnings\": {},\n  \"nodes\": {},\n  \"links\": {},\n  \"gpus\": {},\n  \
+        "{{\n  \"name\": {},\n  \"sources\": {},\n  \"warnings\": {},\n{settings}  \"nodes\": {},\n  \"links\": {},\n  \"gpus\": {},\n  \
          \"paths\": {}\n}}\n",
         serde_json::to_string(fabric.name())?,
         lines(fabric.sources())?,

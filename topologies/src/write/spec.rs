@@ -1,8 +1,8 @@
 //! The spec of a fabric: [`read::spec`](crate::read::spec) gives the same fabric back, in the same order.
 //!
 //! Neighbours in the order of the fabric that differ by a number at the end of their ids become one table with a range,
-//! so that the spec of a regular machine is as short as a hand-written one. Failed links are left out: a spec describes
-//! hardware, not its state.
+//! so that the spec of a regular machine is as short as a hand-written one. The state of a machine is written too: GPUs that
+//! take no part, links that are out of service, settings that restrict routes.
 
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Figures, Link, LinkId, Node, NodeId, NodeKind};
@@ -21,6 +21,8 @@ pub fn write(fabric: &Fabric) -> Result<String> {
         out.push_str(&format!("source = [\n{lines}]\n"));
     }
     write_ranks(fabric, &mut out);
+    write_idle(fabric, &mut out);
+    write_routing(fabric, &mut out);
 
     let nodes: Vec<&Node> = fabric.nodes().map(|(_, node)| node).collect();
     let mut rest = nodes.as_slice();
@@ -33,7 +35,6 @@ pub fn write(fabric: &Fabric) -> Result<String> {
 
     let links: Vec<[&Link; 2]> = (0..fabric.link_count() as u32 / 2)
         .map(|k| [fabric.link(LinkId(2 * k)), fabric.link(LinkId(2 * k + 1))])
-        .filter(|[forward, _]| !forward.failed)
         .collect();
     let mut rest = links.as_slice();
     while let Some((first, others)) = rest.split_first() {
@@ -107,15 +108,41 @@ fn write_ranks(fabric: &Fabric, out: &mut String) {
     if fabric.gpus().is_sorted() {
         return;
     }
+    out.push_str(&format!("ranks = [{}]\n", listed(fabric, fabric.gpus())));
+}
+
+/// GPUs by id, neighbours as ranges.
+fn listed(fabric: &Fabric, gpus: &[NodeId]) -> String {
     let id = |gpu: &NodeId| &*fabric.node(*gpu).id;
-    let mut ranks = Vec::new();
-    let mut rest = fabric.gpus();
+    let mut ranges = Vec::new();
+    let mut rest = gpus;
     while let Some(first) = rest.first().map(id) {
         let run = rest.iter().enumerate().take_while(|&(i, gpu)| counts_on(first, id(gpu), i)).count().max(1);
-        ranks.push(quoted(&ranged(first, run)));
+        ranges.push(quoted(&ranged(first, run)));
         rest = rest.get(run..).unwrap_or_default();
     }
-    out.push_str(&format!("ranks = [{}]\n", ranks.join(", ")));
+    ranges.join(", ")
+}
+
+/// GPUs that are no ranks. Those that carry MIG instances follow from their links.
+fn write_idle(fabric: &Fabric, out: &mut String) {
+    let idle = fabric.idle_gpus();
+    if !idle.is_empty() {
+        out.push_str(&format!("idle = [{}]\n", listed(fabric, &idle)));
+    }
+}
+
+/// Settings of the machine, and the grid of its hosts, where they differ from what is assumed.
+fn write_routing(fabric: &Fabric, out: &mut String) {
+    if !fabric.host_grid().is_empty() {
+        let sides: Vec<String> = fabric.host_grid().iter().map(u32::to_string).collect();
+        out.push_str(&format!("host_grid = \"{}\"\n", sides.join("x")));
+    }
+    let settings = crate::keys::routing(fabric.routing());
+    if !settings.is_empty() {
+        let settings: Vec<String> = settings.iter().map(|(key, value)| format!("{key} = {}", quoted(value))).collect();
+        out.push_str(&format!("routing = {{ {} }}\n", settings.join(", ")));
+    }
 }
 
 fn write_node(fabric: &Fabric, node: &Node, id: &str, out: &mut String) {
@@ -156,8 +183,8 @@ fn step_between(fabric: &Fabric, first: &[&Link; 2], next: &[&Link; 2]) -> Optio
 
 fn is_step(fabric: &Fabric, first: &[&Link; 2], link: &[&Link; 2], step: Step, steps: usize) -> bool {
     let id = |node: NodeId| &*fabric.node(node).id;
-    let same =
-        |a: &Link, b: &Link| (a.kind, a.lanes, a.bandwidth, a.latency) == (b.kind, b.lanes, b.bandwidth, b.latency);
+    let facts = |link: &Link| (link.kind, link.lanes, link.bandwidth, link.latency, link.failed);
+    let same = |a: &Link, b: &Link| facts(a) == facts(b);
     first.iter().zip(link).all(|(a, b)| same(a, b))
         && counts_on(id(first[0].from), id(link[0].from), step.0 * steps)
         && counts_on(id(first[0].to), id(link[0].to), step.1 * steps)
@@ -194,6 +221,13 @@ fn write_link(
     if forward.latency != crate::Picos::ZERO {
         out.push_str(&format!("latency = {}\n", forward.latency.write()));
     }
+    let failed = match (forward.failed, backward.failed) {
+        (true, true) => "both",
+        (true, false) => "forward",
+        (false, true) => "reverse",
+        (false, false) => return Ok(()),
+    };
+    out.push_str(&format!("failed = {}\n", quoted(failed)));
     Ok(())
 }
 

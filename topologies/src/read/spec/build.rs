@@ -3,6 +3,7 @@
 use super::{Spec, SpecLink};
 use crate::error::{Error, Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, near_misses};
+use crate::route::Routing;
 
 impl Spec {
     fn origin(&self) -> Origin<'_> {
@@ -44,6 +45,20 @@ impl Spec {
         for link in &self.links {
             self.add_link(link, builder)?;
         }
+        for gpu in &self.idle {
+            let id = builder.find(&gpu.id).ok_or_else(|| self.nowhere(&gpu.id, gpu.bytes.clone(), "no node"))?;
+            if !builder.get(id).kind.is_rank() {
+                let message = format!("`{}` is idle anyway: it is no GPU or accelerator", gpu.id);
+                return Err(self.origin().invalid(gpu.bytes.clone(), message));
+            }
+            builder.idle(id);
+        }
+        if self.routing != Routing::default() {
+            builder.routing(self.routing);
+        }
+        if !self.host_grid.is_empty() {
+            builder.host_grid(self.host_grid.clone());
+        }
         if !self.ranks.is_empty() {
             let order = self.rank_order(builder)?;
             builder.rank_order(order);
@@ -73,7 +88,12 @@ impl Spec {
             let message = format!("a link joins `{}` to itself", link.a);
             return Err(self.origin().invalid(link.b_bytes.clone(), message));
         }
-        builder.link(a, b, &link.spec);
+        let made = builder.link(a, b, &link.spec);
+        for (direction, failed) in [made, made.reverse()].into_iter().zip(link.failed) {
+            if failed {
+                builder.fail(direction);
+            }
+        }
         Ok(())
     }
 
@@ -97,7 +117,10 @@ impl Spec {
                 return Err(refuse(format!("`{}` cannot be a rank: it is no GPU or accelerator", rank.id)));
             }
             if !known.contains(&id) {
-                return Err(refuse(format!("`{}` cannot be a rank: its MIG instances are", rank.id)));
+                return Err(refuse(format!(
+                    "`{}` cannot be a rank: it is idle, or its MIG instances are ranks",
+                    rank.id
+                )));
             }
             if !taken.insert(id) {
                 return Err(refuse(format!("`{}` is two ranks", rank.id)));

@@ -4,6 +4,9 @@
 //! name = "toy"
 //! source = ["where the figures come from"]
 //! ranks = ["gpu1", "gpu0"]          # only where ranks do not follow the order of the nodes
+//! idle = ["gpu[4-7]"]               # GPUs that are there and take no part
+//! routing = { p2p = "off" }         # settings that restrict routes: p2p and gdr "off", ecmp "hashed=SEED"
+//! host_grid = "4x4"                 # sides of the grid that the hosts stand in
 //!
 //! [device.h200]                      # figures that several nodes share
 //! model = "H200 SXM"
@@ -25,6 +28,7 @@
 //! lanes = 18
 //! bandwidth = "450 GB/s"             # each direction; absent or "unlimited": no limit
 //! latency = "350 ns"                 # absent: none
+//! failed = "both"                    # out of service: "forward" (a to b), "reverse" or "both"; absent: neither
 //!
 //! [cluster]                          # instead of, or beside, nodes
 //! node = "hgx-h200"
@@ -47,7 +51,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::error::{Origin, Result};
 use crate::fabric::{Attributes, Figures, LinkKind, LinkSpec, NodeKind, near_misses};
+use crate::keys;
 use crate::network_spec::ClusterSpec;
+use crate::route::Routing;
 use crate::{Bandwidth, Picos};
 use ids::expand;
 use table::Table;
@@ -77,6 +83,12 @@ pub struct Spec {
     pub links: Vec<SpecLink>,
     /// Ids in rank order, where that is not the order of the nodes.
     pub ranks: Vec<SpecRank>,
+    /// Ids of GPUs that take no part.
+    pub idle: Vec<SpecRank>,
+    /// Settings that restrict routes.
+    pub routing: Routing,
+    /// Sides of the grid that the hosts stand in; none: unknown.
+    pub host_grid: Vec<u32>,
     /// Copies of a node on a network.
     pub cluster: Option<ClusterSpec>,
     source: String,
@@ -109,6 +121,8 @@ pub struct SpecLink {
     pub b: Box<str>,
     /// What both directions are like.
     pub spec: LinkSpec,
+    /// Which directions are out of service: from `a` to `b`, and back.
+    pub failed: [bool; 2],
     a_bytes: Range<usize>,
     b_bytes: Range<usize>,
 }
@@ -131,14 +145,28 @@ pub fn parse(text: &str, source: &str) -> Result<Spec> {
     let document = DeTable::parse(text)
         .map_err(|error| origin.syntax(error.span().unwrap_or_default(), one_line(error.message())))?;
     let root = Table::new(origin, "a spec", document.get_ref(), 0..0);
-    root.expect_keys(&["name", "source", "ranks", "device", "node", "link", "cluster"])?;
+    root.expect_keys(&[
+        "name",
+        "source",
+        "ranks",
+        "idle",
+        "routing",
+        "host_grid",
+        "device",
+        "node",
+        "link",
+        "cluster",
+    ])?;
 
     let spec = Spec {
         name: root.keyed::<String>("name")?.map_or_else(|| origin.stem(), |name| name.value),
         sources: root.texts("source")?.into_iter().map(|line| line.value.to_owned()).collect(),
         nodes: read_nodes(&root)?,
         links: read_links(&root)?,
-        ranks: read_ranks(&root)?,
+        ranks: read_ids(&root, "ranks")?,
+        idle: read_ids(&root, "idle")?,
+        routing: read_routing(&root)?,
+        host_grid: read_host_grid(&root)?,
         cluster: root.table("cluster", "[cluster]")?.as_ref().map(cluster::read).transpose()?,
         source: source.to_owned(),
         text: text.to_owned(),
@@ -243,7 +271,7 @@ fn read_attributes(table: &Table<'_>) -> Result<Attributes> {
 fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
     let mut links = Vec::new();
     for table in root.tables("link", "[[link]]")? {
-        table.expect_keys(&["a", "b", "kind", "bandwidth", "reverse_bandwidth", "latency", "lanes"])?;
+        table.expect_keys(&["a", "b", "kind", "bandwidth", "reverse_bandwidth", "latency", "lanes", "failed"])?;
         let origin = table.origin;
         let (a, b) = (table.required::<String>("a")?, table.required::<String>("b")?);
         let kind = table.required::<LinkKind>("kind")?.value;
@@ -251,6 +279,7 @@ fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
         let backward = read_limit(&table, "reverse_bandwidth")?.unwrap_or(forward);
         let latency = table.keyed::<Picos>("latency")?.map_or(Picos::ZERO, |latency| latency.value);
         let spec = LinkSpec { kind, lanes: read_lanes(&table)?, forward, backward, latency };
+        let failed = read_failed(&table)?;
         let ends_of = |end: &table::Located<String>| {
             expand(&end.value).map_err(|message| origin.invalid(end.bytes.clone(), message))
         };
@@ -267,6 +296,7 @@ fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
             a: pick(&from, i),
             b: pick(&to, i),
             spec: spec.clone(),
+            failed,
             a_bytes: a.bytes.clone(),
             b_bytes: b.bytes.clone(),
         }));
@@ -292,9 +322,47 @@ fn read_lanes(table: &Table<'_>) -> Result<u16> {
     }
 }
 
-fn read_ranks(root: &Table<'_>) -> Result<Vec<SpecRank>> {
+/// Which directions of a link are out of service.
+fn read_failed(table: &Table<'_>) -> Result<[bool; 2]> {
+    let Some(failed) = table.keyed::<String>("failed")? else { return Ok([false; 2]) };
+    match failed.value.as_str() {
+        "both" => Ok([true; 2]),
+        "forward" => Ok([true, false]),
+        "reverse" => Ok([false, true]),
+        other => {
+            let message = format!("failed: `{other}` is none of forward, reverse, both");
+            Err(table.origin.invalid(failed.bytes, message))
+        }
+    }
+}
+
+/// Settings of the machine that restrict its routes.
+fn read_routing(root: &Table<'_>) -> Result<Routing> {
+    let mut routing = Routing::default();
+    let table = root.table("routing", "routing = { p2p = \"off\" }")?;
+    for entry in table.iter().flat_map(Table::entries) {
+        let DeValue::String(text) = entry.value else {
+            return Err(root.origin.invalid(entry.value_bytes, format!("routing: {} must be a text", entry.key)));
+        };
+        keys::set_routing(&mut routing, entry.key, text)
+            .map_err(|message| root.origin.invalid(entry.value_bytes, format!("routing: {message}")))?;
+    }
+    Ok(routing)
+}
+
+fn read_host_grid(root: &Table<'_>) -> Result<Vec<u32>> {
+    let Some(text) = root.keyed::<String>("host_grid")? else { return Ok(Vec::new()) };
+    let sides =
+        text.value.split('x').map(|side| side.parse::<u32>().ok().filter(|&side| side > 0)).collect::<Option<_>>();
+    sides.ok_or_else(|| {
+        let message = format!("host_grid: `{}` is no list of sides, as in 4x4", text.value);
+        root.origin.invalid(text.bytes, message)
+    })
+}
+
+fn read_ids(root: &Table<'_>, key: &str) -> Result<Vec<SpecRank>> {
     let mut ranks = Vec::new();
-    for text in root.texts("ranks")? {
+    for text in root.texts(key)? {
         let ids = expand(text.value).map_err(|message| root.origin.invalid(text.bytes.clone(), message))?;
         within_limit(ranks.len() + ids.len(), root)?;
         ranks.extend(ids.into_iter().map(|id| SpecRank { id, bytes: text.bytes.clone() }));

@@ -3,13 +3,18 @@
 //! A fabric that was read from such a file comes back as the same graph, attributes included. Of any other, the file
 //! holds what the format has words for: the tree of CPUs, PCIe switches, GPUs and NICs, and the NVLink, xGMI and C2C of
 //! GPUs. Devices without a bus id get one. NCCL takes bandwidths from its own tables, so those of the fabric only choose
-//! the nearest PCIe rate; links between sockets are not written, since NCCL assumes them.
+//! the nearest PCIe rate; links between sockets are not written, since NCCL assumes them. Of devices that are out of service or take no
+//! part, and of links that are out of service, nothing is written.
 
 mod attributes;
 mod tree;
 
+use std::borrow::Cow;
+
 use quick_xml::Writer;
 use quick_xml::events::{BytesEnd, BytesStart, Event};
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Figures, Link, LinkId, LinkKind, Node, NodeId, NodeKind};
@@ -23,6 +28,7 @@ use tree::Tree;
 /// other accelerators, network links, devices that hang on no CPU by PCIe, NVLinks between other things than a GPU and a
 /// GPU, an NVSwitch or its own CPU.
 pub fn write(fabric: &Fabric) -> Result<String> {
+    let fabric = &in_service(fabric);
     let tree = Tree::of(fabric)?;
     let mut file =
         File { fabric, identity: Identity::of(fabric), tree: &tree, xml: Writer::new_with_indent(Vec::new(), b' ', 2) };
@@ -36,6 +42,48 @@ pub fn write(fabric: &Fabric) -> Result<String> {
     let mut text = String::from_utf8(file.xml.into_inner()).map_err(|error| Error::Request(error.to_string()))?;
     text.push('\n');
     Ok(text)
+}
+
+/// The fabric without idle GPUs and without devices of which every link is out of service.
+fn in_service(fabric: &Fabric) -> Cow<'_, Fabric> {
+    let idle: FxHashSet<NodeId> = fabric.idle_gpus().into_iter().collect();
+    let mut links: FxHashMap<NodeId, bool> = FxHashMap::default();
+    for (_, link) in fabric.links() {
+        *links.entry(link.from).or_default() |= !link.failed;
+        *links.entry(link.to).or_default() |= !link.failed;
+    }
+    let is_kept = |id: &NodeId| !idle.contains(id) && links.get(id).copied().unwrap_or(true);
+    let kept: FxHashSet<NodeId> = fabric.nodes().map(|(id, _)| id).filter(is_kept).collect();
+    if kept.len() == fabric.node_count() { Cow::Borrowed(fabric) } else { Cow::Owned(fabric.part(&kept)) }
+}
+
+/// Names what of a fabric's state the format cannot hold, in words.
+#[must_use]
+pub fn lost(fabric: &Fabric) -> Vec<String> {
+    let settings: Vec<String> =
+        crate::keys::routing(fabric.routing()).iter().map(|(key, value)| format!("{key} {value}")).collect();
+    let failed = |id: LinkId| fabric.link(id).failed;
+    let half =
+        fabric.links().filter(|(id, _)| failed(*id) && !failed(id.reverse())).map(|(id, _)| fabric.link_name(id));
+    let alive = |id: NodeId| !fabric.leaving(id).is_empty();
+    let socket = fabric.links().filter(|(id, link)| {
+        id.0 % 2 == 0 && link.kind == LinkKind::Upi && link.failed && alive(link.from) && alive(link.to)
+    });
+    let socket = socket.map(|(id, _)| fabric.link_name(id));
+    let idle: FxHashSet<NodeId> = fabric.idle_gpus().into_iter().collect();
+    let relays = fabric.links().filter(|(id, link)| {
+        let ends = [link.from, link.to];
+        let is_gpu = |id: &NodeId| fabric.node(*id).kind == NodeKind::Gpu;
+        id.0 % 2 == 0 && !link.failed && ends.iter().all(is_gpu) && ends.iter().any(|end| idle.contains(end))
+    });
+    let relays = relays.count();
+    settings
+        .into_iter()
+        .map(|setting| format!("the setting {setting}"))
+        .chain(half.map(|name| format!("that {name} is out of service and its reverse is not")))
+        .chain(socket.map(|name| format!("that {name} is out of service: NCCL assumes links between sockets")))
+        .chain((relays > 0).then(|| "ways through GPUs that are not in use".to_owned()))
+        .collect()
 }
 
 /// The error for what the format cannot say.

@@ -1,0 +1,163 @@
+//! `fabric export`: a fabric in a file is the fabric of the flags, to the picosecond, or what the format cannot hold is said.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use crate::run::{Run, refused, run, run_in};
+
+/// Flags of a fabric, in the words of the command line.
+#[derive(Clone, Debug)]
+struct Flags {
+    fabric: &'static str,
+    words: Vec<String>,
+}
+
+impl Flags {
+    fn exported(&self, folder: &Path, to: &str) -> Run {
+        run_in(folder, &format!("fabric export {} {} --to {to} -o {to} --force", self.fabric, self.words.join(" ")))
+    }
+
+    /// The time of a call with the flags, and with the file instead.
+    fn times(&self, folder: &Path, file: &str, call: &str) -> [String; 2] {
+        let time = |fabric: &str| {
+            let run = run_in(folder, &format!("simulate {fabric} {call} --format json"));
+            match serde_json::from_str::<serde_json::Value>(&run.stdout) {
+                Ok(json) => format!("{} {}", json["time_us"], json["ranks"]),
+                Err(_) => {
+                    format!("{} {}", run.code, run.stderr.lines().next().unwrap_or_default().replace(file, self.fabric))
+                }
+            }
+        };
+        [time(&format!("--fabric {} {}", self.fabric, self.words.join(" "))), time(&format!("--fabric ./{file}"))]
+    }
+}
+
+const CALLS: [&str; 4] = [
+    "--collective all_reduce --bytes 1MiB --algorithm ring --protocol simple",
+    "--collective all_to_all --bytes 777KiB --algorithm direct --protocol simple",
+    "--collective all_gather --bytes 64KiB --algorithm ring --protocol ll",
+    "--collective send_recv --bytes 10MiB --algorithm direct --protocol simple",
+];
+
+fn flags() -> impl Strategy<Value = Flags> {
+    let fabrics = prop::sample::select(vec!["hgx-h100", "dgx-a100", "l40s-pcie", "mi300x", "dgx-v100"]);
+    let some = |word: &'static str| prop::option::of(Just(word.to_owned()));
+    let nodes = prop::option::of((1..4_u32, prop::sample::select(vec!["rail", "fat_tree", "torus"])));
+    (
+        fabrics,
+        nodes,
+        prop::option::of(2..5_u32),
+        some("--no-p2p"),
+        some("--no-gdr"),
+        prop::option::of(0..9_u32),
+        any::<u8>(),
+        0..4_u32,
+    )
+        .prop_map(|(fabric, nodes, gpus, p2p, gdr, ecmp, pick, what_if)| {
+            let count = nodes.map_or(1, |(count, _)| count);
+            let mut words = Vec::new();
+            if let Some((count, network)) = nodes {
+                words.push(format!("--nodes {count}"));
+                words.extend((count > 1).then(|| format!("--network {network}")));
+            }
+            words.extend(gpus.map(|gpus| format!("--gpus {gpus}")));
+            words.extend(p2p);
+            words.extend(gdr);
+            words.extend(ecmp.map(|seed| format!("--ecmp hashed={seed}")));
+            let prefix = if count > 1 { "n0/" } else { "" };
+            let peer = match fabric {
+                "hgx-h100" | "dgx-a100" => "nvswitch0",
+                "mi300x" | "dgx-v100" => "gpu3",
+                _ => "",
+            };
+            let gpu = pick % 3;
+            if what_if & 1 != 0 && !peer.is_empty() {
+                words.push(format!("--slow {prefix}gpu{gpu}-{prefix}{peer}=0.37"));
+            }
+            if what_if & 2 != 0 {
+                words.push(match pick % 4 {
+                    0 => format!("--fail {prefix}gpu{gpu}"),
+                    _ if peer.is_empty() => format!("--fail {prefix}gpu0"),
+                    1 => format!("--fail {prefix}gpu{gpu}->{prefix}{peer}"),
+                    _ => format!("--fail {prefix}gpu{gpu}-{prefix}{peer}"),
+                });
+            }
+            Flags { fabric, words }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_file_is_the_fabric_of_its_flags(flags in flags(), call in 0..CALLS.len()) {
+        let folder = tempfile::tempdir().unwrap();
+        for to in ["spec", "json"] {
+            let made = flags.exported(folder.path(), to);
+            if made.code == 2 {
+                // What no fabric can be made of is refused by both.
+                let asked = run_in(folder.path(), &format!("fabric show {} {}", flags.fabric, flags.words.join(" ")));
+                prop_assert_eq!(asked.code, 2, "{:?}: {}", flags, made.stderr);
+                continue;
+            }
+            let [asked, read] = flags.times(folder.path(), to, CALLS[call]);
+            prop_assert_eq!(asked, read, "{:?} by {}", flags, to);
+        }
+    }
+}
+
+/// An NCCL topology file has no words for a network; of one host it holds which GPUs are in use and which NVLinks are out of service.
+#[test]
+fn a_topology_file_holds_gpus_in_use_and_failed_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = |fabric: &str, flags: &str, to: &str| {
+        let run = run_in(folder.path(), &format!("fabric export {fabric} {flags} --to nccl-xml -o {to} --force"));
+        assert_eq!(run.code, 0, "{flags}: {}", run.stderr);
+        run.stderr
+    };
+    // A fabric as NCCL knows it.
+    export("dgx-v100", "", "whole.xml");
+    for flags in ["--gpus 4", "--fail gpu7", "--fail gpu0-gpu1", "--gpus 6 --fail gpu0-gpu3"] {
+        let said = export("./whole.xml", flags, "part.xml");
+        assert_eq!(
+            said.lines().filter(|line| !line.contains("not in use") && !line.contains("GPUs are left")).count(),
+            0,
+            "{said}"
+        );
+        for call in CALLS {
+            let time = |fabric: &str| {
+                let run = run_in(folder.path(), &format!("simulate --fabric {fabric} {call} --format json"));
+                serde_json::from_str::<serde_json::Value>(&run.stdout).ok().map(|json| json["time_us"].clone())
+            };
+            let (asked, read) = (time(&format!("./whole.xml {flags}")), time("./part.xml"));
+            assert!(asked.is_some() && asked == read, "{flags} {call}: {asked:?} {read:?}");
+        }
+    }
+}
+
+#[test]
+fn formats_say_what_they_do_not_hold() {
+    for (flags, to, expected) in [
+        ("--no-p2p", "nccl-xml", "an NCCL topology file does not hold the setting p2p off"),
+        ("--ecmp hashed=7", "nccl-xml", "does not hold the setting ecmp hashed=7"),
+        ("--slow gpu0-nvswitch0=0.5", "nccl-xml", "does not hold --slow gpu0-nvswitch0=0.5"),
+        ("--fail gpu0->nvswitch0", "nccl-xml", "does not hold that gpu0->nvswitch0 is out of service"),
+        ("--gpus 4", "svg", "a picture does not hold that 4 GPUs are not in use"),
+        ("--no-gdr", "svg", "a picture does not hold settings of routes"),
+    ] {
+        let made = run(&format!("fabric export hgx-h100 {flags} --to {to}"));
+        assert!(made.code == 0 && made.stderr.contains(expected), "{flags} {to}: {}", made.stderr);
+    }
+    for (flags, to) in
+        [("", "nccl-xml"), ("", "svg"), ("--gpus 4 --no-p2p --fail gpu0", "dot"), ("--gpus 4", "nccl-xml")]
+    {
+        let made = run(&format!("fabric export hgx-h100 {flags} --to {to}"));
+        assert!(made.code == 0 && !made.stderr.contains("does not hold"), "{flags} {to}: {}", made.stderr);
+    }
+    let dot = run("fabric export hgx-h100 --gpus 7 --no-p2p --fail gpu0 --to dot").stdout;
+    assert_eq!(dot.matches("not in use").count(), 1 + 1, "{dot}");
+    assert!(dot.contains("label=\"p2p off\"") && dot.contains("style=dotted"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    refused(folder, "fabric export hgx-h100 --nodes 2 --to nccl-xml", "has no words for");
+}
