@@ -2,8 +2,9 @@
 //!
 //! A line is written when its run has ended, and is whole or the last: a line that lacks its end was being written when the
 //! process died, and its run is made again. Every other line that is not as it was written is an error with its number:
-//! someone else wrote it, or it was damaged, and nobody but the user knows which. A line's sum (FNV-1a of what came of the
-//! run, as it is written) tells damage that leaves JSON.
+//! someone else wrote it, or it was damaged, and nobody but the user knows which. A line's sum (FNV-1a of its key, its title and
+//! its outcome, as they are written) detects damage that leaves JSON: an outcome under another run's key is one. Lines of an earlier
+//! format, whose sum covered the outcome alone, are counted and dropped; their runs are made again.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -13,7 +14,7 @@ use super::key::Fingerprint;
 use super::run::{Outcome, Run};
 
 /// The number of this format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,6 +43,8 @@ pub struct Journal {
     pub whole: usize,
     /// The number of a last line that lacks its end, where there is one.
     pub torn: Option<usize>,
+    /// Lines of an earlier format, which are dropped.
+    pub outdated: usize,
 }
 
 /// A line that is no run's.
@@ -66,15 +69,19 @@ pub fn line(run: &Run) -> Result<String, serde_json::Error> {
         Outcome::Refused(why) => Written::Refused(why.clone()),
     };
     let outcome = serde_json::value::to_raw_value(&outcome)?;
-    let (key, sum) = (run.key.to_string(), sum(&outcome));
-    let line = Line { run: FORMAT, key, title: run.title.clone(), sum, outcome };
+    let mut line =
+        Line { run: FORMAT, key: run.key.to_string(), title: run.title.clone(), sum: String::new(), outcome };
+    line.sum = line.checksum();
     Ok(format!("{}\n", serde_json::to_string(&line)?))
 }
 
-fn sum(outcome: &RawValue) -> String {
-    let mut print = Fingerprint::new();
-    print.take(&outcome.get());
-    print.key().to_string()
+impl Line {
+    /// The sum of everything that a line says of its run.
+    fn checksum(&self) -> String {
+        let mut print = Fingerprint::new();
+        print.take(&(&self.key, &self.title, self.outcome.get()));
+        print.key().to_string()
+    }
 }
 
 /// Reads a file of runs; `file` names it in errors. Bytes that are no text can stand in a torn last line only.
@@ -86,8 +93,11 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
     for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
         match one(line) {
             // A line may lack nothing but its end.
-            Ok(run) => {
-                journal.runs.push(run);
+            Ok(found) => {
+                match found {
+                    Found::Run(run) => journal.runs.push(*run),
+                    Found::Outdated => journal.outdated += 1,
+                }
                 journal.whole += line.len();
             }
             Err(_) if line.last() != Some(&b'\n') => journal.torn = Some(number),
@@ -97,15 +107,25 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
     Ok(journal)
 }
 
-fn one(line: &[u8]) -> Result<Run, String> {
+/// The content of a line.
+enum Found {
+    Run(Box<Run>),
+    /// A run of an earlier format.
+    Outdated,
+}
+
+fn one(line: &[u8]) -> Result<Found, String> {
     let foreign = |why: &dyn std::fmt::Display| format!("not a run of a study: {why}");
     let text = std::str::from_utf8(line).map_err(|_| foreign(&"no text"))?;
     let line: Line = serde_json::from_str(text)
         .map_err(|error| foreign(&format!("{}, column {}", without_place(&error), error.column())))?;
+    if (1..FORMAT).contains(&line.run) {
+        return Ok(Found::Outdated);
+    }
     if line.run != FORMAT {
         return Err(format!("format {}, and this version reads format {FORMAT}", line.run));
     }
-    if line.sum != sum(&line.outcome) {
+    if line.sum != line.checksum() {
         return Err("damaged: its sum is another".to_owned());
     }
     let outcome = match serde_json::from_str(line.outcome.get()).map_err(|error| foreign(&without_place(&error)))? {
@@ -113,7 +133,7 @@ fn one(line: &[u8]) -> Result<Run, String> {
         Written::Refused(why) => Outcome::Refused(why),
     };
     let key = line.key.parse().map_err(|_| foreign(&"its key is no number"))?;
-    Ok(Run { key, title: line.title, outcome })
+    Ok(Found::Run(Box::new(Run { key, title: line.title, outcome })))
 }
 
 /// What the JSON reader says of a text that is one line of a file, without the number that this line has by itself.

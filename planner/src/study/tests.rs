@@ -271,16 +271,23 @@ fn lines_that_are_no_runs_are_named() {
     let made = Made::of(PAIR);
     let lines: Vec<String> = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
     let with = |line: &str| format!("{}{line}\n{}", lines[0], lines[1]);
-    let later = lines[0].replacen("\"run\":1", "\"run\":2", 1);
+    let later = lines[0].replacen("\"run\":2", "\"run\":3", 1);
     let digit = lines[0].replacen("\"ranks\":4", "\"ranks\":5", 1);
     assert!(digit != lines[0]);
+    let [key, other] = [0, 1].map(|at: usize| made.runs[at].key.to_string());
+    let moved = lines[0].replacen(&key, &other, 1);
+    let titled = lines[0].replacen(&made.runs[0].title, "another title", 1);
+    assert!(moved != lines[0] && titled != lines[0]);
     for (line, expected) in [
         ("", "runs.jsonl:2: not a run of a study"),
         ("{\"a\":1}", "runs.jsonl:2: not a run of a study"),
         ("hello", "runs.jsonl:2: not a run of a study: expected value, column 1"),
         (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),
-        (later.trim_end(), "runs.jsonl:2: format 2, and this version reads format 1"),
+        (later.trim_end(), "runs.jsonl:2: format 3, and this version reads format 2"),
         (digit.trim_end(), "runs.jsonl:2: damaged"),
+        // An outcome under the key of another run.
+        (moved.trim_end(), "runs.jsonl:2: damaged"),
+        (titled.trim_end(), "runs.jsonl:2: damaged"),
     ] {
         let error = journal::read(with(line).as_bytes(), "runs.jsonl").unwrap_err().to_string();
         assert!(error.starts_with(expected), "{line}: {error}");
@@ -290,6 +297,10 @@ fn lines_that_are_no_runs_are_named() {
     assert_eq!(journal::read(b"\xff\xfe", "r").unwrap().torn, Some(1));
     assert_eq!(journal::read(b"", "r").unwrap(), journal::Journal::default());
     assert_eq!(journal::read(lines.concat().as_bytes(), "r").unwrap().runs, made.runs);
+    // The sum of an earlier format did not cover the key: such a line proves nothing, and its run is made again.
+    let outdated = lines.concat().replacen("\"run\":2", "\"run\":1", 1);
+    let kept = journal::read(outdated.as_bytes(), "r").unwrap();
+    assert_eq!((kept.runs.as_slice(), kept.outdated, kept.whole), (&made.runs[1..], 1, outdated.len()));
 }
 
 #[test]

@@ -39,7 +39,12 @@ impl Book {
         let mut bytes = Vec::new();
         let unwritable = |error| cannot_write(path, &error);
         file.read_to_end(&mut bytes).map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
-        let Journal { runs, whole, torn } = read(&bytes, path)?;
+        let Journal { runs, whole, torn, outdated } = read(&bytes, path)?;
+        if outdated > 0 {
+            let lines = crate::commands::counted(outdated as u64, "line");
+            output
+                .warn(&format!("{}: {lines} of an earlier version dropped; these runs are made again", path.display()));
+        }
         if let Some(line) = torn {
             output.warn(&format!(
                 "{}:{line}: the line lacks its end and is dropped; its run is made again",
