@@ -7,6 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::{Code, Constants, Logger, NvlDomainInfo, SUCCESS};
 use crate::context::{Asked, Context, Costs};
@@ -15,6 +16,25 @@ use crate::context::{Asked, Context, Costs};
 pub const MOST_ALGORITHMS: c_int = 32;
 /// Most protocols; NCCL has 3.
 pub const MOST_PROTOCOLS: c_int = 8;
+
+/// The context of a communicator as NCCL holds it. A handle of eight bytes is never given back, so that whoever ends a context twice, or
+/// asks after its end, finds that it is gone, and never the memory of another one.
+struct Handle(AtomicPtr<Context>);
+
+impl Handle {
+    fn new(context: Context) -> &'static Self {
+        Box::leak(Box::new(Self(AtomicPtr::new(Box::into_raw(Box::new(context))))))
+    }
+
+    /// The handle that `init` gave.
+    ///
+    /// # Safety
+    /// The pointer is null or what `init` gave.
+    unsafe fn of(pointer: *mut c_void) -> Option<&'static Self> {
+        // SAFETY: as the caller says; handles live as long as the process.
+        unsafe { pointer.cast::<Self>().as_ref() }
+    }
+}
 
 /// `init` of version 4.
 ///
@@ -51,16 +71,17 @@ unsafe fn init(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut
     if context.is_null() || !context.is_aligned() {
         return SUCCESS;
     }
-    let made = catch_unwind(|| Box::into_raw(Box::new(Context::of_environment(ranks, nodes, logger))));
+    let made = catch_unwind(|| Handle::new(Context::of_environment(ranks, nodes, logger)));
+    let pointer = made.map_or(std::ptr::null_mut(), |handle| std::ptr::from_ref(handle).cast_mut().cast());
     // SAFETY: not null, aligned, and the caller says that it can be written.
-    unsafe { context.write(made.map_or(std::ptr::null_mut(), <*mut Context>::cast)) };
+    unsafe { context.write(pointer) };
     SUCCESS
 }
 
 /// `getCollInfo` of versions 4 to 6.
 ///
 /// # Safety
-/// `context` is null or what `init` gave and `finalize` did not get yet; `costs` is null or, whatever its type says, a block of
+/// `context` is null or what `init` gave, and no `finalize` of it runs meanwhile; `costs` is null or, whatever its type says, a block of
 /// `algorithms` × `protocols` floats; `channels` is null or can be written.
 pub unsafe extern "C" fn get_coll_info(
     context: *mut c_void,
@@ -79,8 +100,10 @@ pub unsafe extern "C" fn get_coll_info(
         return SUCCESS;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: `init` made it of a `Context`, which is shared between threads only.
-        let context = unsafe { &*context.cast::<Context>() };
+        // SAFETY: `init` gave it, says the caller.
+        let handle = unsafe { Handle::of(context) }?;
+        // SAFETY: null, or a context that nobody takes meanwhile, says the caller; contexts are shared between threads only.
+        let context = unsafe { handle.0.load(Ordering::Acquire).as_ref() }?;
         let (algorithms, protocols) = (algorithms.unsigned_abs() as usize, protocols.unsigned_abs() as usize);
         // SAFETY: the caller's block; nobody else has it during the call.
         let costs = unsafe { std::slice::from_raw_parts_mut(costs, algorithms * protocols) };
@@ -100,11 +123,14 @@ pub unsafe extern "C" fn get_coll_info(
 /// `destroy` of version 4, `finalize` since.
 ///
 /// # Safety
-/// `context` is null or what `init` gave, and is not used any more.
+/// `context` is null or what `init` gave, and nobody asks it meanwhile.
 pub unsafe extern "C" fn finalize(context: *mut c_void) -> Code {
-    if !context.is_null() {
-        // SAFETY: `init` took it from a box.
-        let context = unsafe { Box::from_raw(context.cast::<Context>()) };
+    // SAFETY: as the caller says.
+    let handle = unsafe { Handle::of(context) };
+    let taken = handle.map_or(std::ptr::null_mut(), |handle| handle.0.swap(std::ptr::null_mut(), Ordering::AcqRel));
+    if !taken.is_null() {
+        // SAFETY: `init` took it from a box; whoever swapped it out is the only one that has it.
+        let context = unsafe { Box::from_raw(taken) };
         // What it says at its end, or gives back, may fail; NCCL is not to hear of it.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
     }

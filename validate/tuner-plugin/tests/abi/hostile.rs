@@ -41,6 +41,27 @@ fn null_is_survived_everywhere() {
     });
 }
 
+/// A context that was ended is gone for whoever ends it again or asks it, also where another communicator was made since.
+#[test]
+fn a_second_finalize_does_no_harm() {
+    for version in VERSIONS {
+        let ended = communicator(version);
+        let (end, context) = (ended.end(), ended.context);
+        // SAFETY: that it comes twice is what is tested.
+        assert_eq!(unsafe { end(context) }, 0);
+        let others: Vec<Communicator> = (0..8).map(|_| communicator(version)).collect();
+        // SAFETY: as above.
+        assert_eq!(unsafe { (end(context), end(context)) }, (0, 0));
+        let found = ended.ask(CALL, &[5.0; 21], 7, 3);
+        assert_eq!((found.costs, found.channels), (vec![5.0; 21], -7));
+        for other in &others {
+            let found = other.ask(CALL, &[5.0; 21], 7, 3);
+            assert_eq!((found.costs[4 * 3 + 2], found.channels), (0.0, 16));
+        }
+        // Its owner's end is the fourth.
+    }
+}
+
 #[test]
 fn a_call_without_costs_or_without_channels() {
     let communicator = communicator(Version::Five);

@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 pub type Log = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
 type Ask =
     unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut c_float, c_int, c_int, c_int, *mut c_int) -> c_int;
-type End = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub type End = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// `ncclTuner_v4_t`, src/include/plugin/tuner/tuner_v4.h.
 #[repr(C)]
@@ -239,14 +239,21 @@ impl Communicator {
     }
 }
 
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        let end = match self.version {
+impl Communicator {
+    /// The function that ends its context.
+    pub fn end(&self) -> End {
+        match self.version {
             Version::Four => PLUGIN.four.destroy,
             Version::Five => PLUGIN.five.finalize,
             Version::Six => PLUGIN.six.five.finalize,
-        };
-        // SAFETY: once, at the end.
+        }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        let end = self.end();
+        // SAFETY: at the end; once, or again where that is tested.
         assert_eq!(unsafe { end(self.context) }, 0);
     }
 }
