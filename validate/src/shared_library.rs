@@ -105,7 +105,8 @@ impl SharedLibrary {
             Visibility::Local => RTLD_NOW | RTLD_LOCAL,
             Visibility::Global => RTLD_NOW | RTLD_GLOBAL,
         };
-        // SAFETY: NVIDIA's libraries initialise themselves when opened and ask nothing of the process.
+        // SAFETY: what a library does when it is opened cannot be checked. The file is one that the user named, or that lies where
+        // the loader and Python take code from anyway: whoever can put a file there can run code as this user.
         match unsafe { Library::open(Some(path), flags) } {
             Ok(handle) => Ok(Self { name: wanted.name, path: loaded_as(path), handle }),
             Err(error) => Err(LibraryError::Broken {

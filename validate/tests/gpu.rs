@@ -138,12 +138,13 @@ fn graphs_replay_kernels_and_copies() {
     stream.upload(a.all(), &words(0..1000)).unwrap();
     let shape = Launch { mode: LaunchMode::Cooperative, ..Launch::plain(4, 256) };
     let arguments = Arguments::new().pointer(b.address()).pointer(a.address()).u32(7).u64(1000);
-    let graph = Graph::capture::<CudaError>(&stream, || {
+    let work = || {
         // SAFETY: the kernel's arguments; both buffers have a thousand words and outlive the graph.
         unsafe { add.launch(&stream, shape, &arguments) }?;
         stream.copy(a.all(), b.all())
-    })
-    .unwrap();
+    };
+    // SAFETY: both buffers are borrowed by the work.
+    let graph = unsafe { Graph::capture::<CudaError>(&stream, &work) }.unwrap();
     graph.upload(&stream).unwrap();
     let (start, end) = (Event::timing(context).unwrap(), Event::timing(context).unwrap());
     stream.record(&start).unwrap();
@@ -153,7 +154,9 @@ fn graphs_replay_kernels_and_copies() {
     assert!(end.since(&start).unwrap().0 > 0);
     assert_eq!(download(&stream, &a), words((0..1000).map(|i| i + 35)));
     // A capture that fails leaves the stream as it was.
-    let failed = Graph::capture(&stream, || Err(CudaError::Abandoned));
+    let failing = || Err(CudaError::Abandoned);
+    // SAFETY: nothing is captured.
+    let failed = unsafe { Graph::capture(&stream, &failing) };
     assert_eq!(failed.unwrap_err(), CudaError::Abandoned);
     stream.fill(a.all(), 0).unwrap();
     wait(&stream);
@@ -287,14 +290,16 @@ fn nccl_reduces_in_registered_windows_and_graphs() {
         let stream = Stream::new(member.context)?;
         let (source, result) = (DeviceMemory::new(member.context, size)?, DeviceMemory::new(member.context, size)?);
         stream.upload(source.all(), &floats((0..1 << 18).map(|i| ((i + member.rank) % 64) as f32)))?;
-        let graph = Graph::capture::<NcclError>(&stream, || {
+        let work = || {
             stream.copy(memory.all(), source.all())?;
             let at = memory.address();
             let floats = Operands { input: at, output: at, count: 1 << 18, dtype: DataType::F32 };
             // SAFETY: the window holds as many floats and outlives the graph.
             unsafe { communicator.collective(&stream, Operation::AllReduce(ReduceOp::Sum), floats) }?;
             Ok(stream.copy(result.all(), memory.all())?)
-        })?;
+        };
+        // SAFETY: the memory is borrowed by the work.
+        let graph = unsafe { Graph::capture::<NcclError>(&stream, &work) }?;
         for _ in 0..3 {
             graph.launch(&stream)?;
         }

@@ -1,85 +1,169 @@
 //! Compiled kernels on disk, found by what they were made from. Failing to keep one is no error: it is compiled again.
+//!
+//! An entry is one file: a header with the lengths and the digest of what follows, the key, the machine code. What is cut, changed or
+//! another key's is none. The folder is its user's alone; where there is no such folder nothing is kept.
 
 use std::path::{Path, PathBuf};
 
-/// Where kernels are kept: `FABRICAST_CACHE`, or `fabricast` in the user's folder for caches, or in that for temporary files.
-fn folder() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+use fabricast_planner::study::key::Fingerprint;
+
+/// How entries begin; another layout has another number.
+const MAGIC: &[u8; 16] = b"fabricast-cubin2";
+
+/// Where kernels are kept: `FABRICAST_CACHE`, or `fabricast` in the user's folder for caches.
+fn folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     set("FABRICAST_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("fabricast")))
         .or_else(|| set("HOME").map(|home| home.join(".cache/fabricast")))
-        .unwrap_or_else(|| std::env::temp_dir().join("fabricast"))
-        .join("kernels")
+        .map(|folder| folder.join("kernels"))
 }
 
 /// The machine code that was kept for `key`.
 pub(super) fn load(key: &str) -> Option<Vec<u8>> {
-    load_from(&folder(), key)
+    load_from(&folder()?, key)
 }
 
 /// Keeps machine code for `key`.
 pub(super) fn store(key: &str, image: &[u8]) {
-    store_in(&folder(), key, image);
+    if let Some(folder) = folder() {
+        store_in(&folder, key, image);
+    }
 }
 
 /// Keeps a source that does not compile, and says where.
-pub(super) fn keep(source: &str) -> PathBuf {
-    let path = folder().join(format!("{}.failed.cu", name(source)));
-    if write(&path, source.as_bytes()).is_some() {
-        return path;
-    }
-    let path = std::env::temp_dir().join(format!("fabricast-{}.failed.cu", name(source)));
-    // Where not even that works the path says where it would lie.
-    let _ = write(&path, source.as_bytes());
-    path
+pub(super) fn keep(source: &str) -> Option<PathBuf> {
+    let path = folder()?.join(format!("{}.failed.cu", name(source)));
+    write(&path, source.as_bytes()).map(|()| path)
 }
 
-/// The key lies beside the code and is compared, so a name that two keys share costs a compilation, not a wrong kernel.
 fn load_from(folder: &Path, key: &str) -> Option<Vec<u8>> {
-    let path = folder.join(name(key));
-    (std::fs::read(path.with_extension("cu")).ok()? == key.as_bytes())
-        .then(|| std::fs::read(path.with_extension("cubin")).ok())
-        .flatten()
+    is_private(folder).then(|| std::fs::read(folder.join(name(key)).with_extension("kernel")).ok()).flatten().and_then(
+        |entry| {
+            let rest = entry.strip_prefix(MAGIC)?;
+            let (lengths, rest) = rest.split_first_chunk::<16>()?;
+            let (sum, rest) = rest.split_first_chunk::<16>()?;
+            let [key_length, image_length] =
+                [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| lengths[at + byte])));
+            let (own, image) = rest.split_at_checked(usize::try_from(key_length).ok()?)?;
+            let is_whole = image.len() as u64 == image_length && digest(&[own, image]) == u128::from_le_bytes(*sum);
+            (is_whole && own == key.as_bytes()).then(|| image.to_vec())
+        },
+    )
 }
 
 fn store_in(folder: &Path, key: &str, image: &[u8]) {
-    let path = folder.join(name(key));
-    // The code before the key: whoever finds the key finds its code.
-    if write(&path.with_extension("cubin"), image).is_some() {
-        let _ = write(&path.with_extension("cu"), key.as_bytes());
-    }
+    let key_bytes = key.as_bytes();
+    let lengths = [key_bytes.len() as u64, image.len() as u64].map(u64::to_le_bytes).concat();
+    let sum = digest(&[key_bytes, image]).to_le_bytes();
+    let entry = [MAGIC.as_slice(), &lengths, &sum, key_bytes, image].concat();
+    let _ = write(&folder.join(name(key)).with_extension("kernel"), &entry);
 }
 
-/// Writes a file at once or not at all, also where several processes write it.
+/// Writes a file at once or not at all, also where several processes write it, into a folder of its user's alone.
 fn write(path: &Path, bytes: &[u8]) -> Option<()> {
-    std::fs::create_dir_all(path.parent()?).ok()?;
+    let folder = path.parent()?;
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder).ok()?;
+    if !is_private(folder) {
+        return None;
+    }
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     std::fs::write(&partial, bytes).ok()?;
     std::fs::rename(&partial, path).ok()
 }
 
+/// Whether a folder belongs to the user of this process, and nobody else can write into it: what lies there is run.
+#[cfg(unix)]
+#[allow(unsafe_code, reason = "declares a function of C")]
+fn is_private(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    unsafe extern "C" {
+        safe fn geteuid() -> u32;
+    }
+    // The folder itself, not the target of a link.
+    std::fs::symlink_metadata(folder)
+        .is_ok_and(|found| found.is_dir() && found.uid() == geteuid() && found.mode() & 0o022 == 0)
+}
+
+/// Whether a folder is there; who may write into it is not known here.
+#[cfg(not(unix))]
+fn is_private(folder: &Path) -> bool {
+    folder.is_dir()
+}
+
+fn digest(parts: &[&[u8]]) -> u128 {
+    let mut print = Fingerprint::new();
+    parts.iter().for_each(|part| print.take_bytes(part));
+    print.key().0
+}
+
 /// A name made of the content: FNV-1a of 128 bits (Fowler, Noll, Vo; constants of draft-eastlake-fnv).
 fn name(content: &str) -> String {
-    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let hash = content.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME));
-    format!("{hash:032x}")
+    format!("{:032x}", digest(&[content.as_bytes()]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A folder of the cache, private as `mktemp` makes it.
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
     #[test]
     fn what_was_kept_is_found_by_its_key_alone() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder();
         store_in(folder.path(), "source of one", b"code of one");
         assert_eq!(load_from(folder.path(), "source of one").unwrap(), b"code of one");
         assert_eq!(load_from(folder.path(), "source of two"), None);
-        // A file of the same name with another key is not taken.
-        let path = folder.path().join(name("source of one")).with_extension("cu");
-        std::fs::write(path, "something else").unwrap();
-        assert_eq!(load_from(folder.path(), "source of one"), None);
+        // An entry under the name of another key is not taken.
+        let at = |key: &str| folder.path().join(name(key)).with_extension("kernel");
+        std::fs::copy(at("source of one"), at("source of two")).unwrap();
+        assert_eq!(load_from(folder.path(), "source of two"), None);
+    }
+
+    #[test]
+    fn entries_that_are_cut_or_changed_anywhere_are_none() {
+        let folder = folder();
+        store_in(folder.path(), "a key", b"machine code");
+        let path = folder.path().join(name("a key")).with_extension("kernel");
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert_eq!(load_from(folder.path(), "a key"), None, "cut after {length}");
+            let mut changed = whole.clone();
+            changed[length] ^= 1;
+            std::fs::write(&path, &changed).unwrap();
+            assert_eq!(load_from(folder.path(), "a key"), None, "changed at {length}");
+        }
+        std::fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
+        assert_eq!(load_from(folder.path(), "a key"), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_others_can_write_into_is_not_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder();
+        store_in(folder.path(), "a key", b"code");
+        for mode in [0o777, 0o770, 0o720] {
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(load_from(folder.path(), "a key"), None, "{mode:o}");
+            store_in(folder.path(), "another", b"code");
+        }
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(load_from(folder.path(), "a key").is_some() && load_from(folder.path(), "another").is_none());
+        // A folder that the cache makes is private.
+        let made = folder.path().join("made/kernels");
+        store_in(&made, "a key", b"code");
+        assert_eq!(std::fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&made, &link).unwrap();
+        assert_eq!(load_from(&link, "a key"), None);
     }
 
     #[test]

@@ -63,7 +63,8 @@ impl fmt::Display for Arch {
     }
 }
 
-/// Machine code for one architecture.
+/// Machine code for one architecture: an ELF file that holds all of what its headers name, so that whoever is given its first byte alone
+/// reads nothing beyond its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cubin(Vec<u8>);
 
@@ -71,15 +72,53 @@ impl Cubin {
     /// Machine code that another tool made, a linker say.
     ///
     /// # Errors
-    /// [`CompileError::NoCode`]: it does not begin as an ELF file.
+    /// [`CompileError::NoCode`]: it is no ELF file of 64 bits, or its headers name bytes that it has not.
     pub fn new(image: Vec<u8>) -> Result<Self, CompileError> {
-        if image.starts_with(b"\x7fELF") { Ok(Self(image)) } else { Err(CompileError::NoCode) }
+        if is_whole_elf(&image) == Some(true) { Ok(Self(image)) } else { Err(CompileError::NoCode) }
     }
 
     /// Its bytes, an ELF file.
     pub fn image(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Whether an ELF file of 64 bits, little-endian, holds its tables of sections and segments, and all that these name (System V ABI, gABI
+/// 4.1, "Object Files"). `None`: a header is cut.
+fn is_whole_elf(image: &[u8]) -> Option<bool> {
+    /// `SHT_NOBITS`: a section without bytes in the file.
+    const WITHOUT_BYTES: u64 = 8;
+    let field = |at: u64, bytes: usize| -> Option<u64> {
+        let at = usize::try_from(at).ok()?;
+        let field = image.get(at..at.checked_add(bytes)?)?;
+        Some(field.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+    };
+    let is_inside = |from: u64, length: u64| from.checked_add(length).is_some_and(|end| end <= image.len() as u64);
+    /// `ELFCLASS64` and `ELFDATA2LSB` behind the magic number.
+    const BEGINNING: &[u8] = b"\x7fELF\x02\x01";
+    if !image.starts_with(BEGINNING) {
+        return Some(false);
+    }
+    let (segments, sections) = (field(0x20, 8)?, field(0x28, 8)?);
+    let [segment_size, segment_count, section_size, section_count] =
+        [field(0x36, 2)?, field(0x38, 2)?, field(0x3a, 2)?, field(0x3c, 2)?];
+    if (segment_count > 0 && segment_size < 0x38) || (section_count > 0 && section_size < 0x40) {
+        return Some(false);
+    }
+    for number in 0..segment_count {
+        let at = segments.checked_add(number * segment_size)?;
+        if !is_inside(at, segment_size) || !is_inside(field(at + 8, 8)?, field(at + 0x20, 8)?) {
+            return Some(false);
+        }
+    }
+    for number in 0..section_count {
+        let at = sections.checked_add(number * section_size)?;
+        let bytes = if field(at.checked_add(4)?, 4)? == WITHOUT_BYTES { 0 } else { field(at + 0x20, 8)? };
+        if !is_inside(at, section_size) || !is_inside(field(at + 0x18, 8)?, bytes) {
+            return Some(false);
+        }
+    }
+    Some(section_count > 0 || segment_count > 0)
 }
 
 /// Why there is no machine code.
@@ -89,12 +128,12 @@ pub enum CompileError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The source does not compile.
-    #[error("a kernel does not compile; its source is kept at {}:\n{log}", .kept.display())]
+    #[error("a kernel does not compile{}:\n{log}", .kept.as_ref().map_or_else(String::new, |path| format!("; its source is kept at {}", path.display())))]
     Source {
         /// What the compiler says, with lines of the source.
         log: String,
-        /// Where the source was kept.
-        kept: PathBuf,
+        /// Where the source was kept; nowhere where the user has no folder for caches.
+        kept: Option<PathBuf>,
     },
     /// The compiler itself failed.
     #[error("{call} failed: {text}")]
@@ -105,7 +144,7 @@ pub enum CompileError {
         text: String,
     },
     /// What came out, or was read, is no machine code.
-    #[error("this is no machine code of a GPU: it does not begin as an ELF file")]
+    #[error("this is no machine code of a GPU: no ELF file, or one that is cut")]
     NoCode,
     /// The source or an option holds a zero byte.
     #[error("a kernel's source or an option holds a zero byte")]
@@ -217,7 +256,7 @@ impl Nvrtc {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: returns a string that is never freed.
+        // SAFETY: takes any code, and returns a string that is never freed.
         Err(CompileError::Call { call, text: string(unsafe { (self.text)(code) }) })
     }
 
@@ -342,7 +381,9 @@ mod tests {
             match compile(source, Arch::new(90), &[]).unwrap_err() {
                 CompileError::Source { log, kept: path } => {
                     assert!(log.contains("nothing"), "{log}");
-                    assert_eq!(std::fs::read_to_string(path).unwrap(), source);
+                    if let Some(path) = path {
+                        assert_eq!(std::fs::read_to_string(path).unwrap(), source);
+                    }
                 }
                 other => panic!("{other}"),
             }
@@ -350,7 +391,51 @@ mod tests {
     }
 
     #[test]
-    fn machine_code_begins_as_an_elf_file() {
+    fn machine_code_is_an_elf_file_with_all_that_its_headers_name() {
         assert_eq!(Cubin::new(b"PTX".to_vec()).unwrap_err(), CompileError::NoCode);
+        // A header, bytes of a section, bytes of a segment, a table of one segment, a table of two sections.
+        let mut image = vec![0_u8; 0x40 + 16 + 16 + 0x38 + 2 * 0x40];
+        let (text, data, segments, sections) = (0x40_u64, 0x50_u64, 0x60_u64, 0x98_u64);
+        let put = |image: &mut Vec<u8>, at: u64, value: u64, bytes: usize| {
+            image[at as usize..at as usize + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+        };
+        image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        for (at, value, bytes) in [
+            (0x20, segments, 8),
+            (0x28, sections, 8),
+            (0x36, 0x38, 2),
+            (0x38, 1, 2),
+            (0x3a, 0x40, 2),
+            (0x3c, 2, 2),
+            (segments + 8, data, 8),
+            (segments + 0x20, 16, 8),
+            (sections + 0x18, text, 8),
+            (sections + 0x20, 16, 8),
+            // A section of no bytes in the file may be as long as it likes.
+            (sections + 0x40 + 4, 8, 4),
+            (sections + 0x40 + 0x20, 1 << 40, 8),
+        ] {
+            put(&mut image, at, value, bytes);
+        }
+        assert!(Cubin::new(image.clone()).is_ok());
+        for length in 0..image.len() {
+            assert_eq!(Cubin::new(image[..length].to_vec()).unwrap_err(), CompileError::NoCode, "{length}");
+        }
+        for (at, value) in [(segments + 0x20, u64::MAX), (sections + 0x20, 1000), (0x28, u64::MAX - 8), (0x20, 1 << 40)]
+        {
+            let mut image = image.clone();
+            put(&mut image, at, value, 8);
+            assert_eq!(Cubin::new(image).unwrap_err(), CompileError::NoCode, "{at}");
+        }
+    }
+
+    /// Machine code as the compiler makes it, cut anywhere.
+    #[test]
+    fn compiled_kernels_that_are_cut_are_refused() {
+        if compiles() {
+            let source = "extern \"C\" __global__ void one(int *to) { *to = 1; }";
+            let image = compile_afresh(source, Arch::new(90), &[]).unwrap().image().to_vec();
+            assert!((0..image.len()).step_by(7).all(|length| Cubin::new(image[..length].to_vec()).is_err()));
+        }
     }
 }

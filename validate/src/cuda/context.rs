@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{self, CUresult};
 use fabricast_topologies::Bytes;
@@ -17,16 +17,11 @@ pub struct Context {
     device: Device,
     raw: sys::CUcontext,
     /// Contexts whose memory this one was joined with here, to be parted again.
-    peers: Mutex<BTreeMap<usize, PeerContext>>,
+    peers: Mutex<BTreeMap<usize, Weak<Context>>>,
     abandoned: AtomicBool,
 }
 
-#[derive(Debug)]
-struct PeerContext(sys::CUcontext);
-
-// SAFETY: a context's handle may be used from any thread; the driver locks for itself.
-unsafe impl Send for PeerContext {}
-// SAFETY: as above; `peers` is behind a lock.
+// SAFETY: a context's handle may be used from any thread; the driver locks for itself, and `peers` is behind a lock.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -94,7 +89,7 @@ impl Context {
     ///
     /// # Errors
     /// [`CudaError::NoPeerAccess`], or a failing call.
-    pub fn reach(&self, other: &Self) -> Result<(), CudaError> {
+    pub fn reach(&self, other: &Arc<Self>) -> Result<(), CudaError> {
         if other.ordinal() == self.ordinal() {
             return Ok(());
         }
@@ -112,7 +107,7 @@ impl Context {
             return Ok(());
         }
         self.check(result, "cuCtxEnablePeerAccess")?;
-        peers.insert(other.ordinal(), PeerContext(other.raw));
+        peers.insert(other.ordinal(), Arc::downgrade(other));
         Ok(())
     }
 
@@ -151,9 +146,10 @@ impl Drop for Context {
             return;
         }
         let peers = std::mem::take(self.peers.get_mut().unwrap_or_else(PoisonError::into_inner));
-        for peer in peers.into_values() {
-            // SAFETY: a handle of a context that may be gone by now; the driver says so and nothing happens.
-            let _ = unsafe { sys::cuCtxDisablePeerAccess(peer.0) };
+        // With a context that is gone went the access to it.
+        for peer in peers.into_values().filter_map(|peer| peer.upgrade()) {
+            // SAFETY: both contexts are retained.
+            let _ = unsafe { sys::cuCtxDisablePeerAccess(peer.raw) };
         }
         // SAFETY: retained once, released once. Nothing is left to tell an error to.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device.handle()) };

@@ -39,7 +39,8 @@ impl Stream {
     pub fn copy_reached(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
         let length = same(from.length(), to.length())?;
         self.context().bind()?;
-        // SAFETY: both ranges lie in memory that lives, in the one address space of all GPUs; freeing it waits for the copy.
+        // SAFETY: both ranges lie in memory that lives, in the one address space of all GPUs; freeing the own GPU's waits for the
+        // copy, and members meet before that of a peer goes.
         let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address().0, from.address().0, length, self.raw()) };
         self.context().check(result, "cuMemcpyDtoDAsync")
     }

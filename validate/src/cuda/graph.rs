@@ -1,6 +1,7 @@
 //! Graphs: work captured from a stream once, launched many times.
 #![expect(unsafe_code, reason = "driver calls")]
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUstreamCaptureMode_enum as CaptureMode};
@@ -9,22 +10,31 @@ use super::context::Context;
 use super::error::CudaError;
 use super::stream::Stream;
 
-/// Captured work, ready to launch. What it works on must live as long as it is launched.
+/// Captured work, ready to launch. It borrows the work, and by it what the work reaches, as long as it can be launched.
 #[derive(Debug)]
-pub struct Graph {
+pub struct Graph<'a> {
     context: Arc<Context>,
     executable: sys::CUgraphExec,
+    work: PhantomData<&'a ()>,
 }
 
 // SAFETY: the handle may move between threads. It is not `Sync`: two threads may not launch one graph at once.
-unsafe impl Send for Graph {}
+unsafe impl Send for Graph<'_> {}
 
-impl Graph {
-    /// Captures what `work` enqueues on `stream`, and on streams that it joins with it by events, instead of running it.
+impl<'a> Graph<'a> {
+    /// Captures what `work` enqueues on `stream`, and on streams that it joins with it by events, instead of running it. Memory cannot be
+    /// taken or freed by `work`: the driver refuses both during a capture.
+    ///
+    /// # Safety
+    /// Memory that `work` reaches is owned or borrowed by it: neither behind a cell or a lock, where it could be replaced, nor named by
+    /// bare addresses of what may go while `work` stays.
     ///
     /// # Errors
     /// What `work` returns, or a failing call; the capture is ended either way.
-    pub fn capture<E: From<CudaError>>(stream: &Stream, work: impl FnOnce() -> Result<(), E>) -> Result<Self, E> {
+    pub unsafe fn capture<E: From<CudaError>>(
+        stream: &Stream,
+        work: &'a (impl Fn() -> Result<(), E> + 'a),
+    ) -> Result<Self, E> {
         let context = stream.context();
         context.bind()?;
         let mode = CaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -42,7 +52,7 @@ impl Graph {
         // SAFETY: the graph was captured just now; the driver writes one pointer.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, captured.0, 0) };
         context.check(result, "cuGraphInstantiate")?;
-        Ok(Self { context: Arc::clone(context), executable })
+        Ok(Self { context: Arc::clone(context), executable, work: PhantomData })
     }
 
     /// Brings it onto the GPU, so that the first launch is like the others.
@@ -61,15 +71,15 @@ impl Graph {
     /// A failing call.
     pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         self.context.bind()?;
-        // SAFETY: both live.
+        // SAFETY: both live, and so does what was captured: the work is borrowed, and whoever captured it answered for what it reaches.
         self.context.check(unsafe { sys::cuGraphLaunch(self.executable, stream.raw()) }, "cuGraphLaunch")
     }
 }
 
-impl Drop for Graph {
+impl Drop for Graph<'_> {
     fn drop(&mut self) {
         if self.context.bind_to_free().is_ok() {
-            // SAFETY: made once, destroyed once. Nothing is left to tell an error to.
+            // SAFETY: made once, destroyed once; launches that were enqueued still end. Nothing is left to tell an error to.
             let _ = unsafe { sys::cuGraphExecDestroy(self.executable) };
         }
     }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "driver calls, and memory that a GPU may write meanwhile")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys;
 use fabricast_topologies::Bytes;
@@ -10,18 +11,21 @@ use super::context::Context;
 use super::error::CudaError;
 use super::memory::DeviceAddress;
 
-/// Pinned memory of the host. A GPU may write it at any time, so it is read and written by copying, never lent.
+/// Size of the words by which the host reads and writes.
+const WORD: usize = 4;
+
+/// Pinned memory of the host. A GPU may write it at any time, so the host reads and writes it by atomic words, and it is never lent.
 #[derive(Debug)]
 pub struct HostMemory {
     context: Arc<Context>,
-    start: *mut u8,
+    start: *mut AtomicU32,
     address: DeviceAddress,
     length: Bytes,
 }
 
-// SAFETY: the memory may be used from any thread; every access copies through raw pointers.
+// SAFETY: the memory may be used and freed from any thread.
 unsafe impl Send for HostMemory {}
-// SAFETY: as above. Concurrent writers see torn words, as with any memory that a device shares.
+// SAFETY: threads and GPUs that share the memory meet in atomic words of one size alone.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
@@ -31,19 +35,19 @@ impl HostMemory {
     /// A failing call.
     pub fn new(context: &Arc<Context>, length: Bytes) -> Result<Self, CudaError> {
         context.bind()?;
-        let size = length.0.max(1) as usize;
+        let words = (length.0 as usize).div_ceil(WORD).max(1);
         let mut start = std::ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: the context is current; the driver writes one pointer.
-        context.check(unsafe { sys::cuMemHostAlloc(&raw mut start, size, flags) }, "cuMemHostAlloc")?;
+        context.check(unsafe { sys::cuMemHostAlloc(&raw mut start, words * WORD, flags) }, "cuMemHostAlloc")?;
         let mut memory = Self { context: Arc::clone(context), start: start.cast(), address: DeviceAddress(0), length };
         let mut address = 0;
         // SAFETY: the pointer is the one just taken.
         let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, start, 0) };
         context.check(result, "cuMemHostGetDevicePointer")?;
         memory.address = DeviceAddress(address);
-        // SAFETY: `size` bytes were taken, and nobody else knows of them yet.
-        unsafe { std::ptr::write_bytes(memory.start, 0, size) };
+        // SAFETY: as many words were taken, and nobody else knows of them yet.
+        unsafe { std::ptr::write_bytes(memory.start, 0, words) };
         Ok(memory)
     }
 
@@ -58,27 +62,23 @@ impl HostMemory {
     }
 
     pub(super) fn start(&self) -> *mut u8 {
-        self.start
+        self.start.cast()
     }
 
-    fn check(&self, offset: Bytes, length: usize) -> Result<*mut u8, CudaError> {
-        let length = Bytes(length as u64);
-        match offset.0.checked_add(length.0) {
-            // SAFETY: the range lies inside of the memory.
-            Some(end) if end <= self.length.0 => Ok(unsafe { self.start.add(offset.0 as usize) }),
-            _ => Err(CudaError::Range { offset, length, size: self.length }),
-        }
+    /// The words of the memory.
+    fn words(&self) -> Words<'_> {
+        let words = (self.length.0 as usize).div_ceil(WORD).max(1);
+        // SAFETY: as many words were taken; they are aligned to pages, initialised, live as long as `self`, and are only ever
+        // reached by atomic accesses from the host.
+        Words { words: unsafe { std::slice::from_raw_parts(self.start, words) }, length: self.length }
     }
 
-    /// Copies bytes in.
+    /// Copies bytes in. A GPU or thread that reads meanwhile sees some words before the others, each of them whole.
     ///
     /// # Errors
     /// [`CudaError::Range`].
-    pub fn write(&self, offset: Bytes, bytes: &[u8]) -> Result<(), CudaError> {
-        let to = self.check(offset, bytes.len())?;
-        // SAFETY: the range was checked; Rust's memory and the driver's do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        Ok(())
+    pub fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), CudaError> {
+        self.words().write(offset, bytes)
     }
 
     /// Copies bytes out.
@@ -86,10 +86,7 @@ impl HostMemory {
     /// # Errors
     /// [`CudaError::Range`].
     pub fn read(&self, offset: Bytes, bytes: &mut [u8]) -> Result<(), CudaError> {
-        let from = self.check(offset, bytes.len())?;
-        // SAFETY: the range was checked; Rust's memory and the driver's do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
-        Ok(())
+        self.words().read(offset, bytes)
     }
 
     /// Stores a word that GPUs see without a copy: a signal to a kernel that polls it.
@@ -97,10 +94,7 @@ impl HostMemory {
     /// # Errors
     /// [`CudaError::Range`].
     pub fn store(&self, offset: Bytes, word: u32) -> Result<(), CudaError> {
-        let to = self.check(Bytes(offset.0 & !3), 4)?.cast::<u32>();
-        // SAFETY: the range was checked, and the memory is page-aligned, so the word is aligned.
-        unsafe { to.write_volatile(word) };
-        Ok(())
+        self.words().at(offset).map(|at| at.store(word, Ordering::Release))
     }
 
     /// Loads a word that a GPU may have stored meanwhile.
@@ -108,9 +102,69 @@ impl HostMemory {
     /// # Errors
     /// [`CudaError::Range`].
     pub fn load(&self, offset: Bytes) -> Result<u32, CudaError> {
-        let from = self.check(Bytes(offset.0 & !3), 4)?.cast::<u32>();
-        // SAFETY: as in `store`.
-        Ok(unsafe { from.read_volatile() })
+        self.words().at(offset).map(|at| at.load(Ordering::Acquire))
+    }
+}
+
+/// Words that others may change at any time, as bytes.
+struct Words<'a> {
+    words: &'a [AtomicU32],
+    length: Bytes,
+}
+
+impl Words<'_> {
+    fn range(&self, offset: Bytes, length: usize) -> Result<std::ops::Range<usize>, CudaError> {
+        let length = Bytes(length as u64);
+        match offset.0.checked_add(length.0) {
+            Some(end) if end <= self.length.0 => Ok(offset.0 as usize..end as usize),
+            _ => Err(CudaError::Range { offset, length, size: self.length }),
+        }
+    }
+
+    /// The word that a byte lies in.
+    fn at(&self, offset: Bytes) -> Result<&AtomicU32, CudaError> {
+        let range = self.range(Bytes(offset.0 & !(WORD as u64 - 1)), WORD)?;
+        self.words.get(range.start / WORD).ok_or(CudaError::Range { offset, length: Bytes(4), size: self.length })
+    }
+
+    fn read(&self, offset: Bytes, bytes: &mut [u8]) -> Result<(), CudaError> {
+        let range = self.range(offset, bytes.len())?;
+        self.each(range, |word, of_word, of_bytes| {
+            let value = word.load(Ordering::Acquire).to_ne_bytes();
+            if let (Some(to), Some(from)) = (bytes.get_mut(of_bytes), value.get(of_word)) {
+                to.copy_from_slice(from);
+            }
+        });
+        Ok(())
+    }
+
+    fn write(&self, offset: Bytes, bytes: &[u8]) -> Result<(), CudaError> {
+        let range = self.range(offset, bytes.len())?;
+        self.each(range, |word, of_word, of_bytes| {
+            // Bytes beside the range stay: what others store into the same word meanwhile is lost, as between any two writers.
+            let mut value = word.load(Ordering::Relaxed).to_ne_bytes();
+            if let (Some(from), Some(to)) = (bytes.get(of_bytes), value.get_mut(of_word)) {
+                to.copy_from_slice(from);
+            }
+            word.store(u32::from_ne_bytes(value), Ordering::Release);
+        });
+        Ok(())
+    }
+
+    /// Every word that has bytes of a range, with the place of these in the word and in the range.
+    fn each(
+        &self,
+        range: std::ops::Range<usize>,
+        mut with: impl FnMut(&AtomicU32, std::ops::Range<usize>, std::ops::Range<usize>),
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        let first = range.start / WORD;
+        for (number, word) in (first..).zip(self.words.get(first..range.end.div_ceil(WORD)).unwrap_or_default()) {
+            let (from, to) = (range.start.max(number * WORD), range.end.min((number + 1) * WORD));
+            with(word, from - number * WORD..to - number * WORD, from - range.start..to - range.start);
+        }
     }
 }
 
@@ -120,5 +174,30 @@ impl Drop for HostMemory {
             // SAFETY: taken once, freed once. Nothing is left to tell an error to.
             let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_and_written_at_any_place() {
+        let memory: Vec<AtomicU32> = (0..4).map(|_| AtomicU32::new(0x5555_5555)).collect();
+        let words = Words { words: &memory, length: Bytes(14) };
+        let mut expected = [0x55_u8; 14];
+        for offset in 0..=14_u64 {
+            for length in 0..=(14 - offset as usize) {
+                let bytes: Vec<u8> = (0..length as u8).map(|byte| byte ^ offset as u8).collect();
+                words.write(Bytes(offset), &bytes).unwrap();
+                expected[offset as usize..offset as usize + length].copy_from_slice(&bytes);
+                let (mut all, mut part) = ([0; 14], vec![0; length]);
+                words.read(Bytes(0), &mut all).unwrap();
+                words.read(Bytes(offset), &mut part).unwrap();
+                assert_eq!((all, part), (expected, bytes), "{length} bytes at {offset}");
+            }
+        }
+        assert!(words.write(Bytes(14), &[1]).is_err() && words.read(Bytes(u64::MAX), &mut [0, 0]).is_err());
+        assert!(words.at(Bytes(8)).is_ok() && words.at(Bytes(12)).is_err());
     }
 }

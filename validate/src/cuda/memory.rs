@@ -100,7 +100,8 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if matches!(self.owner, Owner::Driver) && self.context.bind_to_free().is_ok() {
-            // SAFETY: taken once, freed once; the driver waits for what uses it. Nothing is left to tell an error to.
+            // SAFETY: taken once, freed once; the driver waits for the work of this GPU. Work of peers on it is waited for by
+            // whoever enqueued it: teams meet before their memory goes. Nothing is left to tell an error to.
             let _ = unsafe { sys::cuMemFree_v2(self.address.0) };
         }
     }

@@ -34,7 +34,8 @@ impl Module {
     pub fn load(context: &Arc<Context>, code: &Cubin) -> Result<Arc<Self>, CudaError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image is one that a compiler made, whose own header says how long it is; the driver copies it.
+        // SAFETY: the image holds all bytes that its headers name (`Cubin`), so that the driver, which is given no length, reads none
+        // beyond its end; it copies what it needs.
         let result = unsafe { sys::cuModuleLoadData(&raw mut raw, code.image().as_ptr().cast()) };
         context.check(result, "cuModuleLoadData")?;
         Ok(Arc::new(Self { context: Arc::clone(context), raw }))

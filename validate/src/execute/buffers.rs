@@ -11,8 +11,8 @@ use crate::nccl::{Nccl, WindowMemory};
 
 use super::{ExecuteError, Job, Stage};
 
-/// Input and output of every rank. In place both are the output.
-#[derive(Debug)]
+/// Input and output of every rank. In place both are the output. A clone is the same memory, which goes with the last of them.
+#[derive(Clone, Debug)]
 pub struct Buffers {
     inputs: Vec<Memory>,
     outputs: Vec<Memory>,

@@ -40,6 +40,7 @@ pub struct Generated {
     records: Vec<HostMemory>,
     /// Kept for the kernels.
     _memory: Vec<DeviceMemory>,
+    _buffers: Buffers,
 }
 
 #[derive(Debug)]
@@ -155,7 +156,7 @@ impl Generated {
             };
             members.push(Loaded { function, launch, arguments });
         }
-        Ok(Self { kernel, shape, members, records, _memory: memory })
+        Ok(Self { kernel, shape, members, records, _memory: memory, _buffers: buffers.clone() })
     }
 
     /// Blocks, threads and words.
@@ -196,8 +197,8 @@ impl Executor for Generated {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let Loaded { function, launch, arguments } = &self.members[member];
-        // SAFETY: the arguments are those of the generated kernel; all memory that they name is kept by `self` and by the
-        // buffers, which outlive it in every caller here.
+        // SAFETY: the arguments are those of the generated kernel, and `self` keeps all memory that they name. Freeing it waits for
+        // the streams of its own GPU; those of its peers are waited for by their members, before the executor goes.
         Ok(unsafe { function.launch(stream, *launch, arguments) }?)
     }
 

@@ -31,10 +31,11 @@ pub struct Library {
 
 impl Library {
     /// Makes the communicators, without NVLink multicast whatever the choice is ([`crate::nccl::SHARED_HOST`]). What is forced is
-    /// read from the environment while they are made, so no other thread may use NCCL meanwhile.
+    /// read from the environment while they are made, which must have been [reserved](crate::nccl::reserve); communicators that other
+    /// threads make meanwhile are made after them.
     ///
     /// # Errors
-    /// Ranks that share a GPU, or a failing call.
+    /// Ranks that share a GPU, an environment that was not reserved, or a failing call.
     pub fn new(stage: &Stage, nccl: &Arc<Nccl>, choice: Choice<'_>, watchdog: &Watchdog) -> Result<Self, ExecuteError> {
         if stage.devices() == Devices::Shared && stage.ranks() > 1 {
             return Err(unsupported("its ranks need a GPU each"));
@@ -55,7 +56,7 @@ impl Library {
                 Ok(made)
             })
         };
-        let made = force(&forced, make)?;
+        let made = forced.around(make).map_err(|error| unsupported(&error.to_string()))??;
         Ok(Self { nccl: Arc::clone(nccl), communicators: made.into_iter().map(Mutex::new).collect() })
     }
 
@@ -77,14 +78,6 @@ impl Library {
             _ => Ok(Call { library: self, buffers, job }),
         }
     }
-}
-
-/// Does `work` while the environment says what is forced.
-#[expect(unsafe_code, reason = "changes the environment")]
-fn force<T>(forced: &Forced, work: impl FnOnce() -> T) -> T {
-    // SAFETY: `work` makes communicators in threads that it waits for; no other thread of this process changes the environment,
-    // and NCCL's own threads look at it while a communicator is made.
-    unsafe { forced.around(work) }
 }
 
 impl Drop for Library {

@@ -203,6 +203,7 @@ fn quantile(mut values: Vec<Picos>, part: f64) -> Option<Picos> {
 }
 
 /// What one member does of a [`measure`].
+#[expect(unsafe_code, reason = "captures graphs")]
 pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: Effort) -> Result<Raw, ExecuteError> {
     let stream = Stream::new(member.context)?;
     let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
@@ -222,7 +223,8 @@ pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: 
     for _ in 0..effort.trials.div_ceil(2) {
         raw.stream.push(timed(&many, calls)?);
     }
-    let graph = Graph::capture(&stream, many)?;
+    // SAFETY: executors own or borrow the memory of their calls as long as they live (`Executor`).
+    let graph = unsafe { Graph::capture(&stream, &many) }?;
     graph.upload(&stream)?;
     let launched = || Ok(graph.launch(&stream)?);
     timed(&launched, calls)?;
@@ -230,7 +232,9 @@ pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: 
         raw.graph.push(timed(&launched, calls)?);
     }
     if effort.singles > 0 {
-        let one = Graph::capture(&stream, || executor.enqueue(member.rank, &stream))?;
+        let call = || executor.enqueue(member.rank, &stream);
+        // SAFETY: as above.
+        let one = unsafe { Graph::capture(&stream, &call) }?;
         one.upload(&stream)?;
         let count = effort.singles as usize + 1;
         let events = (0..count).map(|_| Event::timing(member.context)).collect::<Result<Vec<_>, _>>()?;

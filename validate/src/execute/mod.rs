@@ -65,7 +65,8 @@ impl std::fmt::Display for Job {
     }
 }
 
-/// A way to run a job.
+/// A way to run a job. It owns or borrows all memory that its calls reach as long as it lives, unchanged: graphs of them are launched
+/// later.
 pub trait Executor: Sync {
     /// Enqueues a call's part of the ranks of one member of the stage's team on its stream. Calls of all members, made as
     /// often, belong together. May be captured.

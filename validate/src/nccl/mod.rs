@@ -5,8 +5,8 @@
 //! error when it is asked for.
 //!
 //! NCCL reads its settings from the environment when a communicator is made, so an algorithm, a protocol or a number of
-//! channels is [forced](Forced) on a process that is started for it. On hosts that are shared with others that process
-//! also gets [`SHARED_HOST`], which keeps NVLink multicast off.
+//! channels is [forced](Forced) while communicators are made, in a process that [reserved](reserve) its environment. With it goes
+//! [`SHARED_HOST`], which keeps NVLink multicast off.
 
 mod collectives;
 mod communicator;
@@ -19,6 +19,6 @@ mod window;
 pub use collectives::{Operands, Operation};
 pub use communicator::{Communicator, Config, Registration};
 pub use error::NcclError;
-pub use forced::{Forced, SHARED_HOST};
+pub use forced::{EnvironmentError, Forced, SHARED_HOST, reserve};
 pub use library::{Nccl, NcclVersion, UniqueId};
 pub use window::WindowMemory;

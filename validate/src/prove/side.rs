@@ -95,6 +95,7 @@ enum Step {
 }
 
 /// Makes a graph of calls in a thread a GPU and times it when told, until it is to be forgotten.
+#[expect(unsafe_code, reason = "captures a graph")]
 fn served(
     channel: &Shared,
     stage: &Stage,
@@ -120,7 +121,8 @@ fn served(
         executor.enqueue(member.rank, &stream)?;
         done()?;
         member.meet()?;
-        let graph = Graph::capture(&stream, many)?;
+        // SAFETY: the executor borrows buffers and communicators, and both outlive this closure.
+        let graph = unsafe { Graph::capture(&stream, &many) }?;
         graph.upload(&stream)?;
         done()?;
         member.meet()?;

@@ -129,6 +129,5 @@ pub(super) fn forced(strategy: Strategy) -> Option<Forced> {
         algorithm: Some(algorithm.to_owned()),
         protocol: Some(protocol.to_owned()),
         channels: Some(strategy.channels.into()),
-        other: Vec::new(),
     })
 }

@@ -7,7 +7,7 @@ use fabricast_topologies::Bytes;
 
 use super::rank::Rank;
 use crate::cuda::{Arguments, Attribute, DeviceMemory, Function, HostMemory, Launch, Module, Stream, compile};
-use crate::execute::{ExecuteError, Executor, Job};
+use crate::execute::{Buffers, ExecuteError, Executor, Job};
 use crate::kernel::{Devices, GridShape, Kernel, Watch};
 use crate::nvshmem::SymmetricMemory;
 
@@ -24,6 +24,7 @@ pub(super) struct Heap {
     /// Kept for the kernel.
     _arena: Arc<SymmetricMemory>,
     _table: Option<DeviceMemory>,
+    _buffers: Buffers,
 }
 
 /// Blocks of a rank at most: one a multiprocessor, some left for others.
@@ -80,7 +81,18 @@ impl Heap {
         }
         let launch = Launch::plain(blocks, shape.threads);
         let arguments = Arguments::new().bytes(&bytes_of(&parameters));
-        Ok(Self { kernel, shape, rank: me, function, launch, arguments, records, _arena: arena, _table: memory })
+        Ok(Self {
+            kernel,
+            shape,
+            rank: me,
+            function,
+            launch,
+            arguments,
+            records,
+            _arena: arena,
+            _table: memory,
+            _buffers: rank.buffers.clone(),
+        })
     }
 
     /// Blocks, threads and words.
@@ -92,8 +104,8 @@ impl Heap {
 impl Executor for Heap {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
-        // SAFETY: the arguments are those of the generated kernel; all memory that they name is kept by `self`, by the rank or
-        // by its peers, which outlive it in every caller here.
+        // SAFETY: the arguments are those of the generated kernel, and `self` keeps all memory of this process that they name. That of
+        // peers lies in NVSHMEM's heap, which all ranks give back together.
         Ok(unsafe { self.function.launch(stream, self.launch, &self.arguments) }?)
     }
 
