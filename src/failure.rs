@@ -26,8 +26,8 @@ pub enum Failure {
     /// A GPU or driver is needed and missing: exit 3.
     #[error("{0}")]
     NoGpu(String),
-    /// Ctrl-C, after everything was given back: exit 130, as shells count.
-    #[error("interrupted")]
+    /// Ctrl-C or SIGTERM, after everything was given back: exit 130 or 143, as shells count.
+    #[error("{}", crate::watch::stopped_by())]
     Interrupted,
 }
 
@@ -65,7 +65,7 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Input { .. } => 2,
             Self::NoGpu(_) => 3,
-            Self::Interrupted => 130,
+            Self::Interrupted => crate::watch::stopped(),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The `fabricast` command: arguments in, results out, exit codes as the contract says (0 done, 1 failed, 2 bad input or
-//! usage, 3 no GPU, 130 stopped by Ctrl-C). Everything else happens in the crates; one file a subcommand under `commands`.
+//! usage, 3 no GPU, 130 stopped by Ctrl-C, 143 by SIGTERM). Everything else happens in the crates; one file a subcommand under `commands`.
 
 mod args;
 mod commands;
@@ -30,10 +30,15 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if matches!(cli.command, Command::Gpu(_)) {
+        // Before any thread is started. Where that fails, what needs it says so.
+        let _ = fabricast_validate::nccl::reserve();
+    }
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let code = failure.code();
+            files::discard();
             report(&failure);
             fabricast_validate::cuda::leave_what_hangs(code);
             ExitCode::from(code)
@@ -48,7 +53,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
             .build_global()
             .map_err(|error| Failure::Failed(format!("cannot start {threads} threads: {error}")))?;
     }
-    watch::stop_on_ctrl_c();
+    watch::stop_on_signals();
     let started = Instant::now();
     let output = Output::new(&cli.global, cli.command.place())?;
     match &cli.command {

@@ -8,7 +8,7 @@ use fabricast_reports::table::{Look, Style};
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
-use crate::files::{self, Staged};
+use crate::files::{self, Replace, Staged};
 
 /// The form of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -42,6 +42,8 @@ pub struct Output {
     pub file: Option<PathBuf>,
     /// How much is said besides.
     pub talk: Talk,
+    /// Which existing files may be replaced.
+    pub replace: Replace,
 }
 
 /// What `-o` names.
@@ -58,6 +60,7 @@ impl Output {
     pub fn new(flags: &GlobalArgs, place: Place) -> Result<Self, Failure> {
         match (&flags.output, place) {
             (Some(path), Place::File) => files::check(path)?,
+            (Some(path), Place::Folder) if path.is_dir() => files::sweep(path),
             (Some(path), Place::Folder) if path.exists() && !path.is_dir() => {
                 let message = format!("cannot write to {}: it is a file; expected a folder", path.display());
                 return Err(Failure::input(message));
@@ -69,7 +72,8 @@ impl Output {
             (_, true) => Talk::Verbose,
             _ => Talk::Normal,
         };
-        Ok(Self { format: flags.format, file: flags.output.clone(), talk })
+        let replace = if flags.force { Replace::All } else { Replace::Own };
+        Ok(Self { format: flags.format, file: flags.output.clone(), talk, replace })
     }
 
     /// The same, on standard output.
@@ -113,6 +117,12 @@ impl Output {
         files::check(path)
     }
 
+    /// Refuses to replace the result's file where it is not the command's own; for commands whose results are never the same bytes
+    /// again, before their work.
+    pub fn check_replaceable(&self) -> Result<(), Failure> {
+        self.file.as_deref().map_or(Ok(()), |path| files::check_replaceable(path, self.replace))
+    }
+
     /// Writes a finished result, with one newline at its end.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
         self.write_with(text, None)
@@ -125,10 +135,25 @@ impl Output {
 
     /// Writes a result and files beside it: all of them, or none.
     pub fn write_beside(&self, text: &str, beside: &[(&Path, &[u8])]) -> Result<(), Failure> {
+        self.write_all(text, beside, Vec::new(), files::commit)
+    }
+
+    /// Writes a result, files beside it and files that wait for their places already: all of them, or none. `commit` moves them.
+    pub fn write_all(
+        &self,
+        text: &str,
+        beside: &[(&Path, &[u8])],
+        mut staged: Vec<Staged>,
+        commit: impl FnOnce(&[Staged]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let text = format!("{}\n", text.trim_end_matches('\n'));
         let result = self.file.as_deref().map(|path| (path, text.as_bytes()));
-        let files = result.into_iter().chain(beside.iter().copied()).map(|(path, bytes)| Staged::new(path, bytes));
-        files::commit(&files.collect::<Result<Vec<_>, _>>()?)?;
+        let files = result
+            .into_iter()
+            .chain(beside.iter().copied())
+            .map(|(path, bytes)| Staged::new(path, bytes, self.replace));
+        staged.extend(files.collect::<Result<Vec<_>, _>>()?);
+        commit(&staged)?;
         if self.file.is_some() {
             return Ok(());
         }

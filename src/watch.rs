@@ -1,6 +1,6 @@
-//! Ctrl-C and progress: what happens when a run is stopped, and a bar on a terminal once a second has passed.
+//! Signals and progress: what happens when a run is stopped, and a bar on a terminal once a second has passed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,29 +8,52 @@ use fabricast_validate::cuda::interrupt;
 
 use crate::output::{Output, note};
 
-/// The exit code of a run that was stopped: 128 + SIGINT, as shells count.
-const STOPPED: i32 = 130;
+/// The exit code of a run that Ctrl-C stopped: 128 + SIGINT, as shells count.
+const INTERRUPTED: u8 = 130;
+/// The exit code of a run that SIGTERM stopped, as Slurm and Kubernetes do: 128 + SIGTERM.
+const TERMINATED: u8 = 143;
+
+/// The exit code of the signal that came last.
+static STOPPED: AtomicU8 = AtomicU8::new(INTERRUPTED);
+
+/// The exit code of a run that was stopped.
+pub fn stopped() -> u8 {
+    STOPPED.load(Ordering::Relaxed)
+}
+
+/// The line on standard error that says so.
+pub fn stopped_by() -> &'static str {
+    if stopped() == TERMINATED { "terminated" } else { "interrupted" }
+}
 
 /// The bar on the terminal, to be cleared when the process ends early.
 static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
 
-/// From here on Ctrl-C ends the process at once, whatever it is doing: with one line on standard error, exit code 130,
-/// and no file that is half written. Work on GPUs is asked to stop first, and gives back what it holds; a second Ctrl-C
-/// does not wait for it.
-pub fn stop_on_ctrl_c() {
-    // Without a handler Ctrl-C still ends the process, only less politely.
-    let _ = ctrlc::set_handler(|| {
-        if interrupt::request() == interrupt::Response::WillStop {
-            return;
-        }
-        crate::files::abandon();
-        if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            bar.finish_and_clear();
-        }
-        note("interrupted");
-        #[expect(clippy::exit, reason = "a signal can come anywhere: no code path leads back to main from here")]
-        std::process::exit(STOPPED);
-    });
+/// From here on Ctrl-C and SIGTERM end the process at once, whatever it is doing: with one line on standard error, exit code 130
+/// or 143, and no file that is half written. Work on GPUs is asked to stop first, and gives back what it holds; a second signal does
+/// not wait for it.
+pub fn stop_on_signals() {
+    // Without a handler signals still end the process, only less politely.
+    let _ = ctrlc::set_handler(|| stop(INTERRUPTED));
+    #[cfg(unix)]
+    if let Ok(mut signals) = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]) {
+        std::thread::spawn(move || signals.forever().for_each(|_| stop(TERMINATED)));
+    }
+}
+
+/// Ends the process, or asks work on GPUs to stop.
+fn stop(code: u8) {
+    STOPPED.store(code, Ordering::Relaxed);
+    if interrupt::request() == interrupt::Response::WillStop {
+        return;
+    }
+    crate::files::abandon();
+    if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        bar.finish_and_clear();
+    }
+    note(stopped_by());
+    #[expect(clippy::exit, reason = "a signal can come anywhere: no code path leads back to main from here")]
+    std::process::exit(code.into());
 }
 
 /// How long a command runs before it shows progress.

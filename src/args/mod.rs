@@ -63,6 +63,9 @@ pub struct GlobalArgs {
     /// Write the result to a file, and nothing to standard output; of `study` and `man` a folder, made if missing
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
+    /// Replace existing files, also those that fabricast did not write or that were changed since
+    #[arg(long, global = true)]
+    pub force: bool,
     /// Threads to use; all cores by default. Results do not depend on it
     #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u16).range(1..=1024), allow_negative_numbers = true)]
     pub threads: Option<u16>,

@@ -13,7 +13,7 @@ use crate::output::Output;
 pub fn run(output: &Output) -> Result<(), Failure> {
     let pages = pages().map_err(|error| Failure::Failed(format!("cannot write manual pages: {error}")))?;
     match (&output.file, pages.first()) {
-        (Some(folder), _) => files::write_folder(folder, &pages),
+        (Some(folder), _) => files::write_folder(folder, &pages, output.replace),
         (None, Some((_, page))) => output.write(page),
         (None, None) => Ok(()),
     }

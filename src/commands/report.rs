@@ -55,18 +55,37 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     };
     let page_of = |answer: &Answer| known(answer).map_or_else(|| of_study(answer, &[]), |first| first.page(answer));
     let page = report(&inputs, &page_of).map_err(refused)?.html();
-    if let Some(folder) = &args.charts {
-        let charts = charts(answers(&inputs).zip(&of_first))?;
-        if charts.is_empty() {
-            let message = "--charts draws the charts of studies, and none of the inputs is one";
-            return Err(Failure::input_with_help(
-                message,
-                "give results.json of `study`; `plan` and `compare` have --chart of their own",
-            ));
-        }
-        files::write_folder(folder, &charts)?;
+    let Some(folder) = &args.charts else { return output.write(&page) };
+    let charts = charts(answers(&inputs).zip(&of_first))?;
+    if charts.is_empty() {
+        let message = "--charts draws the charts of studies, and none of the inputs is one";
+        return Err(Failure::input_with_help(
+            message,
+            "give results.json of `study`; `plan` and `compare` have --chart of their own",
+        ));
     }
-    output.write(&page)
+    let staged = files::stage_folder(folder, &charts, output.replace)?;
+    let foreign = |names: &[String]| {
+        let (count, first) = (super::counted(names.len() as u64, "chart"), names.first().map_or("", String::as_str));
+        Failure::input_with_help(
+            format!("{} has {count} of another report, {first} among them: nothing is written", folder.display()),
+            "--force removes them; otherwise move them away or name another folder",
+        )
+    };
+    output.write_all(&page, &[], staged, |files| files::commit_whole(files, folder, is_chart, output.replace, foreign))
+}
+
+/// Whether a file is called as one of the charts.
+fn is_chart(name: &str) -> bool {
+    let Some((stem, "svg" | "png")) = name.rsplit_once('.') else { return false };
+    let mut parts = stem.split('-');
+    let numbers = match parts.next() {
+        Some("cost" | "steps" | "memory" | "links" | "schedule") => 1,
+        Some("course" | "busbw") => 2,
+        _ => return false,
+    };
+    let rest: Vec<&str> = parts.collect();
+    rest.len() == numbers && rest.iter().all(|part| part.parse::<u32>().is_ok())
 }
 
 /// What studies found.

@@ -86,12 +86,84 @@ fn what_is_there_already_is_left_alone() {
     assert_eq!(number(), first);
     let mut other = text.clone();
     *other.last_mut().unwrap() = b'!';
-    for changed in [&other[..], &text[..text.len() - 1], &[&text[..], b"!"].concat(), b""] {
+    for changed in [&other[..], &text[..text.len() - 1], &[&text[..], b"!"].concat()] {
         std::fs::write(&path, changed).unwrap();
-        write();
+        refused(folder.path(), "fabric list -o list.txt", "list.txt: it was changed since fabricast wrote it");
+        assert_eq!(std::fs::read(&path).unwrap(), changed);
+        assert_eq!(run_in(folder.path(), "fabric list -o list.txt --force").code, 0);
         assert_eq!(std::fs::read(&path).unwrap(), text);
     }
+    // An empty file, as `mktemp` makes it, holds nothing to lose.
+    std::fs::write(&path, "").unwrap();
+    write();
+    assert_eq!(std::fs::read(&path).unwrap(), text);
     assert_eq!(names(folder.path()), ["list.txt"]);
+}
+
+/// What the command wrote is replaced by what it writes next, also where it was moved or copied; what the user wrote or edited is not.
+#[test]
+fn only_files_of_the_command_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let read = |name: &str| std::fs::read(at(name)).unwrap();
+    let plan = |gpus: u32, rest: &str| {
+        format!("plan --fabric hgx-h100 --gpus {gpus} --collective all_reduce --sizes 1K..4K {rest}")
+    };
+    let runs = [
+        ("plan.txt", ""),
+        ("plan.csv", "--format csv"),
+        ("plan.json", "--format json"),
+        ("chart.svg", "--chart chart.svg -o chart.txt"),
+        ("chart.png", "--chart chart.png -o chart.txt"),
+    ];
+    for (name, rest) in runs {
+        let rest = if rest.contains("-o") { rest.to_owned() } else { format!("{rest} -o {name}") };
+        assert_eq!(run_in(folder.path(), &plan(2, &rest)).code, 0, "{name}");
+        let first = read(name);
+        assert_eq!(run_in(folder.path(), &plan(4, &rest)).code, 0, "{name}");
+        let second = read(name);
+        assert_ne!(first, second, "{name}");
+        // Whatever the user changes stays, and so does all else that the run would write.
+        let edited = [&second[..], b" "].concat();
+        std::fs::write(at(name), &edited).unwrap();
+        let before = names(folder.path());
+        refused(folder.path(), &plan(8, &rest), "it was changed since fabricast wrote it");
+        assert!(read(name) == edited && names(folder.path()) == before, "{name}");
+        let refusal = run_in(folder.path(), &plan(8, &rest)).stderr;
+        assert!(refusal.contains(name) && refusal.contains("--force"), "{refusal}");
+        assert_eq!(run_in(folder.path(), &plan(8, &format!("{rest} --force"))).code, 0, "{name}");
+        assert_ne!(read(name), edited, "{name}");
+    }
+    // By content, wherever it lies now.
+    std::fs::copy(at("plan.txt"), at("copy.txt")).unwrap();
+    assert_eq!(run_in(folder.path(), &plan(2, "-o copy.txt")).code, 0);
+    std::fs::write(at("notes.txt"), "mine").unwrap();
+    refused(folder.path(), &plan(2, "-o notes.txt"), "cannot write notes.txt: it exists");
+    refused(folder.path(), &plan(2, "--chart notes.svg -o notes.txt"), "cannot write notes.txt: it exists");
+    assert_eq!(read("notes.txt"), b"mine");
+    assert!(!at("notes.svg").exists());
+}
+
+#[test]
+fn an_edited_template_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/study.toml");
+    let template = "study --template -o new";
+    assert_eq!(run_in(folder.path(), template).code, 0);
+    assert_eq!(run_in(folder.path(), template).code, 0);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let edited = format!("{text}# mine\n");
+    std::fs::write(&path, &edited).unwrap();
+    refused(folder.path(), template, "study.toml: it was changed since fabricast wrote it");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), edited);
+    assert_eq!(run_in(folder.path(), &format!("{template} --force")).code, 0);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    // Where nothing is recorded a study is the user's.
+    std::fs::write(&path, &edited).unwrap();
+    let mut unknown = command(folder.path(), template);
+    let run = unknown.env("FABRICAST_STATE", folder.path().join("elsewhere")).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), edited);
 }
 
 #[test]
@@ -112,7 +184,8 @@ fn links_and_permissions_survive() {
     std::fs::write(&target, "old").unwrap();
     std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o640)).unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    assert_eq!(run_in(folder.path(), "fabric list -o link").code, 0);
+    refused(folder.path(), "fabric list -o link", "cannot write link: it exists");
+    assert_eq!(run_in(folder.path(), "fabric list -o link --force").code, 0);
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(std::fs::read_to_string(&target).unwrap().contains("hgx-h200"));
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o640);

@@ -1,13 +1,28 @@
-//! Ctrl-C: ends a run at once, with one line, and leaves nothing half-written.
+//! Ctrl-C and SIGTERM: end a run at once, with one line, and leave nothing half-written. SIGKILL: the next run clears what it left.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::run::command;
+use crate::run::{command, run_in};
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// The names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
 
 #[test]
-fn ctrl_c_ends_a_run_and_leaves_no_files() {
+fn signals_end_a_run_and_leave_no_files() {
     let folder = tempfile::tempdir().unwrap();
     // Runs of minutes; the sources are said once everything is set up and the work begins.
     for arguments in [
@@ -15,13 +30,60 @@ fn ctrl_c_ends_a_run_and_leaves_no_files() {
         "simulate --fabric hgx-h200 --nodes 1024 --collective all_to_all --algorithm direct --bytes 1GiB --no-fold -v --trace t.json",
         "plan --fabric hgx-h200 --nodes 512 --collective all --sizes 1KiB..4GiB:1.01 -v -o plan.txt --threads 2",
     ] {
-        let mut child = command(folder.path(), arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        assert!(lines.by_ref().any(|line| line.starts_with("profile ")), "{arguments}");
-        let signal = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-        assert!(signal.success());
-        let said: Vec<String> = lines.filter(|line| !line.starts_with("profile ")).collect();
-        assert_eq!((child.wait().unwrap().code(), said), (Some(130), vec!["interrupted".to_owned()]), "{arguments}");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments}");
+        for (name, code, line) in [("INT", 130, "interrupted"), ("TERM", 143, "terminated")] {
+            let mut child =
+                command(folder.path(), arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+            assert!(lines.by_ref().any(|line| line.starts_with("profile ")), "{arguments}");
+            signal(&child, name);
+            let said: Vec<String> = lines.filter(|line| !line.starts_with("profile ")).collect();
+            assert_eq!((child.wait().unwrap().code(), said), (Some(code), vec![line.to_owned()]), "{arguments}");
+            assert_eq!(names(folder.path()), [""; 0], "{arguments}");
+        }
     }
+}
+
+/// A run that waits with its files complete and not in their places: its result goes to a pipe that nobody reads.
+fn waiting(folder: &Path) -> Child {
+    let pipe = folder.join("pipe");
+    if !pipe.exists() {
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    }
+    let arguments = "plan --fabric hgx-h100 --collective all_reduce --sizes 1K..4K --chart out/chart.svg -o pipe";
+    let mut child = command(folder, arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let patience = Instant::now() + Duration::from_secs(120);
+    while names(&folder.join("out")).iter().all(|name| !name.starts_with(".fabricast-")) {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < patience);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+#[test]
+fn files_being_written_are_removed_by_signals_and_swept_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(out.join(".fabricast-1.partial"), "mine").unwrap();
+    std::fs::write(out.join(".chart.svg.17.partial"), "mine").unwrap();
+    let users = [".chart.svg.17.partial", ".fabricast-1.partial"];
+    for (name, code) in [("TERM", 143), ("INT", 130)] {
+        let mut child = waiting(folder.path());
+        signal(&child, name);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert_eq!(names(&out), users, "{name}");
+    }
+    let mut killed = waiting(folder.path());
+    signal(&killed, "KILL");
+    killed.wait().unwrap();
+    assert_eq!(names(&out).len(), 3);
+    // A run that lives keeps its files whoever else opens the folder.
+    let mut alive = waiting(folder.path());
+    let plan = "plan --fabric hgx-h100 --collective all_reduce --sizes 1K..4K --chart out/chart.svg";
+    assert_eq!(run_in(folder.path(), plan).code, 0);
+    let found = names(&out);
+    assert!(found.len() == 4 && found.contains(&"chart.svg".to_owned()), "{found:?}");
+    signal(&alive, "TERM");
+    assert_eq!(alive.wait().unwrap().code(), Some(143));
+    assert_eq!(names(&out), [users[0], users[1], "chart.svg"]);
 }

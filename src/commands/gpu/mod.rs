@@ -11,6 +11,10 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
+    // What is measured is never the same bytes again: whether its file may be replaced is known before the work.
+    if matches!(command, GpuCommand::Bench(_) | GpuCommand::Run(_) | GpuCommand::Prove(_)) {
+        output.check_replaceable()?;
+    }
     match command {
         GpuCommand::Probe(args) => probe::run(args, output),
         GpuCommand::Bench(args) => bench::run(args, output),

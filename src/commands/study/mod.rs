@@ -7,6 +7,7 @@ mod parts;
 mod results;
 mod text;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -28,7 +29,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let folder = output.file.as_deref();
     let Some(path) = &args.study else {
         return match folder {
-            Some(folder) => files::write_folder(folder, &[("study.toml", study::TEMPLATE.to_owned())]),
+            Some(folder) => files::write_folder(folder, &[("study.toml", study::TEMPLATE.to_owned())], output.replace),
             None => output.write(study::TEMPLATE),
         };
     };
@@ -48,10 +49,9 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
         [] => make(&asked, &cases, &wanted, &book, output)?,
         folders => parts::merged(study, &cases, folders, output)?,
     };
-    let mut files = vec![(RUNS, book.in_order(&wanted, &made)?)];
+    let runs = book.in_order(&wanted, &made)?;
     if let (Some(shard), Some(folder)) = (args.shard, folder) {
-        files.push((parts::SHARD, parts::label(&cases, shard)?));
-        return files::write_folder(folder, &files);
+        return write(folder, &runs, &[(parts::SHARD, parts::label(&cases, shard)?)], output);
     }
     let mut outcomes = book.outcomes();
     outcomes.extend(made.into_iter().map(|run| (run.key, run.outcome)));
@@ -61,12 +61,30 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let Some(folder) = folder else {
         return output.write(&shown(&answer, output, &output.look())?);
     };
-    files.push(("results.json", output::json(&answer)?));
-    files.push(("index.html", page::OfFirst::new(study, &answer, fabrics).page(&answer).html()));
-    // (Both, whatever the format: none of an earlier run is to stand beside these.)
-    files.push(("ranking.txt", text::page(&answer, &Look::default())));
-    files.push(("ranking.csv", super::csv(&results::csv(&answer))?));
-    files::write_folder(folder, &files)
+    let files = [
+        ("results.json", output::json(&answer)?),
+        ("index.html", page::OfFirst::new(study, &answer, fabrics).page(&answer).html()),
+        ("ranking.txt", text::page(&answer, &Look::default())),
+        ("ranking.csv", super::csv(&results::csv(&answer))?),
+    ];
+    write(folder, &runs, &files, output)
+}
+
+/// Names of the files of a study's folder beside its runs.
+const RESULTS: [&str; 5] = [parts::SHARD, "results.json", "index.html", "ranking.txt", "ranking.csv"];
+
+/// Replaces a study's folder as a whole: none of an earlier study's files is to stand next to these.
+fn write(folder: &Path, runs: &str, files: &[(&str, String)], output: &Output) -> Result<(), Failure> {
+    let mut staged = files::stage_folder(folder, files, output.replace)?;
+    // Every line of the old one was read as a run, and stands in the new one or was made again.
+    staged.push(files::staged_in(folder, RUNS, runs, files::Replace::All)?);
+    let foreign = |names: &[String]| {
+        Failure::input_with_help(
+            format!("{} has {} of another study: nothing is written", folder.display(), names.join(", ")),
+            "--force removes it; otherwise move it away or name another folder",
+        )
+    };
+    files::commit_whole(&staged, folder, |name| RESULTS.contains(&name), output.replace, foreign)
 }
 
 /// The answer in the format that was asked for.

@@ -18,6 +18,9 @@ pub const SHARD: &str = "shard.json";
 
 #[derive(Serialize, Deserialize)]
 struct Part {
+    /// Which kind of result this is.
+    #[serde(default)]
+    format: String,
     /// The fingerprint of all runs of the study.
     study: String,
     number: usize,
@@ -31,7 +34,12 @@ pub fn cases(cases: &Cases, shard: Shard) -> Vec<Case> {
 
 /// What a shard's folder says of itself.
 pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
-    output::json(&Part { study: cases.study().to_string(), number: shard.number, of: shard.of })
+    output::json(&Part {
+        format: "fabricast-shard".to_owned(),
+        study: cases.study().to_string(),
+        number: shard.number,
+        of: shard.of,
+    })
 }
 
 /// The runs of all parts of a study, in its order.

@@ -105,31 +105,21 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     let Some(folder) = &output.file else {
         return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
     };
-    let keep = |name: &str, text: &str| Ok((name.to_owned(), files::staged_in(folder, name, text)?));
-    let (written, dropped) = schedules::files(plan, format, args, output, keep)?;
+    let keep = |name: &str, text: &str| files::staged_in(folder, name, text, output.replace);
+    let (staged, dropped) = schedules::files(plan, format, args, output, keep)?;
     warn(&dropped, output);
-    if written.is_empty() {
+    if staged.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
-    let (names, staged): (Vec<String>, Vec<files::Staged>) = written.into_iter().unzip();
-    check_leftovers(folder, format, &names)?;
-    files::commit(&staged)
-}
-
-/// Refuses a folder with files of another export, which speak of sizes that the new ones speak of too.
-fn check_leftovers(folder: &Path, format: ScheduleFormat, names: &[String]) -> Result<(), Failure> {
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| Failure::input(format!("cannot read the folder {}: {error}", folder.display())))?;
-    let there = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let is_left = |name: &String| is_name(name, format) && !names.contains(name);
-    let mut left: Vec<String> = there.filter(is_left).collect();
-    left.sort_unstable();
-    let Some(first) = left.first() else { return Ok(()) };
-    let count = crate::commands::counted(left.len() as u64, "file");
-    Err(Failure::input_with_help(
-        format!("{} has {count} of another export, {first} among them: nothing is written", folder.display()),
-        "take them away, or name another folder: both speak of the same sizes",
-    ))
+    // Files of another export speak of sizes that the new ones speak of too.
+    let foreign = |names: &[String]| {
+        let (count, first) = (super::counted(names.len() as u64, "file"), names.first().map_or("", String::as_str));
+        Failure::input_with_help(
+            format!("{} has {count} of another export, {first} among them: nothing is written", folder.display()),
+            "--force removes them; otherwise move them away or name another folder: both speak of the same sizes",
+        )
+    };
+    files::commit_whole(&staged, folder, |name| is_name(name, format), output.replace, foreign)
 }
 
 fn warn(dropped: &[Dropped], output: &Output) {

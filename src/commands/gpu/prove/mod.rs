@@ -20,6 +20,7 @@ use fabricast_validate::prove::{ProveError, Setting, Side, Sides, Trial, environ
 
 use crate::args::GpuProveArgs;
 use crate::failure::Failure;
+use crate::files::Scratch;
 use crate::output::{Format, Output, json, note};
 use answer::{Answer, Measured};
 
@@ -222,29 +223,21 @@ impl From<ProveError> for Failure {
     }
 }
 
-/// The folder of NCCL's logs, taken away at the end unless it is to be kept.
+/// The folder of NCCL's logs: the one that was named, or a temporary one.
 struct Logs {
     folder: PathBuf,
-    is_kept: Kept,
-}
-
-/// Whether a folder stays.
-#[derive(PartialEq, Eq)]
-enum Kept {
-    Yes,
-    No,
+    /// Removed at the end.
+    _scratch: Option<Scratch>,
 }
 
 impl Logs {
     fn new(asked: Option<&Path>) -> Result<Self, Failure> {
-        let (folder, is_kept) = match asked {
-            Some(folder) => (folder.to_owned(), Kept::Yes),
-            None => (std::env::temp_dir().join(format!("fabricast-prove-{}", std::process::id())), Kept::No),
-        };
+        let scratch = if asked.is_none() { Some(Scratch::new("fabricast-prove")?) } else { None };
+        let folder = asked.or(scratch.as_ref().map(Scratch::path)).unwrap_or(Path::new("."));
         let failed = |error: std::io::Error| Failure::input(format!("{}: {error}", folder.display()));
-        std::fs::create_dir_all(&folder).map_err(failed)?;
+        std::fs::create_dir_all(folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
-        Ok(Self { folder, is_kept })
+        Ok(Self { folder, _scratch: scratch })
     }
 
     fn of(&self, side: Side, round: u32) -> PathBuf {
@@ -257,13 +250,5 @@ impl Logs {
             .filter_map(|round| std::fs::read_to_string(self.of(side, round)).ok())
             .collect::<Vec<_>>()
             .join("\n")
-    }
-}
-
-impl Drop for Logs {
-    fn drop(&mut self) {
-        if self.is_kept == Kept::No {
-            let _ = std::fs::remove_dir_all(&self.folder);
-        }
     }
 }

@@ -11,10 +11,19 @@ use fabricast_validate::measured::gpu_run::{By, Timed, Versions, tables};
 use super::Ground;
 use super::answer::{Answer, Row};
 use crate::failure::Failure;
+use crate::files;
 use crate::output::Output;
 
 /// The fabric, where no preset is it.
 const FABRIC: &str = "fabric.toml";
+
+/// The name of the file that describes the tables.
+const MANIFEST: &str = "manifest.toml";
+
+/// Refuses a folder with a manifest that is not the command's own, before the work.
+pub(super) fn check(folder: &Path, output: &Output) -> Result<(), Failure> {
+    files::check_replaceable(&folder.join(MANIFEST), output.replace)
+}
 
 /// Writes the tables of all rows that have times, and what they ran on. Manifests have no words for calls in place and for ranks that
 /// share a GPU: those are left out, and that is told.
@@ -27,12 +36,8 @@ pub(super) fn write(folder: &Path, ground: &Ground<'_>, answer: &Answer, output:
     if in_place > 0 {
         output.warn(&format!("{in_place} rows are in no measurement: a manifest has no words for calls in place"));
     }
-    let failed = |error: &std::io::Error| Failure::Failed(format!("cannot write to {}: {error}", folder.display()));
-    std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-    for (name, text) in texts(ground, answer)? {
-        std::fs::write(folder.join(name), text).map_err(|error| failed(&error))?;
-    }
-    Ok(())
+    let texts: Vec<(String, String)> = texts(ground, answer)?.into_iter().collect();
+    files::write_folder(folder, &texts, output.replace)
 }
 
 fn is_in_place(row: &Row) -> bool {
@@ -84,6 +89,6 @@ fn texts(ground: &Ground<'_>, answer: &Answer) -> Result<BTreeMap<String, String
             manifest.push_str("registered = \"symmetric\"\n");
         }
     }
-    files.insert("manifest.toml".to_owned(), manifest);
+    files.insert(MANIFEST.to_owned(), manifest);
     Ok(files)
 }

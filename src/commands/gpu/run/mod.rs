@@ -39,6 +39,9 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     if args.pairs {
         return pairs::run(args, output);
     }
+    if let Some(folder) = &args.execution.measurements {
+        measurements::check(folder, output)?;
+    }
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     if args.fabric.ranks_per_gpu > 1 && fabric.gpus().len() > 1 {
         let gpus = fabric.gpus().len();

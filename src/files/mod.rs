@@ -1,0 +1,290 @@
+//! Files that a command writes: checked before the work, written next to their place, moved there when all are complete.
+//!
+//! Nothing that exists is replaced unless it is still, byte for byte, what the command wrote ([`record`]), or the user said `--force`.
+//! A process that is stopped leaves nothing ([`stage`]).
+
+mod record;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use crate::failure::Failure;
+use record::{Digest, Entry, Origin};
+pub use stage::abandon;
+use stage::stages;
+
+/// Which existing files may be replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replace {
+    /// Those that are still what the command wrote.
+    #[default]
+    Own,
+    /// All: `--force`.
+    All,
+}
+
+/// Whether a file can be written there, as far as that shows before the work: its folder exists, and it is no folder.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Err(Failure::input(format!("cannot write {}: it is a folder; expected a file", path.display())));
+    }
+    let folder = folder_of(path);
+    if folder.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::input_with_help(
+        format!("cannot write {}: there is no folder {}", path.display(), folder.display()),
+        "make the folder first, or name another",
+    ))
+}
+
+/// Refuses to replace an existing file that is not the command's own.
+pub fn check_replaceable(path: &Path, replace: Replace) -> Result<(), Failure> {
+    let full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if replace == Replace::All || !full.is_file() {
+        return Ok(());
+    }
+    let why = match record::origin(&full) {
+        Origin::Command => return Ok(()),
+        Origin::Changed => "it was changed since fabricast wrote it",
+        Origin::Unknown => "it exists, and is not known to be written by fabricast",
+    };
+    Err(Failure::input_with_help(
+        format!("cannot write {}: {why}", path.display()),
+        "--force replaces it; otherwise move it away or name another",
+    ))
+}
+
+/// Clears folders of what killed runs left there.
+pub fn sweep(folder: &Path) {
+    stage::sweep(folder);
+}
+
+/// Removes what a failed command began.
+pub fn discard() {
+    stages().clear();
+}
+
+/// A file that is complete and not yet in its place; dropped before [`commit`], it leaves nothing behind.
+pub struct Staged {
+    folder: PathBuf,
+    name: OsString,
+    waiting: Waiting,
+}
+
+enum Waiting {
+    /// The file in the folder's stage, to be moved to its place, and its digest.
+    InStage(Digest),
+    /// The bytes, for what cannot be replaced: a device such as `/dev/stdout`.
+    Bytes(Vec<u8>),
+    /// Nothing: the file is there already, byte for byte.
+    Nothing,
+}
+
+impl Staged {
+    /// Writes the bytes next to the path.
+    pub fn new(path: &Path, bytes: &[u8], replace: Replace) -> Result<Self, Failure> {
+        Self::of_parts(path, [bytes], replace)
+    }
+
+    /// Writes bytes in several parts, one after the other.
+    fn of_parts<const N: usize>(path: &Path, parts: [&[u8]; N], replace: Replace) -> Result<Self, Failure> {
+        check(path)?;
+        let failed = |error: &std::io::Error| cannot_write(path, error);
+        // A link stays a link: its target is replaced.
+        let full = match std::fs::canonicalize(path) {
+            Ok(full) => full,
+            Err(_) => {
+                let folder = std::fs::canonicalize(folder_of(path)).map_err(|error| failed(&error))?;
+                folder.join(path.file_name().unwrap_or_default())
+            }
+        };
+        let (folder, name) = (folder_of(&full).to_owned(), full.file_name().unwrap_or_default().to_owned());
+        if full.exists() && !full.is_file() {
+            return Ok(Self { folder, name, waiting: Waiting::Bytes(parts.concat()) });
+        }
+        // A file that takes another's place is written out by the file system at once, which is most of the time of many files.
+        if has(&full, &parts) {
+            return Ok(Self { folder, name, waiting: Waiting::Nothing });
+        }
+        check_replaceable(path, replace)?;
+        let opened = stages().open(&folder, &name);
+        let mut file = opened.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Failure::input(format!("{} is named twice: expected two files", path.display()))
+            }
+            _ => failed(&error),
+        })?;
+        let staged = Self { folder, name, waiting: Waiting::InStage(Digest::of_parts(&parts)) };
+        let permitted = match std::fs::metadata(&full) {
+            Ok(old) => file.set_permissions(old.permissions()),
+            Err(_) => Ok(()),
+        };
+        let written = permitted.and_then(|()| parts.iter().try_for_each(|part| file.write_all(part)));
+        written.map_err(|error| failed(&error))?;
+        Ok(staged)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+}
+
+/// Puts files in their places, all of them at once as far as anyone who stops the process can tell.
+pub fn commit(files: &[Staged]) -> Result<(), Failure> {
+    commit_instead(files, &[])
+}
+
+/// Puts files in their places, and removes others (canonical paths) that they make stale.
+fn commit_instead(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
+    for file in files {
+        // A device may take its time, or all of it: it is written before anything moves.
+        if let Waiting::Bytes(bytes) = &file.waiting {
+            std::fs::write(file.path(), bytes).map_err(|error| cannot_write(&file.path(), &error))?;
+        }
+    }
+    let mut folders: BTreeMap<&Path, Vec<OsString>> = BTreeMap::new();
+    let mut entries = Vec::new();
+    for file in files {
+        if let Waiting::InStage(digest) = &file.waiting {
+            folders.entry(&file.folder).or_default();
+            entries.push(Entry::new(&file.path(), *digest));
+        }
+    }
+    for path in stale {
+        folders.entry(folder_of(path)).or_default().extend(path.file_name().map(OsStr::to_owned));
+    }
+    // Before the moves: files that are in their places are known, whoever stops the process.
+    record::add(&entries);
+    let mut stages = stages();
+    folders.iter().try_for_each(|(folder, stale)| {
+        stages.commit(folder, stale).map_err(|error| {
+            Failure::input(format!("cannot move files to their places in {}: {error}", folder.display()))
+        })
+    })
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Waiting::InStage(_) = self.waiting {
+            stages().drop_file(&self.folder, &self.name);
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::input(format!("cannot write {}: {error}", path.display()))
+}
+
+/// Whether a file has these bytes and no others.
+fn has(path: &Path, parts: &[&[u8]]) -> bool {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    if !std::fs::metadata(path).is_ok_and(|old| old.len() == len as u64) {
+        return false;
+    }
+    let begins_with = |rest: &mut &[u8], part: &[u8]| rest.split_off(..part.len()).is_some_and(|head| head == part);
+    std::fs::read(path).is_ok_and(|old| {
+        let mut rest = old.as_slice();
+        parts.iter().all(|part| begins_with(&mut rest, part)) && rest.is_empty()
+    })
+}
+
+/// The folder that a path is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A text that waits to be moved to its place in a folder, which is made if it is missing; ends with one line end.
+pub fn staged_in(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<Staged, Failure> {
+    make_folder(folder)?;
+    Staged::of_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
+}
+
+/// Makes a folder, which goes again if the command writes nothing into it.
+pub fn make_folder(folder: &Path) -> Result<(), Failure> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    stages()
+        .make_folder(folder)
+        .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))
+}
+
+/// Writes files next to their places in a folder, which is made if it is missing. Of several that fail the first is reported.
+pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
+    folder: &Path,
+    contents: &[(N, C)],
+    replace: Replace,
+) -> Result<Vec<Staged>, Failure> {
+    make_folder(folder)?;
+    let staged = contents.par_iter().map(|(name, bytes)| match std::str::from_utf8(bytes.as_ref()) {
+        Ok(text) => staged_in(folder, name, text, replace),
+        Err(_) => Staged::new(&folder.join(name), bytes.as_ref(), replace),
+    });
+    let staged: Vec<Result<Staged, Failure>> = staged.collect();
+    staged.into_iter().collect()
+}
+
+/// Writes files into a folder, which is made if it is missing: all of them, or none.
+pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
+    folder: &Path,
+    contents: &[(N, C)],
+    replace: Replace,
+) -> Result<(), Failure> {
+    commit(&stage_folder(folder, contents, replace)?)
+}
+
+/// Puts files in their places in a folder of results, which is replaced as a whole: of the files whose names `is_result` tells for
+/// results, those that are not written again are removed. `foreign` refuses those among them that are not the command's own.
+pub fn commit_whole(
+    files: &[Staged],
+    folder: &Path,
+    is_result: impl Fn(&str) -> bool,
+    replace: Replace,
+    foreign: impl Fn(&[String]) -> Failure,
+) -> Result<(), Failure> {
+    let failed =
+        |error: &std::io::Error| Failure::input(format!("cannot read the folder {}: {error}", folder.display()));
+    let full = std::fs::canonicalize(folder).map_err(|error| failed(&error))?;
+    let entries = std::fs::read_dir(&full).map_err(|error| failed(&error))?;
+    let there = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_written = |name: &str| files.iter().any(|file| file.folder == full && file.name == *name);
+    let mut left: Vec<String> = there.filter(|name| is_result(name) && !is_written(name)).collect();
+    left.sort_unstable();
+    let is_own = |name: &String| replace == Replace::All || record::origin(&full.join(name)) == Origin::Command;
+    let (own, others): (Vec<String>, Vec<String>) = left.into_iter().partition(is_own);
+    if !others.is_empty() {
+        return Err(foreign(&others));
+    }
+    commit_instead(files, &own.iter().map(|name| full.join(name)).collect::<Vec<_>>())
+}
+
+/// A folder for temporary files, removed when dropped or when the process is stopped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes one that only its owner reads.
+    pub fn new(stem: &str) -> Result<Self, Failure> {
+        let made = stages().make_scratch(stem);
+        made.map(Self).map_err(|error| Failure::Failed(format!("cannot make a folder for temporary files: {error}")))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        stages().remove_scratch(&self.0);
+    }
+}

@@ -1,0 +1,246 @@
+//! Record of the files that the command wrote, so that a later run knows its own files from those of the user.
+//!
+//! A line for each file: the digest of its content, and that of its path. It lies in the user's folder for state
+//! (`FABRICAST_STATE`, `XDG_STATE_HOME/fabricast` or `HOME/.local/state/fabricast`), never next to the results: folders of results hold
+//! results alone. By its content a file is known wherever it was moved or copied to; by its path an edited file is known as edited.
+//! Without a record, which may be deleted at any time, files of the command are not known and are not replaced.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use fabricast_planner::study::key::Fingerprint;
+use serde::Deserialize;
+
+/// Size of the record, in bytes, from which its older half is dropped: some 16,000 files.
+const LARGEST: u64 = 1 << 20;
+/// Bytes of a line: two digests of 32 hexadecimal digits, a blank and the line end.
+const LINE: usize = 66;
+
+/// FNV-1a of 128 bits: against accidents, not against malice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Digest(u128);
+
+impl Digest {
+    /// The digest of bytes in several parts.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut print = Fingerprint::new();
+        parts.iter().for_each(|part| print.take_bytes(part));
+        Self(print.key().0)
+    }
+
+    /// The digest of a file's content.
+    fn of_file(path: &Path) -> std::io::Result<Self> {
+        let (mut file, mut print, mut buffer) = (File::open(path)?, Fingerprint::new(), vec![0_u8; 1 << 16]);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(Self(print.key().0)),
+                count => print.take_bytes(buffer.get(..count).unwrap_or_default()),
+            }
+        }
+    }
+
+    /// The digest of a path in full.
+    fn of_path(path: &Path) -> Self {
+        Self::of_parts(&[path.as_os_str().as_encoded_bytes()])
+    }
+}
+
+/// A file that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    content: Digest,
+    path: Digest,
+}
+
+impl Entry {
+    /// The entry of a file with a canonical path.
+    pub fn new(path: &Path, content: Digest) -> Self {
+        Self { content, path: Digest::of_path(path) }
+    }
+}
+
+/// Origin of an existing file, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It is, byte for byte, a file that the command wrote, or it is empty.
+    Command,
+    /// The command wrote a file of this path, and it was changed since.
+    Changed,
+    /// It is not known as a file of the command.
+    Unknown,
+}
+
+/// Tells where an existing file with a canonical path comes from. A file that cannot be read is of unknown origin.
+pub fn origin(path: &Path) -> Origin {
+    origin_by(path, &read())
+}
+
+fn origin_by(path: &Path, record: &[Entry]) -> Origin {
+    if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+        return Origin::Command;
+    }
+    let Ok(content) = Digest::of_file(path) else { return Origin::Unknown };
+    if record.iter().any(|entry| entry.content == content) {
+        return Origin::Command;
+    }
+    let own = Digest::of_path(path);
+    if record.iter().any(|entry| entry.path == own) {
+        return Origin::Changed;
+    }
+    // Results of another machine say what they are.
+    if is_result(path) { Origin::Command } else { Origin::Unknown }
+}
+
+/// Adds files to the record. Failing to do so is no error: these files are not known later on.
+pub fn add(entries: &[Entry]) {
+    if let Some(path) = place() {
+        let _ = append(&path, entries);
+    }
+}
+
+/// Where the record lies, if the user has a place for it.
+fn place() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    set("FABRICAST_STATE")
+        .or_else(|| set("XDG_STATE_HOME").map(|folder| folder.join("fabricast")))
+        .or_else(|| set("HOME").map(|home| home.join(".local/state/fabricast")))
+        .map(|folder| folder.join("written"))
+}
+
+fn read() -> Vec<Entry> {
+    place().and_then(|path| std::fs::read(path).ok()).map(|bytes| parse(&bytes)).unwrap_or_default()
+}
+
+/// The entries of a record; what is no line of one is passed over.
+fn parse(bytes: &[u8]) -> Vec<Entry> {
+    let digest = |text: &str| u128::from_str_radix(text, 16).ok().map(Digest);
+    let entry = |line: &[u8]| {
+        let (content, path) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+        Some(Entry { content: digest(content)?, path: digest(path)? })
+    };
+    bytes.split(|&byte| byte == b'\n').filter_map(entry).collect()
+}
+
+fn append(path: &Path, entries: &[Entry]) -> std::io::Result<()> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        private_folder(folder)?;
+    }
+    shorten(path)?;
+    let lines: String =
+        entries.iter().map(|entry| format!("{:032x} {:032x}\n", entry.content.0, entry.path.0)).collect();
+    // One write to the end of the file: lines of several processes stay whole.
+    std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(lines.as_bytes())
+}
+
+/// Drops the older half of a record that has grown large.
+fn shorten(path: &Path) -> std::io::Result<()> {
+    if !std::fs::metadata(path).is_ok_and(|record| record.len() > LARGEST) {
+        return Ok(());
+    }
+    let bytes = std::fs::read(path)?;
+    let from = bytes.len() / LINE / 2 * LINE;
+    let partial = path.with_extension(std::process::id().to_string());
+    std::fs::write(&partial, bytes.get(from..).unwrap_or_default())?;
+    std::fs::rename(partial, path)
+}
+
+/// Makes a folder that only its owner reads.
+fn private_folder(folder: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)
+}
+
+/// What results in JSON begin with.
+#[derive(Deserialize)]
+struct Head {
+    format: Option<Format>,
+    fabricast_gpu_run: Option<u32>,
+}
+
+/// The number of a format, or its name.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Format {
+    Number(u32),
+    Name(String),
+}
+
+/// Whether a file is a result in JSON: an object with the format that fabricast's results carry.
+fn is_result(path: &Path) -> bool {
+    let Ok(mut file) = File::open(path) else { return false };
+    let mut first = [0_u8];
+    if file.read(&mut first).ok() != Some(1) || first != *b"{" {
+        return false;
+    }
+    let text = std::io::Cursor::new(first).chain(std::io::BufReader::new(file));
+    serde_json::from_reader(text).is_ok_and(|head: Head| match (head.format, head.fabricast_gpu_run) {
+        (Some(Format::Number(number)), _) | (_, Some(number)) => number > 0,
+        (Some(Format::Name(name)), None) => name.starts_with("fabricast"),
+        (None, None) => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_content_and_edited_ones_by_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let (record, file) = (folder.path().join("state/written"), folder.path().join("plan.txt"));
+        std::fs::write(&file, "a plan\n").unwrap();
+        let known = || parse(&std::fs::read(&record).unwrap_or_default());
+        assert_eq!(origin_by(&file, &known()), Origin::Unknown);
+        append(&record, &[Entry::new(&file, Digest::of_parts(&[b"a pl", b"an\n"]))]).unwrap();
+        assert_eq!(origin_by(&file, &known()), Origin::Command);
+        // A copy is the same file.
+        let copy = folder.path().join("copy.txt");
+        std::fs::copy(&file, &copy).unwrap();
+        assert_eq!(origin_by(&copy, &known()), Origin::Command);
+        std::fs::write(&file, "a plan, edited\n").unwrap();
+        assert_eq!(origin_by(&file, &known()), Origin::Changed);
+        std::fs::write(&copy, "a plan, edited\n").unwrap();
+        assert_eq!(origin_by(&copy, &known()), Origin::Unknown);
+        std::fs::write(&copy, "").unwrap();
+        assert_eq!(origin_by(&copy, &known()), Origin::Command);
+    }
+
+    #[test]
+    fn results_are_recognised_by_their_format_unless_they_were_edited_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("r.json");
+        for (text, expected) in [
+            ("{\"format\": 7, \"jobs\": []}", Origin::Command),
+            ("{\"format\": \"fabricast-bench\"}", Origin::Command),
+            ("{\"fabricast_gpu_run\": 2, \"rows\": [{}]}", Origin::Command),
+            ("{\"format\": \"png\"}", Origin::Unknown),
+            ("{\"jobs\": []}", Origin::Unknown),
+            ("{\"format\": 7, \"jobs\": [", Origin::Unknown),
+            ("[{\"format\": 7}]", Origin::Unknown),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(origin_by(&file, &[]), expected, "{text}");
+            let edited = [Entry::new(&file, Digest::of_parts(&[b"{\"format\": 7}"]))];
+            assert_eq!(origin_by(&file, &edited), Origin::Changed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_large_record_loses_its_older_half() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path().join("written");
+        let entries: Vec<Entry> =
+            (0..20_000_u128).map(|number| Entry { content: Digest(number), path: Digest(number) }).collect();
+        append(&record, &entries).unwrap();
+        let last = Entry { content: Digest(u128::MAX), path: Digest(1) };
+        append(&record, &[last]).unwrap();
+        let kept = parse(&std::fs::read(&record).unwrap());
+        assert_eq!((kept.len(), kept[0], kept[10_000]), (10_001, entries[10_000], last));
+    }
+}

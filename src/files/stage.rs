@@ -1,0 +1,373 @@
+//! Stages: folders next to the files to be written, in which these wait until all of them are complete.
+//!
+//! `.fabricast-PID-N.partial` holds a lock, which its process has as long as it lives, and the files under their own names. With all
+//! files complete the stage is renamed to `.fabricast-PID-N.commit`, and the files move to their places. Whoever opens the folder next
+//! finds what a killed process left by the lock that nobody has: partial stages are removed, and moves that were begun are finished,
+//! so that no folder holds old files next to new ones.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const LOCK: &str = "lock";
+const FILES: &str = "files";
+/// Names of the files that a commit removes, each ended by a zero byte.
+const STALE: &str = "stale";
+
+/// Everything of this process that must not outlive it.
+#[derive(Default)]
+pub struct Stages {
+    /// By the folder that their files go to.
+    stages: BTreeMap<PathBuf, Stage>,
+    /// Folders that were made for files which are not there yet, outer ones first.
+    made: Vec<PathBuf>,
+    /// Folders for temporary files.
+    scratch: Vec<PathBuf>,
+}
+
+/// A stage of this process.
+struct Stage {
+    root: PathBuf,
+    /// Held until the stage is gone.
+    _lock: File,
+    names: BTreeSet<OsString>,
+}
+
+static STAGES: Mutex<Stages> = Mutex::new(Stages { stages: BTreeMap::new(), made: Vec::new(), scratch: Vec::new() });
+
+/// Files are staged and moved only while this is held.
+pub fn stages() -> MutexGuard<'static, Stages> {
+    STAGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes what waits for its place and what is temporary, and lets nothing take its place any more: the process is about to end.
+pub fn abandon() {
+    let mut stages = stages();
+    stages.clear();
+    std::mem::forget(stages);
+}
+
+impl Stages {
+    /// Removes everything. Nothing is to be done where that fails.
+    pub fn clear(&mut self) {
+        for (_, stage) in std::mem::take(&mut self.stages) {
+            let _ = std::fs::remove_dir_all(&stage.root);
+        }
+        for folder in self.scratch.drain(..) {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        for folder in self.made.drain(..).rev() {
+            // Only where it is empty.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+
+    /// Makes a folder and those above it, to be removed again if nothing comes into it.
+    pub fn make_folder(&mut self, folder: &Path) -> Result<()> {
+        let missing: Vec<&Path> = folder
+            .ancestors()
+            .filter(|above| !above.as_os_str().is_empty())
+            .take_while(|above| !above.exists())
+            .collect();
+        std::fs::create_dir_all(folder)?;
+        for made in missing.into_iter().rev() {
+            self.made.push(std::fs::canonicalize(made)?);
+        }
+        Ok(())
+    }
+
+    /// Opens a file of that name in the stage of a folder.
+    pub fn open(&mut self, folder: &Path, name: &OsStr) -> Result<File> {
+        let stage = match self.stages.entry(folder.to_owned()) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(free) => {
+                sweep(folder);
+                free.insert(Stage::new(folder)?)
+            }
+        };
+        let file = File::create_new(stage.root.join(FILES).join(name))?;
+        stage.names.insert(name.to_owned());
+        Ok(file)
+    }
+
+    /// Removes a file from the stage of a folder, if it waits there, and the stage with its last file.
+    pub fn drop_file(&mut self, folder: &Path, name: &OsStr) {
+        let Some(stage) = self.stages.get_mut(folder).filter(|stage| stage.names.contains(name)) else { return };
+        stage.names.remove(name);
+        // Nothing to do where that fails.
+        let _ = std::fs::remove_file(stage.root.join(FILES).join(name));
+        if stage.names.is_empty() {
+            let _ = std::fs::remove_dir_all(&stage.root);
+            self.stages.remove(folder);
+            if self.stages.is_empty() {
+                for folder in self.made.drain(..).rev() {
+                    let _ = std::fs::remove_dir(folder);
+                }
+            }
+        }
+    }
+
+    /// Moves all files that wait for a folder to their places, and removes those of the folder that are stale.
+    pub fn commit(&mut self, folder: &Path, stale: &[OsString]) -> Result<()> {
+        let Some(mut stage) = self.stages.remove(folder) else {
+            return stale.iter().try_for_each(|name| std::fs::remove_file(folder.join(name)));
+        };
+        if !stale.is_empty() {
+            let names: Vec<u8> = stale.iter().flat_map(|name| [name.as_encoded_bytes(), b"\0"].concat()).collect();
+            std::fs::write(stage.root.join(STALE), names)?;
+        }
+        let root = stage.root.with_extension("commit");
+        std::fs::rename(&stage.root, &root)?;
+        stage.root = root;
+        for name in &stage.names {
+            std::fs::rename(stage.root.join(FILES).join(name), folder.join(name))?;
+        }
+        stale.iter().try_for_each(|name| std::fs::remove_file(folder.join(name)))?;
+        self.made.retain(|made| !folder.starts_with(made));
+        std::fs::remove_dir_all(&stage.root)
+    }
+
+    /// Makes a folder for temporary files that nobody else can have made, and that is removed when the process is stopped.
+    pub fn make_scratch(&mut self, stem: &str) -> Result<PathBuf> {
+        use std::hash::{BuildHasher, Hasher};
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        loop {
+            // Seeded by the system at random.
+            let random = std::hash::RandomState::new().build_hasher().finish();
+            let folder = std::env::temp_dir().join(format!("{stem}-{random:016x}"));
+            match builder.create(&folder) {
+                Ok(()) => {
+                    self.scratch.push(folder.clone());
+                    return Ok(folder);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Removes a folder for temporary files.
+    pub fn remove_scratch(&mut self, folder: &Path) {
+        self.scratch.retain(|other| other != folder);
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}
+
+impl Stage {
+    fn new(folder: &Path) -> Result<Self> {
+        let process = std::process::id();
+        for number in 0..u32::MAX {
+            let root = folder.join(format!(".fabricast-{process}-{number}.partial"));
+            match std::fs::create_dir(&root) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            }
+            // Whoever sweeps the folder between these steps takes the stage for one that was left: another is made.
+            if let Ok(lock) = File::create_new(root.join(LOCK))
+                && !matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock))
+                && std::fs::create_dir(root.join(FILES)).is_ok()
+            {
+                return Ok(Self { root, _lock: lock, names: BTreeSet::new() });
+            }
+            if !root.exists() {
+                continue;
+            }
+            let _ = std::fs::remove_dir_all(&root);
+            return Err(Error::other(format!("nothing can be made in {}", root.display())));
+        }
+        Err(ErrorKind::AlreadyExists.into())
+    }
+}
+
+/// Clears a folder of the stages of processes that are gone. Nothing is to be done where that fails.
+pub fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if let Some(phase) = entry.file_name().to_str().and_then(Phase::of_name)
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        {
+            let _ = clear_left(folder, &entry.path(), phase);
+        }
+    }
+}
+
+/// How far the process of a stage came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Files were being written.
+    Partial,
+    /// All were complete, and moves to their places were begun.
+    Commit,
+}
+
+impl Phase {
+    /// That of a stage's name.
+    fn of_name(name: &str) -> Option<Self> {
+        let (numbers, phase) = name.strip_prefix(".fabricast-")?.rsplit_once('.')?;
+        let (process, number) = numbers.split_once('-')?;
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match phase {
+            _ if !is_number(process) || !is_number(number) => None,
+            "partial" => Some(Self::Partial),
+            "commit" => Some(Self::Commit),
+            _ => None,
+        }
+    }
+}
+
+/// Clears one stage, unless its process lives.
+fn clear_left(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
+    let lock = match OpenOptions::new().read(true).write(true).open(root.join(LOCK)) {
+        Ok(lock) => lock,
+        // A process that was killed before it made the lock left an empty folder; anything else is not ours.
+        Err(_) => return std::fs::remove_dir(root),
+    };
+    // Where files cannot be locked it is not known whether the process lives.
+    if lock.try_lock().is_err() {
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(root)?.collect::<Result<Vec<_>>>()?;
+    if entries.iter().any(|entry| ![LOCK, FILES, STALE].iter().any(|known| entry.file_name() == *known)) {
+        return Ok(());
+    }
+    if phase == Phase::Commit {
+        finish(folder, root)?;
+    }
+    std::fs::remove_dir_all(root)
+}
+
+/// Finishes the moves of a process that was killed during them. A file that was changed since they were begun stays.
+fn finish(folder: &Path, root: &Path) -> Result<()> {
+    let begun = std::fs::metadata(root.join(LOCK))?.modified()?;
+    let is_unchanged = |path: &Path| match std::fs::symlink_metadata(path) {
+        Ok(there) => there.is_file() && there.modified().is_ok_and(|changed| changed <= begun),
+        Err(_) => true,
+    };
+    for file in std::fs::read_dir(root.join(FILES))? {
+        let (from, to) = (file.as_ref().map(std::fs::DirEntry::path), file.as_ref().map(std::fs::DirEntry::file_name));
+        if let (Ok(from), Ok(name)) = (from, to)
+            && is_unchanged(&folder.join(&name))
+        {
+            std::fs::rename(from, folder.join(name))?;
+        }
+    }
+    let stale = std::fs::read(root.join(STALE)).unwrap_or_default();
+    for name in stale.split(|&byte| byte == 0).filter_map(|name| std::str::from_utf8(name).ok()) {
+        let path = folder.join(name);
+        if !name.is_empty() && path.is_file() && is_unchanged(&path) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// A stage as a process leaves it that is killed with these files in it.
+    fn left(folder: &Path, name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let root = folder.join(name);
+        std::fs::create_dir_all(root.join(FILES)).unwrap();
+        std::fs::write(root.join(LOCK), "").unwrap();
+        files.iter().for_each(|(file, text)| std::fs::write(root.join(FILES).join(file), text).unwrap());
+        root
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        left(at, ".fabricast-1-0.partial", &[("plan.json", "half")]);
+        std::fs::create_dir(at.join(".fabricast-2-0.partial")).unwrap();
+        // Of a process that lives, of the user, of others.
+        let alive = left(at, ".fabricast-3-7.partial", &[("plan.json", "half")]);
+        let lock = File::options().write(true).open(alive.join(LOCK)).unwrap();
+        lock.lock().unwrap();
+        std::fs::write(at.join(".fabricast-4-0.partial"), "a file").unwrap();
+        std::fs::write(left(at, ".fabricast-5-0.partial", &[]).join("notes"), "mine").unwrap();
+        left(at, ".fabricast-x-0.partial", &[]);
+        std::fs::write(at.join(".plan.json.17.partial"), "mine").unwrap();
+        std::fs::create_dir_all(at.join(".fabricast-6-0.partial/files")).unwrap();
+        sweep(at);
+        let expected = [
+            ".fabricast-3-7.partial",
+            ".fabricast-4-0.partial",
+            ".fabricast-5-0.partial",
+            ".fabricast-6-0.partial",
+            ".fabricast-x-0.partial",
+            ".plan.json.17.partial",
+        ];
+        assert_eq!(names(at), expected);
+        drop(lock);
+        sweep(at);
+        assert_eq!(names(at), expected[1..]);
+    }
+
+    #[test]
+    fn moves_that_were_begun_are_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        std::fs::write(at.join("two"), "old").unwrap();
+        std::fs::write(at.join("gone"), "old").unwrap();
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        for name in ["two", "gone"] {
+            File::options().write(true).open(at.join(name)).unwrap().set_modified(old).unwrap();
+        }
+        let root = left(at, ".fabricast-1-0.commit", &[("two", "new"), ("three", "new"), ("edited", "new")]);
+        std::fs::write(root.join(STALE), "gone\0edited too\0").unwrap();
+        // Moved before the process was killed.
+        std::fs::write(at.join("one"), "new").unwrap();
+        // Written by the user since.
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+        for name in ["edited", "edited too"] {
+            std::fs::write(at.join(name), "mine").unwrap();
+            File::options().write(true).open(at.join(name)).unwrap().set_modified(later).unwrap();
+        }
+        sweep(at);
+        let read = |name: &str| std::fs::read_to_string(at.join(name)).unwrap();
+        assert_eq!(names(at), ["edited", "edited too", "one", "three", "two"]);
+        assert_eq!(["one", "two", "three", "edited", "edited too"].map(read), ["new", "new", "new", "mine", "mine"]);
+    }
+
+    #[test]
+    fn stages_come_and_go_with_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        let mut stages = Stages::default();
+        let file = OsStr::new("a");
+        stages.open(at, file).unwrap();
+        assert_eq!(stages.open(at, file).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(names(at).len(), 1);
+        stages.drop_file(at, file);
+        assert!(names(at).is_empty());
+        // A folder that was made for nothing goes too.
+        let inner = std::fs::canonicalize(at).unwrap().join("x/y");
+        stages.make_folder(&inner).unwrap();
+        stages.open(&inner, file).unwrap();
+        stages.drop_file(&inner, file);
+        assert!(names(at).is_empty());
+        stages.make_folder(&inner).unwrap();
+        stages.open(&inner, file).unwrap();
+        stages.clear();
+        assert!(names(at).is_empty());
+        std::fs::write(at.join("b"), "").unwrap();
+        stages.open(at, file).unwrap();
+        stages.commit(at, &["b".into()]).unwrap();
+        assert_eq!(names(at), ["a"]);
+    }
+}
