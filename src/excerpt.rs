@@ -1,6 +1,7 @@
 //! The lines around an error, cut to what a terminal shows: a file may be one line of megabytes.
 
 use fabricast_topologies::Place;
+use fabricast_topologies::visible::{is_hidden, visible};
 use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 
 /// The most characters of a line that are shown.
@@ -49,7 +50,13 @@ impl Excerpt {
             shown.push('\n');
         }
         let span = span?;
-        Some(Self { name: place.source.clone(), text: shown, first_line, at: (number, column), span: span.into() })
+        Some(Self {
+            name: visible(&place.source).into_owned(),
+            text: shown,
+            first_line,
+            at: (number, column),
+            span: span.into(),
+        })
     }
 
     /// What is underlined.
@@ -59,10 +66,14 @@ impl Excerpt {
 }
 
 /// At most [`WIDTH`] characters of a line around a column, and how many were left out before them (less the mark that
-/// stands for them). Tabs and control characters become blanks, so that columns stay where they are.
+/// stands for them). Tabs become blanks and hidden characters U+FFFD, so that columns stay where they are.
 fn cut(line: &str, column: usize) -> (String, usize) {
     let start = if column < WIDTH * 3 / 4 { 0 } else { column - WIDTH / 2 };
-    let mut letters = line.chars().skip(start).map(|c| if c.is_control() { ' ' } else { c });
+    let mut letters = line.chars().skip(start).map(|c| match c {
+        '\t' => ' ',
+        hidden if is_hidden(hidden) => '\u{fffd}',
+        other => other,
+    });
     let mut window: String = letters.by_ref().take(WIDTH).collect();
     if letters.next().is_some() {
         window.push('…');

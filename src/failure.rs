@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use fabricast_topologies::Place;
+use fabricast_topologies::read::{Limit, text_of_file};
+use fabricast_topologies::visible::visible_lines;
 use miette::Diagnostic;
 
 use crate::excerpt::Excerpt;
@@ -45,7 +47,7 @@ impl Failure {
     /// Bad input at a place, shown with its line where the file can be read again.
     pub fn at(message: impl Into<String>, help: Option<String>, place: Option<&Place>) -> Self {
         let excerpt = place.filter(|place| place.line > 0).and_then(|place| {
-            let text = std::fs::read_to_string(Path::new(&place.source)).ok()?;
+            let text = text_of_file(Path::new(&place.source), Limit::SCHEDULE).ok()?;
             Excerpt::new(&text, place).map(Box::new)
         });
         Self::Input { message: shortened(&message.into()), help, excerpt }
@@ -55,6 +57,18 @@ impl Failure {
     pub fn or_help(mut self, advice: &str) -> Self {
         if let Self::Input { help: help @ None, .. } = &mut self {
             *help = Some(advice.to_owned());
+        }
+        self
+    }
+
+    /// The same of a file, named before the message unless it stands there already.
+    pub fn of_file(mut self, path: &Path) -> Self {
+        let name = path.display().to_string();
+        match &mut self {
+            Self::Failed(message) | Self::Input { message, .. } if !message.contains(&name) => {
+                *message = format!("{name}: {message}");
+            }
+            _ => {}
         }
         self
     }
@@ -90,28 +104,42 @@ fn shortened(message: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-impl Diagnostic for Failure {
-    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        match self {
-            Self::Input { help: Some(help), .. } => Some(Box::new(help)),
-            _ => None,
+/// A failure as it is shown: whatever its message repeats of files, names and other software, without what a terminal would
+/// obey.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Shown<'a> {
+    message: String,
+    help: Option<String>,
+    excerpt: Option<&'a Excerpt>,
+}
+
+impl<'a> Shown<'a> {
+    /// A failure, made visible.
+    pub fn new(failure: &'a Failure) -> Self {
+        let message = visible_lines(&failure.to_string()).into_owned();
+        match failure {
+            Failure::Input { help, excerpt, .. } => {
+                let help = help.as_deref().map(|help| visible_lines(help).into_owned());
+                Self { message, help, excerpt: excerpt.as_deref() }
+            }
+            _ => Self { message, help: None, excerpt: None },
         }
+    }
+}
+
+impl Diagnostic for Shown<'_> {
+    fn help<'b>(&'b self) -> Option<Box<dyn std::fmt::Display + 'b>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn miette::SourceCode> {
-        match self {
-            Self::Input { excerpt: Some(excerpt), .. } => Some(excerpt.as_ref()),
-            _ => None,
-        }
+        self.excerpt.map(|excerpt| excerpt as &dyn miette::SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = miette::LabeledSpan> + '_>> {
-        match self {
-            Self::Input { excerpt: Some(excerpt), .. } => {
-                Some(Box::new(std::iter::once(miette::LabeledSpan::new_with_span(Some("here".into()), excerpt.span()))))
-            }
-            _ => None,
-        }
+        let excerpt = self.excerpt?;
+        Some(Box::new(std::iter::once(miette::LabeledSpan::new_with_span(Some("here".into()), excerpt.span()))))
     }
 }
 

@@ -8,26 +8,26 @@ mod failure;
 mod files;
 mod output;
 mod setup;
+mod terminal;
 mod watch;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use fabricast_topologies::visible::is_hidden;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use args::{Cli, Command, PlanCommand};
-use failure::Failure;
+use failure::{Failure, Shown};
 use output::Output;
+use terminal::Colours;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let code = if error.use_stderr() { 2 } else { 0 };
-            // Nothing to do where even the message cannot be written.
-            let _ = error.print();
-            return ExitCode::from(code);
+            return refused(&error);
         }
     };
     if matches!(cli.command, Command::Gpu(_)) {
@@ -75,18 +75,38 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What clap says of the arguments, which it repeats as they are; a help text, which has nothing of theirs, is a result.
+fn refused(error: &clap::Error) -> ExitCode {
+    let text = error.render();
+    if !error.use_stderr() {
+        let colours = if terminal::is_output_shown() { Colours::Own } else { Colours::None };
+        let text = if colours == Colours::Own { text.ansi().to_string() } else { text.to_string() };
+        // Nothing to do where even that cannot be written.
+        let _ = terminal::print(&text, colours);
+        return ExitCode::SUCCESS;
+    }
+    let is_plain = std::env::args_os().all(|argument| !argument.to_string_lossy().contains(is_hidden));
+    if is_plain && terminal::is_error_shown() {
+        terminal::note_with(text.ansi().to_string().trim_end(), Colours::Own);
+    } else {
+        terminal::note(text.to_string().trim_end());
+    }
+    ExitCode::from(2)
+}
+
 /// One message on standard error, with the offending line where there is one. Wrapped on a terminal only, so that what
 /// reads it elsewhere finds the message in one line.
 fn report(failure: &Failure) {
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let terminal = terminal::is_error_shown();
     let theme = if terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme)
-        .with_width(output::terminal_width().map_or(110, usize::from))
+        .with_width(terminal::width().map_or(110, usize::from))
         .with_wrap_lines(terminal)
         .with_links(false);
+    let failure = Shown::new(failure);
     let mut text = String::new();
-    if handler.render_report(&mut text, failure).is_err() {
+    if handler.render_report(&mut text, &failure).is_err() {
         text = failure.to_string();
     }
-    output::note(text.trim_end());
+    terminal::note_with(text.trim_end(), if terminal { Colours::Own } else { Colours::None });
 }

@@ -1,14 +1,16 @@
 //! Where results go: standard output or `-o FILE`, written at once so that a failure leaves nothing behind.
 
-use std::io::Write;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use fabricast_reports::table::{Look, Style};
+use fabricast_topologies::visible::{visible_in_strings, visible_lines};
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
 use crate::files::{self, Replace, Staged};
+use crate::terminal::{self, Colours, note};
 
 /// The form of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -97,16 +99,15 @@ impl Output {
 
     /// Whether progress may be shown: on a terminal, unless quiet.
     pub fn shows_progress(&self) -> bool {
-        self.talk > Talk::Quiet && std::io::IsTerminal::is_terminal(&std::io::stderr())
+        self.talk > Talk::Quiet && terminal::is_error_shown()
     }
 
     /// How tables look: colours and the terminal's width on a terminal, plain and as wide as they like elsewhere.
     pub fn look(&self) -> Look {
-        let terminal = self.file.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
-        if !terminal {
+        if self.file.is_some() || !terminal::is_output_shown() {
             return Look::default();
         }
-        Look { style: Style::Colour, width: terminal_width(), ..Look::default() }
+        Look { style: Style::Colour, width: terminal::width(), ..Look::default() }
     }
 
     /// Refuses a second file of the command that cannot be written, or that is the result's own.
@@ -147,6 +148,13 @@ impl Output {
         commit: impl FnOnce(&[Staged]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let text = format!("{}\n", text.trim_end_matches('\n'));
+        let coloured = self.format == Format::Text && self.look().style == Style::Colour;
+        // A file may be shown by whatever shows files. JSON has escapes of its own, which readers turn back.
+        let text = match text.trim_start().starts_with(['{', '[']) || self.format == Format::Json {
+            true => visible_in_strings(&text),
+            false if coloured => Cow::Borrowed(text.as_str()),
+            false => visible_lines(&text),
+        };
         let result = self.file.as_deref().map(|path| (path, text.as_bytes()));
         let files = result
             .into_iter()
@@ -157,14 +165,9 @@ impl Output {
         if self.file.is_some() {
             return Ok(());
         }
-        let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // A closed pipe (`| head`) is the reader's choice.
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Failure::input(format!("cannot write to standard output: {error}")))
-            }
-            _ => Ok(()),
-        }
+        let colours = if coloured { Colours::Own } else { Colours::None };
+        terminal::print(&text, colours)
+            .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")))
     }
 
     /// Writes a value as JSON.
@@ -175,15 +178,7 @@ impl Output {
 
 /// A value as JSON for people and programs.
 pub fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
-}
-
-/// A line on standard error; where that is closed, nobody is left to tell.
-pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
-}
-
-/// Columns of the terminal, where there is one.
-pub fn terminal_width() -> Option<u16> {
-    terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| width)
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))?;
+    Ok(visible_in_strings(&text).into_owned())
 }

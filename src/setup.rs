@@ -9,6 +9,7 @@ use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, MeasuredNetwork, Profile, Software};
 use fabricast_sim::{LaunchMode, lower::Setting};
+use fabricast_topologies::read::Limit;
 use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
 use rustc_hash::FxHashMap;
@@ -142,8 +143,10 @@ fn profile_for(software: Software, flags: &CostArgs, fabric: &Fabric) -> Result<
 pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     // What looks like a path was meant as one; so was a file, whatever it is called.
     let path = Path::new(name);
-    if Profile::names().all(|known| known != name) && (path.exists() || name.contains(['/', '\\'])) {
-        return Ok(Profile::parse(&fabricast_topologies::read::text_of_file(path)?, name)?);
+    if Profile::names().all(|known| known != name)
+        && (fabricast_topologies::read::can_be_read(path) || name.contains(['/', '\\']))
+    {
+        return Ok(Profile::parse(&fabricast_topologies::read::text_of_file(path, Limit::PROFILE)?, name)?);
     }
     Ok(Profile::named(name)?)
 }
@@ -251,7 +254,7 @@ pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> R
 /// Reads a flow file.
 pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     let name = path.display().to_string();
-    let text = fabricast_topologies::read::text_of_file(path)?;
+    let text = fabricast_topologies::read::text_of_file(path, Limit::FLOWS)?;
     flows::parse(&text, &name, fabric).map_err(|error| Failure::at(error.to_string(), None, Some(&error.place)))
 }
 

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fabricast_topologies::visible::visible;
 use fabricast_validate::cuda::interrupt;
 
-use crate::output::{Output, note};
+use crate::output::Output;
+use crate::terminal::note;
 
 /// The exit code of a run that Ctrl-C stopped: 128 + SIGINT, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -96,7 +98,7 @@ fn show(what: &str, position: &impl Fn() -> Position, finished: &AtomicBool) {
     let style = |template: &str| indicatif::ProgressStyle::with_template(template).ok();
     let bar = indicatif::ProgressBar::new(0);
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
-    bar.set_message(what.to_owned());
+    bar.set_message(visible(what).into_owned());
     let mut known = None;
     while !finished.load(Ordering::Relaxed) {
         let Position { done, total } = position();

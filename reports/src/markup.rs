@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
 
 /// A picture that is being written, element by element.
@@ -94,9 +95,9 @@ impl Markup {
     }
 }
 
-/// XML has no place for control characters, not even escaped.
+/// XML has no place for control characters, not even escaped; line breaks and tabs are blanks to it.
 fn printable(text: &str) -> String {
-    text.replace(|c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'), " ")
+    visible(&text.replace(['\n', '\t'], " ")).into_owned()
 }
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
         svg.text("text", &[], "<b>&\u{1b}");
         let text = svg.finish();
         let document = roxmltree::Document::parse(&text).unwrap();
-        assert_eq!(document.root_element().attribute("id"), Some("a\"><script> "));
-        assert_eq!(document.root_element().first_element_child().unwrap().text(), Some("<b>& "));
+        assert_eq!(document.root_element().attribute("id"), Some("a\"><script>\\u{0}"));
+        assert_eq!(document.root_element().first_element_child().unwrap().text(), Some("<b>&\\u{1b}"));
     }
 }

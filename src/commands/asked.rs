@@ -2,6 +2,7 @@
 
 use fabricast_sim::schedule::{Collective, Matrix, MatrixError, Protocol};
 use fabricast_topologies::Bytes;
+use fabricast_topologies::read::Limit;
 
 use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
 use crate::failure::Failure;
@@ -67,8 +68,8 @@ fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<Matrix>, Failure> {
     let matrix = match (call.collective, &call.matrix, &call.grid) {
         (Some(CollectiveChoice::One(Collective::AllToAllV)), Some(path), None) => {
             let name = path.display().to_string();
-            let text = fabricast_topologies::read::text_of_file(path)?;
-            Matrix::parse(&text, &name).map_err(|error| refused(&error))?
+            let text = fabricast_topologies::read::text_of_file(path, Limit::MATRIX)?;
+            Matrix::parse(&text, &name).map_err(|error| refused(&error).of_file(path))?
         }
         (Some(CollectiveChoice::One(Collective::AllToAllV)), None, _) => {
             return Err(Failure::input_with_help(
@@ -94,7 +95,8 @@ fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<Matrix>, Failure> {
         return Ok(Some(matrix));
     }
     let what = if call.grid.is_some() { "grid" } else { "matrix" };
-    Err(Failure::input(format!("the {what} is of {} ranks; there are {ranks}", matrix.ranks())))
+    let refused = Failure::input(format!("the {what} is of {} ranks; there are {ranks}", matrix.ranks()));
+    Err(call.matrix.iter().fold(refused, |refused, path| refused.of_file(path)))
 }
 
 fn refused(error: &MatrixError) -> Failure {

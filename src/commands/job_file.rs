@@ -7,6 +7,7 @@ use fabricast_planner::study::{GivenEfficiency, read_only_job};
 use fabricast_planner::trace::{self, Contents, Trace};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
+use fabricast_topologies::read::{self, Limit};
 
 use super::counted;
 use crate::args::LibraryArgs;
@@ -27,7 +28,7 @@ pub enum JobFile {
 /// Reads it; `ranks` is what a line of a table means that names none.
 pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failure> {
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
-        let text = fabricast_topologies::read::text_of_file(path)?;
+        let text = read::text_of_file(path, Limit::STUDY)?;
         let traces = |name: &str| contents(&path.with_file_name(name)).map_err(|failure| failure.to_string());
         let (job, efficiency) = read_only_job(&text, &path.display().to_string(), &traces)?;
         return Ok(JobFile::Job(Box::new(job), efficiency));
@@ -59,7 +60,7 @@ pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
     if path.extension().is_some_and(|extension| extension == "et") {
         return of_all_ranks(path);
     }
-    let text = fabricast_topologies::read::text_of_file(path)?;
+    let text = read::text_of_file(path, Limit::TRACE)?;
     Ok(vec![(path.display().to_string(), text.into_bytes())])
 }
 
@@ -91,9 +92,13 @@ fn of_all_ranks(path: &Path) -> Result<Vec<Contents>, Failure> {
         );
         return Err(Failure::input(message));
     }
-    let read = |path: &PathBuf| match std::fs::read(path) {
-        Ok(bytes) => Ok((path.display().to_string(), bytes)),
-        Err(error) => Err(Failure::input(format!("{}: cannot read: {error}", path.display()))),
-    };
-    paths.iter().map(read).collect()
+    let mut all = Vec::with_capacity(paths.len());
+    let mut left = Limit::ALL_CHAKRA.bytes;
+    for path in &paths {
+        let bytes = read::bytes_of_file(path, Limit::CHAKRA)?;
+        let total = left.checked_sub(bytes.len() as u64);
+        left = total.ok_or_else(|| Failure::input(format!("{}: {}", path.display(), Limit::ALL_CHAKRA.exceeded())))?;
+        all.push((path.display().to_string(), bytes));
+    }
+    Ok(all)
 }

@@ -18,6 +18,7 @@ mod links;
 mod load;
 pub mod man;
 mod measured;
+mod memory;
 mod operations;
 pub mod plan;
 pub mod plan_diff;

@@ -14,6 +14,7 @@ use fabricast_topologies::route::Router;
 
 use super::asked;
 use super::library_default::{self, Field};
+use super::memory::Exceeded;
 use super::plan_json::{Asked, Made, PlanJson};
 use super::{binds, counted, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
@@ -71,6 +72,10 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         library: chooser.as_ref(),
         effort: if chart.is_some() { Effort::EveryPair } else { Effort::Contenders },
     };
+    let exceeded = Exceeded::by_plan(&request);
+    if let Some(exceeded) = &exceeded {
+        exceeded.warn(output);
+    }
     let total = (collectives.len() * sizes.len()) as u64;
     let rows_done = AtomicUsize::new(0);
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
@@ -83,7 +88,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         Format::Json => output::json(&PlanJson::new(
             &found,
             &fabric,
-            &Made { request: &request, hosts, asked: Asked::of(args), offer: own },
+            &Made { request: &request, hosts, asked: Asked::of(args), offer: own, exceeded },
         ))?,
         Format::Text => text(&found, &fabric, &heading(&found, &request, hosts), &output.look()),
         Format::Csv => super::csv(&csv(&found, &fabric))?,

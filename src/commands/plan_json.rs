@@ -8,6 +8,7 @@ use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
+use super::memory::Exceeded;
 use super::{binds, library_default};
 use crate::args::PlanArgs;
 
@@ -21,6 +22,8 @@ pub struct Made<'a> {
     pub asked: Option<Asked<'a>>,
     /// What the library can run on the fabric.
     pub offer: Option<Offer>,
+    /// The smallest size that a GPU's memory does not hold.
+    pub exceeded: Option<Exceeded>,
 }
 
 /// Which fabric was asked for.
@@ -64,6 +67,9 @@ pub struct PlanJson<'a> {
     root: Option<u32>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_place: bool,
+    /// Present where a GPU's memory does not hold the buffers of all sizes: the smallest of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_exceeded: Option<&'a Exceeded>,
     rows: Vec<RowJson>,
     /// Sizes between those asked for, around those at which picks change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -145,6 +151,7 @@ impl<'a> PlanJson<'a> {
             asked: made.asked.as_ref(),
             root: Some(made.request.root).filter(|&root| root > 0),
             in_place: made.request.buffers == BufferUse::InPlace,
+            memory_exceeded: made.exceeded.as_ref(),
             rows: rows(&plan.rows),
             between: rows(&plan.between),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),

@@ -5,6 +5,7 @@ use fabricast_reports::page::{
     Input, InputError, bandwidths, breakdown, courses, links, memory, of_study, pareto, report,
 };
 use fabricast_reports::{chart, steps};
+use fabricast_topologies::read::Limit;
 
 use super::study::Asked;
 use super::study::page::OfFirst;
@@ -13,9 +14,6 @@ use crate::failure::Failure;
 use crate::files;
 use crate::output::{Format, Output};
 
-/// Bytes of an input at most: what `simulate --trace` writes at most, with room.
-const MOST: u64 = 200_000_000;
-
 pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     if output.format != Format::Text {
         return Err(Failure::input_with_help("a report is a page of HTML", "leave --format out"));
@@ -23,11 +21,11 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     let mut inputs = Vec::with_capacity(args.inputs.len());
     let mut studies = Vec::new();
     for path in &args.inputs {
-        let text = fabricast_topologies::read::text_up_to(path, MOST)?;
+        let text = fabricast_topologies::read::text_of_file(path, Limit::RESULT)?;
         let name = path.display().to_string();
         match Input::read(&text, &name) {
             Err(InputError::Study { name }) => studies.push((name, path)),
-            input => inputs.push((name, input.map_err(refused)?)),
+            input => inputs.push((name, input.map_err(|error| refused(error).of_file(path))?)),
         }
     }
     let mut asked = Vec::with_capacity(studies.len());

@@ -8,6 +8,7 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::schedule::format::{self, Format};
 use fabricast_sim::schedule::{OpId, Operation, Schedule, json};
 use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
+use fabricast_topologies::read::Limit;
 use fabricast_topologies::route::Router;
 use serde::Serialize;
 
@@ -32,22 +33,23 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
             let schedule = built.map_err(|error| Failure::input(error.to_string()))?;
             write(&schedule, *to, output)
         }
-        ScheduleCommand::Verify { file, fifo_depth } => prove(&read(file)?, *fifo_depth, output),
-        ScheduleCommand::Convert { file, to } => write(&read(file)?, *to, output),
+        ScheduleCommand::Verify { file, fifo_depth } => {
+            prove(&read(file)?, *fifo_depth, output).map_err(|failure| failure.of_file(file))
+        }
+        ScheduleCommand::Convert { file, to } => {
+            write(&read(file)?, *to, output).map_err(|failure| failure.of_file(file))
+        }
         ScheduleCommand::Show { file, limit, picture } => {
             let format = picture.as_deref().map(|path| picture_format(path, output)).transpose()?;
-            show(&read(file)?, *limit, picture.as_deref().zip(format), output)
+            show(&read(file)?, *limit, picture.as_deref().zip(format), output).map_err(|failure| failure.of_file(file))
         }
     }
 }
 
-/// The largest schedule file that is read.
-const MOST: u64 = 4 << 30;
-
 /// Reads a schedule file, in whichever format it is.
 pub fn read(path: &Path) -> Result<Schedule, Failure> {
     let name = path.display().to_string();
-    let text = fabricast_topologies::read::text_up_to(path, MOST)?;
+    let text = fabricast_topologies::read::text_of_file(path, Limit::SCHEDULE)?;
     format::read(&text, &name).map_err(|error| {
         let failure = Failure::at(error.to_string(), None, Some(&error.place));
         if Format::of(&text) != Format::Json || text.contains("\"fabricast_schedule\"") {

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::critical::{CriticalPath, StepJson};
 use super::links::{self, LinkJson};
 use super::load::{self, LoadJson};
+use super::memory::Exceeded;
 use super::{binds, counted, strategy, trace};
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
@@ -64,20 +65,27 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         }
     };
     let call = generator.header().call;
-    let placement = placement(&ranks, call.ranks)?;
+    let of_schedule = |failure: Failure| args.schedule.iter().fold(failure, |failure, path| failure.of_file(path));
+    let placement = placement(&ranks, call.ranks).map_err(of_schedule)?;
     let delays = setup::delays(&args.stragglers, &fabric, placement)?;
     let setting = setup::setting(&fabric, &router, placement, &profile, &delays);
     let background = setup::background(args.background.as_deref(), &fabric)?;
     let surroundings = Surroundings { folding: args.folding(), background: &background };
+    let exceeded = Exceeded::by_schedule(generator.header(), &fabric, placement);
+    if let Some(exceeded) = &exceeded {
+        exceeded.warn(output);
+    }
     let timeline = watched(output, args.recording(), |watching| {
         simulate(generator.as_ref(), setting, mode, surroundings, watching)
-    })?;
+    })
+    .map_err(|error| of_schedule(error.into()))?;
     let bounds = Bounds::new(&fabric, &router, placement, call.root.0)
         .with(setup::in_network(&args.strategy))
         .with_matrix(generator.header().matrix().as_ref());
     let bound = bounds.of(&call);
     let mut answer = Answer::new(generator.header(), &timeline, &bound, &fabric, output.format);
     answer.binds = binds::of_run(&timeline, &fabric, late(&delays, placement));
+    answer.memory_exceeded = exceeded;
     answer.path = args.critical_path.then(|| CriticalPath::new(generator.as_ref(), &timeline));
     answer.critical_path = answer.path.as_ref().map(CriticalPath::json);
     answer.load = load::of(args.utilization_over_time, &timeline.utilization, timeline.load.as_ref(), &fabric);
@@ -125,6 +133,9 @@ struct Answer {
     collective: &'static str,
     bytes: Bytes,
     ranks: u32,
+    /// Present where a GPU's memory does not hold the buffers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_exceeded: Option<Exceeded>,
     time_us: f64,
     /// Four of five measurements lie between.
     low_us: f64,
@@ -197,6 +208,7 @@ impl Answer {
             collective: call.collective.name(),
             bytes: call.bytes,
             ranks: call.ranks,
+            memory_exceeded: None,
             time_us: timeline.time.us(),
             low_us: band.0.us(),
             high_us: band.1.us(),

@@ -33,6 +33,7 @@ mod study;
 mod table_findings;
 mod table_words;
 mod tables;
+mod terminal;
 mod timeline;
 mod tuner_csv;
 mod what_if;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::lines::LineIndex;
+
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -26,21 +28,11 @@ impl Place {
         Self { source: source.to_owned(), ..Self::default() }
     }
 
-    /// The place of a byte range of `text`. Ranges past the end are cut to it.
+    /// The place of a byte range of `text`. Ranges past the end are cut to it. Reads the text up to there: a reader that
+    /// needs places of many items, and not of its one error, asks an [`Origin::indexed`].
     #[must_use]
     pub fn in_text(source: &str, text: &str, bytes: Range<usize>) -> Self {
-        let mut start = bytes.start.min(text.len());
-        while !text.is_char_boundary(start) {
-            start -= 1;
-        }
-        let before = &text[..start];
-        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-        Self {
-            source: source.to_owned(),
-            line: 1 + before.bytes().filter(|&b| b == b'\n').count() as u32,
-            column: 1 + before[line_start..].chars().count() as u32,
-            bytes: start..bytes.end.clamp(start, text.len()),
-        }
+        Origin::new(source, text).place(bytes)
     }
 
     /// The place of a field of the first line from byte `start` of `text` on that holds more than a comment (`#`), where
@@ -53,9 +45,59 @@ impl Place {
         start: usize,
         (before, field): (impl IntoIterator<Item = &'a str>, &str),
     ) -> Self {
+        Origin::new(source, text).place_in_line(start, (before, field))
+    }
+}
+
+/// A text being read and where it came from, so that every error can point at its line and column.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// File name, preset name or `<input>`.
+    pub source: &'a str,
+    /// The whole text.
+    pub text: &'a str,
+    lines: Option<&'a LineIndex>,
+}
+
+impl<'a> Origin<'a> {
+    /// A text for which few places are asked: each is found by reading the text up to it.
+    #[must_use]
+    pub fn new(source: &'a str, text: &'a str) -> Self {
+        Self { source, text, lines: None }
+    }
+
+    /// The same with the index of its text, for readers that keep the place of every item.
+    #[must_use]
+    pub fn indexed(self, lines: &'a LineIndex) -> Self {
+        Self { lines: Some(lines), ..self }
+    }
+
+    /// The place of a byte range. Ranges past the end are cut to it.
+    #[must_use]
+    pub fn place(self, bytes: Range<usize>) -> Place {
+        let text = self.text;
+        let mut start = bytes.start.min(text.len());
+        while !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let (line, column) = match self.lines {
+            Some(lines) => lines.line_and_column(text, start),
+            None => {
+                let before = &text[..start];
+                let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+                let line = before.bytes().filter(|&b| b == b'\n').count() as u32;
+                (1 + line, 1 + before[line_start..].chars().count() as u32)
+            }
+        };
+        Place { source: self.source.to_owned(), line, column, bytes: start..bytes.end.clamp(start, text.len()) }
+    }
+
+    /// The place of a field of a line, as [`Place::in_line`] finds it.
+    #[must_use]
+    pub fn place_in_line<'b>(self, start: usize, (before, field): (impl IntoIterator<Item = &'b str>, &str)) -> Place {
         let mut begin = start;
         let mut own = "";
-        for line in text.get(start..).unwrap_or_default().split_inclusive('\n') {
+        for line in self.text.get(start..).unwrap_or_default().split_inclusive('\n') {
             own = line.trim();
             if !own.is_empty() && !own.starts_with('#') {
                 begin += line.len() - line.trim_start().len();
@@ -70,24 +112,7 @@ impl Place {
         });
         let rest = own.get(passed..).unwrap_or_default();
         let at = begin + rest.find(field).map_or_else(|| own.find(field).unwrap_or(0), |found| passed + found);
-        Self::in_text(source, text, at..at + field.len())
-    }
-}
-
-/// A text being read and where it came from, so that every error can point at its line and column.
-#[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
-    /// File name, preset name or `<input>`.
-    pub source: &'a str,
-    /// The whole text.
-    pub text: &'a str,
-}
-
-impl Origin<'_> {
-    /// The place of a byte range.
-    #[must_use]
-    pub fn place(self, bytes: Range<usize>) -> Place {
-        Place::in_text(self.source, self.text, bytes)
+        self.place(at..at + field.len())
     }
 }
 

@@ -77,11 +77,11 @@ impl Source {
         }
         let path = folder.map_or_else(|| Path::new(name).to_owned(), |folder| folder.join(name));
         // What looks like no path was meant as a name.
-        let path_like = name.contains(['/', '\\', '.']) || path.exists();
+        let path_like = name.contains(['/', '\\', '.']) || read::can_be_read(&path);
         if name.is_empty() || !path_like {
             return Err(preset::unknown(name));
         }
-        let text = read::text_of_file(&path)?;
+        let text = read::text_of_file(&path, read::Limit::TOPOLOGY)?;
         Ok(Self { name: path.display().to_string(), text, folder: path.parent().map(Path::to_owned) })
     }
 

@@ -5,8 +5,15 @@ use fabricast_topologies::Bytes;
 
 use super::{Shape, Unsupported};
 
-/// More chunks than this are refused: programs would grow with them without telling anybody anything.
+/// More chunks or slots of scratch than this are refused: they could not be numbered.
 pub(super) const MAX_CHUNKS: u64 = 1 << 28;
+
+/// Chunks of a call in several loops, up to which it is cut: a simulation grows with them. With the chunks that libraries take they
+/// are many times what a GPU's memory holds.
+pub(super) const MAX_LOOPED_CHUNKS: u64 = 1 << 24;
+
+/// Loops that are never too many, however many ranks and channels share in each.
+const FEW_LOOPS: u64 = 16;
 
 /// A cut of the buffer; chunk numbers are linear in part, loop and lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +36,7 @@ impl Cut {
         let per_loop = u64::from(lanes) * u64::from(parts);
         let loop_bytes = shape.chunk.map_or(u64::MAX, |chunk| chunk.0.saturating_mul(per_loop));
         let loops = bytes.div_ceil(loop_bytes).max(1);
-        checked(loops.saturating_mul(per_loop))?;
+        checked_loops(loops, per_loop)?;
         let (loops, per_loop) = (loops as u32, per_loop as u32);
         let full = u64::from(loops - 1) * loop_bytes;
         let layout = Layout::new(vec![
@@ -46,7 +53,7 @@ impl Cut {
         let per_loop = u64::from(lanes) * u64::from(blocks);
         let loop_bytes = shape.chunk.map_or(u64::MAX, |chunk| chunk.0.saturating_mul(per_loop));
         let loops = bytes.div_ceil(loop_bytes).max(1);
-        let chunks = checked(loops.saturating_mul(per_loop))?;
+        let chunks = checked_loops(loops, per_loop)?;
         let (loops, per_block) = (loops as u32, chunks / blocks);
         let layout = Layout::equal(shape.call.bytes, chunks);
         Ok((Self { lanes, loops, part_stride: per_block, lane_stride: 1 }, layout))
@@ -66,6 +73,15 @@ impl Cut {
     pub(super) fn over_parts(&self, parts: Walk, round: u32, lane: u32) -> Walk {
         let base = parts.base * self.part_stride + self.chunk(0, round, lane);
         Walk { base, stride: parts.stride * self.part_stride, ..parts }
+    }
+}
+
+/// Chunks of so many loops of so many each, where they are few enough to be simulated.
+pub(super) fn checked_loops(loops: u64, per_loop: u64) -> Result<u32, Unsupported> {
+    let chunks = loops.saturating_mul(per_loop);
+    match loops > FEW_LOOPS && chunks > MAX_LOOPED_CHUNKS {
+        true => Err(Unsupported::TooManyLoops { chunks }),
+        false => checked(chunks),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Collective, Header, Layout, Matrix, OpKind, Program, Segment, Walk};
 
-use super::cut::{channel_of, checked};
+use super::cut::{channel_of, checked, checked_loops};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
@@ -25,7 +25,7 @@ impl MatrixCut {
         let mut segments = Vec::with_capacity((ranks as usize).pow(2));
         for (from, to) in (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to))) {
             let bytes = matrix.at(from, to);
-            let parts = bytes.0.div_ceil(full).max(1).saturating_mul(lanes.into());
+            let parts = u64::from(checked_loops(bytes.0.div_ceil(full).max(1), lanes.into())?);
             chunks = chunks.saturating_add(parts);
             segments.push(Segment { bytes, parts: checked(chunks).map(|_| parts as u32)? });
         }

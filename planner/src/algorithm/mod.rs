@@ -56,7 +56,7 @@ mod uneven;
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_sim::schedule::{Call, Collective, Generate, UnknownWord, Workplace};
+use fabricast_sim::schedule::{Call, Collective, Generate, Program, Schedule, UnknownWord, Workplace};
 use fabricast_topologies::Bytes;
 use fabricast_topologies::route::BufferPlace;
 use serde::{Deserialize, Serialize};
@@ -294,7 +294,7 @@ fn over<T: Tree + Send + Sync + 'static>(
 /// Making a generator takes time proportional to the number of ranks at most; each program takes time proportional to
 /// its runs.
 pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
-    written(algorithm, shape, Numbering::ByRank)
+    written(algorithm, shape, Numbering::ByRank).and_then(held)
 }
 
 /// The same to be timed only, with buffers in some place: operation by operation it sends as much, the same way, after the
@@ -310,7 +310,25 @@ pub fn timed(
     shape: &Shape,
     buffers: BufferPlace,
 ) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
-    written(algorithm, shape, if buffers == BufferPlace::Managed { Numbering::ByRank } else { Numbering::ByPlace })
+    let numbering = if buffers == BufferPlace::Managed { Numbering::ByRank } else { Numbering::ByPlace };
+    written(algorithm, shape, numbering).and_then(held)
+}
+
+/// Chunks of a rank up to which its program is surely short.
+const FEW_CHUNKS: u32 = 1 << 16;
+
+/// Refuses a generator whose programs would not be held, by that of the root: of algorithms that write a run for each loop.
+fn held(generator: Box<dyn Generate + Send + Sync>) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+    let header = generator.header();
+    let Call { ranks, root, .. } = header.call;
+    if header.layout.chunks() / ranks.max(1) > FEW_CHUNKS {
+        let mut program = Program::default();
+        generator.program(root, &mut program);
+        if program.is_cut() || program.runs().len().saturating_mul(ranks as usize) > Schedule::MOST_RUNS {
+            return Err(Unsupported::TooManyRuns);
+        }
+    }
+    Ok(generator)
 }
 
 fn written(

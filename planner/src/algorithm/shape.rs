@@ -1,7 +1,7 @@
 //! What a strategy fixes besides its algorithm, and why there may be no schedule for it.
 
 use fabricast_sim::schedule::{
-    Blocks, Call, Collective, Header, Layout, Matrix, Protocol, Rank, RotationDigit, Workplace,
+    Blocks, Call, Collective, Header, Layout, Matrix, Program, Protocol, Rank, RotationDigit, Schedule, Workplace,
 };
 use fabricast_topologies::Bytes;
 
@@ -202,4 +202,20 @@ pub enum Unsupported {
         /// Chunks of the buffer or of the scratch that this would take.
         chunks: u64,
     },
+    /// The call is so large that it takes more loops than are simulated.
+    #[error(
+        "{chunks} chunks are too many to simulate (at most {}); larger chunks or a smaller call are needed",
+        cut::MAX_LOOPED_CHUNKS
+    )]
+    TooManyLoops {
+        /// Chunks of the buffer.
+        chunks: u64,
+    },
+    /// A rank does so many things one after the other that they are not written down.
+    #[error(
+        "more than {} runs of a rank, or {} of all, are too many to simulate; larger chunks or a smaller call are needed",
+        Program::MOST_RUNS,
+        Schedule::MOST_RUNS
+    )]
+    TooManyRuns,
 }

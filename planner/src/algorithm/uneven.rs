@@ -13,7 +13,7 @@
 //! (`MPI_Alltoallv`); Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005,
 //! §4.2 (pairwise exchange).
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Symmetry, Walk};
 
 use super::cut::channel_of;
 use super::direct::Partners;
@@ -86,5 +86,9 @@ impl Generate for Uneven {
             }
         }
         self.cut.copy_own(&self.header, rank.0, program);
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        if self.header.layout.is_even() { self.peers.symmetry() } else { Symmetry::None }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Members<'a>(Vec<(Key<'a>, &'a RawValue)>);
 impl<'a> JsonText<'a> {
     /// A text; `source` is the file's name.
     pub(super) fn new(text: &'a str, source: &'a str) -> Self {
-        Self(Origin { source, text })
+        Self(Origin::new(source, text))
     }
 
     /// The whole text as one value.

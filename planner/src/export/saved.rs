@@ -238,7 +238,7 @@ impl SavedPlan {
     /// no ranks.
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
         let text = without_mark(text);
-        let origin = Origin { source, text };
+        let origin = Origin::new(source, text);
         // What `plan --job` writes has rows of many groups.
         if let Some(at) = text.find("\"calls_each\"") {
             let message = "a plan of a job's own calls, among groups of their own: expected one of collectives (plan --collective all)";

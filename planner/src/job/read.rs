@@ -74,7 +74,7 @@ pub(crate) fn written(number: f64) -> String {
 /// # Errors
 /// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be.
 pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
-    let origin = Origin { source, text };
+    let origin = Origin::new(source, text);
     let read: JobText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     read.job(origin, origin.place(0..0), Beside::NOTHING)
 }

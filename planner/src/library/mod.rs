@@ -135,12 +135,15 @@ impl FromStr for Library {
     /// `nccl`, `nccl-2.28.9`, `open_mpi-5.0`.
     fn from_str(text: &str) -> Result<Self, UnknownLibrary> {
         let lower = text.to_ascii_lowercase();
-        let (name, version) = lower.split_once('-').unwrap_or((&lower, ""));
+        let (name, version) =
+            lower.split_once('-').map_or((lower.as_str(), None), |(name, version)| (name, Some(version)));
         match (name, version) {
-            ("nccl", "") => Ok(Self::NEWEST_NCCL),
-            ("nccl", version) => Ok(Self::Nccl(version.parse()?)),
-            ("open_mpi" | "openmpi" | "ompi", "") => Ok(Self::OpenMpi(mpi::Version::NEWEST)),
-            ("open_mpi" | "openmpi" | "ompi", version) => Ok(Self::OpenMpi(version.parse()?)),
+            // A version that was meant and is empty (of a variable, say) is not the newest.
+            (_, Some("")) => Err(UnknownLibrary::Name(text.to_owned())),
+            ("nccl", None) => Ok(Self::NEWEST_NCCL),
+            ("nccl", Some(version)) => Ok(Self::Nccl(version.parse()?)),
+            ("open_mpi" | "openmpi" | "ompi", None) => Ok(Self::OpenMpi(mpi::Version::NEWEST)),
+            ("open_mpi" | "openmpi" | "ompi", Some(version)) => Ok(Self::OpenMpi(version.parse()?)),
             _ => Err(UnknownLibrary::Name(text.to_owned())),
         }
     }
@@ -156,7 +159,7 @@ mod tests {
             assert_eq!(text.parse::<Library>().unwrap().to_string(), text);
         }
         assert_eq!("nccl".parse(), Ok(Library::NEWEST_NCCL));
-        for wrong in ["", "rccl", "nccl-1", "open_mpi-3", "mpich"] {
+        for wrong in ["", "rccl", "nccl-", "nccl-1", "open_mpi-", "ompi-", "open_mpi-3", "mpich"] {
             assert!(wrong.parse::<Library>().is_err(), "{wrong}");
         }
     }

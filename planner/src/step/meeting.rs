@@ -68,7 +68,11 @@ fn pairs(generator: &dyn Generate) -> Option<BTreeSet<(u32, u32)>> {
     let symmetry = generator.symmetry();
     for rank in symmetry.standing(generator.header().call.ranks) {
         let mut last = None;
-        for run in generator.read(rank, &mut scratch).runs().iter().filter(|run| run.kind.is_transfer()) {
+        let program = generator.read(rank, &mut scratch);
+        if program.is_cut() {
+            return None;
+        }
+        for run in program.runs().iter().filter(|run| run.kind.is_transfer()) {
             if run.kind.is_multicast() || pairs.len() > MOST_PAIRS {
                 return None;
             }

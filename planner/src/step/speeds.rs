@@ -43,7 +43,12 @@ impl Speeds {
         for &gpu in fabric.gpus() {
             let node = fabric.node(gpu);
             let refuse = |what: &str| {
-                let message = format!("{} of fabric `{}` {what}", node.id, fabric.name());
+                let model = match &node.figures {
+                    Figures::Gpu(figures) => figures.model.as_deref(),
+                    _ => None,
+                };
+                let model = model.map(|model| format!(" ({model})")).unwrap_or_default();
+                let message = format!("{}{model} of fabric `{}` {what}", node.id, fabric.name());
                 Err(JobError::at(&places.precision, message))
             };
             let Figures::Gpu(figures) = &node.figures else { return refuse("states no figures") };
@@ -56,11 +61,22 @@ impl Speeds {
                     return refuse("has no units for bf16: expected precision = \"fp16\"");
                 }
                 Precision::Bf16 | Precision::Fp16 => 1.0,
-                Precision::Fp8 if capability >= 89 => 2.0,
-                Precision::Fp8 => return refuse("has no units for 8-bit floating point"),
+                Precision::Fp8 if has_fp8(capability) => 2.0,
+                Precision::Fp8 => {
+                    return refuse("has no units for 8-bit floating point: expected precision = \"bf16\" or \"fp16\"");
+                }
                 Precision::Nvfp4 if capability == ULTRA => 6.0,
-                Precision::Nvfp4 if capability >= 100 => 4.0,
-                Precision::Nvfp4 => return refuse("has no units for 4-bit floating point"),
+                Precision::Nvfp4 if (100..FIRST_GFX).contains(&capability) => 4.0,
+                Precision::Nvfp4 if has_fp8(capability) => {
+                    return refuse(
+                        "has no units for 4-bit floating point of NVFP4: expected precision = \"fp8\" or \"bf16\"",
+                    );
+                }
+                Precision::Nvfp4 => {
+                    return refuse(
+                        "has no units for 4-bit floating point of NVFP4: expected precision = \"bf16\" or \"fp16\"",
+                    );
+                }
                 Precision::Fp32 if capability >= 80 => 0.5,
                 Precision::Fp32 => 0.125,
             };
@@ -99,6 +115,15 @@ impl Speeds {
     }
 }
 
+/// From here on a compute capability is a gfx number of AMD's.
+const FIRST_GFX: u32 = 600;
+
+/// True for GPUs with units for 8-bit floating point: NVIDIA's from compute capability 8.9 on, AMD's CDNA 3 and 4 (gfx940 to gfx950)
+/// and RDNA 4 (gfx1200). (CUDA C++ Programming Guide, "Tensor Cores"; AMD, "Instruction Set Architecture" of CDNA 3 and RDNA 4.)
+fn has_fp8(capability: u32) -> bool {
+    (89..FIRST_GFX).contains(&capability) || (940..1000).contains(&capability) || capability >= 1200
+}
+
 /// What FlashAttention-2 reaches of what the newest attention does: it is that on Ampere; on Hopper, whose units it does not know, it
 /// reaches 35 % of the peak (Shah et al., arXiv 2407.08608, abstract), where the curve's cuDNN reaches 54 with many keys.
 fn second_flash(capability: u32) -> f64 {
@@ -135,6 +160,20 @@ mod tests {
         assert!(
             of("hgx-h200", Precision::Nvfp4).unwrap_err().to_string().contains("no units for 4-bit floating point")
         );
+    }
+
+    /// AMD's gfx numbers are larger than NVIDIA's compute capabilities, and no such thing.
+    #[test]
+    fn four_bits_are_refused_with_the_gpu_and_what_it_has() {
+        for (name, gpu, expected) in [
+            ("hgx-h100", "gpu0 (H100", "\"fp8\""),
+            ("mi300x", "gpu0 (", "\"fp8\""),
+            ("dgx-a100", "gpu0 (A100", "\"bf16\""),
+        ] {
+            let error = of(name, Precision::Nvfp4).unwrap_err().to_string();
+            assert!(error.contains(gpu) && error.contains("NVFP4") && error.contains(expected), "{error}");
+        }
+        assert!(of("mi300x", Precision::Fp8).is_ok() && of("hgx-b200", Precision::Nvfp4).is_ok());
     }
 
     /// On Ampere the second is the newest; the first is half of the second everywhere.

@@ -89,7 +89,9 @@ impl Line {
 /// # Errors
 /// [`JournalError`]: a line that is no run's, or not as it was written.
 pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
-    let mut journal = Journal::default();
+    // An editor may have left a byte order mark.
+    let (mark, bytes) = bytes.split_at(if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 });
+    let mut journal = Journal { whole: mark.len(), ..Journal::default() };
     for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
         match one(line) {
             // A line may lack nothing but its end.

@@ -121,7 +121,7 @@ pub fn shipped() -> Vec<Listed> {
 /// [`JobError`] with line and column: what is no TOML, unknown keys or units, bands that cannot be, and entries without a
 /// date or a source, since no price stands without them.
 pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
-    let origin = Origin { source, text };
+    let origin = Origin::new(source, text);
     let read: List = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     let checked = |entry: &Spanned<Listed>| {
         let one = entry.get_ref();

@@ -7,7 +7,8 @@ mod sensitivity;
 
 use std::collections::BTreeMap;
 
-use fabricast_topologies::{FabricRequest, NetworkSpec, Origin, Picos, Place};
+use fabricast_topologies::{FabricRequest, LineIndex, NetworkSpec, Origin, Picos, Place};
+use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
@@ -107,7 +108,8 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
 /// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be, names that stand twice, no
 /// candidate or no job, prices of which some are missing or in another currency; in a trace, with the place there.
 pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Traces<'_>) -> Result<Study, JobError> {
-    let origin = Origin { source, text };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     let read: StudyText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     let reader = Reader { origin };
     let whole = Place::of_source(source);
@@ -128,9 +130,10 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     }
     let efficiency = reader.efficiency(read.efficiency.as_ref())?;
     let mut candidates: Vec<Candidate> = Vec::new();
+    let mut names: FxHashSet<&str> = FxHashSet::default();
     for one in &read.candidate {
         let candidate = reader.candidate(one, &list, efficiency)?;
-        if candidates.iter().any(|known| known.name == candidate.name) {
+        if !names.insert(one.get_ref().name.get_ref()) {
             return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", candidate.name)));
         }
         candidates.push(candidate);
@@ -143,9 +146,10 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         return Err(JobError::at(&without.place, message));
     }
     let mut jobs = Vec::new();
+    names.clear();
     for one in &read.job {
         let job = one.get_ref().job(origin, origin.place(one.span()), Beside { traces })?;
-        if jobs.iter().any(|known: &Job| known.name() == job.name()) {
+        if !names.insert(one.get_ref().name.get_ref()) {
             return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", job.name())));
         }
         jobs.push(job);
@@ -192,7 +196,8 @@ fn asked(text: &str) -> Vec<BTreeMap<String, String>> {
 /// # Errors
 /// [`JobError`] as [`read_study_with`], and where a study has several jobs.
 pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Job, GivenEfficiency), JobError> {
-    let origin = Origin { source, text };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     let refused = |error| refused(origin, &error);
     if !is_study(text) {
         let job: JobText = toml::from_str(text).map_err(refused)?;

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, Picos, Place, UnitError};
+use fabricast_topologies::{Bytes, LineIndex, Origin, Picos, Place, UnitError};
 use rustc_hash::FxHashMap;
 
 use super::{Call, Event, MOST_EVENTS, Processor, Trace, What, ranks};
@@ -41,10 +41,12 @@ pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Resu
     let everyone: Option<Arc<[u32]>> = all.into().map(|all| (0..all).collect());
     let mut building =
         Building { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     loop {
         let start = reader.position().byte() as usize;
         let read = reader.read_record(&mut record);
-        let line = Line { text, source, start, record: &record };
+        let line = Line { origin, start, record: &record };
         match read {
             Ok(false) => break,
             Ok(true) => {}
@@ -56,8 +58,7 @@ pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Resu
         }
     }
     if columns.is_none() {
-        let place = Place::in_text(source, text, 0..0);
-        return Err(JobError::at(&place, format!("no header: expected some of `{}`", COLUMNS.join(","))));
+        return Err(JobError::at(&origin.place(0..0), format!("no header: expected some of `{}`", COLUMNS.join(","))));
     }
     Trace::new(building.events, Vec::new(), source)
 }
@@ -177,8 +178,7 @@ impl Building {
 /// A line of the table, for errors in its fields.
 #[derive(Clone, Copy)]
 struct Line<'a> {
-    text: &'a str,
-    source: &'a str,
+    origin: Origin<'a>,
     start: usize,
     record: &'a csv::StringRecord,
 }
@@ -190,7 +190,7 @@ impl Line<'_> {
         let number = before.clone().count();
         // (What is a part of a field has none before it that is known.)
         let known = if number < self.record.len() { number } else { 0 };
-        Place::in_line(self.source, self.text, self.start, (before.take(known), field))
+        self.origin.place_in_line(self.start, (before.take(known), field))
     }
 
     fn error(&self, field: &str, message: impl Into<String>) -> JobError {

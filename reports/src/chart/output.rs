@@ -1,5 +1,6 @@
 //! A figure becomes the bytes of a file.
 
+use fabricast_topologies::visible::visible_in_xml;
 use plotters::backend::{BitMapBackend, SVGBackend};
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
@@ -59,7 +60,7 @@ fn svg(drawing: &impl Drawing) -> Result<String, ChartError> {
     drawing.draw(SVGBackend::with_string(&mut text, drawn), 0.0)?;
     // The view box keeps the drawn size, the picture is shown at the logical one.
     let (as_drawn, as_shown) = (size_attributes(drawn), size_attributes((width, height)));
-    Ok(text.replacen(&as_drawn, &as_shown, 1))
+    Ok(visible_in_xml(&text.replacen(&as_drawn, &as_shown, 1)).into_owned())
 }
 
 fn png(drawing: &impl Drawing) -> Result<Vec<u8>, ChartError> {

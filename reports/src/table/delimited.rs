@@ -2,10 +2,13 @@
 
 use std::io::Write;
 
+use fabricast_topologies::visible::visible;
+
 use super::Table;
 
 impl Table {
-    /// Writes the keys of the columns and the exact values of all rows (also of spare columns) as CSV.
+    /// Writes the keys of the columns and the exact values of all rows (also of spare columns) as CSV; control characters in
+    /// texts become visible escapes.
     ///
     /// # Errors
     /// What the writer returns.
@@ -13,7 +16,7 @@ impl Table {
         let mut writer = csv::Writer::from_writer(out);
         writer.write_record(self.columns.iter().map(|column| &column.key))?;
         for row in &self.rows {
-            writer.write_record(row.iter().map(|cell| cell.value.exact()))?;
+            writer.write_record(row.iter().map(|cell| visible(&cell.value.exact()).into_owned()))?;
         }
         Ok(writer.flush()?)
     }

@@ -4,6 +4,8 @@ use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, TableStyle, Width,
 };
 
+use fabricast_topologies::visible::visible_lines;
+
 use super::{Cell, Column, Table, Tone, Unit};
 use crate::format::Glyphs;
 
@@ -116,12 +118,12 @@ pub fn stacked(tables: &[Table], look: &Look) -> String {
     let mut text = String::new();
     for table in tables {
         for line in &table.heading {
-            text.push_str(line);
+            text.push_str(&visible_lines(line));
             text.push('\n');
         }
         text.push_str(&table.body(&layout, look));
         for line in &table.notes {
-            text.push_str(line);
+            text.push_str(&visible_lines(line));
             text.push('\n');
         }
     }

@@ -1,5 +1,6 @@
 //! What cells hold: short for people, exact for programs.
 
+use fabricast_topologies::visible::visible;
 use fabricast_topologies::{Bytes, Picos};
 
 use crate::format::{self, Glyphs};
@@ -69,10 +70,10 @@ impl Value {
         value.map_or(Self::Missing, make)
     }
 
-    /// For people. Control characters (an id of a hostile file could move the cursor) become spaces.
+    /// For people. Control characters (an id of a hostile file could move the cursor) become visible escapes.
     pub(crate) fn shown(&self, glyphs: Glyphs) -> String {
         match self {
-            Self::Text(text) => text.replace(char::is_control, " "),
+            Self::Text(text) => visible(text).into_owned(),
             Self::Bytes(bytes) => format::bytes(*bytes),
             Self::Time(time) => format::micros(*time),
             Self::Rate(rate) => format::gbps(*rate),

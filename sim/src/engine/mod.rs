@@ -148,6 +148,15 @@ pub enum EngineError {
         /// The operation within the run.
         index: u32,
     },
+    /// More operations than are simulated.
+    #[error(
+        "{operations} operations after folding; at most {} are simulated: larger chunks make fewer",
+        Workload::MOST_OPERATIONS
+    )]
+    TooManyOperations {
+        /// How many there are.
+        operations: u64,
+    },
     /// Not done when its time was up.
     #[error("not done after {:.3} µs, when it was of no interest any more", .until.0 as f64 / 1e6)]
     Abandoned {
@@ -191,13 +200,16 @@ struct Flight {
 /// Runs a workload to its end.
 ///
 /// # Errors
-/// [`EngineError`]: a deadlock, an operation of over 213 days, an interrupt.
+/// [`EngineError`]: more operations than are simulated, a deadlock, an operation of over 213 days, an interrupt.
 ///
 /// # Complexity
 /// Two events per operation; a rate is solved over the connected part of the system that changed, and not at all for a
 /// transfer whose capacities nobody else uses.
 pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
-    Engine::new(workload, watch).run()
+    match workload.operation_count() {
+        operations if operations > Workload::MOST_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
+        _ => Engine::new(workload, watch).run(),
+    }
 }
 
 struct Engine<'a> {

@@ -180,6 +180,9 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// The most operations that are simulated, after folding: about a minute of them.
+    pub const MOST_OPERATIONS: u64 = 1 << 28;
+
     /// Nothing to do.
     #[must_use]
     pub fn new() -> Self {

@@ -113,7 +113,7 @@ fn first_blocks(generator: &dyn Generate, blocks: u16, symmetry: &Symmetry) -> O
     for &rank in &standing {
         let program = generator.read(rank, &mut scratch);
         runs += program.runs().len();
-        if runs > MOST_RUNS {
+        if runs > MOST_RUNS || program.is_cut() {
             return None;
         }
         places.of.push(places_of(header, blocks, program)?);
@@ -213,18 +213,18 @@ fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
     let layout = &header.layout;
     let (of_a, of_b) = (sized_by(a), sized_by(b));
     let work = |walk: Walk, i: u32| payload(header, walk.at(i), a.span);
-    if layout.segments().len() <= 1 {
+    if layout.is_even() {
         return work(of_a, 0) == work(of_b, 0);
     }
-    match (crossings(header, of_a, a), crossings(header, of_b, b)) {
+    match (stretches(header, of_a, a), stretches(header, of_b, b)) {
         (Some(at_a), Some(at_b)) => at_a == at_b,
         _ => a.len <= MOST_OPERATIONS && (0..a.len).all(|i| work(of_a, i) == work(of_b, i)),
     }
 }
 
-/// From which operation on a run is in each segment, where it goes up through the buffer, a chunk each; `None` where it
-/// does not.
-fn crossings(header: &Header, walk: Walk, run: &Run) -> Option<Vec<u64>> {
+/// The stretches of equal chunks that a run passes, each with the first operation in it, where the run goes up through the
+/// buffer, a chunk each; `None` where it does not. At most one entry for each operation, however many segments there are.
+fn stretches(header: &Header, walk: Walk, run: &Run) -> Option<Vec<(usize, u64)>> {
     let (layout, len) = (&header.layout, u64::from(run.len));
     let goes_up = run.span == 1 && (walk.modulus == 0 || walk.is_fixed()) && len > 0;
     let first = u64::from(walk.at(0) % layout.chunks().max(1));
@@ -233,16 +233,17 @@ fn crossings(header: &Header, walk: Walk, run: &Run) -> Option<Vec<u64>> {
     if !goes_up || last >= u64::from(layout.chunks()) {
         return None;
     }
-    let starts = (0..layout.segments().len()).map(|segment| u64::from(layout.start_of(segment)));
-    Some(
-        starts
-            .map(|start| match (start.saturating_sub(first), step) {
-                (0, _) => 0,
-                (_, 0) => len,
-                (ahead, step) => ahead.div_ceil(step).min(len),
-            })
-            .collect(),
-    )
+    let mut passed = Vec::new();
+    let mut operation = 0;
+    loop {
+        let stretch = layout.stretch_of((first + step * operation) as u32);
+        passed.push((stretch, operation));
+        let next = layout.next_stretch(stretch).filter(|_| step > 0);
+        match next.map(|start| (u64::from(start) - first).div_ceil(step)).filter(|&next| next < len) {
+            Some(next) => operation = next,
+            None => return Some(passed),
+        }
+    }
 }
 
 #[cfg(test)]

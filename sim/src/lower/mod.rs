@@ -28,7 +28,9 @@ use rustc_hash::FxHashMap;
 use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
 use crate::profile::{Fate, Profile};
 use crate::quantity::Work;
-use crate::schedule::{Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, TeamId, Walk};
+use crate::schedule::{
+    Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, Schedule, ScheduleError, TeamId, Walk,
+};
 pub use capacities::Resource;
 use capacities::{Capacities, Shared};
 use crowd::Crowd;
@@ -93,6 +95,9 @@ pub enum LowerError {
         /// The device that cannot.
         at: NodeId,
     },
+    /// More runs than are lowered.
+    #[error(transparent)]
+    TooLarge(ScheduleError),
     /// A dependency names a run that does not exist.
     #[error("run {run} of rank {} waits for a run that does not exist", .rank.0)]
     NoSuchRun {
@@ -154,7 +159,7 @@ fn lower_with(parties: &[Party<'_>], tables: &mut Tables) -> Result<Lowered, Low
             return Err(LowerError::TooFewDevices { ranks, devices });
         }
     }
-    let surveys: Vec<Survey> = parties.iter().map(Survey::of).collect();
+    let surveys: Vec<Survey> = parties.iter().map(Survey::of).collect::<Result<_, _>>()?;
     let crowd = Crowd::of(parties, surveys.iter().any(|survey| survey.has_local_work));
     let startup = |party: &Party<'_>| Effort::new(party.setting.profile, party.generator.header()).startup();
     let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
@@ -258,7 +263,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn of(Party { generator, setting }: &Party<'_>) -> Self {
+    fn of(Party { generator, setting }: &Party<'_>) -> Result<Self, LowerError> {
         let mut survey = Self {
             rank_starts: vec![0],
             has_local_work: false,
@@ -274,6 +279,9 @@ impl Survey {
         for rank in (0..generator.header().call.ranks).map(Rank) {
             let program = generator.read(rank, &mut scratch);
             runs += program.runs().len() as u32;
+            if program.is_cut() || runs as usize > Schedule::MOST_RUNS {
+                return Err(LowerError::TooLarge(ScheduleError::TooManyRuns));
+            }
             survey.rank_starts.push(runs);
             let is_local = |run: &Run| run.kind.moves_data() && !run.kind.is_transfer() && run.len > 0;
             survey.has_local_work |= program.runs().iter().any(is_local);
@@ -288,7 +296,7 @@ impl Survey {
                 survey.results = Results::Put;
             }
         }
-        survey
+        Ok(survey)
     }
 
     /// The channel of the run that a dependency names; `None` where it does not matter.
@@ -374,11 +382,11 @@ pub(crate) fn sized_by(run: &Run) -> Walk {
 /// Whether a run's operations are all as large as the first, as far as that shows without looking at each.
 fn is_surely_even(header: &Header, run: &Run) -> bool {
     let walk = sized_by(run);
-    header.layout.segments().len() <= 1 || walk.is_fixed() || is_in_one_segment(header, walk, run)
+    header.layout.is_even() || walk.is_fixed() || is_of_one_size(header, walk, run)
 }
 
-/// Whether all chunks that a run moves lie in one segment, where they are equal, and it goes up through the buffer.
-fn is_in_one_segment(header: &Header, walk: Walk, run: &Run) -> bool {
+/// True if all chunks that a run moves lie in one stretch of equal chunks, and it goes up through the buffer.
+fn is_of_one_size(header: &Header, walk: Walk, run: &Run) -> bool {
     let layout = &header.layout;
     let chunks = layout.chunks().max(1);
     let distance = u128::from(walk.step) * u128::from(walk.stride);
@@ -386,7 +394,7 @@ fn is_in_one_segment(header: &Header, walk: Walk, run: &Run) -> bool {
     let (at, first) = (u128::from(walk.at(0)), walk.at(0) % chunks);
     let last = u128::from(first) + reach;
     let goes_up = walk.modulus == 0 && at + reach <= u128::from(u32::MAX) && last < u128::from(chunks);
-    goes_up && layout.segment_of(first) == layout.segment_of(last as u32)
+    goes_up && layout.stretch_of(first) == layout.stretch_of(last as u32)
 }
 
 /// Exact size of `span` chunks from `first` on.
@@ -395,7 +403,7 @@ pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
     let chunks = layout.chunks().max(1);
     let start = first % chunks;
     let last = start.saturating_add(span.saturating_sub(1));
-    if last < chunks && layout.segment_of(start) == layout.segment_of(last) {
+    if last < chunks && layout.stretch_of(start) == layout.stretch_of(last) {
         return Work::of_chunks(layout.size(start), span);
     }
     Work((0..span).map(|k| Work::of_chunks(layout.size(start + k), 1).0).sum())

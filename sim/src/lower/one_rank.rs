@@ -89,6 +89,7 @@ impl<'a> OneRank<'a> {
         let mut scratch = Program::default();
         let program = generator.read(rank, &mut scratch);
         let mut sent: FxHashMap<Ends, Sent> = FxHashMap::default();
+        // (Of a program that is cut this is what its first runs send: no more than all of it does.)
         for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.len > 0) {
             let (writes, reads) = (run.kind.writes_peer(), run.kind.reads_peer());
             if !writes && !reads {

@@ -2,33 +2,42 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
+
 use super::{Framing, payload, sized_by};
 use crate::profile::Profile;
 use crate::quantity::Work;
 use crate::schedule::{Generate, Program, Rank, Symmetry};
 
 /// What goes over the wire from each rank to each other in all, framing included; `None` where teams take part, whose ways branch
-/// in switches. Of ranks that are turned into each other ([`Symmetry`]) one is looked at, where all chunks are equal.
+/// in switches, or a program is too long. Of ranks that are turned into each other ([`Symmetry`]) one is looked at, where all chunks are equal.
 #[must_use]
 pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Rank, Rank), Work>> {
     let header = generator.header();
     let framing = Framing::new(profile.protocol(header.protocol).wire_efficiency);
     let mut sent: BTreeMap<(Rank, Rank), Work> = BTreeMap::new();
     let mut scratch = Program::default();
-    let is_even = header.layout.segments().len() <= 1;
-    // The size of each chunk, which ranks send again and again.
-    let mut sizes: Vec<Option<Work>> = vec![None; header.layout.chunks().max(1) as usize];
+    let is_even = header.layout.is_even();
+    // The size of a chunk of each stretch, which ranks send again and again.
+    let mut sizes: FxHashMap<usize, Work> = FxHashMap::default();
     let symmetry = Symmetry::of_sizes(generator);
     for rank in symmetry.standing(header.call.ranks) {
-        for run in generator.read(rank, &mut scratch).runs().iter().filter(|run| run.kind.is_transfer()) {
+        let program = generator.read(rank, &mut scratch);
+        if program.is_cut() {
+            return None;
+        }
+        for run in program.runs().iter().filter(|run| run.kind.is_transfer()) {
             if run.kind.is_multicast() {
                 return None;
             }
             let chunks = sized_by(run);
             let way = |peer: Rank| if run.kind.reads_peer() { (peer, rank) } else { (rank, peer) };
-            let mut size = |chunk: u32| match sizes.get_mut(chunk as usize) {
-                Some(known) if run.span == 1 => *known.get_or_insert_with(|| payload(header, chunk, 1)),
-                _ => payload(header, chunk, run.span),
+            let mut size = |chunk: u32| match run.span {
+                1 => {
+                    let stretch = header.layout.stretch_of(chunk % header.layout.chunks().max(1));
+                    *sizes.entry(stretch).or_insert_with(|| payload(header, chunk, 1))
+                }
+                span => payload(header, chunk, span),
             };
             if is_even && run.span == 1 && run.peer.is_fixed() && run.len > 0 {
                 let work = size(chunks.at(0)).0 * u128::from(run.len);

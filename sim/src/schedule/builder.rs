@@ -59,12 +59,22 @@ pub struct Program {
     /// `dependencies[dependency_starts[i]..dependency_starts[i + 1]]` belong to run i.
     pub(crate) dependency_starts: Vec<u32>,
     pub(crate) dependencies: Vec<Dependency>,
+    /// Runs that were dropped: those from [`Self::MOST_RUNS`] on.
+    dropped: u32,
 }
 
 impl Program {
+    /// Runs of one rank that are retained: half a gigabyte of them.
+    pub const MOST_RUNS: usize = 1 << 22;
+
     /// Adds a run and what its operations wait for; returns its number within the rank. Runs of length 0 are kept, so
-    /// that numbers do not depend on sizes.
+    /// that numbers do not depend on sizes. From [`Self::MOST_RUNS`] on runs are counted and dropped: the program is then
+    /// [cut](Self::is_cut), and nothing runs it.
     pub fn push(&mut self, run: Run, dependencies: &[Dependency]) -> u32 {
+        if self.runs.len() >= Self::MOST_RUNS {
+            self.dropped = self.dropped.saturating_add(1);
+            return (self.runs.len() as u32 - 1).saturating_add(self.dropped);
+        }
         if self.dependency_starts.is_empty() {
             self.dependency_starts.push(0);
         }
@@ -80,6 +90,12 @@ impl Program {
         &self.runs
     }
 
+    /// True if the rank has more runs than are retained.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.dropped > 0
+    }
+
     /// What the operations of run `run` wait for.
     #[must_use]
     pub fn dependencies(&self, run: usize) -> &[Dependency] {
@@ -91,6 +107,7 @@ impl Program {
         self.runs.clear();
         self.dependency_starts.clear();
         self.dependencies.clear();
+        self.dropped = 0;
     }
 }
 
@@ -145,6 +162,13 @@ pub enum ScheduleError {
     /// More operations than ids.
     #[error("the schedule has more than {} operations", u32::MAX)]
     TooManyOperations,
+    /// More runs of a rank, or in all, than are retained.
+    #[error(
+        "the schedule has more runs than can be held (at most {} of a rank, {} in all); larger chunks or fewer channels make fewer",
+        Program::MOST_RUNS,
+        Schedule::MOST_RUNS
+    )]
+    TooManyRuns,
     /// An operation names a rank that does not exist.
     #[error("operation {index} of run {run} of rank {} names rank {} of {ranks}", .rank.0, .peer.0)]
     NoSuchRank {
@@ -235,7 +259,7 @@ impl ScheduleError {
             | Self::NoSuchChannel { rank, run, .. }
             | Self::NoSuchTeam { rank, run, .. }
             | Self::NoSuchChunk { rank, run, .. } => Some((rank, run)),
-            Self::TooManyOperations | Self::NoSuchRoot { .. } | Self::BadTeam { .. } => None,
+            Self::TooManyOperations | Self::TooManyRuns | Self::NoSuchRoot { .. } | Self::BadTeam { .. } => None,
         }
     }
 }
@@ -254,6 +278,9 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Runs of all ranks that are held, or lowered for a simulation: some gigabytes of them.
+    pub const MOST_RUNS: usize = 1 << 25;
+
     /// Collects the programs of all ranks, and checks that every rank, run and chunk they name exists.
     ///
     /// # Errors
@@ -273,6 +300,9 @@ impl Schedule {
         for rank in 0..schedule.header.call.ranks {
             program.clear();
             generator.program(Rank(rank), &mut program);
+            if program.is_cut() || schedule.runs.len() + program.runs.len() > Self::MOST_RUNS {
+                return Err(ScheduleError::TooManyRuns);
+            }
             for (i, run) in program.runs.iter().enumerate() {
                 operations = operations.checked_add(run.len).ok_or(ScheduleError::TooManyOperations)?;
                 schedule.runs.push(*run);

@@ -29,6 +29,15 @@ pub struct Layout {
     segments: Vec<Segment>,
     /// First chunk of each segment, and the number of chunks at the end.
     starts: Vec<u32>,
+    /// First chunk of each stretch: neighbouring segments whose chunks are equally large.
+    stretches: Vec<u32>,
+}
+
+impl Segment {
+    /// True if the chunks of both segments are equally large.
+    fn has_chunks_as_large_as(self, other: Self) -> bool {
+        u128::from(self.bytes.0) * u128::from(other.parts) == u128::from(other.bytes.0) * u128::from(self.parts)
+    }
 }
 
 impl Layout {
@@ -43,13 +52,18 @@ impl Layout {
     pub fn new(segments: Vec<Segment>) -> Self {
         let segments: Vec<Segment> = segments.into_iter().filter(|s| s.parts > 0).collect();
         let mut starts = Vec::with_capacity(segments.len() + 1);
+        let mut stretches = Vec::new();
         let mut next = 0u32;
+        let mut before: Option<Segment> = None;
         for segment in &segments {
             starts.push(next);
+            if before.replace(*segment).is_none_or(|before| !before.has_chunks_as_large_as(*segment)) {
+                stretches.push(next);
+            }
             next = next.saturating_add(segment.parts);
         }
         starts.push(next);
-        Self { segments, starts }
+        Self { segments, starts, stretches }
     }
 
     /// The same cut of `to` bytes instead of `from`; each boundary between segments is rounded down.
@@ -98,6 +112,25 @@ impl Layout {
     #[must_use]
     pub fn segment_of(&self, chunk: u32) -> usize {
         if self.segments.len() == 1 { 0 } else { self.starts.partition_point(|&start| start <= chunk) - 1 }
+    }
+
+    /// True if all chunks are equally large, however many segments they are listed in.
+    #[must_use]
+    pub fn is_even(&self) -> bool {
+        self.stretches.len() <= 1
+    }
+
+    /// Number of the stretch of equally large chunks that holds a chunk (which must exist). Consecutive stretches differ
+    /// in the size of their chunks.
+    #[must_use]
+    pub fn stretch_of(&self, chunk: u32) -> usize {
+        if self.is_even() { 0 } else { self.stretches.partition_point(|&start| start <= chunk) - 1 }
+    }
+
+    /// First chunk of the stretch after this one; `None` for the last.
+    #[must_use]
+    pub fn next_stretch(&self, stretch: usize) -> Option<u32> {
+        self.stretches.get(stretch + 1).copied()
     }
 
     /// The first chunk of a segment; the number of chunks for segments that do not exist.

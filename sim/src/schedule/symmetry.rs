@@ -41,7 +41,7 @@ pub enum Symmetry {
 impl Symmetry {
     /// What a generator claims where chunks are equal, so that ranks that are turned into each other move as much; elsewhere nothing.
     pub(crate) fn of_sizes(generator: &dyn Generate) -> Self {
-        if generator.header().layout.segments().len() <= 1 { generator.symmetry() } else { Self::None }
+        if generator.header().layout.is_even() { generator.symmetry() } else { Self::None }
     }
 
     fn digits(&self) -> &[RotationDigit] {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::size_of;
 use crate::fold::{Colours, Signature};
 use crate::lower::{Party, Setting, one_block, sized_by};
-use crate::schedule::{Generate, Header, Program, Rank, Written};
+use crate::schedule::{Generate, Header, Program, Rank, Schedule, Written};
 
 /// What a template is good for: all schedules whose blocks have this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ pub struct Known {
 }
 
 impl Outline {
-    /// Of a schedule; `None` where its chunks differ in size.
+    /// Of a schedule; `None` where its chunks differ in size, or it has more runs than are held.
     #[must_use]
     pub fn of(generator: &dyn Generate, setting: Setting<'_>) -> Option<Self> {
         Self::again(generator, setting, None)
@@ -53,7 +53,7 @@ impl Outline {
             return None;
         }
         let one = one_block(&Party { generator, setting }).map(|one| (one.blocks() as u16, one.into_programs()));
-        let (blocks, programs) = one.unwrap_or_else(|| (1, written(generator)));
+        let (blocks, programs) = one.map_or_else(|| Some((1, written(generator)?)), Some)?;
         let whole = Written { header, programs: &programs };
         let spans = spans_of(&whole)?;
         if let Some(known) = known {
@@ -86,11 +86,16 @@ impl Outline {
     }
 }
 
-/// The programs of all ranks.
-fn written(generator: &dyn Generate) -> Vec<Program> {
+/// The programs of all ranks; `None` where there are more runs than are held.
+fn written(generator: &dyn Generate) -> Option<Vec<Program>> {
     let mut scratch = Program::default();
     // (A copy is no larger than it must be.)
-    let write = |rank| generator.read(rank, &mut scratch).clone();
+    let mut runs = 0;
+    let write = |rank| {
+        let program = generator.read(rank, &mut scratch);
+        runs += program.runs().len();
+        (!program.is_cut() && runs <= Schedule::MOST_RUNS).then(|| program.clone())
+    };
     (0..generator.header().call.ranks).map(Rank).map(write).collect()
 }
 

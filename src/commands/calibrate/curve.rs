@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fabricast_planner::study::is_study;
 use fabricast_reports::table::{Column, Table, Unit, Value, stacked};
-use fabricast_topologies::read::text_of_file;
+use fabricast_topologies::read::{Limit, text_of_file};
 use fabricast_validate::calibrate::curve::{CurveError, CurveFit, StepErrors, calibrate_curve};
 use fabricast_validate::compare::Summary;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use crate::output::{self, Format, Output};
 pub fn study_among(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
     let mut study = None;
     for path in paths {
-        if is_study(&text_of_file(path)?) {
+        if is_study(&text_of_file(path, Limit::STUDY)?) {
             study = Some(path.as_path());
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fabricast_sim::profile::Profile;
-use fabricast_topologies::read::text_of_file;
+use fabricast_topologies::read::{Limit, text_of_file};
 use fabricast_validate::calibrate::physical::{self, Told};
 use fabricast_validate::gpu::bench::{self, Bench};
 use fabricast_validate::measured::gpu_run;
@@ -27,7 +27,7 @@ pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failur
     for path in paths {
         if path.extension().is_some_and(|extension| extension == "json") {
             let file = path.display().to_string();
-            let text = text_of_file(path)?;
+            let text = text_of_file(path, Limit::LOG)?;
             if !gpu_run::is_run(&text) {
                 benches.push(Benchmark { bench: bench::read(&text, &file)?, file });
                 continue;

@@ -11,13 +11,14 @@ use fabricast_planner::bound::InNetwork;
 use fabricast_reports::chart::Format as ChartFormat;
 use fabricast_sim::profile;
 use fabricast_topologies::Place;
-use fabricast_topologies::read::text_up_to;
+use fabricast_topologies::read::{Limit, text_of_file};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
 use fabricast_validate::compare::{Comparison, Explanations, PlansPick, Request, compare};
+use fabricast_validate::measured::gpu_run;
 use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measurement};
-use fabricast_validate::measured::{LARGEST_LOG, gpu_run};
 
 use super::measured;
+use super::memory::Exceeded;
 use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -43,6 +44,9 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     let profile = args.profile.as_deref().map(setup::named_profile).transpose()?;
     let loaded = load(args)?;
     measured::warn(&loaded, output);
+    if let Some(exceeded) = Exceeded::by_measurements(&loaded.measurements) {
+        exceeded.warn(output);
+    }
     let rows_done = AtomicUsize::new(0);
     let request = Request {
         measurements: &loaded.measurements,
@@ -85,7 +89,7 @@ fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
     for path in &args.files {
         let has = |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
         // What is no manifest but says all that one does.
-        let is_manifest = has("toml") || has("json") && gpu_run::is_run(&text_up_to(path, LARGEST_LOG)?);
+        let is_manifest = has("toml") || has("json") && gpu_run::is_run(&text_of_file(path, Limit::LOG)?);
         let loaded = if is_manifest {
             manifest::load(path)?
         } else {

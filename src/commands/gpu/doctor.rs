@@ -41,7 +41,7 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
 /// What was measured before, of all GPUs or of the first ones.
 fn saved(path: &Path, gpus: Option<usize>) -> Result<Bench, Failure> {
     let file = path.display().to_string();
-    let bench = bench::read(&read::text_of_file(path)?, &file)?;
+    let bench = bench::read(&read::text_of_file(path, read::Limit::BENCHMARK)?, &file)?;
     let there = bench.probe.devices.len();
     match gpus {
         Some(asked) if asked > there => {

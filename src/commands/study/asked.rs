@@ -5,6 +5,7 @@ use std::path::Path;
 use fabricast_planner::job::Job;
 use fabricast_planner::study::answer::Answer;
 use fabricast_planner::study::{self, Extent, Study, read_study_with};
+use fabricast_topologies::read::Limit;
 use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
 use rayon::prelude::*;
 
@@ -26,10 +27,11 @@ impl<'a> Asked<'a> {
     /// Reads a study and the fabrics of its candidates.
     pub fn read(path: &'a Path, output: &Output) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        let text = fabricast_topologies::read::text_of_file(path)?;
+        let text = fabricast_topologies::read::text_of_file(path, Limit::STUDY)?;
         let list = |name: &str| {
             let file = folder.join(name);
-            let text = fabricast_topologies::read::text_of_file(&file).map_err(|error| error.to_string())?;
+            let text =
+                fabricast_topologies::read::text_of_file(&file, Limit::STUDY).map_err(|error| error.to_string())?;
             Ok((file.display().to_string(), text))
         };
         let traces = |name: &str| job_file::contents(&folder.join(name)).map_err(|failure| failure.to_string());

@@ -12,6 +12,7 @@ use fabricast_planner::study::cases::Case;
 use fabricast_planner::study::journal::{self, Journal};
 use fabricast_planner::study::key::Key;
 use fabricast_planner::study::{Outcome, Run};
+use fabricast_topologies::read::Limit;
 use rustc_hash::FxHashMap;
 
 use crate::failure::Failure;
@@ -38,7 +39,12 @@ impl Book {
         let mut file = locked(path)?;
         let mut bytes = Vec::new();
         let unwritable = |error| cannot_write(path, &error);
-        file.read_to_end(&mut bytes).map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+        let most = Limit::RUNS.bytes;
+        let taken = (&mut file).take(most + 1).read_to_end(&mut bytes);
+        taken.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+        if bytes.len() as u64 > most {
+            return Err(Failure::input(format!("{}: {}", path.display(), Limit::RUNS.exceeded())));
+        }
         let Journal { runs, whole, torn, outdated } = read(&bytes, path)?;
         if outdated > 0 {
             let lines = crate::commands::counted(outdated as u64, "line");

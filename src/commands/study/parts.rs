@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use fabricast_planner::study::cases::{Case, Cases};
 use fabricast_planner::study::key::Key;
 use fabricast_planner::study::{Run, Study};
+use fabricast_topologies::read::{self, Limit};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,7 @@ pub fn merged(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output
         }
         seen.push((shard, folder));
         let path = folder.join(RUNS);
-        let bytes = std::fs::read(&path).map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+        let bytes = read::bytes_of_file(&path, Limit::RUNS)?;
         let journal = book::read(&bytes, &path)?;
         if let Some(line) = journal.torn {
             output.warn(&format!("{}:{line}: the line lacks its end and is dropped", path.display()));
@@ -88,12 +89,8 @@ pub fn merged(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output
 /// Which part a folder holds, if it is one of this study.
 fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     let path = folder.join(SHARD);
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        let message = format!("{}: {error}", path.display());
-        Failure::input_with_help(
-            message,
-            "expected the folder of `study --shard`; one that did not end is to be run again",
-        )
+    let text = read::text_of_file(&path, Limit::SHARD).map_err(|error| {
+        Failure::from(error).or_help("expected the folder of `study --shard`; one that did not end is to be run again")
     })?;
     let part: Part = serde_json::from_str(&text).map_err(|error| {
         Failure::input(format!("{}:{}:{}: not a shard: {error}", path.display(), error.line(), error.column()))

@@ -25,15 +25,12 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// The largest table that is read.
-const MOST: u64 = 256 << 20;
-
 /// The most channels of anything that runs.
 const MOST_CHANNELS: u16 = 1024;
 
 pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let name = file.display().to_string();
-    let text = fabricast_topologies::read::text_up_to(file, MOST)?;
+    let text = fabricast_topologies::read::text_of_file(file, fabricast_topologies::read::Limit::TABLE)?;
     let table = AnyTable::read(&text, &name).map_err(|error| refused(&error))?;
     let Some(fabric) = &args.fabric else { return Err(Failure::input("--check needs --fabric")) };
     let fabric = setup::fabric(fabric, &args.size, &WhatIfArgs::default(), output)?;

@@ -59,7 +59,7 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
 
 /// Reads a saved plan.
 pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
-    let text = fabricast_topologies::read::text_of_file(path)?;
+    let text = fabricast_topologies::read::text_of_file(path, fabricast_topologies::read::Limit::TABLE)?;
     let name = path.display().to_string();
     SavedPlan::read(&text, &name).map_err(|error| match AnyTable::read(&text, &name) {
         Ok(table) if !matches!(table, AnyTable::Plan(_)) => Failure::input_with_help(

@@ -1,39 +1,166 @@
 //! A file as text, or one sentence why not.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::limit::Limit;
 use crate::error::{Error, Place, Result};
 
-/// Largest file that is read; the largest topology known has less than one.
-const MOST: u64 = 64 << 20;
+/// The path that names standard input.
+const STANDARD_INPUT: &str = "-";
 
-/// The text of a file of at most 64 MiB.
+/// Bytes that are read before they are looked at.
+const BLOCK: u64 = 1 << 20;
+
+/// True if there is something to read under this path: a file, or standard input (`-`).
+#[must_use]
+pub fn can_be_read(path: &Path) -> bool {
+    is_standard_input(path) || path.exists()
+}
+
+/// The text of a file up to a limit, without the byte order mark that it may begin with; `-` is standard input. Of a pipe or a
+/// device, which can be read once, the text is retained for whoever asks again.
 ///
 /// # Errors
 /// [`Error::Unreadable`] where the file does not exist, is larger, or is not text in UTF-8.
-pub fn text_of_file(path: &Path) -> Result<String> {
-    text_up_to(path, MOST)
+pub fn text_of_file(path: &Path, limit: Limit) -> Result<String> {
+    let bytes = bytes_up_to(path, limit, Contents::Text)?;
+    let refused = |reason: String| unreadable(path, reason);
+    String::from_utf8(bytes)
+        .map_err(|error| refused(format!("not UTF-8 text from byte {} on", error.utf8_error().valid_up_to())))
 }
 
-/// The text of a file of at most so many bytes.
+/// The bytes of a file that is no text, up to a limit; `-` is standard input.
 ///
 /// # Errors
-/// As [`text_of_file`].
-pub fn text_up_to(path: &Path, most: u64) -> Result<String> {
-    let name = path.display().to_string();
-    let unreadable = |reason: String| Error::Unreadable { place: Place::of_source(&name), reason };
-    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+/// [`Error::Unreadable`] where the file does not exist or is larger.
+pub fn bytes_of_file(path: &Path, limit: Limit) -> Result<Vec<u8>> {
+    bytes_up_to(path, limit, Contents::Binary)
+}
+
+/// What bytes are expected to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contents {
+    /// UTF-8.
+    Text,
+    /// Anything.
+    Binary,
+}
+
+/// What was read of pipes and devices.
+static STREAMS: Mutex<BTreeMap<PathBuf, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+
+fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == STANDARD_INPUT
+}
+
+fn unreadable(path: &Path, reason: String) -> Error {
+    Error::Unreadable { place: Place::of_source(&path.display().to_string()), reason }
+}
+
+fn bytes_up_to(path: &Path, limit: Limit, contents: Contents) -> Result<Vec<u8>> {
+    let refused = |reason: String| unreadable(path, reason);
+    let is_regular = std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    if is_regular && !is_standard_input(path) {
+        let file = File::open(path).map_err(|error| refused(error.to_string()))?;
+        return read(file, limit, contents).map_err(refused);
+    }
+    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = streams.get(path) {
+        return if known.len() as u64 > limit.bytes { Err(refused(limit.exceeded())) } else { Ok(known.to_vec()) };
+    }
+    let bytes = if is_standard_input(path) {
+        read(std::io::stdin().lock(), limit, contents)
+    } else {
+        File::open(path).map_err(|error| error.to_string()).and_then(|file| read(file, limit, contents))
+    };
+    let bytes = bytes.map_err(refused)?;
+    streams.insert(path.to_owned(), bytes.as_slice().into());
+    Ok(bytes)
+}
+
+/// Reads block by block, so that what is too large or no text is refused where that shows. The length that the system gives
+/// is not asked: pipes and devices have none.
+fn read(mut source: impl Read, limit: Limit, contents: Contents) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    // The length that the system tells is not asked: pipes and devices have none.
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
-    if bytes.len() as u64 > most {
-        return Err(unreadable(format!("larger than {} MiB", most >> 20)));
+    loop {
+        let before = bytes.len();
+        let most = (limit.bytes + 1 - before as u64).min(BLOCK);
+        let count = source.by_ref().take(most).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        if contents == Contents::Text {
+            check_text(&mut bytes, before)?;
+        }
+        if bytes.len() as u64 > limit.bytes {
+            return Err(limit.exceeded());
+        }
+        if (count as u64) < most {
+            return Ok(bytes);
+        }
     }
-    if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
-        return Err(unreadable(format!("binary: byte {at} is zero; expected text")));
+}
+
+/// Refuses what is surely no UTF-8 among the bytes from `before` on, and takes the byte order mark off the first ones.
+fn check_text(bytes: &mut Vec<u8>, before: usize) -> Result<(), String> {
+    if before == 0 {
+        if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+            return Err("text in UTF-16, as its byte order mark says; expected UTF-8".to_owned());
+        }
+        if bytes.starts_with(&[0xef, 0xbb, 0xbf]) {
+            bytes.drain(..3);
+        }
     }
-    String::from_utf8(bytes)
-        .map_err(|error| unreadable(format!("not UTF-8 text from byte {} on", error.utf8_error().valid_up_to())))
+    match bytes.iter().skip(before).position(|&byte| byte == 0) {
+        Some(at) => Err(format!("binary: byte {} is zero; expected text", before + at)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Limit = Limit { what: "a test", bytes: 3 << 20 };
+
+    /// A source that never ends, and how much was read of it.
+    struct Endless(u8, u64);
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            buffer.fill(self.0);
+            self.1 += buffer.len() as u64;
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn endless_sources_are_read_to_one_byte_over_the_limit() {
+        let mut text = Endless(b'x', 0);
+        let error = read(&mut text, SMALL, Contents::Text).unwrap_err();
+        assert_eq!(error, "larger than 3 MiB, the most that is read as a test");
+        assert_eq!(text.1, SMALL.bytes + 1);
+        // What is no text shows in the first block.
+        let mut zeros = Endless(0, 0);
+        assert!(read(&mut zeros, SMALL, Contents::Text).unwrap_err().contains("byte 0 is zero"));
+        assert!(zeros.1 <= BLOCK);
+    }
+
+    #[test]
+    fn marks_of_byte_order_are_no_part_of_a_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t");
+        let text = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            text_of_file(&path, SMALL).map_err(|error| error.to_string())
+        };
+        assert_eq!(text(b"\xef\xbb\xbfa = 1").unwrap(), "a = 1");
+        for utf_16 in [&b"\xff\xfea\0"[..], b"\xfe\xff\0a"] {
+            let error = text(utf_16).unwrap_err();
+            assert!(error.contains("UTF-16") && error.contains(&path.display().to_string()), "{error}");
+        }
+        assert_eq!(text(&vec![b'a'; SMALL.bytes as usize]).unwrap().len() as u64, SMALL.bytes);
+        assert!(text(&vec![b'a'; SMALL.bytes as usize + 1]).unwrap_err().contains("larger than 3 MiB"));
+    }
 }

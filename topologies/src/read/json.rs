@@ -17,7 +17,7 @@ use crate::error::{Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
 use crate::read::spec::DEFAULT_HOST;
 use crate::route::Routing;
-use crate::{Bandwidth, Picos};
+use crate::{Bandwidth, LineIndex, Picos};
 
 #[derive(Deserialize)]
 struct Document<'a> {
@@ -89,7 +89,8 @@ struct Joined {
 /// [`Error::Syntax`](crate::Error::Syntax) where the text is not JSON, [`Error::Invalid`](crate::Error::Invalid) for
 /// missing keys, ids given twice, links to nowhere or with one direction only; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
-    let origin = Origin { source, text };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     let document: Document<'_> =
         serde_json::from_str(text).map_err(|error| match json_error(origin, 0..text.len(), &error) {
             crate::Error::Invalid { place, message, .. } => {

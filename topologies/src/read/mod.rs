@@ -6,13 +6,15 @@
 mod file;
 pub(crate) mod hardware;
 pub mod json;
+mod limit;
 pub mod nccl_xml;
 mod origin;
 pub mod smi;
 pub mod spec;
 mod warnings;
 
-pub use file::{text_of_file, text_up_to};
+pub use file::{bytes_of_file, can_be_read, text_of_file};
+pub use limit::Limit;
 
 use std::path::Path;
 
@@ -47,7 +49,7 @@ pub enum Format {
 /// [`Error::Unreadable`](crate::Error::Unreadable) where the file is missing, too large or no text; otherwise as
 /// [`parse`].
 pub fn file(path: &Path) -> Result<Topology> {
-    parse(&text_of_file(path)?, &path.display().to_string())
+    parse(&text_of_file(path, Limit::TOPOLOGY)?, &path.display().to_string())
 }
 
 /// Reads a topology text of any format; `source` names it in errors.
@@ -63,7 +65,7 @@ pub fn parse(text: &str, source: &str) -> Result<Topology> {
         None => {
             let message = "no topology: expected NCCL topology XML, a spec in TOML, a matrix of `nvidia-smi topo -m`, \
                            or the JSON of `fabric show`";
-            Err(Origin { source, text }.syntax(0..0, message))
+            Err(Origin::new(source, text).syntax(0..0, message))
         }
     }
 }

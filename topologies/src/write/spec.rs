@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Figures, Link, LinkId, Node, NodeId, NodeKind};
 use crate::keys::{Keyed, Keys, quoted};
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST, ids};
+use crate::visible::visible_in_strings;
 
 /// The spec of a fabric.
 ///
@@ -45,7 +46,7 @@ pub fn write(fabric: &Fabric) -> Result<String> {
         write_link(fabric, first, step.unwrap_or_default(), run, &mut out)?;
         rest = rest.get(run..).unwrap_or_default();
     }
-    Ok(out)
+    Ok(visible_in_strings(&out).into_owned())
 }
 
 /// An id as the text before its last number, and that number, where it is written plainly and so can be counted on.

@@ -1,5 +1,7 @@
 //! The prediction of a measurement's rows.
 
+use std::collections::HashMap;
+
 use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Priced, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::profile::Profile;
@@ -35,8 +37,14 @@ impl<'a> Stage<'a> {
         let measurement = self.rerun.measurement;
         let strategies = self.rerun.strategies();
         let (mut compared, mut open) = (Vec::with_capacity(measurement.rows.len()), Vec::new());
+        // Rows of a log that repeat a call share its run.
+        let mut known: HashMap<(Strategy, Bytes, u32, bool), Option<Priced>> = HashMap::new();
         for row in &measurement.rows {
-            match strategies.of(row).and_then(|strategy| self.known(row, strategy)) {
+            let mut run = |strategy| {
+                let call = (strategy, row.bytes, row.root.unwrap_or(0), row.out_of_place.is_some());
+                *known.entry(call).or_insert_with(|| self.known(row, strategy))
+            };
+            match strategies.of(row).and_then(&mut run) {
                 Some(priced) => compared.push(beside(number, row, priced)),
                 None => open.push(row),
             }
@@ -62,8 +70,9 @@ impl<'a> Stage<'a> {
                 matrix: None,
             };
             let plan = plan(&request, Watcher::default())?;
+            let answers: HashMap<Bytes, _> = plan.rows.iter().map(|answer| (answer.bytes, answer)).collect();
             for row in batch.rows {
-                let Some(answer) = plan.rows.iter().find(|answer| answer.bytes == row.bytes) else { continue };
+                let Some(answer) = answers.get(&row.bytes) else { continue };
                 compared.push(beside(number, row, answer.pick));
             }
         }

@@ -1,5 +1,7 @@
 //! What picks by prediction cost, by the measured times of the ways that were forced.
 
+use std::collections::HashMap;
+
 use fabricast_topologies::{Bytes, FabricRequest};
 
 use super::Compared;
@@ -32,6 +34,8 @@ struct Call<'a> {
 /// Of rows whose algorithm and protocol were forced; `None` where no call was done in several ways.
 pub(super) fn regret(measurements: &[Measurement], rows: &[Compared]) -> Option<Regret> {
     let mut calls: Vec<(Call<'_>, Vec<&Compared>)> = Vec::new();
+    // Numbers of the calls of each size, of which logs have many.
+    let mut by_size: HashMap<Bytes, Vec<usize>> = HashMap::new();
     for row in rows {
         let Some(measurement) = measurements.get(row.measurement) else { continue };
         let forced = &measurement.configuration;
@@ -40,9 +44,14 @@ pub(super) fn regret(measurements: &[Measurement], rows: &[Compared]) -> Option<
         }
         let configuration = Configuration { algorithm: None, protocol: None, channels: None, ..forced.clone() };
         let call = Call { request: &measurement.request, configuration, bytes: row.bytes };
-        match calls.iter_mut().find(|(known, _)| *known == call) {
+        let of_size = by_size.entry(row.bytes).or_default();
+        let known = of_size.iter().copied().find(|&number| calls.get(number).is_some_and(|(known, _)| *known == call));
+        match known.and_then(|number| calls.get_mut(number)) {
             Some((_, ways)) => ways.push(row),
-            None => calls.push((call, vec![row])),
+            None => {
+                of_size.push(calls.len());
+                calls.push((call, vec![row]));
+            }
         }
     }
     let several = |ways: &&Vec<&Compared>| ways.windows(2).any(|pair| pair[0].strategy != pair[1].strategy);

@@ -75,7 +75,12 @@ impl FromStr for Library {
     type Err = UnknownWord;
 
     fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        let (name, version) = text.split_once('-').unwrap_or((text, ""));
+        let (name, version) = match text.split_once('-') {
+            // A version that was meant, and is empty.
+            Some((_, "")) => return Err(UnknownWord::new("library", text, &NAMES.map(|row| row.1))),
+            Some(parts) => parts,
+            None => (text, ""),
+        };
         let lower = name.to_ascii_lowercase();
         let known = NAMES.iter().find(|row| row.1 == lower);
         let name = known.map(|row| row.0).ok_or_else(|| UnknownWord::new("library", name, &NAMES.map(|row| row.1)))?;
@@ -100,6 +105,7 @@ mod tests {
         assert_eq!(Library::nccl_of_code(2708).to_string(), "nccl-2.7.8");
         assert_eq!("trtllm-1.3.0rc20".parse::<Library>().unwrap().version, "1.3.0rc20");
         assert_eq!("nccl".parse::<Library>().unwrap().to_string(), "nccl");
+        assert!("nccl-".parse::<Library>().is_err());
         let error = "ncl-2.28".parse::<Library>().unwrap_err().to_string();
         assert!(error.contains("did you mean nccl"), "{error}");
     }

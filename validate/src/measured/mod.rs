@@ -32,10 +32,6 @@ pub enum LogFormat {
     Csv,
 }
 
-/// The most bytes of a log that are read: a sweep has kilobytes, NCCL's own messages at the highest level hundreds of
-/// megabytes.
-pub const LARGEST_LOG: u64 = 256 << 20;
-
 impl LogFormat {
     /// The format of a text, by its first lines.
     #[must_use]

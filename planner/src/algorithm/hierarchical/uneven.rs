@@ -7,7 +7,7 @@
 //!
 //! Source: as for `exchange`.
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Run, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Run, Symmetry, Walk};
 
 use super::Levels;
 use crate::algorithm::cut::channel_of;
@@ -107,5 +107,9 @@ impl Generate for AllToAllV {
             }
         }
         self.cut.copy_own(&self.header, rank.0, program);
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        if self.header.layout.is_even() { self.levels.symmetry() } else { Symmetry::None }
     }
 }

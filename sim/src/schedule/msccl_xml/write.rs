@@ -7,6 +7,7 @@
 //! A schedule is for one size, so the file is for that size. Gets become sends by the other rank. One-sided protocols are
 //! written as `Simple`, for MSCCL has FIFOs only. Unless relayed, what is received goes through memory.
 
+use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
 
 use super::assign::{Act, Assignment, NONE};
@@ -217,7 +218,7 @@ impl Steps {
             _ => "Simple",
         };
         let (inside, outside) = if call.buffers == BufferUse::InPlace { ("1", "0") } else { ("0", "1") };
-        put!(text, "<algo name=\"", &*escape(header.name.as_str()), "\" proto=\"", proto);
+        put!(text, "<algo name=\"", &*escape(&*visible(&header.name)), "\" proto=\"", proto);
         put!(text, "\" nchannels=\"", channels, "\" nchunksperloop=\"", plain.places.chunks);
         put!(text, "\" ngpus=\"", call.ranks, "\" coll=\"", collective_name(call.collective));
         put!(text, "\" inplace=\"", inside, "\" outofplace=\"", outside);

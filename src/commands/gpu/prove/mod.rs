@@ -21,14 +21,15 @@ use fabricast_validate::prove::{ProveError, Setting, Side, Sides, Trial, environ
 use crate::args::GpuProveArgs;
 use crate::failure::Failure;
 use crate::files::Scratch;
-use crate::output::{Format, Output, json, note};
+use crate::output::{Format, Output, json};
+use crate::terminal;
 use answer::{Answer, Measured};
 
 /// The plugin's file, as cargo names it.
 const PLUGIN: &str = "libnccl_tuner_fabricast.so";
 
 pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
-    let text = fabricast_topologies::read::text_of_file(&args.table)?;
+    let text = fabricast_topologies::read::text_of_file(&args.table, fabricast_topologies::read::Limit::TABLE)?;
     let table = nccl_tuner::read_either(&text, &args.table.display().to_string())
         .map_err(|error| Failure::at(error.to_string(), None, Some(&error.place)))?;
     let plugin = plugin(args)?;
@@ -182,7 +183,12 @@ fn measured(
         proof.rounds += 1;
         longest = longest.max(since.elapsed());
         if output.shows_progress() {
-            note(&format!("round {} of {}: {:.0} s", proof.rounds, args.rounds, since.elapsed().as_secs_f64()));
+            terminal::note(&format!(
+                "round {} of {}: {:.0} s",
+                proof.rounds,
+                args.rounds,
+                since.elapsed().as_secs_f64()
+            ));
         }
     }
     Ok(proof)

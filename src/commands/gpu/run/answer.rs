@@ -11,7 +11,7 @@ use fabricast_validate::measured::gpu_run::{FORMAT, Timed};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{Format, Output};
 
 use super::summary::Summary;
 
@@ -220,7 +220,7 @@ impl Answer {
     /// The last row on standard error.
     pub(super) fn progress(&self) {
         if let Some(row) = self.rows.last() {
-            output::note(&format!(
+            crate::terminal::note(&format!(
                 "{} {} {}",
                 row.job.header.call.collective,
                 row.job.header.call.bytes,

@@ -15,6 +15,7 @@ mod walk;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::LineIndex;
 use crate::error::{Error, Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, NodeKind};
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST};
@@ -27,7 +28,8 @@ use walk::{Device, Found};
 /// [`Error::Syntax`] where the text is not XML; [`Error::Invalid`] for another root than `<system>`, a bus id given
 /// twice, a number that is none, missing attributes; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
-    let origin = Origin { source, text };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     scan::refuse_hostile(origin)?;
     let document = roxmltree::Document::parse(text).map_err(|error| not_xml(origin, &error))?;
     let root = Element { origin, node: document.root_element() };

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn only_attributes_of_tags_count() {
-        let scan = |text: &str| refuse_hostile(Origin { source: "t", text });
+        let scan = |text: &str| refuse_hostile(Origin::new("t", text));
         let many = |n: usize| (0..n).map(|i| format!(" a{i}='=='")).collect::<String>();
         assert!(scan(&format!("<!--{0}--><a{1}><![CDATA[<{0}]]></a>{0}<?x {0}?>", many(100), many(64))).is_ok());
         let error = scan(&format!("<b/>\n<a{}/>", many(65))).unwrap_err();

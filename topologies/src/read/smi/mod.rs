@@ -31,7 +31,7 @@ use crate::fabric::Fabric;
 /// and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
     let clean = without_escapes(text);
-    let origin = Origin { source, text: &clean };
+    let origin = Origin::new(source, &clean);
     let matrix = matrix::read(origin)?;
     rebuild::fabric(origin, &matrix, &listing::read(&clean))
 }

@@ -7,7 +7,7 @@ use crate::route::Routing;
 
 impl Spec {
     fn origin(&self) -> Origin<'_> {
-        Origin { source: &self.source, text: &self.text }
+        Origin::new(&self.source, &self.text).indexed(&self.lines)
     }
 
     /// The fabric of the explicit nodes and links, without the cluster.

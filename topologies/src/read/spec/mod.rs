@@ -54,7 +54,7 @@ use crate::fabric::{Attributes, Figures, LinkKind, LinkSpec, NodeKind, near_miss
 use crate::keys;
 use crate::network_spec::ClusterSpec;
 use crate::route::Routing;
-use crate::{Bandwidth, Picos};
+use crate::{Bandwidth, LineIndex, Picos};
 use ids::expand;
 use table::Table;
 
@@ -93,6 +93,7 @@ pub struct Spec {
     pub cluster: Option<ClusterSpec>,
     source: String,
     text: String,
+    lines: LineIndex,
 }
 
 /// One node of a spec.
@@ -141,7 +142,8 @@ pub struct SpecRank {
 /// [`Error::Syntax`](crate::Error::Syntax) where the text is not TOML, [`Error::Invalid`](crate::Error::Invalid) for
 /// unknown or missing keys, kinds and units; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Spec> {
-    let origin = Origin { source, text };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     let document = DeTable::parse(text)
         .map_err(|error| origin.syntax(error.span().unwrap_or_default(), one_line(error.message())))?;
     let root = Table::new(origin, "a spec", document.get_ref(), 0..0);
@@ -170,6 +172,7 @@ pub fn parse(text: &str, source: &str) -> Result<Spec> {
         cluster: root.table("cluster", "[cluster]")?.as_ref().map(cluster::read).transpose()?,
         source: source.to_owned(),
         text: text.to_owned(),
+        lines: lines.clone(),
     };
     if spec.nodes.is_empty() && spec.cluster.is_none() {
         let end = text.len();

@@ -18,6 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Figures, Link, LinkId, LinkKind, Node, NodeId, NodeKind};
+use crate::visible::visible_in_xml;
 use attributes::{Identity, List};
 use tree::Tree;
 
@@ -39,9 +40,8 @@ pub fn write(fabric: &Fabric) -> Result<String> {
         file.close("cpu")?;
     }
     file.close("system")?;
-    let mut text = String::from_utf8(file.xml.into_inner()).map_err(|error| Error::Request(error.to_string()))?;
-    text.push('\n');
-    Ok(text)
+    let text = String::from_utf8(file.xml.into_inner()).map_err(|error| Error::Request(error.to_string()))?;
+    Ok(visible_in_xml(&text).into_owned() + "\n")
 }
 
 /// The fabric without idle GPUs and without devices of which every link is out of service.

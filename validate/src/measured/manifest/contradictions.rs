@@ -31,13 +31,16 @@ impl Contradiction {
 /// What contradicts itself among measurements, by configuration and size.
 #[must_use]
 pub fn contradictions(measurements: &[Measurement]) -> Vec<Contradiction> {
-    let mut points: BTreeMap<(String, &'static str, Bytes), Contradiction> = BTreeMap::new();
-    let mut order: Vec<(String, &'static str, Bytes)> = Vec::new();
+    let mut points: BTreeMap<(usize, &'static str, Bytes), Contradiction> = BTreeMap::new();
+    let mut order: Vec<(usize, &'static str, Bytes)> = Vec::new();
+    let mut configurations: BTreeMap<String, usize> = BTreeMap::new();
     for measurement in measurements {
+        let next = configurations.len();
         let configuration = format!("{:?} {:?}", measurement.request, measurement.configuration);
+        let configuration = *configurations.entry(configuration).or_insert(next);
+        let source = measurement.file.display().to_string();
         for row in &measurement.rows {
-            let key = (configuration.clone(), measurement.dtype(row).name(), row.bytes);
-            let source = measurement.file.display().to_string();
+            let key = (configuration, measurement.dtype(row).name(), row.bytes);
             let at = (Place { line: row.line, ..Place::of_source(&source) }, row.measured());
             match points.get_mut(&key) {
                 Some(point) => {
@@ -48,7 +51,7 @@ pub fn contradictions(measurements: &[Measurement]) -> Vec<Contradiction> {
                     }
                 }
                 None => {
-                    order.push(key.clone());
+                    order.push(key);
                     points.insert(key, Contradiction { bytes: row.bytes, shortest: at.clone(), longest: at });
                 }
             }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::read::{text_of_file, text_up_to};
+use fabricast_topologies::read::{Limit, text_of_file};
 use fabricast_topologies::{Fabric, FabricRequest, Place, preset};
 
 use super::entry::{Entry, Located};
 use super::{Configuration, Contradiction, Measurement, contradictions, launch_name, processes_name, read};
-use crate::measured::{Header, LARGEST_LOG, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
+use crate::measured::{Header, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
 
 /// The measurements of a manifest.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Loaded {
 /// # Errors
 /// [`MeasuredError`] for whatever cannot be read or cannot be, with its place in the manifest or in the log.
 pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
-    let text = text_of_file(manifest).map_err(MeasuredError::Unreadable)?;
+    let text = text_of_file(manifest, Limit::MANIFEST).map_err(MeasuredError::Unreadable)?;
     if gpu_run::is_run(&text) {
         let measurements = gpu_run::read(&text, manifest)?;
         return Ok(Loaded { contradictions: contradictions(&measurements), measurements });
@@ -92,7 +92,7 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
         fabrics.get(&request(entry, &Header::default(), folder), &entry.fabric.place)?;
     }
     let path = folder.join(&entry.file.value);
-    let text = text_up_to(&path, LARGEST_LOG).map_err(|error| match error {
+    let text = text_of_file(&path, Limit::LOG).map_err(|error| match error {
         fabricast_topologies::Error::Unreadable { reason, .. } if entry.file.place.line > 0 => {
             MeasuredError::invalid(entry.file.place.clone(), format!("cannot read {}: {reason}", path.display()))
         }

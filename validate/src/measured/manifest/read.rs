@@ -8,7 +8,7 @@ use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol, UnknownWord};
 use fabricast_topologies::fabric::near_misses;
-use fabricast_topologies::{NetworkSpec, Origin, Place};
+use fabricast_topologies::{LineIndex, NetworkSpec, Origin, Place};
 use toml::de::{DeTable, DeValue};
 
 use super::entry::{Entry, Located};
@@ -49,7 +49,8 @@ const MOST_CHANNELS: i64 = 1024;
 /// [`MeasuredError::Invalid`] with line and column: what is no TOML, unknown keys (with those that look alike), values
 /// that cannot be, and a manifest without a measurement.
 pub fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
-    let origin = Origin { source, text };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     let document = DeTable::parse(text).map_err(|error| {
         let place = origin.place(error.span().unwrap_or_default());
         MeasuredError::invalid(place, error.message().to_owned())

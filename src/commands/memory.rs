@@ -1,0 +1,94 @@
+//! Buffers of a call against the memory of the GPUs that would hold them: a time is still given, and said to be that of a
+//! larger GPU.
+
+use std::collections::BTreeMap;
+
+use fabricast_planner::plan::PlanRequest;
+use fabricast_sim::schedule::{BufferUse, Collective, Header};
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bytes, Fabric, NodeId};
+use fabricast_validate::measured::manifest::Measurement;
+use serde::Serialize;
+
+use crate::output::Output;
+
+/// A GPU that cannot hold the buffers of its ranks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Exceeded {
+    /// Size of the call, the larger buffer of a rank.
+    bytes: Bytes,
+    /// Bytes of the buffers of all ranks of the GPU.
+    needed: Bytes,
+    /// Bytes of its memory.
+    memory: Bytes,
+    device: String,
+}
+
+impl Exceeded {
+    /// The GPU with least memory that a call of this size exceeds; `None` where all hold it, or none states its memory.
+    fn of(size: Bytes, buffers: Bytes, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
+        let mut ranks: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for &device in placement {
+            *ranks.entry(device).or_default() += 1;
+        }
+        let exceeded = ranks.into_iter().filter_map(|(device, count)| {
+            let Figures::Gpu(figures) = &fabric.node(device).figures else { return None };
+            let (memory, needed) = (figures.memory?, Bytes(buffers.0.saturating_mul(count)));
+            (needed > memory).then_some((memory, device, needed))
+        });
+        let (memory, device, needed) = exceeded.min()?;
+        Some(Self { bytes: size, needed, memory, device: fabric.node(device).id.to_string() })
+    }
+
+    /// That of a schedule.
+    pub fn by_schedule(header: &Header, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
+        let call = header.call;
+        let size = header.size();
+        Self::of(size, buffers(call.collective, size, call.ranks, call.buffers), fabric, placement)
+    }
+
+    /// That of the smallest size of a plan that is too large.
+    pub fn by_plan(request: &PlanRequest<'_>) -> Option<Self> {
+        let ranks = request.placement.len() as u32;
+        let calls = request.collectives.iter().flat_map(|&one| request.sizes.iter().map(move |&size| (size, one)));
+        let exceeded = calls.filter_map(|(size, collective)| {
+            // The total of a matrix is spread over the ranks.
+            let largest =
+                if collective == Collective::AllToAllV { Bytes(size.0 / u64::from(ranks.max(1))) } else { size };
+            let buffers = buffers(collective, largest, ranks, request.buffers);
+            Self::of(size, buffers, request.fabric, request.placement)
+        });
+        exceeded.min_by_key(|one| one.bytes)
+    }
+
+    /// That of the smallest measured row that is too large: no such call can have been measured.
+    pub fn by_measurements(measurements: &[Measurement]) -> Option<Self> {
+        let exceeded = measurements.iter().filter_map(|one| {
+            let of_row = |bytes| {
+                let buffers = buffers(one.configuration.collective, bytes, one.ranks(), BufferUse::InPlace);
+                Self::of(bytes, buffers, &one.fabric, one.fabric.gpus())
+            };
+            one.rows.iter().filter_map(|row| of_row(row.bytes)).min_by_key(|one| one.bytes)
+        });
+        exceeded.min_by_key(|one| one.bytes)
+    }
+
+    /// Says it on standard error.
+    pub fn warn(&self, output: &Output) {
+        let Self { bytes, needed, memory, device } = self;
+        output.warn(&format!(
+            "a call of {bytes} needs buffers of {needed} on {device}, which has {memory}: the time is that of a GPU that holds them"
+        ));
+    }
+}
+
+/// Bytes that input and output of a rank take, of which the larger has `size`.
+fn buffers(collective: Collective, size: Bytes, ranks: u32, place: BufferUse) -> Bytes {
+    use Collective as C;
+    let other = match (place, collective) {
+        (BufferUse::InPlace, _) => 0,
+        (_, C::AllGather | C::ReduceScatter | C::Gather | C::Scatter) => size.0 / u64::from(ranks.max(1)),
+        _ => size.0,
+    };
+    Bytes(size.0.saturating_add(other))
+}

@@ -1,0 +1,134 @@
+//! Text from outside (names in files, arguments, messages of other software) as what a terminal, a browser or an XML reader can
+//! be given: characters that move the cursor, start an escape sequence or reorder what is read become visible escapes.
+//!
+//! The hidden characters are the control characters of ASCII and Latin-1 (C0, DEL, C1), the marks and overrides of
+//! bidirectional text, the separators of lines and paragraphs, and U+FFFE and U+FFFF, which XML has no place for.
+//! Everything else stays as it is, so that no text is hard to recognise, and a text without hidden characters is not copied.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// True for characters that a reader does not see and software may obey.
+#[must_use]
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+/// A name or another part of a line: every hidden character, line breaks included, becomes its escape, `\u{1b}`.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    replaced(text, is_hidden, braced)
+}
+
+/// Lines: as [`visible`], but for line feeds and tabs, which stay.
+#[must_use]
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    replaced(text, is_hidden_in_lines, braced)
+}
+
+/// Lines with the colours of the caller: as [`visible_lines`], but for sequences that select colours (`ESC [ 1 ; 31 m`).
+/// What goes into such a text must have passed [`visible`] before it was coloured.
+#[must_use]
+pub fn visible_coloured(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut parts = text.split("\u{1b}[");
+    shown.push_str(&visible_lines(parts.next().unwrap_or_default()));
+    for part in parts {
+        let codes = part.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(part.len());
+        let is_colour = part.get(codes..).is_some_and(|rest| rest.starts_with('m'));
+        shown.push_str(if is_colour { "\u{1b}[" } else { "\\u{1b}[" });
+        shown.push_str(&visible_lines(part));
+    }
+    shown
+}
+
+/// JSON or TOML that is complete: hidden characters, which stand in strings only, become escapes that readers turn back.
+#[must_use]
+pub fn visible_in_strings(text: &str) -> Cow<'_, str> {
+    // (JSON of Windows ends its lines so.)
+    replaced(
+        text,
+        |c| is_hidden_in_lines(c) && c != '\r',
+        |c, out| {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        },
+    )
+}
+
+/// XML that is complete: what XML has no place for becomes a visible escape, other hidden characters become references,
+/// which readers turn back.
+#[must_use]
+pub fn visible_in_xml(text: &str) -> Cow<'_, str> {
+    replaced(text, is_hidden_in_lines, |c, out| {
+        if is_forbidden_in_xml(c) {
+            braced(c, out);
+        } else {
+            let _ = write!(out, "&#x{:x};", u32::from(c));
+        }
+    })
+}
+
+fn is_hidden_in_lines(c: char) -> bool {
+    is_hidden(c) && !matches!(c, '\n' | '\t')
+}
+
+fn is_forbidden_in_xml(c: char) -> bool {
+    (c < ' ' && !matches!(c, '\n' | '\t' | '\r')) || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+fn braced(c: char, out: &mut String) {
+    out.extend(c.escape_unicode());
+}
+
+fn replaced(text: &str, is_replaced: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
+    if !text.contains(&is_replaced) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_replaced(c) { escape(c, &mut out) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn hidden_characters_become_escapes() {
+        assert_eq!(
+            visible("a\u{1b}]0;x\u{7}\n\u{9b}\u{202e}\u{2028}é"),
+            "a\\u{1b}]0;x\\u{7}\\u{a}\\u{9b}\\u{202e}\\u{2028}é"
+        );
+        assert_eq!(visible_lines("a\tb\r\nc\u{7f}"), "a\tb\\u{d}\nc\\u{7f}");
+        assert!(matches!(visible("plain, 中文 and עברית"), Cow::Borrowed(_)));
+        assert_eq!(
+            visible_coloured("\u{1b}[1;31mred\u{1b}[0m \u{1b}[2J \u{1b}c"),
+            "\u{1b}[1;31mred\u{1b}[0m \\u{1b}[2J \\u{1b}c"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_hidden_is_left(text in any::<String>()) {
+            prop_assert!(!visible(&text).contains(is_hidden));
+            for shown in [visible_lines(&text), visible_in_strings(&text.replace('\r', "")), visible_in_xml(&text)] {
+                prop_assert!(!shown.contains(is_hidden_in_lines));
+            }
+        }
+
+        #[test]
+        fn strings_of_json_and_xml_are_read_back(text in "[\u{7f}-\u{a0}\u{2000}-\u{2070}a-z]{0,20}") {
+            let json = serde_json::to_string(&text).unwrap();
+            prop_assert_eq!(serde_json::from_str::<String>(&visible_in_strings(&json)).unwrap(), text.as_str());
+            let xml = format!("<a>{text}</a>");
+            let shown = visible_in_xml(&xml);
+            prop_assert_eq!(roxmltree::Document::parse(&shown).unwrap().root_element().text().unwrap_or(""), text);
+        }
+    }
+}
