@@ -68,6 +68,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Study(args) => commands::study::run(args, &output),
         Command::Report(args) => commands::report::run(args, &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),
+        Command::List(command) => commands::list::run(command, &output),
         Command::Completions(args) => commands::completions::run(args, &output),
         Command::Man => commands::man::run(&output),
     }?;

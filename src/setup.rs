@@ -23,8 +23,13 @@ use crate::output::Output;
 
 /// Loads a fabric as the flags say, failures and slow links included, and passes its warnings on.
 pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Output) -> Result<Fabric, Failure> {
-    let request =
-        FabricRequest { fabric: name.to_owned(), nodes: size.nodes, gpus: size.gpus, network: size.network.clone() };
+    let request = FabricRequest {
+        fabric: name.to_owned(),
+        nodes: size.nodes,
+        gpus: size.gpus,
+        network: size.network.clone(),
+        gpu: size.gpu_model.clone(),
+    };
     let whole = if name == "auto" { auto(&request)? } else { fabricast_topologies::load(&request)? };
     let mut fabric = partition::apply(whole, &size.mig)?;
     let whole = fabric.gpus().len();

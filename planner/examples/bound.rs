@@ -66,8 +66,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     for (preset, nodes, network, published) in CASES {
         let network_spec = Some(network.parse()?);
-        let request =
-            FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network: network_spec };
+        let request = FabricRequest {
+            fabric: preset.to_owned(),
+            nodes: Some(nodes),
+            gpus: None,
+            network: network_spec,
+            gpu: None,
+        };
         let fabric = load(&request)?;
         let runs: Vec<Run> = (0..REPEATS).map(|_| run(&fabric)).collect();
         let best = |time: fn(&Run) -> f64| runs.iter().map(time).fold(f64::MAX, f64::min) * 1e3;

@@ -66,6 +66,9 @@ pub struct LogArgs {
     /// GPUs in use on each host; by the log's ranks by default, or all
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
     pub gpus: Option<u32>,
+    /// Which GPU it is, where the fabric's file does not say: a name of `list gpus`, or as nvidia-smi and rocm-smi print it
+    #[arg(long, value_name = "MODEL")]
+    pub gpu_model: Option<String>,
     /// The network between hosts: a kind, then what differs from the default, as in `rail,nics_per_node=8,nic=400Gb/s`
     #[arg(long, value_name = "KIND[,key=value…]")]
     pub network: Option<NetworkSpec>,

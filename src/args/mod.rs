@@ -104,6 +104,9 @@ pub enum Command {
     /// The GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),
+    /// What ships: GPU models, presets
+    #[command(subcommand)]
+    List(ListCommand),
     /// What a shell completes behind `fabricast`: commands, flags and their values, as a script that the shell reads
     Completions(CompletionsArgs),
     /// Manual pages: one for each command into the folder of `-o`, or the first of them
@@ -119,6 +122,15 @@ impl Command {
             _ => Place::File,
         }
     }
+}
+
+/// What to list.
+#[derive(Debug, Subcommand)]
+pub enum ListCommand {
+    /// The GPU models that --gpu-model and `model = "…"` of specs know, with their figures
+    Gpus,
+    /// The presets, as `fabric list`
+    Presets,
 }
 
 /// What to do with a fabric.

@@ -79,6 +79,9 @@ pub struct ClusterArgs {
     /// The network between hosts: a kind, then what differs from the default, as in `rail,nics_per_node=8,nic=400Gb/s`
     #[arg(long, value_name = "KIND[,key=value…]")]
     pub network: Option<NetworkSpec>,
+    /// Which GPU it is, where the fabric's file does not say: a name of `list gpus`, or as nvidia-smi and rocm-smi print it
+    #[arg(long, value_name = "MODEL")]
+    pub gpu_model: Option<String>,
     /// Cut a GPU into MIG instances, which are ranks in its place, as in `gpu0=3g.71gb,4g.71gb` or `gpu[0-7]=7g.141gb`; may
     /// be repeated
     #[arg(long, value_name = "GPU=PROFILE[,…]")]

@@ -63,7 +63,7 @@ impl PresetJson {
     }
 }
 
-fn list(output: &Output) -> Result<(), Failure> {
+pub fn list(output: &Output) -> Result<(), Failure> {
     let presets: Vec<PresetJson> = preset::names().map(PresetJson::new).collect::<Result<_, _>>()?;
     let mut table = Table::new(vec![
         Column::new("name", "preset", Unit::Text),

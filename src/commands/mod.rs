@@ -15,6 +15,7 @@ mod job;
 mod job_file;
 mod library_default;
 mod links;
+pub mod list;
 mod load;
 pub mod man;
 mod measured;

@@ -41,6 +41,7 @@ impl<'a> Asked<'a> {
     pub fn of(args: &'a PlanArgs) -> Option<Self> {
         let (fabric, what_if) = (&args.fabric, &args.what_if);
         let plain = fabric.size.network.is_none()
+            && fabric.size.gpu_model.is_none()
             && fabric.size.mig.is_empty()
             && fabric.ranks_per_gpu == 1
             && what_if.fail.is_empty()

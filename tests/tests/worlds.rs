@@ -52,8 +52,13 @@ impl Plant {
         match self {
             Self::Hosts { preset, nodes, gpus, network } => {
                 let network = (*nodes > 1).then(|| network.parse().unwrap());
-                let request =
-                    FabricRequest { fabric: (*preset).to_owned(), nodes: Some(*nodes), gpus: Some(*gpus), network };
+                let request = FabricRequest {
+                    fabric: (*preset).to_owned(),
+                    nodes: Some(*nodes),
+                    gpus: Some(*gpus),
+                    network,
+                    gpu: None,
+                };
                 load(&request).unwrap()
             }
             Self::Switches { gpus, planes, links, memory } => {

@@ -24,6 +24,7 @@ pub mod check;
 pub mod cluster;
 mod error;
 pub mod fabric;
+pub mod gpus;
 mod json_text;
 mod keys;
 mod lines;

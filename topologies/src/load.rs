@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::cluster;
 use crate::error::{Error, Result};
+use crate::gpus::{self, GpuModel};
 use crate::network_spec::{ClusterSpec, NetworkSpec};
 use crate::read::{self, Topology};
 use crate::{Fabric, FabricBuilder, preset};
@@ -23,6 +24,8 @@ pub struct FabricRequest {
     pub gpus: Option<u32>,
     /// What joins the hosts; absent: what the file says, otherwise a rail network with the preset's own NICs.
     pub network: Option<NetworkSpec>,
+    /// The model of the GPUs, where the file does not say: a name of [`gpus::name::find`].
+    pub gpu: Option<String>,
 }
 
 impl FabricRequest {
@@ -86,12 +89,13 @@ impl Source {
     }
 
     fn fabric(&self, request: &FabricRequest, depth: usize) -> Result<Fabric> {
-        let spec = match read::parse(&self.text, &self.name)? {
+        let gpu = request.gpu.as_deref().map(gpus::name::named).transpose()?;
+        let spec = match read::parse_as(&self.text, &self.name, gpu)? {
             Topology::Fabric(fabric) => return expand(&fabric, request),
             Topology::Spec(spec) => spec,
         };
         let Some(inner) = &spec.cluster else {
-            return expand(&spec.build_nodes()?, request);
+            return expand(&assumed(spec.build_nodes()?, gpu)?, request);
         };
         if depth == DEEPEST {
             let message = format!("`{}` includes itself, or too many others", self.name);
@@ -101,7 +105,7 @@ impl Source {
         fabric.name = spec.name.clone();
         let mut builder = FabricBuilder::reopen(fabric);
         spec.add_to(&mut builder)?;
-        Ok(builder.finish())
+        assumed(builder.finish(), gpu)
     }
 
     /// The hosts of a `[cluster]`; the request's wishes go before the file's.
@@ -120,7 +124,7 @@ impl Source {
             other => other,
         };
         let host = Self::find(&cluster.node, self.folder.as_deref()).map_err(here)?;
-        let host = host.fabric(&FabricRequest::default(), depth + 1)?;
+        let host = host.fabric(&FabricRequest { gpu: request.gpu.clone(), ..FabricRequest::default() }, depth + 1)?;
         let nodes = request.nodes.unwrap_or(cluster.nodes);
         let network = request.network.as_ref().or(cluster.network.as_ref());
         let asked = request.nodes.is_some() || request.gpus.is_some() || request.network.is_some();
@@ -134,6 +138,14 @@ impl Source {
             other => other,
         })
     }
+}
+
+/// A spec's fabric, of whose GPUs a user names the model.
+fn assumed(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
+    let Some(model) = gpu else { return Ok(fabric) };
+    let mut builder = FabricBuilder::reopen(fabric);
+    gpus::assume(&mut builder, model)?;
+    Ok(builder.finish())
 }
 
 /// Applies hosts, GPUs and network to a fabric that says nothing of them itself.

@@ -16,15 +16,22 @@ presets![
     "a100-pcie",
     "dgx-a100",
     "dgx-v100",
+    "gb10",
     "gb200-nvl72",
     "gb300-nvl72",
     "gh200",
+    "h100-nvl",
+    "h100-pcie",
+    "h200-nvl",
     "hgx-b200",
     "hgx-b300",
     "hgx-h100",
     "hgx-h200",
     "l40s-pcie",
+    "mi250x",
     "mi300x",
+    "mi325x",
+    "mi355x",
     "rtx-pro-6000-pcie",
     "rtx4090-pcie",
 ];
@@ -64,7 +71,7 @@ mod tests {
             let fabric = load(name).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(fabric.name(), name);
             assert!(fabric.sources().len() >= 3, "{name}");
-            assert!(fabric.gpus().len() >= 4, "{name}");
+            assert!(!fabric.gpus().is_empty(), "{name}");
             assert!(fabric.links().all(|(_, link)| link.bandwidth.is_some() && link.latency.0 > 0), "{name}");
         }
         assert!(names().is_sorted());

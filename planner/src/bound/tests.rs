@@ -34,7 +34,7 @@ fn rate(fabric: &Fabric, in_network: InNetwork, collective: Collective) -> f64 {
 
 fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
     let network = (nodes > 1).then(|| network.parse().unwrap());
-    load(&FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network }).unwrap()
+    load(&FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None }).unwrap()
 }
 
 /// As ForestColl's paper draws it: GPUs on an NVSwitch, and each on the one network switch by a link of its own.

@@ -45,6 +45,7 @@ struct CandidateText {
     fabric: Spanned<String>,
     nodes: Option<Spanned<u32>>,
     gpus: Option<Spanned<u32>>,
+    gpu: Option<Spanned<String>>,
     network: Option<Spanned<toml::Table>>,
     efficiency: Option<Spanned<EfficiencyText>>,
     price_usd: Option<Spanned<BandText>>,
@@ -276,6 +277,7 @@ impl Reader<'_> {
             nodes: text.nodes.as_ref().map(|nodes| *nodes.get_ref()),
             gpus: text.gpus.as_ref().map(|gpus| *gpus.get_ref()),
             network: spec,
+            gpu: text.gpu.as_ref().map(|gpu| gpu.get_ref().clone()),
         };
         let (price, listed) = self.price(text, list)?.unzip();
         Ok(Candidate {

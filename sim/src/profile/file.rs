@@ -3,6 +3,7 @@
 use std::fmt;
 
 use fabricast_topologies::fabric::{Figures, near_misses};
+use fabricast_topologies::gpus;
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, Place, UnitError};
 use serde::Deserialize;
 use toml::de::DeTable;
@@ -53,6 +54,16 @@ pub enum ProfileError {
         /// What is wrong.
         message: String,
     },
+    /// Nothing tells which GPUs a machine has, and what is possible differs too much for one profile.
+    #[error(
+        "{fabric} does not say which GPUs it has: name one by --gpu-model (gpu = \"…\" in manifests and studies), one of {candidates}"
+    )]
+    UnknownGpu {
+        /// The fabric.
+        fabric: String,
+        /// The models that fit what it shows, with their compute capabilities.
+        candidates: String,
+    },
     /// No profile has this name.
     #[error("unknown profile `{name}`; expected one of {known}, or the path of a file{}", did_you_mean(.near))]
     Unknown {
@@ -75,7 +86,7 @@ impl ProfileError {
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Syntax { place, .. } | Self::Value { place, .. } => Some(place),
-            Self::Unknown { .. } => None,
+            Self::Unknown { .. } | Self::UnknownGpu { .. } => None,
         }
     }
 }
@@ -212,7 +223,7 @@ impl Profile {
     /// generation, the nearest one with a wider band and a name that says so.
     ///
     /// # Errors
-    /// None but a defect of a shipped file.
+    /// [`ProfileError::UnknownGpu`] where a machine's file leaves models of several compute capabilities possible.
     pub fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
         Self::nearest(fabric, Software::Nccl)
     }
@@ -220,13 +231,19 @@ impl Profile {
     /// The same of other software.
     ///
     /// # Errors
-    /// None but a defect of a shipped file.
+    /// As [`Profile::for_fabric`].
     pub fn nearest(fabric: &Fabric, software: Software) -> Result<Self, ProfileError> {
         let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
             Figures::Gpu(figures) => Some(figures),
             _ => None,
         });
-        let wanted = figures.and_then(|gpu| gpu.compute_capability).unwrap_or(0);
+        let candidates = fabric.gpu_candidates();
+        let capability = figures.and_then(|gpu| gpu.compute_capability);
+        if capability.is_none() && !candidates.is_empty() {
+            let candidates = by_capability(candidates);
+            return Err(ProfileError::UnknownGpu { fabric: fabric.name().to_owned(), candidates });
+        }
+        let wanted = capability.unwrap_or(0);
         let model = figures.and_then(|gpu| gpu.model.as_deref());
         let is_other = |p: &Self| model.is_some_and(|model| !p.gpus.iter().any(|gpu| model.starts_with(gpu)));
         let mut best: Option<Self> = None;
@@ -244,6 +261,11 @@ impl Profile {
             if wanted >= 100 && profile.compute_capability < 100 {
                 profile.links.multicast = profile.links.multicast.min(BLACKWELL_MULTICAST);
             }
+        }
+        if candidates.len() > 1 && model.is_none() {
+            // One interval for all that the GPUs may be.
+            profile.name = format!("{} (for any of {})", profile.name, candidates.join(", "));
+            profile.bands = profile.bands.elsewhere();
         }
         profile.on_network_of(fabric)
     }
@@ -266,6 +288,15 @@ impl Profile {
         let reader = Reader { source, text };
         reader.read::<ProfileFile>()?.into_profile(&reader)
     }
+}
+
+/// Models with their compute capabilities: `A100 SXM 80GB, A30 (8.0); A10, A40 (8.6)`.
+fn by_capability(names: &[String]) -> String {
+    let capability = |name: &String| gpus::model(name).map_or_else(String::new, gpus::GpuModel::capability);
+    let groups = names.chunk_by(|a, b| capability(a) == capability(b));
+    let worded =
+        groups.map(|group| format!("{} ({})", group.join(", "), group.first().map_or_else(String::new, capability)));
+    worded.collect::<Vec<_>>().join("; ")
 }
 
 /// Whose work a profile prices.

@@ -125,6 +125,7 @@ fn entry(path: &Path, flags: &LogArgs) -> Result<Entry, Failure> {
         fabric: given(fabric),
         nodes: flags.nodes,
         gpus: flags.gpus,
+        gpu: flags.gpu_model.clone(),
         network: flags.network.clone(),
         collective: flags.collective.map(given),
         algorithm: flags.algorithm,

@@ -92,7 +92,7 @@ fn sends_of_before_2_29_are_ll_by_what_all_channels_of_a_peer_would_carry() {
 
 fn preset(name: &str, nodes: u32) -> Fabric {
     let network = (nodes > 1).then(|| "rail".parse().unwrap());
-    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: None, network }).unwrap()
+    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None }).unwrap()
 }
 
 fn call(collective: Collective, ranks: u32, bytes: u64) -> Call {

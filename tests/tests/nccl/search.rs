@@ -10,12 +10,12 @@ use fabricast_topologies::{Fabric, FabricRequest, load};
 
 fn preset(name: &str, nodes: u32, gpus: u32) -> Fabric {
     let network = (nodes > 1).then(|| "rail".parse().unwrap());
-    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: Some(gpus), network }).unwrap()
+    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: Some(gpus), network, gpu: None }).unwrap()
 }
 
 fn file(name: &str) -> Fabric {
     let path = format!("{}/data/topologies/{name}", env!("CARGO_MANIFEST_DIR"));
-    load(&FabricRequest { fabric: path, nodes: None, gpus: None, network: None }).unwrap()
+    load(&FabricRequest { fabric: path, nodes: None, gpus: None, network: None, gpu: None }).unwrap()
 }
 
 fn found(fabric: &Fabric) -> Result<Communicator, Uncovered> {
@@ -91,7 +91,8 @@ fn parts_of_a_node_and_racks() {
     assert_eq!(summary(&preset("hgx-h100", 1, 2)).0, (12, 30.0, 30.0));
     assert_eq!(summary(&preset("hgx-h100", 1, 1)).0.0, 1);
     let rack =
-        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: Some(4), gpus: None, network: None }).unwrap();
+        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: Some(4), gpus: None, network: None, gpu: None })
+            .unwrap();
     let found = found(&rack).unwrap();
     assert_eq!((found.nodes, found.ranks, found.graphs.ring.channels), (1, 16, 16));
 }
@@ -128,15 +129,19 @@ fn request(preset: &str, nodes: u32) -> FabricRequest {
 fn what_is_not_covered_says_why() {
     for name in ["dgx-v100", "gh200"] {
         assert_eq!(
-            found(&load(&FabricRequest { fabric: name.to_owned(), nodes: None, gpus: None, network: None }).unwrap())
-                .err(),
+            found(
+                &load(&FabricRequest { fabric: name.to_owned(), nodes: None, gpus: None, network: None, gpu: None })
+                    .unwrap()
+            )
+            .err(),
             Some(Uncovered::Mesh),
             "{name}"
         );
     }
     assert_eq!(found(&preset("mi300x", 1, 8)).err(), Some(Uncovered::OtherMaker));
     let rack =
-        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None }).unwrap();
+        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None, gpu: None })
+            .unwrap();
     // As many heads as NCCL has (NCCL_MAX_NVLS_ARITY), at the fastest speed at which 33 channels fit a GPU's NVLinks.
     let heads = found(&rack).unwrap().graphs.nvls.unwrap();
     assert_eq!((heads.channels, heads.inside.gbps()), (32, 20.0));
@@ -153,7 +158,8 @@ fn every_topology_file_is_answered_or_refused() {
     let folder = format!("{}/data/topologies", env!("CARGO_MANIFEST_DIR"));
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let request = FabricRequest { fabric: path.display().to_string(), nodes: None, gpus: None, network: None };
+        let request =
+            FabricRequest { fabric: path.display().to_string(), nodes: None, gpus: None, network: None, gpu: None };
         let Ok(fabric) = load(&request) else { continue };
         if fabric.gpus().is_empty() {
             continue;

@@ -36,6 +36,7 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
         return Err(Error::Request(message));
     }
     let mut builder = FabricBuilder::new(&format!("{} in {nodes} parts", host.name()));
+    builder.gpu_candidates(host.gpu_candidates().to_vec());
     for source in host.sources() {
         builder.source(source);
     }

@@ -68,6 +68,7 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
     } else {
         let name = if whole { host.name().to_owned() } else { format!("{} x{nodes}", host.name()) };
         let mut builder = FabricBuilder::new(&name);
+        builder.gpu_candidates(host.gpu_candidates().to_vec());
         for source in host.sources() {
             builder.source(source);
         }
@@ -76,9 +77,13 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
         }
         builder.routing(host.routing());
         let spec = network.cloned().unwrap_or_default();
+        if !alone {
+            nics::known(host, &spec)?;
+        }
         let plan = nics::Plan::new(&template, &spec);
         let hosts = template.fill(&mut builder, nodes, &plan, kind == Some(NetworkKind::Mnnvl))?;
         if !alone {
+            nics::say_assumed_rate(&mut builder, &hosts);
             join(&mut builder, &spec, &hosts)?;
         }
         builder.finish()

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::copy::{Template, spec_of};
 use super::network::{DEFAULT_NIC, DEFAULT_NICS};
+use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NicFigures, Node, NodeKind};
+use crate::keys::Keyed;
 use crate::network_spec::{NetworkKind, NetworkSpec};
-use crate::{Bandwidth, HostId, LinkId, NodeId, Picos};
+use crate::{Bandwidth, Fabric, HostId, LinkId, NodeId, Picos};
 
 /// What to do about NICs while hosts are copied.
 #[derive(Debug)]
@@ -72,6 +74,39 @@ impl Plan {
             nics.push(added);
         }
         Ok(())
+    }
+}
+
+/// Refuses to join hosts that have no NICs while the network does not say which they get: what is not known is not made up.
+pub(super) fn known(host: &Fabric, spec: &NetworkSpec) -> Result<()> {
+    let has_nics = host.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
+    if has_nics || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
+        return Ok(());
+    }
+    let missing = match (spec.nics_per_node, spec.nic) {
+        (Some(_), Some(_)) => return Ok(()),
+        (None, None) => "how many it has and how fast they are",
+        (None, Some(_)) => "how many it has",
+        (Some(_), None) => "how fast they are",
+    };
+    let name = host.name();
+    Err(Error::Request(format!(
+        "{name} describes no NIC: expected {missing} in the network, as in {},nics_per_node=2,nic=200Gb/s",
+        spec.kind.write().trim_matches('"')
+    )))
+}
+
+/// Says what is assumed of NICs whose line rate no file states.
+pub(super) fn say_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>]) {
+    let unknown = hosts.iter().flatten().find(|&&nic| match &builder.get(nic).figures {
+        Figures::Nic(figures) => figures.speed.is_none(),
+        _ => true,
+    });
+    if unknown.is_some() {
+        builder.warn(format!(
+            "the line rate of the NICs is not stated: {} Gb/s is assumed (--network …,nic=RATE says another)",
+            DEFAULT_NIC.0 / 125_000_000
+        ));
     }
 }
 

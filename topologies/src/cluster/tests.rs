@@ -195,10 +195,12 @@ fn keys_replace_the_presets_nics() {
 }
 
 #[test]
-fn hosts_without_nics_get_eight() {
+fn hosts_without_nics_get_those_that_the_network_names() {
     let text = "[[node]]\nid = \"gpu[0-1]\"\nkind = \"gpu\"\n[[node]]\nid = \"cpu\"\nkind = \"cpu\"\n[[link]]\na = \"gpu[0-1]\"\nb = \"cpu\"\nkind = \"pcie\"\n";
     let host = crate::read_text(text, "host").unwrap();
-    let fabric = build(&host, 2, None).unwrap();
+    assert!(build(&host, 2, None).unwrap_err().to_string().contains("describes no NIC"));
+    let network: NetworkSpec = "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap();
+    let fabric = build(&host, 2, Some(&network)).unwrap();
     assert_eq!(ids(&fabric, NodeKind::Nic).len(), 16);
     assert_eq!(between(&fabric, "n1/nic7", "leaf7"), 50.0);
     assert_eq!(class(&fabric, "n0/gpu0", "n1/gpu1"), PathClass::Net);

@@ -56,6 +56,7 @@ impl FabricBuilder {
             routing: crate::route::Routing::default(),
             sources: Vec::new(),
             warnings: Vec::new(),
+            gpu_candidates: Vec::new(),
         };
         Self { fabric, host_ids: FxHashMap::default() }
     }
@@ -149,6 +150,26 @@ impl FabricBuilder {
     #[must_use]
     pub fn get(&self, id: NodeId) -> &Node {
         self.fabric.node(id)
+    }
+
+    /// Says which models the GPUs may be of; none where that is known.
+    pub fn gpu_candidates(&mut self, models: Vec<String>) {
+        self.fabric.gpu_candidates = models;
+    }
+
+    /// All vertices so far.
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        (0..self.fabric.node_count() as u32).map(NodeId).collect()
+    }
+
+    /// The links that leave a vertex.
+    pub(crate) fn links_of(&self, id: NodeId) -> Vec<&Link> {
+        self.fabric.leaving(id).into_iter().map(|link| self.fabric.link(link)).collect()
+    }
+
+    /// The vertices at the other ends of the links of a vertex.
+    pub(crate) fn neighbours(&self, id: NodeId) -> Vec<NodeId> {
+        self.links_of(id).into_iter().map(|link| link.to).collect()
     }
 
     /// Gives a vertex other figures: what is known of it beyond the file that it was read from.

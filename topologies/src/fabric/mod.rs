@@ -54,6 +54,7 @@ pub struct Fabric {
     pub(crate) routing: Routing,
     pub(crate) sources: Vec<String>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) gpu_candidates: Vec<String>,
 }
 
 impl Fabric {
@@ -73,6 +74,13 @@ impl Fabric {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The models that the GPUs may be of, where the file that described them leaves several possible: names of
+    /// [`gpus::models`](crate::gpus::models). Empty where the model is known, and for specs, which state what counts.
+    #[must_use]
+    pub fn gpu_candidates(&self) -> &[String] {
+        &self.gpu_candidates
     }
 
     /// The devices that can be ranks (GPUs, MIG instances, accelerators), in rank order.

@@ -21,19 +21,19 @@ pub(super) struct Board {
 }
 
 const BOARDS: [Board; 13] = [
-    Board { name: "A100 40GB", compute_capability: 80, memory: &[40], gigabytes: &[5, 10, 20, 40] },
-    Board { name: "A100 80GB", compute_capability: 80, memory: &[80], gigabytes: &[10, 20, 40, 80] },
-    Board { name: "A30", compute_capability: 80, memory: &[24], gigabytes: &[6, 12, 24] },
-    Board { name: "H100 80GB", compute_capability: 90, memory: &[80], gigabytes: &[10, 20, 40, 80] },
-    Board { name: "H100 94GB", compute_capability: 90, memory: &[94], gigabytes: &[12, 24, 47, 94] },
-    Board { name: "H100 96GB", compute_capability: 90, memory: &[96], gigabytes: &[12, 24, 48, 96] },
-    Board { name: "H200", compute_capability: 90, memory: &[141], gigabytes: &[18, 35, 71, 141] },
+    Board { name: "A100 40GB", compute_capability: 80, memory: &[40, 43], gigabytes: &[5, 10, 20, 40] },
+    Board { name: "A100 80GB", compute_capability: 80, memory: &[80, 85, 86], gigabytes: &[10, 20, 40, 80] },
+    Board { name: "A30", compute_capability: 80, memory: &[24, 26], gigabytes: &[6, 12, 24] },
+    Board { name: "H100 80GB", compute_capability: 90, memory: &[80, 85], gigabytes: &[10, 20, 40, 80] },
+    Board { name: "H100 94GB", compute_capability: 90, memory: &[94, 100], gigabytes: &[12, 24, 47, 94] },
+    Board { name: "H100 96GB", compute_capability: 90, memory: &[96, 103], gigabytes: &[12, 24, 48, 96] },
+    Board { name: "H200", compute_capability: 90, memory: &[141, 150], gigabytes: &[18, 35, 71, 141] },
     Board { name: "GH200 144GB", compute_capability: 90, memory: &[144], gigabytes: &[18, 36, 72, 144] },
-    Board { name: "B200", compute_capability: 100, memory: &[180], gigabytes: &[23, 45, 90, 180] },
-    Board { name: "GB200", compute_capability: 100, memory: &[186], gigabytes: &[23, 47, 93, 186] },
+    Board { name: "B200", compute_capability: 100, memory: &[180, 192], gigabytes: &[23, 45, 90, 180] },
+    Board { name: "GB200", compute_capability: 100, memory: &[186, 199], gigabytes: &[23, 47, 93, 186] },
     Board { name: "B300", compute_capability: 103, memory: &[269, 288], gigabytes: &[34, 67, 135, 269] },
-    Board { name: "GB300", compute_capability: 103, memory: &[278, 288], gigabytes: &[35, 70, 139, 278] },
-    Board { name: "RTX PRO 6000 Blackwell", compute_capability: 120, memory: &[96], gigabytes: &[24, 48, 96] },
+    Board { name: "GB300", compute_capability: 103, memory: &[278, 288, 298], gigabytes: &[35, 70, 139, 278] },
+    Board { name: "RTX PRO 6000 Blackwell", compute_capability: 120, memory: &[96, 103], gigabytes: &[24, 48, 96] },
 ];
 
 /// What an instance has of its board.

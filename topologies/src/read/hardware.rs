@@ -26,6 +26,12 @@ pub(crate) const PCIE_HOP: Picos = Picos(250_000);
 /// (assumption).
 pub(crate) const SOCKET_HOP: Picos = Picos(120_000);
 
+/// Between the two Graces of a host: 150 GB/s each way (NVIDIA multi-node tuning guide, CLink).
+pub(crate) const GRACE_TO_GRACE: Bandwidth = Bandwidth(150_000_000_000);
+
+/// NVLink-C2C of a Grace, each way: 900 GB/s both ways together (NVIDIA Grace, GH200 and GB200 data sheets).
+pub(crate) const GRACE_C2C: Bandwidth = Bandwidth(450_000_000_000);
+
 /// CPU to GPU over NVLink-C2C: a coherent load from the other side, less its memory (assumption).
 pub(crate) const C2C_HOP: Picos = Picos(200_000);
 
@@ -41,11 +47,12 @@ pub(crate) fn nvlink_per_link(compute_capability: Option<u32>) -> Bandwidth {
     })
 }
 
-/// xGMI bandwidth of one link, each direction, by gfx number: 64 GB/s on MI300, 50 GB/s on MI200, 46 GB/s before (AMD's
-/// data sheets; RCCL counts 48, 36 and 24 of them).
+/// xGMI bandwidth of one link, each direction, by gfx number: 76.8 GB/s on MI350, 64 GB/s on MI300, 50 GB/s on MI200,
+/// 46 GB/s before (AMD's data sheets; RCCL counts 48, 36 and 24 of the last three).
 pub(crate) fn xgmi_per_link(gfx: Option<u32>) -> Bandwidth {
     Bandwidth::from_gbps(match gfx {
-        Some(940..=959) => 64.0,
+        Some(950..=959) => 76.8,
+        Some(940..=949) => 64.0,
         Some(910) => 50.0,
         _ => 46.0,
     })
@@ -116,58 +123,6 @@ pub(crate) fn between_sockets(arch: &str, vendor: &str, family: u32, model: u32)
 /// Line rate of a NIC whose file gives none, or 0, or −1: 10 Gb/s, as NCCL assumes.
 pub(crate) const NET_DEFAULT_MBPS: u64 = 10_000;
 
-/// A GPU that its PCI ids name.
-pub(crate) struct KnownGpu {
-    /// Vendor and device id.
-    pub pci: (u32, u32),
-    /// Marketing name.
-    pub model: &'static str,
-    /// Compute capability × 10, or the gfx number.
-    pub compute_capability: u32,
-}
-
-const NVIDIA: u32 = 0x10de;
-const AMD: u32 = 0x1002;
-
-const fn gpu(vendor: u32, device: u32, model: &'static str, compute_capability: u32) -> KnownGpu {
-    KnownGpu { pci: (vendor, device), model, compute_capability }
-}
-
-/// GPUs by PCI id, from the public PCI id database (pci-ids.ucw.cz) and NVIDIA's table of compute capabilities.
-pub(crate) const KNOWN_GPUS: &[KnownGpu] = &[
-    gpu(NVIDIA, 0x15f8, "P100 PCIe", 60),
-    gpu(NVIDIA, 0x15f9, "P100 SXM2", 60),
-    gpu(NVIDIA, 0x1db1, "V100 SXM2 16GB", 70),
-    gpu(NVIDIA, 0x1db4, "V100 PCIe 16GB", 70),
-    gpu(NVIDIA, 0x1db5, "V100 SXM2 32GB", 70),
-    gpu(NVIDIA, 0x1db6, "V100 PCIe 32GB", 70),
-    gpu(NVIDIA, 0x1db8, "V100 SXM3 32GB", 70),
-    gpu(NVIDIA, 0x1eb8, "T4", 75),
-    gpu(NVIDIA, 0x20b0, "A100 SXM4 40GB", 80),
-    gpu(NVIDIA, 0x20b2, "A100 SXM4 80GB", 80),
-    gpu(NVIDIA, 0x20b5, "A100 PCIe 80GB", 80),
-    gpu(NVIDIA, 0x20f1, "A100 PCIe 40GB", 80),
-    gpu(NVIDIA, 0x2235, "A40", 86),
-    gpu(NVIDIA, 0x2237, "A10G", 86),
-    gpu(NVIDIA, 0x2236, "A10", 86),
-    gpu(NVIDIA, 0x26b5, "L40", 89),
-    gpu(NVIDIA, 0x26b9, "L40S", 89),
-    gpu(NVIDIA, 0x27b8, "L4", 89),
-    gpu(NVIDIA, 0x2684, "RTX 4090", 89),
-    gpu(NVIDIA, 0x2324, "H800 SXM", 90),
-    gpu(NVIDIA, 0x2330, "H100 SXM", 90),
-    gpu(NVIDIA, 0x2331, "H100 PCIe", 90),
-    gpu(NVIDIA, 0x2335, "H200 SXM", 90),
-    gpu(NVIDIA, 0x2342, "GH200", 90),
-    gpu(NVIDIA, 0x2901, "B200", 100),
-    gpu(NVIDIA, 0x2941, "GB200", 100),
-    gpu(AMD, 0x740c, "MI250X", 910),
-    gpu(AMD, 0x740f, "MI210", 910),
-    gpu(AMD, 0x74a0, "MI300A", 942),
-    gpu(AMD, 0x74a1, "MI300X", 942),
-    gpu(AMD, 0x74b5, "MI300X VF", 942),
-];
-
 /// Device ids of Broadcom's PCIe switches that show themselves as two levels although all their ports run at full rate.
 /// NCCL sees each as one switch, and so do we: otherwise neighbours would look further apart than they are.
 /// Vendor, device, subsystem vendor and subsystem device joined to 64 bits, low 12 bits cut; `level` is 0 for the upper
@@ -205,12 +160,5 @@ mod tests {
         assert_eq!([0x4f, 0x55, 0x8f, 0xcf].map(intel), [6.0, 10.0, 22.0, 40.0]);
         assert_eq!(between_sockets("riscv", "x", 0, 0), None);
         assert_eq!((gfx_number("gfx942"), gfx_number("906"), gfx_number("gfx90a")), (Some(942), Some(906), Some(910)));
-    }
-
-    #[test]
-    fn pci_ids_are_distinct() {
-        for (i, a) in KNOWN_GPUS.iter().enumerate() {
-            assert!(KNOWN_GPUS[..i].iter().all(|b| a.pci != b.pci), "{}", a.model);
-        }
     }
 }

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::error::{Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
+use crate::gpus::{self, GpuModel};
 use crate::read::spec::DEFAULT_HOST;
 use crate::route::Routing;
 use crate::{Bandwidth, LineIndex, Picos};
@@ -33,6 +34,7 @@ struct Document<'a> {
     host_grid: Vec<u32>,
     #[serde(default)]
     routing: BTreeMap<String, String>,
+    gpu_candidates: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +91,14 @@ struct Joined {
 /// [`Error::Syntax`](crate::Error::Syntax) where the text is not JSON, [`Error::Invalid`](crate::Error::Invalid) for
 /// missing keys, ids given twice, links to nowhere or with one direction only; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
+    parse_as(text, source, None)
+}
+
+/// Reads the JSON of a fabric whose GPUs are of a model, where it does not say.
+///
+/// # Errors
+/// As [`parse`], and [`Error::Request`](crate::Error::Request) where it says another.
+pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
     let document: Document<'_> =
@@ -119,6 +129,11 @@ pub fn parse(text: &str, source: &str) -> Result<Fabric> {
     if let Some(gpus) = document.gpus {
         let order = rank_order(origin, &gpus, &builder)?;
         builder.rank_order(order);
+    }
+    builder.gpu_candidates(document.gpu_candidates);
+    match gpu {
+        Some(model) => gpus::assume(&mut builder, model)?,
+        None => gpus::complete(&mut builder),
     }
     Ok(builder.finish())
 }

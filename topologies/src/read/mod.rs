@@ -9,6 +9,7 @@ pub mod json;
 mod limit;
 pub mod nccl_xml;
 mod origin;
+pub mod rocm_smi;
 pub mod smi;
 pub mod spec;
 mod warnings;
@@ -20,6 +21,7 @@ use std::path::Path;
 
 use crate::Fabric;
 use crate::error::{Origin, Result};
+use crate::gpus::GpuModel;
 
 /// What a topology text holds.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub enum Format {
     Json,
     /// The matrix of `nvidia-smi topo -m`.
     Smi,
+    /// The tables of `rocm-smi --showtopo`.
+    RocmSmi,
     /// Our TOML spec.
     Spec,
 }
@@ -57,14 +61,25 @@ pub fn file(path: &Path) -> Result<Topology> {
 /// # Errors
 /// [`Error::Syntax`](crate::Error::Syntax) where the text is of no format; otherwise those of the format's own reader.
 pub fn parse(text: &str, source: &str) -> Result<Topology> {
+    parse_as(text, source, None)
+}
+
+/// Reads a topology text of any format whose GPUs are of a model, where it does not say: a machine's own file has other
+/// rates by that. A spec is built later; [`load`](crate::load()) names the model then.
+///
+/// # Errors
+/// As [`parse`], and [`Error::Request`](crate::Error::Request) where the text says another model.
+pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Topology> {
+    let whole = |fabric| Topology::Fabric(Box::new(fabric));
     match detect(text) {
-        Some(Format::NcclXml) => nccl_xml::parse(text, source).map(|fabric| Topology::Fabric(Box::new(fabric))),
-        Some(Format::Json) => json::parse(text, source).map(|fabric| Topology::Fabric(Box::new(fabric))),
-        Some(Format::Smi) => smi::parse(text, source).map(|fabric| Topology::Fabric(Box::new(fabric))),
+        Some(Format::NcclXml) => nccl_xml::parse_as(text, source, gpu).map(whole),
+        Some(Format::Json) => json::parse_as(text, source, gpu).map(whole),
+        Some(Format::Smi) => smi::parse_as(text, source, gpu).map(whole),
+        Some(Format::RocmSmi) => rocm_smi::parse_as(text, source, gpu).map(whole),
         Some(Format::Spec) => spec::parse(text, source).map(|spec| Topology::Spec(Box::new(spec))),
         None => {
             let message = "no topology: expected NCCL topology XML, a spec in TOML, a matrix of `nvidia-smi topo -m`, \
-                           or the JSON of `fabric show`";
+                           the tables of `rocm-smi --showtopo`, or the JSON of `fabric show`";
             Err(Origin::new(source, text).syntax(0..0, message))
         }
     }
@@ -79,6 +94,9 @@ pub fn detect(text: &str) -> Option<Format> {
     }
     if text.starts_with('{') {
         return Some(Format::Json);
+    }
+    if rocm_smi::is_showtopo(text) {
+        return Some(Format::RocmSmi);
     }
     smi::without_escapes(text).lines().find_map(|line| {
         if looks_like_toml(line) {
@@ -101,5 +119,7 @@ fn looks_like_toml(line: &str) -> bool {
     line.split_once('=').is_some_and(|(key, _)| bare(key.trim()))
 }
 
+#[cfg(test)]
+mod cases;
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,10 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
         })
         .collect();
     let gpus: Vec<&str> = fabric.gpus().iter().map(|&gpu| id(gpu)).collect();
+    let candidates = match fabric.gpu_candidates() {
+        [] => String::new(),
+        candidates => format!("  \"gpu_candidates\": {},\n", serde_json::to_string(candidates)?),
+    };
     let paths: Vec<_> = paths
         .iter()
         .map(|path| JsonPath {
@@ -104,7 +108,7 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
         settings.push_str(&format!("  \"routing\": {},\n", serde_json::to_string(&routing)?));
     }
     Ok(format!(
-        "{{\n  \"name\": {},\n  \"sources\": {},\n  \"warnings\": {},\n{settings}  \"nodes\": {},\n  \"links\": {},\n  \"gpus\": {},\n  \
+        "{{\n  \"name\": {},\n  \"sources\": {},\n  \"warnings\": {},\n{settings}  \"nodes\": {},\n  \"links\": {},\n  \"gpus\": {},\n{}  \
          \"paths\": {}\n}}\n",
         serde_json::to_string(fabric.name())?,
         lines(fabric.sources())?,
@@ -112,6 +116,7 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
         lines(&nodes)?,
         lines(&links)?,
         serde_json::to_string(&gpus)?,
+        candidates,
         lines(&paths)?,
     ))
 }

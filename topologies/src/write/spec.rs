@@ -24,6 +24,10 @@ pub fn write(fabric: &Fabric) -> Result<String> {
     write_ranks(fabric, &mut out);
     write_idle(fabric, &mut out);
     write_routing(fabric, &mut out);
+    if !fabric.gpu_candidates().is_empty() {
+        let names: Vec<String> = fabric.gpu_candidates().iter().map(|name| quoted(name)).collect();
+        out.push_str(&format!("gpu_candidates = [{}]\n", names.join(", ")));
+    }
 
     let nodes: Vec<&Node> = fabric.nodes().map(|(_, node)| node).collect();
     let mut rest = nodes.as_slice();

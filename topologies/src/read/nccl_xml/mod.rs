@@ -18,6 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::LineIndex;
 use crate::error::{Error, Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, NodeKind};
+use crate::gpus::{self, GpuModel};
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST};
 use element::Element;
 use walk::{Device, Found};
@@ -28,6 +29,14 @@ use walk::{Device, Found};
 /// [`Error::Syntax`] where the text is not XML; [`Error::Invalid`] for another root than `<system>`, a bus id given
 /// twice, a number that is none, missing attributes; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
+    parse_as(text, source, None)
+}
+
+/// Reads a topology file whose GPUs are of a model, where it does not say.
+///
+/// # Errors
+/// As [`parse`], and [`Error::Request`] where the file says another model or capability.
+pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
     scan::refuse_hostile(origin)?;
@@ -45,7 +54,7 @@ pub fn parse(text: &str, source: &str) -> Result<Fabric> {
             return Err(origin.invalid(root.bytes(), message));
         }
     }
-    let mut found = Found::walk(root)?;
+    let mut found = Found::walk(root, gpu)?;
     what_nccl_refuses(origin, &mut found);
     if found.bare_gpus > 0 && found.ports.is_empty() {
         found.warnings.add(
@@ -126,6 +135,10 @@ fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
     links::add(&mut found, &vertices, switch_host, &mut builder);
     let order = rank_order(&found.devices, &vertices);
     builder.rank_order(order);
+    match found.named {
+        Some(model) => gpus::assume(&mut builder, model)?,
+        None => gpus::identify(&mut builder),
+    }
     for warning in std::mem::take(&mut found.warnings).into_lines() {
         builder.warn(warning);
     }

@@ -9,7 +9,8 @@ use super::element::Element;
 use crate::Bandwidth;
 use crate::error::Result;
 use crate::fabric::{CpuArch, CpuFigures, Figures, GpuFigures, NicFigures, NodeKind};
-use crate::read::hardware::{self, KNOWN_GPUS};
+use crate::gpus::{self, GpuModel};
+use crate::read::hardware;
 use crate::read::warnings::Warnings;
 
 /// Deepest nesting that is read; real machines stay below ten.
@@ -75,14 +76,16 @@ pub(super) struct Found {
     /// GPUs that were named by their PCI class alone.
     pub bare_gpus: usize,
     pub warnings: Warnings,
+    /// The model that a user names.
+    pub named: Option<&'static GpuModel>,
     known_hosts: FxHashMap<String, usize>,
     sockets: Vec<usize>,
 }
 
 impl Found {
     /// Reads everything below `<system>`.
-    pub fn walk(system: Element<'_>) -> Result<Self> {
-        let mut found = Self::default();
+    pub fn walk(system: Element<'_>, named: Option<&'static GpuModel>) -> Result<Self> {
+        let mut found = Self { named, ..Self::default() };
         for child in system.children() {
             match child.name() {
                 "cpu" => found.cpu(child)?,
@@ -252,7 +255,7 @@ impl Found {
     ) -> Result<()> {
         let gcn = element.text("gcn").and_then(hardware::gfx_number);
         let figures = gpu_figures(pci_id, element.index("sm")?, gcn);
-        let capability = figures.compute_capability;
+        let capability = figures.compute_capability.or(self.named.map(|model| model.compute_capability));
         let gpu = self.add(Device {
             kind: NodeKind::Gpu,
             host: self.devices.get(parent).map_or(0, |device| device.host),
@@ -304,15 +307,21 @@ impl Found {
         let host = self.devices.get(parent).map_or(0, |device| device.host);
         for net in element.children() {
             match net.name() {
-                "net" if net.text("dev").is_none() => {
-                    self.warnings.add_at("a <net> without `dev` is left out, as NCCL does", || net.line());
-                }
                 // A part of a fused device, which stands elsewhere.
                 "net" if net.integer("net")? == Some(0) => {}
                 "net" => {
+                    if net.text("dev").is_none() {
+                        let message =
+                            "a <net> without `dev` is read as a NIC; NCCL itself leaves it out of a topology file";
+                        self.warnings.add_at(message, || net.line());
+                    }
                     let mbps = match net.integer("speed")? {
                         Some(mbps) if mbps > 0 => mbps.unsigned_abs(),
-                        _ => hardware::NET_DEFAULT_MBPS,
+                        _ => {
+                            let message = "no line rate of a NIC; taken for 10 Gb/s, as NCCL does";
+                            self.warnings.add_at(message, || net.line());
+                            hardware::NET_DEFAULT_MBPS
+                        }
                     };
                     let speed = Bandwidth(mbps.saturating_mul(125_000)).min(Bandwidth::MAX);
                     let figures = NicFigures {
@@ -407,10 +416,9 @@ fn kind_of_class(element: Element<'_>, class: &str, pci_id: u64) -> Result<Optio
 
 /// What the PCI ids and the attributes of a `<gpu>` say.
 fn gpu_figures(pci_id: u64, sm: Option<u32>, gcn: Option<u32>) -> GpuFigures {
-    let ids = ((pci_id >> 48) as u32, (pci_id >> 32) as u32 & 0xffff);
-    let known = KNOWN_GPUS.iter().find(|gpu| gpu.pci == ids);
+    let known = gpus::of_pci_id(pci_id);
     GpuFigures {
-        model: known.map(|gpu| gpu.model.to_owned()),
+        model: known.map(|gpu| gpu.name.clone()),
         // RCCL's `sm` counts compute units, and its `gcn` is the architecture.
         compute_capability: gcn.or(sm).or_else(|| known.map(|gpu| gpu.compute_capability)),
         sm_count: gcn.and(sm),

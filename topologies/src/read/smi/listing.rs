@@ -1,10 +1,12 @@
-//! The table that plain `nvidia-smi` prints, which people often paste above the matrix: names, bus ids, memory.
+//! What the text around a matrix says of the GPUs: the table of plain `nvidia-smi` (names, bus ids, memory), the list of
+//! `nvidia-smi -L`, environment dumps, headers of nccl-tests.
 
 use rustc_hash::FxHashMap;
 
 use crate::Bytes;
+use crate::gpus::{GpuModel, name};
 
-/// What the table says of a GPU.
+/// What the text says of a GPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listed {
     /// Name without the vendor.
@@ -13,21 +15,78 @@ pub(super) struct Listed {
     pub memory: Option<Bytes>,
 }
 
-/// The GPUs that the table lists, by index.
-pub(super) fn read(text: &str) -> FxHashMap<u32, Listed> {
+impl Listed {
+    /// The model, if the name is known; one that a table cut short is told by its memory.
+    pub fn known(&self) -> Option<&'static GpuModel> {
+        let off = |model: &&GpuModel| match (self.memory, model.memory) {
+            (Some(seen), Some(own)) => seen.0.abs_diff(own.0),
+            _ => 0,
+        };
+        name::find(&self.model).into_iter().min_by_key(off)
+    }
+}
+
+/// The GPUs that a text names.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    by_index: FxHashMap<u32, Listed>,
+    /// The one GPU that the text names without saying which.
+    any: Option<Listed>,
+}
+
+impl Listing {
+    /// What the text says of the GPU of this index.
+    pub fn of(&self, index: u32) -> Option<&Listed> {
+        self.by_index.get(&index).or(self.any.as_ref())
+    }
+
+    /// Everything that a text says.
+    pub fn read(text: &str) -> Self {
+        let mut by_index = table(text);
+        for line in text.lines() {
+            for (index, model) in listed(line) {
+                by_index.entry(index).or_insert_with(|| Listed { model: model.clone(), ..Listed::default() });
+            }
+        }
+        let any = match name::mentions(text).as_slice() {
+            [only] => Some(Listed { model: without_vendor(&only.name), ..Listed::default() }),
+            _ => None,
+        };
+        Self { by_index, any }
+    }
+}
+
+fn without_vendor(name: &str) -> String {
+    name.trim_start_matches("NVIDIA ").trim().to_owned()
+}
+
+/// The GPUs of a line like `GPU 0,1: NVIDIA H200 (UUID: …)`.
+fn listed(line: &str) -> Vec<(u32, String)> {
+    let Some((numbers, name)) = line.trim_start().strip_prefix("GPU ").and_then(|rest| rest.split_once(':')) else {
+        return Vec::new();
+    };
+    let name = without_vendor(name.split('(').next().unwrap_or_default().trim());
+    if name.is_empty() {
+        return Vec::new();
+    }
+    let indices = numbers.split(',').filter_map(|number| number.trim().parse::<u32>().ok());
+    indices.map(|index| (index, name.clone())).collect()
+}
+
+/// The GPUs of the table of plain `nvidia-smi`, by index.
+fn table(text: &str) -> FxHashMap<u32, Listed> {
     let mut listed: FxHashMap<u32, Listed> = FxHashMap::default();
     let mut last = None;
     for line in text.lines().filter(|line| line.trim_start().starts_with('|')) {
         let mut cells = line.split('|').skip(1);
         let (first, second) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
-        let mut words = first.split_whitespace();
-        let index = words.next().and_then(|word| word.parse::<u32>().ok());
-        if let (Some(index), Some("NVIDIA")) = (index, words.next()) {
-            // The name ends where the padding starts, or is cut short by dots.
-            let name = first.split_once("NVIDIA").map_or("", |(_, name)| name.trim_start());
-            let model = name.split("  ").next().unwrap_or_default().trim_end_matches('.').trim().to_owned();
+        let (index, name) = first.trim_start().split_once(char::is_whitespace).unwrap_or_default();
+        // The name ends where the padding starts.
+        let name = name.trim_start().split("  ").next().unwrap_or_default().trim();
+        let is_name = name.starts_with("NVIDIA ") || !name::find(name).is_empty();
+        if let (Ok(index), true) = (index.parse::<u32>(), is_name) {
             let bus_id = second.split_whitespace().next().map(str::to_lowercase);
-            listed.insert(index, Listed { model, bus_id, memory: None });
+            listed.insert(index, Listed { model: without_vendor(name), bus_id, memory: None });
             last = Some(index);
         } else if let (Some(index), Some((_, total))) = (last, second.split_once('/')) {
             let mib = total.trim().strip_suffix("MiB").and_then(|mib| mib.parse::<u64>().ok());

@@ -94,6 +94,9 @@ impl Matrix {
     }
 }
 
+/// Cells of `nvidia-smi topo -p2p`: what peers may do, not how they are joined.
+const P2P_CELLS: [&str; 7] = ["OK", "CNS", "GNS", "TNS", "NS", "DR", "U"];
+
 /// A word of a line and where it stands.
 type Word<'a> = (&'a str, Range<usize>);
 
@@ -113,10 +116,38 @@ fn number(label: &str, prefix: &str) -> Option<u32> {
     if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// Replaces terminal escape sequences (`ESC [ … letter`) by spaces, so that places stay right.
+/// The escape character as editors, terminals and logs print it.
+const WRITTEN_ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\\033", "\\x1b", "\\u001b", "\\e", "␛"];
+
+/// The bytes of each colour sequence (`[4m`, `[0;1m`) that lost its escape character, or has it in letters.
+fn bare_sequences(text: &str) -> Vec<Range<usize>> {
+    let sequences = text.match_indices('[').filter_map(|(at, _)| {
+        let rest = text.get(at + 1..)?;
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
+        let is_colour = end > 0 && rest.get(end..)?.starts_with('m');
+        let before = text.get(..at)?;
+        let escape = WRITTEN_ESCAPES.iter().find(|written| before.to_lowercase().ends_with(**written));
+        is_colour.then(|| at - escape.map_or(0, |written| written.len())..at + 1 + end + 1)
+    });
+    sequences.collect()
+}
+
+/// Replaces terminal escape sequences (`ESC [ … letter`) by spaces, so that places stay right; colours (`[4m`) also where
+/// the escape character was lost on the way.
 pub(in crate::read) fn without_escapes(text: &str) -> Cow<'_, str> {
+    let text = match bare_sequences(text) {
+        bare if bare.is_empty() => Cow::Borrowed(text),
+        bare => {
+            let mut clean = text.to_owned();
+            for bytes in bare {
+                let blanks = " ".repeat(bytes.len());
+                clean.replace_range(bytes, &blanks);
+            }
+            Cow::Owned(clean)
+        }
+    };
     if !text.contains('\u{1b}') {
-        return Cow::Borrowed(text);
+        return text;
     }
     let mut out = String::with_capacity(text.len());
     let mut in_escape = false;
@@ -181,22 +212,28 @@ pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
             return Err(origin.syntax(start..end, message));
         }
     };
-    let mut matrix = Matrix { devices: columns(origin, &header)?, ..Matrix::default() };
+    let labels = row_labels(origin.text);
+    let mut matrix = Matrix { devices: columns(origin, &header, &labels)?, ..Matrix::default() };
     let index: FxHashMap<String, usize> =
         matrix.devices.iter().enumerate().map(|(i, device)| (device.label.clone(), i)).collect();
     let mut rows: Vec<bool> = vec![false; matrix.devices.len()];
-    let mut in_legend = false;
     for (start, line) in rest {
         let words = words(line, start);
         let Some(((label, label_bytes), cells)) = words.split_first() else { continue };
-        in_legend |= line.trim_start().starts_with("NIC Legend");
-        let Some(&row) = index.get(label.trim_end_matches(':')) else { continue };
-        if in_legend && label.ends_with(':') {
-            if let (Some(device), Some((name, _))) = (matrix.devices.get_mut(row), cells.first()) {
-                device.name = Some((*name).to_owned());
+        if let Some((label, name)) = legend(label, cells) {
+            if let Some(device) = index.get(label).and_then(|&row| matrix.devices.get_mut(row)) {
+                device.name = Some(name.to_owned());
             }
             continue;
         }
+        let Some(&row) = index.get(label.trim_end_matches(':')) else {
+            if is_row(&words) && (number(label, "GPU").is_some() || number(label, "NIC").is_some()) {
+                let message =
+                    format!("a row of `{label}`, but the header has no column of it: its columns are shifted");
+                return Err(origin.invalid(label_bytes.clone(), message));
+            }
+            continue;
+        };
         match rows.get_mut(row) {
             Some(seen) if *seen => return Err(origin.invalid(label_bytes.clone(), format!("a second row of {label}"))),
             Some(seen) => *seen = true,
@@ -208,11 +245,55 @@ pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
     Ok(matrix)
 }
 
+/// The name that a line like `NIC0: mlx5_0` gives a device, wherever it stands and whatever follows it.
+fn legend<'a>(label: &'a str, cells: &[Word<'a>]) -> Option<(&'a str, &'a str)> {
+    let (label, name) = match (label.strip_suffix([':', '=']), cells) {
+        (Some(label), [(name, _), ..]) => (label, *name),
+        (None, [(":" | "=" | "->", _), (name, _), ..]) => (label, *name),
+        _ => return None,
+    };
+    Relation::read(name).is_none().then_some((label, name))
+}
+
+/// The labels of all lines that are rows.
+fn row_labels(text: &str) -> rustc_hash::FxHashSet<&str> {
+    let rows = text.lines().filter_map(|line| {
+        let words = words(line, 0);
+        let &(label, _) = words.first().filter(|_| is_row(&words))?;
+        Some(label)
+    });
+    rows.collect()
+}
+
+/// Whether a word is two or more names without a blank between them: labels of rows, or GPUs and NICs by number.
+fn is_glued(word: &str, labels: &rustc_hash::FxHashSet<&str>) -> bool {
+    let is_label = |part: &str| {
+        labels.contains(part)
+            || number(part, "GPU").is_some()
+            || number(part, "NIC").is_some()
+            || number(part, "mlx5_").is_some()
+    };
+    // Where names can end, from the start of the word on.
+    let mut ends = vec![0];
+    for end in (1..=word.len()).filter(|&end| word.is_char_boundary(end)) {
+        let is_end = |&start: &usize| word.get(start..end).is_some_and(is_label) && (start > 0 || end < word.len());
+        if ends.iter().any(is_end) {
+            ends.push(end);
+        }
+    }
+    ends.contains(&word.len())
+}
+
 /// The devices that a header names.
-fn columns(origin: Origin<'_>, header: &[Word<'_>]) -> Result<Vec<Device>> {
+fn columns(origin: Origin<'_>, header: &[Word<'_>], labels: &rustc_hash::FxHashSet<&str>) -> Result<Vec<Device>> {
     let mut devices: Vec<Device> = Vec::new();
     let mut seen = rustc_hash::FxHashSet::default();
-    for (label, bytes) in header.iter().take_while(|(word, _)| !matches!(*word, "CPU" | "NUMA")) {
+    for (label, bytes) in header.iter().take_while(|(word, _)| !matches!(*word, "CPU" | "NUMA" | "GPU")) {
+        let glued_to_next = label.strip_suffix("CPU").is_some_and(|label| !label.is_empty());
+        if glued_to_next || (!labels.contains(label) && is_glued(label, labels)) {
+            let message = format!("`{label}` is several names in one word: blanks are missing in the header");
+            return Err(origin.invalid(bytes.clone(), message));
+        }
         if !seen.insert(*label) {
             return Err(origin.invalid(bytes.clone(), format!("a second column of {label}")));
         }
@@ -247,6 +328,16 @@ fn read_row(
             return Err(origin.syntax(label.clone(), message));
         };
         let Some(relation) = Relation::read(cell) else {
+            if P2P_CELLS.contains(cell) {
+                let message = format!(
+                    "`{cell}`: this is the output of `nvidia-smi topo -p2p`, which does not say how devices are joined"
+                );
+                return Err(origin.invalid_with_help(
+                    bytes.clone(),
+                    message,
+                    "give the output of `nvidia-smi topo -m`",
+                ));
+            }
             let message = format!("`{cell}` is none of X, NV#, PIX, PXB, PHB, NODE, SYS");
             return Err(origin.invalid(bytes.clone(), message));
         };
@@ -260,6 +351,13 @@ fn read_row(
             return Err(origin.invalid(bytes.clone(), message));
         }
         matrix.relations.insert(pair, relation);
+    }
+    if let Some((cell, bytes)) = cells.get(columns).filter(|(cell, _)| Relation::read(cell).is_some()) {
+        let label = matrix.devices.get(row).map_or("", |device| device.label.as_str());
+        let last = matrix.devices.last().map_or("", |device| device.label.as_str());
+        let message =
+            format!("`{cell}` stands in the row of {label} behind the last column, {last}: the header is shifted");
+        return Err(origin.invalid(bytes.clone(), message));
     }
     if let Some(device) = matrix.devices.get_mut(row).filter(|device| device.is_gpu) {
         let mut affinities = cells.iter().skip(columns).map(|(word, _)| *word).filter(|word| *word != "N/A");

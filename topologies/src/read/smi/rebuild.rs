@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::listing::Listed;
+use super::domains::{self, Domain};
+use super::listing::{Listed, Listing};
 use super::matrix::{Device, Matrix, Relation};
 use crate::error::{Origin, Result};
 use crate::fabric::{
     CpuFigures, Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, NicFigures, Node, NodeId, NodeKind,
 };
+use crate::gpus::{self, Evidence, GpuModel};
 use crate::read::hardware::{
-    self, KNOWN_GPUS, NVLINK_DIRECT, NVLINK_HOP, PCIE_3_LANE, PCIE_4_LANE, PCIE_5_LANE, PCIE_HOP, SOCKET_HOP,
+    self, C2C_HOP, GRACE_C2C, GRACE_TO_GRACE, NVLINK_DIRECT, NVLINK_HOP, PCIE_3_LANE, PCIE_4_LANE, PCIE_5_LANE,
+    PCIE_HOP, SOCKET_HOP,
 };
 use crate::read::spec::DEFAULT_HOST;
 use crate::read::warnings::Warnings;
@@ -20,35 +23,48 @@ use crate::{Bandwidth, Picos};
 /// What is assumed of a machine by the generation of its GPUs.
 struct Generation {
     name: &'static str,
-    /// One NVLink, each direction, at its signalling rate (NVIDIA's data sheets: 25 GB/s from NVLink 2 on, 50 from 5).
+    /// One NVLink, each direction, at its signalling rate.
     nvlink: Bandwidth,
     /// A PCIe lane of the hosts that they came with; links have 16.
     pcie: Bandwidth,
-    /// Between sockets of those hosts, as NCCL takes it (see [`hardware::between_sockets`]).
+    /// Between sockets of those hosts, as NCCL takes it (see [`hardware::between_sockets`]); Graces have a link of their own.
     sockets: Bandwidth,
+    /// NVLink-C2C between GPU and CPU, where GPUs hang on Grace.
+    c2c: Option<Bandwidth>,
 }
 
-const fn generation(name: &'static str, nvlink: u64, pcie: Bandwidth, sockets: u64) -> Generation {
-    let gb = 1_000_000_000;
-    Generation { name, nvlink: Bandwidth(nvlink * gb), pcie, sockets: Bandwidth(sockets * gb) }
+impl Generation {
+    /// Of a compute capability; where it is not known, as Ampere.
+    fn of(capability: Option<u32>, c2c: Option<Bandwidth>) -> Self {
+        let (pcie, sockets) = match capability {
+            Some(..=69) => (PCIE_3_LANE, 6),
+            Some(70..=79) => (PCIE_3_LANE, 10),
+            Some(80..=88) | None => (PCIE_4_LANE, 16),
+            Some(89) => (PCIE_4_LANE, 22),
+            Some(90..=99) => (PCIE_5_LANE, 22),
+            Some(100..) => (PCIE_5_LANE, 40),
+        };
+        Self {
+            name: gpus::generation(capability.unwrap_or(80)),
+            nvlink: hardware::nvlink_per_link(capability),
+            pcie,
+            sockets: if c2c.is_some() { GRACE_TO_GRACE } else { Bandwidth(sockets * 1_000_000_000) },
+            c2c,
+        }
+    }
 }
-
-const PASCAL: Generation = generation("Pascal", 20, PCIE_3_LANE, 6);
-const VOLTA: Generation = generation("Volta", 25, PCIE_3_LANE, 10);
-const AMPERE: Generation = generation("Ampere", 25, PCIE_4_LANE, 16);
-const ADA: Generation = generation("Ada", 25, PCIE_4_LANE, 22);
-const HOPPER: Generation = generation("Hopper", 25, PCIE_5_LANE, 22);
-const BLACKWELL: Generation = generation("Blackwell", 50, PCIE_5_LANE, 40);
-
-/// Most NVLinks that any GPU so far has.
-const MOST_NVLINKS: u64 = 18;
 
 /// Rebuilds the fabric.
-pub(super) fn fabric(origin: Origin<'_>, matrix: &Matrix, listed: &FxHashMap<u32, Listed>) -> Result<Fabric> {
+pub(super) fn fabric(
+    origin: Origin<'_>,
+    matrix: &Matrix,
+    listed: &Listing,
+    gpu: Option<&'static GpuModel>,
+) -> Result<Fabric> {
     let mut builder = FabricBuilder::new(&origin.stem());
     builder.source(format!("nvidia-smi topo -m in {}", origin.source));
     let mut warnings = Warnings::default();
-    let generation = guess_generation(matrix, listed, &mut warnings);
+    let generation = generation_of(matrix, listed, gpu);
     if !matrix.without_row.is_empty() {
         let labels = matrix.without_row.join(", ");
         warnings.add(format!("no rows of {labels}: how they relate to each other is not known"));
@@ -67,7 +83,14 @@ pub(super) fn fabric(origin: Origin<'_>, matrix: &Matrix, listed: &FxHashMap<u32
     if cpus.sockets.len() > 1 {
         warnings.add(format!("{} between sockets is assumed", generation.sockets));
     }
+    if let Some(c2c) = generation.c2c {
+        warnings.add(format!("GPUs hang on Grace: NVLink-C2C of {c2c} each way is assumed"));
+    }
     add_nvlinks(&mut builder, matrix, &vertices, &generation, &mut warnings);
+    match gpu {
+        Some(model) => gpus::assume(&mut builder, model)?,
+        None => gpus::identify(&mut builder),
+    }
     for warning in warnings.into_lines() {
         builder.warn(warning);
     }
@@ -75,13 +98,13 @@ pub(super) fn fabric(origin: Origin<'_>, matrix: &Matrix, listed: &FxHashMap<u32
 }
 
 /// Indices of the GPUs.
-fn gpus(matrix: &Matrix) -> Vec<usize> {
+fn gpu_indices(matrix: &Matrix) -> Vec<usize> {
     (0..matrix.devices.len()).filter(|&i| matrix.devices.get(i).is_some_and(|device| device.is_gpu)).collect()
 }
 
 /// NVLink counts of all pairs of GPUs; 0 where there is none.
 fn nvlink_counts(matrix: &Matrix) -> Vec<(usize, usize, u16)> {
-    let gpus = gpus(matrix);
+    let gpus = gpu_indices(matrix);
     let mut counts = Vec::with_capacity(gpus.len() * gpus.len() / 2);
     for (i, &a) in gpus.iter().enumerate() {
         for &b in gpus.iter().skip(i + 1) {
@@ -95,50 +118,24 @@ fn nvlink_counts(matrix: &Matrix) -> Vec<(usize, usize, u16)> {
     counts
 }
 
-/// The compute capability of a GPU that `nvidia-smi` names.
-fn capability(model: &str) -> Option<u32> {
-    // GB300 and B300 are not in the table of PCI ids, and RTX 50 and RTX PRO 6000 are another Blackwell.
-    const NAMES: [(&str, u32); 4] = [("B300", 103), ("GB300", 103), ("RTX PRO 6000", 120), ("RTX 5090", 120)];
-    let names = NAMES.into_iter().chain(KNOWN_GPUS.iter().map(|gpu| {
-        let short = gpu.model.split_once(" SXM").map_or(gpu.model, |(short, _)| short);
-        (short.split_once(" PCIe").map_or(short, |(short, _)| short), gpu.compute_capability)
-    }));
-    let model = model.trim_start_matches("Tesla ").trim_start_matches("GeForce ");
-    let matches = |name: &str| {
-        model.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
-    };
-    names.into_iter().find(|(name, _)| matches(name)).map(|(_, capability)| capability)
-}
-
-fn guess_generation(matrix: &Matrix, listed: &FxHashMap<u32, Listed>, warnings: &mut Warnings) -> Generation {
-    let named = gpus(matrix)
-        .into_iter()
-        .filter_map(|i| matrix.devices.get(i)?.number)
-        .find_map(|number| capability(&listed.get(&number)?.model));
-    match named {
-        Some(..=69) => return PASCAL,
-        Some(70..=79) => return VOLTA,
-        Some(80..=88) => return AMPERE,
-        Some(89) => return ADA,
-        Some(90..=99) => return HOPPER,
-        Some(100..) => return BLACKWELL,
-        None => {}
+/// The generation by what is known of the GPUs: a model, or what their links leave possible.
+fn generation_of(matrix: &Matrix, listed: &Listing, gpu: Option<&'static GpuModel>) -> Generation {
+    let numbers = gpu_indices(matrix).into_iter().filter_map(|i| matrix.devices.get(i)?.number);
+    let named = gpu.or_else(|| numbers.into_iter().find_map(|number| listed.of(number)?.known()));
+    let is_numa = matrix.devices.iter().any(|device| device.memory_is_numa);
+    let c2c = named.and_then(|model| model.c2c).or(is_numa.then_some(GRACE_C2C));
+    if let Some(model) = named {
+        return Generation::of(Some(model.compute_capability), c2c);
     }
-    let on_grace = matrix.devices.iter().any(|device| device.memory_is_numa);
-    let most = nvlink_counts(matrix).iter().map(|&(_, _, count)| count).max().unwrap_or_default();
-    let (generation, why) = match most {
-        18.. if on_grace => (BLACKWELL, "18 NVLinks, and the GPUs' memory has NUMA nodes (Grace)"),
-        18.. => (HOPPER, "18 NVLinks; Blackwell has as many and twice their speed"),
-        7.. => (AMPERE, "up to 12 NVLinks"),
-        1.. => (VOLTA, "up to 6 NVLinks"),
-        0 => (AMPERE, "no NVLink, which tells nothing"),
-    };
-    warnings.add(format!("the GPUs are taken for {} by {why}", generation.name));
-    generation
+    let evidence = Evidence { on_grace: is_numa, ..domains::evidence(&nvlink_counts(matrix)) };
+    let candidates = evidence.usual().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
+    let first = candidates.first().map(|model| model.compute_capability);
+    let same = candidates.iter().all(|model| Some(model.compute_capability) == first);
+    Generation::of(first.filter(|_| same), c2c)
 }
 
 /// A vertex for each GPU and NIC, in the order of the columns.
-fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<u32, Listed>) -> Vec<Option<NodeId>> {
+fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &Listing) -> Vec<Option<NodeId>> {
     let host = builder.host(DEFAULT_HOST);
     let mut nics = 0;
     matrix
@@ -148,7 +145,7 @@ fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<
             let mut attributes: Vec<(Box<str>, Box<str>)> = Vec::new();
             let (id, kind, figures) = if device.is_gpu {
                 let number = device.number.unwrap_or_default();
-                let known = listed.get(&number);
+                let known = listed.of(number);
                 if let Some(bus) = known.and_then(|gpu| gpu.bus_id.as_deref()) {
                     attributes.push(("busid".into(), bus.into()));
                 }
@@ -171,8 +168,7 @@ fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &FxHashMap<
 fn gpu_figures(known: Option<&Listed>) -> Figures {
     known.map_or(Figures::None, |gpu| {
         Figures::Gpu(Arc::new(GpuFigures {
-            model: Some(gpu.model.clone()),
-            compute_capability: capability(&gpu.model),
+            model: Some(gpu.known().map_or_else(|| gpu.model.clone(), |known| known.name.clone())),
             memory: gpu.memory,
             ..GpuFigures::default()
         }))
@@ -235,12 +231,15 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
         let numa = device.numa.map(|numa| format!("node {numa}"));
         numa.or_else(|| device.cpu_affinity.clone()).filter(|_| device.is_gpu)
     };
-    let mut first_of: FxHashMap<Option<String>, usize> = FxHashMap::default();
+    let mut first_of: FxHashMap<String, usize> = FxHashMap::default();
+    let mut hidden: Vec<usize> = Vec::new();
     for (i, device) in matrix.devices.iter().enumerate().filter(|(_, device)| device.is_gpu) {
-        // GPUs without affinity are of a machine that hides it: one node.
-        let first = *first_of.entry(affinity(device)).or_insert(i);
-        sets.join(first, i);
+        match affinity(device) {
+            Some(affinity) => sets.join(*first_of.entry(affinity).or_insert(i), i),
+            None => hidden.push(i),
+        }
     }
+    join_unless_apart(&mut sets, matrix, &hidden);
     let host = builder.host(DEFAULT_HOST);
     let mut cpus = Cpus { sockets: Vec::new(), of: vec![None; matrix.devices.len()] };
     let mut made: FxHashMap<usize, NodeId> = FxHashMap::default();
@@ -262,6 +261,23 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
         }
     }
     cpus
+}
+
+/// Joins GPUs whose affinity is not given to one NUMA node, except those of sets that are `SYS` apart.
+fn join_unless_apart(sets: &mut Sets, matrix: &Matrix, gpus: &[usize]) {
+    let count = matrix.devices.len();
+    let apart = |sets: &mut Sets, a: usize, b: usize| {
+        let (a, b) = (sets.root(a), sets.root(b));
+        let of_a: Vec<usize> = (0..count).filter(|&i| sets.root(i) == a).collect();
+        let of_b: Vec<usize> = (0..count).filter(|&i| sets.root(i) == b).collect();
+        of_a.iter().any(|&x| of_b.iter().any(|&y| matrix.relation(x, y) == Some(Relation::System)))
+    };
+    for (i, &b) in gpus.iter().enumerate() {
+        let near = gpus.iter().take(i).copied().find(|&a| !apart(sets, a, b));
+        if let Some(a) = near {
+            sets.join(a, b);
+        }
+    }
 }
 
 /// PCIe switches and the links below the CPUs.
@@ -297,6 +313,10 @@ fn add_pcie(
         let (Some(Some(vertex)), Some(Some(cpu))) = (vertices.get(i).copied(), cpus.of.get(i).copied()) else {
             continue;
         };
+        if let (Some(c2c), true) = (generation.c2c, matrix.devices.get(i).is_some_and(|device| device.is_gpu)) {
+            builder.link(vertex, cpu, &LinkSpec::symmetric(LinkKind::C2c, c2c, C2C_HOP));
+            continue;
+        }
         let (leaf, tree) = (leaves.root(i), trees.root(i));
         let mut above = Some(cpu);
         if leaves_of_tree.get(&tree).is_some_and(|leaves| leaves.len() > 1) {
@@ -328,24 +348,28 @@ fn add_nvlinks(
         let bandwidth = Bandwidth(generation.nvlink.0 * u64::from(count)).min(Bandwidth::MAX);
         LinkSpec::symmetric(LinkKind::Nvlink, bandwidth, latency).lanes(count)
     };
-    let Some(&(_, _, first)) = counts.first() else { return };
     if counts.iter().any(|&(_, _, count)| count > 0) {
         warnings.add(format!("NVLink is taken at its signalling rate, {} a link each way", generation.nvlink));
     }
-    let peers = gpus(matrix).len() as u64 - 1;
-    let same = counts.iter().all(|&(_, _, count)| count == first);
-    let too_many_for_a_mesh = u64::from(first) == MOST_NVLINKS || u64::from(first) * peers > MOST_NVLINKS;
-    if same && first > 0 && too_many_for_a_mesh {
-        let host = builder.host(DEFAULT_HOST);
-        let Some(switch) = builder.node("nvswitch0", NodeKind::Nvswitch, host, Figures::None) else { return };
-        for gpu in gpus(matrix).into_iter().filter_map(vertex) {
-            builder.link(gpu, switch, &bonded(first, NVLINK_HOP));
-        }
-        return;
-    }
-    for (a, b, count) in counts.into_iter().filter(|&(_, _, count)| count > 0) {
-        if let (Some(a), Some(b)) = (vertex(a), vertex(b)) {
-            builder.link(a, b, &bonded(count, NVLINK_DIRECT));
+    let host = builder.host(DEFAULT_HOST);
+    for (number, domain) in domains::of(&gpu_indices(matrix), &counts).into_iter().enumerate() {
+        match domain {
+            Domain::Switched(gpus) => {
+                let id = format!("nvswitch{number}");
+                let Some(switch) = builder.node(&id, NodeKind::Nvswitch, host, Figures::None) else { continue };
+                for (gpu, count) in gpus {
+                    if let Some(gpu) = vertex(gpu) {
+                        builder.link(gpu, switch, &bonded(count, NVLINK_HOP));
+                    }
+                }
+            }
+            Domain::Direct(pairs) => {
+                for (a, b, count) in pairs {
+                    if let (Some(a), Some(b)) = (vertex(a), vertex(b)) {
+                        builder.link(a, b, &bonded(count, NVLINK_DIRECT));
+                    }
+                }
+            }
         }
     }
 }

@@ -85,7 +85,7 @@ fn names_of_the_table_above_are_taken() {
     let fabric = parse(H200, "t").unwrap();
     let gpu = fabric.node(fabric.find("gpu7").unwrap());
     let Figures::Gpu(figures) = &gpu.figures else { panic!() };
-    assert_eq!((figures.model.as_deref(), figures.compute_capability), (Some("H200"), Some(90)));
+    assert_eq!((figures.model.as_deref(), figures.compute_capability), (Some("H200 SXM"), Some(90)));
     assert_eq!(figures.memory, Some(Bytes(143_771 << 20)));
     assert_eq!(&*gpu.attributes[0].1, "00000000:00:0d.0");
     assert!(!fabric.warnings().iter().any(|warning| warning.contains("taken for")));

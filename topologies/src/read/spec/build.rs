@@ -3,6 +3,7 @@
 use super::{Spec, SpecLink};
 use crate::error::{Error, Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, near_misses};
+use crate::gpus;
 use crate::route::Routing;
 
 impl Spec {
@@ -63,6 +64,10 @@ impl Spec {
             let order = self.rank_order(builder)?;
             builder.rank_order(order);
         }
+        if !self.gpu_candidates.is_empty() {
+            builder.gpu_candidates(self.gpu_candidates.clone());
+        }
+        gpus::complete(builder);
         Ok(())
     }
 

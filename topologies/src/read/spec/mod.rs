@@ -89,6 +89,8 @@ pub struct Spec {
     pub routing: Routing,
     /// Sides of the grid that the hosts stand in; none: unknown.
     pub host_grid: Vec<u32>,
+    /// The models that the GPUs may be of, where a machine's own file left that open.
+    pub gpu_candidates: Vec<String>,
     /// Copies of a node on a network.
     pub cluster: Option<ClusterSpec>,
     source: String,
@@ -154,6 +156,7 @@ pub fn parse(text: &str, source: &str) -> Result<Spec> {
         "idle",
         "routing",
         "host_grid",
+        "gpu_candidates",
         "device",
         "node",
         "link",
@@ -169,6 +172,7 @@ pub fn parse(text: &str, source: &str) -> Result<Spec> {
         idle: read_ids(&root, "idle")?,
         routing: read_routing(&root)?,
         host_grid: read_host_grid(&root)?,
+        gpu_candidates: root.texts("gpu_candidates")?.into_iter().map(|name| name.value.to_owned()).collect(),
         cluster: root.table("cluster", "[cluster]")?.as_ref().map(cluster::read).transpose()?,
         source: source.to_owned(),
         text: text.to_owned(),

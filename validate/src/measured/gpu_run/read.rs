@@ -187,8 +187,13 @@ impl<'a> Origin<'a> {
             place: Place::of_source(self.source),
             error: error.into(),
         };
-        let request =
-            |fabric: String| FabricRequest { fabric, nodes: Some(1), gpus: Some(document.gpus), network: None };
+        let request = |fabric: String| FabricRequest {
+            fabric,
+            nodes: Some(1),
+            gpus: Some(document.gpus),
+            network: None,
+            gpu: None,
+        };
         let (request, fabric) = match &document.fabric_spec {
             Some(spec) => {
                 let request = request(format!("{}: fabric_spec", self.source));

@@ -31,6 +31,8 @@ pub struct Entry {
     pub nodes: Option<u32>,
     /// GPUs of each, 1 or more; absent: by the log's ranks, otherwise all.
     pub gpus: Option<u32>,
+    /// The model of the GPUs, where the fabric's file does not say.
+    pub gpu: Option<String>,
     /// What joins the hosts.
     pub network: Option<NetworkSpec>,
     /// The collective.

@@ -83,6 +83,7 @@ fn request(entry: &Entry, header: &Header, folder: &Path) -> FabricRequest {
         nodes: Some(nodes.unwrap_or(1)),
         gpus: entry.gpus.or(per_node),
         network: entry.network.clone(),
+        gpu: entry.gpu.clone(),
     }
 }
 

@@ -16,11 +16,12 @@ use super::{LAUNCHES, PROCESSES, REGISTERED, ROLES};
 use crate::measured::{Library, MeasuredError};
 
 /// The keys of a `[[measurement]]`, in the order of the documentation.
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "file",
     "fabric",
     "nodes",
     "gpus",
+    "gpu",
     "collective",
     "algorithm",
     "protocol",
@@ -106,6 +107,7 @@ impl Reader<'_> {
                 "fabric" => entry.fabric = field.located(field.text()?.to_owned()),
                 "nodes" => entry.nodes = Some(field.whole(1, u32::MAX.into())? as u32),
                 "gpus" => entry.gpus = Some(field.whole(1, u32::MAX.into())? as u32),
+                "gpu" => entry.gpu = Some(field.text()?.to_owned()),
                 "network" => entry.network = Some(field.network()?),
                 "collective" => entry.collective = Some(field.located(field.word::<Collective>()?)),
                 "algorithm" => entry.algorithm = Some(field.word::<Algorithm>()?),

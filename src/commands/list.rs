@@ -1,0 +1,97 @@
+//! `list`: what ships.
+
+use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_topologies::gpus::{self, GpuModel};
+use serde::Serialize;
+
+use super::fabric;
+use crate::args::ListCommand;
+use crate::failure::Failure;
+use crate::output::{Format, Output, Talk};
+
+pub fn run(command: &ListCommand, output: &Output) -> Result<(), Failure> {
+    match command {
+        ListCommand::Gpus => gpus(output),
+        ListCommand::Presets => fabric::list(output),
+    }
+}
+
+/// A GPU model, as `list gpus` describes it.
+#[derive(Serialize)]
+struct GpuJson<'a> {
+    name: &'a str,
+    aliases: &'a [String],
+    capability: String,
+    sm_count: Option<u32>,
+    memory_bytes: Option<u64>,
+    memory_bandwidth_gb_per_s: Option<f64>,
+    links: u32,
+    link_gb_per_s: Option<f64>,
+    pcie_generation: Option<u32>,
+    multicast: bool,
+    bf16_tflops: Option<f64>,
+    fp8_tflops: Option<f64>,
+    fp4_tflops: Option<f64>,
+    source: &'a [String],
+}
+
+impl<'a> GpuJson<'a> {
+    fn new(model: &'a GpuModel) -> Self {
+        Self {
+            name: &model.name,
+            aliases: &model.aliases,
+            capability: model.capability(),
+            sm_count: model.sm_count,
+            memory_bytes: model.memory.map(|memory| memory.0),
+            memory_bandwidth_gb_per_s: model.memory_bandwidth.map(|rate| rate.gbps()),
+            links: model.links,
+            link_gb_per_s: model.link.map(|rate| rate.gbps()),
+            pcie_generation: model.pcie_generation,
+            multicast: model.multicast_switch.is_some(),
+            bf16_tflops: model.bf16_tflops,
+            fp8_tflops: model.fp8_tflops,
+            fp4_tflops: model.fp4_tflops,
+            source: &model.source,
+        }
+    }
+}
+
+fn gpus(output: &Output) -> Result<(), Failure> {
+    let models: Vec<GpuJson<'_>> = gpus::models().iter().map(GpuJson::new).collect();
+    if output.format == Format::Json {
+        return output.write_json(&models);
+    }
+    let mut table = Table::new(vec![
+        Column::new("name", "model", Unit::Text),
+        Column::new("capability", "capability", Unit::Text),
+        Column::new("sm_count", "SMs", Unit::Number),
+        Column::new("memory_bytes", "memory", Unit::Bytes),
+        Column::new("memory_bandwidth_gb_per_s", "bandwidth", Unit::Gbps),
+        Column::new("links", "links", Unit::Number),
+        Column::new("link_gb_per_s", "each way", Unit::Gbps),
+        Column::new("pcie_generation", "PCIe", Unit::Number),
+        Column::new("bf16_tflops", "16-bit TFLOP/s", Unit::Text),
+    ]);
+    for model in &models {
+        table.row(vec![
+            Value::text(model.name).into(),
+            Value::text(model.capability.clone()).into(),
+            Value::or_missing(model.sm_count, |count| Value::Count(count.into())).into(),
+            Value::or_missing(model.memory_bytes, |bytes| Value::Bytes(fabricast_topologies::Bytes(bytes))).into(),
+            Value::or_missing(model.memory_bandwidth_gb_per_s, Value::Rate).into(),
+            Value::Count(model.links.into()).into(),
+            Value::or_missing(model.link_gb_per_s, Value::Rate).into(),
+            Value::or_missing(model.pcie_generation, |count| Value::Count(count.into())).into(),
+            Value::or_missing(model.bf16_tflops, |tflops| Value::text(format!("{tflops}"))).into(),
+        ]);
+    }
+    if output.format == Format::Csv {
+        return output.write(&super::csv(&table)?);
+    }
+    let mut text = table.text(&output.look());
+    if output.talk == Talk::Verbose {
+        text.push_str("\nsources\n");
+        text.extend(models.iter().map(|model| format!("  {}: {}\n", model.name, model.source.join("; "))));
+    }
+    output.write(&text)
+}

@@ -1,0 +1,92 @@
+//! Hosts that differ, and groups that leave NVLink.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, Severity, finding, gpus_by_host, usual};
+use crate::fabric::{Fabric, HostId, LinkKind, NodeId, NodeKind};
+
+/// Do hosts have equally many GPUs and NICs?
+pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
+    let mut gpus: BTreeMap<HostId, u32> = BTreeMap::new();
+    for &gpu in fabric.gpus() {
+        *gpus.entry(fabric.node(gpu).host).or_default() += 1;
+    }
+    let mut nics: BTreeMap<HostId, u32> = gpus.keys().map(|&host| (host, 0)).collect();
+    for (_, node) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic) {
+        if let Some(count) = nics.get_mut(&node.host) {
+            *count += 1;
+        }
+    }
+    let mut findings = Vec::new();
+    for (counts, what) in [(gpus, "GPUs"), (nics, "NICs")] {
+        let Some(usual) = usual(counts.values().copied()) else { continue };
+        let mut odd: BTreeMap<u32, Vec<HostId>> = BTreeMap::new();
+        for (host, count) in counts.into_iter().filter(|&(_, count)| count != usual) {
+            odd.entry(count).or_default().push(host);
+        }
+        for (count, hosts) in odd {
+            let names: Vec<&str> = hosts
+                .iter()
+                .take(3)
+                .filter_map(|host| fabric.hosts().get(host.0 as usize))
+                .map(|name| &**name)
+                .collect();
+            let more = hosts.len().saturating_sub(3);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let message = format!("hosts differ: {}{more} with {count} {what}, most with {usual}", names.join(", "));
+            findings.push(finding(Severity::Warning, message));
+        }
+    }
+    findings
+}
+
+/// The NVLink domain of each vertex: the first vertex of those that NVLinks join.
+fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
+    let mut domain: Vec<u32> = (0..fabric.node_count() as u32).collect();
+    let root = |domain: &Vec<u32>, mut of: u32| {
+        while domain[of as usize] != of {
+            of = domain[of as usize];
+        }
+        of
+    };
+    for (_, link) in fabric.links().filter(|(id, link)| id.0 % 2 == 0 && link.kind == LinkKind::Nvlink && !link.failed)
+    {
+        let (a, b) = (root(&domain, link.from.0), root(&domain, link.to.0));
+        domain[a.max(b) as usize] = a.min(b);
+    }
+    (0..fabric.node_count() as u32).map(|of| root(&domain, of)).collect()
+}
+
+/// Do groups of neighbouring ranks stay within NVLink domains?
+pub(super) fn straddled_domains(fabric: &Fabric) -> Vec<Finding> {
+    let domain = nvlink_domains(fabric);
+    let mut findings = BTreeMap::new();
+    for gpus in gpus_by_host(fabric).into_values() {
+        let of = |gpu: &NodeId| domain[gpu.0 as usize];
+        let mut domains: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
+        for gpu in &gpus {
+            domains.entry(of(gpu)).or_default().push(*gpu);
+        }
+        let largest = domains.values().map(Vec::len).max().unwrap_or(0);
+        if domains.len() < 2 || largest < 2 {
+            continue;
+        }
+        let sizes: Vec<String> = domains.values().map(|domain| domain.len().to_string()).collect();
+        let straddles = gpus.chunks(largest).any(|group| group.iter().any(|gpu| of(gpu) != of(&group[0])));
+        let ids = |domain: &Vec<NodeId>| domain.iter().map(|&gpu| &*fabric.node(gpu).id).collect::<Vec<_>>().join(", ");
+        let split: Vec<String> = domains.values().take(4).map(ids).collect();
+        let (severity, message) = if straddles {
+            let message =
+                format!("groups of {largest} neighbouring ranks straddle NVLink domains: {}", split.join(" | "));
+            (Severity::Warning, message)
+        } else {
+            let sizes = sizes.join(" + ");
+            (
+                Severity::Note,
+                format!("the GPUs of a host are {sizes} in NVLink domains: groups of more than {largest} leave NVLink"),
+            )
+        };
+        findings.entry((severity, domains.len(), largest)).or_insert(message);
+    }
+    findings.into_iter().map(|((severity, ..), message)| finding(severity, message)).collect()
+}

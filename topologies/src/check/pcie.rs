@@ -1,0 +1,172 @@
+//! PCIe: links slower than what hangs on them, and NICs too far from GPUs for GPUDirect.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Finding, Severity, finding, is_reached, listed, reached, uplink};
+use crate::Bandwidth;
+use crate::fabric::{Fabric, Figures, HostId, Link, LinkKind, NodeId, NodeKind};
+use crate::gpus::name;
+use crate::read::hardware;
+
+/// Rates of a lane by PCIe generation, 1 to 6.
+const LANES: [Bandwidth; 6] = [
+    Bandwidth(250_000_000),
+    Bandwidth(500_000_000),
+    hardware::PCIE_3_LANE,
+    hardware::PCIE_4_LANE,
+    hardware::PCIE_5_LANE,
+    hardware::PCIE_6_LANE,
+];
+
+/// The generation and width of a PCIe link as people write it, `PCIe 4.0 x8`; `None` for other rates.
+pub(super) fn written(link: &Link) -> Option<String> {
+    let (rate, width) = (link.bandwidth?, u64::from(link.lanes));
+    let of = |lane: &Bandwidth| (rate.0 as f64 / (lane.0 * width.max(1)) as f64 - 1.0).abs() < 0.01;
+    let generation = LANES.iter().position(of)? + 1;
+    Some(format!("PCIe {generation}.0 x{width}"))
+}
+
+/// A NIC's line rate in Gb/s.
+fn gigabits(rate: u64) -> String {
+    format!("{} Gb/s", rate as f64 / 125e6)
+}
+
+/// The PCIe link of a device towards its CPU.
+fn pcie_link(fabric: &Fabric, device: NodeId) -> Option<&Link> {
+    let links = fabric.leaving(device).into_iter().map(|link| fabric.link(link));
+    links.into_iter().find(|link| link.kind == LinkKind::Pcie && link.bandwidth.is_some())
+}
+
+/// The slot of a NIC: the device that it hangs on, and its bus and device number. Ports of a card share one.
+fn slot(fabric: &Fabric, nic: NodeId) -> Option<(NodeId, String)> {
+    let above = pcie_link(fabric, nic)?.to;
+    let node = fabric.node(nic);
+    let bus = node.attributes.iter().find(|(name, _)| &**name == "busid").map(|(_, bus)| &**bus);
+    let slot = bus.map_or(&*node.id, |bus| bus.rsplit_once('.').map_or(bus, |(slot, _)| slot));
+    Some((above, slot.to_owned()))
+}
+
+/// Are the ports of a card faster than its PCIe link?
+pub(super) fn fast_nics(fabric: &Fabric) -> Vec<Finding> {
+    let mut cards: BTreeMap<(NodeId, String), Vec<NodeId>> = BTreeMap::new();
+    for (id, _) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic) {
+        if let Some(slot) = slot(fabric, id) {
+            cards.entry(slot).or_default().push(id);
+        }
+    }
+    // Cards alike are one finding.
+    let mut findings: BTreeMap<(u64, String, usize), Vec<NodeId>> = BTreeMap::new();
+    for ports in cards.into_values() {
+        let rates = ports.iter().filter_map(|&port| match &fabric.node(port).figures {
+            Figures::Nic(figures) => figures.speed,
+            _ => None,
+        });
+        let rate: u64 = rates.map(|rate| rate.0).fold(0, u64::saturating_add);
+        let Some(link) = ports.first().and_then(|&port| pcie_link(fabric, port)) else { continue };
+        let carried = link.bandwidth.map_or(u64::MAX, |bandwidth| bandwidth.0);
+        if rate > carried {
+            let name = written(link).map_or_else(String::new, |name| format!(", {name}"));
+            let words = format!("{}{name}", gigabits(carried / 12_500_000 * 12_500_000));
+            findings.entry((rate, words, ports.len())).or_default().extend(ports);
+        }
+    }
+    let worded = findings.into_iter().map(|((rate, link, ports), nics)| {
+        let each =
+            if ports > 1 { format!("{ports} ports of a card, {} together", gigabits(rate)) } else { gigabits(rate) };
+        let message = format!("{}: {each}, over a PCIe link that carries {link}", listed(fabric, &nics));
+        finding(Severity::Warning, message)
+    });
+    worded.collect()
+}
+
+/// Is the PCIe link of a GPU of its own generation and 16 lanes wide?
+pub(super) fn slow_generations(fabric: &Fabric) -> Vec<Finding> {
+    let mut findings: BTreeMap<(Bandwidth, String, String), Vec<NodeId>> = BTreeMap::new();
+    for (id, node) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Gpu) {
+        // Beside C2C, the PCIe link of a GPU is for its management.
+        let on_c2c = fabric.leaving(id).into_iter().any(|link| fabric.link(link).kind == LinkKind::C2c);
+        let Figures::Gpu(figures) = &node.figures else { continue };
+        let model = figures.model.as_deref().and_then(|name| name::find(name).first().copied());
+        let (Some(model), Some(link), false) = (model, pcie_link(fabric, id), on_c2c) else { continue };
+        let own = model.pcie_generation.and_then(|generation| LANES.get(generation as usize - 1));
+        // Model tables of ours allow for hosts that give the GPU the generation before its own only by saying so.
+        let (Some(own), Some(carried)) = (own, link.bandwidth) else { continue };
+        if carried.0 * 100 < own.0 * 16 * 99 {
+            let found = written(link).map_or_else(|| carried.to_string(), |name| format!("{name} ({carried})"));
+            let expected = format!("{} has PCIe {}.0 x16", model.name, model.pcie_generation.unwrap_or_default());
+            findings.entry((carried, found, expected)).or_default().push(id);
+        }
+    }
+    let worded = findings.into_iter().map(|((_, found, expected), gpus)| {
+        let names = listed(fabric, &gpus);
+        finding(Severity::Warning, format!("{names}: {found}, where {expected} (idle links show a lower speed)"))
+    });
+    worded.collect()
+}
+
+/// Do GPUs have a NIC behind their own PCIe switches? NCCL uses GPUDirect RDMA up to `PXB`, and over C2C.
+pub(super) fn far_for_gpu_direct(fabric: &Fabric) -> Vec<Finding> {
+    let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
+    let with_nic: BTreeSet<HostId> = nics.iter().map(|&nic| fabric.node(nic).host).collect();
+    // Those that are on another CPU altogether are found by `far_nics`.
+    let near = reached(fabric, nics.iter().copied(), |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
+    let behind = behind_switches(fabric, &nics);
+    let far: Vec<NodeId> = fabric
+        .gpus()
+        .iter()
+        .copied()
+        .filter(|&gpu| {
+            let on_c2c = fabric.leaving(gpu).into_iter().any(|link| fabric.link(link).kind == LinkKind::C2c);
+            let has_pcie = uplink(fabric, gpu).is_some();
+            let host = fabric.node(gpu).host;
+            with_nic.contains(&host) && has_pcie && !on_c2c && is_reached(&near, gpu) && !is_reached(&behind, gpu)
+        })
+        .collect();
+    if far.is_empty() {
+        return Vec::new();
+    }
+    let message = format!(
+        "{}: no NIC nearer than PHB (the CPU's host bridge), where NCCL does not use GPUDirect RDMA (NCCL_NET_GDR_LEVEL)",
+        listed(fabric, &far)
+    );
+    vec![finding(Severity::Warning, message)]
+}
+
+/// What is reached from the NICs over PCIe switches without a CPU on the way.
+fn behind_switches(fabric: &Fabric, nics: &[NodeId]) -> Vec<bool> {
+    let mut reached = vec![false; fabric.node_count()];
+    let mut queue: Vec<NodeId> = nics.to_vec();
+    while let Some(node) = queue.pop() {
+        if std::mem::replace(&mut reached[node.0 as usize], true) {
+            continue;
+        }
+        let kind = fabric.node(node).kind;
+        if matches!(kind, NodeKind::Nic | NodeKind::PcieSwitch) {
+            let links = fabric.leaving(node).into_iter().map(|link| fabric.link(link));
+            queue.extend(links.filter(|link| link.kind == LinkKind::Pcie).map(|link| link.to));
+        }
+    }
+    reached
+}
+
+/// Are PCIe switches those that a hypervisor draws? QEMU's have the ids of TI's XIO3130, its bridges those of Red Hat.
+pub(super) fn virtual_switches(fabric: &Fabric) -> Vec<Finding> {
+    const DRAWN: [(&str, &str); 4] =
+        [("0x104c", "0x8232"), ("0x104c", "0x8233"), ("0x1b36", "0x000c"), ("0x1b36", "0x000b")];
+    let drawn = |id: NodeId| {
+        let node = fabric.node(id);
+        let of = |wanted: &str| node.attributes.iter().find(|(name, _)| &**name == wanted).map(|(_, value)| &**value);
+        let ids = of("vendor").zip(of("device"));
+        node.kind == NodeKind::PcieSwitch && ids.is_some_and(|ids| DRAWN.contains(&ids))
+    };
+    let switches: Vec<NodeId> = fabric.nodes().map(|(id, _)| id).filter(|&id| drawn(id)).collect();
+    if switches.is_empty() {
+        return Vec::new();
+    }
+    let message = format!(
+        "{}: drawn by a hypervisor; where the machine joins GPU and NIC only by the host bridge (PHB), GPUDirect RDMA is \
+         slow or off, whatever the file says",
+        listed(fabric, &switches)
+    );
+    vec![finding(Severity::Warning, message)]
+}

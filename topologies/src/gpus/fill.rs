@@ -1,0 +1,243 @@
+//! Figures of known models, filled in where a file has none.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::evidence::Vendor;
+use super::{Evidence, GpuModel, by_pci, models, name};
+use crate::error::{Error, Result};
+use crate::fabric::{FabricBuilder, Figures, GpuFigures, LinkKind, NodeId, NodeKind, SwitchFigures};
+
+/// The model that figures name, if the table has it and their capability is its own.
+pub(crate) fn model_of(figures: &GpuFigures) -> Option<&'static GpuModel> {
+    let found = name::find(figures.model.as_deref()?);
+    let fits =
+        |model: &&&GpuModel| figures.compute_capability.is_none_or(|capability| capability == model.compute_capability);
+    // A name that a table cut short is told apart by memory.
+    let near = |model: &&GpuModel| match (figures.memory, model.memory) {
+        (Some(seen), Some(own)) => seen.0.abs_diff(own.0),
+        _ => 0,
+    };
+    found.iter().filter(fits).copied().min_by_key(near)
+}
+
+/// Figures with those of a model where they have none.
+pub(crate) fn figures_of(mut known: GpuFigures, model: &GpuModel) -> GpuFigures {
+    let own = model.figures();
+    known.model = known.model.or(own.model);
+    known.compute_capability = known.compute_capability.or(own.compute_capability);
+    known.sm_count = known.sm_count.or(own.sm_count);
+    known.memory = known.memory.or(own.memory);
+    known.memory_bandwidth = known.memory_bandwidth.or(own.memory_bandwidth);
+    known.copy_engines = known.copy_engines.or(own.copy_engines);
+    known.bf16_tflops = known.bf16_tflops.or(own.bf16_tflops);
+    known
+}
+
+/// The figures of a vertex, if it is a whole GPU.
+fn gpu_figures(builder: &FabricBuilder, id: NodeId) -> Option<GpuFigures> {
+    let node = builder.get(id);
+    match &node.figures {
+        Figures::Gpu(figures) if node.kind == NodeKind::Gpu => Some((**figures).clone()),
+        Figures::None if node.kind == NodeKind::Gpu => Some(GpuFigures::default()),
+        _ => None,
+    }
+}
+
+/// Fills the GPUs of a fabric whose model is known by name, and the NVSwitches between them.
+pub(crate) fn complete(builder: &mut FabricBuilder) {
+    // Copies of a GPU share their figures; one look-up serves them all.
+    let mut known: FxHashMap<*const GpuFigures, Option<Arc<GpuFigures>>> = FxHashMap::default();
+    for id in builder.ids() {
+        let node = builder.get(id);
+        let Figures::Gpu(figures) = &node.figures else { continue };
+        if node.kind != NodeKind::Gpu {
+            continue;
+        }
+        let filled = known.entry(Arc::as_ptr(figures)).or_insert_with(|| {
+            let filled = figures_of((**figures).clone(), model_of(figures)?);
+            (filled != **figures).then(|| Arc::new(filled))
+        });
+        if let Some(filled) = filled.clone() {
+            builder.describe(id, Figures::Gpu(filled));
+        }
+    }
+    switches(builder, |figures| model_of(figures).is_some());
+}
+
+/// Says of NVSwitches that state nothing of it whether they reduce and multicast: as those of the HGX boards of the GPUs
+/// that hang on them do. `known` tells whose figures count.
+pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) -> bool) {
+    for id in builder.ids() {
+        let node = builder.get(id);
+        let mut figures = match &node.figures {
+            _ if node.kind != NodeKind::Nvswitch => continue,
+            Figures::Switch(figures) => (**figures).clone(),
+            _ => SwitchFigures::default(),
+        };
+        if figures.multicast.is_some() {
+            continue;
+        }
+        let gpus: Vec<GpuFigures> =
+            builder.neighbours(id).into_iter().filter_map(|gpu| gpu_figures(builder, gpu)).collect();
+        let Some(first) = gpus.first().filter(|_| gpus.iter().all(&known)) else { continue };
+        let with_switch = |model: &&GpuModel| model.multicast_switch.is_some();
+        let of_capability = || {
+            let same = |model: &&GpuModel| Some(model.compute_capability) == first.compute_capability;
+            models().iter().filter(with_switch).find(same)
+        };
+        let model = model_of(first).filter(with_switch).or_else(of_capability);
+        // Every NVSwitch since Hopper's does; those of later generations than the table has no name for.
+        let is_later = first.compute_capability.is_some_and(|capability| (91..900).contains(&capability));
+        if model.is_none() && !is_later {
+            continue;
+        }
+        figures.multicast = Some(true);
+        figures.model = figures.model.or_else(|| model.and_then(|model| model.multicast_switch.clone()));
+        builder.describe(id, Figures::Switch(Arc::new(figures)));
+    }
+}
+
+/// Fills the GPUs of a fabric as those of a model that a user names, where the file does not say.
+///
+/// # Errors
+/// [`Error::Request`] where the file says another model or capability.
+pub(crate) fn assume(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()> {
+    for id in builder.ids() {
+        let Some(figures) = gpu_figures(builder, id) else { continue };
+        let contradicts = |what: String| {
+            let id = &builder.get(id).id;
+            Error::Request(format!("GPU model {}: {id} {what}", model.name))
+        };
+        if let Some(own) = &figures.model
+            && !name::find(own).iter().any(|own| own.name == model.name)
+        {
+            return Err(contradicts(format!("is a {own}, as the fabric says")));
+        }
+        if let Some(own) = figures.compute_capability.filter(|&own| own != model.compute_capability) {
+            let (own, its) = (super::written_capability(own), model.capability());
+            return Err(contradicts(format!("has compute capability {own}, as the fabric says, not {its}")));
+        }
+        // A table may have cut the name short.
+        let figures = GpuFigures { model: Some(model.name.clone()), ..figures };
+        builder.describe(id, Figures::Gpu(Arc::new(figures_of(figures, model))));
+    }
+    switches(builder, |figures| model_of(figures).is_some());
+    builder.gpu_candidates(Vec::new());
+    Ok(())
+}
+
+/// Finds out which GPUs a machine's own file describes, fills in what follows, and says what was assumed. The models that
+/// remain possible become the fabric's candidates.
+pub(crate) fn identify(builder: &mut FabricBuilder) {
+    identify_of(builder, Vendor::Nvidia);
+}
+
+/// As [`identify`], of a file that AMD's tools wrote.
+pub(crate) fn identify_amd(builder: &mut FabricBuilder) {
+    identify_of(builder, Vendor::Amd);
+}
+
+fn identify_of(builder: &mut FabricBuilder, vendor: Vendor) {
+    complete(builder);
+    let gpus: Vec<(NodeId, GpuFigures)> =
+        builder.ids().into_iter().filter_map(|id| gpu_figures(builder, id).map(|figures| (id, figures))).collect();
+    // Machines have GPUs of one model: one that is named stands for those that are not.
+    let named: Vec<&'static GpuModel> = gpus.iter().filter_map(|(_, figures)| model_of(figures)).collect();
+    let (nameless, evidence) = (nameless(&gpus), Evidence { vendor, ..evidence(builder, &gpus) });
+    if nameless.is_empty() {
+        return;
+    }
+    if let Some(&first) = named.first().filter(|first| named.iter().all(|model| model.name == first.name)) {
+        let fits = |figures: &GpuFigures| figures.compute_capability.is_none_or(|own| own == first.compute_capability);
+        for &(id, ref figures) in nameless.iter().filter(|(_, figures)| fits(figures)) {
+            builder.describe(id, Figures::Gpu(Arc::new(figures_of(figures.clone(), first))));
+        }
+        switches(builder, |_| true);
+        return;
+    }
+    let (candidates, why) = match evidence.usual() {
+        Some((candidates, why)) => (candidates, Some(why)),
+        None => (evidence.candidates(), None),
+    };
+    let Some(&first) = candidates.first() else { return switches(builder, |_| true) };
+    let names = || candidates.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
+    let one_capability = candidates.iter().all(|model| model.compute_capability == first.compute_capability);
+    if !one_capability {
+        let fitting = if candidates.len() > LISTED {
+            format!("{} models fit, see `list gpus`", candidates.len())
+        } else {
+            names()
+        };
+        builder.warn(format!("which GPUs these are is not known; name one by --gpu-model: {fitting}"));
+        builder.gpu_candidates(candidates.iter().map(|model| model.name.clone()).collect());
+        return;
+    }
+    if let Some(why) = why {
+        let generation = generation(first.compute_capability);
+        builder.warn(format!("the GPUs are taken for {generation} by {why} (--gpu-model names another)"));
+    }
+    if let [_, _, ..] = *candidates {
+        builder.warn(format!(
+            "the GPUs are one of {} ({}); what differs is {}'s; --gpu-model names one",
+            names(),
+            first.capability(),
+            first.name
+        ));
+        builder.gpu_candidates(candidates.iter().map(|model| model.name.clone()).collect());
+    }
+    for (id, figures) in nameless {
+        let known = GpuFigures { model: figures.model.clone(), memory: figures.memory, ..figures_of(figures, first) };
+        let known = if let [only] = *candidates { figures_of(known, only) } else { known };
+        builder.describe(id, Figures::Gpu(Arc::new(known)));
+    }
+    switches(builder, |_| true);
+}
+
+/// Most candidates that a warning lists.
+const LISTED: usize = 12;
+
+/// GPUs whose model is not known.
+fn nameless(gpus: &[(NodeId, GpuFigures)]) -> Vec<(NodeId, GpuFigures)> {
+    let open = |figures: &GpuFigures| figures.model.is_none() || figures.compute_capability.is_none();
+    gpus.iter().filter(|(_, figures)| model_of(figures).is_none() && open(figures)).cloned().collect()
+}
+
+/// What links and figures show.
+fn evidence(builder: &FabricBuilder, gpus: &[(NodeId, GpuFigures)]) -> Evidence {
+    let links = |id: NodeId, kind: LinkKind| builder.links_of(id).into_iter().filter(move |link| link.kind == kind);
+    let nvlinks = |id: NodeId| links(id, LinkKind::Nvlink).map(|link| u32::from(link.lanes)).sum::<u32>();
+    let memory = gpus.iter().find_map(|(_, figures)| figures.memory);
+    let bridged = |id: NodeId| {
+        let mut ends = links(id, LinkKind::Nvlink).map(|link| builder.get(link.to).kind);
+        let first = ends.next();
+        first.is_none() || (first == Some(NodeKind::Gpu) && ends.next().is_none())
+    };
+    Evidence {
+        bridged: gpus.iter().all(|&(id, _)| bridged(id)),
+        capability: gpus.iter().find_map(|(_, figures)| figures.compute_capability),
+        nvlinks: gpus.iter().map(|&(id, _)| nvlinks(id)).max().unwrap_or(0),
+        on_grace: gpus.iter().any(|&(id, _)| links(id, LinkKind::C2c).next().is_some()),
+        memory,
+        vendor: Vendor::Nvidia,
+    }
+}
+
+/// NVIDIA's name of a generation.
+pub(crate) fn generation(capability: u32) -> &'static str {
+    match capability {
+        ..=69 => "Pascal",
+        70..=79 => "Volta",
+        80..=88 => "Ampere",
+        89 => "Ada",
+        90..=99 => "Hopper",
+        100..=899 => "Blackwell",
+        _ => "AMD's",
+    }
+}
+
+/// The model of PCI ids joined to 64 bits as topology files are read, vendor and device on top.
+pub(crate) fn of_pci_id(joined: u64) -> Option<&'static GpuModel> {
+    by_pci((joined >> 48) as u32, (joined >> 32) as u32 & 0xffff)
+}

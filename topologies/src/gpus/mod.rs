@@ -1,0 +1,182 @@
+//! GPU models as data: the figures that topology files leave out, and the names by which tools know a GPU.
+//!
+//! [`models`] is the table of `topologies/data/gpus.toml`, each figure with its source. A name finds models in
+//! [`name`]; what a file shows of its GPUs (links, capability, Grace) narrows them down in [`Evidence`].
+
+mod evidence;
+mod fill;
+pub mod name;
+
+pub use evidence::{Evidence, Vendor};
+pub(crate) use fill::{assume, complete, generation, identify, identify_amd, of_pci_id};
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::fabric::GpuFigures;
+use crate::{Bandwidth, Bytes};
+
+/// A GPU model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuModel {
+    /// Marketing name, as presets have it: `H200 SXM`.
+    pub name: String,
+    /// Other names, without the vendor: as `nvidia-smi`, `rocm-smi` and the headers of nccl-tests print them.
+    pub aliases: Vec<String>,
+    /// PCI vendor and device ids.
+    pub pci: Vec<(u32, u32)>,
+    /// Compute capability × 10; for AMD the gfx number.
+    pub compute_capability: u32,
+    /// Streaming multiprocessors (compute units).
+    pub sm_count: Option<u32>,
+    /// Memory as the driver reports it.
+    pub memory: Option<Bytes>,
+    /// Memory bandwidth.
+    pub memory_bandwidth: Option<Bandwidth>,
+    /// NVLinks or xGMI links; 0 for none.
+    pub links: u32,
+    /// Bandwidth of one of them, each direction.
+    pub link: Option<Bandwidth>,
+    /// The NVSwitch of HGX boards of this GPU, where it reduces and multicasts.
+    pub multicast_switch: Option<String>,
+    /// NVLink-C2C to its CPU, each direction.
+    pub c2c: Option<Bandwidth>,
+    /// PCIe generation.
+    pub pcie_generation: Option<u32>,
+    /// Copy engines that can move data to peers at once.
+    pub copy_engines: Option<u32>,
+    /// Dense 16-bit TFLOP/s.
+    pub bf16_tflops: Option<f64>,
+    /// Dense 8-bit TFLOP/s.
+    pub fp8_tflops: Option<f64>,
+    /// Dense 4-bit TFLOP/s.
+    pub fp4_tflops: Option<f64>,
+    /// Where the figures come from.
+    pub source: Vec<String>,
+}
+
+impl GpuModel {
+    /// Whether AMD makes it.
+    #[must_use]
+    pub fn is_amd(&self) -> bool {
+        self.compute_capability >= AMD_FROM
+    }
+
+    /// The capability as people write it: `9.0`, or `gfx942`.
+    #[must_use]
+    pub fn capability(&self) -> String {
+        written_capability(self.compute_capability)
+    }
+
+    /// The figures that a fabric carries.
+    #[must_use]
+    pub fn figures(&self) -> GpuFigures {
+        GpuFigures {
+            model: Some(self.name.clone()),
+            compute_capability: Some(self.compute_capability),
+            sm_count: self.sm_count,
+            memory: self.memory,
+            memory_bandwidth: self.memory_bandwidth,
+            copy_engines: self.copy_engines,
+            bf16_tflops: self.bf16_tflops,
+        }
+    }
+}
+
+/// Least gfx number; compute capabilities × 10 are below.
+const AMD_FROM: u32 = 900;
+
+/// `9.0` for 90, `gfx942` for 942.
+#[must_use]
+pub fn written_capability(capability: u32) -> String {
+    match capability {
+        // LLVM writes its last digit in hexadecimal.
+        910 => "gfx90a".to_owned(),
+        AMD_FROM.. => format!("gfx{capability}"),
+        _ => format!("{}.{}", capability / 10, capability % 10),
+    }
+}
+
+/// All models, in the order of the data file.
+#[must_use]
+pub fn models() -> &'static [GpuModel] {
+    static MODELS: OnceLock<Vec<GpuModel>> = OnceLock::new();
+    // A test reads the file that ships; a table that is no table knows no model.
+    MODELS.get_or_init(|| read(include_str!("../../data/gpus.toml")).unwrap_or_default())
+}
+
+/// The model of this name in the table.
+#[must_use]
+pub fn model(name: &str) -> Option<&'static GpuModel> {
+    models().iter().find(|model| model.name == name)
+}
+
+/// The model with these PCI ids.
+#[must_use]
+pub fn by_pci(vendor: u32, device: u32) -> Option<&'static GpuModel> {
+    models().iter().find(|model| model.pci.contains(&(vendor, device)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    gpu: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    #[serde(default)]
+    aliases: Vec<String>,
+    #[serde(default)]
+    pci: Vec<u32>,
+    compute_capability: u32,
+    sm_count: Option<u32>,
+    memory: Option<String>,
+    memory_bandwidth: Option<String>,
+    links: u32,
+    link: Option<String>,
+    multicast_switch: Option<String>,
+    c2c: Option<String>,
+    pcie_generation: Option<u32>,
+    copy_engines: Option<u32>,
+    bf16_tflops: Option<f64>,
+    fp8_tflops: Option<f64>,
+    fp4_tflops: Option<f64>,
+    source: Vec<String>,
+}
+
+/// The models of a data file; the error is a sentence.
+fn read(text: &str) -> Result<Vec<GpuModel>, String> {
+    fn quantity<T: std::str::FromStr<Err = crate::UnitError>>(text: Option<&String>) -> Result<Option<T>, String> {
+        text.map(|text| text.parse().map_err(|error: crate::UnitError| error.to_string())).transpose()
+    }
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let of_entry = |entry: Entry| {
+        Ok(GpuModel {
+            memory: quantity(entry.memory.as_ref())?,
+            memory_bandwidth: quantity(entry.memory_bandwidth.as_ref())?,
+            link: quantity(entry.link.as_ref())?,
+            c2c: quantity(entry.c2c.as_ref())?,
+            pci: entry.pci.iter().map(|id| (id >> 16, id & 0xffff)).collect(),
+            name: entry.name,
+            aliases: entry.aliases,
+            compute_capability: entry.compute_capability,
+            sm_count: entry.sm_count,
+            links: entry.links,
+            multicast_switch: entry.multicast_switch,
+            pcie_generation: entry.pcie_generation,
+            copy_engines: entry.copy_engines,
+            bf16_tflops: entry.bf16_tflops,
+            fp8_tflops: entry.fp8_tflops,
+            fp4_tflops: entry.fp4_tflops,
+            source: entry.source,
+        })
+    };
+    file.gpu.into_iter().map(of_entry).collect()
+}
+
+#[cfg(test)]
+mod tests;

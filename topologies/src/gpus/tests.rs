@@ -1,0 +1,103 @@
+//! The table, the names, and what evidence leaves possible.
+
+use super::*;
+
+fn found(name: &str) -> Vec<&'static str> {
+    name::find(name).into_iter().map(|model| model.name.as_str()).collect()
+}
+
+#[test]
+fn the_table_that_ships_is_read_whole() {
+    let read = read(include_str!("../../data/gpus.toml")).unwrap();
+    assert_eq!(read.len(), models().len());
+    for (i, a) in read.iter().enumerate() {
+        assert!(!a.source.is_empty(), "{}", a.name);
+        assert_eq!(a.link.is_some(), a.links > 0, "{}", a.name);
+        for b in &read[..i] {
+            assert_ne!(a.name, b.name);
+            assert!(a.pci.iter().all(|id| !b.pci.contains(id)), "{} and {}", a.name, b.name);
+        }
+        // A name means its own model alone, however it is written.
+        for name in std::iter::once(&a.name).chain(&a.aliases) {
+            assert_eq!(found(name), [a.name.as_str()], "{name}");
+            assert_eq!(found(&format!("NVIDIA {}", name.to_uppercase())), [a.name.as_str()], "{name}");
+            assert_eq!(found(&name.replace(' ', "-")), [a.name.as_str()], "{name}");
+            assert_eq!(found(&name.replace(' ', "")), [a.name.as_str()], "{name}");
+        }
+    }
+}
+
+#[test]
+fn names_of_tools_find_their_models() {
+    for (name, expected) in [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("h100", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA H200 NVL", "H200 NVL"),
+        ("Tesla V100-SXM2-32GB", "V100 SXM2 32GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "A100 SXM 80GB"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("rtx4090", "RTX 4090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server"),
+        ("NVIDIA B300 SXM6 AC", "B300 SXM"),
+        ("NVIDIA GB10", "GB10"),
+        ("NVIDIA GH200 480GB", "GH200 96GB"),
+        ("AMD Instinct MI300X OAM", "MI300X"),
+        ("AMD Instinct MI300X VF", "MI300X"),
+        ("AMD Instinct MI250X/MI250", "MI250X"),
+        ("AMD Instinct MI355X", "MI355X"),
+    ] {
+        assert_eq!(found(name), [expected], "{name}");
+    }
+    assert_eq!(found("NVIDIA A100-SXM..."), ["A100 SXM 80GB", "A100 SXM 40GB"]);
+    assert_eq!(found("Matrox G200"), [""; 0]);
+    assert_eq!(found(""), [""; 0]);
+    let error = name::named("h101").unwrap_err().to_string();
+    assert!(error.contains("h101"), "{error}");
+}
+
+#[test]
+fn texts_name_gpus_in_many_ways() {
+    let of = |text: &str| name::mentions(text).into_iter().flat_map(|mention| mention.models).collect::<Vec<_>>();
+    assert_eq!(
+        of("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)"),
+        ["H100 SXM"]
+    );
+    assert_eq!(of("GPU models and configuration: \nGPU 0: NVIDIA A10G\nNvidia driver version: 535"), ["A10G"]);
+    assert_eq!(of("GPU 0,1,2,3,4,5,6,7: NVIDIA H200"), ["H200 SXM"]);
+    assert_eq!(
+        of("#  Rank  0 Group  0 Pid  1 on  host-1 device  0 [0000:1b:00] NVIDIA A100-SXM4-80GB"),
+        ["A100 SXM 80GB"]
+    );
+    assert_eq!(of("|   0  NVIDIA B200                    On  |   00000000:1B:00.0 Off |"), ["B200 SXM"]);
+    assert_eq!(of("|   0  Tesla V100-SXM2...  On   | 00000000:06:00.0 Off |"), ["V100 SXM2 32GB", "V100 SXM2 16GB"]);
+    assert_eq!(of("GPU0\t X \tNV4\nNVIDIA-SMI 535.104\n| NVIDIA-SMI 535"), [""; 0]);
+}
+
+#[test]
+fn links_narrow_models_down() {
+    let of = |nvlinks, on_grace| {
+        // Four links join two cards; more go to several peers.
+        let evidence = Evidence { nvlinks, on_grace, bridged: nvlinks <= 4, ..Evidence::default() };
+        let found = evidence.usual().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
+        let mut capabilities: Vec<u32> = found.iter().map(|model| model.compute_capability).collect();
+        capabilities.dedup();
+        capabilities
+    };
+    assert_eq!(of(6, false), [70]);
+    assert_eq!(of(12, false), [80]);
+    assert_eq!(of(18, false), [90]);
+    assert_eq!(of(18, true), [100]);
+    // Bridges of four links: Pascal, A30, A40, A6000 and RTX 3090; and none says nothing.
+    assert_eq!(of(4, false), [60, 80, 86]);
+    assert!(of(0, false).len() > 5);
+    assert!(of(8, false).len() > 1);
+    let hopper = Evidence { capability: Some(90), nvlinks: 18, ..Evidence::default() }.candidates();
+    let names: Vec<&str> = hopper.iter().map(|model| model.name.as_str()).collect();
+    assert!(names.contains(&"H100 SXM") && names.contains(&"H20") && !names.contains(&"H100 NVL"), "{names:?}");
+}

@@ -1,0 +1,87 @@
+//! NVLink domains of a matrix: GPUs on an NVSwitch, or links from GPU to GPU.
+
+use std::collections::BTreeMap;
+
+use crate::gpus::Evidence;
+
+/// Most NVLinks of a GPU that links from GPU to GPU share out (H100, B200).
+const MOST_NVLINKS: u64 = 18;
+
+/// GPUs that reach each other over NVLink.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Domain {
+    /// On an NVSwitch: each GPU, and its links to it.
+    Switched(Vec<(usize, u16)>),
+    /// By links between two GPUs each.
+    Direct(Vec<(usize, usize, u16)>),
+}
+
+/// NVLinks of a pair of GPUs, by their indices.
+pub(super) type Counts = [(usize, usize, u16)];
+
+/// The domains of these GPUs; those without NVLinks are in none.
+pub(super) fn of(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
+    let linked: Vec<(usize, usize, u16)> = counts.iter().copied().filter(|&(_, _, count)| count > 0).collect();
+    let mut domain_of: BTreeMap<usize, usize> = gpus.iter().map(|&gpu| (gpu, gpu)).collect();
+    for &(a, b, _) in &linked {
+        let (Some(&x), Some(&y)) = (domain_of.get(&a), domain_of.get(&b)) else { continue };
+        for domain in domain_of.values_mut().filter(|domain| **domain == x.max(y)) {
+            *domain = x.min(y);
+        }
+    }
+    let mut pairs_of: BTreeMap<usize, Vec<(usize, usize, u16)>> = BTreeMap::new();
+    for pair in linked {
+        pairs_of.entry(domain_of.get(&pair.0).copied().unwrap_or(pair.0)).or_default().push(pair);
+    }
+    let alone = pairs_of.len() == 1;
+    pairs_of
+        .into_values()
+        .map(|pairs| switched(&pairs, alone).map_or(Domain::Direct(pairs), Domain::Switched))
+        .collect()
+}
+
+/// The links of each GPU to the NVSwitch that joins them all, if these pairs are on one: every two are joined, each by as
+/// many links as the one of the two that has fewer, and the links of all pairs are more than a GPU has. Two GPUs with all
+/// links between them are on a switch where they are the only ones; several such pairs have bridges.
+fn switched(pairs: &Counts, alone: bool) -> Option<Vec<(usize, u16)>> {
+    let mut links: BTreeMap<usize, u16> = BTreeMap::new();
+    for &(a, b, count) in pairs {
+        for gpu in [a, b] {
+            let most = links.entry(gpu).or_default();
+            *most = (*most).max(count);
+        }
+    }
+    let peers = links.len() as u64 - 1;
+    let of = |gpu: usize| links.get(&gpu).copied().unwrap_or_default();
+    let all_joined = pairs.len() as u64 == (peers + 1) * peers / 2;
+    let as_the_lesser = pairs.iter().all(|&(a, b, count)| count == of(a).min(of(b)));
+    let most = u64::from(links.values().copied().max()?);
+    let too_many_for_direct_links = most * peers > MOST_NVLINKS || (most >= MOST_NVLINKS && (alone || peers > 1));
+    (all_joined && as_the_lesser && too_many_for_direct_links).then(|| links.into_iter().collect())
+}
+
+/// What the counts show of the GPUs: the links of the one that has most.
+pub(super) fn evidence(counts: &Counts) -> Evidence {
+    let mut gpus: Vec<usize> = counts.iter().flat_map(|&(a, b, _)| [a, b]).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    let (mut nvlinks, mut bridged) = (0, true);
+    for domain in of(&gpus, counts) {
+        match domain {
+            Domain::Switched(links) => {
+                bridged = false;
+                nvlinks = links.iter().map(|&(_, count)| u32::from(count)).max().unwrap_or(0).max(nvlinks);
+            }
+            Domain::Direct(pairs) => {
+                let mut sums: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
+                for (gpu, count) in pairs.iter().flat_map(|&(a, b, count)| [(a, count), (b, count)]) {
+                    let sum = sums.entry(gpu).or_default();
+                    *sum = (sum.0 + u32::from(count), sum.1 + 1);
+                }
+                bridged &= sums.values().all(|&(_, peers)| peers == 1);
+                nvlinks = sums.values().map(|&(sum, _)| sum).max().unwrap_or(0).max(nvlinks);
+            }
+        }
+    }
+    Evidence { nvlinks, bridged, ..Evidence::default() }
+}
